@@ -1,4 +1,4 @@
-"""Random networks of lanes that exchange parts, and random plans of them: any task on any device."""
+"""Random networks of lanes that exchange parts, and random plans: any task on any device."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ AMPLE = 2**33
 
 
 def apart_cluster(
-    num_devices: int, core_of: Callable[[int], int] = lambda number: number, engines: int | None = None
+    num_devices: int,
+    core_of: Callable[[int], int] = lambda number: number,
+    engines: int | None = None,
 ) -> Cluster:
     """One-core devices, each with a memory of its own and links to all others."""
     names = range(num_devices)
@@ -65,13 +67,17 @@ class Lanes:
         found[-1] += width - sum(found)
         return found
 
-    def columns(self, whole: relay.Expr, width: int, new: int) -> tuple[list[relay.Expr], list[int]]:
+    def columns(
+        self, whole: relay.Expr, width: int, new: int
+    ) -> tuple[list[relay.Expr], list[int]]:
         """Each lane its part of a dense layer."""
         extents = self.extents(new)
         parts = [relay.nn.dense(whole, self.weights(extent, width)) for extent in extents]
         return [self.random.choice((relay.nn.relu, relay.tanh))(part) for part in parts], extents
 
-    def addends(self, parts: Sequence[relay.Expr], extents: list[int], new: int) -> list[relay.Expr]:
+    def addends(
+        self, parts: Sequence[relay.Expr], extents: list[int], new: int
+    ) -> list[relay.Expr]:
         """Each lane what its part adds to the next layer."""
         pairs = zip(parts, extents, strict=True)
         return [relay.nn.dense(part, self.weights(new, extent)) for part, extent in pairs]

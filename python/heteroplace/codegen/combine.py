@@ -206,7 +206,9 @@ class Combiner:
             return made[0]
         parts = [self._part(value, item) for value, item in zip(made, items, strict=True)]
         joined = Joined(tensor.outer, tuple(parts))
-        return self._add(Value(tensor.shape_of(len(items)), tensor.dtype, items=items, joined=joined))
+        return self._add(
+            Value(tensor.shape_of(len(items)), tensor.dtype, items=items, joined=joined)
+        )
 
     def _part(self, value: int, item: int) -> int:
         """The value that is made and holds an item of `value`, which may itself be joined."""

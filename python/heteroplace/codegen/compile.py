@@ -171,6 +171,7 @@ def _with_inputs(calls: KernelCalls, network: Network) -> KernelCalls:
             value,
             range=by_name.get(value.input_name),
             example=network.examples.get(value.input_name),
+            initial=None if value.memory is None else network.state.get(value.input_name),
         )
         for value in calls.values
     ]

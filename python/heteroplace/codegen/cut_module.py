@@ -1,8 +1,10 @@
-"""Neutral module -> the same, cut at the tensors of which a plan has several values.
+"""Task graph + neutral module -> a module, cut at the tensors of which a plan has several values.
 
-Whoever reads such a tensor reads a variable instead, and what makes it is a result of the module:
-which of its values a reader gets is for the plan to say (`versions`). Collectives are replaced by
-what their members compute of variables, one for each member.
+The graph says who reads what: a rewrite may have put collectives between tasks of the module, or
+run tasks of it twice (`transforms`). The module says what tasks compute. Whoever reads a tensor
+with several values reads a variable instead, and what makes it is a result of the module: which of
+its values a reader gets is for the plan to say (`versions`). Collectives are what their members
+compute of variables, one for each member.
 
 before ==> after, for tasks a and b on two lanes, and c that reads the sum
 
@@ -12,7 +14,6 @@ before ==> after, for tasks a and b on two lanes, and c that reads the sum
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
@@ -21,22 +22,11 @@ from tvm import relay
 
 from heteroplace.codegen.collectives import Read, member_outputs
 from heteroplace.codegen.segments import ValueName
+from heteroplace.codegen.task_bodies import TaskBodies
 from heteroplace.codegen.versions import versioned_tensors
-from heteroplace.errors import LoweringError
 from heteroplace.model.collectives import CollectiveKind, collective_kind
 from heteroplace.model.graph import TaskGraph
-from heteroplace.relay.expressions import (
-    leaves,
-    post_order,
-    rebuild,
-    static_shape,
-    task_of_span,
-    task_span,
-    tensor_types,
-)
-
-_Key = tuple[relay.Call, int]
-"""A call, and which of its results."""
+from heteroplace.relay.expressions import static_shape, task_span, tensor_types
 
 
 @dataclass(frozen=True)
@@ -85,8 +75,12 @@ def cut_module(
     return _Cutter(mod["main"], graph, members, adding).run()
 
 
+ADD_UP = "add_up"
+"""Op of tasks that only add what they read to what they make (`transforms.replicas`)."""
+
+
 class _Cutter:
-    """One walk over `main`, operands first."""
+    """One walk over the tasks of the graph."""
 
     def __init__(
         self,
@@ -99,25 +93,36 @@ class _Cutter:
         self._graph = graph
         self._members = members
         self._adding = adding
-        self._task_id = {task.name: index for index, task in enumerate(graph.tasks)}
+        self._bodies = TaskBodies(main, graph)
         self._versioned = versioned_tensors(graph)
         self._exported = self._tensors_exported()
-        self._tensor_of = _tensors_of_results(main, graph, self._task_id)
-        self._mapped: dict[relay.Expr, relay.Expr] = {}
+        self._read: dict[int, relay.Expr] = {}
+        """By tensor, what its readers read."""
+        self._types: dict[int, relay.TensorType] = {}
         self._made: dict[int, relay.Expr] = {}
+        """Results of the module."""
         self._variables: dict[ValueName, relay.Var] = {}
         self._imports = {
             ValueName(graph.tensors[state].name): Import(state) for state, _ in graph.updates
         }
 
     def run(self) -> CutModule:
-        for node in post_order(self._main.body):
-            if node not in self._mapped:
-                self._visit(node)
+        parameters = {parameter.name_hint: parameter for parameter in self._main.params}
+        for tensor in self._graph.inputs:
+            parameter = parameters[self._graph.tensors[tensor].name]
+            self._read[tensor] = parameter
+            (self._types[tensor],) = tensor_types(parameter.checked_type)
+        for task, description in enumerate(self._graph.tasks):
+            kind = collective_kind(description.op)
+            if kind is None:
+                self._task(task)
+            else:
+                self._collective(task, kind)
         exported = tuple(sorted(self._made))
         body = relay.Tuple([self._made[tensor] for tensor in exported])
-        parameters = [*self._main.params, *self._variables.values()]
-        mod = tvm.IRModule.from_expr(relay.Function(parameters, body))
+        mod = tvm.IRModule.from_expr(
+            relay.Function([*self._main.params, *self._variables.values()], body)
+        )
         return CutModule(relay.transform.InferType()(mod), exported, self._imports)
 
     def _tensors_exported(self) -> frozenset[int]:
@@ -129,26 +134,23 @@ class _Cutter:
                 found.update(graph.task_inputs[task])
         return frozenset(tensor for tensor in found if graph.tensors[tensor].producer is not None)
 
-    def _visit(self, node: relay.Expr) -> None:
-        task = self._task_id.get(task_of_span(node) or "") if isinstance(node, relay.Call) else None
-        kind = None if task is None else collective_kind(self._graph.tasks[task].op)
-        if task is not None and kind is not None:
-            self._mapped[node] = self._collective(node, task, kind)
-            return
-        if isinstance(node, relay.TupleGetItem):
-            whole = self._mapped[node.tuple_value]
-            if isinstance(whole, relay.Tuple):  # of variables, or as it was
-                self._mapped[node] = whole.fields[node.index]
-                return
-        rebuild([node], self._mapped)
-        key = _key_of(node)
-        tensor = None if key is None else self._tensor_of.get(key)
-        if tensor is None or isinstance(node.checked_type, relay.TupleType):
-            return
-        if tensor in self._exported and tensor not in self._made:
-            self._made[tensor] = self._added(tensor, self._mapped[node])
-        if tensor in self._versioned:
-            self._mapped[node] = self._variable(tensor, node.checked_type)
+    def _task(self, task: int) -> None:
+        """What a task of the module computes, of what it reads in the graph."""
+        graph, description = self._graph, self._graph.tasks[task]
+        reads = [self._read[tensor] for tensor in graph.task_inputs[task]]
+        if description.op == ADD_UP:
+            values, types = reads, [self._types[tensor] for tensor in graph.task_inputs[task]]
+        else:
+            values, types = self._bodies.instance(task, reads)
+        for tensor, value, type_ in zip(graph.task_outputs[task], values, types, strict=True):
+            self._note(tensor, value, type_)
+
+    def _note(self, tensor: int, value: relay.Expr, type_: relay.TensorType) -> None:
+        self._types[tensor] = type_
+        if tensor in self._exported:
+            self._made[tensor] = self._added(tensor, value)
+        versioned = tensor in self._versioned
+        self._read[tensor] = self._variable(tensor) if versioned else value
 
     def _added(self, tensor: int, value: relay.Expr) -> relay.Expr:
         """A shared tensor as its task makes it: added to what is there, if it does that."""
@@ -158,114 +160,45 @@ class _Cutter:
             return value
         span = task_span(self._graph.tasks[description.producer].name)
         name = ValueName(f"{description.name}<+")
-        before = self._import(name, Import(tensor, is_before=True), self._type_of(tensor))
+        before = self._import(name, Import(tensor, is_before=True), self._types[tensor])
         added = relay.add(before, value)
         return relay.Call(added.op, added.args, added.attrs, None, span)
 
-    def _collective(self, call: relay.Call, task: int, kind: CollectiveKind) -> relay.Expr:
-        """What readers of a collective read; notes what members make."""
+    def _collective(self, task: int, kind: CollectiveKind) -> None:
+        """What members make of what all bring; a broadcast is for others to copy."""
         graph, name = self._graph, self._graph.tasks[task].name
         reads, makes = graph.task_inputs[task], graph.task_outputs[task]
-        self._check_order(call, task)
-        types = [type_ for argument in call.args for type_ in tensor_types(argument.checked_type)]
+        self._bodies.check_order(task)
         sources = [(tensor, position) for position, tensor in enumerate(reads)]
         if kind.reads == "each" and len(reads) == 1:
-            count = self._members[task]
-            sources, types = [(reads[0], member) for member in range(count)], types * count
-        read = [
-            Read(
-                self._import(ValueName(f"{name}<{member}"), Import(tensor, member), type_),
-                static_shape(type_),
-            )
-            for (tensor, member), type_ in zip(sources, types, strict=True)
-        ]
-        made_types = [self._type_of(tensor) for tensor in makes]
-        if not graph.tensors[makes[0]].shared:  # of as many items as the module is for
-            made_types = tensor_types(call.checked_type)
-        if kind.name != "broadcast":
-            shapes = [static_shape(type_) for type_ in made_types]
-            outputs = member_outputs(kind.name, read, shapes, task_span(name))
-            for tensor, value in zip(makes, outputs, strict=True):
-                self._made[tensor] = self._added(tensor, value)
-        found = [
-            self._variable(tensor, type_) for tensor, type_ in zip(makes, made_types, strict=True)
-        ]
-        is_tuple = isinstance(call.checked_type, relay.TupleType)
-        return relay.Tuple(found) if is_tuple else found[0]
+            sources = [(reads[0], member) for member in range(self._members[task])]
+        types = self._bodies.types_of_collective(task)
+        if types is None:
+            types = [self._type_in_graph(tensor) for tensor in makes]
+        if kind.name == "broadcast":
+            self._types[makes[0]] = types[0]
+            self._read[makes[0]] = self._variable(makes[0])
+            return
+        read = []
+        for tensor, member in sources:
+            type_ = self._types[tensor]
+            variable = self._import(ValueName(f"{name}<{member}"), Import(tensor, member), type_)
+            read.append(Read(variable, static_shape(type_)))
+        shapes = [static_shape(type_) for type_ in types]
+        outputs = member_outputs(kind.name, read, shapes, task_span(name))
+        for tensor, value, type_ in zip(makes, outputs, types, strict=True):
+            self._note(tensor, value, type_)
 
-    def _check_order(self, call: relay.Call, task: int) -> None:
-        """Parts are summed and joined in the order of the arguments, which must be the graph's."""
-        names = {self._graph.tensors[tensor].name: tensor for tensor in self._graph.inputs}
-        found = []
-        for leaf in (leaf for argument in call.args for leaf in leaves(argument)):
-            key = _key_of(leaf)
-            is_input = isinstance(leaf, relay.Var)
-            found.append(names[leaf.name_hint] if is_input else self._tensor_of.get(key))
-        if tuple(found) != self._graph.task_inputs[task]:
-            raise LoweringError(
-                f"collective {self._graph.tasks[task].name!r} reads {len(found)} values that are "
-                f"not the inputs of its task, each once and in their order; give it computed "
-                f"tensors, lane by lane"
-            )
-
-    def _type_of(self, tensor: int) -> relay.TensorType:
+    def _type_in_graph(self, tensor: int) -> relay.TensorType:
         description = self._graph.tensors[tensor]
         return relay.TensorType(description.shape, description.dtype)
 
-    def _variable(self, tensor: int, type_: relay.TensorType) -> relay.Var:
-        return self._import(ValueName(self._graph.tensors[tensor].name), Import(tensor), type_)
+    def _variable(self, tensor: int) -> relay.Var:
+        name = ValueName(self._graph.tensors[tensor].name)
+        return self._import(name, Import(tensor), self._types[tensor])
 
     def _import(self, name: ValueName, what: Import, type_: relay.TensorType) -> relay.Var:
         if name not in self._variables:
             self._variables[name] = relay.Var(name.name, type_)
             self._imports[name] = what
         return self._variables[name]
-
-
-def _key_of(node: relay.Expr) -> _Key | None:
-    """The call and the number of the result that an expression is; None: it is something else."""
-    if isinstance(node, relay.Call):
-        return node, 0
-    if isinstance(node, relay.TupleGetItem) and isinstance(node.tuple_value, relay.Call):
-        return node.tuple_value, node.index
-    return None
-
-
-def _tensors_of_results(
-    main: relay.Function, graph: TaskGraph, task_id: Mapping[str, int]
-) -> dict[_Key, int]:
-    """The tensor that each result of a task's calls is, if it is one."""
-    calls: dict[int, list[relay.Call]] = defaultdict(list)
-    outside: dict[_Key, None] = dict.fromkeys(
-        key for key in map(_key_of, leaves(main.body)) if key is not None
-    )
-    for node in post_order(main.body):
-        if not isinstance(node, relay.Call):
-            continue
-        task = task_id.get(task_of_span(node) or "")
-        if task is None:
-            raise LoweringError(
-                f"op {getattr(node.op, 'name', 'function')} belongs to no task of the plan: the "
-                f"module was changed after it was planned; plan it again"
-            )
-        calls[task].append(node)
-        for leaf in (leaf for argument in node.args for leaf in leaves(argument)):
-            key = _key_of(leaf)
-            if key is not None and task_id[task_of_span(key[0]) or ""] != task:
-                outside[key] = None
-    found: dict[_Key, int] = {}
-    for task, members in calls.items():
-        makes = graph.task_outputs[task]
-        # Operands come first, so the last one is what the others are for.
-        keys = [(members[-1], index) for index in range(len(tensor_types(members[-1].checked_type)))]
-        if len(keys) != len(makes):
-            own = set(members)
-            keys = [key for key in outside if key[0] in own]
-            keys.sort(key=lambda key: (members.index(key[0]), key[1]))
-        if len(keys) != len(makes):
-            raise LoweringError(
-                f"task {graph.tasks[task].name!r} makes {len(makes)} tensors, and others read "
-                f"{len(keys)} results of its ops; the module and its graph do not belong together"
-            )
-        found.update(zip(keys, makes, strict=True))
-    return found

@@ -64,7 +64,10 @@ def in_order(instructions: Sequence[Instruction]) -> tuple[Instruction, ...]:
 
 
 def with_messages(instructions: Sequence[Instruction]) -> tuple[Instruction, ...]:
-    """Return the same with a send and a receive in place of each copy to another host, tags in order."""
+    """Return the same with messages in place of copies to other hosts, tags in order.
+
+    Each is a send and, next to it, a receive.
+    """
     found: list[Instruction] = []
     num_messages = 0
     for each in instructions:

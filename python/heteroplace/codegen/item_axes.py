@@ -13,6 +13,7 @@ from tvm import relay
 from heteroplace.codegen.collectives import Read, member_outputs
 from heteroplace.codegen.combine import ItemTensor
 from heteroplace.codegen.segments import ValueName, call_names
+from heteroplace.codegen.task_bodies import TaskBodies
 from heteroplace.model.collectives import collective_kind
 from heteroplace.model.graph import TaskGraph
 from heteroplace.relay.expressions import (
@@ -35,9 +36,7 @@ def item_inputs(main: relay.Function, graph: TaskGraph) -> tuple[list[str], int]
     return [parameter.name_hint for parameter in found], rows
 
 
-def item_axes(
-    mod: tvm.IRModule, graph: TaskGraph, num_items: int
-) -> dict[ValueName, ItemTensor]:
+def item_axes(mod: tvm.IRModule, graph: TaskGraph, num_items: int) -> dict[ValueName, ItemTensor]:
     """Return, by name in the graph, how inputs and outputs hold the items of a plan.
 
     Raises
@@ -53,10 +52,12 @@ def item_axes(
         axis = 0 if parameter.name_hint in names and num_items > 1 else None
         name = ValueName(parameter.name_hint)
         found[name] = ItemTensor(static_shape(type_), type_.dtype, axis)
+    bodies = TaskBodies(main, graph)
     outputs = {
-        tensor: leaf
-        for tensor, leaf in zip(graph.outputs, leaves(main.body), strict=True)
+        tensor: expression
+        for tensor in graph.outputs
         if not graph.tensors[tensor].shared
+        and (expression := bodies.expression(tensor)) is not None
     }
     if not outputs or num_items == 1:
         return found

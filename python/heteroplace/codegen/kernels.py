@@ -70,6 +70,8 @@ class Value:
     """Set if it has other items than any one value that is made, but is made of such."""
     memory: int | None = None
     """Of state, an input that the program replaces, the memory in which it lies."""
+    initial: np.ndarray | None = None
+    """What state is at first; None: it has to be set."""
     in_place_of: int | None = None
     """The value whose bytes it takes over, once all who read those are done; None: of nobody."""
 

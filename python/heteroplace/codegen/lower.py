@@ -9,14 +9,13 @@ queues does not imply it already (vector clocks). All waits are within a host.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import replace
 
 from heteroplace.codegen.clocks import Clocks
 from heteroplace.codegen.instructions import Instance, Instruction, Ordered, root
-from heteroplace.codegen.kernels import KernelCalls, Value
+from heteroplace.codegen.kernels import KernelCalls
 from heteroplace.codegen.lifetimes import find_conflicts, touched_owners, waited_for
+from heteroplace.codegen.lowered import Lowered
 from heteroplace.codegen.memory_plan import Arena, lay_out
 from heteroplace.codegen.order import order_instructions
 from heteroplace.codegen.program import (
@@ -26,15 +25,13 @@ from heteroplace.codegen.program import (
     QueueInstruction,
     Space,
     aligned,
-    bundle_text,
     in_pages,
 )
-from heteroplace.codegen.project import project
 from heteroplace.codegen.queues import NO_SPACE, QueueTable
 from heteroplace.codegen.targets import DL_DEVICE_TYPES
 from heteroplace.codegen.weights import WeightTable
 from heteroplace.codegen.workspace import Workspace
-from heteroplace.errors import InfeasibleError, LoweringError
+from heteroplace.errors import InfeasibleError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.hosts import feeding_rank
@@ -42,63 +39,6 @@ from heteroplace.model.memory import MemoryUse
 from heteroplace.model.plan import Plan
 from heteroplace.model.timeline import Timeline
 from heteroplace.model.units import format_bytes
-
-
-@dataclass(frozen=True)
-class Lowered:
-    """A program and the weights that it refers to."""
-
-    program: Program
-    """Of all hosts together."""
-    weights: Mapping[int, Value]
-    """Distinct ones, by their offsets in the blob, which the program's constants refer to."""
-    blob_bytes: int
-    memory: tuple[MemoryUse, ...]
-    """For each memory of the cluster what an executor will hold in it."""
-
-    hosts: tuple[str, ...] = ("",)
-    """Those of the cluster."""
-    feeder: int = 0
-    """Rank of the host that feeds the model and reads its outputs."""
-    state: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Inputs that the program replaces, by name: the ports of each, one for each memory that has
-    it, which are inputs and outputs of the program."""
-
-    @cached_property
-    def programs(self) -> tuple[Program, ...]:
-        """For each host its part of the program."""
-        return project(self.program, self.hosts, self.feeder)
-
-    def alone(self) -> Program:
-        """Return the program to run in one process: that of the only host that has work.
-
-        Raises
-        ------
-        LoweringError
-            Several hosts have.
-        """
-        busy = [
-            rank
-            for rank, program in enumerate(self.programs)
-            if any(queue.instructions for queue in program.queues)
-        ]
-        if busy and busy != [self.feeder]:
-            names = ", ".join(repr(self.hosts[rank]) for rank in sorted({*busy, self.feeder}))
-            raise LoweringError(
-                f"a plan over the hosts {names} cannot run in one process; start one for each host "
-                f"by mpiexec, or place the model on one of them"
-            )
-        return replace(self.programs[self.feeder], rank=None)
-
-    @property
-    def text(self) -> str:
-        """What a compiled file says: one program, or a bundle."""
-        return bundle_text(self.programs)
-
-    @property
-    def memory_bytes(self) -> tuple[int, ...]:
-        """For each memory of the cluster the sum of it."""
-        return tuple(use.total_bytes for use in self.memory)
 
 
 def lower(
@@ -358,7 +298,18 @@ class _Lowering:
             self._cluster.hosts,
             feeding_rank(self._cluster),
             state,
+            self._initial(),
         )
+
+    def _initial(self) -> dict[str, int]:
+        """Where in the blob the first values of state are."""
+        found = {}
+        for value, _ in self._inputs:
+            description = self._calls.values[value]
+            if description.input_name is not None and description.initial is not None:
+                content = replace(description, constant=description.initial)
+                found[description.input_name] = self._weights.layout.offset(content)
+        return found
 
     def _ports(self) -> tuple[list[Port], list[Port], dict[str, tuple[str, ...]]]:
         """Inputs, outputs, and the ports of each state: it is both, in each memory that has it."""

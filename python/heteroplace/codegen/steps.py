@@ -1,4 +1,4 @@
-"""Lowered parts + plan -> kernel calls: each step by the part of its task, with the values it reads.
+"""Lowered parts + plan -> kernel calls: each step by its task's part, with the values it reads.
 
 Beside batches (`combine`) there are tasks apart, whose calls are made anew for each step and each
 memory in which it makes something, and tensors with several values, of which the plan says who
@@ -252,9 +252,7 @@ class StepCombiner(Combiner):
             value = self._exported(place.part, version.tensor)
             source = self._value(place, value)
             is_made = any(value in call.writes for call in place.part.calls.calls)
-            is_own = not is_made and (
-                version in self._versions.before or version in self._replaced
-            )
+            is_own = not is_made and (version in self._versions.before or version in self._replaced)
         return self._copied(version, source, place) if is_own else source
 
     def _copied(self, version: Version, source: int, place: Place) -> int:

@@ -30,7 +30,7 @@ from heteroplace.errors import LoweringError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.collectives import collective_kind
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Collective, Copy, Plan, Run, devices_of
+from heteroplace.model.plan import Collective, Copy, Plan, devices_of
 from heteroplace.relay.tasks.rebatch import rebatch
 
 
@@ -100,7 +100,11 @@ def lower_versioned(
         target_of_device,
     )
     tensors = _exchanged(mod, graph, plan, cuts, max(planned.sizes))
-    kernels = {name: kernel for part in parts.values() for name, kernel in part.lowered.calls.kernels.items()}
+    kernels = {
+        name: kernel
+        for part in parts.values()
+        for name, kernel in part.lowered.calls.kernels.items()
+    }
 
     def is_safe(symbol: str, read: int, write: int) -> bool:
         return may_run_in_place(kernels[symbol], read, write)

@@ -80,10 +80,10 @@ class Versions:
         steps = self._steps.get((tensor, memory, item), [])
         place = bisect_left(steps, step)
         if place == 0:
+            name, where = self._graph.tensors[tensor].name, self._cluster.memories[memory].name
             raise LoweringError(
-                f"step {step} of the plan reads item {item} of {self._graph.tensors[tensor].name!r} "
-                f"in memory {self._cluster.memories[memory].name!r}, where none was made or "
-                f"brought before; the module and its plan do not belong together"
+                f"step {step} of the plan reads item {item} of {name!r} in memory {where!r}, where "
+                f"none was made or brought before; the module and its plan do not belong together"
             )
         return self._found[tensor, memory, item][place - 1]
 
