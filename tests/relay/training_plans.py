@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from random import Random
 
 import numpy as np
@@ -11,18 +12,17 @@ from relay_models import module, var
 from tvm import relay
 
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.collectives import collective_kind
-from heteroplace.model.graph import TaskGraph
+from heteroplace.model.collectives import collective_kind, collective_op
+from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.model.plan import Collective, Copy, Plan, Run, Step
-from heteroplace.relay import collective_ops as ops
 
 RATE = 0.1
 
 
 def training_module(widths: list[int], rows: int, batch: int) -> tvm.IRModule:
-    """A step of SGD on sum((p - y)^2) / (2 batch): (x, y, w0, w1, ...) -> (loss, new weights)."""
+    """A step of SGD on sum((p - y)^2) / (2 batch): (x, y, w...) -> (loss, new w..., dw...)."""
     x, y = var("x", (rows, widths[0])), var("y", (rows, widths[-1]))
-    pairs = list(zip(widths, widths[1:], strict=False))
+    pairs = list(pairwise(widths))
     states = [var(f"w{n}", (out, into)) for n, (into, out) in enumerate(pairs)]
     values, sums = [x], []
     for weight in states:
@@ -31,38 +31,47 @@ def training_module(widths: list[int], rows: int, batch: int) -> tvm.IRModule:
     error = relay.subtract(sums[-1], y)
     loss = relay.sum(relay.multiply(error, error)) * relay.const(np.float32(0.5 / batch))
     gradient = error * relay.const(np.float32(1 / batch))
-    new = []
+    new, made = [], []
     for layer in reversed(range(len(states))):
         flat = relay.transpose(gradient)
-        made = relay.nn.dense(flat, relay.transpose(values[layer]))
-        total = ops.all_reduce([made])
-        new.append(states[layer] - total * relay.const(np.float32(RATE)))
+        made.append(relay.nn.dense(flat, relay.transpose(values[layer])))
+        new.append(states[layer] - made[-1] * relay.const(np.float32(RATE)))
         if layer:
             back = relay.nn.dense(gradient, relay.transpose(states[layer]))
             is_open = relay.greater(sums[layer - 1], relay.const(np.float32(0)))
             gradient = relay.where(is_open, back, relay.zeros_like(back))
-    outputs = [ops.all_reduce([loss]), *reversed(new)]
+    # Gradients are results too, so that no kernel spans them and their update.
+    outputs = [loss, *reversed(new), *reversed(made)]
     return module([x, y, *states], relay.Tuple(outputs))
 
 
 def with_shared_values(graph: TaskGraph) -> TaskGraph:
-    """The graph in which gradients and loss add up, and weights are state."""
-    tasks, tensors = list(graph.tasks), list(graph.tensors)
-    for task, description in enumerate(graph.tasks):
-        if collective_kind(description.op) is None:
+    """The graph in which gradients and loss add up, over replicas too, and weights are state."""
+    names = [tensor.name for tensor in graph.tensors]
+    states = [names[tensor] for tensor in graph.inputs if names[tensor].startswith("w")]
+    loss, *rest = (names[tensor] for tensor in graph.outputs)
+    updates, gradients = rest[: len(states)], rest[len(states) :]
+    added = {loss, *gradients}
+    builder = TaskGraphBuilder(graph.name)
+    for tensor in graph.tensors:
+        shape, dtype, size, name = tensor.shape, tensor.dtype, tensor.bytes, tensor.name
+        if tensor.producer is None:
+            builder.add_input(name, shape, dtype, size, shared=name in states)
             continue
-        for tensor in (*graph.task_inputs[task], *graph.task_outputs[task]):
-            tensors[tensor] = replace(tensors[tensor], shared=True)
-        (read,) = graph.task_inputs[task]
-        producer = graph.tensors[read].producer
-        assert producer is not None
-        tasks[producer] = replace(tasks[producer], adds=True)
-    states = [t for t in graph.inputs if graph.tensors[t].name.startswith("w")]
-    updates = tuple(zip(states, graph.outputs[1:], strict=True))
-    for update in updates:
-        for tensor in update:
-            tensors[tensor] = replace(tensors[tensor], shared=True)
-    return replace(graph, tasks=tuple(tasks), tensors=tuple(tensors), updates=updates)
+        producer, shared = graph.tasks[tensor.producer].name, name in added or name in updates
+        builder.add_tensor(producer, shape, dtype, size, name, shared=shared)
+        if name in added:
+            builder.add_tensor(f"sum.{name}", shape, dtype, size, f"{name}.sum", shared=True)
+    for task_id, task in enumerate(graph.tasks):
+        adds = any(names[tensor] in added for tensor in graph.task_outputs[task_id])
+        reads = [names[tensor] for tensor in graph.task_inputs[task_id]]
+        reads = [f"{name}.sum" if name in added else name for name in reads]
+        builder.add_task(replace(task, adds=adds), reads)
+    for name in (loss, *gradients):
+        builder.add_task(Task(f"sum.{name}", collective_op("all_reduce")), [name])
+    for state, update in zip(states, updates, strict=True):
+        builder.add_update(state, update)
+    return builder.finalize([f"{loss}.sum"])
 
 
 class TrainingPlanner:
