@@ -189,7 +189,6 @@ def _register_pass_config(types: Mapping[str, str]) -> None:
             getattr(library, _REGISTER_CONFIG)(name.encode(), index)
 
 
-<<<<<<< HEAD
 def add_relay_op(
     name: str,
     describe: str,
@@ -226,7 +225,8 @@ def add_relay_op(
     registry.register_stateful(name, False)
     registry.register_compute(name, compute)
     registry.register_injective_schedule(name)
-=======
+
+
 def add_op_gradients(gradients: Mapping[str, Callable[[Any, Any], Any]], level: int) -> None:
     """Give ops of Relay a gradient of ours, unless they have it already.
 
@@ -245,7 +245,6 @@ def add_op_gradients(gradients: Mapping[str, Callable[[Any, Any], Any]], level: 
         if tvm.get_global_func(key, allow_missing=True) is None:
             tvm.register_func(key, gradient)
             tvm.ir.register_op_attr(name, "FPrimalGradient", gradient, level)
->>>>>>> h-training
 
 
 def pass_config(context: Any, prefix: str) -> dict[str, Any]:
