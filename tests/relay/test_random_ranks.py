@@ -15,7 +15,8 @@ from test_random_relay import Part, compiled_batch, with_fakes
 from tests.strategies import random_plan
 
 from heteroplace.codegen.artifact import weights_blob
-from heteroplace.codegen.lower import Lowered, lower
+from heteroplace.codegen.lower import lower
+from heteroplace.codegen.lowered import Lowered
 from heteroplace.codegen.program import bundle_text
 from heteroplace.model.check import check_plan
 from heteroplace.native.execute import Executor as NativeExecutor
