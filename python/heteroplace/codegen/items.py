@@ -17,6 +17,7 @@ import tvm
 from tvm import relay
 
 from heteroplace.codegen.combine import Items, ItemTensor, combine_batches
+from heteroplace.codegen.item_axes import item_inputs
 from heteroplace.codegen.kernels import KernelCalls, lower_parts
 from heteroplace.codegen.segments import ValueName, call_names, cut_segments
 from heteroplace.codegen.targets import cluster_targets
@@ -39,8 +40,8 @@ def lower_items(mod: tvm.IRModule, graph: TaskGraph, cluster: Cluster, plan: Pla
     Parameters
     ----------
     mod
-        Neutral module for one item, whose inputs have a leading dimension of 1; its spans name the
-        tasks of `graph`.
+        Neutral module for one item, whose inputs have one leading dimension, of any number of rows;
+        its spans name the tasks of `graph`.
 
     Returns
     -------
@@ -50,7 +51,7 @@ def lower_items(mod: tvm.IRModule, graph: TaskGraph, cluster: Cluster, plan: Pla
     Raises
     ------
     UnsupportedRelayError
-        An op could mix items, or an input has no leading dimension of 1; the message names it.
+        An op could mix items, or an input has another leading dimension; the message names it.
     LoweringError
         An op cannot be compiled for its target.
     """
@@ -67,7 +68,9 @@ def lower_items(mod: tvm.IRModule, graph: TaskGraph, cluster: Cluster, plan: Pla
             batches.setdefault(step.items, {})[graph.tasks[step.task].name] = target
     sizes = {len(items) for items in batches}
     # Whoever runs items one by one splits inputs and joins outputs too: the proof is asked anyway.
-    mods = {size: rebatch(mod, size) for size in sorted((sizes | {2}) - {1})} | {1: mod}
+    names, rows = item_inputs(mod["main"], graph)
+    mods = {size: rebatch(mod, size, names, rows) for size in sorted((sizes | {2}) - {1})}
+    mods[1] = mod
     kinds: dict[_Kind, list[Items]] = {}
     for items, target_of_task in sorted(batches.items()):
         kinds.setdefault((len(items), tuple(target_of_task.items())), []).append(items)
@@ -83,8 +86,8 @@ def lower_items(mod: tvm.IRModule, graph: TaskGraph, cluster: Cluster, plan: Pla
         for items in members
     }
     tensors = _item_tensors(mod["main"], mods[max(mods)]["main"])
-    names = [ValueName(parameter.name_hint) for parameter in mod["main"].params]
-    return combine_batches(part_of, batches, tensors, names, cuts[0][1])
+    inputs = [ValueName(parameter.name_hint) for parameter in mod["main"].params]
+    return combine_batches(part_of, batches, tensors, inputs, cuts[0][1])
 
 
 def _item_tensors(one: relay.Function, more: relay.Function) -> dict[ValueName, ItemTensor]:
