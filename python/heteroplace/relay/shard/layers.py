@@ -19,10 +19,7 @@ from collections.abc import Mapping, Sequence
 from heteroplace.relay.shard.carry import Carrier
 from heteroplace.relay.shard.network import Node
 from heteroplace.relay.shard.spans import Tag
-
-GRADIENT = "gradient:"
-UPDATE = "update:"
-_LOSS = "loss"
+from heteroplace.relay.training.spans import LOSS, forward_name, updated_weight
 
 
 def layers_of(
@@ -40,7 +37,7 @@ def layers_of(
     back = _backward(nodes)
     forward = [node for node in nodes if node not in back]
     layer, count = _forward_layers(forward, free, carrier)
-    layer |= {node: count for node in forward if node.name == _LOSS}
+    layer |= {node: count for node in forward if node.name == LOSS}
     _give_to_first_reader(forward, layer)
     _give_backward(nodes, back, layer, count)
     tags = {node: Tag(layer[node], node in back, node.name) for node in nodes if node.op}
@@ -67,7 +64,8 @@ def _backward(nodes: Sequence[Node]) -> set[Node]:
     found: set[Node] = set()
     for node in nodes:
         is_made_so = any(child in found for child in node.children)
-        if is_made_so or node.name.startswith((GRADIENT, UPDATE)):
+        own = forward_name(node.name) or updated_weight(node.name)
+        if is_made_so or own is not None:
             found.add(node)
     return found
 
@@ -126,7 +124,7 @@ def _give_backward(
     nodes: Sequence[Node], back: set[Node], layer: dict[Node, int], count: int
 ) -> None:
     """The layer of what has it in its span; of others the first of those that they read from."""
-    named: dict[str, int] = {_LOSS: count}
+    named: dict[str, int] = {LOSS: count}
     for node in nodes:
         if node.op and node not in back and node.name:
             named[node.name] = max(layer[node], named.get(node.name, 0))
@@ -135,4 +133,4 @@ def _give_backward(
             continue
         read = [layer[child] for child in node.children if child in back]
         nearest = min(read, default=count - 1)
-        layer[node] = named.get(node.name.removeprefix(GRADIENT), nearest)
+        layer[node] = named.get(forward_name(node.name) or "", nearest)
