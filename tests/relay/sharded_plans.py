@@ -7,8 +7,9 @@ from random import Random
 
 import numpy as np
 import tvm
+from host_clusters import FAR_CORE
 from item_plans import batch_costs
-from relay_models import TARGET, module, var, weights
+from relay_models import TARGET, cores, module, var, weights
 from tvm import relay
 
 from heteroplace.model.check import check_plan
@@ -27,21 +28,37 @@ def apart_cluster(
     num_devices: int,
     core_of: Callable[[int], int] = lambda number: number,
     engines: int | None = None,
+    hosts: Sequence[str] = ("",),
 ) -> Cluster:
-    """One-core devices, each with a memory of its own and links to all others."""
-    names = range(num_devices)
-    links = [
-        Link(f"l{a}{b}", a, b, 10**9, 1000, f"l{a}{b}") for a in names for b in names if a != b
-    ]
+    """One-core devices, each with a memory of its own and links to all others.
+
+    Hosts are dealt out in turn; device 0 is on the one that feeds the model.
+    """
+    ids = range(num_devices)
+    links = [Link(f"l{a}{b}", a, b, 10**9, 1000, f"l{a}{b}") for a in ids for b in ids if a != b]
     devices = [
-        Device(f"d{n}", "cpu", TARGET, 0, n, (core_of(n),), copy_engines=engines) for n in names
+        Device(
+            *(f"d{n}", "cpu", TARGET, 0, n, (core_of(n),), hosts[n % len(hosts)]),
+            copy_engines=engines,
+        )
+        for n in ids
     ]
-    return Cluster(
-        "apart",
-        tuple(Memory(f"ram{n}", AMPLE) for n in names),
-        tuple(devices),
-        tuple(links),
-        0,
+    memories = tuple(Memory(f"ram{n}", AMPLE) for n in ids)
+    return Cluster("apart", memories, tuple(devices), tuple(links), 0)
+
+
+def near_cluster(num_devices: int, engines: int | None = None) -> Cluster:
+    """The same on the cores of this machine, of which several devices may share one."""
+    own = cores()
+    return apart_cluster(num_devices, lambda number: own[number % len(own)], engines)
+
+
+def far_cluster(num_devices: int, num_hosts: int) -> Cluster:
+    """The same on several hosts; cores that are not here become fake devices."""
+    own = cores()
+    names = [f"host{n}" for n in range(num_hosts)]
+    return apart_cluster(
+        num_devices, lambda n: own[n] if n < len(own) else FAR_CORE + n, hosts=names
     )
 
 

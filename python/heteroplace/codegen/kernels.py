@@ -105,6 +105,8 @@ class KernelCall:
     """Of a plan for several items, those that it serves as one batch."""
     at: tuple[int, int] | None = None
     """(step of the plan, device); None: those of the run of its task for its items."""
+    in_place: tuple[tuple[int, int], ...] = ()
+    """(position of an input, of an output) that may be in the same bytes, if no other reads them."""
 
 
 @dataclass(frozen=True)

@@ -263,6 +263,7 @@ class _Lowering:
 
     def _finish(self) -> Lowered:
         inputs, outputs, state = self._ports()
+        initial = self._initial()
         # A machine needs only the memories that the plan uses.
         constants = self._weights.constants
         used = {queue.space for queue in self._queues} | {part.space for part in constants}
@@ -298,7 +299,7 @@ class _Lowering:
             self._cluster.hosts,
             feeding_rank(self._cluster),
             state,
-            self._initial(),
+            initial,
         )
 
     def _initial(self) -> dict[str, int]:

@@ -9,6 +9,7 @@ so that the order stays topological whenever a send has to wait for its receiver
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
@@ -21,7 +22,7 @@ from heteroplace.codegen.legs import Legs
 from heteroplace.errors import LoweringError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Copy, Plan, Run
+from heteroplace.model.plan import Collective, Copy, Plan, Run
 from heteroplace.model.timeline import Timeline
 from heteroplace.relay.annotate.writer import home_device
 
@@ -34,14 +35,8 @@ def order_instructions(
     Raises
     ------
     LoweringError
-        A call belongs to a task that the plan does not know, or the plan has a collective: it
-        becomes kernel calls and copies before.
+        A call belongs to a task that the plan does not know.
     """
-    for step in plan.collectives:
-        raise LoweringError(
-            f"task {graph.tasks[step.task].name!r} is a collective, which no queue runs; expand it "
-            f"into kernel calls and copies first"
-        )
     return _Orderer(calls, graph, cluster, plan, predicted).run()
 
 
@@ -111,8 +106,29 @@ class _Orderer:
             )
         ]
         copies = self._read_copies([*called, *joins.copies], joins)
+        called = self._in_place(called, [*copies, *joins.copies], joins)
         instructions = in_order([*called, *copies, *joins.copies])
         return Ordered(with_messages(instructions), tuple(joins.values), joins.stored)
+
+    def _in_place(
+        self, called: list[Instruction], copies: list[Instruction], joins: Joins
+    ) -> list[Instruction]:
+        """The calls, of which some take over the bytes of what was brought for them alone."""
+        num_readers = Counter(read for each in (*called, *copies) for read in each.reads)
+        found = []
+        for each in called:
+            call = None if each.call is None else self._kernel_calls.calls[each.call]
+            for read, write in () if call is None else call.in_place:
+                assert call is not None
+                brought = root(self._kernel_calls, call.reads[read]), each.writes[0][1]
+                made = each.writes[write]
+                is_free = brought not in joins.stored and made not in joins.stored
+                if is_free and brought in self._copies and num_readers[brought] == 1:
+                    joins.stored[made] = brought, 0
+                    each = replace(each, replaces=(*each.replaces, brought))
+                    break
+            found.append(each)
+        return found
 
     def _read_copies(self, others: list[Instruction], joins: Joins) -> list[Instruction]:
         """The copies of whole values but those that nobody reads: routes may have shorter ways."""
@@ -248,7 +264,7 @@ class _Orderer:
         item = self._kernel_calls.values[value].items[0]
         source = self._source(value, memory, item)
         self._need(value, source, reader)
-        copy = self._over_links(value, source, memory, item)
+        copy = self._over_links(value, source, memory, item, reader)
         if (value, memory) not in self._copies:
             self._copies |= {each.writes[0]: each for each in self._cut(copy)}
         self._hasten(copy)
@@ -314,13 +330,19 @@ class _Orderer:
         """Return the plan's step that copies an item of a value to a memory, if it has one."""
         return self._copy_step.get((self._tensor.get(value, -1), memory, item))
 
-    def _over_links(self, value: int, source: int, memory: int, item: int) -> Instruction:
-        """The copy of a whole value from one memory to another."""
+    def _over_links(
+        self, value: int, source: int, memory: int, item: int, reader: int | None = None
+    ) -> Instruction:
+        """The copy of a whole value from one memory to another, for a call (None: an output)."""
         route = self._cluster.route(source, memory)
         duration = self._cluster.transfer_ns(route, self._kernel_calls.values[value].bytes)
         step = self.transfer(value, memory, item)
+        by = None if reader is None else self._by[reader]
         if step is not None:
             start, finish = self._span[step]
+        elif by is not None and isinstance(self._plan.steps[by.step], Collective):
+            # The transfers of a collective are a part of it.
+            step, (start, finish) = by.step, self._span[by.step]
         else:
             # A value that the neutral graph does not have (a changed layout); it goes as soon as
             # its producer is done.

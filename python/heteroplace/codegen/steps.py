@@ -134,8 +134,18 @@ class StepCombiner(Combiner):
         name = self._graph.tasks[step.task].name
         for place, tensors in wanted.values():
             for call in self._calls_for(place.part, name, tensors):
-                self._add_call(call, place, self._segment)
+                # What a member got for its sum alone may become the sum.
+                pairs = self._pairs_in_place(call) if kind is not None and kind.sums else ()
+                self._add_call(replace(call, in_place=pairs), place, self._segment)
             self._segment += 1
+
+    def _pairs_in_place(self, call: KernelCall) -> tuple[tuple[int, int], ...]:
+        return tuple(
+            (read, write)
+            for read in range(len(call.reads))
+            for write in range(len(call.writes))
+            if self._is_safe(call.kernel, read, write)
+        )
 
     def _calls_for(
         self, part: NetworkPart, task: str, tensors: Collection[int]

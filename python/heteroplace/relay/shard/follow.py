@@ -4,13 +4,14 @@ Megatron-LM (arXiv 1909.08053, section 3) shares a transformer's weights by hand
 that each shard has a part of the result, then rows, whose results are added up; attention by
 heads. Here the columns of a weight are cut tentatively, in equal parts or as a reader down the
 network asks for (within blocks, in whole heads), and each cut is followed until its parts are added
-up or have to be gathered. What moves the fewest bytes is taken; rows, if no columns can be cut.
+up or have to be gathered. What gathers the fewest bytes is taken, then what adds up the fewest;
+rows, if no columns can be cut.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import NamedTuple
 
 from tvm import relay
@@ -19,7 +20,7 @@ from heteroplace.errors import UnsupportedRelayError
 from heteroplace.relay.shard.carry import CannotCarry, Carrier, OtherCut
 from heteroplace.relay.shard.cuts import Cut, Kept, State, share_out
 from heteroplace.relay.shard.network import Node
-from heteroplace.relay.shard.ways import Way, best_way, exchange_cost
+from heteroplace.relay.shard.ways import Way, best_way, way_to
 
 OpenStates = list["State | None"]
 """None: a weight that is not cut yet, or what was not visited yet: it can have any state."""
@@ -32,7 +33,10 @@ _MAX_VARIANTS = 12
 
 class _Variant(NamedTuple):
     way: Way
-    cost: int
+    gathered: int
+    """Bytes that are moved to put its parts together again, all in all."""
+    summed: int
+    """Bytes that are moved to add up."""
     uneven: str
     """How unlike the parts are, if they are so by whole units; "" if not."""
 
@@ -45,6 +49,8 @@ class Network(NamedTuple):
     readers: dict[Node, list[Node]]
     gathered: Sequence[bool]
     """For each output whether it must be whole in the end."""
+    backward: Container[Node]
+    """What computes gradients and updates: it is cut as what it is the gradient of."""
 
 
 class Chooser:
@@ -78,7 +84,8 @@ class Chooser:
                 found = [variant for variant in found if not variant.uneven]
             if not found:
                 continue
-            best = min(found, key=lambda variant: variant.cost)
+            # Parts that are gathered early would leave the rest of the network to each shard.
+            best = min(found, key=lambda variant: (variant.gathered, variant.summed))
             if best.uneven and self._uneven is None:
                 raise UnsupportedRelayError(
                     f"{_where(call)} cannot be shared evenly by {self._num_shards} shards: "
@@ -117,12 +124,12 @@ class Chooser:
             others: list[OtherCut] = []
             try:
                 needs = self._carrier.companions(call, operand, cut)
-                way = Way(needs, self._carrier.carry(call, needs), 0)
+                way = way_to(call, states, needs, self._carrier.carry(call, needs))
             except CannotCarry as err:
                 others += err.others
             else:
-                cost = self._cost(call, states, way) + self._follow(call, way.outs, others)
-                yield _Variant(way, cost, uneven)
+                gathered, summed = self._follow(call, way.outs, others)
+                yield _Variant(way, way.gathered + gathered, way.summed + summed, uneven)
             for other in others:
                 waiting.append(OtherCut(asked.blocks * other.blocks, other.units or asked.units))
 
@@ -141,19 +148,12 @@ class Chooser:
         shared = "+".join(map(str, shares))
         return cut, f"an axis of {extent} has {units} units of {block // units}, {shared}"
 
-    def _cost(self, call: Node, states: Sequence[State | None], way: Way) -> int:
-        exchanged = sum(
-            exchange_cost(state, need, size)
-            for state, need, size in zip(states, way.needs, call.operand_bytes, strict=True)
-        )
-        return exchanged + (2 * call.bytes[0] if way.outs[0] is Kept.SUM else 0)
-
-    def _follow(self, call: Node, outs: Sequence[State], others: list[OtherCut]) -> int:
-        """The bytes that are moved until no parts of the result are left."""
+    def _follow(self, call: Node, outs: Sequence[State], others: list[OtherCut]) -> tuple[int, int]:
+        """The bytes that are gathered, and summed, until no parts of the result are left."""
         network = self._network
         found: dict[Node, OpenStates] = {call: [_summed(state) for state in outs]}
         waiting: list[int] = []
-        cost = self._reached(call, found[call], waiting)
+        gathered, summed = self._reached(call, found[call], waiting), 0
         while waiting and len(found) < _MAX_FOLLOWED:
             node = network.nodes[heapq.heappop(waiting)]
             if node in found:
@@ -169,11 +169,11 @@ class Chooser:
                 if not any(isinstance(state, Cut) for state in states):
                     continue
                 way = best_way(self._carrier, node, states, others)
-                cost += way.cost
+                gathered, summed = gathered + way.gathered, summed + way.summed
                 states = [_summed(state) for state in way.outs]
             found[node] = states
-            cost += self._reached(node, states, waiting)
-        return cost
+            gathered += self._reached(node, states, waiting)
+        return gathered, summed
 
     def _reached(self, node: Node, states: OpenStates, waiting: list[int]) -> int:
         """Go on to the readers; the bytes that are gathered if `node` is the end of the network."""
@@ -181,7 +181,8 @@ class Chooser:
             return 0
         network = self._network
         for reader in network.readers.get(node, ()):
-            heapq.heappush(waiting, network.position[reader])
+            if reader not in network.backward or node in network.backward:
+                heapq.heappush(waiting, network.position[reader])
         if node is not network.nodes[-1]:
             return 0
         outputs = zip(states, node.bytes, network.gathered, strict=True)

@@ -18,11 +18,12 @@ from dataclasses import dataclass, replace
 import tvm
 from tvm import relay
 
-from heteroplace.relay.expressions import leaves, post_order, post_order_of_function, rebuild
+from heteroplace.relay.expressions import post_order_of_function
+from heteroplace.relay.shard.boundaries import with_layers_apart, with_own_gradients
 from heteroplace.relay.shard.module import ShardedModule, shard_module
 from heteroplace.relay.shard.spans import Tag, tag_of
-from heteroplace.relay.tasks.extract import Extraction, extract
-from heteroplace.relay.tasks.network import Network, network_of
+from heteroplace.relay.tasks.extract import Extraction, extract, neutral_module
+from heteroplace.relay.tasks.network import Network
 from heteroplace.relay.tasks.prepare import prepare
 from heteroplace.relay.training.step import TrainingStep
 from heteroplace.transforms.builder import ShardedBuilder, TaskEntry, TensorEntry
@@ -66,12 +67,12 @@ def shard_network(
     bound = relay.build_module.bind_params_by_name(mod["main"], dict(params or {}))
     prepared = prepare(tvm.IRModule.from_expr(bound))
     module = shard_module(prepared, tensor=tensor, inputs=inputs, uneven=uneven)
-    extraction = extract(module.mod, name)
+    extraction = extract(with_layers_apart(module.mod), name)
     weights = {part for weight in module.weights for part in weight.parts}
-    if not weights:
-        sharded = _Maker(extraction, module).run(frozenset(), {}, frozenset())
-        return ShardedNetwork(sharded, _network(extraction, sharded), module)
-    return ShardedNetwork(_Maker(extraction, module).run(weights, {}, frozenset()), None, module)
+    maker = _Maker(extraction, module)
+    sharded = maker.run(weights, {}, frozenset())
+    network = None if weights else maker.network(sharded)
+    return ShardedNetwork(sharded, network, module)
 
 
 def shard_training(
@@ -80,57 +81,34 @@ def shard_training(
     """Prepare a step of training for one microbatch, cut it into lanes and these into tasks.
 
     Weights and whatever else a step replaces are state of each lane, a part or all of it; gradients
-    are what microbatches add up. The loss is the only output.
+    are what microbatches add up. The loss is the only output of the graph; the module's are the
+    loss, the new states and the gradients, each of the last two once for each lane.
 
     Raises
     ------
     UnsupportedRelayError
         As `shard_module`.
     """
-    states, num_state = step.state, len(step.state)
-    prepared = prepare(_with_copied_gradients(step.module_with_gradients, 1 + num_state))
+    states, first = step.state, 1 + len(step.state)
+    prepared = prepare(step.module_with_gradients)
     like = {1 + index: state for index, state in enumerate(states)}
-    like |= {1 + num_state + index: weight for index, weight in enumerate(step.weights)}
+    like |= {first + index: weight for index, weight in enumerate(step.weights)}
     parameters = [parameter.name_hint for parameter in prepared["main"].params]
     inputs = set(parameters) - set(states)
     module = shard_module(prepared, tensor=tensor, inputs=inputs, like=like, uneven=uneven)
-    extraction = extract(module.mod, name)
+    gradients = module.outputs[first:]
+    module = replace(module, mod=with_own_gradients(module.mod, gradients))
+    extraction = extract(with_layers_apart(module.mod), name)
     outputs = [extraction.graph.tensors[tensor].name for tensor in extraction.graph.outputs]
     updates: dict[str, str] = {}
     for weight in module.weights:
         new = module.outputs[1 + states.index(weight.name)]
         updates |= zip(weight.parts, (outputs[output] for output in new), strict=True)
-    gradients = {outputs[output] for each in module.outputs[1 + num_state :] for output in each}
-    sharded = _Maker(extraction, module).run(frozenset(), updates, gradients)
-    return ShardedNetwork(sharded, _network(extraction, sharded), module)
-
-
-def _with_copied_gradients(mod: tvm.IRModule, first: int) -> tvm.IRModule:
-    """Copy the outputs from `first` on, also for their other readers.
-
-    A gradient is then made by a task of a lane, which adds up over microbatches, not by a
-    collective; the copy is fused with what computes the gradient where there is none.
-    """
-    main = mod["main"]
-    gradients = set(leaves(main.body)[first:])
-    mapped: dict[relay.Expr, relay.Expr] = {}
-
-    def copied(old: relay.Expr, new: relay.Expr) -> relay.Expr:
-        if old not in gradients:
-            return new
-        copy = relay.copy(new)
-        return relay.Call(copy.op, copy.args, copy.attrs, None, old.span)
-
-    rebuild(post_order(main.body), mapped, copied)
-    function = relay.Function(main.params, mapped[main.body], attrs=main.attrs)
-    return relay.transform.InferType()(tvm.IRModule.from_expr(function))
-
-
-def _network(extraction: Extraction, sharded: ShardedGraph) -> Network:
-    assert [task.name for task in sharded.graph.tasks] == [
-        task.name for task in extraction.graph.tasks
-    ]
-    return network_of(replace(extraction, graph=sharded.graph))
+    maker = _Maker(extraction, module)
+    sharded = maker.run(
+        frozenset(), updates, {outputs[output] for each in gradients for output in each}
+    )
+    return ShardedNetwork(sharded, maker.network(sharded), module)
 
 
 def tags_of_tasks(extraction: Extraction) -> list[Tag]:
@@ -155,6 +133,7 @@ class _Maker:
     """Puts the tasks of a module into a builder of sharded graphs."""
 
     def __init__(self, extraction: Extraction, module: ShardedModule) -> None:
+        self._extraction = extraction
         self._graph = extraction.graph
         self._module = module
         self._tags = tags_of_tasks(extraction)
@@ -192,6 +171,17 @@ class _Maker:
         builder.outputs = [name for name in names if name not in dropped]
         self._tell_whole(weights)
         return builder.finalize()
+
+    def network(self, sharded: ShardedGraph) -> Network:
+        """Return what is compiled for the tasks of the graph, which `run` has made."""
+        graph, tags = self._graph, self._tags
+        ends = {
+            task
+            for task, after in enumerate(graph.successors)
+            if any(tags[other].layer != tags[task].layer for other in after)
+        }
+        extraction = replace(self._extraction, graph=sharded.graph)
+        return Network(sharded.graph, neutral_module(extraction, ends), extraction)
 
     def _add(
         self, task_id: int, shared: set[str], gradients: Collection[str], is_training: bool

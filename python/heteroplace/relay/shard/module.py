@@ -133,7 +133,8 @@ def _check(main: relay.Function, tensor: int, inputs: set[str], like: Mapping[in
             f"the model has no input {', '.join(unknown)}; it has {', '.join(known) or 'none'}"
         )
     count = len(tensor_types(main.body.checked_type))
-    wrong = sorted(set(like) - set(range(count)))
+    is_nested = isinstance(main.body, relay.Tuple) and count != len(main.body.fields)
+    wrong = sorted(like if is_nested else set(like) - set(range(count)))
     if wrong:
         raise UnsupportedRelayError(f"the model has no outputs {wrong}; it has {count}")
     for name, parameter in known.items():

@@ -72,6 +72,13 @@ class Walk:
         self._weights: dict[str, ShardedWeight] = {}
         self._variables: dict[str, list[relay.Var]] = {}
         self._whole: list[str] = []
+        named = {
+            node.expr.name_hint: node for node in self._nodes if isinstance(node.expr, relay.Var)
+        }
+        body = self._nodes[-1]
+        outputs = body.children if isinstance(body.expr, relay.Tuple) else (body,)
+        self._targets = {outputs[at]: named[name] for at, name in like.items()}
+        """For outputs that stay cut the weights that they are cut like."""
         self._chooser = Chooser(self._network(), self._carrier, num_shards, self._known, uneven)
 
     def run(self) -> Sharded:
@@ -79,6 +86,7 @@ class Walk:
         for node in self._nodes:
             if node not in self._free:
                 self._leaves[node] = self._visited(node)
+                self._cut_like_weight(node)
         results, outputs = self._results()
         parameters = []
         for parameter in self._main.params:
@@ -90,11 +98,23 @@ class Walk:
         weights = tuple(self._weights[name] for name in names if name in self._weights)
         return Sharded(main, weights, outputs, tuple(self._whole), self.num_layers)
 
+    def _cut_like_weight(self, node: Node) -> None:
+        """Bring an output that stays cut as a weight is to that state, for its other readers too:
+        what updates a weight with its gradient then works on what each shard has of both."""
+        if node not in self._targets:
+            return
+        (leaf,) = self._leaves[node]
+        (weight,) = self._leaves_of(self._targets[node])
+        if weight.state is not None:
+            converted(leaf, weight.state, self._num_shards)
+            leaf.state = weight.state
+
     def _network(self) -> Network:
         count = len(self._nodes[-1].shapes)
         position = {node: at for at, node in enumerate(self._nodes)}
         gathered = [output not in self._like for output in range(count)]
-        return Network(self._nodes, position, self._readers, gathered)
+        backward = {node for node, tag in self._tags.items() if tag.backward}
+        return Network(self._nodes, position, self._readers, gathered, backward)
 
     def _known(self, node: Node) -> OpenStates:
         """The states of what an expression is made of, as far as they are known."""
@@ -235,12 +255,11 @@ class Walk:
         results: list[relay.Expr] = []
         outputs = []
         last = Tag(self.num_layers - 1, False, "")
-        weights = {
-            node.expr.name_hint: node for node in self._nodes if isinstance(node.expr, relay.Var)
-        }
-        for index, leaf in enumerate(self._leaves_of(self._nodes[-1])):
+        body = self._nodes[-1]
+        for index, leaf in enumerate(self._leaves_of(body)):
             if index in self._like:
-                (weight,) = self._leaves_of(weights[self._like[index]])
+                output = body.children[index] if isinstance(body.expr, relay.Tuple) else body
+                (weight,) = self._leaves_of(self._targets[output])
                 state = weight.state or Kept.WHOLE
                 self._form(weight, state, leaf.tag)
                 form = self._form(leaf, state, leaf.tag)

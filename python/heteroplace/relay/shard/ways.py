@@ -22,18 +22,38 @@ class Way(NamedTuple):
     """Of the tensors that it reads."""
     outs: States
     """Of those that it makes."""
-    cost: int
-    """Bytes moved before it, and to add up its result."""
+    gathered: int
+    """Bytes moved before it to put parts together."""
+    summed: int
+    """Bytes moved to add up summands, those of its result among them."""
+
+    @property
+    def cost(self) -> int:
+        """Bytes moved for it."""
+        return self.gathered + self.summed
 
 
-def exchange_cost(state: State | None, need: State, num_bytes: int) -> int:
-    """Return the bytes moved to bring a tensor from one state to another.
+def way_to(call: Node, states: Sequence[State | None], needs: States, outs: States) -> Way:
+    """Return a way with what it moves.
 
-    None: it is a weight that is not cut yet, and can have any state.
+    Parameters
+    ----------
+    states
+        What the shards have of the operands; None: a weight that is not cut yet, and can have any
+        state.
+    needs, outs
+        What they need of them, and have of the results.
     """
-    if state is None or state == need or state is Kept.WHOLE:
-        return 0
-    return 2 * num_bytes if state is Kept.SUM and need is Kept.WHOLE else num_bytes
+    gathered = summed = 0
+    for state, need, size in zip(states, needs, call.operand_bytes, strict=True):
+        if state is Kept.SUM and need is not Kept.SUM:
+            summed += 2 * size if need is Kept.WHOLE else size
+        elif isinstance(state, Cut) and state != need:
+            gathered += size
+    for out, size in zip(outs, call.bytes, strict=True):
+        if out is Kept.SUM and Kept.SUM not in needs:
+            summed += 2 * size
+    return Way(needs, outs, gathered, summed)
 
 
 def ways(
@@ -44,13 +64,13 @@ def ways(
     Parameters
     ----------
     states
-        Of the tensors that the call reads; None as of `exchange_cost`.
+        Of the tensors that the call reads; None as of `way_to`.
     others
         Gets the other cuts with which an operand could have been followed.
     """
-    operands, results = call.operand_bytes, call.bytes
+    count, made = len(states), len(call.shapes)
     if is_linear(call, states):
-        yield Way((Kept.SUM,) * len(operands), (Kept.SUM,) * len(results), 0)
+        yield way_to(call, states, (Kept.SUM,) * count, (Kept.SUM,) * made)
     tried: list[States] = []
     for at, state in enumerate(states):
         if not isinstance(state, Cut):
@@ -64,9 +84,8 @@ def ways(
         except CannotCarry as err:
             others += err.others
             continue
-        yield Way(needs, outs, _cost(states, needs, operands) + _sums(outs, results))
-    whole = (Kept.WHOLE,) * len(operands)
-    yield Way(whole, (Kept.WHOLE,) * len(results), _cost(states, whole, operands))
+        yield way_to(call, states, needs, outs)
+    yield way_to(call, states, (Kept.WHOLE,) * count, (Kept.WHOLE,) * made)
 
 
 def best_way(
@@ -77,15 +96,3 @@ def best_way(
     labels = carrier.labels(call)
     is_product = labels is not None and labels.is_product
     return min(shared if is_product and shared else [*shared, whole], key=lambda way: way.cost)
-
-
-def _cost(states: Sequence[State | None], needs: States, sizes: Sequence[int]) -> int:
-    return sum(
-        exchange_cost(state, need, size)
-        for state, need, size in zip(states, needs, sizes, strict=True)
-    )
-
-
-def _sums(outs: States, sizes: Sequence[int]) -> int:
-    pairs = zip(outs, sizes, strict=True)
-    return sum(2 * size for state, size in pairs if state is Kept.SUM)
