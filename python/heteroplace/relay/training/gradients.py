@@ -194,10 +194,10 @@ def _take(call: relay.Call, grad: relay.Expr) -> list[relay.Expr]:
         raise UnsupportedRelayError(
             f"take with batch_dims={int(attrs.batch_dims)} has no gradient here; only 0 has"
         )
+    shape, axis = _shape(data), 0
     if attrs.axis is None:
-        shape, axis = (int(np.prod(_shape(data))),), 0
+        shape = (int(np.prod(shape)),)
     else:
-        shape = _shape(data)
         axis = int(attrs.axis) % len(shape)
     num_new = len(_shape(indices))
     before, behind = list(shape[:axis]), list(shape[axis + 1 :])

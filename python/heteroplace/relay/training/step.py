@@ -208,8 +208,8 @@ def _trainable(
     fixed = [name for name in trainable or () if not is_floating(types[name])]
     if fixed:
         raise TrainingError(f"weights of integers cannot be trained: {', '.join(fixed)}")
-    wanted = params if trainable is None else trainable
-    return frozenset(name for name in wanted if is_floating(types[name]))
+    named = params if trainable is None else trainable
+    return frozenset(name for name in named if is_floating(types[name]))
 
 
 def _named_prediction(
