@@ -79,6 +79,10 @@ class PlanError(HeteroPlaceError):
     """A plan breaks a rule of the execution model, or belongs to another graph or cluster."""
 
 
+class ShardingError(HeteroPlaceError):
+    """A network cannot be cut as asked: degrees that do not divide, an axis that ends, a device."""
+
+
 class LoweringError(HeteroPlaceError):
     """The compiled kernels and the plan disagree."""
 
