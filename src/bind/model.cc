@@ -21,7 +21,10 @@ void InitProblem(model::Problem* self, Ints run_ns, Ints device_memory, Ints uni
                  Ints link_resource_offsets, Ints link_resource_values, Ints route_offsets,
                  Ints route_links, int host, std::optional<Ints> batch_sizes,
                  std::optional<Ints> batch_run_ns, std::optional<Ints> measured_offsets,
-                 std::optional<Ints> measured_bytes, std::optional<Ints> measured_ns) {
+                 std::optional<Ints> measured_bytes, std::optional<Ints> measured_ns,
+                 std::optional<Ints> is_shared, std::optional<Ints> adds,
+                 std::optional<Ints> state_of, std::optional<Ints> named_offsets,
+                 std::optional<Ints> named_values, std::optional<Ints> named_bytes) {
   model::Problem problem;
   problem.run_ns = ToWide(run_ns);
   problem.device_memory = ToNarrow(device_memory);
@@ -48,6 +51,13 @@ void InitProblem(model::Problem* self, Ints run_ns, Ints device_memory, Ints uni
     problem.link_measured.values.resize(problem.measured_bytes.size());
     std::iota(problem.link_measured.values.begin(), problem.link_measured.values.end(), 0);
   }
+  if (is_shared) problem.values.is_shared = ToNarrow<uint8_t>(*is_shared);
+  if (adds) problem.values.adds = ToNarrow<uint8_t>(*adds);
+  if (state_of) problem.values.state_of = ToNarrow(*state_of);
+  if (named_offsets && named_values && named_bytes) {
+    problem.values.weights = ToCsr(*named_offsets, *named_values);
+    problem.values.weight_bytes = ToWide(*named_bytes);
+  }
   problem.Finish();
   new (self) model::Problem(std::move(problem));
 }
@@ -67,6 +77,9 @@ void BindModel(nb::module_& module) {
            nb::arg("host"), nb::arg("batch_sizes") = nb::none(),
            nb::arg("batch_run_ns") = nb::none(), nb::arg("measured_offsets") = nb::none(),
            nb::arg("measured_bytes") = nb::none(), nb::arg("measured_ns") = nb::none(),
+           nb::arg("is_shared") = nb::none(), nb::arg("adds") = nb::none(),
+           nb::arg("state_of") = nb::none(), nb::arg("named_offsets") = nb::none(),
+           nb::arg("named_values") = nb::none(), nb::arg("named_bytes") = nb::none(),
            "Lists of lists come as offsets and values; their meaning is in src/model/problem.h.")
       .def_ro("counts_lifetimes", &model::Problem::counts_lifetimes,
               "Some placement may be short of memory by the static rule.")

@@ -1,5 +1,9 @@
 // The simulator.
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/tuple.h>
+
+#include <optional>
+#include <string>
 
 #include "bind/arrays.h"
 #include "bind/bind.h"
@@ -14,20 +18,37 @@ namespace {
 using TimesTuple = std::tuple<NumpyInts, NumpyInts, int64_t, NumpyInts, NumpyInts, NumpyInts,
                               NumpyInts, NumpyInts>;
 
+/*! \brief reads, makes, devices and resources as offsets and values, and durations in ns. */
+using CollectivesTuple = std::tuple<Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints>;
+
+model::Collectives ToCollectives(const CollectivesTuple& arrays) {
+  model::Collectives found;
+  found.reads = ToCsr(std::get<0>(arrays), std::get<1>(arrays));
+  found.makes = ToCsr(std::get<2>(arrays), std::get<3>(arrays));
+  found.devices = ToCsr(std::get<4>(arrays), std::get<5>(arrays));
+  found.resources = ToCsr(std::get<6>(arrays), std::get<7>(arrays));
+  found.duration_ns = ToWide(std::get<8>(arrays));
+  return found;
+}
+
 TimesTuple SimulateSteps(const model::Problem& problem, const StepRows& rows,
                          const Ints& link_offsets, const Ints& link_values,
-                         const Ints& item_offsets, const Ints& item_values, int num_items) {
+                         const Ints& item_offsets, const Ints& item_values, int num_items,
+                         const std::optional<CollectivesTuple>& collectives) {
   model::Steps steps;
   steps.list.reserve(rows.shape(0));
   for (size_t index = 0; index < rows.shape(0); ++index) {
     const int64_t* row = rows.data() + 4 * index;
-    steps.list.push_back({row[0] == 0 ? model::StepKind::kRun : model::StepKind::kCopy,
-                          static_cast<int>(row[1]), static_cast<int>(row[2]),
-                          static_cast<int>(row[3])});
+    if (row[0] < 0 || row[0] > static_cast<int64_t>(model::StepKind::kCollective)) {
+      throw Error(ErrorKind::kPlan, "step " + std::to_string(index) + " is of no known kind");
+    }
+    steps.list.push_back({static_cast<model::StepKind>(row[0]), static_cast<int>(row[1]),
+                          static_cast<int>(row[2]), static_cast<int>(row[3])});
   }
   steps.links = ToCsr(link_offsets, link_values);
   steps.items = ToCsr(item_offsets, item_values);
   steps.num_items = num_items;
+  if (collectives) steps.collectives = ToCollectives(*collectives);
   const int num_steps = static_cast<int>(steps.list.size());
   const bool has_items = steps.items.num_rows() != 0;
   if (steps.links.num_rows() != num_steps || (has_items && steps.items.num_rows() != num_steps)) {
@@ -47,12 +68,15 @@ TimesTuple SimulateSteps(const model::Problem& problem, const StepRows& rows,
 }  // namespace
 
 void BindSimulate(nb::module_& module) {
-  module.def("simulate", &SimulateSteps, nb::arg("problem"), nb::arg("rows"),
-             nb::arg("link_offsets"), nb::arg("link_values"), nb::arg("item_offsets"),
-             nb::arg("item_values"), nb::arg("num_items"),
-             "Times of the steps; see src/simulate/simulator.h. Links of each step; items of each "
-             "step, or of none: item 0. Returns (start and finish in ns [num_steps], makespan in "
-             "ns, used, held and peak bytes, and time in ns and step of the peak [num_memories]).");
+  module.def(
+      "simulate", &SimulateSteps, nb::arg("problem"), nb::arg("rows"), nb::arg("link_offsets"),
+      nb::arg("link_values"), nb::arg("item_offsets"), nb::arg("item_values"), nb::arg("num_items"),
+      nb::arg("collectives") = nb::none(),
+      "Times of the steps; see src/simulate/simulator.h. Links of each step; items of each "
+      "step, or of none: item 0. Collectives: reads, makes, devices and resources as offsets "
+      "and values, and times in ns; a step names the position. Returns (start and finish in ns "
+      "[num_steps], makespan in "
+      "ns, used, held and peak bytes, and time in ns and step of the peak [num_memories]).");
 }
 
 }  // namespace heteroplace::bind

@@ -7,6 +7,7 @@ namespace heteroplace::model {
 void MemoryUse::Clear() {
   used_ = problem_.base_bytes;
   for (int64_t& bytes : used_) bytes *= num_items_;
+  if (problem_.host >= 0) used_[problem_.host] += problem_.shared_base_bytes;
   workspace_.assign(problem_.num_devices, 0);
 }
 
@@ -29,8 +30,13 @@ void MemoryUse::AddTask(int task, int device) { AddBatch(task, device, 1, false)
 
 void MemoryUse::AddBatch(int task, int device, int num_items, bool has_weights) {
   const int memory = problem_.device_memory[device];
-  if (!has_weights) used_[memory] += problem_.weight_bytes[task];
   for (int tensor : problem_.task_makes[task]) AddCopy(tensor, memory, num_items);
+  AddWork(task, device, num_items, has_weights);
+}
+
+void MemoryUse::AddWork(int task, int device, int num_items, bool has_weights) {
+  const int memory = problem_.device_memory[device];
+  if (!has_weights) used_[memory] += problem_.weight_bytes[task];
   const int64_t workspace = problem_.workspace_bytes[task] * num_items;
   used_[memory] += std::max<int64_t>(0, workspace - workspace_[device]);
   workspace_[device] = std::max(workspace_[device], workspace);

@@ -28,6 +28,10 @@ class MemoryUse {
   void AddTask(int task, int device);
   /*! \brief Charges a batch of a task; its weights only if the device has not run it before. */
   void AddBatch(int task, int device, int num_items, bool has_weights);
+  /*! \brief Charges weights and workspace of such a batch alone. */
+  void AddWork(int task, int device, int num_items, bool has_weights);
+  /*! \brief Charges bytes that are in a memory whatever the placement. */
+  void AddHeld(int memory, int64_t bytes) { used_[memory] += bytes; }
   /*! \brief Charges a copy of so many items of a tensor to a memory. */
   void AddCopy(int tensor, int memory, int num_items = 1);
   /*! \brief Bytes that AddTask would add. */

@@ -80,11 +80,13 @@ void Problem::Finish() {
       link_resources.offsets.size() == link_bandwidth.size() + 1 &&
       (link_measured.num_rows() == 0 ||
        link_measured.offsets.size() == link_bandwidth.size() + 1) &&
-      measured_bytes.size() == measured_ns.size();
+      measured_bytes.size() == measured_ns.size() && HasFitting(values);
   if (!agrees) throw Error(ErrorKind::kGraph, "the arrays of a problem have sizes that disagree");
   charged_bytes = tensor_bytes;
+  values.Finish();
   DeriveBatches();
   DeriveLists();
+  DeriveShared();
   DeriveRoutes();
   DeriveWays();
   DeriveTransfers();
@@ -141,9 +143,11 @@ void Problem::DeriveBatches() {
 void Problem::DeriveLists() {
   outputs.clear();
   base_bytes.assign(num_memories, 0);
+  shared_base_bytes = 0;
   for (int tensor = 0; tensor < num_tensors; ++tensor) {
     if (is_output[tensor] != 0) outputs.push_back(tensor);
-    if (IsChargedToHost(tensor)) base_bytes[host] += tensor_bytes[tensor];
+    if (!IsChargedToHost(tensor) || values.IsState(tensor)) continue;
+    (values.IsShared(tensor) ? shared_base_bytes : base_bytes[host]) += tensor_bytes[tensor];
   }
   task_makes = GroupBy(producer, num_tasks);
   group_tasks = GroupBy(task_group, num_groups);
@@ -164,6 +168,32 @@ void Problem::DeriveLists() {
     allowed.AddRow(row);
   }
   successors = Transpose(predecessors);
+}
+
+bool Problem::HasFitting(const SharedValues& shared) const {
+  const auto fits = [](const auto& list, int count) {
+    return list.empty() || list.size() == static_cast<size_t>(count);
+  };
+  const auto are_below = [](const std::vector<int>& ids, size_t count) {
+    return std::all_of(ids.begin(), ids.end(),
+                       [&](int id) { return id < static_cast<int>(count); });
+  };
+  return fits(shared.is_shared, num_tensors) && fits(shared.adds, num_tasks) &&
+         fits(shared.state_of, num_tensors) && are_below(shared.state_of, tensor_bytes.size()) &&
+         (shared.weights.num_rows() == 0 || shared.weights.num_rows() == num_tasks) &&
+         are_below(shared.weights.values, shared.weight_bytes.size());
+}
+
+void Problem::DeriveShared() {
+  is_made_once_.clear();
+  if (values.is_shared.empty()) return;
+  is_made_once_.resize(static_cast<size_t>(num_tasks));
+  const auto is_shared = [&](int tensor) { return values.IsShared(tensor); };
+  for (int task = 0; task < num_tasks; ++task) {
+    const auto reads = task_reads[task], makes = task_makes[task];
+    is_made_once_[task] = !makes.empty() && std::all_of(reads.begin(), reads.end(), is_shared) &&
+                          std::all_of(makes.begin(), makes.end(), is_shared);
+  }
 }
 
 void Problem::DeriveRoutes() {

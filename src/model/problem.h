@@ -4,26 +4,10 @@
 #include <span>
 #include <vector>
 
+#include "model/csr.h"
+#include "model/shared_values.h"
+
 namespace heteroplace::model {
-
-/*! \brief Lists of small integers, one list per row, stored flat. */
-struct Csr {
-  std::vector<int> offsets{0};  // [num_rows + 1]
-  std::vector<int> values;      // [offsets.back()]
-
-  /*! \brief The values of one row. */
-  std::span<const int> operator[](int row) const {
-    return {values.data() + offsets[row], static_cast<size_t>(offsets[row + 1] - offsets[row])};
-  }
-  /*! \brief Number of lists. */
-  int num_rows() const { return static_cast<int>(offsets.size()) - 1; }
-  /*! \brief Adds one list at the end. */
-  template <typename Range>
-  void AddRow(const Range& row) {
-    values.insert(values.end(), row.begin(), row.end());
-    offsets.push_back(static_cast<int>(values.size()));
-  }
-};
 
 /*! \brief Marks a pair of memories, or a (task, device) pair, that cannot be used. */
 inline constexpr int64_t kImpossible = -1;
@@ -60,6 +44,7 @@ struct Problem {
   std::vector<int> batch_sizes;
   // [num_batches][num_tasks][num_devices], kImpossible: no such batch there; empty: run_ns.
   std::vector<int64_t> batch_run_ns;
+  SharedValues values;  // what items and tasks share
 
   // Derived by Finish().
   int num_tasks = 0;
@@ -82,7 +67,8 @@ struct Problem {
   std::vector<int64_t> sizes;    // distinct bytes of tensors, ascending
   std::vector<int> outputs;      // distinct tensor ids that the model returns
   std::vector<int64_t> tail_ns;  // [num_tasks], shortest possible time after its finish
-  std::vector<int64_t> base_bytes;  // [num_memories], in use under every placement
+  std::vector<int64_t> base_bytes;  // [num_memories], in use under every placement, for each item
+  int64_t shared_base_bytes = 0;    // in the host memory, for all items together
   // [num_tensors], what a tensor adds to each memory where it is made or copied to, by the static
   // rule; all 0 in WithoutTensors().
   std::vector<int64_t> charged_bytes;
@@ -116,6 +102,11 @@ struct Problem {
                        static_cast<size_t>(task);
     return batch_run_ns[row * static_cast<size_t>(num_devices) + static_cast<size_t>(device)];
   }
+  /*! \brief How many items a run for so many computes: one where all that it reads and makes is
+   * shared. */
+  int BatchSize(int task, int num_items) const {
+    return !is_made_once_.empty() && is_made_once_[task] != 0 ? 1 : num_items;
+  }
   /*! \brief Row of `route_links` and `route_resources` for a pair of memories. */
   int Pair(int src, int dst) const { return src * num_memories + dst; }
   /*! \brief Time to copy a tensor between two memories, or kImpossible. */
@@ -146,10 +137,14 @@ struct Problem {
   void DeriveTransfers();
   void DeriveTails();
   void DeriveRule();
+  void DeriveShared();
+  /*! \brief Whether its lists are for this problem. */
+  bool HasFitting(const SharedValues& shared) const;
 
   size_t pairs_ = 0;
-  std::vector<int64_t> way_ns_;  // [sizes][num_ways]; empty: too many to be kept
-  std::vector<int> batch_row_;   // [largest batch size + 1], row in batch_run_ns; -1: none
+  std::vector<int64_t> way_ns_;        // [sizes][num_ways]; empty: too many to be kept
+  std::vector<int> batch_row_;         // [largest batch size + 1], row in batch_run_ns; -1: none
+  std::vector<uint8_t> is_made_once_;  // [num_tasks], all that it reads and makes is shared
 };
 
 }  // namespace heteroplace::model

@@ -13,9 +13,9 @@ LiveMemory::LiveMemory(const model::Problem& problem, int num_items, size_t num_
       memory_(num_steps, -1) {
   if (problem.host < 0) return;
   for (int tensor = 0; tensor < problem.num_tensors; ++tensor) {
-    if (problem.producer[tensor] < 0) {
-      base_bytes_[problem.host] += problem.tensor_bytes[tensor] * num_items;
-    }
+    if (problem.producer[tensor] >= 0 || problem.values.IsState(tensor)) continue;
+    const int count = problem.values.IsShared(tensor) ? 1 : num_items;
+    base_bytes_[problem.host] += problem.tensor_bytes[tensor] * count;
   }
 }
 
@@ -28,7 +28,12 @@ void LiveMemory::AddBatch(int task, int device, int num_items, bool has_weights)
 }
 
 void LiveMemory::AddKept(int tensor, int memory, int first) {
-  brought_[first] += problem_.tensor_bytes[tensor];
+  const int64_t bytes = problem_.tensor_bytes[tensor];
+  if (memory_[first] >= 0 && memory_[first] != memory) {
+    elsewhere_.push_back({first, memory, bytes});
+    return;
+  }
+  brought_[first] += bytes;
   memory_[first] = memory;
 }
 
@@ -40,10 +45,19 @@ void LiveMemory::AddTensor(int tensor, int memory, int first, int last, int64_t 
 
 bool LiveMemory::IsKept(int tensor, int memory, model::StepKind maker) const {
   if (problem_.is_output[tensor] == 0) return false;
-  return problem_.host < 0 ? maker == model::StepKind::kRun : memory == problem_.host;
+  return problem_.host < 0 ? maker != model::StepKind::kCopy : memory == problem_.host;
 }
 
-void LiveMemory::FindPeaks(Times& times) const {
+void LiveMemory::Count(const Begin& begin, std::vector<int64_t>& live, Times& times) {
+  const int memory = begin.memory;
+  live[memory] += begin.bytes;
+  if (live[memory] <= times.peak_bytes[memory]) return;
+  times.peak_bytes[memory] = live[memory];
+  times.peak_ns[memory] = times.start_ns[begin.step];
+  times.peak_step[memory] = begin.step;
+}
+
+void LiveMemory::FindPeaks(Times& times) {
   const size_t count = times.start_ns.size();
   std::vector<int64_t> live = base_bytes_;
   times.held_bytes = base_bytes_;
@@ -65,18 +79,18 @@ void LiveMemory::FindPeaks(Times& times) const {
   }
   std::sort(due.begin(), due.end(),
             [](const auto& left, const auto& right) { return left.first < right.first; });
+  std::stable_sort(elsewhere_.begin(), elsewhere_.end(),
+                   [](const Begin& left, const Begin& right) { return left.step < right.step; });
   auto released = due.begin();
+  auto also = elsewhere_.begin();
   for (size_t step = 0; step < count; ++step) {
     for (; released != due.end() && released->first <= step; ++released) {
       live[released->second->memory] -= released->second->bytes;
     }
-    const int memory = memory_[step];
-    if (memory < 0) continue;
-    live[memory] += brought_[step];
-    if (live[memory] > times.peak_bytes[memory]) {
-      times.peak_bytes[memory] = live[memory];
-      times.peak_ns[memory] = times.start_ns[step];
-      times.peak_step[memory] = static_cast<int64_t>(step);
+    if (memory_[step] < 0) continue;
+    Count({static_cast<int>(step), memory_[step], brought_[step]}, live, times);
+    for (; also != elsewhere_.end() && also->step == static_cast<int>(step); ++also) {
+      Count(*also, live, times);
     }
   }
 }

@@ -13,11 +13,11 @@ namespace heteroplace::simulate {
  * program needs them: the rule by lifetime of model/live_memory.py.
  *
  * Weights, and for each device its largest workspace, are live always; model inputs in the host
- * memory too. A tensor in a memory is live from the step that brings it there to the last step that
- * reads it there, both included, in plan order; and further as long as that reader is not done
- * when a later step starts, so that what follows it in its bytes need not wait. Outputs stay in the
- * host memory, or where they are made if there is no host. Bytes are looked at whenever a step
- * brings some.
+ * memory too, and state where it is updated. A tensor in a memory is live from the step that brings
+ * it there to the last step that reads it there, both included, in plan order; and further as long
+ * as that reader is not done when a later step starts, so that what follows it in its bytes need
+ * not wait. Outputs stay in the host memory, or where they are made if there is no host. Bytes are
+ * looked at whenever a step brings some.
  *
  * Steps are told in plan order; then FindPeaks() walks over them once. O(values * log values).
  */
@@ -27,6 +27,8 @@ class LiveMemory {
 
   /*! \brief Charges a batch: its workspace, and the weights unless the device has them. */
   void AddBatch(int task, int device, int num_items, bool has_weights);
+  /*! \brief Charges bytes that are in a memory always. */
+  void AddHeld(int memory, int64_t bytes) { base_bytes_[memory] += bytes; }
   /*!
    * \brief Charges an item of a tensor in a memory.
    * \param first Step that brings it.  \param last Last step that brings or reads it there.
@@ -38,7 +40,7 @@ class LiveMemory {
   /*! \brief Whether a tensor that a run or a copy brings to a memory is live to the end. */
   bool IsKept(int tensor, int memory, model::StepKind maker) const;
   /*! \brief Fills the peaks of `times` from its starts. */
-  void FindPeaks(Times& times) const;
+  void FindPeaks(Times& times);
 
  private:
   /*! \brief Bytes that are free when all steps up to `last` have begun and `end_ns` has come. */
@@ -49,11 +51,22 @@ class LiveMemory {
     int64_t bytes;
   };
 
+  /*! \brief Bytes that begin with a step. */
+  struct Begin {
+    int step;
+    int memory;
+    int64_t bytes;
+  };
+
+  /*! \brief Counts what steps bring against the peak of a memory. */
+  static void Count(const Begin& begin, std::vector<int64_t>& live, Times& times);
+
   const model::Problem& problem_;
   std::vector<int64_t> base_bytes_;  // [num_memories], live always
   std::vector<int64_t> workspace_;   // [num_devices], largest so far
   std::vector<int64_t> brought_;     // [num_steps], bytes that begin with the step
   std::vector<int> memory_;          // [num_steps], where they begin; -1: none do
+  std::vector<Begin> elsewhere_;     // what a step brings to other memories than its first one
   std::vector<Release> releases_;
 };
 

@@ -1,7 +1,10 @@
 #include "simulate/simulator.h"
 
 #include <algorithm>
+#include <numeric>
+#include <set>
 #include <string>
+#include <utility>
 
 #include "model/memory_use.h"
 #include "model/tensor_places.h"
@@ -14,6 +17,7 @@ namespace {
 
 constexpr int64_t kAbsent = -1;
 constexpr int kNobody = -1;
+constexpr int kFirst[] = {0};  // the one item of a shared tensor
 
 /*! \brief One item of a tensor in one memory. */
 struct Presence {
@@ -34,12 +38,13 @@ class Simulator {
         row_(problem.num_tensors),
         has_weights_(
             static_cast<size_t>(problem.num_tasks) * static_cast<size_t>(problem.num_devices), 0) {
+    std::vector<int> all(static_cast<size_t>(steps.num_items));
+    std::iota(all.begin(), all.end(), 0);
     for (int tensor = 0; tensor < problem.num_tensors; ++tensor) {
-      if (problem.producer[tensor] >= 0) continue;
+      if (problem.producer[tensor] >= 0 || problem.values.IsState(tensor)) continue;
       for (int memory = 0; memory < problem.num_memories; ++memory) {
         if (problem.host >= 0 && memory != problem.host) continue;
-        for (int item = 0; item < steps.num_items; ++item)
-          There(tensor, memory, item).arrival_ns = 0;
+        for (int item : ItemsOf(tensor, all)) There(tensor, memory, item).arrival_ns = 0;
       }
     }
   }
@@ -47,18 +52,22 @@ class Simulator {
   Times Replay() {
     Times times;
     const int count = static_cast<int>(steps_.list.size());
+    for (index_ = 0; index_ < count; ++index_) Check(steps_.list[index_]);
+    PlaceState();
     times.start_ns.reserve(steps_.list.size());
     times.finish_ns.reserve(steps_.list.size());
     for (index_ = 0; index_ < count; ++index_) {
       const model::Step& step = steps_.list[index_];
-      Check(step);
-      const auto [start, finish] = step.kind == model::StepKind::kRun ? DoRun(step) : DoCopy(step);
+      const auto [start, finish] = step.kind == model::StepKind::kRun    ? DoRun(step)
+                                   : step.kind == model::StepKind::kCopy ? DoCopy(step)
+                                                                         : DoCollective(step);
       times.start_ns.push_back(start);
       times.finish_ns.push_back(finish);
       times.makespan_ns = std::max(times.makespan_ns, finish);
     }
     for (const auto& place : row_.places()) {
-      for (int item = 0; item < steps_.num_items; ++item) Close(place.tensor, place.memory, item);
+      const int num_items = problem_.values.IsShared(place.tensor) ? 1 : steps_.num_items;
+      for (int item = 0; item < num_items; ++item) Close(place.tensor, place.memory, item);
     }
     live_.FindPeaks(times);
     times.used_bytes = use_.used();
@@ -71,62 +80,165 @@ class Simulator {
     const int memory = problem_.device_memory[step.dst];
     const std::span<const int> items = steps_.ItemsOf(index_);
     const int num_items = static_cast<int>(items.size());
-    const int64_t run = problem_.BatchRun(task, step.dst, num_items);
+    const int size = problem_.BatchSize(task, num_items);
+    const int64_t run = problem_.BatchRun(task, step.dst, size);
     if (run == model::kImpossible) {
       Fail("runs task " + std::to_string(task) +
-           (num_items == 1 ? "" : " for a batch of " + std::to_string(num_items)) + " on device " +
+           (size == 1 ? "" : " for a batch of " + std::to_string(size)) + " on device " +
            std::to_string(step.dst) + ", which cannot run it");
     }
     int64_t start = 0;
     for (int unit : problem_.device_units[step.dst]) start = std::max(start, free_ns_[unit]);
     for (int tensor : problem_.task_reads[task]) {
-      for (int item : items) start = std::max(start, Arrival(tensor, memory, item));
+      start = std::max(start, Arrival(tensor, memory, items));
+    }
+    for (int tensor : problem_.task_makes[task]) {
+      start = std::max(start, Replaced(task, tensor, memory));
     }
     const int64_t finish = start + run;
     for (int unit : problem_.device_units[step.dst]) free_ns_[unit] = finish;
     for (int tensor : problem_.task_reads[task]) Read(tensor, memory, items, finish);
-    for (int tensor : problem_.task_makes[task]) Bring(tensor, memory, items, finish);
-    uint8_t& has_weights =
-        has_weights_[static_cast<size_t>(task) * static_cast<size_t>(problem_.num_devices) +
-                     static_cast<size_t>(step.dst)];
-    use_.AddBatch(task, step.dst, num_items, has_weights != 0);
-    live_.AddBatch(task, step.dst, num_items, has_weights != 0);
-    has_weights = 1;
+    for (int tensor : problem_.task_makes[task]) Make(task, tensor, memory, items, finish);
+    AddWork(task, step.dst, size);
+    return {start, finish};
+  }
+
+  std::pair<int64_t, int64_t> DoCollective(const model::Step& step) {
+    const model::Collectives& all = steps_.collectives;
+    const std::span<const int> items = steps_.ItemsOf(index_);
+    const std::span<const int> reads = all.reads[step.dst], makes = all.makes[step.dst];
+    int64_t start = 0;
+    for (int resource : all.resources[step.dst]) start = std::max(start, free_ns_[resource]);
+    for (size_t at = 0; at < reads.size(); at += 2) {
+      start = std::max(start, Arrival(reads[at], reads[at + 1], items));
+    }
+    for (size_t at = 0; at < makes.size(); at += 2) {
+      start = std::max(start, Replaced(step.id, makes[at], makes[at + 1]));
+    }
+    const int64_t finish = start + all.duration_ns[step.dst];
+    for (int resource : all.resources[step.dst]) free_ns_[resource] = finish;
+    for (size_t at = 0; at < reads.size(); at += 2) Read(reads[at], reads[at + 1], items, finish);
+    for (size_t at = 0; at < makes.size(); at += 2) {
+      Make(step.id, makes[at], makes[at + 1], items, finish);
+    }
+    const int size = problem_.BatchSize(step.id, static_cast<int>(items.size()));
+    for (int device : all.devices[step.dst]) AddWork(step.id, device, size);
     return {start, finish};
   }
 
   std::pair<int64_t, int64_t> DoCopy(const model::Step& step) {
     const std::span<const int> links = steps_.links[index_];
     const std::span<const int> items = steps_.ItemsOf(index_);
-    int64_t start = 0;
-    for (int item : items) start = std::max(start, Arrival(step.id, step.src, item));
+    int64_t start = Arrival(step.id, step.src, items);
     for (int link : links) {
       for (int resource : problem_.link_resources[link]) {
         start = std::max(start, free_ns_[resource]);
       }
     }
-    const int64_t bytes = problem_.tensor_bytes[step.id] * static_cast<int64_t>(items.size());
-    const int64_t finish = start + problem_.TransferNs(links, bytes);
+    const auto count = static_cast<int64_t>(ItemsOf(step.id, items).size());
+    const int64_t finish =
+        start + problem_.TransferNs(links, problem_.tensor_bytes[step.id] * count);
     for (int link : links) {
       for (int resource : problem_.link_resources[link]) free_ns_[resource] = finish;
     }
     Read(step.id, step.src, items, finish);
     Bring(step.id, step.dst, items, finish);
-    use_.AddCopy(step.id, step.dst, static_cast<int>(items.size()));
     return {start, finish};
   }
 
-  void Bring(int tensor, int memory, std::span<const int> items, int64_t finish) {
-    for (int item : items) {
-      Presence& presence = There(tensor, memory, item);
-      // A plan that brings it twice is faulty, and is charged twice.
-      if (presence.arrival_ns != kAbsent) Close(tensor, memory, item);
-      presence = {finish, finish, index_, index_};
+  /*! \brief The items under which values of a tensor are told apart. */
+  std::span<const int> ItemsOf(int tensor, std::span<const int> items) const {
+    return problem_.values.IsShared(tensor) ? std::span<const int>(kFirst) : items;
+  }
+
+  /*! \brief Puts state where updates of it are made. */
+  void PlaceState() {
+    if (problem_.values.state_of.empty()) return;
+    const auto place = [&](int tensor, int memory) {
+      const int state = problem_.values.StateOf(tensor);
+      if (state < 0 || There(state, memory, 0).arrival_ns != kAbsent) return;
+      There(state, memory, 0).arrival_ns = 0;
+      use_.AddHeld(memory, problem_.tensor_bytes[state]);
+      live_.AddHeld(memory, problem_.tensor_bytes[state]);
+    };
+    for (const model::Step& step : steps_.list) {
+      if (step.kind == model::StepKind::kRun) {
+        const int memory = problem_.device_memory[step.dst];
+        for (int tensor : problem_.task_makes[step.id]) place(tensor, memory);
+      } else if (step.kind == model::StepKind::kCollective) {
+        const std::span<const int> makes = steps_.collectives.makes[step.dst];
+        for (size_t at = 0; at < makes.size(); at += 2) place(makes[at], makes[at + 1]);
+      }
     }
   }
 
+  /*! \brief Charges weights and workspace of a run on a device, or on one of a collective. */
+  void AddWork(int task, int device, int size) {
+    uint8_t& has_weights =
+        has_weights_[static_cast<size_t>(task) * static_cast<size_t>(problem_.num_devices) +
+                     static_cast<size_t>(device)];
+    use_.AddWork(task, device, size, has_weights != 0);
+    live_.AddBatch(task, device, size, has_weights != 0);
+    if (has_weights == 0 && problem_.values.weights.num_rows() != 0) {
+      const int memory = problem_.device_memory[device];
+      for (int weight : problem_.values.weights[task]) {
+        if (!has_named_.emplace(weight, memory).second) continue;
+        use_.AddHeld(memory, problem_.values.weight_bytes[weight]);
+        live_.AddHeld(memory, problem_.values.weight_bytes[weight]);
+      }
+    }
+    has_weights = 1;
+  }
+
+  /*! \brief When what a task adds to or replaces in a memory may be written; 0: it makes it anew.
+   */
+  int64_t Replaced(int task, int tensor, int memory) {
+    const model::SharedValues& values = problem_.values;
+    const int state = values.StateOf(tensor);
+    const int before = state >= 0 ? state : values.Adds(task, tensor) ? tensor : -1;
+    return before < 0 ? 0 : There(before, memory, 0).end_ns;
+  }
+
+  /*! \brief Notes what a run or a collective makes. */
+  void Make(int task, int tensor, int memory, std::span<const int> items, int64_t finish) {
+    const int state = problem_.values.StateOf(tensor);
+    if (state >= 0) There(state, memory, 0).arrival_ns = kAbsent;
+    if (problem_.values.Adds(task, tensor)) {
+      Presence& sum = There(tensor, memory, 0);
+      if (sum.arrival_ns != kAbsent) {
+        sum.arrival_ns = finish;
+        sum.end_ns = std::max(sum.end_ns, finish);
+        sum.last = index_;
+        return;
+      }
+    }
+    Bring(tensor, memory, items, finish);
+  }
+
+  void Bring(int tensor, int memory, std::span<const int> items, int64_t finish) {
+    const std::span<const int> own = ItemsOf(tensor, items);
+    for (int item : own) {
+      Presence& presence = There(tensor, memory, item);
+      // Made anew, if it is shared; else the plan is faulty, and it is charged twice.
+      if (presence.arrival_ns != kAbsent) Close(tensor, memory, item);
+      presence = {finish, finish, index_, index_};
+    }
+    if (IsUpdate(tensor, index_)) return;
+    const int64_t bytes = problem_.tensor_bytes[tensor] * static_cast<int64_t>(own.size());
+    if (problem_.values.IsState(tensor)) {
+      use_.AddHeld(memory, bytes);
+    } else {
+      use_.AddCopy(tensor, memory, static_cast<int>(own.size()));
+    }
+  }
+
+  /*! \brief Whether a step makes the tensor in the place of state. */
+  bool IsUpdate(int tensor, int step) const {
+    return problem_.values.StateOf(tensor) >= 0 && steps_.list[step].kind != model::StepKind::kCopy;
+  }
+
   void Read(int tensor, int memory, std::span<const int> items, int64_t finish) {
-    for (int item : items) {
+    for (int item : ItemsOf(tensor, items)) {
       Presence& presence = There(tensor, memory, item);
       presence.end_ns = std::max(presence.end_ns, finish);
       presence.last = index_;
@@ -136,7 +248,7 @@ class Simulator {
   /*! \brief Hands the time that an item of a tensor was in a memory to the live memory. */
   void Close(int tensor, int memory, int item) {
     const Presence& presence = There(tensor, memory, item);
-    if (presence.maker == kNobody) return;
+    if (presence.maker == kNobody || IsUpdate(tensor, presence.maker)) return;
     if (live_.IsKept(tensor, memory, steps_.list[presence.maker].kind)) {
       live_.AddKept(tensor, memory, presence.maker);
     } else {
@@ -156,28 +268,58 @@ class Simulator {
     return presences_[static_cast<size_t>(row) * num_items + static_cast<size_t>(item)];
   }
 
-  int64_t Arrival(int tensor, int memory, int item) {
-    const int64_t time = There(tensor, memory, item).arrival_ns;
-    if (time == kAbsent) {
-      Fail("reads tensor " + std::to_string(tensor) + " in memory " + std::to_string(memory) +
-           (steps_.num_items == 1 ? "" : " for item " + std::to_string(item)) +
-           ", where no earlier step put it");
+  /*! \brief When all of some items of a tensor are in a memory. */
+  int64_t Arrival(int tensor, int memory, std::span<const int> items) {
+    int64_t latest = 0;
+    for (int item : ItemsOf(tensor, items)) {
+      const int64_t time = There(tensor, memory, item).arrival_ns;
+      if (time == kAbsent) {
+        Fail("reads tensor " + std::to_string(tensor) + " in memory " + std::to_string(memory) +
+             (steps_.num_items == 1 ? "" : " for item " + std::to_string(item)) +
+             ", where no earlier step put it");
+      }
+      latest = std::max(latest, time);
     }
-    return time;
+    return latest;
   }
 
   void Check(const model::Step& step) const {
-    const bool is_run = step.kind == model::StepKind::kRun;
     const auto is_id = [](int id, int count) { return id >= 0 && id < count; };
-    bool exists = is_id(step.id, is_run ? problem_.num_tasks : problem_.num_tensors) &&
-                  is_id(step.dst, is_run ? problem_.num_devices : problem_.num_memories) &&
-                  (is_run || is_id(step.src, problem_.num_memories));
+    bool exists = is_id(
+        step.id, step.kind == model::StepKind::kCopy ? problem_.num_tensors : problem_.num_tasks);
+    if (step.kind == model::StepKind::kRun) {
+      exists = exists && is_id(step.dst, problem_.num_devices);
+    } else if (step.kind == model::StepKind::kCopy) {
+      exists = exists && is_id(step.dst, problem_.num_memories) &&
+               is_id(step.src, problem_.num_memories);
+    } else {
+      exists = exists && is_id(step.dst, steps_.collectives.size());
+    }
     for (int link : steps_.links[index_]) {
       exists = exists && is_id(link, problem_.link_resources.num_rows());
     }
     const std::span<const int> items = steps_.ItemsOf(index_);
     for (int item : items) exists = exists && is_id(item, steps_.num_items);
     if (!exists || items.empty()) Fail("has an id that does not exist, or no item");
+    if (step.kind == model::StepKind::kCollective) CheckCollective(step.dst);
+  }
+
+  void CheckCollective(int position) const {
+    const model::Collectives& all = steps_.collectives;
+    const auto are_ids = [](std::span<const int> ids, int count) {
+      return std::all_of(ids.begin(), ids.end(), [&](int id) { return id >= 0 && id < count; });
+    };
+    bool exists = are_ids(all.devices[position], problem_.num_devices) &&
+                  are_ids(all.resources[position], problem_.num_resources) &&
+                  all.duration_ns[position] >= 0;
+    for (const std::span<const int> values : {all.reads[position], all.makes[position]}) {
+      exists = exists && values.size() % 2 == 0;
+      for (size_t at = 0; exists && at < values.size(); at += 2) {
+        exists = are_ids(values.subspan(at, 1), problem_.num_tensors) &&
+                 are_ids(values.subspan(at + 1, 1), problem_.num_memories);
+      }
+    }
+    if (!exists) Fail("is a collective with an id that does not exist, or a time below 0");
   }
 
   [[noreturn]] void Fail(const std::string& what) const {
@@ -189,16 +331,23 @@ class Simulator {
   const model::Steps& steps_;
   model::MemoryUse use_;
   LiveMemory live_;
-  std::vector<int64_t> free_ns_;      // [num_resources]
-  model::TensorPlaces row_;           // of presences_
-  std::vector<Presence> presences_;   // rows of num_items
-  std::vector<uint8_t> has_weights_;  // [num_tasks][num_devices]
-  int index_ = 0;                     // of the current step
+  std::vector<int64_t> free_ns_;             // [num_resources]
+  model::TensorPlaces row_;                  // of presences_
+  std::vector<Presence> presences_;          // rows of num_items
+  std::vector<uint8_t> has_weights_;         // [num_tasks][num_devices]
+  std::set<std::pair<int, int>> has_named_;  // weights that tasks share, and memories
+  int index_ = 0;                            // of the current step
 };
 
 }  // namespace
 
 Times Simulate(const model::Problem& problem, const model::Steps& steps) {
+  const model::Collectives& all = steps.collectives;
+  for (const model::Csr* lists : {&all.reads, &all.makes, &all.devices, &all.resources}) {
+    if (lists->num_rows() != all.size()) {
+      throw Error(ErrorKind::kPlan, "the lists of the collectives have sizes that disagree");
+    }
+  }
   if (steps.links.offsets.size() != steps.list.size() + 1 ||
       (steps.items.num_rows() != 0 && steps.items.offsets.size() != steps.list.size() + 1) ||
       steps.num_items < 1) {

@@ -2,8 +2,8 @@
 
 from math import inf
 
-from heteroplace.model.plan import Run
-from tests.reference.simulator import needs, puts
+from heteroplace.model.plan import Copy
+from tests.reference.simulator import batch, is_adding, needs, puts
 
 
 def reference_peaks(graph, cluster, plan, times):
@@ -34,39 +34,66 @@ def reference_peaks(graph, cluster, plan, times):
 
 
 def _held_bytes(graph, cluster, plan, memory):
-    """What is there always: weights, workspaces, inputs in the host memory."""
-    runs = [step for step in plan.steps if isinstance(step, Run)]
-    here = [run for run in runs if cluster.devices[run.device].memory == memory]
+    """What is there always: weights, workspaces, state, inputs in the host memory."""
+    runs = [step for step in plan.steps if not isinstance(step, Copy)]
+    work = [
+        (run, device)
+        for run in runs
+        for device in (getattr(run, "devices", None) or [run.device])
+        if cluster.devices[device].memory == memory
+    ]
     held = sum(
-        graph.tasks[task].weight_bytes for task, _ in {(run.task, run.device) for run in here}
+        graph.tasks[task].weight_bytes for task, _ in {(run.task, device) for run, device in work}
+    )
+    held += sum(
+        dict(weight for run, _ in work for weight in graph.tasks[run.task].weights).values()
     )
     for device in range(len(cluster.devices)):
         held += max(
             (
-                graph.tasks[run.task].workspace_bytes * len(run.items)
-                for run in here
-                if run.device == device
+                graph.tasks[run.task].workspace_bytes * batch(graph, run)
+                for run, at in work
+                if at == device
             ),
             default=0,
         )
+    state_of = {new: old for old, new in graph.updates}
+    states = {
+        state_of[tensor]
+        for index, step in enumerate(plan.steps)
+        if not isinstance(step, Copy)
+        for tensor, at, _ in puts(graph, cluster, plan, index)
+        if at == memory and tensor in state_of
+    }
+    held += sum(graph.tensors[state].bytes for state in states)
     if memory == cluster.host:
-        held += sum(graph.tensors[tensor].bytes for tensor in graph.inputs) * plan.items
+        for tensor in set(graph.inputs) - set(state_of.values()):
+            count = 1 if graph.tensors[tensor].shared else plan.items
+            held += graph.tensors[tensor].bytes * count
     return held
 
 
 def _values(graph, cluster, plan, times, memory):
-    """(first step, last step, end, bytes) of every item of a tensor that a step brings there."""
+    """(first step, last step, end, bytes) of every value that a step brings there."""
     steps = range(len(plan.steps))
+    updates = {new for _, new in graph.updates}
+    made, read = ([what(graph, cluster, plan, index) for index in steps] for what in (puts, needs))
     values = []
-    for index in steps:
-        for key in puts(graph, cluster, plan, index):
-            if key[1] != memory:
-                continue
-            users = [index, *(i for i in steps if key in needs(graph, cluster, plan, i))]
-            is_home = isinstance(plan.steps[index], Run)
+    for key in {key for keys in made for key in keys if key[1] == memory}:
+        makers = [index for index in steps if key in made[index]]
+        is_shared = graph.tensors[key[0]].shared
+        firsts = [
+            index
+            for index in makers
+            if index == makers[0] or not (is_shared and is_adding(graph, plan.steps[index]))
+        ]
+        for first, after in zip(firsts, [*firsts[1:], len(steps)], strict=True):
+            users = [i for i in steps if first <= i < after and key in made[i] | read[i]]
+            is_home = not isinstance(plan.steps[first], Copy)
             stays = memory == cluster.host if cluster.host is not None else is_home
             end = max(times[user][1] for user in users)
             if key[0] in graph.outputs and stays:
                 end = inf
-            values.append((index, max(users), end, graph.tensors[key[0]].bytes))
+            size = 0 if key[0] in updates and is_home else graph.tensors[key[0]].bytes
+            values.append((first, max(users), end, size))
     return values

@@ -1,33 +1,108 @@
 """The simulator's rules in the most obvious form: an oracle for the core."""
 
-from heteroplace.model.plan import Run
+from heteroplace.model.collectives import collective_ns
+from heteroplace.model.plan import Collective, Copy, Run
+from heteroplace.model.step_values import kind_of
+
+ANYWHERE = 0
+"""Of a shared tensor the only item."""
+FROM_ALL = {"all_reduce", "all_gather", "reduce_scatter", "reduce", "gather", "all_to_all"}
+TO_ALL = {"all_reduce", "all_gather", "broadcast"}
+TO_EACH = {"reduce_scatter", "scatter", "all_to_all"}
 
 
 def reference_times(graph, cluster, costs, plan):
-    """Start and finish of every step: after all earlier steps that share a resource with it and
-    after the step that put each of its tensors there."""
+    """Start and finish of every step: after all earlier steps that share a resource with it, after
+    the latest step that put each of its tensors there, and, if it takes the place of state, after
+    all that read the state there."""
+    used, waits = edges(graph, cluster, plan)
     times = []
     for index, step in enumerate(plan.steps):
-        start = 0
-        for earlier in range(index):
-            shares = _resources(cluster, plan, earlier) & _resources(cluster, plan, index)
-            if shares or puts(graph, cluster, plan, earlier) & needs(graph, cluster, plan, index):
-                start = max(start, times[earlier][1])
-        if isinstance(step, Run):
-            duration = costs.run_ns(step.task, step.device, len(step.items))
-        else:
-            num_bytes = graph.tensors[step.tensor].bytes * len(step.items)
-            duration = cluster.transfer_ns(step.route, num_bytes)
-        times.append((start, start + duration))
+        before = [earlier for earlier in range(index) if used[earlier] & used[index]]
+        start = max((times[earlier][1] for earlier in (*before, *waits[index])), default=0)
+        times.append((start, start + duration(graph, cluster, costs, step)))
     return times
 
 
-def _resources(cluster, plan, index):
+def edges(graph, cluster, plan):
+    """What each step occupies; and the earlier steps whose end it waits for because of what it
+    reads, adds to or replaces."""
+    steps = range(len(plan.steps))
+    made, read, used = (
+        [what(graph, cluster, plan, index) for index in steps] for what in (puts, needs, resources)
+    )
+    return used, [_waits_for(graph, plan.steps[i], made[: i + 1], read[: i + 1]) for i in steps]
+
+
+def _waits_for(graph, step, made, read):
+    """Of what each step up to this one has made and read, those that it waits for."""
+    found = set()
+    here = read[-1]
+    if is_adding(graph, step):
+        here = here | {key for key in made[-1] if graph.tensors[key[0]].shared}
+    for key in here:
+        before = [index for index, keys in enumerate(made[:-1]) if key in keys]
+        found |= set(before[-1:])
+    for tensor, memory, _ in made[-1]:
+        state = [old for old, new in graph.updates if new == tensor]
+        if state and not isinstance(step, Copy):
+            place = state[0], memory, ANYWHERE
+            found |= {index for index, keys in enumerate(read[:-1]) if place in keys}
+    return found
+
+
+def is_adding(graph, step):
+    """Whether a step adds to its shared outputs."""
+    return not isinstance(step, Copy) and graph.tasks[step.task].adds
+
+
+def duration(graph, cluster, costs, step):
+    """How long a step takes."""
+    if isinstance(step, Run):
+        return costs.run_ns(step.task, step.device, batch(graph, step))
+    if isinstance(step, Copy):
+        shared = graph.tensors[step.tensor].shared
+        num_bytes = graph.tensors[step.tensor].bytes * (1 if shared else len(step.items))
+        return cluster.transfer_ns(step.route, num_bytes)
+    tensors = {*graph.task_inputs[step.task], *graph.task_outputs[step.task]}
+    num_bytes = max(graph.tensors[tensor].bytes for tensor in tensors)
+    if not any(graph.tensors[tensor].shared for tensor in tensors):
+        num_bytes *= len(step.items)
+    kind = kind_of(graph, step)
+    return collective_ns(cluster, kind, num_bytes, step.devices, step.root, costs.collectives)
+
+
+def batch(graph, step):
+    """How many items a step computes."""
+    tensors = {*graph.task_inputs[step.task], *graph.task_outputs[step.task]}
+    is_shared = bool(graph.task_outputs[step.task])
+    is_shared = is_shared and all(graph.tensors[tensor].shared for tensor in tensors)
+    return 1 if is_shared else len(step.items)
+
+
+def resources(graph, cluster, plan, index):
     """What a step occupies."""
     step = plan.steps[index]
     if isinstance(step, Run):
         return set(cluster.devices[step.device].units)
-    return route_resources(cluster, step.route)
+    if isinstance(step, Copy):
+        return route_resources(cluster, step.route)
+    members = [cluster.devices[device] for device in step.devices]
+    name = kind_of(graph, step).name
+    if name in FROM_ALL & (TO_ALL | TO_EACH):
+        pairs = zip(members, [*members[1:], members[0]], strict=True)
+    elif name in FROM_ALL:
+        pairs = [(member, members[step.root]) for member in members]
+    else:
+        pairs = [(members[step.root], member) for member in members]
+    found, is_moving = set(), False
+    for src, dst in pairs:
+        if src.memory != dst.memory:
+            is_moving = True
+            found |= route_resources(cluster, cluster.route(src.memory, dst.memory))
+    if not (is_moving and all(member.copy_engines in (1, 2) for member in members)):
+        found |= {unit for member in members for unit in member.units}
+    return found
 
 
 def route_resources(cluster, route):
@@ -45,17 +120,53 @@ def route_resources(cluster, route):
     return found
 
 
+def _memories(cluster, step):
+    return [cluster.devices[device].memory for device in step.devices]
+
+
+def _of_items(graph, places, items):
+    return {
+        (tensor, memory, item)
+        for tensor, memory in places
+        for item in ([ANYWHERE] if graph.tensors[tensor].shared else items)
+    }
+
+
 def puts(graph, cluster, plan, index):
     """(tensor, memory, item) that a step brings about."""
     step = plan.steps[index]
-    made = graph.task_outputs[step.task] if isinstance(step, Run) else [step.tensor]
-    memory = cluster.devices[step.device].memory if isinstance(step, Run) else step.dst
-    return {(tensor, memory, item) for tensor in made for item in step.items}
+    if isinstance(step, Copy):
+        places = [(step.tensor, step.dst)]
+    elif isinstance(step, Run):
+        memory = cluster.devices[step.device].memory
+        places = [(tensor, memory) for tensor in graph.task_outputs[step.task]]
+    else:
+        memories, name = _memories(cluster, step), kind_of(graph, step).name
+        made = graph.task_outputs[step.task]
+        if name in TO_ALL:
+            places = [(made[0], memory) for memory in memories]
+        elif name in TO_EACH:
+            places = list(zip(made, memories, strict=True))
+        else:
+            places = [(made[0], memories[step.root])]
+    return _of_items(graph, places, step.items)
 
 
 def needs(graph, cluster, plan, index):
     """(tensor, memory, item) that a step reads."""
     step = plan.steps[index]
-    read = graph.task_inputs[step.task] if isinstance(step, Run) else [step.tensor]
-    memory = cluster.devices[step.device].memory if isinstance(step, Run) else step.src
-    return {(tensor, memory, item) for tensor in read for item in step.items}
+    if isinstance(step, Copy):
+        places = [(step.tensor, step.src)]
+    elif isinstance(step, Run):
+        memory = cluster.devices[step.device].memory
+        places = [(tensor, memory) for tensor in graph.task_inputs[step.task]]
+    else:
+        assert isinstance(step, Collective)
+        memories, read = _memories(cluster, step), graph.task_inputs[step.task]
+        if kind_of(graph, step).name not in FROM_ALL:
+            places = [(read[0], memories[step.root])]
+        elif len(read) == 1:
+            places = [(read[0], memory) for memory in memories]
+        else:
+            places = list(zip(read, memories, strict=True))
+    return _of_items(graph, places, step.items)

@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan, Run, Step
+from heteroplace.model.step_values import occupied
 from heteroplace.model.timeline import Timeline
-from heteroplace.simulate.throughput import occupied, shifted
+from heteroplace.simulate.throughput import shifted
 
 Presence = tuple[int, int, int]
 """(tensor, memory, item)"""
@@ -50,7 +51,7 @@ def pipeline_plan(
     duration_ns = [0] * len(plan.steps)
     for span in timeline.spans:
         duration_ns[span.step] = span.finish_ns - span.start_ns
-    slots_ns, period_ns = _slots(cluster, plan, duration_ns)
+    slots_ns, period_ns = _slots(graph, cluster, plan, duration_ns)
     start_ns: list[int] = []
     written_ns: dict[Presence, int] = {}
     for index, step in enumerate(plan.steps):
@@ -74,7 +75,9 @@ def pipeline_plan(
     return Pipeline(repeated, period_ns, latency_ns)
 
 
-def _slots(cluster: Cluster, plan: Plan, duration_ns: list[int]) -> tuple[list[int | None], int]:
+def _slots(
+    graph: TaskGraph, cluster: Cluster, plan: Plan, duration_ns: list[int]
+) -> tuple[list[int | None], int]:
     """Start of each step in a period in which no resource is used twice at once, and its length.
 
     None: the step occupies nothing and may start at any time.
@@ -82,7 +85,7 @@ def _slots(cluster: Cluster, plan: Plan, duration_ns: list[int]) -> tuple[list[i
     free_ns = [0] * len(cluster.resources)
     slots: list[int | None] = []
     for index, step in enumerate(plan.steps):
-        resources = occupied(cluster, step)
+        resources = occupied(graph, cluster, step)
         if not resources:
             slots.append(None)
             continue

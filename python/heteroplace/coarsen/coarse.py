@@ -19,7 +19,7 @@ from heteroplace.errors import GraphError, InfeasibleError, PlanError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import SOURCES_WITH_TIME, Cost, CostTable, build_table
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
-from heteroplace.model.plan import Plan, Run, Step
+from heteroplace.model.plan import Copy, Plan, Step
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Coarsening:
             )
         steps: list[Step] = []
         for step in plan.steps:
-            if isinstance(step, Run):
+            if not isinstance(step, Copy):
                 steps.extend(replace(step, task=task) for task in self.members[step.task])
             else:
                 tensor = self.fine_tensor[step.tensor]

@@ -34,8 +34,14 @@ def order_instructions(
     Raises
     ------
     LoweringError
-        A call belongs to a task that the plan does not know.
+        A call belongs to a task that the plan does not know, or the plan has a collective: it
+        becomes kernel calls and copies before.
     """
+    for step in plan.collectives:
+        raise LoweringError(
+            f"task {graph.tasks[step.task].name!r} is a collective, which no queue runs; expand it "
+            f"into kernel calls and copies first"
+        )
     return _Orderer(calls, graph, cluster, plan, predicted).run()
 
 

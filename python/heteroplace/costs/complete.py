@@ -6,6 +6,7 @@ What every door does about the option `missing`: the pass, `tvmc` and `heteropla
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from heteroplace.costs.predict import predict_costs
 from heteroplace.costs.roofline import estimate_costs
@@ -72,4 +73,5 @@ def _filled(table: CostTable, graph: TaskGraph, cluster: Cluster, others: CostTa
         is_filled = own.source == "unknown" and batch in others.batches
         return others.cost(task, device, batch) if is_filled else own
 
-    return build_table(graph, cluster, cost, table.batches)
+    found = build_table(graph, cluster, cost, table.batches)
+    return replace(found, collectives=table.collectives)

@@ -73,7 +73,7 @@ def _fill(graph: TaskGraph, cluster: Cluster, table: CostTable, predictor: _Pred
                 cell += 1
     if faults:
         raise MissingCostError("; ".join(_describe(text, tasks) for text, tasks in faults.items()))
-    return builder.finalize()
+    return builder.finalize(table.collectives)
 
 
 class _Predictor:

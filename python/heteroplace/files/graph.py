@@ -27,6 +27,7 @@ from heteroplace.files.graph_fields import (
 from heteroplace.files.reader import Faults, decode_plain, read_json, read_struct, write_json
 from heteroplace.model.collector import paused_collector
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder, Tensor, tensor_bytes
+from heteroplace.model.shared_values import shared_value_faults
 from heteroplace.model.units import IN_63_BITS, MAX_INTEGER, parse_bytes
 
 Times = Mapping[str, Mapping[str, int | None]]
@@ -130,6 +131,10 @@ def graph_to_json(graph: TaskGraph, times: Times | None = None) -> dict[str, obj
             row["devices"] = list(task.devices)
         if task.together is not None:
             row["together"] = task.together
+        if task.adds:
+            row["adds"] = True
+        if task.weights:
+            row["weights"] = dict(task.weights)
         if times is not None and task.name in times:
             row["times_ns"] = dict(times[task.name])
         tasks.append(row)
@@ -142,14 +147,20 @@ def graph_to_json(graph: TaskGraph, times: Times | None = None) -> dict[str, obj
         row["shape"] = list(tensor.shape)
         row["dtype"] = tensor.dtype
         row["bytes"] = tensor.bytes
+        if tensor.shared:
+            row["shared"] = True
         tensors.append(row)
-    return {
+    value: dict[str, object] = {
         "schema_version": SCHEMA_VERSION,
         "name": graph.name,
         "tasks": tasks,
         "tensors": tensors,
         "outputs": [graph.tensors[tensor].name for tensor in graph.outputs],
     }
+    if graph.updates:
+        names = [tensor.name for tensor in graph.tensors]
+        value["updates"] = {names[state]: names[tensor] for state, tensor in graph.updates}
+    return value
 
 
 def _check_names(file: GraphDescription, faults: Faults) -> None:
@@ -178,6 +189,9 @@ def _check_names(file: GraphDescription, faults: Faults) -> None:
         _note_repeat(faults, path, name, tensors)
     for i, name in enumerate(file.outputs):
         faults.find(("outputs", i), "tensor", name, tensors)
+    for state, name in (file.updates or {}).items():
+        for end in (state, name):
+            faults.find(("updates", state), "tensor", end, tensors)
 
 
 def _note_repeat(faults: Faults, path: tuple[str, int], name: str, seen: dict[str, int]) -> None:
@@ -207,13 +221,16 @@ def _build(file: GraphDescription, source: str) -> TaskGraph:
     for tensor, name in zip(file.tensors, _tensor_names(file), strict=True):
         shape, dtype, num_bytes = _form(tensor)
         if tensor.producer is UNSET:
-            builder.add_input(name, shape, dtype, num_bytes)
+            builder.add_input(name, shape, dtype, num_bytes, bool(tensor.shared))
         else:
-            builder.add_tensor(tensor.producer, shape, dtype, num_bytes, name)
+            shared = bool(tensor.shared)
+            builder.add_tensor(tensor.producer, shape, dtype, num_bytes, name, shared)
         for consumer in tensor.consumers or ():
             reads[consumer].append(name)
     for task in file.tasks:
         builder.add_task(_task(task), reads[task.name])
+    for state, update in (file.updates or {}).items():
+        builder.add_update(state, update)
     try:
         return builder.finalize(list(file.outputs))
     except GraphError as fault:
@@ -229,7 +246,11 @@ def _plain(file: GraphDescription) -> GraphFile:
     outputs = tuple(tensor_ids[name] for name in file.outputs)
     times = {entry.name: _times(entry) for entry in file.tasks if _has_times(entry)}
     inputs = tuple(i for i, tensor in enumerate(tensors) if tensor.producer is None)
-    return GraphFile(TaskGraph(file.name, tasks, tensors, inputs, outputs), times or None)
+    updates = tuple((tensor_ids[old], tensor_ids[new]) for old, new in (file.updates or {}).items())
+    graph = TaskGraph(file.name, tasks, tensors, inputs, outputs, updates)
+    if shared_value_faults(graph):
+        raise NotPlainError
+    return GraphFile(graph, times or None)
 
 
 def _ids(names: list[str]) -> dict[str, int]:
@@ -249,6 +270,8 @@ def _task(entry: TaskEntry) -> Task:
         _size(entry.workspace_bytes),
         None if entry.devices is UNSET else entry.devices,
         None if entry.together is UNSET else entry.together,
+        bool(entry.adds),
+        tuple((name, _size(value)) for name, value in (entry.weights or {}).items()),
     )
 
 
@@ -293,7 +316,7 @@ def _tensors(entries: tuple[TensorEntry, ...], task_ids: dict[str, int]) -> tupl
                 raise NotPlainError  # Another order than that of the file, or a cycle.
         if name is UNSET:
             raise NotPlainError
-        tensors.append(Tensor(name, producer, index, *_form(entry), readers))
+        tensors.append(Tensor(name, producer, index, *_form(entry), readers, bool(entry.shared)))
     return tuple(tensors)
 
 

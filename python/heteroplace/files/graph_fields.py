@@ -75,6 +75,16 @@ class TaskEntry(Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
     together: (
         Annotated[Name, about("Colocation group: its tasks must be on one device.")] | UnsetType
     ) = UNSET
+    adds: (
+        Annotated[bool, about("Runs for several items add up in its shared outputs.")] | UnsetType
+    ) = UNSET
+    weights: (
+        Annotated[
+            dict[str, Size],
+            about("Bytes by name of constants that tasks share: once in a memory."),
+        ]
+        | UnsetType
+    ) = UNSET
     times_ns: (
         Annotated[
             dict[str, TimeNs], about("Run time by device name; null: the device cannot run it.")
@@ -110,6 +120,9 @@ class TensorEntry(Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
     ) = UNSET
     dtype: Text | UnsetType = UNSET
     bytes: Annotated[Size, about("Default: from shape and dtype.")] | UnsetType = UNSET
+    shared: (
+        Annotated[bool, about("One value for all items in a memory, not one for each.")] | UnsetType
+    ) = UNSET
 
 
 _ONE_OF_TIMES: Json = {"not": {"required": ["times_ns", "times_ms"]}}
@@ -140,3 +153,10 @@ class GraphDescription(Struct, forbid_unknown_fields=True, kw_only=True):
         kind(list_of(a_name, "a list of tensor names"), ()),
         about("Names of the tensors that the model returns, in order; may repeat."),
     ]
+    updates: (
+        Annotated[
+            dict[str, Name],
+            about("State: for each such input the tensor that replaces it, from run to run."),
+        ]
+        | UnsetType
+    ) = UNSET

@@ -29,7 +29,7 @@ from heteroplace.files.reader import Faults, read_json, read_struct, write_json
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.digests import digest_mismatches
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Copy, Plan, Run, Step
+from heteroplace.model.plan import Collective, Copy, Plan, Run, Step
 
 SCHEMA_VERSION = 1
 Items = Annotated[
@@ -65,17 +65,39 @@ class CopyStep(Struct, forbid_unknown_fields=True, kw_only=True):
     ]
 
 
+class CollectiveStep(Struct, forbid_unknown_fields=True, kw_only=True):
+    """A task whose op is a collective runs on several devices at once."""
+
+    items: Items = None
+    collective: Annotated[Name, about("Task.")]
+    on: Annotated[
+        tuple[Name, ...],
+        kind(list_of(a_name, "a list of device names"), ()),
+        Meta(min_length=1, description="Devices, in rank order."),
+    ]
+    root: Annotated[
+        Count, about("Position in `on` of the device that gives or gets it, for kinds with one.")
+    ] = 0
+
+
+_CHOICES = {"copy": CopyStep, "collective": CollectiveStep, "run": RunStep}
 StepEntry = Annotated[
     Any,
     Meta(
-        extra={"choices": {"copy": CopyStep, "run": RunStep}},
-        extra_json_schema={"oneOf": [{"$ref": "#/$defs/RunStep"}, {"$ref": "#/$defs/CopyStep"}]},
+        extra={"choices": _CHOICES},
+        extra_json_schema={
+            "oneOf": [
+                {"$ref": "#/$defs/RunStep"},
+                {"$ref": "#/$defs/CopyStep"},
+                {"$ref": "#/$defs/CollectiveStep"},
+            ]
+        },
     ),
 ]
 
 
 class PlanFile(Struct, forbid_unknown_fields=True, kw_only=True):
-    """An ordered program of run and copy steps."""
+    """An ordered program of run, copy and collective steps."""
 
     schema: SchemaLink = field(default="", name="$schema")
     schema_version: Annotated[Literal[1], version(SCHEMA_VERSION)]
@@ -189,6 +211,7 @@ def replayed_plan(value: object, graph: TaskGraph, cluster: Cluster, source: str
 def _difference(file: PlanFile, graph: TaskGraph) -> str:
     """The first thing in the steps of a plan that is not as in a graph."""
     runs = {step.run for step in file.steps if isinstance(step, RunStep)}
+    runs |= {step.collective for step in file.steps if isinstance(step, CollectiveStep)}
     copies = {step.copy for step in file.steps if isinstance(step, CopyStep)}
     for what, named, known in (
         ("task", runs, {task.name for task in graph.tasks}),
@@ -243,13 +266,17 @@ class _Names:
                 return ids[name]
             return self._faults.find(("steps", index, *key), what, name, ids)
 
-        assert isinstance(entry, (RunStep, CopyStep))
+        assert isinstance(entry, (RunStep, CopyStep, CollectiveStep))
         items = (0,) if entry.items is None else entry.items
         # Steps of one item need not say so; among several it would be a guess.
         if entry.items is None and self._num_items != 1:
             self._faults.missing(("steps", index), "items")
         if isinstance(entry, RunStep):
             return Run(find("task", entry.run, "run"), find("device", entry.on, "on"), items)
+        if isinstance(entry, CollectiveStep):
+            task = find("task", entry.collective, "collective")
+            devices = tuple(find("device", name, "on", i) for i, name in enumerate(entry.on))
+            return Collective(task, devices, items, entry.root)
         tensor = find("tensor", entry.copy, "copy")
         src, dst = find("memory", entry.src, "from"), find("memory", entry.dst, "to")
         route = tuple(find("link", name, "via", i) for i, name in enumerate(entry.via))
@@ -262,6 +289,11 @@ def _step_to_json(
     value: dict[str, object]
     if isinstance(step, Run):
         value = {"run": graph.tasks[step.task].name, "on": cluster.devices[step.device].name}
+    elif isinstance(step, Collective):
+        names = [cluster.devices[device].name for device in step.devices]
+        value = {"collective": graph.tasks[step.task].name, "on": names}
+        if step.root:
+            value["root"] = step.root
     else:
         value = {
             "copy": graph.tensors[step.tensor].name,

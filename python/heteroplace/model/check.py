@@ -1,7 +1,10 @@
 """The one judge of plans: every rule of the execution model, each fault with its step.
 
-The rules are those of `heteroplace.model.plan`. A copy may leave from any memory that holds the
-tensor, over any path of links; solvers in this package use the tensor's home and `Cluster.route`.
+The rules are those of `heteroplace.model.plan`, and DistIR's (section 2): values are made once and
+before their use, and used where they are. A copy may leave from any memory that holds the tensor,
+over any path of links; solvers in this package use the tensor's home and `Cluster.route`. A shared
+tensor stands for the items whose parts it has: nobody may read it for others, add to it once it is
+read, or add the same items up twice. An update needs all items of the plan.
 """
 
 from __future__ import annotations
@@ -10,13 +13,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from heteroplace.errors import PlanError
+from heteroplace.model.check_collective import collective_faults
 from heteroplace.model.cluster import Cluster
+from heteroplace.model.collectives import collective_kind
 from heteroplace.model.cost import CostTable
 from heteroplace.model.digests import digest_mismatches
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.live_memory import LivePeak, held_bytes, live_peaks
 from heteroplace.model.memory import plan_memory_use
-from heteroplace.model.plan import Copy, Plan, Run, Step
+from heteroplace.model.plan import Collective, Copy, Plan, Run, Step, devices_of
+from heteroplace.model.presence import Presence
+from heteroplace.model.step_values import Place, items_of, kind_of, makes, reads
 from heteroplace.model.text.plan import quote_step
 from heteroplace.model.units import format_bytes
 
@@ -55,14 +62,17 @@ class _Checker:
         self._costs = costs
         self._plan = plan
         self._faults: list[str] = []
-        self._present: set[tuple[int, int, int]] = set()
-        """(tensor, memory, item) that hold so far."""
         self._device: dict[tuple[int, int], int] = {}
         """Device of each (task, item) run so far."""
+        self._made: set[tuple[int, int, int]] = set()
+        """(task, memory, item) run so far of tasks that make shared tensors only."""
+        self._needed: set[tuple[int, int, int]] = set()
+        """(tensor, memory, item) that is read, one item for a shared tensor."""
         self._charged: list[Step] = []
         """Steps that name what exists, for the memory rule."""
         self._known_items: set[tuple[int, ...]] = set()
         """Items of steps that are in order."""
+        self._present = Presence(graph, cluster, plan, filter(self._is_whole, plan.steps))
 
     def digest_faults(self) -> list[str]:
         plan = self._plan
@@ -74,16 +84,15 @@ class _Checker:
     def faults(self) -> list[str]:
         if self._plan.items < 1:
             return [f"it is for {self._plan.items} items; expected at least 1"]
-        memories = range(len(self._cluster.memories))
-        homes = memories if self._cluster.host is None else (self._cluster.host,)
-        for tensor in self._graph.inputs:
-            for memory in homes:
-                self._present.update(self._each(tensor, memory, self._all_items))
         for index, step in enumerate(self._plan.steps):
+            if self._has_unknown_ids(index, step) or self._has_item_faults(index, step.items):
+                continue
             if isinstance(step, Run):
                 self._check_run(index, step)
-            else:
+            elif isinstance(step, Copy):
                 self._check_copy(index, step)
+            else:
+                self._check_collective(index, step)
         for task_id, task in enumerate(self._graph.tasks):
             missing = [item for item in self._all_items if (task_id, item) not in self._device]
             if missing:
@@ -105,14 +114,6 @@ class _Checker:
         left_out = ", ..." if len(items) > _MAX_ITEMS_SHOWN else ""
         return f" for item{'s' if len(items) > 1 else ''} {shown}{left_out}"
 
-    @staticmethod
-    def _each(tensor: int, memory: int, items: Iterable[int]) -> list[tuple[int, int, int]]:
-        return [(tensor, memory, item) for item in items]
-
-    def _absent(self, tensor: int, memory: int, items: Iterable[int]) -> list[int]:
-        """The items whose `tensor` is not in `memory` so far."""
-        return [item for item in items if (tensor, memory, item) not in self._present]
-
     def _quote(self, index: int) -> str:
         return quote_step(self._plan, index, self._graph, self._cluster)
 
@@ -121,11 +122,34 @@ class _Checker:
         its checks."""
         self._faults.append(f"{self._quote(index)}: {fault}")
 
-    def _has_unknown_ids(self, index: int, *ids: tuple[str, int, Sequence[object]]) -> bool:
-        """Note each (kind, id, what there is) whose id does not exist."""
-        unknown = [one for one in ids if one[1] not in range(len(one[2]))]
-        for kind, number, known in unknown:
-            self._note(index, f"no {kind} has id {number}; ids are below {len(known)}")
+    def _is_whole(self, step: Step) -> bool:
+        """Say whether what a step makes can be told."""
+        if self._unknown_ids(step):
+            return False
+        if not isinstance(step, Collective):
+            return True
+        return not collective_faults(self._graph, self._cluster, step)
+
+    def _unknown_ids(self, step: Step) -> list[tuple[str, int, int]]:
+        """(kind, id, how many there are) of each id in a step that does not exist."""
+        graph, cluster = self._graph, self._cluster
+        ids: tuple[tuple[str, int, Sequence[object]], ...]
+        if isinstance(step, Copy):
+            memories = cluster.memories
+            ids = (
+                ("tensor", step.tensor, graph.tensors),
+                ("memory", step.src, memories),
+                ("memory", step.dst, memories),
+            )
+        else:
+            devices = (("device", device, cluster.devices) for device in devices_of(step))
+            ids = (("task", step.task, graph.tasks), *devices)
+        return [(kind, n, len(known)) for kind, n, known in ids if n not in range(len(known))]
+
+    def _has_unknown_ids(self, index: int, step: Step) -> bool:
+        unknown = self._unknown_ids(step)
+        for kind, number, count in unknown:
+            self._note(index, f"no {kind} has id {number}; ids are below {count}")
         return bool(unknown)
 
     def _has_item_faults(self, index: int, items: tuple[int, ...]) -> bool:
@@ -140,35 +164,112 @@ class _Checker:
         return True
 
     def _check_run(self, index: int, step: Run) -> None:
-        graph, cluster = self._graph, self._cluster
-        ids = (("task", step.task, graph.tasks), ("device", step.device, cluster.devices))
-        if self._has_unknown_ids(index, *ids) or self._has_item_faults(index, step.items):
+        task, device = self._graph.tasks[step.task], self._cluster.devices[step.device]
+        if self._has_run_before(index, step):
             return
-        task, device = graph.tasks[step.task], cluster.devices[step.device]
-        repeated = [item for item in step.items if (step.task, item) in self._device]
-        if repeated:
-            self._note(index, f"the task has run before{self._for(repeated)}")
+        if collective_kind(task.op) is not None:
+            self._note(index, "the task is a collective, of several devices at once")
             return
         if task.devices is not None and device.name not in task.devices:
             allowed = ", ".join(task.devices) or "no device"
             self._note(index, f"the task is allowed on {allowed} only")
         self._check_cost(index, step)
-        for tensor in graph.task_inputs[step.task]:
-            absent = self._absent(tensor, device.memory, step.items)
-            if absent:
+        for place in reads(self._graph, self._cluster, step):
+            self._check_read(index, place, step.items)
+        self._make(index, step)
+
+    def _check_collective(self, index: int, step: Collective) -> None:
+        faults = collective_faults(self._graph, self._cluster, step)
+        for fault in faults:
+            self._note(index, fault)
+        if faults or self._has_run_before(index, step):
+            return
+        places = reads(self._graph, self._cluster, step)
+        is_one_value_each = len(self._graph.task_inputs[step.task]) == 1 and len(places) > 1
+        if is_one_value_each and kind_of(self._graph, step).sums:
+            self._check_parts(index, step, places)
+        else:
+            for place in places:
+                self._check_read(index, place, step.items)
+        self._make(index, step)
+
+    def _has_run_before(self, index: int, step: Run | Collective) -> bool:
+        """Note items for which a task runs again; what makes shared tensors only, in a memory."""
+        if self._graph.is_made_once(step.task):
+            memories = dict.fromkeys(m for _, m in makes(self._graph, self._cluster, step))
+            keys = [(step.task, memory, item) for memory in memories for item in step.items]
+            repeated = sorted({key[2] for key in keys if key in self._made})
+            self._made.update(keys)
+        else:
+            repeated = [item for item in step.items if (step.task, item) in self._device]
+        if repeated:
+            self._note(index, f"the task has run before{self._for(repeated)}")
+        return bool(repeated)
+
+    def _check_read(self, index: int, place: Place, items: Iterable[int]) -> None:
+        """Whether a step may read a tensor for some items in a memory."""
+        self._note_read(place, items)
+        absent = self._present.absent(place, items)
+        if not absent:
+            return
+        name, memory = self._names(place)
+        if self._present.is_replaced(place):
+            self._note(index, f"state {name!r} was updated in memory {memory!r} before")
+        else:
+            self._note(
+                index,
+                f"tensor {name!r} is not in memory {memory!r} by then{self._for(absent)}",
+            )
+
+    def _check_parts(self, index: int, step: Collective, places: Sequence[Place]) -> None:
+        """What each device has of a shared tensor that is added up: every item once."""
+        summed: set[int] = set()
+        for place in places:
+            self._note_read(place, step.items)
+            items = self._present.items_at(place)
+            name, memory = self._names(place)
+            if not items:
+                self._note(index, f"tensor {name!r} is not in memory {memory!r} by then")
+            twice = sorted(summed & items)
+            if twice:
                 self._note(
                     index,
-                    f"tensor {graph.tensors[tensor].name!r} is not in memory "
-                    f"{cluster.memories[device.memory].name!r} by then{self._for(absent)}",
+                    f"tensor {name!r} in memory {memory!r} is added up twice{self._for(twice)}",
                 )
+            summed |= items
+        if summed != set(step.items):
+            got = ", ".join(map(str, sorted(summed)))
+            self._note(index, f"it adds up items {got or 'none'}; expected those of the step")
+
+    def _names(self, place: Place) -> tuple[str, str]:
+        tensor, memory = place
+        return self._graph.tensors[tensor].name, self._cluster.memories[memory].name
+
+    def _note_read(self, place: Place, items: Iterable[int]) -> None:
+        tensor, memory = place
+        self._present.read(place)
+        for item in items_of(self._graph, tensor, tuple(items)):
+            self._needed.add((tensor, memory, item))
+
+    def _make(self, index: int, step: Run | Collective) -> None:
+        """Note what a step makes."""
+        updates = [t for t in self._graph.task_outputs[step.task] if t in self._graph.state_of]
+        missing = [item for item in self._all_items if item not in step.items] if updates else []
+        for tensor in updates if missing else ():
+            state = self._graph.tensors[self._graph.state_of[tensor]].name
+            self._note(
+                index,
+                f"it updates state {state!r}, which needs all items of the plan, without "
+                f"{', '.join(map(str, missing[:_MAX_ITEMS_SHOWN]))}",
+            )
         self._charged.append(step)
-        self._device.update(((step.task, item), step.device) for item in step.items)
-        for tensor in graph.task_outputs[step.task]:
-            self._present.update(self._each(tensor, device.memory, step.items))
+        self._device.update(((step.task, item), devices_of(step)[0]) for item in step.items)
+        for fault in self._present.make(step):
+            self._note(index, fault)
 
     def _check_cost(self, index: int, step: Run) -> None:
         """The device takes batches of that size, and their cost is known."""
-        size = len(step.items)
+        size = self._graph.batch_size(step.task, len(step.items))
         sizes = self._cluster.devices[step.device].batch_sizes
         if size not in sizes:
             takes = ", ".join(map(str, sizes))
@@ -182,27 +283,23 @@ class _Checker:
                 self._note(index, f"its cost there is {cost.source} ({cost.reason})")
 
     def _check_copy(self, index: int, step: Copy) -> None:
-        graph, cluster = self._graph, self._cluster
-        ids = (
-            ("tensor", step.tensor, graph.tensors),
-            ("memory", step.src, cluster.memories),
-            ("memory", step.dst, cluster.memories),
-        )
-        if self._has_unknown_ids(index, *ids) or self._has_item_faults(index, step.items):
-            return
-        absent = self._absent(step.tensor, step.src, step.items)
+        source, target = (step.tensor, step.src), (step.tensor, step.dst)
+        self._note_read(source, step.items)
+        absent = self._present.absent(source, step.items)
         if absent:
-            src = cluster.memories[step.src].name
+            _, src = self._names(source)
             self._note(index, f"the tensor is not in memory {src!r} by then{self._for(absent)}")
-        arrived = set(self._absent(step.tensor, step.dst, step.items))
+        arrived = set(self._present.absent(target, step.items))
         repeated = [item for item in step.items if item not in arrived]
         if repeated:
-            dst = cluster.memories[step.dst].name
+            _, dst = self._names(target)
             self._note(index, f"the tensor is in memory {dst!r} already{self._for(repeated)}")
         for fault in self._route_faults(step):
             self._note(index, fault)
         self._charged.append(step)
-        self._present.update(self._each(step.tensor, step.dst, step.items))
+        fault = self._present.copy(target, step.items)
+        if fault and not repeated:
+            self._note(index, fault)
 
     def _route_faults(self, step: Copy) -> list[str]:
         links = self._cluster.links
@@ -223,27 +320,25 @@ class _Checker:
     def _check_needs(self) -> None:
         """Outputs are in the host memory, and every copy has a reader."""
         graph, cluster = self._graph, self._cluster
-        needed: set[tuple[int, int, int]] = set()
-        for copy in self._plan.copies:
-            needed.update(self._each(copy.tensor, copy.src, copy.items))
         if cluster.host is not None:
             for tensor in dict.fromkeys(graph.outputs):
-                needed.update(self._each(tensor, cluster.host, self._all_items))
-                absent = self._absent(tensor, cluster.host, self._all_items)
+                place = tensor, cluster.host
+                self._note_read(place, self._all_items)
+                absent = self._present.absent(place, self._all_items)
                 if absent:
+                    name, host = self._names(place)
                     self._faults.append(
-                        f"output {graph.tensors[tensor].name!r} does not end in the host memory "
-                        f"{cluster.memories[cluster.host].name!r}{self._for(absent)}"
+                        f"output {name!r} does not end in the host memory "
+                        f"{host!r}{self._for(absent)}"
                     )
-        for (task, item), device in self._device.items():
-            memory = cluster.devices[device].memory
-            needed.update((tensor, memory, item) for tensor in graph.task_inputs[task])
         for index, step in enumerate(self._plan.steps):
             if not isinstance(step, Copy) or step.tensor not in range(len(graph.tensors)):
                 continue
-            unread = [i for i in step.items if (step.tensor, step.dst, i) not in needed]
+            items = items_of(graph, step.tensor, step.items)
+            unread = [i for i in items if (step.tensor, step.dst, i) not in self._needed]
             if unread:
-                self._note(index, f"nobody reads the tensor there{self._for(unread)}")
+                items_left_out = step.items if items != step.items else unread
+                self._note(index, f"nobody reads the tensor there{self._for(items_left_out)}")
 
     def _check_groups(self) -> None:
         """Tasks of one colocation group share a device, item by item."""
@@ -264,19 +359,17 @@ class _Checker:
                 )
 
     def _check_memory(self) -> None:
-        """By the static rule; if that does not fit, by lifetime, which is for one item."""
+        """By the static rule; if that does not fit, by lifetime."""
         charged = replace(self._plan, steps=tuple(self._charged))
-        graph, cluster, steps = self._graph, self._cluster, charged.steps
-        needs = [LivePeak(size, None) for size in plan_memory_use(graph, cluster, charged)]
-        fits = all(n.num_bytes <= m.bytes for n, m in zip(needs, cluster.memories, strict=True))
-        if fits:
+        graph, cluster = self._graph, self._cluster
+        sizes = plan_memory_use(graph, cluster, charged)
+        if all(size <= memory.bytes for size, memory in zip(sizes, cluster.memories, strict=True)):
             return
-        if self._plan.items == 1:
-            if self._faults:
-                # Its times are unknown; what is there all the time is not.
-                needs = [LivePeak(size, None) for size in held_bytes(graph, cluster, steps)]
-            else:
-                needs = list(live_peaks(graph, cluster, self._costs, self._plan))
+        if self._faults:
+            # Its times are unknown; what is there all the time is not.
+            needs = [LivePeak(size, None) for size in held_bytes(graph, cluster, charged)]
+        else:
+            needs = list(live_peaks(graph, cluster, self._costs, self._plan))
         for memory, need in zip(cluster.memories, needs, strict=True):
             if need.num_bytes > memory.bytes:
                 when = "" if need.step is None else f" at {self._quote(need.step)}"

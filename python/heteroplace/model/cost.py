@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
 from heteroplace.errors import CostMismatchError, MissingCostError
 from heteroplace.model.cluster import Cluster
+from heteroplace.model.collectives import CollectiveCosts, collective_kind
 from heteroplace.model.graph import Task, TaskGraph
 from heteroplace.model.identity import DeviceIdentity, TaskIdentity
 
@@ -136,6 +137,8 @@ class CostTable:
     """For each batch [num_tasks * num_devices] of positions in `details`."""
     details: tuple[Detail, ...]
     """What the cells say beside their time, each once, in the order of first use."""
+    collectives: CollectiveCosts | None = None
+    """Times of collectives that were fitted to measurements; None: those of rings."""
 
     @property
     def num_tasks(self) -> int:
@@ -254,8 +257,8 @@ class TableBuilder:
             detail_id = self._details.setdefault(detail, len(self._details))
             self._ids.extend(array("i", (detail_id,)) * number)
 
-    def finalize(self) -> CostTable:
-        """Return the table."""
+    def finalize(self, collectives: CollectiveCosts | None = None) -> CostTable:
+        """Return the table, with those times of collectives."""
         size = len(self._ns) // len(self._batches)
         starts = range(0, size * len(self._batches), size) if size else [0] * len(self._batches)
         return CostTable(
@@ -265,6 +268,7 @@ class TableBuilder:
             tuple(self._ns[start : start + size] for start in starts),
             tuple(self._ids[start : start + size] for start in starts),
             tuple(self._details),
+            collectives,
         )
 
 
@@ -289,7 +293,7 @@ def build_table(
     cost: Callable[..., Cost],
     batches: tuple[int, ...] = (1,),
 ) -> CostTable:
-    """Ask `cost` for every pair allowed by the graph and return the table.
+    """Ask `cost` for every pair allowed by the graph and return the table; collectives have none.
 
     Parameters
     ----------
@@ -304,8 +308,11 @@ def build_table(
     for batch in batches:
         tail = () if batches == (1,) else (batch,)
         for task_id, task in enumerate(graph.tasks):
+            is_collective = collective_kind(task.op) is not None
             for device_id in devices:
-                if task.devices is not None and device_id not in allowed[task_id]:
+                if is_collective:
+                    builder.add(of_several_devices())
+                elif task.devices is not None and device_id not in allowed[task_id]:
                     builder.add(pinned_elsewhere(task))
                 else:
                     builder.add(cost(task_id, device_id, *tail))
@@ -317,11 +324,17 @@ def pinned_elsewhere(task: Task) -> Cost:
     return Cost.excluded(f"task is pinned to {', '.join(task.devices or ())}")
 
 
+def of_several_devices() -> Cost:
+    """Return the cost of a collective on one device."""
+    return Cost.unsupported("a collective runs on several devices; see `collectives`")
+
+
 def without_barred(table: CostTable, graph: TaskGraph, cluster: Cluster) -> CostTable:
     """Return the table of `graph` and `cluster` without times where tasks may not run."""
     if all(task.devices is None for task in graph.tasks):
         return table
-    return build_table(graph, cluster, table.cost, table.batches)
+    found = build_table(graph, cluster, table.cost, table.batches)
+    return replace(found, collectives=table.collectives)
 
 
 def table_from_rows(

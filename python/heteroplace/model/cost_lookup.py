@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from heteroplace.errors import CostMismatchError, MissingCostError
 from heteroplace.model.cluster import Cluster
+from heteroplace.model.collectives import collective_kind
 from heteroplace.model.cost import (
     PREDICTED,
     UNKNOWN,
@@ -19,6 +20,7 @@ from heteroplace.model.cost import (
     CostTable,
     TableBuilder,
     allowed_devices,
+    of_several_devices,
     pinned_elsewhere,
 )
 from heteroplace.model.graph import TaskGraph
@@ -62,11 +64,13 @@ def find_costs(table: CostTable, graph: TaskGraph, cluster: Cluster) -> CostTabl
                 cost = cells[0] if is_named else _of_equal_work(table, found[task_id], cells)
                 if cost is not None:
                     builder.add(cost)
+                elif collective_kind(graph.tasks[task_id].op) is not None:
+                    builder.add(of_several_devices())
                 elif device_id in allowed[task_id]:
                     builder.add(Cost.unknown())
                 else:
                     builder.add(pinned_elsewhere(task))
-    return builder.finalize()
+    return builder.finalize(table.collectives)
 
 
 def unknown_cells(

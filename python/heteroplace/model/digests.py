@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.graph import STRUCTURE_FIELDS, TENSOR_FIELDS, Task, TaskGraph, Tensor
+from heteroplace.model.graph import Task, TaskGraph, Tensor
+from heteroplace.model.graph_digest import (
+    ADDED_TASK_FIELDS,
+    ADDED_TENSOR_FIELDS,
+    STRUCTURE_FIELDS,
+    TENSOR_FIELDS,
+)
+
+_OF_TASK = STRUCTURE_FIELDS + ADDED_TASK_FIELDS
+_OF_TENSOR = TENSOR_FIELDS + ADDED_TENSOR_FIELDS
 
 
 def digest_mismatches(
@@ -29,11 +38,13 @@ def first_difference(saved: TaskGraph, graph: TaskGraph) -> str:
     To go on after "the plan's graph", e.g. "has op 'nn.conv2d' for task 'a', graph 'g' has ...".
     """
     return (
-        _first_unequal("task", saved.tasks, graph.tasks, STRUCTURE_FIELDS, graph.name)
-        or _first_unequal("tensor", saved.tensors, graph.tensors, TENSOR_FIELDS, graph.name)
+        _first_unequal("task", saved.tasks, graph.tasks, _OF_TASK, graph.name)
+        or _first_unequal("tensor", saved.tensors, graph.tensors, _OF_TENSOR, graph.name)
         or (
             f"returns other tensors than graph {graph.name!r}"
             if _returns_others(saved, graph)
+            else f"has other updates of state than graph {graph.name!r}"
+            if saved.updates != graph.updates
             else ""
         )
     )

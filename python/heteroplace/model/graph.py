@@ -3,21 +3,24 @@
 A task is a group of ops placed as one unit; a tensor is a produced value. An edge is a
 (tensor, consumer) pair, not a type: a tensor is copied at most once to a memory, however many
 consumers read it there (Moirai and DiviML charge per edge).
+
+A graph is for one item; of a tensor there is a value for each item of a plan. What runs of several
+items add up to, and what stays from run to run, is `shared`: one value in each memory.
 """
 
 from __future__ import annotations
 
-import hashlib
-import heapq
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-import msgspec
-
 from heteroplace.errors import GraphError
+from heteroplace.model.graph_digest import STRUCTURE_FIELDS, TASK_FIELDS, graph_digest
+from heteroplace.model.graph_order import topological_order
 from heteroplace.model.identity import TaskIdentity
 from heteroplace.model.networkx_view import read_networkx, to_networkx
+from heteroplace.model.shared_values import shared_value_faults
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,12 @@ class Task:
     """Names of the devices it may run on; None: any that has a cost for it."""
     together: str | None = None
     """Label shared by the tasks that must be on one device; None: free."""
+    adds: bool = False
+    """Its shared outputs are added to: each run adds its items' part, the first one in a memory to
+    zero. False: each run makes them anew."""
+    weights: tuple[tuple[str, int], ...] = ()
+    """(name, bytes) of constants that it shares with other tasks (tied embeddings), beside
+    `weight_bytes`: they are once in a memory, whatever reads them there."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +65,9 @@ class Tensor:
     bytes: int
     consumers: tuple[int, ...] = ()
     """Ids of the tasks that read it, ascending, each once."""
+    shared: bool = False
+    """One value for all items in a memory: what runs of several items add up to (a gradient), or a
+    weight that a step updates."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +84,34 @@ class TaskGraph:
     """Tensor ids of the model inputs."""
     outputs: tuple[int, ...]
     """Tensor ids of the model outputs, in the model's order; may repeat."""
+    updates: tuple[tuple[int, int], ...] = ()
+    """State: (model input, tensor that replaces it). The input lies from the start in each memory
+    where its update is made, and is replaced there in place, from run to run."""
+
+    @cached_property
+    def state_of(self) -> Mapping[int, int]:
+        """For each tensor that is an update the model input that it replaces."""
+        return {tensor: state for state, tensor in self.updates}
+
+    @cached_property
+    def has_shared_values(self) -> bool:
+        """Whether any tensor is shared, or tasks share weights."""
+        return any(tensor.shared for tensor in self.tensors) or any(
+            task.weights for task in self.tasks
+        )
+
+    def is_made_once(self, task: int) -> bool:
+        """Say whether all that a task makes is shared: it runs once in each memory that needs it,
+        or, where it `adds` or makes its outputs anew, for other items each time."""
+        outputs = self.task_outputs[task]
+        return bool(outputs) and all(self.tensors[tensor].shared for tensor in outputs)
+
+    def batch_size(self, task: int, num_items: int) -> int:
+        """Return how many items a run for `num_items` computes: 1 if all is shared."""
+        is_shared = self.is_made_once(task) and all(
+            self.tensors[tensor].shared for tensor in self.task_inputs[task]
+        )
+        return 1 if is_shared else num_items
 
     @cached_property
     def task_inputs(self) -> tuple[tuple[int, ...], ...]:
@@ -122,7 +162,7 @@ class TaskGraph:
                 task.name,
                 task.op,
                 task.flops,
-                task.weight_bytes,
+                task.weight_bytes + sum(num_bytes for _, num_bytes in task.weights),
                 tuple(sorted([types[tensor] for tensor in reads])),
                 tuple([types[tensor] for tensor in writes]),
             )
@@ -162,11 +202,13 @@ class TaskGraph:
             builder.add_task(Task(name, **fields_of_task), reads[name])
         for entry in entries.tensors:
             if entry.producer is None:
-                builder.add_input(entry.name, entry.shape, entry.dtype, entry.bytes)
+                builder.add_input(entry.name, entry.shape, entry.dtype, entry.bytes, entry.shared)
             else:
                 builder.add_tensor(
-                    entry.producer, entry.shape, entry.dtype, entry.bytes, entry.name
+                    entry.producer, entry.shape, entry.dtype, entry.bytes, entry.name, entry.shared
                 )
+        for state, tensor in entries.updates:
+            builder.add_update(state, tensor)
         return builder.finalize(entries.outputs)
 
     def digest(self) -> str:
@@ -175,7 +217,7 @@ class TaskGraph:
 
     @cached_property
     def _digest(self) -> str:
-        return self._digest_of(self.name, _TASK_FIELDS)
+        return graph_digest(self, self.name, TASK_FIELDS)
 
     @cached_property
     def structure_digest(self) -> str:
@@ -184,36 +226,13 @@ class TaskGraph:
         Pins, groups and scratch memory, which differ with the options of one placement, are left
         out, and names of the graph and of ops inside tasks.
         """
-        return self._digest_of("", STRUCTURE_FIELDS)
-
-    def _digest_of(self, name: str, task_fields: tuple[str, ...]) -> str:
-        # By columns: 50,000 tasks take 50 ms, as dicts they would take a second.
-        columns = (
-            name,
-            [[getattr(task, field) for task in self.tasks] for field in task_fields],
-            [[getattr(tensor, field) for tensor in self.tensors] for field in TENSOR_FIELDS],
-            self.inputs,
-            self.outputs,
-        )
-        try:
-            text = msgspec.json.encode(columns)
-        except (UnicodeEncodeError, OverflowError):
-            # Half a surrogate pair in a name, or a size beyond 64 bits.
-            text = ascii(columns).encode()
-        return hashlib.sha256(text).hexdigest()[:16]
+        return graph_digest(self, "", STRUCTURE_FIELDS)
 
 
 def _type_text(tensor: Tensor) -> str:
     if not tensor.dtype:
         return f"{tensor.bytes} B"
     return f"{tensor.dtype}[{','.join(map(str, tensor.shape))}]"
-
-
-STRUCTURE_FIELDS = ("name", "op", "flops", "weight_bytes")
-"""Fields of a task that a plan depends on."""
-_TASK_FIELDS = tuple(field.name for field in fields(Task))
-TENSOR_FIELDS = tuple(field.name for field in fields(Tensor))
-"""Fields of a tensor."""
 
 
 class TaskGraphBuilder:
@@ -234,6 +253,7 @@ class TaskGraphBuilder:
         self._tensors: dict[str, Tensor] = {}
         self._producer: dict[str, str | None] = {}
         self._num_outputs: dict[str | None, int] = {None: 0}
+        self._updates: list[tuple[str, str]] = []
         self._faults: list[str] = []
 
     def add_input(
@@ -242,9 +262,10 @@ class TaskGraphBuilder:
         shape: tuple[int, ...] = (),
         dtype: str = "",
         num_bytes: int | None = None,
+        shared: bool = False,
     ) -> str:
         """Add a model input; return its tensor name. `num_bytes` as in `add_tensor`."""
-        return self._add(name, None, shape, dtype, num_bytes)
+        return self._add(Tensor(name, None, 0, shape, dtype, 0, (), shared), None, num_bytes)
 
     def add_task(self, task: Task, reads: list[str]) -> None:
         """Add a task that reads the tensors named in `reads` (they may be added later)."""
@@ -264,6 +285,7 @@ class TaskGraphBuilder:
         dtype: str = "",
         num_bytes: int | None = None,
         name: str | None = None,
+        shared: bool = False,
     ) -> str:
         """Add the next output of task `producer`; return the tensor's name.
 
@@ -271,24 +293,24 @@ class TaskGraphBuilder:
         and dtype. The default name is "PRODUCER.INDEX".
         """
         index = self._num_outputs.get(producer, 0)
-        return self._add(name or f"{producer}.{index}", producer, shape, dtype, num_bytes)
+        tensor = Tensor(name or f"{producer}.{index}", None, 0, shape, dtype, 0, (), shared)
+        return self._add(tensor, producer, num_bytes)
 
-    def _add(
-        self,
-        name: str,
-        producer: str | None,
-        shape: tuple[int, ...],
-        dtype: str,
-        num_bytes: int | None,
-    ) -> str:
+    def add_update(self, state: str, tensor: str) -> None:
+        """Say that `tensor` replaces the model input `state`, both shared, from run to run."""
+        self._updates.append((state, tensor))
+
+    def _add(self, tensor: Tensor, producer: str | None, num_bytes: int | None) -> str:
+        """Add a tensor with its index and its size."""
+        name, shape = tensor.name, tuple(tensor.shape)
         if name in self._tensors:
             self._faults.append(f"tensor name {name!r} is used twice")
         index = self._num_outputs.get(producer, 0)
         self._num_outputs[producer] = index + 1
-        size = tensor_bytes(shape, dtype) if num_bytes is None else num_bytes
+        size = tensor_bytes(shape, tensor.dtype) if num_bytes is None else num_bytes
         if size < 0:
             self._faults.append(f"tensor {name!r}: {size} bytes; expected >= 0")
-        self._tensors[name] = Tensor(name, None, index, tuple(shape), dtype, size)
+        self._tensors[name] = replace(tensor, index=index, shape=shape, bytes=size)
         self._producer[name] = producer
         return name
 
@@ -298,13 +320,13 @@ class TaskGraphBuilder:
         Raises
         ------
         GraphError
-            Names that do not exist or repeat, negative sizes, or a cycle (one is named). All
-            faults but cycles are reported at once.
+            Names that do not exist or repeat, negative sizes, or a cycle (one is named); else what
+            is wrong with shared values (`model.shared_values`). Otherwise all faults at once.
         """
         faults = self._faults + self._unknown_names(outputs)
         if faults:
             raise GraphError(f"graph {self._name!r}: " + "; ".join(faults))
-        order = self._topological_order()
+        order = topological_order(self._name, self._reads, self._producer)
         task_id = {name: index for index, name in enumerate(order)}
         consumers: dict[str, set[int]] = {name: set() for name in self._tensors}
         for task, reads in self._reads.items():
@@ -323,15 +345,21 @@ class TaskGraphBuilder:
                     tensor.dtype,
                     tensor.bytes,
                     tuple(sorted(consumers[name])),
+                    tensor.shared,
                 )
             )
-        return TaskGraph(
+        graph = TaskGraph(
             self._name,
             tuple(self._tasks[name] for name in order),
             tuple(tensors),
             tuple(i for i, tensor in enumerate(tensors) if tensor.producer is None),
             tuple(tensor_id[name] for name in outputs),
+            tuple((tensor_id[state], tensor_id[tensor]) for state, tensor in self._updates),
         )
+        faults = shared_value_faults(graph)
+        if faults:
+            raise GraphError(f"graph {self._name!r}: " + "; ".join(faults))
+        return graph
 
     def _unknown_names(self, outputs: list[str]) -> list[str]:
         faults = []
@@ -345,36 +373,11 @@ class TaskGraphBuilder:
         for tensor in outputs:
             if tensor not in self._tensors:
                 faults.append(f"output {tensor!r} does not exist")
+        for update in self._updates:
+            for tensor in update:
+                if tensor not in self._tensors:
+                    faults.append(f"update {' -> '.join(update)}: {tensor!r} does not exist")
         return faults
-
-    def _topological_order(self) -> list[str]:
-        names = list(self._tasks)
-        position = {name: index for index, name in enumerate(names)}
-        followers: dict[str, list[str]] = {name: [] for name in names}
-        waiting = dict.fromkeys(names, 0)
-        for task, reads in self._reads.items():
-            before = {self._producer[tensor] for tensor in reads} - {None}
-            waiting[task] = len(before)
-            for producer in before:
-                if producer is not None:
-                    followers[producer].append(task)
-        ready = [position[name] for name in names if waiting[name] == 0]
-        heapq.heapify(ready)
-        order = []
-        while ready:
-            name = names[heapq.heappop(ready)]
-            order.append(name)
-            for follower in followers[name]:
-                waiting[follower] -= 1
-                if waiting[follower] == 0:
-                    heapq.heappush(ready, position[follower])
-        if len(order) < len(names):
-            stuck = [name for name in names if waiting[name] > 0]
-            raise GraphError(
-                f"graph {self._name!r} has a cycle through some of: {', '.join(stuck[:8])}; "
-                f"a task graph must be acyclic"
-            )
-        return order
 
 
 def tensor_bytes(shape: tuple[int, ...], dtype: str) -> int:

@@ -1,12 +1,17 @@
-"""The rule by lifetime: how many bytes a plan of one item has live at once in each memory.
+"""The rule by lifetime: how many bytes a plan has live at once in each memory.
 
-Weights are live always, of each device the largest workspace, and model inputs in the host memory,
-which may be set once for many runs. A tensor is live in a memory from the step that brings it there
-to the last step that reads it there, both included, in plan order, since a compiled program gives
-its bytes away in that order (`heteroplace.codegen.lifetimes`). It stays live while that reader is
-not done by the time that a later step can start: whoever takes its bytes then need not wait, and
-the plan is as long as simulated. Outputs stay in the host memory, or where they are made if there
-is no host. A program may need a little more: values are aligned, and may leave gaps.
+Weights are live always, of each device the largest workspace, model inputs in the host memory,
+which may be set once for many runs, and state in each memory where it is updated. A value (an item
+of a tensor, or a shared tensor) is live in a memory from the step that brings it there to the last
+step that reads it there, both included, in plan order, since a compiled program gives its bytes
+away in that order (`heteroplace.codegen.lifetimes`). It stays live while that reader is not done by
+the time that a later step can start: whoever takes its bytes then need not wait, and the plan is as
+long as simulated. Outputs stay in the host memory, or where they are made if there is no host. A
+program may need a little more: values are aligned, and may leave gaps.
+
+A shared tensor that steps add to is one value from the first of them on; one that is made anew is
+another value each time. An update takes the place of the state, so it needs no bytes, and waits
+for all that read the state there.
 
 What the static rule (`model/memory.py`) counts is never less; where that fits, nothing else need be
 looked at. The core has the same rule in `src/simulate/live_memory.cc`.
@@ -15,14 +20,25 @@ looked at. The core has the same rule in `src/simulate/live_memory.cc`.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Plan, Run, Step
+from heteroplace.model.plan import Copy, Plan, Step, devices_of
+from heteroplace.model.step_values import (
+    Place,
+    adds_to,
+    items_of,
+    makes,
+    occupied,
+    reads,
+    state_places,
+    step_ns,
+    value_bytes,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,110 +50,170 @@ class LivePeak:
     """The first step of the plan that brings it to that; None: it is there before any."""
 
 
+@dataclass(slots=True)
+class _Value:
+    """What a memory holds of an item of a tensor, or of a shared one."""
+
+    first: int
+    """The step that brings it."""
+    last: int
+    """The last step that brings or reads it."""
+    arrival_ns: int
+    """When it is whole."""
+    end_ns: int
+    """When all steps that bring or read it are done."""
+    memory: int
+    num_bytes: int
+
+
 def live_peaks(
     graph: TaskGraph, cluster: Cluster, costs: CostTable, plan: Plan
 ) -> tuple[LivePeak, ...]:
-    """Return the peak of each memory. The plan must be whole, and for one item.
+    """Return the peak of each memory. The plan must be whole.
 
-    Complexity: O(steps log steps + reads).
+    Complexity: O(steps log steps + items read).
     """
-    steps = plan.steps
-    times = _times(graph, cluster, costs, steps)
-    live = held_bytes(graph, cluster, steps)
+    count = len(plan.steps)
+    walk = _Walk(graph, cluster, costs, plan)
+    live = held_bytes(graph, cluster, plan)
     peaks = [LivePeak(num_bytes, None) for num_bytes in live]
     # From a step on nothing starts before this.
-    earliest = list(accumulate((start for start, _ in reversed(times)), min))[::-1]
-    users = _users(graph, cluster, steps)
-    ends: list[list[tuple[int, int, int]]] = [[] for _ in steps]
-    for (tensor, memory), positions in users.items():
-        done = max(times[position][1] for position in positions)
-        ends[positions[-1]].append((done, memory, graph.tensors[tensor].bytes))
+    earliest = list(accumulate(reversed(walk.starts), min))[::-1]
+    begun: list[list[_Value]] = [[] for _ in range(count)]
+    ended: list[list[_Value]] = [[] for _ in range(count)]
+    for value in walk.values:
+        begun[value.first].append(value)
+        if value.last < count:
+            ended[value.last].append(value)
     unfinished: list[tuple[int, int, int]] = []
-    for index, step in enumerate(steps):
+    for index in range(count):
         while unfinished and unfinished[0][0] <= earliest[index]:
             _, memory, num_bytes = heapq.heappop(unfinished)
             live[memory] -= num_bytes
-        memory = _writes_to(cluster, step)
-        live[memory] += sum(graph.tensors[tensor].bytes for tensor in _makes(graph, step))
-        if live[memory] > peaks[memory].num_bytes:
-            peaks[memory] = LivePeak(live[memory], index)
-        for end in ends[index]:
-            heapq.heappush(unfinished, end)
+        for value in begun[index]:
+            live[value.memory] += value.num_bytes
+        for memory in dict.fromkeys(value.memory for value in begun[index]):
+            if live[memory] > peaks[memory].num_bytes:
+                peaks[memory] = LivePeak(live[memory], index)
+        for value in ended[index]:
+            heapq.heappush(unfinished, (value.end_ns, value.memory, value.num_bytes))
     return tuple(peaks)
 
 
-def held_bytes(graph: TaskGraph, cluster: Cluster, steps: Sequence[Step]) -> list[int]:
-    """Return what is live always in each memory: weights, workspaces, inputs in the host memory."""
+def held_bytes(graph: TaskGraph, cluster: Cluster, plan: Plan) -> list[int]:
+    """Return what is live always in each memory: weights, workspaces, state, and in the host memory
+    the model inputs."""
     held = [0] * len(cluster.memories)
     workspace = [0] * len(cluster.devices)
     if cluster.host is not None:
-        held[cluster.host] = sum(graph.tensors[tensor].bytes for tensor in graph.inputs)
-    for step in steps:
-        if isinstance(step, Run):
-            task = graph.tasks[step.task]
-            held[cluster.devices[step.device].memory] += task.weight_bytes
-            workspace[step.device] = max(workspace[step.device], task.workspace_bytes)
-    for device, num_bytes in zip(cluster.devices, workspace, strict=True):
-        held[device.memory] += num_bytes
+        states = {state for state, _ in graph.updates}
+        items = range(plan.items)
+        held[cluster.host] = sum(
+            value_bytes(graph, t, items) for t in graph.inputs if t not in states
+        )
+    for tensor, memory in state_places(graph, cluster, plan.steps):
+        held[memory] += graph.tensors[tensor].bytes
+    has_weights: set[tuple[int, int]] = set()
+    named: set[tuple[str, int]] = set()
+    for step in plan.steps:
+        if isinstance(step, Copy):
+            continue
+        task = graph.tasks[step.task]
+        scratch = task.workspace_bytes * graph.batch_size(step.task, len(step.items))
+        for device in devices_of(step):
+            memory = cluster.devices[device].memory
+            if (step.task, device) not in has_weights:
+                has_weights.add((step.task, device))
+                held[memory] += task.weight_bytes
+            for name, num_bytes in task.weights:
+                if (name, memory) not in named:
+                    named.add((name, memory))
+                    held[memory] += num_bytes
+            workspace[device] = max(workspace[device], scratch)
+    for owner, num_bytes in zip(cluster.devices, workspace, strict=True):
+        held[owner.memory] += num_bytes
     return held
 
 
-def _times(
-    graph: TaskGraph, cluster: Cluster, costs: CostTable, steps: Sequence[Step]
-) -> list[tuple[int, int]]:
-    """Start and finish of each step in ns, as `heteroplace.model.plan` says."""
-    free = [0] * len(cluster.resources)
-    there: dict[tuple[int, int], int] = {}
-    times = []
-    for step in steps:
-        if isinstance(step, Run):
-            resources: Sequence[int] = cluster.unit_ids[step.device]
-            duration = costs.run_ns(step.task, step.device)
-        else:
-            resources = cluster.route_resources(step.route)
-            duration = cluster.transfer_ns(step.route, graph.tensors[step.tensor].bytes)
-        memory = _reads_from(cluster, step)
-        ready = (there.get((tensor, memory), 0) for tensor in _reads(graph, step))
-        start = max((*(free[resource] for resource in resources), *ready), default=0)
-        finish = start + (duration or 0)
-        for resource in resources:
-            free[resource] = finish
-        for tensor in _makes(graph, step):
-            there[tensor, _writes_to(cluster, step)] = finish
-        times.append((start, finish))
-    return times
+class _Walk:
+    """One pass over the steps: when each starts, and from when to when each value is there."""
 
+    def __init__(self, graph: TaskGraph, cluster: Cluster, costs: CostTable, plan: Plan) -> None:
+        self._graph = graph
+        self._cluster = cluster
+        self._plan = plan
+        self._states = frozenset(state_places(graph, cluster, plan.steps))
+        self._outputs = frozenset(graph.outputs)
+        self._there: dict[tuple[int, int, int], _Value] = {}
+        """By tensor, memory and item."""
+        self._read_until: dict[Place, int] = {}
+        """When all steps that read a state there are done."""
+        self.starts: list[int] = []
+        """[num_steps], ns."""
+        self.values: list[_Value] = []
+        """All that a step brings; `last` is the number of steps for what is never freed."""
+        free = [0] * len(cluster.resources)
+        for index, step in enumerate(plan.steps):
+            resources = occupied(graph, cluster, step)
+            start = max(
+                (*(free[resource] for resource in resources), *self._waits(step)), default=0
+            )
+            finish = start + (step_ns(graph, cluster, costs, step) or 0)
+            for resource in resources:
+                free[resource] = finish
+            self._read(index, step, finish)
+            self._make(index, step, finish)
+            self.starts.append(start)
+        self._keep_outputs()
 
-def _users(
-    graph: TaskGraph, cluster: Cluster, steps: Sequence[Step]
-) -> dict[tuple[int, int], list[int]]:
-    """Positions of the steps that bring or read a tensor in a memory, for those that are freed."""
-    users: dict[tuple[int, int], list[int]] = {}
-    outputs = frozenset(graph.outputs)
-    for index, step in enumerate(steps):
-        for tensor in _reads(graph, step):
-            # What no step brought is a model input.
-            if (tensor, _reads_from(cluster, step)) in users:
-                users[tensor, _reads_from(cluster, step)].append(index)
-        memory = _writes_to(cluster, step)
-        stays = isinstance(step, Run) if cluster.host is None else memory == cluster.host
-        for tensor in _makes(graph, step):
-            if not (stays and tensor in outputs):
-                users[tensor, memory] = [index]
-    return users
+    def _waits(self, step: Step) -> Iterator[int]:
+        """When what a step reads, adds to or replaces is ready for it."""
+        graph, cluster = self._graph, self._cluster
+        for place in reads(graph, cluster, step):
+            for value in self._values_at(place, step.items):
+                yield value.arrival_ns
+        for tensor, memory in makes(graph, cluster, step):
+            if adds_to(graph, step, tensor):
+                for value in self._values_at((tensor, memory), step.items):
+                    yield value.end_ns
+            if graph.updates and tensor in graph.state_of:
+                yield self._read_until.get((graph.state_of[tensor], memory), 0)
 
+    def _values_at(self, place: Place, items: tuple[int, ...]) -> Iterator[_Value]:
+        """The values of some items; model inputs that no step brought are always there."""
+        tensor, memory = place
+        for item in items_of(self._graph, tensor, items):
+            value = self._there.get((tensor, memory, item))
+            if value is not None:
+                yield value
 
-def _reads(graph: TaskGraph, step: Step) -> Sequence[int]:
-    return graph.task_inputs[step.task] if isinstance(step, Run) else (step.tensor,)
+    def _read(self, index: int, step: Step, finish: int) -> None:
+        for place in reads(self._graph, self._cluster, step):
+            if place in self._states:
+                self._read_until[place] = max(self._read_until.get(place, 0), finish)
+            for value in self._values_at(place, step.items):
+                value.last = index
+                value.end_ns = max(value.end_ns, finish)
 
+    def _make(self, index: int, step: Step, finish: int) -> None:
+        graph = self._graph
+        for tensor, memory in makes(graph, self._cluster, step):
+            if adds_to(graph, step, tensor) and (tensor, memory, 0) in self._there:
+                value = self._there[tensor, memory, 0]
+                value.last, value.arrival_ns = index, finish
+                value.end_ns = max(value.end_ns, finish)
+                continue
+            is_update = (graph.state_of.get(tensor), memory) in self._states
+            size = 0 if is_update else graph.tensors[tensor].bytes
+            for item in items_of(graph, tensor, step.items):
+                value = _Value(index, index, finish, finish, memory, size)
+                self._there[tensor, memory, item] = value
+                self.values.append(value)
 
-def _makes(graph: TaskGraph, step: Step) -> Sequence[int]:
-    return graph.task_outputs[step.task] if isinstance(step, Run) else (step.tensor,)
-
-
-def _reads_from(cluster: Cluster, step: Step) -> int:
-    return cluster.devices[step.device].memory if isinstance(step, Run) else step.src
-
-
-def _writes_to(cluster: Cluster, step: Step) -> int:
-    return cluster.devices[step.device].memory if isinstance(step, Run) else step.dst
+    def _keep_outputs(self) -> None:
+        """Outputs stay in the host memory, or where they are made."""
+        host, steps = self._cluster.host, self._plan.steps
+        for (tensor, memory, _), value in self._there.items():
+            is_made = not isinstance(steps[value.first], Copy)
+            if tensor in self._outputs and (is_made if host is None else memory == host):
+                value.last = len(steps)

@@ -3,11 +3,12 @@
 A memory holds the weights of the tasks on its devices, every tensor that is made there or copied
 there, and for each of its devices the largest workspace of the tasks on it. The host memory also
 holds all model inputs and outputs. Nothing is freed during a run: the rule does not depend on the
-order. It is enough for a plan to fit, and a plan of several items, of which some are under way at
-once, must fit so; a plan of one item may also fit by lifetime (`model/live_memory.py`). With
-several items (DiviML, eq. 6) tensors are there once for each item, a batch needs the workspace of
-all its items, and weights are there once for each device that runs the task. The core has the same
-rule in `src/model/memory_use.cc`; a property test compares them.
+order. It is enough for a plan to fit; a plan may also fit by lifetime (`model/live_memory.py`).
+With several items (DiviML, eq. 6) tensors are there once for each item, a batch needs the workspace
+of all its items, and weights are there once for each device that runs the task. A shared tensor is
+there once each time that it is made anew, state where its updates are made, and weights that tasks
+share once in a memory. The core has the same rule in `src/model/memory_use.cc`; a property test
+compares them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from dataclasses import dataclass
 
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Plan, Run
+from heteroplace.model.plan import Copy, Plan, devices_of
+from heteroplace.model.step_values import Place, adds_to, makes, state_places, value_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,55 +57,82 @@ def memory_use(
     use = _Use(graph, cluster, num_items=1)
     for task, device in enumerate(placement):
         if device >= 0:
-            use.add_batch(task, device, 1)
+            use.add_task(task, device, 1)
+            for tensor in graph.task_outputs[task]:
+                use.add_tensor(tensor, cluster.devices[device].memory, (0,))
     for tensor, memory in dict.fromkeys(copies):
-        use.add_tensor(tensor, memory, 1)
+        use.add_tensor(tensor, memory, (0,))
     return use.total()
 
 
 def plan_memory_use(graph: TaskGraph, cluster: Cluster, plan: Plan) -> tuple[int, ...]:
     """Return the bytes that a plan needs in each memory. Its steps must name what exists."""
-    use = _Use(graph, cluster, plan.items)
+    use = _Use(graph, cluster, plan.items, state_places(graph, cluster, plan.steps))
+    added: set[Place] = set()
     for step in plan.steps:
-        if isinstance(step, Run):
-            use.add_batch(step.task, step.device, len(step.items))
-        else:
-            use.add_tensor(step.tensor, step.dst, len(step.items))
+        if not isinstance(step, Copy):
+            size = graph.batch_size(step.task, len(step.items))
+            for device in devices_of(step):
+                use.add_task(step.task, device, size)
+        for tensor, memory in makes(graph, cluster, step):
+            if adds_to(graph, step, tensor):
+                if (tensor, memory) in added:
+                    continue
+                added.add((tensor, memory))
+            use.add_tensor(tensor, memory, step.items)
     return use.total()
 
 
 class _Use:
     """Adds up the bytes in each memory."""
 
-    def __init__(self, graph: TaskGraph, cluster: Cluster, num_items: int) -> None:
+    def __init__(
+        self,
+        graph: TaskGraph,
+        cluster: Cluster,
+        num_items: int,
+        states: Sequence[Place] = (),
+    ) -> None:
         self._graph = graph
         self._cluster = cluster
         self._used = [0] * len(cluster.memories)
         self._workspace = [0] * len(cluster.devices)
         self._has_weights: set[tuple[int, int]] = set()
         """(task, device) pairs."""
+        self._named: set[tuple[str, int]] = set()
+        """(weight, memory) pairs."""
+        self._states = frozenset(states)
         self._kept: frozenset[int] = frozenset()
         """Tensors with room set aside in the host memory."""
+        for tensor, memory in self._states:
+            self._used[memory] += graph.tensors[tensor].bytes
         if cluster.host is not None:
-            self._kept = frozenset((*graph.inputs, *graph.outputs))
-            kept_bytes = sum(graph.tensors[tensor].bytes for tensor in self._kept)
-            self._used[cluster.host] = kept_bytes * num_items
+            updated = {tensor for update in graph.updates for tensor in update}
+            self._kept = frozenset((*graph.inputs, *graph.outputs)) - updated
+            items = range(num_items)
+            self._used[cluster.host] += sum(value_bytes(graph, t, items) for t in self._kept)
 
-    def add_batch(self, task: int, device: int, num_items: int) -> None:
-        """Charge a run and the tensors that it makes."""
+    def add_task(self, task: int, device: int, batch: int) -> None:
+        """Charge weights and workspace of a task that a device runs for a batch of items."""
         memory = self._cluster.devices[device].memory
+        found = self._graph.tasks[task]
         if (task, device) not in self._has_weights:
             self._has_weights.add((task, device))
-            self._used[memory] += self._graph.tasks[task].weight_bytes
-        workspace = self._graph.tasks[task].workspace_bytes * num_items
+            self._used[memory] += found.weight_bytes
+        for name, num_bytes in found.weights:
+            if (name, memory) not in self._named:
+                self._named.add((name, memory))
+                self._used[memory] += num_bytes
+        workspace = found.workspace_bytes * batch
         self._workspace[device] = max(self._workspace[device], workspace)
-        for tensor in self._graph.task_outputs[task]:
-            self.add_tensor(tensor, memory, num_items)
 
-    def add_tensor(self, tensor: int, memory: int, num_items: int) -> None:
+    def add_tensor(self, tensor: int, memory: int, items: tuple[int, ...]) -> None:
         """Charge items of a tensor that are made in a memory or copied there."""
+        state = self._graph.state_of.get(tensor)
+        if state is not None and (state, memory) in self._states:
+            return  # it takes the place of the state
         if memory != self._cluster.host or tensor not in self._kept:
-            self._used[memory] += self._graph.tensors[tensor].bytes * num_items
+            self._used[memory] += value_bytes(self._graph, tensor, items)
 
     def total(self) -> tuple[int, ...]:
         """Return the bytes in each memory."""

@@ -1,17 +1,18 @@
 """Task graph <-> the directed multigraph of the package networkx: its attributes, documented.
 
 A node is a task, called as it is, with the attributes `op`, `members`, `flops`, `weight_bytes`,
-`workspace_bytes`, `devices` and `together`, as in `Task`; all may be left out. An edge goes from
-the task that makes a tensor to one that reads it, with the attributes `tensor` (name; its key too),
-`index` (which output of its producer), `shape`, `dtype` and `bytes`; edges of one tensor are one
-value that several tasks read. Either `bytes`, or `shape` and `dtype`, must be there; an edge
-without `tensor` is a tensor of its own. Attributes of the graph:
+`workspace_bytes`, `devices`, `together`, `adds` and `weights`, as in `Task`; all may be left out.
+An edge goes from the task that makes a tensor to one that reads it, with the attributes `tensor`
+(name; its key too), `index` (which output of its producer), `shape`, `dtype`, `bytes` and `shared`;
+edges of one tensor are one value that several tasks read. Either `bytes`, or `shape` and `dtype`,
+must be there; an edge without `tensor` is a tensor of its own. Attributes of the graph:
 
     name      of the network
     inputs    model inputs: {name, shape, dtype, bytes, consumers}
     unread    tensors that no task reads: {name, producer, index, shape, dtype, bytes}
     outputs   names of the tensors that the model returns; left out: all of `unread`
     tensors   names of all tensors, in the order of their ids; may be left out
+    updates   pairs of names: a model input that is state, and what replaces it; may be left out
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ _TASK_DEFAULTS: Mapping[str, Any] = {
     "workspace_bytes": 0,
     "devices": None,
     "together": None,
+    "adds": False,
+    "weights": (),
 }
 _COUNTS = ("flops", "weight_bytes", "workspace_bytes")
 _TUPLES = ("members", "devices")
@@ -52,6 +55,7 @@ class TensorEntry:
     bytes: int | None = None
     """None: by shape and dtype."""
     consumers: tuple[str, ...] = ()
+    shared: bool = False
 
 
 @dataclass
@@ -63,6 +67,7 @@ class GraphEntries:
     """Fields of each task, by its name."""
     tensors: list[TensorEntry] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
+    updates: list[tuple[str, str]] = field(default_factory=list)
 
 
 def to_networkx(graph: TaskGraph) -> Any:
@@ -83,7 +88,8 @@ def to_networkx(graph: TaskGraph) -> Any:
         found.add_node(task.name, **{key: getattr(task, key) for key in _TASK_DEFAULTS})
     inputs, unread = [], []
     for tensor in graph.tensors:
-        size = {"shape": tensor.shape, "dtype": tensor.dtype, "bytes": tensor.bytes}
+        keys = ("shape", "dtype", "bytes", "shared")
+        size = {key: getattr(tensor, key) for key in keys}
         consumers = [names[task] for task in tensor.consumers]
         if tensor.producer is None:
             inputs.append({"name": tensor.name, **size, "consumers": consumers})
@@ -100,6 +106,11 @@ def to_networkx(graph: TaskGraph) -> Any:
         "outputs": [graph.tensors[tensor].name for tensor in graph.outputs],
         "tensors": [tensor.name for tensor in graph.tensors],
     }
+    if graph.updates:
+        found.graph["updates"] = [
+            (graph.tensors[state].name, graph.tensors[tensor].name)
+            for state, tensor in graph.updates
+        ]
     return found
 
 
@@ -142,6 +153,7 @@ def read_networkx(value: Any) -> GraphEntries:
     entries.tensors = [tensors[name] for name in order]
     last = [entry.name for entry in entries.tensors if not entry.consumers and entry.producer]
     entries.outputs = [str(name) for name in value.graph.get("outputs", last)]
+    entries.updates = [_pair(pair) for pair in value.graph.get("updates", ())]
     return entries
 
 
@@ -180,7 +192,7 @@ def _tensor(described: dict[str, Any], where: str) -> TensorEntry:
     if unknown or "name" not in described or "producer" not in described:
         raise GraphError(
             f"{where} has {', '.join(map(repr, unknown)) or 'no name or producer'}; a tensor has: "
-            f"tensor (or name), producer, index, shape, dtype, bytes"
+            f"tensor (or name), producer, index, shape, dtype, bytes, shared"
         )
     if described.get("bytes") is None and not described.get("dtype"):
         raise GraphError(f"{where} says no size; give it bytes, or shape and dtype")
@@ -193,6 +205,7 @@ def _tensor(described: dict[str, Any], where: str) -> TensorEntry:
             raise GraphError(f"{key} of {where} is {given!r}; expected a list")
         described[key] = tuple(one(item) for item in given)
     described["dtype"] = str(described.get("dtype", ""))
+    described["shared"] = _flag(described.get("shared", False), f"shared of {where}")
     return TensorEntry(**described)
 
 
@@ -213,7 +226,40 @@ def _task_fields(node: object, attributes: Mapping[str, Any]) -> dict[str, Any]:
     found["op"] = _text(found["op"], f"op of node {node!r}")
     if found["together"] is not None:
         found["together"] = _text(found["together"], f"together of node {node!r}")
+    found["adds"] = _flag(found["adds"], f"adds of node {node!r}")
+    where = f"weights of node {node!r}"
+    found["weights"] = tuple(_weight(weight, where) for weight in _list(found["weights"], where))
     return found
+
+
+def _weight(value: object, where: str) -> tuple[str, int]:
+    name, num_bytes = _two(value, where)
+    return _text(name, f"a name in {where}"), _count(num_bytes, f"a size in {where}")
+
+
+def _pair(value: object) -> tuple[str, str]:
+    where = "the graph attribute 'updates'"
+    state, tensor = _two(value, where)
+    return _text(state, where), _text(tensor, where)
+
+
+def _two(value: object, where: str) -> tuple[object, object]:
+    found = _list(value, where)
+    if len(found) != 2:
+        raise GraphError(f"{where} has {value!r}; expected pairs")
+    return found[0], found[1]
+
+
+def _list(value: object, where: str) -> Sequence[object]:
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise GraphError(f"{where} is {value!r}; expected a list")
+    return value
+
+
+def _flag(value: object, where: str) -> bool:
+    if not isinstance(value, bool):
+        raise GraphError(f"{where} is {value!r}; expected True or False")
+    return value
 
 
 def _count(value: object, where: str) -> int:

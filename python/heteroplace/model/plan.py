@@ -1,10 +1,12 @@
-"""A plan: the ordered program of run and copy steps. It says where and in which order.
+"""A plan: the ordered program of run, copy and collective steps. It says where and in which order.
 
 When each step starts is a `Timeline`. The schedule is the order of the program (DistIR, section 2):
 each unit (core, GPU) and whatever copies contend for (`Cluster.link_resources`) serves one step at
 a time, in list order; a run takes its device's units, a copy takes what every link of its route
 occupies, all at once; a step starts when all that is free and its tensors are in its memory. So a
-plan has exactly one timeline for given costs, found in one pass.
+plan has exactly one timeline for given costs, found in one pass. A collective (DistIR, section 2:
+an op on several devices) takes the units of all its devices and the links between them; where all
+these devices have copy engines, the links only.
 
 A plan may be for several items (model inputs) at once, as DiviML's (section II): a run of several
 items is one batch, a copy of several items is one transfer of all their bytes.
@@ -39,7 +41,21 @@ class Copy:
     """For which of the plan's items, ascending."""
 
 
-Step = Run | Copy
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """Run a task whose op is a collective over several devices at once."""
+
+    task: int
+    devices: tuple[int, ...]
+    """In rank order: that of sums and of parts."""
+    items: tuple[int, ...] = (0,)
+    """For which of the plan's items, ascending."""
+    root: int = 0
+    """Position in `devices` of the one that gives (broadcast, scatter) or gets (reduce, gather)
+    it."""
+
+
+Step = Run | Copy | Collective
 
 MOVED_BY_HAND = "; moved by hand: "
 """In the origin of a plan, before the tasks that were moved after a solver had made it."""
@@ -63,20 +79,22 @@ class Plan:
     def placement(self, num_tasks: int) -> tuple[int, ...]:
         """Return the device id of each task; -1 where the plan does not run it.
 
-        If several devices share the items of a task, the last one in plan order.
+        If several devices share the items of a task, the last one in plan order; of a collective
+        its first device.
         """
         devices = [-1] * num_tasks
         for step in self.steps:
-            if isinstance(step, Run):
-                devices[step.task] = step.device
+            if not isinstance(step, Copy):
+                devices[step.task] = next(iter(devices_of(step)), -1)
         return tuple(devices)
 
     def devices_of_tasks(self, num_tasks: int) -> tuple[tuple[int, ...], ...]:
-        """Return the device ids of each task, ascending; several share its items."""
+        """Return the device ids of each task, ascending; several share its items, or it is a
+        collective."""
         devices: list[set[int]] = [set() for _ in range(num_tasks)]
         for step in self.steps:
-            if isinstance(step, Run):
-                devices[step.task].add(step.device)
+            if not isinstance(step, Copy):
+                devices[step.task].update(devices_of(step))
         return tuple(tuple(sorted(found)) for found in devices)
 
     @property
@@ -88,3 +106,15 @@ class Plan:
     def copies(self) -> tuple[Copy, ...]:
         """The copy steps in plan order."""
         return tuple(step for step in self.steps if isinstance(step, Copy))
+
+    @property
+    def collectives(self) -> tuple[Collective, ...]:
+        """The collective steps in plan order."""
+        return tuple(step for step in self.steps if isinstance(step, Collective))
+
+
+def devices_of(step: Step) -> tuple[int, ...]:
+    """Return the devices that a step is run on, in rank order; () for a copy."""
+    if isinstance(step, Run):
+        return (step.device,)
+    return step.devices if isinstance(step, Collective) else ()

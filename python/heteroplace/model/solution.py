@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Plan, Run
+from heteroplace.model.plan import Plan, devices_of
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Solution:
     @property
     def devices_used(self) -> tuple[str, ...]:
         """Names of the devices that run at least one task, in cluster order."""
-        used = {step.device for step in self.plan.steps if isinstance(step, Run)}
+        used = {device for step in self.plan.steps for device in devices_of(step)}
         return tuple(d.name for index, d in enumerate(self.cluster.devices) if index in used)
 
     @property

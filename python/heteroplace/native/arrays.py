@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from heteroplace.errors import GraphError
 from heteroplace.model.cluster import Cluster
+from heteroplace.model.collectives import collective_kind
 from heteroplace.model.cost import NO_TIME, UNKNOWN, CostTable
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Run, Step
@@ -18,8 +19,8 @@ IntArray = npt.NDArray[np.int64]
 
 IMPOSSIBLE = NO_TIME
 """In `NativeProblem.run_ns` and `what_if`: the task cannot be there."""
-RUN, COPY = 0, 1
-"""In the first column of `NativePlan.rows`."""
+RUN, COPY, COLLECTIVE = 0, 1, 2
+"""In the first column of `NativePlan.rows`; the last one only in those of `simulate_steps`."""
 
 
 def ints(values: Sequence[int] | IntArray) -> IntArray:
@@ -87,6 +88,24 @@ def measured_transfers(cluster: Cluster) -> dict[str, IntArray]:
     }
 
 
+def shared_values(graph: TaskGraph) -> dict[str, IntArray]:
+    """Return what items and tasks share as arguments of the core; {} if they share nothing."""
+    if not graph.has_shared_values:
+        return {}
+    ids: dict[str, int] = {}
+    names = [[name for name, _ in task.weights] for task in graph.tasks]
+    sizes = {name: num_bytes for task in graph.tasks for name, num_bytes in task.weights}
+    offsets, values = csr([ids.setdefault(name, len(ids)) for name in row] for row in names)
+    return {
+        "is_shared": ints([tensor.shared for tensor in graph.tensors]),
+        "adds": ints([task.adds for task in graph.tasks]),
+        "state_of": ints([graph.state_of.get(t, -1) for t in range(len(graph.tensors))]),
+        "named_offsets": offsets,
+        "named_values": values,
+        "named_bytes": ints([sizes[name] for name in ids]),
+    }
+
+
 def group_ids(graph: TaskGraph) -> tuple[int, ...]:
     """A number for the colocation group of each task; -1: it has none."""
     ids: dict[str, int] = {}
@@ -105,7 +124,9 @@ def allowed_run_ns(
         len(graph.tasks), num_devices
     )
     for task_id, task in enumerate(graph.tasks):
-        if task.devices is not None:
+        if collective_kind(task.op) is not None:
+            run_ns[task_id] = IMPOSSIBLE
+        elif task.devices is not None:
             allowed = [device.name in task.devices for device in cluster.devices]
             run_ns[task_id, np.logical_not(allowed)] = IMPOSSIBLE
     for device_id, device in enumerate(cluster.devices):

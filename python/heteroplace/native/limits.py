@@ -66,7 +66,10 @@ def check_bytes(graph: TaskGraph, cluster: Cluster) -> int:
     GraphError
         It is more than MAX_PLAN_BYTES; the message names the largest task or tensor.
     """
-    of_task = [task.weight_bytes + task.workspace_bytes for task in graph.tasks]
+    of_task = [
+        task.weight_bytes + task.workspace_bytes + sum(size for _, size in task.weights)
+        for task in graph.tasks
+    ]
     of_tensor = [tensor.bytes for tensor in graph.tensors]
     copies = _copy_counts(graph, cluster)
     total = sum(of_task) + sum((1 + n) * size for n, size in zip(copies, of_tensor, strict=True))
@@ -85,19 +88,22 @@ def check_bytes(graph: TaskGraph, cluster: Cluster) -> int:
     return total
 
 
-def check_items(items: int, longest_ns: int, most_bytes: int) -> None:
-    """Check that as much as that, so many times, is within the limits.
+def check_items(items: int, longest_ns: int, most_bytes: int, more_ns: int = 0) -> None:
+    """Check that as much as that, so many times, and `more_ns` once are within the limits.
 
     Raises
     ------
     CostMismatchError
         It is not; the message says how many items are.
     """
-    if items * longest_ns > MAX_PLAN_NS or items * most_bytes > MAX_PLAN_BYTES:
-        most = min(MAX_PLAN_NS // max(1, longest_ns), MAX_PLAN_BYTES // max(1, most_bytes))
+    if items * longest_ns + more_ns > MAX_PLAN_NS or items * most_bytes > MAX_PLAN_BYTES:
+        most = min(
+            (MAX_PLAN_NS - more_ns) // max(1, longest_ns), MAX_PLAN_BYTES // max(1, most_bytes)
+        )
+        more = f", and {more_ns} ns of collectives," if more_ns else ""
         raise CostMismatchError(
             f"a plan of {items} items; with times of up to {longest_ns} ns and sizes of up to "
-            f"{most_bytes} bytes for each of them there can be at most {most}"
+            f"{most_bytes} bytes for each of them{more} there can be at most {max(0, most)}"
         )
 
 

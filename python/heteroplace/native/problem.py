@@ -27,6 +27,7 @@ from heteroplace.native.arrays import (
     ints,
     measured_transfers,
     routes,
+    shared_values,
     task_reads,
 )
 from heteroplace.native.limits import check_bytes, check_times
@@ -110,6 +111,8 @@ class NativeProblem:
         self.cluster = cluster
         self.graph_digest = graph.digest()
         self.cluster_digest = cluster.digest()
+        self.collectives = costs.collectives
+        """Times of collectives that were measured."""
         self.task_group = group_ids(graph)
         self.batch_run_ns = np.stack(
             [
@@ -171,6 +174,7 @@ class NativeProblem:
             batch_sizes=ints(batches),
             batch_run_ns=self.batch_run_ns.ravel(),
             **measured_transfers(cluster),
+            **shared_values(graph),
         )
 
     @property

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
 import heteroplace._core as _core
-from heteroplace.model.plan import Run, Step
-from heteroplace.native.arrays import COPY, RUN, IntArray, csr
+from heteroplace.errors import PlanError
+from heteroplace.model.check_collective import collective_faults
+from heteroplace.model.plan import Collective, Copy, Run, Step
+from heteroplace.model.step_values import collective_step_ns, makes, occupied, reads
+from heteroplace.native.arrays import COLLECTIVE, COPY, RUN, IntArray, csr, ints
 from heteroplace.native.limits import check_items
 from heteroplace.native.problem import NativePlan, NativeProblem
 
@@ -30,7 +34,7 @@ class StepTimes:
     """For each memory what is live always: weights, workspaces, model inputs in the host memory."""
     peak_bytes: tuple[int, ...]
     """For each memory the largest number of live bytes, by the rule of
-    `heteroplace.model.live_memory`: what limits plans of one item."""
+    `heteroplace.model.live_memory`: what limits plans."""
     peak_ns: tuple[int, ...]
     """For each memory when there are as many first."""
     peak_step: tuple[int, ...]
@@ -43,17 +47,45 @@ def simulate_steps(native: NativeProblem, steps: Sequence[Step], items: int = 1)
     Raises
     ------
     PlanError
-        A step reads a tensor that is not there, or a device cannot run its task or batch.
+        A step reads a tensor that is not there, a device cannot run its task or batch, or a
+        collective is faulty in itself.
     CostMismatchError
-        So many items that sums of their times or sizes are too large.
+        So many items, or such long collectives, that sums of their times or sizes are too large.
     """
-    if items > 1:
-        check_items(items, native.longest_ns, native.most_bytes)
-    links = csr(() if isinstance(step, Run) else step.route for step in steps)
+    collectives = [step for step in steps if isinstance(step, Collective)]
+    arrays = (_collectives(native, collectives),) if collectives else ()
+    if items > 1 or arrays:
+        collective_ns = sum(int(found[-1].sum()) for found in arrays)
+        check_items(items, native.longest_ns, native.most_bytes, collective_ns)
+    links = csr(step.route if isinstance(step, Copy) else () for step in steps)
     # No lists of items at all: every step is for item 0.
     has_items = items != 1 or any(step.items != (0,) for step in steps)
     members = csr(step.items for step in steps if has_items)
-    return _times(_core.simulate(native.core, _rows(steps), *links, *members, items))
+    return _times(_core.simulate(native.core, _rows(steps), *links, *members, items, *arrays))
+
+
+def _collectives(native: NativeProblem, steps: Sequence[Collective]) -> tuple[IntArray, ...]:
+    """What the collectives read, make and occupy and how long they take, as the core reads it.
+
+    Raises
+    ------
+    PlanError
+        A step is no collective that its devices can do; `check_plan` says why.
+    """
+    graph, cluster = native.graph, native.cluster
+    for step in steps:
+        ids = (*((device, cluster.devices) for device in step.devices), (step.task, graph.tasks))
+        is_known = all(number in range(len(known)) for number, known in ids)
+        if not is_known or collective_faults(graph, cluster, step):
+            raise PlanError("a collective is faulty; check_plan lists all faults")
+    columns = (
+        [tuple(chain.from_iterable(reads(graph, cluster, step))) for step in steps],
+        [tuple(chain.from_iterable(makes(graph, cluster, step))) for step in steps],
+        [step.devices for step in steps],
+        [occupied(graph, cluster, step) for step in steps],
+    )
+    times = [collective_step_ns(graph, cluster, native.collectives, step) for step in steps]
+    return *(array for column in columns for array in csr(column)), ints(times)
 
 
 def simulate_plan(native: NativeProblem, plan: NativePlan) -> StepTimes:
@@ -84,12 +116,16 @@ def native_plan_of(native: NativeProblem, steps: Sequence[Step]) -> NativePlan:
 
 
 def _rows(steps: Sequence[Step]) -> IntArray:
-    rows = [
-        (RUN, step.task, step.device, -1)
-        if isinstance(step, Run)
-        else (COPY, step.tensor, step.dst, step.src)
-        for step in steps
-    ]
+    rows = []
+    num_collectives = 0
+    for step in steps:
+        if isinstance(step, Run):
+            rows.append((RUN, step.task, step.device, -1))
+        elif isinstance(step, Copy):
+            rows.append((COPY, step.tensor, step.dst, step.src))
+        else:
+            rows.append((COLLECTIVE, step.task, num_collectives, -1))
+            num_collectives += 1
     return np.array(rows, dtype=np.int64).reshape(-1, 4)
 
 

@@ -7,7 +7,6 @@ and one counter per memory.
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -16,7 +15,8 @@ from dataclasses import dataclass
 from heteroplace.files.output import write_text
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Copy, Plan, Run, Step
+from heteroplace.model.plan import Collective, Plan, Run, Step
+from heteroplace.model.step_values import collective_bytes, items_of, makes, reads, value_bytes
 from heteroplace.model.text.plan import step_name
 from heteroplace.model.timeline import Timeline
 
@@ -68,7 +68,7 @@ def trace_events(graph: TaskGraph, cluster: Cluster, runs: Sequence[TraceRun]) -
                 {
                     "ph": "X",
                     "name": step_name(step, graph, cluster),
-                    "cat": "run" if isinstance(step, Run) else "copy",
+                    "cat": type(step).__name__.lower(),
                     "pid": pid,
                     "tid": thread[span.resource],
                     "ts": span.start_ns / 1000,
@@ -110,9 +110,16 @@ def _args(step: Step, graph: TaskGraph, cluster: Cluster) -> Event:
             "device": cluster.devices[step.device].name,
             "members": list(task.members),
         }
+    if isinstance(step, Collective):
+        return {
+            "task": graph.tasks[step.task].name,
+            "op": graph.tasks[step.task].op,
+            "devices": [cluster.devices[device].name for device in step.devices],
+            "bytes": collective_bytes(graph, step),
+        }
     return {
         "tensor": graph.tensors[step.tensor].name,
-        "bytes": graph.tensors[step.tensor].bytes,
+        "bytes": value_bytes(graph, step.tensor, step.items),
         "route": [cluster.links[link].name for link in step.route],
     }
 
@@ -120,25 +127,21 @@ def _args(step: Step, graph: TaskGraph, cluster: Cluster) -> Event:
 def _arrows(
     pid: int, run: TraceRun, graph: TaskGraph, cluster: Cluster, thread: dict[str, int]
 ) -> list[Event]:
-    """An arrow for each (maker, copy) and (copy, reader in the memory it was copied to)."""
+    """An arrow for each (maker, copy or collective) and (copy or collective, reader of it)."""
     first_span = {span.step: span for span in reversed(run.timeline.spans)}
     steps = run.plan.steps
     pairs: dict[tuple[int, int], None] = {}  # once, also where they have several items in common
     # The last step that put a tensor of an item into a memory.
     source: dict[tuple[int, int, int], int] = {}
     for index, step in enumerate(steps):
-        if isinstance(step, Copy):
-            for item in step.items:
-                if (step.tensor, step.src, item) in source:
-                    pairs[source[step.tensor, step.src, item], index] = None
-                source[step.tensor, step.dst, item] = index
-        else:
-            memory = cluster.devices[step.device].memory
-            for tensor, item in itertools.product(graph.task_inputs[step.task], step.items):
+        for tensor, memory in reads(graph, cluster, step):
+            for item in items_of(graph, tensor, step.items):
                 maker = source.get((tensor, memory, item))
-                if maker is not None and isinstance(steps[maker], Copy):
+                is_near = maker is None or isinstance(steps[maker], Run)
+                if maker is not None and not (isinstance(step, Run) and is_near):
                     pairs[maker, index] = None
-            for tensor, item in itertools.product(graph.task_outputs[step.task], step.items):
+        for tensor, memory in makes(graph, cluster, step):
+            for item in items_of(graph, tensor, step.items):
                 source[tensor, memory, item] = index
     events: list[Event] = []
     for number, (before, after) in enumerate(pairs):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from heteroplace.errors import PlanError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Plan, Run
+from heteroplace.model.plan import Plan, devices_of
 from heteroplace.model.text.plan import step_name
 from heteroplace.model.timeline import Timeline
 from heteroplace.stats import spearman
@@ -57,7 +57,7 @@ def compare(
         if index not in times[0] or index not in times[1]:
             continue
         durations = [side[index][1] - side[index][0] for side in times]
-        resource = cluster.devices[step.device].name if isinstance(step, Run) else ""
+        resource = "+".join(cluster.devices[device].name for device in devices_of(step))
         rows.append(StepComparison(index, step_name(step, graph, cluster), resource, *durations))
     tasks = [row for row in rows if row.resource]
     return TimelineComparison(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Plan, Run
+from heteroplace.model.plan import Copy, Plan, devices_of
 from heteroplace.model.text.plan import step_name
 from heteroplace.model.timeline import Timeline
 from heteroplace.model.units import format_ns
@@ -50,11 +50,11 @@ def divergences(
     shared = [
         index
         for index, step in enumerate(plan.steps)
-        if isinstance(step, Run) and index in times[0] and index in times[1]
+        if not isinstance(step, Copy) and index in times[0] and index in times[1]
     ]
     found = []
     for device in range(len(cluster.devices)):
-        own = [index for index in shared if plan.steps[index].device == device]  # type: ignore[union-attr]
+        own = [index for index in shared if device in devices_of(plan.steps[index])]
         last = (0, 0)
         for index in sorted(own, key=lambda index: (times[0][index], index)):
             spans = times[0][index], times[1][index]

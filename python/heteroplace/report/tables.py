@@ -12,8 +12,9 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import PREDICTED, SOURCES_WITH_TIME, CostTable
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.memory import MemoryUse
-from heteroplace.model.plan import Copy, Plan, Run
+from heteroplace.model.plan import Collective, Copy, Plan, devices_of
 from heteroplace.model.solution import Solution
+from heteroplace.model.step_values import channels_of, collective_bytes, value_bytes
 from heteroplace.model.timeline import Timeline
 from heteroplace.model.trace import QueueUse
 from heteroplace.model.units import format_bytes, format_ns
@@ -79,7 +80,7 @@ def placement_table(
     span = {
         step.task: times[index]
         for index, step in enumerate(plan.steps)
-        if isinstance(step, Run) and index in times
+        if not isinstance(step, Copy) and index in times
     }
     placement = plan.devices_of_tasks(len(graph.tasks))
     groups = _groups(placement, shared=len(graph.tasks) > max_rows)
@@ -112,15 +113,15 @@ def device_table(graph: TaskGraph, cluster: Cluster, plan: Plan, timeline: Timel
     rows = []
     runs: list[list[int]] = [[] for _ in cluster.devices]
     for index, step in enumerate(plan.steps):
-        if isinstance(step, Run):
-            runs[step.device].append(index)
-    for device, steps in zip(cluster.devices, runs, strict=True):
+        for device in devices_of(step):
+            runs[device].append(index)
+    for owner, steps in zip(cluster.devices, runs, strict=True):
         busy_ns = sum(times[step][1] - times[step][0] for step in steps if step in times)
-        memory = cluster.memories[device.memory]
-        used = format_bytes(timeline.peak_bytes[device.memory]) if timeline.peak_bytes else "?"
+        memory = cluster.memories[owner.memory]
+        used = format_bytes(timeline.peak_bytes[owner.memory]) if timeline.peak_bytes else "?"
         rows.append(
             [
-                device.name,
+                owner.name,
                 str(len(steps)),
                 format_ns(busy_ns),
                 _share(busy_ns, timeline.makespan_ns),
@@ -167,15 +168,23 @@ def memory_text(
 
 
 def channel_table(graph: TaskGraph, cluster: Cluster, plan: Plan, timeline: Timeline) -> str:
-    """Return the load of each channel that is used; "" if nothing is copied."""
+    """Return the load of each channel that is used; "" if nothing is copied.
+
+    A collective counts as one copy of its whole tensor on each channel of its ring, or to its root.
+    """
     times = timeline.step_times
+    of_channel: dict[str, _Traffic] = {}
     of_route: dict[tuple[int, ...], _Traffic] = {}
     for index, step in enumerate(plan.steps):
         if isinstance(step, Copy):
             start, finish = times.get(index, (0, 0))
             traffic = of_route.setdefault(step.route, _Traffic())
-            traffic.add(1, graph.tensors[step.tensor].bytes, finish - start)
-    of_channel: dict[str, _Traffic] = {}
+            traffic.add(1, value_bytes(graph, step.tensor, step.items), finish - start)
+        elif isinstance(step, Collective):
+            start, finish = times.get(index, (0, 0))
+            for channel in channels_of(graph, cluster, step):
+                traffic = of_channel.setdefault(channel, _Traffic())
+                traffic.add(1, collective_bytes(graph, step), finish - start)
     for route, traffic in of_route.items():
         for channel in {cluster.links[link].channel for link in route}:
             of_channel.setdefault(channel, _Traffic()).add(
@@ -262,7 +271,7 @@ def headline(
     item_ns : int, optional
         Time per item in a steady state, if throughput is the objective; None: latency is.
     """
-    used = dict.fromkeys(step.device for step in plan.steps if isinstance(step, Run))
+    used = dict.fromkeys(device for step in plan.steps for device in devices_of(step))
     names = [cluster.devices[device].name for device in sorted(used)]
     objective_ns, unit = (makespan_ns, "") if item_ns is None else (item_ns, " per item")
     run_ns = makespan_ns if expected_ns is None else expected_ns

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from heteroplace.model.plan import Run
+from heteroplace.model.plan import Copy, devices_of
 from heteroplace.model.solution import Solution
 from heteroplace.model.timeline import Span, Timeline
 
@@ -16,7 +16,7 @@ def measured_timeline(
     cluster, plan = solution.cluster, solution.plan
     times: dict[int, tuple[int, int]] = {}
     for step, is_kernel, start, finish in records:
-        if isinstance(plan.steps[step], Run) and not is_kernel:
+        if not isinstance(plan.steps[step], Copy) and not is_kernel:
             # A worker that helps is there before the kernel begins, and a copy of a value that
             # only the compiled form has belongs to no step of the plan.
             continue
@@ -26,10 +26,10 @@ def measured_timeline(
     spans = []
     for step, (start, finish) in sorted(times.items()):
         action = plan.steps[step]
-        if isinstance(action, Run):
-            resource = cluster.devices[action.device].name
+        if isinstance(action, Copy):
+            resources = [cluster.links[action.route[0]].channel]
         else:
-            resource = cluster.links[action.route[0]].channel
-        spans.append(Span(step, resource, start - origin, finish - origin))
+            resources = [cluster.devices[device].name for device in devices_of(action)]
+        spans += [Span(step, name, start - origin, finish - origin) for name in resources]
     makespan = max((span.finish_ns for span in spans), default=0)
     return Timeline(tuple(spans), "measured", (), makespan, plan.items)

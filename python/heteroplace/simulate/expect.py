@@ -9,20 +9,19 @@ fixed, and with the delay of a wait across devices. All draws are played at once
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import product
 
 import numpy as np
 
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Copy, Plan, Run, Step
+from heteroplace.model.plan import Plan, Run, Step
+from heteroplace.model.step_values import Place, adds_to, items_of, makes, occupied, reads
 from heteroplace.model.timeline import Span, Timeline
 from heteroplace.simulate.interference import FloatArray, Interference
 from heteroplace.simulate.simulator import simulate
-from heteroplace.simulate.throughput import occupied
 
 NUM_DRAWS = 101
 _MAX_ROUNDS = 20
@@ -87,7 +86,7 @@ def expect(
     factors = [pace[step.device] if isinstance(step, Run) else 1.0 for step in plan.steps]
     alone_ns = (times[:, 1] - times[:, 0]) * np.array(factors)
     alone_ns += interference.fetch_ns_per_byte * fetched
-    duration_ns = _disturbed(cluster, plan, interference, alone_ns, waits)
+    duration_ns = _disturbed(graph, cluster, plan, interference, alone_ns, waits)
     scattered = duration_ns[:, None] * _draws(plan, interference, num_draws, seed)
     start, finish = _play(waits, scattered, interference.wait_ns)
     ends = finish.max(axis=0) if len(plan.steps) else np.zeros(1)
@@ -112,6 +111,7 @@ def fetched_bytes(graph: TaskGraph, cluster: Cluster, plan: Plan) -> FloatArray:
 
 
 def _disturbed(
+    graph: TaskGraph,
     cluster: Cluster,
     plan: Plan,
     interference: Interference,
@@ -119,7 +119,7 @@ def _disturbed(
     waits: Sequence[_Waits],
 ) -> FloatArray:
     """Durations of the steps while others work beside them, [num_steps]."""
-    loss = _Loss(cluster, plan, interference)
+    loss = _Loss(graph, cluster, plan, interference)
     duration_ns = alone_ns
     for _ in range(_MAX_ROUNDS):
         start, finish = _play(waits, duration_ns[:, None], interference.wait_ns)
@@ -134,14 +134,18 @@ def _waits(graph: TaskGraph, cluster: Cluster, plan: Plan) -> list[_Waits]:
     holder: dict[int, int] = {}
     bringer: dict[tuple[int, int, int], int] = {}
     fetched: set[tuple[int, int, int]] = set()
+    states = set(graph.state_of.values())
+    readers: dict[Place, set[int]] = {}
+    """Of state: what replaces it waits for all of them."""
     waits: list[_Waits] = []
     resources_of: list[frozenset[int]] = []
     for index, step in enumerate(plan.steps):
-        resources = frozenset(occupied(cluster, step))
-        reads, writes, src, dst = _moves(graph, cluster, step)
+        resources = frozenset(occupied(graph, cluster, step))
         before = {holder[resource] for resource in resources if resource in holder}
         fetched_bytes = 0
-        for tensor, item in product(reads, step.items):
+        for tensor, src, item in _values(graph, reads(graph, cluster, step), step):
+            if tensor in states:
+                readers.setdefault((tensor, src), set()).add(index)
             maker = bringer.get((tensor, src, item))
             if maker is None:
                 continue
@@ -151,24 +155,29 @@ def _waits(graph: TaskGraph, cluster: Cluster, plan: Plan) -> list[_Waits]:
                 made = plan.steps[maker]
                 if isinstance(made, Run) and not resources & resources_of[maker]:
                     fetched_bytes += graph.tensors[tensor].bytes
+        written = makes(graph, cluster, step)
+        for tensor, memory in written:
+            if adds_to(graph, step, tensor) and (tensor, memory, 0) in bringer:
+                before.add(bringer[tensor, memory, 0])
+            if tensor in graph.state_of:
+                before |= readers.get((graph.state_of[tensor], memory), set())
         own = tuple(other for other in before if resources & resources_of[other])
         others = tuple(other for other in before if not resources & resources_of[other])
         waits.append(_Waits(own, others, fetched_bytes))
         resources_of.append(resources)
         holder.update(dict.fromkeys(resources, index))
-        for tensor, item in product(writes, step.items):
-            bringer[tensor, dst, item] = index
+        for value in _values(graph, written, step):
+            bringer[value] = index
     return waits
 
 
-def _moves(
-    graph: TaskGraph, cluster: Cluster, step: Step
-) -> tuple[Sequence[int], Sequence[int], int, int]:
-    """Tensors that a step reads and makes, and the memories it reads and writes."""
-    if isinstance(step, Copy):
-        return (step.tensor,), (step.tensor,), step.src, step.dst
-    memory = cluster.devices[step.device].memory
-    return graph.task_inputs[step.task], graph.task_outputs[step.task], memory, memory
+def _values(graph: TaskGraph, places: Iterable[Place], step: Step) -> list[tuple[int, int, int]]:
+    """(tensor, memory, item) of what a step reads or makes in some places."""
+    return [
+        (tensor, memory, item)
+        for tensor, memory in places
+        for item in items_of(graph, tensor, step.items)
+    ]
 
 
 def _play(
@@ -206,10 +215,12 @@ class _Loss:
     1 - 1 / s of that time; where some of them work, in proportion.
     """
 
-    def __init__(self, cluster: Cluster, plan: Plan, interference: Interference) -> None:
+    def __init__(
+        self, graph: TaskGraph, cluster: Cluster, plan: Plan, interference: Interference
+    ) -> None:
         self._num_steps = len(plan.steps)
         self._num_resources = len(cluster.resources)
-        self._occupied = [occupied(cluster, step) for step in plan.steps]
+        self._occupied = [occupied(graph, cluster, step) for step in plan.steps]
         beside = [_beside(cluster, index) for index in range(len(cluster.devices))]
         self._rates: list[tuple[int, tuple[int, ...], float]] = []
         """(step, resources beside it, loss for each ns that one of them works)."""

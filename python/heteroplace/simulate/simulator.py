@@ -7,7 +7,8 @@ from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Plan, Run
+from heteroplace.model.plan import Collective, Plan, Run
+from heteroplace.model.step_values import channels_of
 from heteroplace.model.timeline import Peak, Span, Timeline
 from heteroplace.native.problem import NativeProblem
 from heteroplace.native.simulate import simulate_steps
@@ -22,8 +23,9 @@ def simulate(
 ) -> Timeline:
     """Return when each step of `plan` starts and finishes, and what the memories hold.
 
-    A run has a span on its device, a copy one on each channel that it goes over. Spans of one
-    device never overlap; those of one channel do not either where the cluster's `congestion` is
+    A run has a span on its device, a copy one on each channel that it goes over, a collective one
+    on each of its devices and on each channel that it uses. Spans of runs on one device never
+    overlap; those of one channel do not either where the cluster's `congestion` is
     "channel" or "bus".
 
     Parameters
@@ -51,10 +53,12 @@ def simulate(
     for index, step in enumerate(plan.steps):
         if isinstance(step, Run):
             resources = of_device[step.device]
+        elif isinstance(step, Collective):
+            names = [cluster.devices[device].name for device in step.devices]
+            resources = (*names, *channels_of(graph, cluster, step))
         else:
             if step.route not in of_route:
-                channels = dict.fromkeys(cluster.links[link].channel for link in step.route)
-                of_route[step.route] = tuple(channels)
+                of_route[step.route] = channels_of(graph, cluster, step)
             resources = of_route[step.route]
         for resource in resources:
             spans.append(Span(index, resource, starts[index], finishes[index]))

@@ -15,7 +15,8 @@ from dataclasses import replace
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Plan, Run, Step
+from heteroplace.model.plan import Copy, Plan, Step
+from heteroplace.model.step_values import occupied, step_ns
 
 
 def throughput_ns(graph: TaskGraph, cluster: Cluster, costs: CostTable, plan: Plan) -> int:
@@ -30,38 +31,33 @@ def throughput_ns(graph: TaskGraph, cluster: Cluster, costs: CostTable, plan: Pl
     transfers_ns: dict[tuple[tuple[int, ...], int], int] = {}
 
     def duration_ns(step: Step) -> int:
-        if isinstance(step, Run):
-            return costs.run_ns(step.task, step.device) or 0
+        if not isinstance(step, Copy):
+            return step_ns(graph, cluster, costs, step) or 0
         key = (step.route, graph.tensors[step.tensor].bytes)
         if key not in transfers_ns:
             transfers_ns[key] = cluster.transfer_ns(*key)
         return transfers_ns[key]
 
-    return max(busy_ns(cluster, plan.steps, map(duration_ns, plan.steps)))
+    return max(busy_ns(graph, cluster, plan.steps, map(duration_ns, plan.steps)))
 
 
-def busy_ns(cluster: Cluster, steps: Iterable[Step], durations_ns: Iterable[int]) -> list[int]:
+def busy_ns(
+    graph: TaskGraph, cluster: Cluster, steps: Iterable[Step], durations_ns: Iterable[int]
+) -> list[int]:
     """Return how long steps of the given durations keep each of `cluster.resources` busy, in ns."""
     busy = [0] * len(cluster.resources)
     # Many copies have the same route.
     of_route: dict[tuple[int, ...], tuple[int, ...]] = {}
     for step, duration_ns in zip(steps, durations_ns, strict=True):
-        if isinstance(step, Run):
-            resources = occupied(cluster, step)
+        if not isinstance(step, Copy):
+            resources = occupied(graph, cluster, step)
         elif step.route in of_route:
             resources = of_route[step.route]
         else:
-            resources = of_route[step.route] = occupied(cluster, step)
+            resources = of_route[step.route] = occupied(graph, cluster, step)
         for resource in resources:
             busy[resource] += duration_ns
     return busy
-
-
-def occupied(cluster: Cluster, step: Step) -> tuple[int, ...]:
-    """Return the ids in `cluster.resources` of what `step` occupies, each once."""
-    if isinstance(step, Run):
-        return cluster.unit_ids[step.device]
-    return cluster.route_resources(step.route)
 
 
 def repeat_plan(plan: Plan, count: int) -> Plan:

@@ -18,6 +18,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan
+from heteroplace.model.shared_values import first_shared
 from heteroplace.native.problem import NativePlan, NativeProblem
 from heteroplace.native.simulate import simulate_plan, simulate_steps
 from heteroplace.options import option, seconds
@@ -73,13 +74,28 @@ Progress = Callable[[ProgressReport], None]
 
 @dataclass(frozen=True)
 class Problem:
-    """What is to be placed, on what, and what it costs."""
+    """What is to be placed, on what, and what it costs.
+
+    Raises
+    ------
+    SolverError
+        The graph has collectives, shared tensors or shared weights, of which solvers know nothing.
+    """
 
     graph: TaskGraph
     cluster: Cluster
     costs: CostTable
     frees_tensors: bool = True
     """Memory counts by lifetime; False: by the static rule alone, to compare with."""
+
+    def __post_init__(self) -> None:
+        found = first_shared(self.graph)
+        if found:
+            raise SolverError(
+                f"graph {self.graph.name!r} has the {found}: solvers place graphs in which each "
+                f"task runs on one device and tensors belong to one item; an explicit schedule "
+                f"of this graph is simulated and compiled as it is, without a solver"
+            )
 
     @cached_property
     def native(self) -> NativeProblem:

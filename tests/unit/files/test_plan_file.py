@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heteroplace.errors import PlanError
-from heteroplace.files.graph import graph_from_json
+from heteroplace.files.graph import GraphFile, graph_from_json, graph_to_json, read_plain_graph
 from heteroplace.files.plan import load_plan, plan_from_json, plan_to_json, save_plan
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.plan import Copy, Plan, Run
+from heteroplace.model.plan import Collective, Copy, Plan, Run
+from tests.explicit_plans import explicit_plans
 from tests.strategies import exact_cases
 from tests.unit.files.graph_files import CLUSTER, VALIDATORS, diamond, graphs
 
@@ -54,6 +55,31 @@ def test_any_plan_is_read_back_equal(graph, data):
     VALIDATORS["plan"].validate(value)
 
 
+@exact_cases(50)
+@given(explicit_plans())
+def test_an_explicit_plan_and_its_graph_are_read_back_equal(case):
+    found, plan = case
+    value = json.loads(json.dumps(plan_to_json(plan, found.graph, found.cluster)))
+    assert plan_from_json(value, found.graph, found.cluster) == plan
+    VALIDATORS["plan"].validate(value)
+    text = json.dumps(graph_to_json(found.graph))
+    assert graph_from_json(json.loads(text)).graph == found.graph
+    assert read_plain_graph(text.encode()) == GraphFile(found.graph, None)
+    VALIDATORS["graph"].validate(json.loads(text))
+
+
+def test_faults_of_a_collective_step_are_named():
+    graph, cluster = graph_from_json(diamond()).graph, CLUSTER
+    plan = Plan(graph.digest(), cluster.digest(), (Collective(0, (0, 1)),), "by hand")
+    value = plan_to_json(plan, graph, cluster)
+    assert value["steps"] == [{"collective": graph.tasks[0].name, "on": ["cpu", "gpu"]}]
+    value["steps"][0] = {"collective": "q", "on": ["cpu", "tpu"], "root": -1}
+    with pytest.raises(PlanError) as caught:
+        plan_from_json(value, graph, cluster)
+    for fault in ("steps[0].collective", "steps[0].on[1]", "steps[0].root"):
+        assert fault in str(caught.value)
+
+
 def test_plan_of_two_items_is_read_back_equal(read):
     steps = (Copy(0, 0, 1, (0,), (0, 1)), Run(0, 1, (0, 1)), Run(1, 0))
     plan = Plan(read.graph.digest(), CLUSTER.digest(), steps, "by hand", items=2)
@@ -87,7 +113,7 @@ def test_all_faults_of_a_plan_are_reported_at_once(read):
         '  $.steps[0].to: no memory is called "gramm"; did you mean "gram"?',
         '  $.steps[0].via[0]: no link is called "upp"; did you mean "up"?',
         '  $.steps[1]: the key "on" is missing',
-        '  $.steps[1]: unknown key "at"; known keys: items, copy, run, on',
+        '  $.steps[1]: unknown key "at"; known keys: items, copy, collective, run, on',
     ]
     assert not VALIDATORS["plan"].is_valid(value)
 

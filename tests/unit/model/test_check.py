@@ -231,11 +231,14 @@ def test_a_label_may_be_on_another_device_for_another_item() -> None:
         check(case, [*by_item[:2], Run(1, 1, (0,)), Run(1, 1, (1,))], 2)
 
 
-def test_two_items_need_twice_the_room_for_tensors() -> None:
+def test_two_items_need_room_for_what_lives_at_once() -> None:
+    # Both items of a, b and then c, of which an item of a has gone.
     steps = [Run(task, 0, (item,)) for task in range(4) for item in (0, 1)]
-    check(diamond(4080, 1000), steps, 2)
-    with pytest.raises(PlanError, match=r"memory 'm0' needs .* \(1 bytes too few\)"):
-        check(diamond(4079, 1000), steps, 2)
+    check(diamond(4050, 1000), steps, 2)
+    with pytest.raises(PlanError, match=r"memory 'm0' needs .* at step 4: .* \(1 bytes too few\)"):
+        check(diamond(4049, 1000), steps, 2)
+    one_by_one = [Run(task, 0, (item,)) for item in (0, 1) for task in range(4)]
+    check(diamond(4040, 1000), one_by_one, 2)
 
 
 def test_plan_of_another_graph_is_a_fault(diamond: Instance) -> None:

@@ -10,7 +10,9 @@ from hypothesis import given
 
 from heteroplace.errors import GraphError
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
-from tests.strategies import Instance, instances, num_cases
+from heteroplace.model.plan import Plan
+from tests.explicit_plans import explicit_plans
+from tests.strategies import Instance, exact_cases, instances, num_cases
 
 
 @num_cases(100)
@@ -20,6 +22,32 @@ def test_there_and_back(case: Instance) -> None:
     assert TaskGraph.from_networkx(view) == case.graph
     assert networkx.is_directed_acyclic_graph(view)
     assert TaskGraph.from_networkx(view.copy()).digest() == case.graph.digest()
+
+
+@exact_cases(50)
+@given(explicit_plans())
+def test_a_training_step_goes_there_and_back(case: tuple[Instance, Plan]) -> None:
+    graph = case[0].graph
+    assert TaskGraph.from_networkx(graph.to_networkx()) == graph
+
+
+@pytest.mark.parametrize(
+    ("task", "updates", "message"),
+    [
+        ({"adds": 1}, (), "adds of node 'a' is 1; expected True or False"),
+        ({"weights": [("w", -1)]}, (), "a size in weights of node 'a' is -1; expected a whole"),
+        ({"weights": "w"}, (), "weights of node 'a' is 'w'; expected a list"),
+        ({"weights": ["w,x"]}, (), "weights of node 'a' is 'w,x'; expected a list"),
+        ({}, [("x",)], "the graph attribute 'updates' has .*; expected pairs"),
+        ({}, [("x", "t")], "update x -> t: 'x' does not exist"),
+    ],
+)
+def test_what_is_shared_is_checked(task: dict[str, object], updates: object, message: str) -> None:
+    view = changed()
+    view.nodes["a"].update(task)
+    view.graph["updates"] = updates
+    with pytest.raises(GraphError, match=message):
+        TaskGraph.from_networkx(view)
 
 
 def test_two_outputs_pins_and_groups_survive() -> None:

@@ -13,7 +13,7 @@ from heteroplace.errors import ClusterError, GraphError, PlanError
 from heteroplace.files.cluster import load_cluster, ready_made_clusters
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.graph import Task, TaskGraphBuilder
-from heteroplace.model.plan import Copy, Plan, Run
+from heteroplace.model.plan import Collective, Copy, Plan, Run
 from heteroplace.model.text import (
     parse_cluster,
     parse_graph,
@@ -23,6 +23,7 @@ from heteroplace.model.text import (
     print_plan,
     quote_step,
 )
+from tests.explicit_plans import explicit_plans
 from tests.strategies import (
     Instance,
     described_clusters,
@@ -31,6 +32,7 @@ from tests.strategies import (
     instances_with_plan,
     num_cases,
 )
+from tests.unit.model.test_check_explicit import good_steps, on_two_devices, step_graph
 
 Golden = Callable[..., None]
 AWKWARD = st.text(max_size=6)
@@ -51,6 +53,15 @@ def test_plan_survives_print_and_parse(
     explained = replace(plan, origin=origin, reasons=(reason,) * len(instance.graph.tasks))
     text = print_plan(instance.graph, instance.cluster, explained)
     assert parse_plan(text, instance.graph, instance.cluster) == explained
+
+
+@given(explicit_plans())
+@exact_cases(50)
+def test_explicit_plan_and_its_graph_survive_print_and_parse(case: tuple[Instance, Plan]) -> None:
+    instance, plan = case
+    graph, cluster = instance.graph, instance.cluster
+    assert parse_graph(print_graph(graph)) == graph
+    assert parse_plan(print_plan(graph, cluster, plan), graph, cluster) == plan
 
 
 @given(st.lists(AWKWARD, min_size=1, max_size=3, unique=True), AWKWARD)
@@ -80,6 +91,25 @@ def test_golden_text_of_two_items(diamond: Instance, golden: Golden) -> None:
     text = print_plan(diamond.graph, diamond.cluster, plan)
     golden("diamond/plan_of_two_items.txt", text)
     assert parse_plan(text, diamond.graph, diamond.cluster) == plan
+
+
+def test_golden_text_of_a_training_step(golden: Golden) -> None:
+    case = on_two_devices(step_graph(), weights=(("table of 4", 4),))
+    send = Collective(2, (1, 0), (0, 1), 1)
+    plan = Plan("0f", "1e", (*good_steps(), send), "by hand", items=2)
+    golden("training_step/graph.txt", print_graph(case.graph))
+    text = print_plan(case.graph, case.cluster, plan)
+    golden("training_step/plan.txt", text)
+    assert parse_plan(text, case.graph, case.cluster) == plan
+    assert parse_graph(print_graph(case.graph)) == case.graph
+
+
+def test_a_faulty_collective_is_quoted(diamond: Instance) -> None:
+    steps = (Collective(9, (0, 7)), Collective(0, (), (), 3))
+    plan = Plan("0f", "1e", steps, "by hand")
+    quoted = [quote_step(plan, index, diamond.graph, diamond.cluster) for index in range(2)]
+    assert quoted[0] == "step 0: collective ?9 @ gpu0,?7"
+    assert quoted[1] == "step 1: collective a @ () root ?3 items ()"
 
 
 def test_golden_text_of_a_cluster_with_everything(golden: Golden) -> None:
@@ -155,6 +185,8 @@ def test_a_quoted_step_is_its_line_with_its_number(diamond: Instance) -> None:
         ("run a @ tpu", "no device is called 'tpu'; there are: gpu0, gpu1"),
         ("run a @ gpu0 items one", "line 4: expected a line 'run ...'"),
         ("walk a @ gpu0", "line 4: expected the end"),
+        ("all_reduce a on gpu0", "line 4: expected a line '.* as printed"),
+        ("broadcast a @ gpu0 root gpu1", "the root 'gpu1' is none of the devices gpu0"),
     ],
 )
 def test_wrong_plan_line_is_named(diamond: Instance, line: str, message: str) -> None:

@@ -18,12 +18,12 @@ from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.model.live_memory import LivePeak, live_peaks
 from heteroplace.model.memory import memory_use, plan_memory_use
 from heteroplace.model.plan import Copy, Plan, Run, Step
+from heteroplace.model.step_values import occupied
 from heteroplace.model.timeline import Timeline
 from heteroplace.native.list import evaluate_order
 from heteroplace.native.problem import NativeProblem
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.simulate.simulator import simulate
-from heteroplace.simulate.throughput import occupied
 from tests.reference.live_memory import reference_peaks
 from tests.reference.simulator import reference_times
 from tests.strategies import Instance, instances_with_plan, num_cases
@@ -106,7 +106,7 @@ def test_steps_of_one_resource_never_overlap(case: tuple[Instance, Plan]) -> Non
     times = {span.step: (span.start_ns, span.finish_ns) for span in run(found, plan).spans}
     served: dict[int, list[tuple[int, int]]] = {}
     for index, step in enumerate(plan.steps):
-        for resource in occupied(found.cluster, step):
+        for resource in occupied(found.graph, found.cluster, step):
             served.setdefault(resource, []).append(times[index])
     for spans in served.values():
         for (_, finish), (start, _) in pairwise(spans):

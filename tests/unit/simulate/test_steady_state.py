@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from heteroplace.model.check import check_plan
 from heteroplace.model.plan import Copy, Plan, Run, Step
+from heteroplace.model.step_values import occupied
 from heteroplace.model.timeline import Timeline
 from heteroplace.simulate.simulator import simulate
-from heteroplace.simulate.throughput import busy_ns, occupied, repeat_plan, throughput_ns
+from heteroplace.simulate.throughput import busy_ns, repeat_plan, throughput_ns
 from tests.instances import gpus, instance
 from tests.reference.software_pipeline import pipeline_plan
 from tests.strategies import Instance, instances_with_plan, num_cases
@@ -28,7 +29,9 @@ def loads(case: Instance, plan: Plan) -> list[int]:
     """Busy time of each resource."""
     timeline = run(case, plan)
     times = {span.step: span.finish_ns - span.start_ns for span in timeline.spans}
-    return busy_ns(case.cluster, plan.steps, [times.get(i, 0) for i in range(len(plan.steps))])
+    return busy_ns(
+        case.graph, case.cluster, plan.steps, [times.get(i, 0) for i in range(len(plan.steps))]
+    )
 
 
 def there_and_back() -> tuple[Instance, Plan]:
@@ -132,7 +135,7 @@ def test_the_period_is_the_busiest_resource_if_steps_occupy_one(
     timeline = run(*case)
     busiest_ns = max(loads(found, plan))
     period_ns = pipeline_plan(found.graph, found.cluster, plan, timeline, 1).period_ns
-    if all(len(occupied(found.cluster, step)) <= 1 for step in plan.steps):
+    if all(len(occupied(found.graph, found.cluster, step)) <= 1 for step in plan.steps):
         assert period_ns == max(1, busiest_ns)
     else:
         assert period_ns >= busiest_ns

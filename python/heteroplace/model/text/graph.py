@@ -5,9 +5,19 @@ input x 0 float32 [4] 16
 task a nn.relu reads x weights 8
 tensor a.0 = a 0 float32 [4] 16
 outputs a.0
+
+What is shared says so at the end of its line; tasks that add, named weights, and updates:
+
+input w 0 float32 [4] 16 shared
+task dw matmul_dw reads x,d adds named table 400
+tensor dw.0 = dw 0 float32 [4] 16 shared
+update w = sgd.0
 """
 
 from __future__ import annotations
+
+import re
+from dataclasses import replace
 
 from heteroplace.errors import GraphError
 from heteroplace.model.graph import Task, TaskGraph, Tensor
@@ -21,6 +31,7 @@ def print_graph(graph: TaskGraph) -> str:
     for tensor in graph.tensors:
         shape = ",".join(str(extent) for extent in tensor.shape)
         kind = f"{quote(tensor.dtype)} [{shape}] {tensor.bytes}"
+        kind += " shared" if tensor.shared else ""
         if tensor.producer is None:
             lines.append(f"input {quote(tensor.name)} {tensor.index} {kind}")
             continue
@@ -33,6 +44,9 @@ def print_graph(graph: TaskGraph) -> str:
         lines.append(_print_task(graph, num_tasks_printed))
         num_tasks_printed += 1
     lines.append(f"outputs {join(graph.tensors[tensor].name for tensor in graph.outputs)}")
+    for state, update in graph.updates:
+        names = quote(graph.tensors[state].name), quote(graph.tensors[update].name)
+        lines.append(f"update {names[0]} = {names[1]}")
     return "\n".join(lines) + "\n"
 
 
@@ -52,6 +66,8 @@ def _print_task(graph: TaskGraph, task_id: int) -> str:
         text += f" together {quote(task.together)}"
     if task.members:
         text += f" members {join(task.members)}"
+    text += " adds" if task.adds else ""
+    text += "".join(f" named {quote(name)} {num_bytes}" for name, num_bytes in task.weights)
     return text
 
 
@@ -67,8 +83,9 @@ def parse_graph(text: str) -> TaskGraph:
     name = unquote(lines.match(rf"graph ({WORD})")[0])
     tasks: list[Task] = []
     reads: list[list[str]] = []
-    tensors: list[tuple[str, str | None, int, tuple[int, ...], str, int]] = []
-    kind = rf"(\d+) ({WORD}) \[([\d,]*)\] (\d+)"
+    tensors: list[Tensor] = []
+    makers: list[str | None] = []
+    kind = rf"(\d+) ({WORD}) \[([\d,]*)\] (\d+)( shared)?"
     while not lines.next_is("outputs"):
         if lines.next_is("task"):
             task, read = _parse_task(lines)
@@ -77,14 +94,21 @@ def parse_graph(text: str) -> TaskGraph:
             continue
         is_input = lines.next_is("input")
         pattern = rf"input ({WORD})()" if is_input else rf"tensor ({WORD}) = ({WORD})"
-        tensor, producer, index, dtype, shape, size = lines.match(f"{pattern} {kind}")
+        tensor, producer, index, dtype, shape, size, shared = lines.match(f"{pattern} {kind}")
         extents = tuple(int(extent) for extent in shape.split(",") if extent)
-        made_by = None if is_input else unquote(producer)
-        tensors.append((unquote(tensor), made_by, int(index), extents, unquote(dtype), int(size)))
+        makers.append(None if is_input else unquote(producer))
+        name_of, type_of = unquote(tensor), unquote(dtype)
+        number, num_bytes = int(index), int(size)
+        tensors.append(
+            Tensor(name_of, None, number, extents, type_of, num_bytes, (), shared is not None)
+        )
     outputs = split(lines.match(rf"outputs ({LIST})")[0])
+    updates = []
+    while lines.next_is("update"):
+        updates.append(lines.match(rf"update ({WORD}) = ({WORD})"))
     lines.end()
     task_id = ids((task.name for task in tasks), "task", GraphError)
-    tensor_id = ids((tensor[0] for tensor in tensors), "tensor", GraphError)
+    tensor_id = ids((tensor.name for tensor in tensors), "tensor", GraphError)
     consumers: list[list[int]] = [[] for _ in tensors]
     for reader, names in enumerate(reads):
         for read_name in names:
@@ -93,29 +117,29 @@ def parse_graph(text: str) -> TaskGraph:
         name,
         tuple(tasks),
         tuple(
-            Tensor(
+            replace(
                 tensor,
-                None if made_by is None else task_id(made_by),
-                index,
-                shape,
-                dtype,
-                size,
-                tuple(consumers[position]),
+                producer=None if maker is None else task_id(maker),
+                consumers=tuple(consumers[position]),
             )
-            for position, (tensor, made_by, index, shape, dtype, size) in enumerate(tensors)
+            for position, (tensor, maker) in enumerate(zip(tensors, makers, strict=True))
         ),
-        tuple(position for position, tensor in enumerate(tensors) if tensor[1] is None),
+        tuple(position for position, maker in enumerate(makers) if maker is None),
         tuple(tensor_id(output) for output in outputs),
+        tuple((tensor_id(unquote(old)), tensor_id(unquote(new))) for old, new in updates),
     )
 
 
 def _parse_task(lines: Lines) -> tuple[Task, list[str]]:
     """The task of the next line and the names of the tensors it reads."""
-    name, op, reads, flops, weights, workspace, devices, together, members = lines.match(
+    name, op, reads, *numbers, devices, together, members, adds, named = lines.match(
         rf"task ({WORD}) ({WORD}) reads ({LIST})"
         r"(?: flops (\d+))?(?: weights (\d+))?(?: workspace (\d+))?"
         rf"(?: devices ({LIST}))?(?: together ({WORD}))?(?: members ({LIST}))?"
+        rf"( adds)?((?: named {WORD} \d+)*)"
     )
+    flops, weights, workspace = numbers
+    shared_weights = re.findall(rf" named ({WORD}) (\d+)", named)
     task = Task(
         unquote(name),
         unquote(op),
@@ -125,5 +149,7 @@ def _parse_task(lines: Lines) -> tuple[Task, list[str]]:
         int(workspace or 0),
         tuple(split(devices)) if devices else None,
         unquote(together) if together else None,
+        adds is not None,
+        tuple((unquote(weight), int(num_bytes)) for weight, num_bytes in shared_weights),
     )
     return task, split(reads)

@@ -5,23 +5,29 @@
     origin "heft"
     run a @ cpu.0 items 0,1
     copy a.0 ram => gpu via pcie items 1
+    all_reduce sum @ cpu.0,gpu items 0,1
+    broadcast new @ cpu.0,gpu root gpu items 0,1
 
-A plan of one item does not mention items.
+A plan of one item does not mention items. A collective is called by its kind; it mentions its root
+where that kind has one.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from heteroplace.errors import PlanError
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
+from heteroplace.model.collectives import KINDS, collective_kind
 from heteroplace.model.graph import Task, TaskGraph, Tensor
-from heteroplace.model.plan import Copy, Plan, Run, Step
+from heteroplace.model.plan import Collective, Copy, Plan, Run, Step
 from heteroplace.model.text.words import LIST, QUOTED, WORD, Lines, ids, quote, split, unquote
 
 _Named = Task | Tensor | Memory | Device | Link
 _ITEMS = r"(?: items (\(\)|\d+(?:,\d+)*))?"
+_COLLECTIVE = "collective"
+"""A collective step whose task is no collective, or does not exist."""
 
 
 def print_plan(graph: TaskGraph, cluster: Cluster, plan: Plan) -> str:
@@ -39,7 +45,7 @@ def print_plan(graph: TaskGraph, cluster: Cluster, plan: Plan) -> str:
 
 def step_name(step: Step, graph: TaskGraph, cluster: Cluster) -> str:
     """Return what a step is about, for tables: its task, or "TENSOR FROM => TO" for a copy."""
-    if isinstance(step, Run):
+    if not isinstance(step, Copy):
         return _name(graph.tasks, step.task)
     src, dst = _name(cluster.memories, step.src), _name(cluster.memories, step.dst)
     return f"{_name(graph.tensors, step.tensor)} {src} => {dst}"
@@ -53,11 +59,24 @@ def step_line(step: Step, graph: TaskGraph, cluster: Cluster, num_items: int = 1
     name = step_name(step, graph, cluster)
     if isinstance(step, Run):
         line = f"run {name} @ {_name(cluster.devices, step.device)}"
+    elif isinstance(step, Collective):
+        line = _collective_line(step, name, graph, cluster)
     else:
         route = ",".join(_name(cluster.links, link) for link in step.route)
         line = f"copy {name} via {route or '()'}"
     if num_items != 1 or step.items != (0,):
         line += f" items {','.join(map(str, step.items)) or '()'}"
+    return line
+
+
+def _collective_line(step: Collective, name: str, graph: TaskGraph, cluster: Cluster) -> str:
+    exists = step.task in range(len(graph.tasks))
+    kind = collective_kind(graph.tasks[step.task].op) if exists else None
+    names = [_name(cluster.devices, device) for device in step.devices]
+    line = f"{kind.name if kind else _COLLECTIVE} {name} @ {','.join(names) or '()'}"
+    if step.root or (kind is not None and "root" in (kind.reads, kind.makes)):
+        root = names[step.root] if step.root in range(len(names)) else f"?{step.root}"
+        line += f" root {root}"
     return line
 
 
@@ -88,12 +107,12 @@ def parse_plan(text: str, graph: TaskGraph, cluster: Cluster) -> Plan:
     memory_id = ids((memory.name for memory in cluster.memories), "memory", PlanError)
     link_id = ids((link.name for link in cluster.links), "link", PlanError)
     steps: list[Step] = []
-    while lines.next_is("run") or lines.next_is("copy"):
+    while not lines.next_is("reason"):
         if lines.next_is("run"):
             task, device, items = lines.match(rf"run ({WORD}) @ ({WORD}){_ITEMS}")
             run = Run(task_id(unquote(task)), device_id(unquote(device)), _parse_items(items))
             steps.append(run)
-        else:
+        elif lines.next_is("copy"):
             tensor, src, dst, route, items = lines.match(
                 rf"copy ({WORD}) ({WORD}) => ({WORD}) via ({LIST}){_ITEMS}"
             )
@@ -106,6 +125,10 @@ def parse_plan(text: str, graph: TaskGraph, cluster: Cluster) -> Plan:
                     _parse_items(items),
                 )
             )
+        elif any(map(lines.next_is, (_COLLECTIVE, *KINDS))):
+            steps.append(_parse_collective(lines, task_id, device_id))
+        else:
+            break
     reasons = []
     while lines.next_is("reason"):
         reasons.append(unquote(lines.match(rf"reason ({QUOTED})")[0]))
@@ -113,6 +136,22 @@ def parse_plan(text: str, graph: TaskGraph, cluster: Cluster) -> Plan:
     graph_digest, cluster_digest = map(unquote, digests)
     count = int(num_items or 1)
     return Plan(graph_digest, cluster_digest, tuple(steps), origin, tuple(reasons), count)
+
+
+def _parse_collective(
+    lines: Lines, task_id: Callable[[str], int], device_id: Callable[[str], int]
+) -> Collective:
+    task, names, root, items = lines.match(
+        rf"(?:{WORD}) ({WORD}) @ ({LIST})(?: root ({WORD}))?{_ITEMS}"
+    )
+    devices = tuple(device_id(device) for device in split(names))
+    position = 0
+    if root is not None:
+        first = device_id(unquote(root))
+        if first not in devices:
+            raise PlanError(f"the root {unquote(root)!r} is none of the devices {names}")
+        position = devices.index(first)
+    return Collective(task_id(unquote(task)), devices, _parse_items(items), position)
 
 
 def _parse_items(text: str | None) -> tuple[int, ...]:

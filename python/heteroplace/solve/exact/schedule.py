@@ -34,7 +34,7 @@ def schedule_of_steps(formulation: Formulation, steps: Sequence[Step]) -> Schedu
         if isinstance(step, Run):
             devices[step.task] = step.device
             priority[step.task] = (index, 0)
-        else:
+        elif isinstance(step, Copy):
             position[step.tensor, step.dst] = index
     chosen = choices_of_devices(formulation, devices)
     for index, transfer in enumerate(formulation.transfers, start=formulation.num_tasks):

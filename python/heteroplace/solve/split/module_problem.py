@@ -17,7 +17,7 @@ from functools import cached_property
 from heteroplace.decompose.serial_modules import ChainModule
 from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
-from heteroplace.model.plan import Copy, Run, Step
+from heteroplace.model.plan import Collective, Copy, Run, Step, devices_of
 from heteroplace.native.arrays import IMPOSSIBLE
 from heteroplace.solve.problem import Problem
 
@@ -116,9 +116,9 @@ class LocalModule:
         """Return steps of this module in its own terms."""
         task_of, tensor_of = self._task_of, self._tensor_of
         return tuple(
-            (0, task_of[step.task], step.device, -1)
-            if isinstance(step, Run)
-            else (1, tensor_of[step.tensor], step.dst, step.src)
+            (1, tensor_of[step.tensor], step.dst, step.src)
+            if isinstance(step, Copy)
+            else (0, task_of[step.task], _device(step), -1)
             for step in steps
         )
 
@@ -142,7 +142,7 @@ def split_steps(
     exits = {module.exit for module in modules}
     found: list[list[Step]] = [[] for _ in modules]
     for step in steps:
-        if isinstance(step, Run):
+        if not isinstance(step, Copy):
             index = module_of[step.task]
         else:
             made = problem.graph.tensors[step.tensor].producer
@@ -312,12 +312,17 @@ class ModuleProblem:
             if isinstance(step, Copy):
                 local.append((1, step.tensor, step.dst, step.src))
             elif self._has_entry and step.task == 0:
-                ends[0] = self._cluster.devices[step.device].memory
+                ends[0] = self._cluster.devices[_device(step)].memory
             elif step.task - shift == count:
-                ends[1] = self._cluster.devices[step.device].memory
+                ends[1] = self._cluster.devices[_device(step)].memory
             else:
-                local.append((0, step.task - shift, step.device, -1))
+                local.append((0, step.task - shift, _device(step), -1))
         return (ends[0], ends[1]), tuple(local)
+
+
+def _device(step: Run | Collective) -> int:
+    (device,) = devices_of(step)  # no solver sees a collective
+    return device
 
 
 def _memories(problem: Problem, task: int | None) -> tuple[int, ...]:

@@ -1,0 +1,157 @@
+"""A step of a plan -> the values that it reads and makes, what it occupies, and how long it takes.
+
+The one place that knows it for all kinds of steps. A value is (tensor, memory), one for each item
+of the step, or one for all of them where the tensor is shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.collectives import (
+    CollectiveCosts,
+    CollectiveKind,
+    collective_kind,
+    collective_ns,
+    edges,
+)
+from heteroplace.model.cost import CostTable
+from heteroplace.model.graph import TaskGraph
+from heteroplace.model.plan import Collective, Copy, Run, Step
+
+Place = tuple[int, int]
+"""(tensor, memory)"""
+_ONE: tuple[int, ...] = (0,)
+
+
+def kind_of(graph: TaskGraph, step: Collective) -> CollectiveKind:
+    """Return the kind of a collective step, whose task must be one (`check_plan` asks)."""
+    kind = collective_kind(graph.tasks[step.task].op)
+    assert kind is not None
+    return kind
+
+
+def reads(graph: TaskGraph, cluster: Cluster, step: Step) -> list[Place]:
+    """Return what a step reads, and in which memory it reads it."""
+    if isinstance(step, Copy):
+        return [(step.tensor, step.src)]
+    tensors = graph.task_inputs[step.task]
+    if isinstance(step, Run):
+        memory = cluster.devices[step.device].memory
+        return [(tensor, memory) for tensor in tensors]
+    memories = [cluster.devices[device].memory for device in step.devices]
+    if kind_of(graph, step).reads == "root":
+        return [(tensor, memories[step.root]) for tensor in tensors]
+    if len(tensors) == 1:
+        return [(tensors[0], memory) for memory in memories]
+    return list(zip(tensors, memories, strict=False))
+
+
+def makes(graph: TaskGraph, cluster: Cluster, step: Step) -> list[Place]:
+    """Return what a step makes or brings, and in which memory it is then; each once."""
+    if isinstance(step, Copy):
+        return [(step.tensor, step.dst)]
+    tensors = graph.task_outputs[step.task]
+    if isinstance(step, Run):
+        memory = cluster.devices[step.device].memory
+        return [(tensor, memory) for tensor in tensors]
+    memories = [cluster.devices[device].memory for device in step.devices]
+    kind = kind_of(graph, step)
+    if kind.makes == "root":
+        return [(tensor, memories[step.root]) for tensor in tensors]
+    if kind.makes == "all":
+        return [(tensor, memory) for tensor in tensors for memory in dict.fromkeys(memories)]
+    return list(zip(tensors, memories, strict=False))
+
+
+def items_of(graph: TaskGraph, tensor: int, items: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the items under which values of a tensor are told apart: one for a shared tensor."""
+    return _ONE if graph.tensors[tensor].shared else items
+
+
+def adds_to(graph: TaskGraph, step: Step, tensor: int) -> bool:
+    """Say whether a step that makes `tensor` adds to the value that is there."""
+    is_added = not isinstance(step, Copy) and graph.tasks[step.task].adds
+    return is_added and graph.tensors[tensor].shared
+
+
+def state_places(graph: TaskGraph, cluster: Cluster, steps: Iterable[Step]) -> list[Place]:
+    """Return where state lies from the start, (model input, memory): where updates are made."""
+    if not graph.updates:
+        return []
+    state_of = graph.state_of
+    places: dict[Place, None] = {}
+    for step in steps:
+        if isinstance(step, Copy) or not any(t in state_of for t in graph.task_outputs[step.task]):
+            continue
+        for tensor, memory in makes(graph, cluster, step):
+            if tensor in state_of:
+                places[state_of[tensor], memory] = None
+    return list(places)
+
+
+def occupied(graph: TaskGraph, cluster: Cluster, step: Step) -> tuple[int, ...]:
+    """Return the ids in `cluster.resources` of what `step` occupies, each once.
+
+    A collective takes the units of its devices, unless all of them have copy engines and something
+    is transferred, and whatever transfers between them take.
+    """
+    if isinstance(step, Run):
+        return cluster.unit_ids[step.device]
+    if isinstance(step, Copy):
+        return cluster.route_resources(step.route)
+    pairs = edges(cluster, kind_of(graph, step), step.devices, step.root)
+    is_async = bool(pairs) and all(cluster.devices[d].copy_engines for d in step.devices)
+    units = () if is_async else (unit for d in step.devices for unit in cluster.unit_ids[d])
+    ways = (cluster.route_resources(cluster.route(src, dst)) for src, dst in pairs)
+    return tuple(dict.fromkeys((*units, *(resource for way in ways for resource in way))))
+
+
+def channels_of(graph: TaskGraph, cluster: Cluster, step: Step) -> tuple[str, ...]:
+    """Return the channels that a step uses, each once."""
+    if isinstance(step, Run):
+        return ()
+    if isinstance(step, Copy):
+        routes = [step.route]
+    else:
+        pairs = edges(cluster, kind_of(graph, step), step.devices, step.root)
+        routes = [cluster.route(src, dst) for src, dst in pairs]
+    return tuple(dict.fromkeys(cluster.links[link].channel for way in routes for link in way))
+
+
+def step_ns(graph: TaskGraph, cluster: Cluster, costs: CostTable, step: Step) -> int | None:
+    """Return how long a step takes in ns; None: the device cannot run the task.
+
+    Raises
+    ------
+    MissingCostError
+        The cost is unknown, or the table has none for that many items.
+    """
+    if isinstance(step, Run):
+        size = graph.batch_size(step.task, len(step.items))
+        return costs.run_ns(step.task, step.device, size)
+    if isinstance(step, Copy):
+        num_bytes = value_bytes(graph, step.tensor, step.items)
+        return cluster.transfer_ns(step.route, num_bytes)
+    return collective_step_ns(graph, cluster, costs.collectives, step)
+
+
+def collective_step_ns(
+    graph: TaskGraph, cluster: Cluster, fitted: CollectiveCosts | None, step: Collective
+) -> int:
+    """Return how long a collective step takes in ns; `fitted` as in `collective_ns`."""
+    kind, num_bytes = kind_of(graph, step), collective_bytes(graph, step)
+    return collective_ns(cluster, kind, num_bytes, step.devices, step.root, fitted)
+
+
+def value_bytes(graph: TaskGraph, tensor: int, items: Sequence[int]) -> int:
+    """Return the bytes of so many items of a tensor, or of its one value if it is shared."""
+    found = graph.tensors[tensor]
+    return found.bytes if found.shared else found.bytes * len(items)
+
+
+def collective_bytes(graph: TaskGraph, step: Collective) -> int:
+    """Return the bytes of the whole tensor of a collective: the largest that it reads or makes."""
+    tensors = (*graph.task_inputs[step.task], *graph.task_outputs[step.task])
+    return max((value_bytes(graph, tensor, step.items) for tensor in tensors), default=0)
