@@ -1,5 +1,5 @@
-"""How many ops DistIR's program of a plan has: its steps, and the initial distribution of weights and
-batch from device 0, which are no steps of ours (DistIR, section 4.1)."""
+"""How many ops DistIR's program of a plan has: its steps, and what brings weights and batch from
+device 0 to the ranks, which are no steps of ours (DistIR, section 4.1)."""
 
 from heteroplace.model.plan import Collective, Copy
 

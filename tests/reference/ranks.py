@@ -59,11 +59,19 @@ class Ranks:
 
     def run(self):
         """Run all ranks to their ends; return their values by (tensor, memory, item)."""
-        while any(self.current(memory) is not None for memory in self.programs):
-            ready = [memory for memory in self.programs if self.is_ready(memory)]
-            stuck = {memory: self.current(memory) for memory in self.programs}
-            assert ready, f"ranks wait for each other: {stuck}"
-            self.advance(self.random.choice(ready))
+        unfinished = list(self.programs)
+        while unfinished:
+            # A random order to ask them in is a random one of those that are ready.
+            self.random.shuffle(unfinished)
+            ready = next((memory for memory in unfinished if self.is_ready(memory)), None)
+            assert ready is not None, "ranks wait for each other: " + "; ".join(
+                f"{memory}: {self.current(memory)}" for memory in unfinished
+            )
+            while self.is_ready(ready):
+                self.advance(ready)
+                if self.random.random() < 0.5:
+                    break
+            unfinished = [memory for memory in unfinished if self.current(memory) is not None]
         return {(t, m, i): value for m, own in self.own.items() for (t, i), value in own.items()}
 
     def advance(self, memory):

@@ -2,9 +2,9 @@
 
 DistIR (arXiv 2111.05426), section 4.1: data parallelism outside, then tensor and pipeline
 parallelism. The plan has an item for each microbatch of each replica. In each time slot of the
-schedule it has the computations of all replicas and stages, then the copies from stage to stage,
-both ascending by replica and stage; behind the slot of a stage's last backward pass its weights are
-updated. For degrees 1/1/1/1 it is the program as it stands in the graph.
+schedule it has the computations of all stages, replicas in step, then the copies from stage to
+stage, ascending by replica and stage; behind the slot of a stage's last backward pass its weights
+are updated. For degrees 1/1/1/1 it is the program as it stands in the graph.
 
     slot 1    run forward of stage 0, microbatch 1 @ every lane; forward of stage 1, microbatch 0
               copy what stage 0 has made, lane by lane
@@ -22,6 +22,7 @@ from heteroplace.transforms.degrees import Degrees, rank_devices
 from heteroplace.transforms.schedules import Work, schedule_slots
 from heteroplace.transforms.sharded import ShardedGraph
 
+
 def assemble(
     sharded: ShardedGraph,
     cluster: Cluster,
@@ -30,6 +31,7 @@ def assemble(
     devices: Sequence[int] | None = None,
     cuts: Sequence[int] | None = None,
     sums_at_end: bool = False,
+    early_updates: bool = False,
 ) -> Plan:
     """Return the plan of a sharded graph.
 
@@ -44,6 +46,10 @@ def assemble(
     sums_at_end
         Tasks that add up over microbatches run as one batch of all of them, behind the last
         backward pass, instead of once for each. The devices must take batches of that size.
+    early_updates
+        An update comes as soon as what it reads is complete, within the last backward pass of its
+        stage, instead of behind the copies of that slot: gradients are not kept, but the stage
+        before waits longer for the last one.
 
     Raises
     ------
@@ -57,7 +63,7 @@ def assemble(
     ranks = rank_devices(cluster, degrees, devices)
     _check(sharded, cluster, degrees, ranks, num_stages)
     slots = schedule_slots(schedule, num_stages, degrees.micro_batches, sharded.is_training)
-    assembler = _Assembler(sharded, cluster, degrees, ranks, stage, sums_at_end)
+    assembler = _Assembler(sharded, cluster, degrees, ranks, stage, sums_at_end, early_updates)
     for slot in slots:
         assembler.run_slot(slot)
     origin = f"degrees {degrees}, schedule {schedule}"
@@ -115,6 +121,7 @@ class _Assembler:
         ranks: Sequence[int],
         stage: Sequence[int],
         sums_at_end: bool,
+        early_updates: bool,
     ) -> None:
         self.steps: list[Step] = []
         self._sharded = sharded
@@ -123,6 +130,7 @@ class _Assembler:
         self._degrees = degrees
         self._ranks = ranks
         self._stage = stage
+        self._early_updates = early_updates
         self._memory = [cluster.devices[device].memory for device in ranks]
         self._homes: dict[tuple[int, int | None], list[int]] = {}
         """Memories where a tensor of an item (None: shared) is, in the order of coming there."""
@@ -190,11 +198,12 @@ class _Assembler:
 
     def run_slot(self, slot: Sequence[Work]) -> None:
         """Write one time slot: computations, copies, and updates of stages that are done."""
-        for replica in range(self._degrees.data):
-            for work in slot:
-                item = self._degrees.item(replica, work.micro_batch)
+        for work in slot:
+            if self._early_updates and self._left[work.stage] == 1:
+                self._run_with_updates(work)
+            else:
                 for task in self._per_item.get((work.stage, work.backward), ()):
-                    self._run(task, replica, (item,))
+                    self._run_item(task, work)
         for replica in range(self._degrees.data):
             for work in slot:
                 self._send(work, replica, self._degrees.item(replica, work.micro_batch))
@@ -202,7 +211,50 @@ class _Assembler:
             self._left[work.stage] -= 1
             if not self._left[work.stage]:
                 for task in self._at_end[work.stage]:
-                    self._finish(task)
+                    if task not in self._done:
+                        self._finish(task)
+
+    def _run_item(self, task: int, work: Work) -> None:
+        """Write a task of a pass, all replicas in step: collectives between them find them ready."""
+        for replica in range(self._degrees.data):
+            self._run(task, replica, (self._degrees.item(replica, work.micro_batch),))
+
+    def _run_with_updates(self, work: Work) -> None:
+        """Write the last pass of a stage, and updates between its tasks."""
+        tasks = self._per_item.get((work.stage, work.backward), [])
+        late = set(tasks).union(self._at_end[work.stage]) - self._done
+        waits = {
+            update: self._before(update) & late
+            for update in self._at_end[work.stage]
+            if self._sharded.is_update[update]
+        }
+        blocked: dict[int, list[int]] = {}
+        for update, others in waits.items():
+            for other in others:
+                blocked.setdefault(other, []).append(update)
+        for task in tasks:
+            self._run_item(task, work)
+            finished = [task]
+            while finished:
+                done = finished.pop()
+                for update in blocked.get(done, ()):
+                    waits[update].remove(done)
+                    if not waits[update]:
+                        self._run_once(update)
+                        finished.append(update)
+
+    def _before(self, update: int) -> set[int]:
+        """What must have run before an update: what it reads, and readers of what it replaces."""
+        graph = self._graph
+        found = set(graph.predecessors[update])
+        for tensor in graph.task_outputs[update]:
+            if tensor in graph.state_of:
+                readers = graph.tensors[graph.state_of[tensor]].consumers
+                found.update(readers)
+                # A copy of a weight is made when the first of its readers runs.
+                copies = [reader for reader in readers if self._sharded.once[reader]]
+                found.update(task for copy in copies for task in graph.successors[copy])
+        return found - {update}
 
     def _finish(self, task: int) -> None:
         """Write a sum or an update."""
@@ -302,7 +354,7 @@ class _Assembler:
         graph, host = self._graph, self._cluster.host
         for task in self._per_item.get((work.stage, work.backward), ()):
             for tensor in graph.task_outputs[task]:
-                homes = self._homes[tensor, item] if (tensor, item) in self._homes else []
+                homes = self._homes.get((tensor, item), [])
                 if not homes:
                     continue  # shared: what adds up stays
                 for src, dst in self._targets(tensor, replica):

@@ -157,9 +157,7 @@ class ShardedBuilder:
             if tensor.producer is None:
                 builder.add_input(tensor.name, shape, dtype, size, tensor.shared)
             else:
-                builder.add_tensor(
-                    tensor.producer, shape, dtype, size, tensor.name, tensor.shared
-                )
+                builder.add_tensor(tensor.producer, shape, dtype, size, tensor.name, tensor.shared)
         for name in self._sorted_tasks():
             builder.add_task(self.tasks[name].task, list(self.tasks[name].reads))
         for state, update in self.updates.items():

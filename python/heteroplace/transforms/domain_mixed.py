@@ -92,9 +92,7 @@ class MixedDomain:
     def _is_of(self, key: Key, item: int) -> bool:
         return self._graph.tensors[key[0]].shared or key[2] == item
 
-    def _joined(
-        self, task: int, key: Key, prior: AnyValue | None, part: AnyValue
-    ) -> AnyValue:
+    def _joined(self, task: int, key: Key, prior: AnyValue | None, part: AnyValue) -> AnyValue:
         """What is in a place now: the part, or what was there and the part."""
         if prior is None:
             return part

@@ -123,9 +123,7 @@ class _Maker:
         builder.outputs = [self._gathered()]
         return builder.finalize()
 
-    def training(
-        self, batch: int, learning_rate: float, momentum: float | None
-    ) -> ShardedGraph:
+    def training(self, batch: int, learning_rate: float, momentum: float | None) -> ShardedGraph:
         mlp, builder = self._mlp, self._builder
         moments: list[list[str]] = []
         for layer in range(mlp.num_layers):
@@ -326,9 +324,7 @@ class _Maker:
         task = Task(name, "dense_grad", flops=flops, adds=True)
         reads = (self._weights[layer][0], a, da)
         shape = self._weight_shape(layer)
-        builder.add_op(
-            TaskEntry(task, reads, layer, 0, True), shape, dtype, gradient, shared=True
-        )
+        builder.add_op(TaskEntry(task, reads, layer, 0, True), shape, dtype, gradient, shared=True)
         if is_first:
             return gradient, []
         size = tensor_bytes(self._full, dtype)

@@ -94,9 +94,7 @@ def project(graph: TaskGraph, cluster: Cluster, plan: Plan) -> tuple[RankProgram
             add(step.src, Send(tag, step.tensor, step.items, step.dst))
             add(
                 step.dst,
-                Receive(
-                    tag, step.tensor, step.items, step.src, tensor.shape, tensor.dtype, size
-                ),
+                Receive(tag, step.tensor, step.items, step.src, tensor.shape, tensor.dtype, size),
             )
         else:
             memories = [cluster.devices[device].memory for device in step.devices]

@@ -22,9 +22,7 @@ from heteroplace.transforms.builder import ShardedBuilder, TaskEntry
 from heteroplace.transforms.sharded import ShardedGraph, cut_stages
 
 
-def recompute(
-    sharded: ShardedGraph, every: int, cuts: int | Sequence[int] = 1
-) -> ShardedGraph:
+def recompute(sharded: ShardedGraph, every: int, cuts: int | Sequence[int] = 1) -> ShardedGraph:
     """Return the graph in which groups of layers are computed again before their backward passes.
 
     Parameters

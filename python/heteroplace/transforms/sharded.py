@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 from heteroplace.errors import ShardingError
 from heteroplace.model.collectives import collective_kind
@@ -158,12 +159,12 @@ def cut_stages(num_layers: int, cuts: int | Sequence[int]) -> tuple[int, ...]:
         # Stage s begins with layer s * L // P, rounded down.
         cuts = [stage * num_layers // cuts for stage in range(1, cuts)]
     starts = [0, *cuts, num_layers]
-    if any(first >= after for first, after in zip(starts[:-1], starts[1:], strict=True)):
+    if any(first >= after for first, after in pairwise(starts)):
         raise ShardingError(
             f"stages that begin with layers {', '.join(map(str, cuts))}: expected ascending "
             f"numbers from 1 to {num_layers - 1}, for {num_layers} layers"
         )
-    sizes = (after - first for first, after in zip(starts[:-1], starts[1:], strict=True))
+    sizes = (after - first for first, after in pairwise(starts))
     return tuple(stage for stage, size in enumerate(sizes) for _ in range(size))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,10 @@ from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan
 from heteroplace.transforms.assemble import assemble
-from heteroplace.transforms.degrees import Degrees
 from heteroplace.transforms.dispatch import split_op
 from heteroplace.transforms.mlp import Mlp
-from heteroplace.transforms.recompute import recompute
 from heteroplace.transforms.sharded import ShardedGraph
-from heteroplace.transforms.zero import shard_states
+from heteroplace.transforms.strategy import Strategy, rewrite
 from tests.strategies import AMPLE
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -42,8 +40,7 @@ def ranks(
             for i in range(number)
         ),
         tuple(
-            Link(f"{s}-{d}", s, d, 10**9, latency_ns, f"{s}-{d}", ((1 << 40, 0),))
-            for s, d in pairs
+            Link(f"{s}-{d}", s, d, 10**9, latency_ns, f"{s}-{d}", ((1 << 40, 0),)) for s, d in pairs
         ),
         host,
     )
@@ -58,32 +55,21 @@ def costs_by_op(graph: TaskGraph, cluster: Cluster, op_ns: Mapping[str, int]) ->
     return build_table(graph, cluster, cost, BATCHES)
 
 
-@dataclass(frozen=True)
-class Strategy:
-    """How a perceptron is trained."""
-
-    degrees: Degrees
-    schedule: str = "1f1b"
-    zero: int = 0
-    every: int = 0
-    """Layers that are recomputed together; 0: none."""
-
-
 def training(
     strategy: Strategy, batch: int, num_layers: int = 4, width: int = 8, **options: Any
 ) -> ShardedGraph:
-    """A step of gradient descent in float64."""
+    """A step of gradient descent in float64, rewritten."""
     degrees = strategy.degrees
-    lanes = degrees.tensor
-    mlp = Mlp(num_layers, width, degrees.rows(batch), lanes, options.pop("dtype", "float64"))
-    sharded = mlp.training(batch, **options)
-    if strategy.every:
-        sharded = recompute(sharded, strategy.every, degrees.pipeline)
-    return shard_states(sharded, strategy.zero, degrees.data)
+    dtype = options.pop("dtype", "float64")
+    mlp = Mlp(num_layers, width, degrees.rows(batch), degrees.tensor, dtype)
+    return rewrite(mlp.training(batch, **options), strategy)
 
 
 def plan_of(sharded: ShardedGraph, strategy: Strategy, cluster: Cluster, **options: Any) -> Plan:
-    return assemble(sharded, cluster, strategy.degrees, strategy.schedule, **options)
+    """Of a graph that is rewritten already."""
+    early = strategy.zero >= 2
+    degrees, schedule = strategy.degrees, strategy.schedule
+    return assemble(sharded, cluster, degrees, schedule, early_updates=early, **options)
 
 
 def random_arrays(
@@ -104,9 +90,7 @@ def forward(arrays: Mapping[str, Array], num_layers: int) -> list[Array]:
     return values
 
 
-def sgd_step(
-    arrays: Mapping[str, Array], num_layers: int, rate: float = 0.1
-) -> dict[str, Array]:
+def sgd_step(arrays: Mapping[str, Array], num_layers: int, rate: float = 0.1) -> dict[str, Array]:
     """The weights after one step, of the unsharded network on the whole batch."""
     values = forward(arrays, num_layers)
     gradient = (values[-1] - arrays["y"]) / len(arrays["x"])

@@ -41,30 +41,32 @@ def test_ranks_and_items_are_numbered_once() -> None:
 
 
 def test_text_is_read_back() -> None:
-    assert parse_degrees("2/2/2/4") == Degrees(2, 2, 2, 4) == parse_degrees(str(Degrees(2, 2, 2, 4)))
+    assert (
+        parse_degrees("2/2/2/4") == Degrees(2, 2, 2, 4) == parse_degrees(str(Degrees(2, 2, 2, 4)))
+    )
     for text in ("2,2", "2,2,2,2,2", "a,b,c", "2,-1,1", ""):
         with pytest.raises(ShardingError, match="expected D,T,P"):
             parse_degrees(text)
 
 
 def test_degrees_that_do_not_divide_are_refused_with_the_numbers() -> None:
-    with pytest.raises(ShardingError, match="batch of 12 rows.*2 replicas.*4 micro.*multiple of 8"):
+    with pytest.raises(
+        ShardingError, match=r"batch of 12 rows.*2 replicas.*4 micro.*multiple of 8"
+    ):
         Degrees(2, 1, 2, 4).rows(12)
     with pytest.raises(ShardingError, match="tensor is 0; pipeline is -1"):
         Degrees(1, 0, -1, 1)
 
 
 def test_too_few_devices_are_told() -> None:
-    with pytest.raises(ShardingError, match="4/1/1/1 need 4 devices; .* has 3 .*d0, d1, d2"):
+    with pytest.raises(ShardingError, match=r"4/1/1/1 need 4 devices; .* has 3 .*d0, d1, d2"):
         rank_devices(ranks(3), Degrees(4))
-    with pytest.raises(ShardingError, match="need 3 devices; .* has 2 .*cpu.0, cpu.1"):
+    with pytest.raises(ShardingError, match=r"need 3 devices; .* has 2 .*cpu.0, cpu.1"):
         rank_devices(cpu(), Degrees(3))
 
 
 def test_devices_of_memories_of_their_own_come_first() -> None:
-    devices = tuple(
-        Device(f"d{i}", "cuda", "", i, memory) for i, memory in enumerate((0, 0, 1))
-    )
+    devices = tuple(Device(f"d{i}", "cuda", "", i, memory) for i, memory in enumerate((0, 0, 1)))
     cluster = Cluster("box", (Memory("a", 1), Memory("b", 1)), devices)
     assert rank_devices(cluster, Degrees(2)) == (0, 2)
     assert rank_devices(cluster, Degrees(3)) == (0, 2, 1)

@@ -22,8 +22,9 @@ from heteroplace.transforms.domain_numpy import NumpyDomain
 from heteroplace.transforms.domain_types import TypesDomain
 from heteroplace.transforms.interpret import interpret
 from heteroplace.transforms.operations import built_in_operations
-from tests.strategies import Instance, instances_with_plan, num_cases
-from tests.unit.transforms.sharded_cases import Strategy, plan_of, ranks, training
+from heteroplace.transforms.strategy import Strategy
+from tests.strategies import Instance, exact_cases, instances_with_plan
+from tests.unit.transforms.sharded_cases import plan_of, ranks, training
 
 HERE = ranks(1)
 
@@ -156,7 +157,7 @@ def random_program(random: Random) -> tuple[TaskGraph, dict[str, np.ndarray]]:  
 
 
 @given(st.integers(0, 2**32 - 1))
-@num_cases(300)
+@exact_cases(150)
 def test_abstract_results_contain_the_concrete_ones(seed: int) -> None:
     """Property 8. The index comes before the shape among the arguments of gather here."""
     random = Random(seed)
@@ -181,7 +182,7 @@ def test_abstract_results_contain_the_concrete_ones(seed: int) -> None:
 
 def test_types_of_sharded_steps_are_those_of_the_graph() -> None:
     for degrees in (Degrees(1, 2, 1, 1), Degrees(2, 2, 2, 2), Degrees(1, 4, 3, 1)):
-        strategy = Strategy(degrees, zero=3 if degrees.data > 1 else 0, every=2)
+        strategy = Strategy(degrees, zero=3 if degrees.data > 1 else 0, recompute_every=2)
         sharded = training(strategy, batch=8, num_layers=3)
         cluster = ranks(degrees.num_devices)
         domain = TypesDomain(sharded.graph)
@@ -220,7 +221,7 @@ def test_a_value_that_is_not_there_is_refused_with_its_step() -> None:
 
 
 @given(instances_with_plan(max_tasks=6, max_items=3, has_modes=True))
-@num_cases(200)
+@exact_cases(100)
 def test_the_core_simulates_what_interpretation_by_times_says(case: tuple[Instance, Plan]) -> None:
     found, plan = case
     oracle = CostDomain(found.graph, found.cluster, found.costs)

@@ -116,7 +116,9 @@ many."""
 
 def time_and_peak(num_layers: int, every: int, loss_ns: int = 0) -> tuple[int, int]:
     """Of one device, the peak in units."""
-    cluster = Cluster("box", (Memory("m", AMPLE),), (Device("d", "cuda", "", 0, 0, batch_sizes=BATCHES),), (), 0)
+    cluster = Cluster(
+        "box", (Memory("m", AMPLE),), (Device("d", "cuda", "", 0, 0, batch_sizes=BATCHES),), (), 0
+    )
     sharded = Mlp(num_layers, 2, rows=20, is_fused=True).training(batch=20)
     if every:
         sharded = recompute(sharded, every)
