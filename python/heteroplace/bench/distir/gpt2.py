@@ -71,7 +71,6 @@ class _Maker:
     def inference(self) -> ShardedGraph:
         gpt2, builder = self._gpt2, self._builder
         ids = builder.add_input("ids", (gpt2.rows, gpt2.sequence), "int64")
-        builder.add_whole("ids", [ids])
         x: list[str] = []
         for lane in self._lanes:
             self._lane = lane
