@@ -29,6 +29,7 @@ void LiveMemory::AddBatch(int task, int device, int num_items, bool has_weights)
 
 void LiveMemory::AddKept(int tensor, int memory, int first) {
   const int64_t bytes = problem_.tensor_bytes[tensor];
+  if (bytes == 0) return;
   if (memory_[first] >= 0 && memory_[first] != memory) {
     elsewhere_.push_back({first, memory, bytes});
     return;
@@ -38,7 +39,6 @@ void LiveMemory::AddKept(int tensor, int memory, int first) {
 }
 
 void LiveMemory::AddTensor(int tensor, int memory, int first, int last, int64_t end_ns) {
-  if (problem_.tensor_bytes[tensor] == 0) return;
   AddKept(tensor, memory, first);
   releases_.push_back({last, memory, end_ns, problem_.tensor_bytes[tensor]});
 }
@@ -57,6 +57,28 @@ void LiveMemory::Count(const Begin& begin, std::vector<int64_t>& live, Times& ti
   times.peak_step[memory] = begin.step;
 }
 
+std::vector<LiveMemory::Bringing> LiveMemory::FindBringing(const Times& times) const {
+  std::vector<Bringing> found(base_bytes_.size());
+  auto also = elsewhere_.begin();
+  for (int step = 0; step < static_cast<int>(memory_.size()); ++step) {
+    if (memory_[step] < 0) continue;
+    found[memory_[step]].steps.push_back(step);
+    for (; also != elsewhere_.end() && also->step == step; ++also) {
+      std::vector<int>& steps = found[also->memory].steps;
+      if (steps.empty() || steps.back() != step) steps.push_back(step);
+    }
+  }
+  for (Bringing& each : found) {
+    each.earliest.resize(each.steps.size());
+    int64_t least = std::numeric_limits<int64_t>::max();
+    for (size_t index = each.steps.size(); index-- > 0;) {
+      least = std::min(least, times.start_ns[each.steps[index]]);
+      each.earliest[index] = least;
+    }
+  }
+  return found;
+}
+
 void LiveMemory::FindPeaks(Times& times) {
   const size_t count = times.start_ns.size();
   std::vector<int64_t> live = base_bytes_;
@@ -64,32 +86,31 @@ void LiveMemory::FindPeaks(Times& times) {
   times.peak_bytes = base_bytes_;
   times.peak_ns.assign(live.size(), 0);
   times.peak_step.assign(live.size(), -1);
-  // From a step on nothing starts before this.
-  std::vector<int64_t> earliest(count + 1, std::numeric_limits<int64_t>::max());
-  for (size_t step = count; step-- > 0;) {
-    earliest[step] = std::min(earliest[step + 1], times.start_ns[step]);
-  }
-  // A release counts with the first step behind its last reader that starts when all are done.
-  std::vector<std::pair<size_t, const Release*>> due;
+  std::stable_sort(elsewhere_.begin(), elsewhere_.end(),
+                   [](const Begin& left, const Begin& right) { return left.step < right.step; });
+  const std::vector<Bringing> bringing = FindBringing(times);
+  // A release counts with the first step behind its last reader that brings something to the memory
+  // and starts, as all such steps behind it, when all are done.
+  std::vector<std::pair<int, const Release*>> due;
   due.reserve(releases_.size());
   for (const Release& release : releases_) {
-    const auto behind = earliest.begin() + release.last + 1;
-    const auto free = std::lower_bound(behind, earliest.end(), release.end_ns);
-    due.emplace_back(static_cast<size_t>(free - earliest.begin()), &release);
+    const auto& [steps, earliest] = bringing[release.memory];
+    const auto behind = std::upper_bound(steps.begin(), steps.end(), release.last) - steps.begin();
+    const auto free = std::lower_bound(earliest.begin() + behind, earliest.end(), release.end_ns);
+    if (free == earliest.end()) continue;
+    due.emplace_back(steps[static_cast<size_t>(free - earliest.begin())], &release);
   }
   std::sort(due.begin(), due.end(),
             [](const auto& left, const auto& right) { return left.first < right.first; });
-  std::stable_sort(elsewhere_.begin(), elsewhere_.end(),
-                   [](const Begin& left, const Begin& right) { return left.step < right.step; });
   auto released = due.begin();
   auto also = elsewhere_.begin();
-  for (size_t step = 0; step < count; ++step) {
+  for (int step = 0; step < static_cast<int>(count); ++step) {
     for (; released != due.end() && released->first <= step; ++released) {
       live[released->second->memory] -= released->second->bytes;
     }
     if (memory_[step] < 0) continue;
-    Count({static_cast<int>(step), memory_[step], brought_[step]}, live, times);
-    for (; also != elsewhere_.end() && also->step == static_cast<int>(step); ++also) {
+    Count({step, memory_[step], brought_[step]}, live, times);
+    for (; also != elsewhere_.end() && also->step == step; ++also) {
       Count(*also, live, times);
     }
   }

@@ -15,9 +15,9 @@ namespace heteroplace::simulate {
  * Weights, and for each device its largest workspace, are live always; model inputs in the host
  * memory too, and state where it is updated. A tensor in a memory is live from the step that brings
  * it there to the last step that reads it there, both included, in plan order; and further as long
- * as that reader is not done when a later step starts, so that what follows it in its bytes need
- * not wait. Outputs stay in the host memory, or where they are made if there is no host. Bytes are
- * looked at whenever a step brings some.
+ * as that reader is not done when a later step that brings something to the same memory starts, so
+ * that what follows it in its bytes need not wait. Outputs stay in the host memory, or where they
+ * are made if there is no host. Bytes are looked at whenever a step brings some.
  *
  * Steps are told in plan order; then FindPeaks() walks over them once. O(values * log values).
  */
@@ -58,6 +58,13 @@ class LiveMemory {
     int64_t bytes;
   };
 
+  /*! \brief The steps that bring something to one memory. */
+  struct Bringing {
+    std::vector<int> steps;         // ascending
+    std::vector<int64_t> earliest;  // [steps]: when the first of this one and those behind starts
+  };
+
+  std::vector<Bringing> FindBringing(const Times& times) const;  // [num_memories]
   /*! \brief Counts what steps bring against the peak of a memory. */
   static void Count(const Begin& begin, std::vector<int64_t>& live, Times& times);
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from heteroplace.costs.op_costs import Coverage, OpCosts
 from heteroplace.errors import ShardingError
 from heteroplace.model.cluster import Cluster
+from heteroplace.model.collector import paused_collector
 from heteroplace.model.collectives import CollectiveCosts
 from heteroplace.model.plan import Collective, Copy, Plan, Run
 from heteroplace.model.timeline import Timeline
@@ -110,6 +111,7 @@ class Evaluator:
 
     def __init__(self, problem: SearchProblem) -> None:
         self._problem = problem
+        self._sources: dict[int, tuple[ShardedGraph, ...]] = {}
         self._families: dict[tuple[int, ...], _Family | str] = {}
         self._stages: dict[tuple[int, ...], _Stages | str] = {}
         self._orders: dict[tuple[object, ...], StageOrder] = {}
@@ -182,17 +184,24 @@ class Evaluator:
         if problem.rewrite is not sum_replicas:
             key = (degrees.tensor, degrees.data, degrees.pipeline)
         if key not in self._families:
-            graphs = [
-                problem.rewrite(problem.source(degrees.tensor, rows, batch), degrees)
-                for rows in _ROWS
-            ]
-            try:
-                sizes = AffineSizes(_ROWS, (graphs[0], graphs[1]))
-                ops = [task.op for task in graphs[0].graph.tasks]
-                self._families[key] = _Family(graphs[0], sizes, ops, {})
-            except ShardingError as fault:
-                self._families[key] = str(fault)
+            with paused_collector():
+                self._families[key] = self._make_family(degrees, batch)
         return self._families[key]
+
+    def _make_family(self, degrees: Degrees, batch: int) -> _Family | str:
+        if degrees.tensor not in self._sources:
+            self._sources.clear()  # those of one number of lanes at a time
+            self._sources[degrees.tensor] = tuple(
+                self._problem.source(degrees.tensor, rows, batch) for rows in _ROWS
+            )
+        first, second = (
+            self._problem.rewrite(each, degrees) for each in self._sources[degrees.tensor]
+        )
+        try:
+            sizes = AffineSizes(_ROWS, (first, second))
+        except ShardingError as fault:
+            return str(fault)
+        return _Family(first, sizes, [task.op for task in first.graph.tasks], {})
 
     def _devices(self, degrees: Degrees) -> Ranks:
         key = (degrees.data, degrees.tensor, degrees.pipeline)

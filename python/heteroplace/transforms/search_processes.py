@@ -50,7 +50,7 @@ def evaluate(
         for batch, degrees in ordered:
             note(evaluator.row(batch, degrees, limit_ns))
         return
-    for batch, degrees in configurations:
+    for batch, degrees in ordered:
         evaluator.prepare(degrees, batch)
     context = multiprocessing.get_context("fork")
     next_group = context.Value("i", 0)

@@ -71,7 +71,6 @@ class _Maker:
     def inference(self) -> ShardedGraph:
         gpt2, builder = self._gpt2, self._builder
         ids = builder.add_input("ids", (gpt2.rows, gpt2.sequence), "int64")
-        builder.whole.append(("ids", (ids,), None))
         x: list[str] = []
         for lane in self._lanes:
             self._lane = lane
