@@ -1,7 +1,8 @@
 """Each value the time when it is there: the simulator in its plainest form, an oracle for the core.
 
 DistIR (arXiv 2111.05426, section 4): one pass over the program, a clock for each of what serves one
-step at a time. A step starts when all that it occupies is free, what it reads X tensor that it adds to, or state that it updates.
+step at a time. A step starts when all that it occupies is free, what it reads is there, and nobody
+is at what it writes in place: a shared tensor that it adds to, or state that it updates.
 """
 
 from __future__ import annotations
