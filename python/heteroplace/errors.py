@@ -35,6 +35,10 @@ class UnsupportedRelayError(HeteroPlaceError):
     """A Relay module uses a form that cannot be cut into tasks (control flow, references)."""
 
 
+class TrainingError(HeteroPlaceError):
+    """A training step is asked for that there is none of: an unknown loss, nothing to train."""
+
+
 class MissingPackageError(HeteroPlaceError, ImportError):
     """A package that a part of heteroplace needs is not installed."""
 

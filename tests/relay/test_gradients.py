@@ -1,0 +1,235 @@
+"""The gradient of each op is what finite differences say, in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import tvm
+from relay_models import module, stock_executor, var
+from tvm import relay
+
+from heteroplace.errors import UnsupportedRelayError
+from heteroplace.relay.expressions import post_order, static_shape
+from heteroplace.relay.training.backward import differentiate
+from heteroplace.relay.training.gradients import MISSING, REPLACED
+from heteroplace.relay.training.simplify import simplified
+from heteroplace.relay.training.spans import name_calls
+from training_models import slopes
+
+pytestmark = pytest.mark.relay
+
+Build = Callable[..., relay.Expr]
+
+
+class Case(NamedTuple):
+    """An op on some operands; all of them are differentiated."""
+
+    shapes: tuple[tuple[int, ...], ...]
+    build: Build
+    is_positive: bool = False
+
+
+def const(values: object, dtype: str = "int64") -> relay.Constant:
+    return relay.const(np.asarray(values), dtype)
+
+
+def split_parts(x: relay.Expr) -> relay.Expr:
+    parts = relay.split(x, [2, 3], axis=-1)
+    return relay.concatenate([parts[2] * relay.exp(parts[0]), parts[1]], axis=1)
+
+
+def unread_part(x: relay.Expr) -> relay.Expr:
+    return relay.split(x, 3, axis=0)[1]
+
+
+def layer_norm(x: relay.Expr, gamma: relay.Expr, beta: relay.Expr) -> relay.Expr:
+    return relay.nn.layer_norm(x, gamma, beta, axis=-1, epsilon=1e-5)
+
+
+def middle_norm(x: relay.Expr, gamma: relay.Expr, beta: relay.Expr) -> relay.Expr:
+    return relay.nn.layer_norm(x, gamma, beta, axis=1, epsilon=1e-2)
+
+
+def unscaled_norm(x: relay.Expr, gamma: relay.Expr, beta: relay.Expr) -> relay.Expr:
+    return relay.nn.layer_norm(x, gamma, beta, scale=False, center=False) + gamma * beta
+
+
+def picked(x: relay.Expr) -> relay.Expr:
+    found = relay.strided_slice(x, [1, -1], [5, 0], [2, -2])
+    return found * relay.strided_slice(x, [0], [2], axes=[0], slice_mode="size")[0:1, 0:1]
+
+
+def indexed(indices: object, axis: int | None, mode: str = "clip") -> Build:
+    return lambda x: relay.take(x, const(indices), axis=axis, mode=mode)
+
+
+def product(transpose_a: bool, transpose_b: bool) -> Build:
+    return lambda a, b: relay.nn.batch_matmul(
+        a, b, transpose_a=transpose_a, transpose_b=transpose_b
+    )
+
+
+M = (3, 5)
+CASES = {
+    # What TVM lacks, or has in another form.
+    "split": Case((M[:1] + (7,),), split_parts),
+    "split_of_which_one_part_is_read": Case(((6, 2),), unread_part),
+    "power_2": Case((M,), lambda x: relay.power(x, relay.const(2.0, "float64"))),
+    "power_3": Case((M,), lambda x: relay.power(x, relay.const(3.0, "float64"))),
+    "power_half": Case((M,), lambda x: relay.power(x, relay.const(-0.5, "float64")), True),
+    "power": Case((M, (5,)), relay.power, True),
+    "rsqrt": Case((M,), relay.rsqrt, True),
+    "layer_norm": Case(((2, 3, 4), (4,), (4,)), layer_norm),
+    "layer_norm_of_axis_1": Case(((2, 3, 4), (3,), (3,)), middle_norm),
+    "layer_norm_unscaled": Case(((2, 3), (3,), (3,)), unscaled_norm),
+    "broadcast_to": Case(((1, 5),), lambda x: relay.broadcast_to(x, (2, 3, 5))),
+    "maximum": Case((M, (5,)), relay.maximum),
+    "minimum": Case((M, (3, 1)), relay.minimum),
+    "min": Case((M,), lambda x: relay.min(x, axis=-1)),
+    "min_kept": Case(((2, 3, 4),), lambda x: relay.min(x, axis=[0, 2], keepdims=True)),
+    "leaky_relu": Case((M,), lambda x: relay.nn.leaky_relu(x, 0.1)),
+    "pad": Case((M,), lambda x: relay.nn.pad(x, ((1, 0), (2, 3)), const(0, "float64"))),
+    "repeat": Case((M,), lambda x: relay.repeat(x, 3, axis=-1)),
+    "tile": Case((M,), lambda x: relay.tile(x, (2, 1, 3))),
+    "reverse": Case((M,), lambda x: relay.reverse(x, axis=1)),
+    "clip": Case((M,), lambda x: relay.clip(x, -0.5, 0.75)),
+    "relu": Case((M,), relay.nn.relu),
+    "dense_of_three_axes": Case(((2, 3, 4), (5, 4)), relay.nn.dense),
+    "slice": Case(((6, 5),), picked),
+    "slice_to_the_end": Case(((6, 5),), lambda x: relay.strided_slice(x, [-4, 1], [100, -1])),
+    "take_rows": Case(((6, 3),), indexed([[0, 5, 2], [2, 2, 1]], 0)),
+    "take_out_of_range": Case(((4, 3),), indexed([-7, 9, 2], 0)),
+    "take_wrapped": Case(((4, 3),), indexed([-7, 9, 2], 0, "wrap")),
+    "take_one": Case(((2, 4, 3),), indexed(2, 1)),
+    "take_columns": Case(((2, 4, 3),), indexed([[3, 3], [0, 1]], -1)),
+    "take_flat": Case(((2, 4),), indexed([7, 0, 7], None)),
+    # TVM's own, which the transformers need.
+    "add": Case((M, (5,)), relay.add),
+    "divide": Case((M, (3, 1)), relay.divide, True),
+    "tanh": Case((M,), relay.tanh),
+    "erf": Case((M,), relay.erf),
+    "sqrt": Case((M,), relay.sqrt, True),
+    "softmax": Case(((2, 3, 4),), lambda x: relay.nn.softmax(x, axis=-1)),
+    "log_softmax": Case((M,), lambda x: relay.nn.log_softmax(x, axis=-1)),
+    "sigmoid": Case((M,), relay.sigmoid),
+    "mean": Case(((2, 3, 4),), lambda x: relay.mean(x, axis=[-1, 0])),
+    "variance": Case((M,), lambda x: relay.variance(x, axis=1)),
+    "where": Case((M, (5,)), lambda x, y: relay.where(relay.greater(x, y), x, y * x)),
+    "batch_matmul_nt": Case(((2, 3, 4), (2, 5, 4)), product(False, True)),
+    "batch_matmul_nn": Case(((2, 3, 4), (2, 4, 5)), product(False, False)),
+    "batch_matmul_tn": Case(((2, 4, 3), (2, 4, 5)), product(True, False)),
+    "batch_matmul_broadcast": Case(((1, 3, 4), (2, 5, 4)), product(False, True)),
+    "matmul": Case(((3, 4), (4, 5)), relay.nn.matmul),
+    "bias_add": Case((M, (5,)), lambda x, b: relay.nn.bias_add(x, b, axis=-1)),
+    "expand_dims": Case((M,), lambda x: relay.squeeze(relay.expand_dims(x, -2, 2), [1])),
+    "stack": Case((M, M), lambda x, y: relay.stack([x, y, x], axis=-1)),
+    "joined_with_itself": Case((M,), lambda x: relay.concatenate([x, x * x], axis=0)),
+    "cast": Case((M,), lambda x: relay.cast(relay.cast(x, "float64") * x, "float64")),
+}
+
+
+def with_gradients(name: str, case: Case) -> tuple[list[relay.Var], list[relay.Expr]]:
+    """The operands; a weighted sum of what the op makes of them, and its gradients."""
+    operands = [var(f"{name}.{i}", shape, "float64") for i, shape in enumerate(case.shapes)]
+    body = case.build(*operands)
+    mapped: dict[relay.Expr, relay.Expr] = {operand: operand for operand in operands}
+    name_calls(post_order(body), mapped)
+    main = module(operands, mapped[body])["main"]
+    shape = static_shape(main.body.checked_type)
+    seed = const(np.random.default_rng(len(name)).standard_normal(shape), "float64")
+    found = differentiate(main.body, seed, list(main.params))
+    assert None not in found, name
+    return list(main.params), [relay.sum(main.body * seed), *found]
+
+
+@pytest.fixture(scope="module")
+def differentiated() -> tuple[Callable[[dict[str, np.ndarray]], list[np.ndarray]], dict[str, int]]:
+    """All cases in one library, and the index of the first output of each."""
+    inputs, outputs, first = [], [], {}
+    for name, case in CASES.items():
+        operands, found = with_gradients(name, case)
+        first[name] = len(outputs)
+        inputs += operands
+        outputs += found
+    mod = module(inputs, relay.Tuple(outputs))
+    return stock_executor(module(inputs, simplified(mod["main"]).body)), first
+
+
+def operands_of(name: str) -> list[str]:
+    return [f"{name}.{index}" for index in range(len(CASES[name].shapes))]
+
+
+def random_operands() -> dict[str, np.ndarray]:
+    random = np.random.default_rng(0)
+    found = {}
+    for name, case in CASES.items():
+        for operand, shape in zip(operands_of(name), case.shapes, strict=True):
+            array = random.standard_normal(shape)
+            found[operand] = np.abs(array) + 0.5 if case.is_positive else array
+    return found
+
+
+def test_gradients_equal_finite_differences(differentiated) -> None:  # type: ignore[no-untyped-def]
+    run, first = differentiated
+    inputs = random_operands()
+    gradients = run(inputs)
+    for seed in range(3):
+        random = np.random.default_rng(seed)
+        along = {name: random.standard_normal(array.shape) for name, array in inputs.items()}
+        ends = [
+            run({name: inputs[name] + sign * 1e-6 * along[name] for name in inputs})
+            for sign in (1, -1)
+        ]
+        for name, index in first.items():
+            measured = float(ends[0][index] - ends[1][index]) / 2e-6
+            pairs = enumerate(operands_of(name), index + 1)
+            predicted = sum(float(np.sum(gradients[at] * along[of])) for at, of in pairs)
+            assert abs(predicted) > 1e-6, name
+            assert measured == pytest.approx(predicted, rel=1e-6, abs=1e-7), name
+
+
+def test_all_gradients_of_ours_are_checked() -> None:
+    ops = set()
+    for case in CASES.values():
+        operands = [var(f"x{i}", shape, "float64") for i, shape in enumerate(case.shapes)]
+        for expr in post_order(case.build(*operands)):
+            if isinstance(expr, relay.Call):
+                ops.add(expr.op.name)
+    assert ops >= {*MISSING, *REPLACED}
+
+
+def test_slope_of_relu_is_0_at_0() -> None:
+    x = var("x", (3,), "float64")
+    main = module([x], relay.nn.relu(x))["main"]
+    (gradient,) = differentiate(main.body, const([1, 1, 1], "float64"), list(main.params))
+    (found,) = stock_executor(module(list(main.params), gradient))({"x": np.array([-1.0, 0, 2])})
+    np.testing.assert_array_equal(found, [0, 0, 1])
+
+
+def test_op_without_a_gradient_is_refused_by_name() -> None:
+    x = var("x", (3,), "float64")
+    main = module([x], relay.cumsum(x))["main"]
+    with pytest.raises(UnsupportedRelayError, match="cumsum of '' has no gradient"):
+        differentiate(main.body, const([1, 1, 1], "float64"), list(main.params))
+
+
+def test_values_without_a_gradient_are_not_followed() -> None:
+    x, y = var("x", (3,), "float64"), var("y", (3,), "float64")
+    body = x * relay.cast(relay.cumsum(relay.cast(y, "int32")), "float64")
+    main = module([x, y], body)["main"]
+    found = differentiate(main.body, const([1, 1, 1], "float64"), list(main.params))
+    assert found[0] is not None
+    assert found[1] is None
+
+
+def test_gradients_are_in_the_registry_of_tvm() -> None:
+    x = var("x", (3, 4), "float32")
+    body = relay.sum(relay.split(relay.rsqrt(x), 2, axis=1)[0])
+    mod = module([x], body)
+    differentiate(body := mod["main"].body, relay.const(1.0), list(mod["main"].params))
+    gradient = relay.transform.gradient(mod["main"], mod, mode="first_order")
+    typed = relay.transform.InferType()(tvm.IRModule.from_expr(gradient))
+    assert "concatenate" in str(typed)
