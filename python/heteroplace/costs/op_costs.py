@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from heteroplace.costs.op_regression import MAX_EXTRAPOLATION, LinearCost, OpRegression
 from heteroplace.costs.roofline import Speeds, device_speeds
-from heteroplace.costs.work import Work, main_dtype, op_types
+from heteroplace.costs.work import Work, op_types
 from heteroplace.errors import MissingCostError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.collectives import collective_kind
@@ -57,7 +57,8 @@ def computes(task: Task, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) ->
     Elementwise ops, reductions, products of matrices and their gradients: for N elements N
     flops, for (m, k) times (k, n) 2 m k n of them.
     """
-    return OpWork(task.flops, sum(tensor.bytes for tensor in inputs) + task.weight_bytes)
+    moved = sum(tensor.bytes for tensor in inputs) + task.weight_bytes
+    return OpWork(task.flops, moved + sum(num_bytes for _, num_bytes in task.weights))
 
 
 def launches(task: Task, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> OpWork:
@@ -133,9 +134,9 @@ def cost_function(op: str) -> tuple[CostFunction | None, tuple[str, ...]]:
     parts = plain_op(op).split("+")
     missing = tuple(part for part in parts if part not in OP_COSTS)
     functions = [OP_COSTS[part] for part in parts if part in OP_COSTS]
-    for is_lesser in (lambda f: f in (views, launches), lambda f: f is views, lambda f: False):
+    for lesser in ((views, launches), (views,), ()):
         for function in functions:
-            if not is_lesser(function):
+            if function not in lesser:
                 return function, missing
     return None, missing
 
@@ -190,7 +191,8 @@ def line_ns(line: LinearCost, flops: IntArray, moved: IntArray, starts: IntArray
     the table of one graph agree to the nanosecond.
     """
     time = flops * line.ns_per_flop + moved * line.ns_per_byte + starts * line.launch_ns
-    return np.rint(time).astype(np.int64)
+    found: IntArray = np.rint(time).astype(np.int64)
+    return found
 
 
 def line_of(speeds: Speeds) -> LinearCost:
@@ -199,7 +201,9 @@ def line_of(speeds: Speeds) -> LinearCost:
     >>> line_of(Speeds(10**9, 2 * 10**9, 50)).ns(Work(3, 4))
     55.0
     """
-    return LinearCost(1e9 / speeds.flops_per_second, 1e9 / speeds.bytes_per_second, speeds.launch_ns)
+    return LinearCost(
+        1e9 / speeds.flops_per_second, 1e9 / speeds.bytes_per_second, speeds.launch_ns
+    )
 
 
 class Beyond(NamedTuple):

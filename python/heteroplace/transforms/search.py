@@ -1,9 +1,10 @@
 """A model, a cluster and a batch -> all mixes of data, tensor and pipeline parallelism, ranked.
 
 DistIR (arXiv 2111.05426), section 5: enumerate the degrees, simulate each, leave out what does not
-fit into memory, rank by throughput, and run the best few. Simulations are independent of each other:
-they are dealt out to processes, and written to a file as they are done, so that a search that was
-ended goes on where it stopped. Unlike DistIR, what a lower bound excludes need not be simulated.
+fit into memory, rank by throughput, and run the best few. Simulations are independent of each
+other: they are dealt out to processes, and written to a file as they are done, so that a search
+that was ended goes on where it stopped. Unlike DistIR, what a lower bound excludes need not be
+simulated.
 """
 
 from __future__ import annotations
@@ -121,8 +122,8 @@ def _degrees_of(
     found = enumerate_degrees(num_devices, batch, allow_fewer=allow_fewer)
     if not found:
         raise ShardingError(
-            f"a batch of {batch} rows cannot be cut for {num_devices} devices in any way; make it a "
-            f"multiple of {num_devices}, or allow fewer devices"
+            f"a batch of {batch} rows cannot be cut for {num_devices} devices in any way; make it "
+            f"a multiple of {num_devices}, or allow fewer devices"
         )
     return found
 

@@ -1,14 +1,14 @@
-"""Degrees -> a row of the search: from sums over stages where those are exact, else simulated whole.
+"""Degrees -> a row of the search: from sums over stages if those are exact, or simulated whole.
 
 Graphs are asked for at two numbers of rows for each number of lanes, and sizes at others follow
-(`AffineSizes`). What is computed for one configuration serves the next: those with equal lanes, rows
-and stages differ by microbatches only. Lanes and replicas that are alike are looked at once.
+(`AffineSizes`). What is computed for one configuration serves the next: those with equal lanes,
+rows and stages differ by microbatches only. Lanes and replicas that are alike are looked at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from heteroplace.costs.op_costs import Coverage, OpCosts
 from heteroplace.errors import ShardingError
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.collector import paused_collector
 from heteroplace.model.collectives import CollectiveCosts
+from heteroplace.model.collector import paused_collector
 from heteroplace.model.plan import Collective, Copy, Plan, Run
 from heteroplace.model.timeline import Timeline
 from heteroplace.simulate.simulator import simulate
@@ -93,7 +93,7 @@ class _Family:
     rows: int = -1
     """For which the times are."""
     run_ns: IntArray | None = None
-    coverage: Coverage = Coverage()
+    coverage: Coverage = field(default_factory=Coverage)
 
 
 @dataclass(frozen=True)

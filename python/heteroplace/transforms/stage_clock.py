@@ -2,8 +2,8 @@
 
 In each slot of the schedule (`heteroplace.transforms.schedules`) the stages run their passes, then
 they send what they have made, ascending by stage: the order of `heteroplace.transforms.assemble`.
-A pass is one step here, so the walk has as many steps as there are passes and copies between stages,
-however many ops, lanes and replicas there are.
+A pass is one step here, so the walk has as many steps as there are passes and copies between
+stages, however many ops, lanes and replicas there are.
 """
 
 from __future__ import annotations
@@ -89,9 +89,7 @@ def makespan_ns(order: StageOrder, times: StageTimes) -> int:
         if dst == _HERE:
             free[stage] += run_ns[stage][phase]
         else:
-            free[stage] = free[dst] = (
-                max(free[stage], free[dst]) + copy_ns[phase - len(PASSES)]
-            )
+            free[stage] = free[dst] = max(free[stage], free[dst]) + copy_ns[phase - len(PASSES)]
     return max(free)
 
 
@@ -133,8 +131,8 @@ def bound_ns(times: StageTimes, groups: Sequence[CopyGroup], micro_batches: int,
 
 
 def peak_bytes(order: StageOrder, sizes: StageBytes) -> IntArray:
-    """Return the most that is live in the memory of each stage and lane, [num_stages, num_lanes]."""
-    peaks = sizes.held.copy()
+    """Return the most that is live in each stage and lane, [num_stages, num_lanes]."""
+    peaks: IntArray = sizes.held.copy()
     for stage, phases in enumerate(order.phases):
         if not len(phases):
             continue

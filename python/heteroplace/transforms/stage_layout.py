@@ -98,7 +98,7 @@ class StageLayout:
         self._lay_out_memory()
 
     def _lay_out_time(self) -> None:
-        """Cut the order of each block at collectives over lanes, where lanes wait for each other."""
+        """Cut each block at collectives over lanes, where lanes wait for each other."""
         block = self.stage_of * len(PASSES) + self.pass_of
         tasks = np.arange(len(block))
         self.order = np.lexsort((tasks, block))
@@ -158,7 +158,7 @@ class StageLayout:
     def _check_readers(
         self, tensor: int, readers: Mapping[int, set[int]], home: int, phase: int
     ) -> None:
-        """Refuse what goes from lane to lane without a collective, or to other stages at the end."""
+        """Refuse what goes to other lanes without a collective, or to other stages at the end."""
         made = self.sharded.graph.tensors[tensor]
         if any(not lanes <= set(self._made_in(tensor)) for lanes in readers.values()):
             raise ShardingError(f"tensor {made.name!r} is copied from one lane to another")
@@ -198,8 +198,8 @@ class StageLayout:
         for number, copied in enumerate(self.copied):
             for tensor, lane in copied:
                 far.setdefault((tensor, lane), []).append(number)
-        for tensor_id, tensor in enumerate(graph.tensors):
-            if tensor.producer is not None and tensor_id not in graph.state_of:
+        for tensor_id, made in enumerate(graph.tensors):
+            if made.producer is not None and tensor_id not in graph.state_of:
                 for lane in self._made_in(tensor_id):
                     numbers = far.get((tensor_id, lane), [])
                     events.extend(self._events_of(tensor_id, lane, numbers))

@@ -94,7 +94,9 @@ def test_a_collective_that_moves_nothing_is_a_launch():
     assert 100 <= launch_ns <= 110
 
 
-@pytest.mark.parametrize("samples", [[(8, 5)], [(8, 5), (8, 6)], [(8, 5), (9, 0)], [(-1, 5), (9, 5)]])
+@pytest.mark.parametrize(
+    "samples", [[(8, 5)], [(8, 5), (8, 6)], [(8, 5), (9, 0)], [(-1, 5), (9, 5)]]
+)
 def test_useless_samples_are_refused(samples):
     with pytest.raises(ClusterError, match="a collective needs runs"):
         collective_from_samples(samples)

@@ -14,6 +14,7 @@ from heteroplace.costs.op_costs import (
     views,
 )
 from heteroplace.costs.op_regression import LinearCost, OpRegression
+from heteroplace.costs.work import task_work
 from heteroplace.errors import MissingCostError
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.collectives import collective_kind, collective_ns, collective_op
@@ -62,6 +63,18 @@ def test_a_product_with_a_constant_reads_its_weights():
     m, k, n = 4096, 8192, 8192
     graph = one_task("nn.dense", [(m, k)], (m, n), 2 * m * k * n, weight_bytes=2 * k * n)
     assert time_ns(graph) == 4_631_743
+
+
+def test_weights_that_tasks_share_are_read_by_each():
+    m, k, n = 4096, 8192, 8192
+    builder = TaskGraphBuilder("tied")
+    x = builder.add_input("x", (m, k), "float16")
+    weights = (("w", 2 * k * n),)
+    for name in ("a", "b"):
+        builder.add_task(Task(name, "nn.dense", flops=2 * m * k * n, weights=weights), [x])
+    graph = builder.finalize([builder.add_tensor(name, (m, n), "float16") for name in ("a", "b")])
+    assert time_ns(graph) == 4_631_743
+    assert task_work(graph, 1).bytes == 2 * (m * k + k * n + m * n)
 
 
 def test_elementwise_op_of_distir():
@@ -156,7 +169,7 @@ def test_extrapolation_beyond_four_times_is_said():
 def test_a_device_without_speeds_needs_fits():
     cluster = machine(flops_per_second=None)
     relu = one_task("nn.relu", [(10**3,)], (10**3,), 2 * 10**6)
-    with pytest.raises(MissingCostError, match="no cost of 'nn.relu' on d0: neither its peak"):
+    with pytest.raises(MissingCostError, match=r"no cost of 'nn\.relu' on d0: neither its peak"):
         OpCosts(cluster).table(relu)
     table, _ = OpCosts(cluster, fitted={"d0": {"nn.relu": FIT}}).table(relu)
     assert table.run_ns(0, 0) == round(10**6 + 0.25 * 2000 + 100)

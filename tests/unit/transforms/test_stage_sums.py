@@ -57,8 +57,7 @@ def assert_all_equal(search_problem, batch, degrees):
         assert_equal(evaluator.row(batch, each), evaluator.simulated(batch, each))
 
 
-@pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
-@pytest.mark.parametrize("collectives", [True, False])
+@pytest.mark.parametrize(("schedule", "collectives"), [("1f1b", True), ("gpipe", False)])
 def test_training_of_a_perceptron(schedule, collectives):
     chosen = [d for d in enumerate_degrees(8, 32) if d.micro_batches in (1, 2, 8)]
     assert len(chosen) > 15

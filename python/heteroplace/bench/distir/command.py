@@ -5,7 +5,7 @@ A row for each configuration of each model and batch:
     model, mode, batch, D, T, P, K, schedule, zero, recompute
                     what it is; mode is "training" or "inference"
     simulated_ms, predicted_peak_bytes, fits
-                    as we simulate it on the modelled machine (`machine.py`); null: it cannot be made
+                    simulated on the modelled machine (`machine.py`); null: it cannot be made
     measured_ms, measured_peak_bytes
                     null here: no machine has been asked
     published       true for the configuration that the paper prints as the best of its batch
