@@ -1,6 +1,7 @@
 #include "simulate/live_memory.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <limits>
 
 namespace heteroplace::simulate {
@@ -29,6 +30,7 @@ void LiveMemory::AddBatch(int task, int device, int num_items, bool has_weights)
 
 void LiveMemory::AddKept(int tensor, int memory, int first) {
   const int64_t bytes = problem_.tensor_bytes[tensor];
+  if (bytes == 0) return;
   if (memory_[first] >= 0 && memory_[first] != memory) {
     elsewhere_.push_back({first, memory, bytes});
     return;
@@ -57,6 +59,48 @@ void LiveMemory::Count(const Begin& begin, std::vector<int64_t>& live, Times& ti
   times.peak_step[memory] = begin.step;
 }
 
+std::vector<std::pair<size_t, int64_t>> LiveMemory::Due(
+    const std::vector<int64_t>& start_ns) const {
+  struct Takers {
+    std::vector<size_t> steps;      // that bring something to the memory, ascending
+    std::vector<int64_t> earliest;  // start of any of them from there on
+  };
+  std::vector<Takers> takers(base_bytes_.size());
+  auto also = elsewhere_.begin();
+  for (size_t step = 0; step < memory_.size(); ++step) {
+    if (memory_[step] < 0) continue;
+    takers[memory_[step]].steps.push_back(step);
+    for (; also != elsewhere_.end() && also->step == static_cast<int>(step); ++also) {
+      std::vector<size_t>& steps = takers[also->memory].steps;
+      if (steps.empty() || steps.back() != step) steps.push_back(step);
+    }
+  }
+  for (Takers& taker : takers) {
+    taker.earliest.resize(taker.steps.size());
+    int64_t earliest = std::numeric_limits<int64_t>::max();
+    for (size_t at = taker.steps.size(); at-- > 0;) {
+      earliest = std::min(earliest, start_ns[taker.steps[at]]);
+      taker.earliest[at] = earliest;
+    }
+  }
+  std::vector<std::pair<size_t, int64_t>> due;
+  due.reserve(releases_.size());
+  for (size_t index = 0; index < releases_.size(); ++index) {
+    const Release& release = releases_[index];
+    const Takers& taker = takers[release.memory];
+    const auto behind = std::upper_bound(taker.steps.begin(), taker.steps.end(),
+                                         static_cast<size_t>(release.last)) -
+                        taker.steps.begin();
+    const auto free =
+        std::lower_bound(taker.earliest.begin() + behind, taker.earliest.end(), release.end_ns) -
+        taker.earliest.begin();
+    if (free == static_cast<std::ptrdiff_t>(taker.steps.size())) continue;
+    due.emplace_back(taker.steps[static_cast<size_t>(free)], static_cast<int64_t>(index));
+  }
+  std::sort(due.begin(), due.end());
+  return due;
+}
+
 void LiveMemory::FindPeaks(Times& times) {
   const size_t count = times.start_ns.size();
   std::vector<int64_t> live = base_bytes_;
@@ -64,28 +108,15 @@ void LiveMemory::FindPeaks(Times& times) {
   times.peak_bytes = base_bytes_;
   times.peak_ns.assign(live.size(), 0);
   times.peak_step.assign(live.size(), -1);
-  // From a step on nothing starts before this.
-  std::vector<int64_t> earliest(count + 1, std::numeric_limits<int64_t>::max());
-  for (size_t step = count; step-- > 0;) {
-    earliest[step] = std::min(earliest[step + 1], times.start_ns[step]);
-  }
-  // A release counts with the first step behind its last reader that starts when all are done.
-  std::vector<std::pair<size_t, const Release*>> due;
-  due.reserve(releases_.size());
-  for (const Release& release : releases_) {
-    const auto behind = earliest.begin() + release.last + 1;
-    const auto free = std::lower_bound(behind, earliest.end(), release.end_ns);
-    due.emplace_back(static_cast<size_t>(free - earliest.begin()), &release);
-  }
-  std::sort(due.begin(), due.end(),
-            [](const auto& left, const auto& right) { return left.first < right.first; });
   std::stable_sort(elsewhere_.begin(), elsewhere_.end(),
                    [](const Begin& left, const Begin& right) { return left.step < right.step; });
+  const std::vector<std::pair<size_t, int64_t>> due = Due(times.start_ns);
   auto released = due.begin();
   auto also = elsewhere_.begin();
   for (size_t step = 0; step < count; ++step) {
     for (; released != due.end() && released->first <= step; ++released) {
-      live[released->second->memory] -= released->second->bytes;
+      const Release& release = releases_[static_cast<size_t>(released->second)];
+      live[release.memory] -= release.bytes;
     }
     if (memory_[step] < 0) continue;
     Count({static_cast<int>(step), memory_[step], brought_[step]}, live, times);

@@ -39,6 +39,7 @@ THREADED = {
     "check_ranks": [],
     "check_search": ["threads"],
     "check_transport": [],
+    "check_turns": [],
     "check_workspace": [],
 }
 """Programs with threads, and what shortens them under the slower thread sanitizer."""

@@ -92,7 +92,6 @@ bool Channel::Move() {
   return has_started || has_ended;
 }
 
-/*! \brief Starts messages until one must wait, into requests to come. */
 bool Channel::StartSome() {
   bool has_started = false;
   while (next_.request < engine_->num_submitted()) {

@@ -34,9 +34,12 @@ class Channel {
   void MakeMessages(Slot* slot);
 
   /*!
-   * \brief Starts and ends what can be, and ends its part of requests; whether anything was.
+   * \brief Starts messages until one must wait, into requests to come; whether any was.
    * \throws Error kExecution: a request has failed, or the transport.
    */
+  bool StartSome();
+
+  /*! \brief The same, and ends what is complete, and its part of requests. */
   bool Move();
 
   /*! \brief Fails all requests that are not over here, and ends its part of them. */
@@ -53,7 +56,6 @@ class Channel {
     size_t index = 0;
   };
 
-  bool StartSome();
   bool EndSome();
   bool MayStart(Slot* slot, size_t index);
   bool HasReached(const BoundWait& wait, Slot* slot);

@@ -33,6 +33,9 @@ Network::Network(Engine* engine, const Image* image,
       if (worker->queue().kind == kind) channels_.emplace_back(engine, image, worker.get());
     }
   }
+  for (Channel& channel : channels_) {
+    if (!channel.is_receiving()) sends_.push_back(&channel);
+  }
 }
 
 Network::~Network() {
@@ -70,10 +73,15 @@ bool Network::Look() noexcept {
   return has_moved;
 }
 
-/*! \brief Each channel once; with the lock. */
+/*! \brief What is ready goes out first: it is waited for elsewhere. Then each channel once; with
+ * the lock. */
 bool Network::Round() noexcept {
   bool has_moved = false;
   try {
+    for (Channel* channel : sends_) {
+      if (is_aborted_.load()) break;
+      has_moved = channel->StartSome() || has_moved;
+    }
     for (Channel& channel : channels_) {
       if (is_aborted_.load()) break;
       has_moved = channel.Move() || has_moved;

@@ -51,6 +51,7 @@ Engine::Engine(const ExecutorSource& source)
   const bool all_have_cores = static_cast<int>(leaders_.size()) <= Cores().usable.load();
   run_spins_ = all_have_cores ? kRunSpins : kSpins;
   if (source.helping.value_or(all_have_cores)) GroupHelpers(source.helping.has_value());
+  seat_.emplace(SharedCores());
   // A destructor does not run for a constructor that throws, and threads must be joined.
   try {
     StartThreads();

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "exec/run/core_turns.h"
 #include "exec/run/fork_guard.h"
 #include "exec/run/image.h"
 #include "exec/run/limit.h"
@@ -130,6 +131,7 @@ class Engine : private ForkAware {
   Slot* SlotOf(int64_t number) const {
     return ring_[static_cast<size_t>(number) % ring_.size()].load(std::memory_order_relaxed);
   }
+  CoreSeat* seat() { return &*seat_; }
   Bell* submitted_bell() { return &submitted_bell_; }
   /*! \brief Whether no request is in flight. */
   bool IsIdle() const { return num_completed_.load() == num_submitted_.load(); }
@@ -150,6 +152,7 @@ class Engine : private ForkAware {
  private:
   void GroupWorkers();
   void GroupHelpers(bool is_everywhere);
+  std::vector<int> SharedCores() const;
   void StartThreads();
   void ThreadMain(Worker* leader);
   void Wake();
@@ -179,6 +182,8 @@ class Engine : private ForkAware {
   std::vector<std::thread> threads_;  // [num_threads], and that of the network
   /*! \brief The only worker, if callers may do its work; else null. */
   Worker* lone_worker_ = nullptr;
+  /*! \brief Its turns on the cores of its workers. */
+  std::optional<CoreSeat> seat_;
   int run_spins_ = kSpins;
   bool is_helping_ = false;  // constant after load
 

@@ -66,6 +66,21 @@ void Engine::GroupHelpers(bool is_everywhere) {
   }
 }
 
+/*!
+ * \brief The cores for which its workers take turns with those of other engines.
+ *
+ * Not with messages: a turn that is waited for on one rank could wait for one on another.
+ */
+std::vector<int> Engine::SharedCores() const {
+  std::vector<int> cores;
+  if (network_ != nullptr) return cores;
+  for (const Worker* leader : leaders_) {
+    const Queue& queue = leader->queue();
+    if (queue.kind == QueueKind::kCpu && queue.core >= 0) cores.push_back(queue.core);
+  }
+  return cores;
+}
+
 void Engine::StartThreads() {
   num_started_.store(0);
   try {

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <vector>
 
+#include "exec/run/core_turns.h"
 #include "exec/run/cores.h"
 
 namespace heteroplace::exec {
@@ -26,10 +27,15 @@ Registry& Members() {
 void Prepare() {
   Members().mutex.lock();
   for (ForkAware* member : Members().members) member->BeforeFork();
+  CoreSeat::mutex().lock();
 }
 
 void Resume(bool is_child) {
-  if (is_child) Cores().Forget();
+  if (is_child) {
+    Cores().Forget();
+    CoreSeat::ForgetAll();
+  }
+  CoreSeat::mutex().unlock();
   for (ForkAware* member : Members().members) member->AfterFork(is_child);
   Members().mutex.unlock();
 }

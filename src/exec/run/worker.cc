@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "exec/net/network.h"
+#include "exec/run/core_turns.h"
 #include "exec/run/engine.h"
 #include "exec/run/threads.h"
 #include "support/error.h"
@@ -41,7 +42,11 @@ void Worker::Work() {
   for (Worker* member : members_) member->core_ = &core;
   while (AwaitRequest()) {
     std::lock_guard turn(*turn_);
-    if (engine_->num_submitted() > next_) Do();
+    if (engine_->num_submitted() <= next_) continue;
+    const CoreTurn of_core(queue_.core >= 0 ? engine_->seat() : nullptr, next_, &core);
+    do {
+      Do();
+    } while (engine_->num_submitted() > next_ && of_core.MayGoOn(next_));
   }
   for (Worker* member : members_) member->core_ = nullptr;
 }
