@@ -13,27 +13,45 @@ import tvm
 from tvm import relay
 
 from heteroplace.relay.expressions import post_order
+from heteroplace.relay.tasks.fold import children
 
 Array = np.ndarray
 
 
 def run_by_numpy(mod: tvm.IRModule, inputs: Mapping[str, Array]) -> list[Array]:
     """The outputs of a module of the ops below."""
+    return executor_by_numpy(mod)(inputs)
+
+
+def executor_by_numpy(mod: tvm.IRModule) -> Callable[[Mapping[str, Array]], list[Array]]:
+    """The same for any inputs; walking over a module takes longer than its numbers."""
     main = mod["main"]
-    values: dict[relay.Expr, Any] = {param: inputs[param.name_hint] for param in main.params}
-    for node in post_order(main.body):
-        if isinstance(node, relay.Constant):
-            values[node] = node.data.numpy()
-        elif isinstance(node, relay.Tuple):
-            values[node] = [values[field] for field in node.fields]
-        elif isinstance(node, relay.TupleGetItem):
-            values[node] = values[node.tuple_value][node.index]
-        elif isinstance(node, relay.Call):
-            run = _OPS[node.op.name.removeprefix("heteroplace.")]
-            values[node] = run(node.attrs, *(values[argument] for argument in node.args))
-            _check_shape(node, values[node])
-    found = values[main.body]
-    return found if isinstance(found, list) else [found]
+    nodes = [node for node in post_order(main.body) if not isinstance(node, tvm.ir.Op)]
+    places = {node: place for place, node in enumerate(nodes)}
+    operands = [[places[child] for child in children(node)] for node in nodes]
+
+    def run(inputs: Mapping[str, Array]) -> list[Array]:
+        values: list[Any] = []
+        for node, reads in zip(nodes, operands, strict=True):
+            values.append(_value(node, [values[place] for place in reads], inputs))
+        found = values[places[main.body]]
+        return found if isinstance(found, list) else [found]
+
+    return run
+
+
+def _value(node: relay.Expr, reads: list[Any], inputs: Mapping[str, Array]) -> Any:
+    if isinstance(node, relay.Var):
+        return inputs[node.name_hint]
+    if isinstance(node, relay.Constant):
+        return node.data.numpy()
+    if isinstance(node, relay.Tuple):
+        return reads
+    if isinstance(node, relay.TupleGetItem):
+        return reads[0][node.index]
+    found = _OPS[node.op.name.removeprefix("heteroplace.")](node.attrs, *reads)
+    _check_shape(node, found)
+    return found
 
 
 def _check_shape(node: relay.Call, value: Any) -> None:
