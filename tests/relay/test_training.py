@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tvm
 from relay_models import cpu_cluster, module, random_costs, stock_executor, var
+from training_models import Arrays, Trainer, examples, imported, mlp, slopes
 from tvm import relay
 
 import heteroplace as hp
@@ -17,7 +18,6 @@ from heteroplace.relay.tasks.prepare import prepare
 from heteroplace.relay.tasks.rebatch import rebatch
 from heteroplace.relay.training import SGD, Momentum, TrainingStep, parse_optimizer, training_step
 from heteroplace.relay.training.spans import forward_name, span_name, updated_weight
-from training_models import Arrays, Trainer, examples, imported, mlp, slopes
 
 pytestmark = pytest.mark.relay
 
@@ -77,8 +77,8 @@ def test_three_steps_of_an_mlp_are_those_of_numpy(mlp_step, compiled) -> None:  
 
 
 def test_parts_of_a_batch_add_up_to_the_whole() -> None:
-    whole_mod, params = mlp(layers=2)
-    part_mod, _ = mlp(layers=2, rows=4)
+    whole_mod, params = mlp(layers=1)
+    part_mod, _ = mlp(layers=1, rows=4)
     whole = training_step(whole_mod, params)
     part = training_step(part_mod, params, batch=16)
     assert (part.rows, part.batch) == (4, 16)
@@ -99,25 +99,25 @@ def test_parts_of_a_batch_add_up_to_the_whole() -> None:
         np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_gradients_are_those_of_the_pass_of_tvm() -> None:
-    mod, params = mlp(layers=2, dtype="float32")
-    step = training_step(mod, params, trainable=["w0"])
-    labels = var("labels", (16, 8))
+    mod, params = mlp(layers=2)
+    labels = var("labels", (16, 8), "float64")
     main = mod["main"]
     difference = main.body - labels
-    total = relay.sum(difference * difference) / relay.const(32.0)
-    whole = module([*main.params, labels], total)
-    gradient = relay.transform.gradient(whole["main"], whole, mode="first_order")
-    stock = relay.transform.ToGraphNormalForm()(
-        relay.transform.InferType()(tvm.IRModule.from_expr(gradient))
-    )["main"]
-    index = [parameter.name_hint for parameter in main.params].index("w0")
-    body = relay.TupleGetItem(relay.TupleGetItem(stock.body, 1), index)
-    inputs = {name: array.astype("float32") for name, array in mlp_examples().items()}
+    total = relay.sum(difference * difference) / relay.const(32.0, "float64")
+    step = training_step(mod, params)
+    whole = relay.transform.FirstOrderGradient()(module([*main.params, labels], total))
+    stock = relay.create_executor(
+        "vm", mod=relay.transform.InferType()(whole), target="llvm"
+    ).evaluate()
+    inputs = mlp_examples()
     weights = {name: value.numpy() for name, value in params.items()}
-    (expected,) = stock_executor(module(list(stock.params), body))(inputs | weights)
-    found = stock_executor(step.backward)(inputs | {"w0": weights["w0"]})
-    np.testing.assert_allclose(found[1], expected, rtol=1e-5, atol=1e-6)
+    loss, gradients = stock(inputs["x"], *weights.values(), inputs["labels"])
+    found = stock_executor(step.backward)(inputs | weights)
+    expected = [loss, *(gradients[1 + index] for index in range(len(weights)))]
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs.numpy(), rtol=1e-12, atol=1e-14)
 
 
 SMALL = {"layers": 1, "hidden": 20, "heads": 2, "tokens": 5, "vocabulary": 24}
@@ -129,12 +129,12 @@ def transformer_step(name: str) -> tuple[TrainingStep, Arrays]:
     mod, params = imported(make(**SMALL, seed=0))
     inputs = [p.name_hint for p in mod["main"].params if p.name_hint not in params]
     mod = rebatch(mod, 2, inputs)
-    loss, output = ("mse", 1) if name == "bert" else ("cross_entropy", 0)
-    step = training_step(mod, params, loss, SGD(lr=0.3), output=output)
+    loss, rate, output = ("mse", 0.01, 1) if name == "bert" else ("cross_entropy", 0.3, 0)
+    step = training_step(mod, params, loss, SGD(lr=rate), output=output)
     return step, examples(step.module, (*step.inputs, "labels"))
 
 
-@pytest.fixture(scope="module", params=["bert", "gpt2"])
+@pytest.fixture(scope="module", params=[pytest.param("bert", marks=pytest.mark.slow), "gpt2"])
 def transformer(request):  # type: ignore[no-untyped-def]
     return transformer_step(request.param)
 
@@ -146,10 +146,10 @@ def test_transformer_learns_and_has_the_gradients_of_finite_differences(transfor
     outputs = run(inputs | state)
     gradients = dict(zip(step.weights, outputs[1 + len(state) :], strict=True))
     for seed, names in enumerate([step.weights, step.weights[:1], step.weights[-3:]]):
-        measured, along = slopes(run, inputs | state, names, 0, seed)
+        measured, along = slopes(run, inputs | state, names, 0, seed, step=1e-3)
         predicted = sum(float(np.sum(gradients[name] * along[name])) for name in names)
         assert abs(predicted) > 1e-5
-        assert measured == pytest.approx(predicted, rel=1e-5)
+        assert measured == pytest.approx(predicted, rel=1e-4)
     losses = []
     for _ in range(8):
         loss, *outputs = run(inputs | state)
@@ -212,16 +212,6 @@ def test_momentum_keeps_a_velocity_for_each_weight() -> None:
     np.testing.assert_allclose(state["velocity.w0"], velocity, rtol=1e-14)
 
 
-def test_weight_that_is_read_twice_gets_both_gradients() -> None:
-    x, w = var("x", (2, 3), "float64"), var("w", (3, 3), "float64")
-    mod = module([x, w], relay.nn.dense(relay.nn.dense(x, w), w))
-    step = training_step(mod, ["w"])
-    run = stock_executor(step.backward)
-    inputs = examples(step.backward, ["x", "labels", "w"])
-    measured, along = slopes(run, inputs, ["w"], 0)
-    assert measured == pytest.approx(float(np.sum(run(inputs)[1] * along["w"])), rel=1e-6)
-
-
 def test_step_reads_no_tensor_for_its_shape_alone(mlp_step: TrainingStep) -> None:
     assert not [call.op.name for call in calls(mlp_step.module) if "like" in call.op.name]
 
@@ -277,7 +267,9 @@ def test_dropout_is_refused_by_name() -> None:
 def test_wrong_requests_are_refused() -> None:
     x, n = var("x", (2, 3)), var("n", (2, 3), "int32")
     two = module([x, var("w", (4, 3))], relay.Tuple([x + x, x * x]))
-    assert "there is no loss 'hinge'; there are mse, cross_entropy" in refused(linear(), loss="hinge")
+    assert "there is no loss 'hinge'; there are mse, cross_entropy" in refused(
+        linear(), loss="hinge"
+    )
     assert "the network has no weight v; its parameters are x, w" in refused(linear(), ("v",))
     assert "no weight v" in refused(linear(), trainable=["v"])
     assert "a batch of 1 items, of which the network predicts 2" in refused(linear(), batch=1)

@@ -49,9 +49,9 @@ def imported(
 
     def widen(old: relay.Expr, new: relay.Expr) -> relay.Expr:
         if isinstance(new, relay.Constant) and new.data.dtype == "float32":
-            return relay.const(new.data.numpy().astype("float64"))
+            return relay.const(new.data.numpy(), "float64")
         if isinstance(new, relay.Call) and new.attrs is not None:
-            fields = {name: new.attrs[name] for name in new.attrs.keys()}  # noqa: SIM118
+            fields = {str(name): new.attrs[name] for name in new.attrs.keys()}  # noqa: SIM118
             named = {name for name in fields if name.endswith("dtype") and fields[name]}
             if named:
                 fields |= {name: _wide(str(fields[name])) for name in named}
@@ -113,11 +113,14 @@ def slopes(
     names: Sequence[str],
     output: int,
     seed: int = 0,
-    step: float = 1e-6,
+    step: float = 1e-5,
 ) -> tuple[float, Arrays]:
-    """How fast an output (a scalar) grows along a random direction of `names`; the direction."""
+    """How fast an output (a scalar) grows along a random direction of `names`; the direction, of
+    length 1."""
     random = np.random.default_rng(seed)
     direction = {name: random.standard_normal(inputs[name].shape) for name in names}
+    length = sum(np.sum(array**2) for array in direction.values()) ** 0.5
+    direction = {name: array / length for name, array in direction.items()}
     ends = []
     for sign in (1, -1):
         moved = {name: inputs[name] + sign * step * direction[name] for name in names}

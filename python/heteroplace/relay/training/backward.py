@@ -113,12 +113,12 @@ class _Backward:
         if value not in self._active or not found:
             return
         type_ = value.checked_type
-        if isinstance(type_, relay.TupleType):
-            if any(isinstance(field, relay.TupleType) for field in type_.fields):
-                raise UnsupportedRelayError(
-                    f"{reader!r} reads a tuple of tuples, {type_}, which has no gradient here: "
-                    f"read its fields one by one"
-                )
+        fields = type_.fields if isinstance(type_, relay.TupleType) else ()
+        if any(isinstance(field, relay.TupleType) for field in fields):
+            raise UnsupportedRelayError(
+                f"{reader!r} reads a tuple of tuples, {type_}, which has no gradient here: read "
+                f"its fields one by one"
+            )
         if value not in self._sums:
             self._sums[value] = [[] for _ in tensor_types(type_)]
         self._sums[value][index].extend(found)

@@ -187,16 +187,6 @@ def _clip(call: relay.Call, grad: relay.Expr) -> list[relay.Expr]:
     return [_zero_where(relay.logical_or(below, above), grad, data)]
 
 
-def _dense(call: relay.Call, grad: relay.Expr) -> list[relay.Expr]:
-    """Of data of any rank: all axes but the last are rows."""
-    data, weight = call.args
-    num_out, num_in = _shape(weight)
-    rows, of_rows = relay.reshape(data, (-1, num_in)), relay.reshape(grad, (-1, num_out))
-    of_data = relay.nn.dense(of_rows, relay.transpose(weight))
-    of_weight = relay.nn.dense(relay.transpose(of_rows), relay.transpose(rows))
-    return [relay.reshape_like(of_data, data), of_weight]
-
-
 def _take(call: relay.Call, grad: relay.Expr) -> list[relay.Expr]:
     data, indices = call.args
     attrs = call.attrs
@@ -204,10 +194,10 @@ def _take(call: relay.Call, grad: relay.Expr) -> list[relay.Expr]:
         raise UnsupportedRelayError(
             f"take with batch_dims={int(attrs.batch_dims)} has no gradient here; only 0 has"
         )
+    shape, axis = _shape(data), 0
     if attrs.axis is None:
-        shape, axis = (int(np.prod(_shape(data))),), 0
+        shape = (int(np.prod(shape)),)
     else:
-        shape = _shape(data)
         axis = int(attrs.axis) % len(shape)
     num_new = len(_shape(indices))
     before, behind = list(shape[:axis]), list(shape[axis + 1 :])
@@ -291,10 +281,9 @@ MISSING: Mapping[str, Gradient] = {
 
 REPLACED: Mapping[str, Gradient] = {
     "clip": _clip,
-    "nn.dense": _dense,
     "nn.relu": _relu,
     "strided_slice": _strided_slice,
     "take": _take,
 }
-"""TVM's own take bounds for integers (clip), data of rank 2 (dense), slope 1 at 0 (relu), slices
-without `axes`, or are loops over single indices (take)."""
+"""TVM's own take bounds for integers (clip), have slope 1 at 0 (relu), know no slices with `axes`,
+or are loops over single indices (take)."""
