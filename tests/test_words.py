@@ -12,15 +12,15 @@ ROOT = Path(__file__).resolve().parents[1]
 # under test, device class, divergence, head-tail bound, convex combination, memory-constrained,
 # refinement solver, initial solutions, reservation table, core-to-core latency, comparison.
 _OLD = re.compile(
-    r"stretch(es)?|pieces?|drafts?|wanted|likeness|partings?|finishers?|mixtures?|lean|lane|hop|"
+    r"stretch(es)?|pieces?|drafts?|wanted|likeness|partings?|finishers?|mixtures?|lean|hop|"
     r"facts|study"
 )
-# Words of others: PCI Express, vectors, DiviML, JSON Schema, routes; a column of the store.
+# Words of others: DiviML, JSON Schema, routes; a column of the store.
 _OF_OTHERS = re.compile(
-    r"json-schema\.org/draft|Draft202012\w*|_PCIE_LANE\w*|One lane|DiviML's study|HEFT's study|"
+    r"json-schema\.org/draft|Draft202012\w*|DiviML's study|HEFT's study|"
     r"published studies|in one piece|hop_ns|Multi-hop|hop times"
 )
-# An identifier is read word by word: kStageFacts, num_pieces, LaneTimes.
+# An identifier is read word by word: kStageFacts, num_pieces.
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 

@@ -35,6 +35,10 @@ class UnsupportedRelayError(HeteroPlaceError):
     """A Relay module uses a form that cannot be cut into tasks (control flow, references)."""
 
 
+class TrainingError(HeteroPlaceError):
+    """A training step is asked for that there is none of: an unknown loss, nothing to train."""
+
+
 class MissingPackageError(HeteroPlaceError, ImportError):
     """A package that a part of heteroplace needs is not installed."""
 
@@ -73,6 +77,10 @@ class SolverLicenceError(SolverError):
 
 class PlanError(HeteroPlaceError):
     """A plan breaks a rule of the execution model, or belongs to another graph or cluster."""
+
+
+class ShardingError(HeteroPlaceError):
+    """A network cannot be cut as asked: degrees that do not divide, an axis that ends, a device."""
 
 
 class LoweringError(HeteroPlaceError):

@@ -69,6 +69,28 @@ def spearman(left: Sequence[float], right: Sequence[float]) -> float | None:
     return float(np.corrcoef(rankdata(left), rankdata(right))[0, 1])
 
 
+def rank_correlation_p(rho: float, num_values: int) -> float:
+    """Return how likely a rank correlation at least so far from 0 is among unrelated values.
+
+    By Student's t with n - 2 degrees of freedom, t = rho sqrt((n - 2) / (1 - rho^2)), two-sided
+    (Numerical Recipes, section 14.6.1).
+
+    Raises
+    ------
+    ValueError
+        Fewer than three values, or a correlation that is not inside (-1, 1).
+
+    >>> f"{rank_correlation_p(0.98, 94):.1e}"
+    '2.6e-66'
+    """
+    from scipy.special import stdtr
+
+    if num_values < 3 or not -1 < rho < 1:
+        raise ValueError(f"correlation {rho} of {num_values} values: expected one in (-1, 1), of 3")
+    t = rho * ((num_values - 2) / (1 - rho * rho)) ** 0.5
+    return float(2 * stdtr(num_values - 2, -abs(t)))
+
+
 def median_interval(values: Sequence[int], confidence: float) -> tuple[int, int] | None:
     """Return the confidence interval of the median, or None if there are too few samples for it.
 

@@ -189,6 +189,64 @@ def _register_pass_config(types: Mapping[str, str]) -> None:
             getattr(library, _REGISTER_CONFIG)(name.encode(), index)
 
 
+def add_relay_op(
+    name: str,
+    describe: str,
+    argument: tuple[str, str],
+    type_of: Callable[[Any, Any], Any],
+    compute: Callable[[Any, Any, Any], list[Any]],
+) -> None:
+    """Add an op of one argument, which nothing fuses with, to Relay; do nothing if it is known.
+
+    Parameters
+    ----------
+    argument
+        Its type and what it is, e.g. ("Tensor", "what is copied").
+    type_of
+        (types of the arguments, attributes) -> type of the result; None: they are not known yet.
+    compute
+        (attributes, tensors, type of the result) -> tensors, in TE; scheduled as an injective op.
+    """
+    tvm = require_tvm()
+    # TVM refuses a second one of a name, and takes long to list those that it has.
+    key = f"heteroplace.op.{name}"
+    if tvm.get_global_func(key, allow_missing=True) is not None:
+        return
+    tvm.register_func(key, type_of)
+    registry = importlib.import_module("tvm.relay.op.op")
+    registry.register(name, describe)
+    op = registry.get(name)
+    op.set_num_inputs(1)
+    op.add_argument("data", *argument)
+    op.set_attrs_type_key("DictAttrs")
+    op.set_support_level(10)
+    op.add_type_rel(name, type_of)
+    registry.register_pattern(name, registry.OpPattern.OPAQUE)
+    registry.register_stateful(name, False)
+    registry.register_compute(name, compute)
+    registry.register_injective_schedule(name)
+
+
+def add_op_gradients(gradients: Mapping[str, Callable[[Any, Any], Any]], level: int) -> None:
+    """Give ops of Relay a gradient of ours, unless they have it already.
+
+    Parameters
+    ----------
+    gradients
+        Op name -> (call, gradient of its result) -> gradients of its operands, as for
+        `relay.op.register_gradient`.
+    level
+        Of two gradients of one op TVM takes that of the higher level; its own have 10.
+    """
+    tvm = require_tvm()
+    for name, gradient in gradients.items():
+        # TVM refuses a second one of one level, and does not say what it has.
+        key = f"heteroplace.gradient.{name}"
+        if tvm.get_global_func(key, allow_missing=True) is None:
+            tvm.register_func(key, gradient)
+            tvm.ir.register_op_attr(name, "FPrimalGradient", gradient, level)
+
+
 def pass_config(context: Any, prefix: str) -> dict[str, Any]:
     """Return what a PassContext's config says under keys of a prefix, as Python values."""
     return {

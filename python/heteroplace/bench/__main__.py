@@ -12,6 +12,7 @@ from pathlib import Path
 
 from heteroplace import HeteroPlaceError
 from heteroplace.bench.conformance import options as conformance_options
+from heteroplace.bench.distir import command as distir
 from heteroplace.bench.exact import command as exact
 from heteroplace.bench.place import command as place
 from heteroplace.bench.prediction import options as prediction_options
@@ -57,6 +58,7 @@ _OF_ARGUMENTS = {"conformance": _CONFORMANCE, "ranks": _RANKS}
 _CONFORMANCE_TEXT = "ONNX's own test suite: cases that are equal, refused, wrong, or crash"
 _PREDICTION_TEXT = "predicted times and memory of plans, against real runs"
 _EXACT_TEXT = "the tables of DiviML and Moirai: exact solvers, splits and bounds"
+_DISTIR_TEXT = "DistIR's grids of degrees, simulated, and its best configurations beside ours"
 _PLACE_TEXT = "solvers against each other on graphs of up to 50,560 tasks"
 
 
@@ -89,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             module = importlib.import_module(_OF_ARGUMENTS[options.benchmark])
             rows, table = module.run(options, _say), module.table
         else:
-            module = exact if options.benchmark == "exact" else place
+            module = {"exact": exact, "place": place, "distir": distir}[options.benchmark]
             rows, table = module.run(options, _say), module.table
     except HeteroPlaceError as fault:
         print(f"error: {fault}", file=sys.stderr)
@@ -115,6 +117,7 @@ def make_parser() -> argparse.ArgumentParser:
         "ranks": _RANKS_TEXT,
         "place": _PLACE_TEXT,
         "exact": _EXACT_TEXT,
+        "distir": _DISTIR_TEXT,
     }
     for name, text in texts.items():
         command = commands.add_parser(name, help=text, description=text)
@@ -138,6 +141,8 @@ def make_parser() -> argparse.ArgumentParser:
             add_ranks_arguments(command)
         if name == "exact":
             exact.add_arguments(command)
+        if name == "distir":
+            distir.add_arguments(command)
     return parser
 
 

@@ -156,6 +156,36 @@ def plot_predictions(path: Path, groups: Sequence[Series], unit: str) -> None:
         _legend(above)
 
 
+def plot_fronts(path: Path, fronts: Sequence[Series]) -> None:
+    """Write throughput over peak memory: what no other configuration is both above and left of.
+
+    Parameters
+    ----------
+    path
+        Its suffix says the form: .svg, .png, .pdf.
+    fronts
+        (peak GiB, rows per second) of each front, ascending.
+
+    Raises
+    ------
+    HeteroPlaceError
+        There is no point, or a value is not > 0.
+    """
+    values = [value for front in fronts for point in front.points for value in point]
+    if not values or min(values) <= 0:
+        raise HeteroPlaceError("nothing to plot: expected points with values > 0")
+    with _picture(path, 9.0, 5.0) as figure:
+        axes = figure.add_subplot(xscale="log", yscale="log")
+        axes.set(xlabel="peak memory of a device (GiB)", ylabel="rows per second, simulated")
+        axes.set_title("Throughput against memory: the best of all degrees", loc="left")
+        for index, front in enumerate(fronts):
+            color, marker = _COLORS[index % len(_COLORS)], _MARKERS[index % len(_MARKERS)]
+            label = f"{front.name}\n{front.note}" if front.note else front.name
+            points = zip(*front.points, strict=True)
+            axes.plot(*points, marker=marker, color=color, label=label, drawstyle="steps-post")
+        _legend(axes)
+
+
 def _draw_perfect(above: Any, below: Any, ends: tuple[float, float]) -> None:
     """Where predictions hold, and the band around it."""
     lower, upper = ([(1 + sign * BAND_RATIO) * end for end in ends] for sign in (-1, 1))

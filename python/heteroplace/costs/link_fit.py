@@ -1,4 +1,4 @@
-"""Fit the latency and the bandwidth of a link to measured copies (as in DistIR, section 4).
+"""Fit latency and bandwidth of a link to measured copies, and those of collectives (DistIR, 4).
 
 Unlike DistIR, residuals are relative to the measured time: with absolute ones the largest copies
 would decide alone, and the latency, which small copies pay, would be noise.
@@ -33,21 +33,60 @@ def link_from_samples(samples: Sequence[tuple[int, int]]) -> tuple[int, int]:
     >>> link_from_samples([(0, 5_000), (1_000_000, 105_000)])
     (5000, 10000000000)
     """
-    if len({size for size, _ in samples}) < 2:
-        raise ClusterError(f"a link needs copies of two sizes or more, got {list(samples)[:4]}")
-    if any(duration <= 0 or size < 0 for size, duration in samples):
-        raise ClusterError("a link needs copies with sizes >= 0 bytes and durations > 0 ns")
-    sizes, times = [size for size, _ in samples], [duration for _, duration in samples]
-    weights = [1.0 / duration**2 for duration in times]
-    slope, latency_ns = line_fit(sizes, times, weights)
-    if latency_ns < 0:
-        slope, latency_ns = line_fit(sizes, times, weights, intercept=0.0)
+    _check(samples, "link", "copies")
+    slope, latency_ns = _relative_line(samples)
     if slope <= 0:
         raise ClusterError(
             "the durations of the copies do not grow with their sizes, so they give no bandwidth; "
             "measure larger copies, or more of them"
         )
     return round(latency_ns), max(1, round(1e9 / slope))
+
+
+def collective_from_samples(samples: Sequence[tuple[int, int]]) -> tuple[float, float]:
+    """Return (ns_per_byte, launch_ns) of one kind of collective over groups of one size.
+
+    DistIR fits `a bytes + b n + c` for each number n of members; with n fixed, b n and c are one
+    number. As `link_from_samples`, and a launch that does not depend on the size is enough: a
+    collective whose members share a memory may move nothing.
+
+    Parameters
+    ----------
+    samples : sequence of (bytes, ns)
+        Size and duration of each; durations > 0 and at least two different sizes.
+
+    Raises
+    ------
+    ClusterError
+        Too few sizes, or a duration that is not positive.
+
+    >>> collective_from_samples([(0, 5_000), (1_000_000, 105_000)])
+    (0.1, 5000.0)
+    """
+    _check(samples, "collective", "runs")
+    slope, launch_ns = _relative_line(samples)
+    if slope >= 0:
+        return slope, launch_ns
+    # The constant of least relative error.
+    weights = [1.0 / duration**2 for _, duration in samples]
+    return 0.0, float(np.average([duration for _, duration in samples], weights=weights))
+
+
+def _check(samples: Sequence[tuple[int, int]], what: str, runs: str) -> None:
+    if len({size for size, _ in samples}) < 2:
+        raise ClusterError(f"a {what} needs {runs} of two sizes or more, got {list(samples)[:4]}")
+    if any(duration <= 0 or size < 0 for size, duration in samples):
+        raise ClusterError(f"a {what} needs {runs} with sizes >= 0 bytes and durations > 0 ns")
+
+
+def _relative_line(samples: Sequence[tuple[int, int]]) -> tuple[float, float]:
+    """(slope, intercept >= 0) of the line of least squares in the relative error."""
+    sizes, times = zip(*samples, strict=True)
+    weights = [1.0 / duration**2 for duration in times]
+    slope, intercept = line_fit(sizes, times, weights)
+    if intercept < 0:
+        slope, intercept = line_fit(sizes, times, weights, intercept=0.0)
+    return slope, intercept
 
 
 def undisturbed_ns(times_ns: Mapping[int, Sequence[int]], share: float) -> dict[int, int]:

@@ -24,7 +24,8 @@ def task_work(graph: TaskGraph, task_id: int, batch: int = 1) -> Work:
     task = graph.tasks[task_id]
     touched = (*graph.task_inputs[task_id], *graph.task_outputs[task_id])
     moved = sum(graph.tensors[tensor].bytes for tensor in touched)
-    return Work(task.flops * batch, task.weight_bytes + moved * batch)
+    weight_bytes = task.weight_bytes + sum(num_bytes for _, num_bytes in task.weights)
+    return Work(task.flops * batch, weight_bytes + moved * batch)
 
 
 def main_dtype(graph: TaskGraph) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from heteroplace.bench.distir.published import MODELS
 from heteroplace.bench.plots import Series
 from heteroplace.report.accuracy import (
     error_ratios,
@@ -20,16 +21,6 @@ GROUPS = ("random", "all")
 """Summed up apart: random plans only, as in DistIR, and together with those of the solvers."""
 _TOP_K = (1, 3, 5)
 _RECALL_K = 10
-
-DISTIR: tuple[tuple[str, int, float], ...] = (
-    ("MLP 1B", 94, 0.97),
-    ("MLP 17B", 94, 0.98),
-    ("MLP 103B", 71, 0.99),
-    ("GPT-2 1.6B", 94, 0.98),
-    ("GPT-2 13B", 75, 0.94),
-    ("GPT-2 175B", 78, 0.84),
-)
-"""Model, configurations and Spearman's correlation of throughputs as printed in the paper."""
 
 
 def prediction_table(rows: Sequence[Row]) -> str:
@@ -55,7 +46,7 @@ def prediction_table(rows: Sequence[Row]) -> str:
     ours = format_table(headers, cells, "<<" + ">" * (len(headers) - 2))
     theirs = format_table(
         ["model", "number", "Spearman"],
-        [[name, str(number), f"{value:.2f}"] for name, number, value in DISTIR],
+        [[each.name, str(each.configurations), f"{each.spearman:.2f}"] for each in MODELS],
         "<>>",
     )
     return (

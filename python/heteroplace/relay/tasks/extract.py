@@ -7,6 +7,7 @@ with the compiler's fusion pass as the source of rules), found on the target-neu
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import tvm
@@ -26,6 +27,7 @@ from heteroplace.relay.expressions import (
     tensor_types,
     type_bytes,
 )
+from heteroplace.relay.shard.spans import span_name
 from heteroplace.relay.tasks.flops import call_flops
 from heteroplace.relay.tasks.prepare import fuse
 
@@ -180,9 +182,8 @@ def _callee(call: relay.Call) -> str:
 
 def _member_name(call: relay.Call) -> str:
     """The name an op had in the user's model where the front end kept it, else its kind."""
-    if isinstance(call.span, relay.Span):
-        return f"{call.span.source_name.name}:{call.op.name}"
-    return str(call.op.name)
+    name = span_name(call)
+    return f"{name}:{call.op.name}" if name else str(call.op.name)
 
 
 def _weight_bytes(nodes: list[relay.Expr]) -> int:
@@ -190,10 +191,16 @@ def _weight_bytes(nodes: list[relay.Expr]) -> int:
     return sum(type_bytes(tensor_types(node.checked_type)[0]) for node in constants)
 
 
-def neutral_module(extraction: Extraction) -> tvm.IRModule:
+def neutral_module(extraction: Extraction, ends: Collection[int] = ()) -> tvm.IRModule:
     """Return the module under the tasks: ops not fused, the span of each call naming its task.
 
     A nested tuple of results is flattened, as the outputs of the task graph are.
+
+    Parameters
+    ----------
+    ends
+        Tasks that FuseOps would fuse with what follows them; it is kept from that by a
+        `stop_fusion`, of which no kernel comes.
     """
     mapped: dict[relay.Expr, relay.Expr] = {}
     shared = SharedFields()
@@ -206,7 +213,12 @@ def neutral_module(extraction: Extraction) -> tvm.IRModule:
         arguments = [mapped[argument] for argument in node.args]
         inlined = dict(zip(node.op.params, arguments, strict=True))
         rebuild(post_order_of_function(node.op), inlined, shared, task_span(name))
-        mapped[node] = inlined[node.op.body]
+        result = inlined[node.op.body]
+        is_tensor = isinstance(node.checked_type, relay.TensorType)
+        if task_of_call[node] in ends and is_tensor:
+            stop = relay.annotation.stop_fusion(result)
+            result = relay.Call(stop.op, stop.args, stop.attrs, None, task_span(name))
+        mapped[node] = result
     body = extraction.main.body
     if isinstance(body.checked_type, relay.TupleType):
         fields = leaves(body)

@@ -13,7 +13,8 @@ refused by name, never approximated.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
+from fractions import Fraction
 from math import prod
 from typing import NamedTuple
 
@@ -21,23 +22,33 @@ import tvm
 from tvm import relay
 
 from heteroplace.errors import UnsupportedRelayError
+from heteroplace.relay.axes.rules import ITEMS, Axes, apart_fault
+from heteroplace.relay.axes.shapes import (
+    CannotFollow,
+    places_after_reshape,
+    resized_axis,
+    with_slice_of_parts,
+)
 from heteroplace.relay.expressions import post_order, static_shape, tensor_types
 from heteroplace.relay.frontend.incremental_types import collected_diagnostics, write_types
-from heteroplace.relay.tasks.rebatch_rules import Axes, item_fault
 
 
-def rebatch(mod: tvm.IRModule, batch: int, inputs: Collection[str] | None = None) -> tvm.IRModule:
+def rebatch(
+    mod: tvm.IRModule, batch: int, inputs: Collection[str] | None = None, rows: int = 1
+) -> tvm.IRModule:
     """Return the network of `mod` for `batch` items that run together.
 
     Parameters
     ----------
     mod
         Module of one function `main` of plain dataflow; its inputs hold one item, along a leading
-        dimension of 1. Weights may be bound or not.
+        dimension of `rows`. Weights may be bound or not.
     batch
         Number of items, >= 1.
     inputs
         Names of the parameters that hold items; None: all. The others are weights.
+    rows
+        Leading dimension of an input for one item, which may be a microbatch.
 
     Returns
     -------
@@ -47,7 +58,7 @@ def rebatch(mod: tvm.IRModule, batch: int, inputs: Collection[str] | None = None
     Raises
     ------
     UnsupportedRelayError
-        An input has no leading dimension of 1, or an op could mix items; the message names it.
+        An input has another leading dimension, or an op could mix items; the message names it.
 
     Notes
     -----
@@ -68,19 +79,19 @@ def rebatch(mod: tvm.IRModule, batch: int, inputs: Collection[str] | None = None
     items = set(known if inputs is None else inputs)
     for parameter in main.params:
         if parameter.name_hint in items:
-            _check_holds_items(parameter)
+            _check_holds_items(parameter, rows)
     if batch == 1:
         return tvm.IRModule.from_expr(main)
     return _Rebatch(batch, items).run(main)
 
 
-def _check_holds_items(parameter: relay.Var) -> None:
-    """Raise UnsupportedRelayError unless the input is a tensor with a leading dimension of 1."""
+def _check_holds_items(parameter: relay.Var, rows: int) -> None:
+    """Raise UnsupportedRelayError unless the input is a tensor with a leading dimension of `rows`."""
     type_ = parameter.checked_type
-    if not isinstance(type_, relay.TensorType) or static_shape(type_)[:1] != (1,):
+    if not isinstance(type_, relay.TensorType) or static_shape(type_)[:1] != (rows,):
         raise UnsupportedRelayError(
             f"input {parameter.name_hint!r} has type {type_}; expected a tensor whose first "
-            f"dimension is 1, the batch. Name the inputs that have one (inputs=...)"
+            f"dimension is {rows}, the batch. Name the inputs that have one (inputs=...)"
         )
 
 
@@ -127,7 +138,8 @@ class _Rebatch:
         if name not in self._inputs:
             return _Rebatched(parameter, (None,) * len(tensor_types(parameter.checked_type)))
         type_ = parameter.checked_type
-        shape = (self._batch, *static_shape(type_)[1:])
+        rows, *rest = static_shape(type_)
+        shape = (self._batch * rows, *rest)
         var = relay.Var(name, relay.TensorType(shape, type_.dtype), parameter.span)
         write_types(var)
         return _Rebatched(var, (0,))
@@ -161,17 +173,20 @@ class _Rebatch:
             new = relay.Call(call.op, arguments, call.attrs, None, call.span)
             write_types(new)
             return _Rebatched(new, (None,) * len(outs))
-        new = self._with_shapes(call, arguments, axes)
-        write_types(new)
-        found = tuple(
-            self._grown_axis(call, static_shape(old), static_shape(type_))
-            for old, type_ in zip(outs, tensor_types(new.checked_type), strict=True)
-        )
+        try:
+            new = self._with_shapes(call, arguments, axes)
+            write_types(new)
+            found = tuple(
+                resized_axis(static_shape(old), static_shape(type_), Fraction(self._batch), ITEMS)
+                for old, type_ in zip(outs, tensor_types(new.checked_type), strict=True)
+            )
+        except CannotFollow as err:
+            raise self._fault(call, str(err)) from err
         ranks = [
             [len(type_.shape) for type_ in tensor_types(argument.checked_type)]
             for argument in call.args
         ]
-        fault = item_fault(call, axes, [rank for each in ranks for rank in each], found)
+        fault = apart_fault(call, axes, [rank for each in ranks for rank in each], found, ITEMS)
         if fault:
             raise self._fault(call, fault)
         return _Rebatched(new, found)
@@ -189,7 +204,8 @@ class _Rebatch:
             shape[axis] *= self._batch
             new = relay.broadcast_to(arguments[0], shape)
         elif name == "strided_slice" and axis is not None:
-            new = self._sliced(call, arguments[0], axis)
+            whole = static_shape(arguments[0].checked_type)
+            new = with_slice_of_parts(call, arguments[0], whole, axis, ITEMS.many)
         elif name == "concatenate":
             fields = self._repeated(call, arguments[0], axes)
             new = relay.Call(call.op, [fields], call.attrs)
@@ -200,36 +216,15 @@ class _Rebatch:
     def _reshaped(self, call: relay.Call, axis: int) -> list[int]:
         """The new shape: the axis at which as much data precedes an item's part as before."""
         old, shape = static_shape(call.args[0].checked_type), list(static_shape(call.checked_type))
-        before = prod(old[:axis])
-        places = [at for at in range(len(shape)) if prod(shape[:at]) == before]
+        found = places_after_reshape(prod(old[:axis]), 1, shape)
+        places = [place for place, blocks in found if blocks == 1]
         if not places:
-            raise self._fault(
-                call, f"it joins the items, axis {axis} of {old}, with the axes before: {shape}"
+            raise CannotFollow(
+                f"it joins the items, axis {axis} of {old}, with the axes before: {shape}"
             )
         place = axis if axis in places else places[0]
         shape[place] *= self._batch
         return shape
-
-    def _sliced(self, call: relay.Call, data: relay.Expr, axis: int) -> relay.Call:
-        """A slice of the same part of each item; written with one entry for each axis."""
-        old, new = static_shape(call.args[0].checked_type), static_shape(data.checked_type)
-        attrs = call.attrs
-        if str(attrs.slice_mode) != "end" or old[axis] != static_shape(call.checked_type)[axis]:
-            raise self._fault(call, f"it cuts the items, axis {axis} of {old}")
-        named = range(len(attrs.begin)) if attrs.axes is None else [int(a) for a in attrs.axes]
-        begin, end, strides = [0] * len(old), list(new), [1] * len(old)
-        steps = [int(step) for step in attrs.strides] or [1]
-        for position, at in enumerate(at % len(old) for at in named):
-            step = steps[position] if len(steps) > 1 else steps[0]
-            if at == axis:
-                if step < 0 and old[axis] > 1:
-                    raise self._fault(call, f"it reverses axis {axis} of {old}, the items too")
-                continue
-            begin[at], end[at] = int(attrs.begin[position]), int(attrs.end[position])
-            strides[at] = step
-        if min(strides) < 0:
-            raise self._fault(call, "it runs backwards, which has no form with one entry per axis")
-        return relay.strided_slice(data, begin, end, strides)
 
     def _repeated(self, call: relay.Call, fields: relay.Expr, axes: Axes) -> relay.Expr:
         """The tuple with its constants repeated for each item, so that they can be joined."""
@@ -254,20 +249,6 @@ class _Rebatch:
                 )
             new.append(field)
         return relay.Tuple(new)
-
-    def _grown_axis(self, call: relay.Call, old: Sequence[int], new: Sequence[int]) -> int | None:
-        """The only axis that is `batch` times as long as before; None: there is no longer one."""
-        if tuple(old) == tuple(new):
-            return None
-        if len(old) == len(new):
-            changed = [at for at, (a, b) in enumerate(zip(old, new, strict=True)) if a != b]
-            if len(changed) == 1 and new[changed[0]] == old[changed[0]] * self._batch:
-                return changed[0]
-        raise self._fault(
-            call,
-            f"its result of shape {tuple(old)} becomes {tuple(new)}, which is not one part "
-            f"for each item along one axis",
-        )
 
     def _fault(self, call: relay.Expr, reason: str) -> UnsupportedRelayError:
         name = call.op.name if isinstance(call, relay.Call) else type(call).__name__

@@ -1,0 +1,120 @@
+"""`bench distir`: DistIR's grids simulated here, and its best configurations beside ours.
+
+A row for each configuration of each model and batch:
+
+    model, mode, batch, D, T, P, K, schedule, zero, recompute
+                    what it is; mode is "training" or "inference"
+    simulated_ms, predicted_peak_bytes, fits
+                    simulated on the modelled machine (`machine.py`); null: it cannot be made
+    measured_ms, measured_peak_bytes
+                    null here: no machine has been asked
+    published       true for the configuration that the paper prints as the best of its batch
+    place           of the published D/T/P among all of the batch, 1 first; null for other rows
+    grid_s          seconds that the whole grid of the model took here
+    bubble, communication
+                    shares of the devices' time
+
+`grid_s` is measured here; all else is simulated, or printed in the paper.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from heteroplace.bench.distir import table as distir_table
+from heteroplace.bench.distir.grids import Comparison, Grid, compare, run_grid
+from heteroplace.bench.distir.machine import GIB, MachineFigures
+from heteroplace.bench.distir.published import MODELS
+from heteroplace.bench.plots import check_can_plot, plot_fronts
+from heteroplace.transforms.search_rows import SearchRow
+
+Say = Callable[[str], None]
+Row = dict[str, object]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this benchmark; `--only` and `--json` are those of all benchmarks."""
+    parser.add_argument(
+        "--batches", metavar="B,B", help="only these batches (default: those of the paper)"
+    )
+    parser.add_argument(
+        "--processes", type=int, default=1, metavar="N", help="share the work (default: 1)"
+    )
+    parser.add_argument(
+        "--memory-gib", type=float, default=32.0, metavar="GIB", help="of a device (default: 32)"
+    )
+    parser.add_argument(
+        "--rows", type=Path, metavar="FILE", help="table of rows; those it has are not simulated"
+    )
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE", help="picture of throughput over peak memory"
+    )
+
+
+def run(arguments: argparse.Namespace, say: Say) -> list[Row]:
+    """Simulate the grids that the command line asks for; return the rows.
+
+    Raises
+    ------
+    HeteroPlaceError
+        The file of rows or the picture cannot be written, or a configuration cannot be made.
+    """
+    if arguments.plot is not None:
+        check_can_plot(arguments.plot)
+    batches = [int(batch) for batch in filter(None, (arguments.batches or "").split(","))]
+    figures = MachineFigures(memory_bytes=round(arguments.memory_gib * GIB))
+    grids = [
+        run_grid(model, figures, batches or None, arguments.processes, arguments.rows, say)
+        for model in MODELS
+        if re.search(arguments.only or "", model.name)
+    ]
+    comparisons = compare(grids)
+    if arguments.plot is not None and grids:
+        plot_fronts(arguments.plot, distir_table.fronts(grids))
+        say(f"plot: {arguments.plot}")
+    say(distir_table.grid_table(grids, comparisons))
+    return [_json_row(grid, row, comparisons) for grid in grids for row in grid.rows]
+
+
+def table(rows: list[Row]) -> str:
+    """Return the summary of the rows."""
+    return distir_table.row_table(rows)
+
+
+def _json_row(grid: Grid, row: SearchRow, comparisons: list[Comparison]) -> Row:
+    published = next(
+        (
+            each
+            for each in comparisons
+            if each.published.model == grid.model.name
+            and each.published.batch == row.batch
+            and each.published.degrees == row.degrees
+        ),
+        None,
+    )
+    degrees = row.degrees
+    return {
+        "model": grid.model.name,
+        "mode": "training" if grid.model.is_training else "inference",
+        "batch": row.batch,
+        "D": degrees.data,
+        "T": degrees.tensor,
+        "P": degrees.pipeline,
+        "K": degrees.micro_batches,
+        "schedule": "1f1b" if grid.model.is_training else "forward",
+        "zero": 0,
+        "recompute": None,
+        "simulated_ms": None if row.makespan_ns is None else row.makespan_ns / 1e6,
+        "measured_ms": None,
+        "predicted_peak_bytes": row.peak_bytes,
+        "measured_peak_bytes": None,
+        "fits": row.fits,
+        "published": published is not None,
+        "place": None if published is None else published.place,
+        "grid_s": round(grid.seconds, 3),
+        "bubble": round(row.bubble, 6),
+        "communication": round(row.communication, 6),
+    }

@@ -1,0 +1,347 @@
+"""Types and sizes of ops -> what they take on each device: the cost functions of DistIR.
+
+DistIR ("DistIR: An Intermediate Representation and Simulator for Efficient Neural Network
+Distribution", section 4): each op has a cost function, registered by its name, of the sizes of its
+inputs and outputs; its coefficients are launch overhead, memory bandwidth and peak speed of the
+device, known or fitted. Time = launches * launch overhead + bytes / bandwidth + flops / peak. An op
+without a function takes one launch, and is counted, so that a report can say what a cost rests on.
+
+Unlike the roofline (`roofline.py`) computing and moving are added, as in DistIR's functions, and
+only inputs and weights are moved. A task of several ops, fused by the compiler, is one launch: it
+moves what the whole task reads, and computes what all its ops do. Collectives are not tasks of one
+device: what they take is `heteroplace.model.collectives`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heteroplace.costs.op_regression import MAX_EXTRAPOLATION, LinearCost, OpRegression
+from heteroplace.costs.roofline import Speeds, device_speeds
+from heteroplace.costs.work import Work, op_types
+from heteroplace.errors import MissingCostError
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.collectives import collective_kind
+from heteroplace.model.cost import CostTable, Detail, TableBuilder, without_barred
+from heteroplace.model.graph import Task, TaskGraph, Tensor
+
+IntArray = NDArray[np.int64]
+
+
+class OpWork(NamedTuple):
+    """What one run of a task does."""
+
+    flops: int
+    bytes: int
+    """Moved between memory and device."""
+    launches: int = 1
+    """Kernels that are started; 0: nothing runs, as for a view."""
+
+
+CostFunction = Callable[[Task, Sequence[Tensor], Sequence[Tensor]], OpWork]
+"""(task, its inputs, its outputs) -> its work. For exact grids (`heteroplace.transforms.search`)
+flops and bytes are affine in the rows of a batch."""
+
+
+def computes(task: Task, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> OpWork:
+    """Return the work of an op that reads its inputs and weights and computes what the task says.
+
+    Elementwise ops, reductions, products of matrices and their gradients: for N elements N
+    flops, for (m, k) times (k, n) 2 m k n of them.
+    """
+    moved = sum(tensor.bytes for tensor in inputs) + task.weight_bytes
+    return OpWork(task.flops, moved + sum(num_bytes for _, num_bytes in task.weights))
+
+
+def launches(task: Task, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> OpWork:
+    """Return the work of an op that only starts: concatenate, split, slice, gather."""
+    return OpWork(0, 0)
+
+
+def views(task: Task, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> OpWork:
+    """Return the work of an op that gives its input another shape, and moves nothing."""
+    return OpWork(0, 0, 0)
+
+
+_VIEWS = (
+    *("reshape", "squeeze", "expand_dims", "nn.batch_flatten", "contrib_reverse_reshape"),
+    *("copy", "identity", "nn.dropout", "annotation.stop_fusion"),
+)
+_LAUNCHED = (
+    *("concatenate", "split", "strided_slice", "take", "gather", "gather_nd", "stack"),
+    *("shape_of", "slice", "full", "zeros", "ones", "zeros_like", "ones_like", "arange"),
+)
+_COMPUTED = (
+    # Products of matrices and convolutions.
+    *("nn.dense", "nn.batch_matmul", "nn.matmul", "nn.conv1d", "nn.conv2d", "nn.conv3d"),
+    *("nn.conv2d_transpose", "nn.contrib_dense_pack", "nn.contrib_conv2d_NCHWc"),
+    # Elementwise.
+    *("add", "subtract", "multiply", "divide", "power", "sqrt", "rsqrt", "exp", "log", "erf"),
+    *("tanh", "sigmoid", "fast_tanh", "fast_exp", "fast_erf", "maximum", "minimum", "negative"),
+    *("abs", "sign", "round", "floor", "ceil", "clip", "where", "cast", "less", "greater"),
+    *("less_equal", "greater_equal", "equal", "not_equal", "logical_and", "logical_or"),
+    *("logical_not", "nn.relu", "nn.leaky_relu", "nn.prelu", "nn.bias_add", "nn.gelu"),
+    # Reductions and norms.
+    *("sum", "mean", "max", "min", "prod", "variance", "nn.softmax", "nn.fast_softmax"),
+    *("nn.log_softmax", "nn.layer_norm", "nn.batch_norm", "nn.group_norm", "nn.instance_norm"),
+    # Every element once, elsewhere.
+    *("transpose", "layout_transform", "broadcast_to", "broadcast_to_like", "repeat", "tile"),
+    *("reverse", "nn.pad", "collapse_sum_like", "collapse_sum_to", "one_hot", "cumsum"),
+    # Pooling.
+    *("nn.max_pool2d", "nn.avg_pool2d", "nn.global_avg_pool2d", "nn.global_max_pool2d"),
+    *("nn.adaptive_avg_pool2d", "nn.adaptive_max_pool2d"),
+    # Ops of graphs that are written without Relay (`heteroplace.transforms`).
+    *("matmul", "matmul_dw", "matmul_dx", "relu", "relu_grad", "loss", "loss_grad", "sgd", "gelu"),
+    *("softmax", "layer_norm", "dense", "dense_grad", "add_up"),
+)
+
+_ATTRIBUTES = re.compile(r"\[[^\]]*\]")
+
+OP_COSTS: MutableMapping[str, CostFunction] = {
+    **dict.fromkeys(_VIEWS, views),
+    **dict.fromkeys(_LAUNCHED, launches),
+    **dict.fromkeys(_COMPUTED, computes),
+}
+"""The cost function of each op by name, without attributes. Add your own before tables are made."""
+
+
+def plain_op(op: str) -> str:
+    """Return an op without its attributes, which costs do not depend on.
+
+    >>> plain_op("slice[1]+loss_grad[64]")
+    'slice+loss_grad'
+    """
+    return _ATTRIBUTES.sub("", op)
+
+
+def cost_function(op: str) -> tuple[CostFunction | None, tuple[str, ...]]:
+    """Return the function of a task's op, and the ops inside that have none.
+
+    The name as a whole counts first. Of ops joined by "+" the task has the function of the first
+    that neither is a view nor merely starts; else of the first that starts; else it is a view.
+    None: no op inside has a function.
+    """
+    if op in OP_COSTS:
+        return OP_COSTS[op], ()
+    parts = plain_op(op).split("+")
+    missing = tuple(part for part in parts if part not in OP_COSTS)
+    functions = [OP_COSTS[part] for part in parts if part in OP_COSTS]
+    for lesser in ((views, launches), (views,), ()):
+        for function in functions:
+            if function not in lesser:
+                return function, missing
+    return None, missing
+
+
+@dataclass(frozen=True)
+class GraphWork:
+    """The work of all tasks of a graph, as columns."""
+
+    flops: IntArray
+    """[num_tasks]"""
+    bytes: IntArray
+    """[num_tasks]"""
+    launches: IntArray
+    """[num_tasks]"""
+    is_collective: NDArray[np.bool_]
+    """[num_tasks]; their work is 0."""
+    uncovered: Mapping[str, int]
+    """Ops that have no cost function, with the number of tasks they are in."""
+
+
+def graph_work(graph: TaskGraph) -> GraphWork:
+    """Return the work of each task for one item."""
+    rows = np.zeros((len(graph.tasks), 3), dtype=np.int64)
+    is_collective = np.zeros(len(graph.tasks), dtype=np.bool_)
+    uncovered: Counter[str] = Counter()
+    tensors = graph.tensors
+    of_op: dict[str, tuple[CostFunction | None, tuple[str, ...]]] = {}
+    kinds: dict[str, bool] = {}
+    for index, task in enumerate(graph.tasks):
+        if task.op not in of_op:
+            of_op[task.op] = cost_function(task.op)
+            kinds[task.op] = collective_kind(task.op) is not None
+        if kinds[task.op]:
+            is_collective[index] = True
+            continue
+        function, missing = of_op[task.op]
+        uncovered.update(missing)
+        if function is None:
+            rows[index] = 0, 0, 1
+            continue
+        inputs = [tensors[tensor] for tensor in graph.task_inputs[index]]
+        outputs = [tensors[tensor] for tensor in graph.task_outputs[index]]
+        rows[index] = function(task, inputs, outputs)
+    flops, moved, starts = rows.T
+    return GraphWork(flops, moved, starts, is_collective, dict(sorted(uncovered.items())))
+
+
+def line_ns(line: LinearCost, flops: IntArray, moved: IntArray, starts: IntArray) -> IntArray:
+    """Return the times of some work in whole ns, all arrays of one shape.
+
+    The same elements give the same times whatever stands beside them, so that a grid of sizes and
+    the table of one graph agree to the nanosecond.
+    """
+    time = flops * line.ns_per_flop + moved * line.ns_per_byte + starts * line.launch_ns
+    found: IntArray = np.rint(time).astype(np.int64)
+    return found
+
+
+def line_of(speeds: Speeds) -> LinearCost:
+    """Return the line that known speeds of a device make.
+
+    >>> line_of(Speeds(10**9, 2 * 10**9, 50)).ns(Work(3, 4))
+    55.0
+    """
+    return LinearCost(
+        1e9 / speeds.flops_per_second, 1e9 / speeds.bytes_per_second, speeds.launch_ns
+    )
+
+
+class Beyond(NamedTuple):
+    """Tasks of an op that are far outside the sizes that its line was fitted to."""
+
+    op: str
+    num_tasks: int
+    most: float
+    """How many times outside, for the task that is furthest."""
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """What the times of a graph rest on beside cost functions and measured sizes."""
+
+    uncovered: Mapping[str, int] = field(default_factory=dict)
+    """Ops without a cost function, with the number of tasks: they cost one launch."""
+    beyond: tuple[Beyond, ...] = ()
+    """More than MAX_EXTRAPOLATION times outside the measured sizes, by op."""
+
+    def text(self) -> str:
+        """Return it as lines; "": there is nothing to say."""
+        lines = []
+        if self.uncovered:
+            listed = ", ".join(f"{op} ({count})" for op, count in self.uncovered.items())
+            lines.append(f"without a cost function, counted as one launch: {listed}")
+        for op, count, most in self.beyond:
+            lines.append(
+                f"{count} tasks of {op} are up to {most:.3g} times outside the measured sizes; "
+                f"up to {MAX_EXTRAPOLATION:g} is sound"
+            )
+        return "\n".join(lines)
+
+
+class OpCosts:
+    """What tasks cost on the devices of a cluster: a line for each device, or for each type of op.
+
+    Parameters
+    ----------
+    dtype
+        Whose peak speeds count where the cluster names a known model: "float32" or "float16".
+    fitted
+        By the name of a device, the fits to kernels that were measured there
+        (`heteroplace.costs.op_regression`), by type of op (`heteroplace.costs.work.op_types`). An
+        op that has none takes the line of the device's speeds.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        dtype: str = "float32",
+        fitted: Mapping[str, Mapping[str, OpRegression]] | None = None,
+    ) -> None:
+        self.cluster = cluster
+        speeds = [device_speeds(device, dtype) for device in cluster.devices]
+        self._lines = [None if found is None else line_of(found) for found in speeds]
+        self._fitted = [(fitted or {}).get(device.name, {}) for device in cluster.devices]
+
+    def times(self, ops: Sequence[str], work: GraphWork) -> tuple[IntArray, Coverage]:
+        """Return the times of tasks in ns, [num_tasks, num_devices], and what they rest on.
+
+        Collectives have 0: what they take is not a matter of one device.
+
+        Raises
+        ------
+        MissingCostError
+            Neither its speeds nor fits of all ops are known of a device.
+        """
+        times = np.zeros((len(ops), len(self._lines)), dtype=np.int64)
+        groups: dict[str, list[int]] = {}
+        for index in np.flatnonzero(~work.is_collective).tolist():
+            groups.setdefault(plain_op(ops[index]), []).append(index)
+        chosen = {op: np.array(indices) for op, indices in groups.items()}
+        beyond: dict[str, Beyond] = {}
+        for device, line in enumerate(self._lines):
+            alike = next(i for i in range(device + 1) if self._is_alike(i, device))
+            if alike < device:
+                times[:, device] = times[:, alike]
+            elif not self._fitted[device] and line is not None:
+                times[:, device] = line_ns(line, work.flops, work.bytes, work.launches)
+            else:
+                for op, tasks in chosen.items():
+                    times[tasks, device] = self._times_of_op(op, tasks, work, device, beyond)
+        return times, Coverage(work.uncovered, tuple(beyond[op] for op in sorted(beyond)))
+
+    def table(self, graph: TaskGraph) -> tuple[CostTable, Coverage]:
+        """Return the times of a graph as a cost table, and what they rest on.
+
+        Raises
+        ------
+        MissingCostError
+            As `times`.
+        """
+        times, coverage = self.times([task.op for task in graph.tasks], graph_work(graph))
+        builder = TableBuilder(graph.identities, self.cluster.identities)
+        detail = Detail("roofline", 0, "peak speeds in cost functions of ops, not calibrated")
+        if any(self._fitted):
+            detail = Detail("regressed", 0, "cost functions of ops, fitted to kernels")
+        builder.add_times(times.ravel().tolist(), detail)
+        return without_barred(builder.finalize(), graph, self.cluster), coverage
+
+    def digest(self) -> str:
+        """Return a hex digest of all lines; registered cost functions are in it by their names."""
+        fitted = [sorted(fits.items()) for fits in self._fitted]
+        names = [(op, function.__qualname__) for op, function in sorted(OP_COSTS.items())]
+        text = repr((self._lines, fitted, names))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def _is_alike(self, device: int, other: int) -> bool:
+        same_line = self._lines[device] == self._lines[other]
+        return same_line and self._fitted[device] == self._fitted[other]
+
+    def _times_of_op(
+        self,
+        op: str,
+        tasks: IntArray,
+        work: GraphWork,
+        device: int,
+        beyond: dict[str, Beyond],
+    ) -> IntArray:
+        """Return the times of the tasks of one op on one device; notes what is far outside."""
+        flops, moved = work.flops[tasks], work.bytes[tasks]
+        fits = self._fitted[device]
+        fit = next((fits[key] for key in op_types(op) if key in fits), None)
+        line = self._lines[device] if fit is None else fit.line
+        if line is None:
+            raise MissingCostError(
+                f"no cost of {op!r} on {self.cluster.devices[device].name}: neither its peak "
+                f"speeds nor measured kernels of that op are known; give flops_per_second and "
+                f"memory_bandwidth, or 'model', or measure"
+            )
+        if fit is not None:
+            is_far = np.zeros(len(tasks), dtype=np.bool_)
+            for values, (least, most) in ((flops, fit.flops), (moved, fit.bytes)):
+                is_far |= values > MAX_EXTRAPOLATION * most
+                is_far |= values * MAX_EXTRAPOLATION < least
+            if is_far.any():
+                ends = (Work(int(end(flops)), int(end(moved))) for end in (np.min, np.max))
+                found = Beyond(op, int(is_far.sum()), max(map(fit.extrapolation, ends)))
+                beyond[op] = max(beyond.get(op, found), found)
+        return line_ns(line, flops, moved, work.launches[tasks])

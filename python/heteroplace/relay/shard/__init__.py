@@ -1,0 +1,1 @@
+"""A Relay module -> the same for several shards that share its weights (tensor parallelism)."""

@@ -1,0 +1,134 @@
+"""Which axes of the operands and the result of an op belong together, in the manner of einsum.
+
+An axis of the operands that has the label of a cut axis must be cut like it. If the result has the
+label too, it is cut there; if not, the op adds up over that axis, and what the shards make of
+their parts are the summands of the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from heteroplace.relay.axes.rules import is_broadcast
+from heteroplace.relay.shard.network import Node
+
+Axes = tuple[str, ...]
+"""A label for each axis of a tensor; "": it cannot be cut."""
+
+
+class Labels(NamedTuple):
+    """The labels of one call."""
+
+    operands: tuple[Axes, ...]
+    """For each tensor that it reads."""
+    result: Axes
+    groups: int | None = None
+    """Parts of axis "g" are whole groups of it, of which there are so many."""
+    is_product: bool = False
+    """It multiplies its operands and adds up: what has weights worth sharing."""
+
+
+def labels_of(call: Node) -> Labels | None:
+    """Return the labels of a call; None: of its op only the axes that keep apart are known.
+
+    A result of several tensors has none.
+    """
+    if not call.is_tensor:
+        return None
+    make = _MAKERS.get(call.op)
+    if make is not None:
+        return make(call)
+    return _broadcast(call) if is_broadcast(call.expr) else None
+
+
+def _rows(count: int) -> Axes:
+    return tuple(f"row{axis}" for axis in range(count))
+
+
+def _dense(call: Node) -> Labels:
+    rows = _rows(len(call.operand_shapes[0]) - 1)
+    return Labels(((*rows, "k"), ("n", "k")), (*rows, "n"), is_product=True)
+
+
+def _matmul(call: Node) -> Labels:
+    rows = _rows(len(call.operand_shapes[0]) - 1)
+    left: Axes = (*rows[:-1], "k", rows[-1]) if call.expr.attrs.transpose_a else (*rows, "k")
+    right = ("n", "k") if call.expr.attrs.transpose_b else ("k", "n")
+    return Labels((left, right), (*rows, "n"), is_product=True)
+
+
+def _batch_matmul(call: Node) -> Labels:
+    left = ("k", "m") if call.expr.attrs.transpose_a else ("m", "k")
+    right = ("n", "k") if call.expr.attrs.transpose_b else ("k", "n")
+    batches = ["" if shape[0] == 1 else "batch" for shape in call.operand_shapes]
+    operands = ((batches[0], *left), (batches[1], *right))
+    return Labels(operands, ("batch", "m", "n"), is_product=True)
+
+
+def _convolution(call: Node) -> Labels | None:
+    """Channels, in and out or in groups; the map is never cut (parts would overlap)."""
+    attrs = call.expr.attrs
+    data, kernel = str(attrs.data_layout), str(attrs.kernel_layout)
+    result = str(attrs.out_layout) or data
+    groups = int(attrs.groups)
+    is_plain = all(len(layout) == len(set(layout)) for layout in (data, kernel, result))
+    if not (is_plain and (data + kernel + result).isupper()):
+        return None
+    if groups == 1:
+        names = ({"N": "row", "C": "c"}, {"O": "o", "I": "c"}, {"N": "row", "C": "o"})
+        kept = None
+    else:
+        # The kernel of a transposed one holds its groups along the channels that it reads.
+        side = "I" if call.op.endswith("transpose") else "O"
+        names = ({"N": "row", "C": "g"}, {side: "g"}, {"N": "row", "C": "g"})
+        kept = groups
+    axes = [
+        tuple(of.get(letter, "") for letter in layout)
+        for layout, of in zip((data, kernel, result), names, strict=True)
+    ]
+    return Labels((axes[0], axes[1]), axes[2], kept, is_product=True)
+
+
+def _sum(call: Node) -> Labels:
+    (shape,) = call.operand_shapes
+    rank = len(shape)
+    named = call.expr.attrs.axis
+    summed = set(range(rank)) if named is None else {int(axis) % rank for axis in named}
+    if call.expr.attrs.exclude:
+        summed = set(range(rank)) - summed
+    operand = tuple(f"axis{axis}" for axis in range(rank))
+    ends = "" if call.expr.attrs.keepdims else None
+    kept = [ends if axis in summed else operand[axis] for axis in range(rank)]
+    return Labels((operand,), tuple(label for label in kept if label is not None))
+
+
+def _along_axis(call: Node) -> Labels:
+    """A tensor, and a vector along one of its axes."""
+    rank = len(call.operand_shapes[0])
+    data = tuple(f"axis{axis}" for axis in range(rank))
+    return Labels((data, (data[int(call.expr.attrs.axis) % rank],)), data)
+
+
+def _broadcast(call: Node) -> Labels:
+    (shape,) = call.shapes
+    result = tuple(f"axis{axis}" for axis in range(len(shape)))
+    operands = [
+        tuple(
+            "" if extent == 1 and shape[axis] != 1 else result[axis]
+            for axis, extent in enumerate(operand, len(shape) - len(operand))
+        )
+        for operand in call.operand_shapes
+    ]
+    return Labels(tuple(operands), result)
+
+
+_MAKERS: Mapping[str, Callable[[Node], Labels | None]] = {
+    **{f"nn.conv{rank}d{kind}": _convolution for rank in (1, 2, 3) for kind in ("", "_transpose")},
+    "nn.dense": _dense,
+    "nn.matmul": _matmul,
+    "nn.batch_matmul": _batch_matmul,
+    "sum": _sum,
+    "nn.bias_add": _along_axis,
+    "nn.prelu": _along_axis,
+}

@@ -1,0 +1,93 @@
+"""Losses: a prediction and labels -> one number, and its gradient with respect to the prediction.
+
+Both are divided by the number of items of the whole batch, of which the prediction may be a part:
+then losses and gradients of the parts add up to those of the batch, however it is cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import Protocol
+
+from tvm import relay
+
+from heteroplace.errors import TrainingError
+from heteroplace.relay.expressions import static_shape
+
+
+class Loss(Protocol):
+    """What a network is trained for."""
+
+    def labels_type(self, prediction: relay.TensorType) -> relay.TensorType:
+        """Return the type of the labels for a prediction, the items along axis 0 of both."""
+
+    def value(self, prediction: relay.Expr, labels: relay.Expr, batch: int) -> relay.Expr:
+        """Return the loss, a scalar of the prediction's type; the prediction is typed."""
+
+    def gradient(self, prediction: relay.Expr, labels: relay.Expr, batch: int) -> relay.Expr:
+        """Return the gradient of the loss with respect to the prediction."""
+
+
+class MeanSquaredError:
+    """sum((p - y)^2) / (2 batch), so that the gradient is (p - y) / batch.
+
+    Frameworks often divide by the number of elements in place of 2 batch: with `n` numbers per
+    item their gradient is 2 / n times this one.
+    """
+
+    def labels_type(self, prediction: relay.TensorType) -> relay.TensorType:
+        return prediction
+
+    def value(self, prediction: relay.Expr, labels: relay.Expr, batch: int) -> relay.Expr:
+        difference = relay.subtract(prediction, labels)
+        total = relay.sum(relay.multiply(difference, difference))
+        return relay.divide(total, relay.const(2 * batch, prediction.checked_type.dtype))
+
+    def gradient(self, prediction: relay.Expr, labels: relay.Expr, batch: int) -> relay.Expr:
+        difference = relay.subtract(prediction, labels)
+        return relay.divide(difference, relay.const(batch, prediction.checked_type.dtype))
+
+
+class CrossEntropy:
+    """-sum(log softmax(p)[label]) / batch, along the last axis of p; a label is its index, int64.
+
+    An item may have many labels (one for each token); they are summed.
+    """
+
+    def labels_type(self, prediction: relay.TensorType) -> relay.TensorType:
+        return relay.TensorType(static_shape(prediction)[:-1], "int64")
+
+    def value(self, prediction: relay.Expr, labels: relay.Expr, batch: int) -> relay.Expr:
+        logarithms = relay.nn.log_softmax(prediction, axis=-1)
+        chosen = relay.sum(relay.multiply(self._chosen(prediction, labels), logarithms))
+        return relay.divide(chosen, relay.const(-batch, prediction.checked_type.dtype))
+
+    def gradient(self, prediction: relay.Expr, labels: relay.Expr, batch: int) -> relay.Expr:
+        likely = relay.nn.softmax(prediction, axis=-1)
+        difference = relay.subtract(likely, self._chosen(prediction, labels))
+        return relay.divide(difference, relay.const(batch, prediction.checked_type.dtype))
+
+    def _chosen(self, prediction: relay.Expr, labels: relay.Expr) -> relay.Expr:
+        """1 at the label, 0 elsewhere."""
+        type_ = prediction.checked_type
+        one, zero = (relay.const(value, type_.dtype) for value in (1, 0))
+        return relay.one_hot(labels, one, zero, static_shape(type_)[-1], -1, type_.dtype)
+
+
+LOSSES: MutableMapping[str, Loss] = {"mse": MeanSquaredError(), "cross_entropy": CrossEntropy()}
+"""By name; more may be added."""
+
+
+def loss_of(loss: str | Loss) -> Loss:
+    """Return a loss by its name, or as it is.
+
+    Raises
+    ------
+    TrainingError
+        There is none of this name.
+    """
+    if not isinstance(loss, str):
+        return loss
+    if loss not in LOSSES:
+        raise TrainingError(f"there is no loss {loss!r}; there are {', '.join(LOSSES)}")
+    return LOSSES[loss]

@@ -1,0 +1,76 @@
+"""A sharded graph + a strategy -> the graph that it makes of it, and its plan.
+
+All rewrites in their order: recomputation first, so that what runs again reads what backward passes
+read; then sums over replicas, or ZeRO, so that what runs again reads their copies of weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.plan import Plan
+from heteroplace.transforms.assemble import assemble
+from heteroplace.transforms.degrees import Degrees
+from heteroplace.transforms.recompute import recompute
+from heteroplace.transforms.sharded import ShardedGraph
+from heteroplace.transforms.zero import shard_states
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """How one network is run by several devices."""
+
+    degrees: Degrees
+    schedule: str = "1f1b"
+    """A name in `schedules.SCHEDULES`."""
+    zero: int = 0
+    """Level of ZeRO, 0 to 3; of a training step on several replicas."""
+    recompute_every: int = 0
+    """Layers that are computed again together before their backward passes; 0: none are."""
+    cuts: tuple[int, ...] | None = None
+    """The first layer of each stage but the first one; None: equal stages."""
+
+
+def rewrite(sharded: ShardedGraph, strategy: Strategy) -> ShardedGraph:
+    """Return the graph that runs under a strategy; its lanes must be those of the strategy.
+
+    Raises
+    ------
+    ShardingError
+        As `recompute` and `shard_states`.
+    """
+    if sharded.is_training and strategy.recompute_every:
+        cuts = strategy.degrees.pipeline if strategy.cuts is None else strategy.cuts
+        sharded = recompute(sharded, strategy.recompute_every, cuts)
+    return shard_states(sharded, strategy.zero, strategy.degrees.data)
+
+
+def plan_strategy(
+    sharded: ShardedGraph,
+    strategy: Strategy,
+    cluster: Cluster,
+    devices: Sequence[int] | None = None,
+) -> tuple[ShardedGraph, Plan]:
+    """Return the rewritten graph and its plan.
+
+    With ZeRO of level 2 or 3 weights are updated as soon as their gradients are complete, so that
+    these need not be kept.
+
+    Raises
+    ------
+    ShardingError, ClusterError
+        As `rewrite` and `assemble`.
+    """
+    rewritten = rewrite(sharded, strategy)
+    plan = assemble(
+        rewritten,
+        cluster,
+        strategy.degrees,
+        strategy.schedule,
+        devices,
+        strategy.cuts,
+        early_updates=strategy.zero >= 2,
+    )
+    return rewritten, plan

@@ -1,0 +1,179 @@
+"""Sums over stages are what the simulation of every step finds, to the nanosecond and the byte."""
+
+from dataclasses import replace
+
+import pytest
+
+from heteroplace.bench.distir.gpt2 import Gpt2
+from heteroplace.bench.distir.machine import MachineFigures, machine_cluster, machine_collectives
+from heteroplace.costs.op_costs import OpCosts
+from heteroplace.errors import ShardingError
+from heteroplace.model.cluster import Cluster, Link
+from heteroplace.transforms.degrees import Degrees, enumerate_degrees
+from heteroplace.transforms.mlp import Mlp
+from heteroplace.transforms.recompute import recompute
+from heteroplace.transforms.search_evaluator import Evaluator, SearchProblem, sum_replicas
+from heteroplace.transforms.search_rows import REFUSED, STAGES, WHOLE
+from heteroplace.transforms.stage_layout import StageLayout
+from heteroplace.transforms.zero import shard_states
+
+# Times of all kinds matter: launches, bytes, flops, exchange.
+FIGURES = MachineFigures(10**12, 3 * 10**9, 10**9, 700, 900, 10**9)
+
+
+def mlp(num_layers=4, width=64, momentum=None):
+    def source(lanes, rows, batch):
+        return Mlp(num_layers, width, rows, lanes).training(batch, momentum=momentum)
+
+    return source
+
+
+def gpt2(num_layers=4, width=64, heads=4):
+    def source(lanes, rows, batch):
+        return Gpt2(num_layers, width, heads, rows, lanes).inference()
+
+    return source
+
+
+def problem(source, num_devices, figures=FIGURES, collectives=True, **options):
+    cluster = machine_cluster(figures, num_devices)
+    fitted = machine_collectives(figures, num_devices) if collectives else None
+    return SearchProblem("test", source, cluster, OpCosts(cluster), fitted, **options)
+
+
+def assert_equal(found, expected):
+    assert (found.method, expected.method) == (STAGES, WHOLE), found.reason
+    assert found.makespan_ns == expected.makespan_ns
+    assert found.peak_bytes == expected.peak_bytes
+    assert found.limit_bytes == expected.limit_bytes
+    assert found.bubble == pytest.approx(expected.bubble, abs=1e-9)
+    assert found.communication == pytest.approx(expected.communication, abs=1e-9)
+    assert found.bound_ns <= found.makespan_ns
+
+
+def assert_all_equal(search_problem, batch, degrees):
+    evaluator = Evaluator(search_problem)
+    for each in degrees:
+        assert_equal(evaluator.row(batch, each), evaluator.simulated(batch, each))
+
+
+@pytest.mark.parametrize(("schedule", "collectives"), [("1f1b", True), ("gpipe", False)])
+def test_training_of_a_perceptron(schedule, collectives):
+    chosen = [d for d in enumerate_degrees(8, 32) if d.micro_batches in (1, 2, 8)]
+    assert len(chosen) > 15
+    search_problem = problem(mlp(8), 8, collectives=collectives, schedule=schedule)
+    assert_all_equal(search_problem, 32, chosen)
+
+
+def test_training_with_momentum_and_an_odd_number_of_layers():
+    """Seven layers end with one by columns, whose outputs are gathered; stages are unequal."""
+    chosen = [d for d in enumerate_degrees(4, 16) if d.micro_batches <= 4]
+    assert_all_equal(problem(mlp(7, momentum=0.9), 4), 16, chosen)
+
+
+def test_inference_of_gpt2():
+    chosen = [d for d in enumerate_degrees(8, 32) if d.micro_batches in (1, 4)]
+    chosen = [d for d in chosen if d.tensor <= 4 and d.pipeline <= 4]
+    assert_all_equal(problem(gpt2(), 8), 32, chosen)
+
+
+def test_heads_that_lanes_do_not_divide():
+    """Lanes wait for each other at the sum behind attention: the slower ones count."""
+    assert_all_equal(problem(gpt2(2, 72, 9), 8), 16, [Degrees(1, 4, 2, 2), Degrees(2, 4, 1, 1)])
+
+
+def test_recomputation_is_summed_as_well():
+    def rewrite(sharded, degrees):
+        return sum_replicas(recompute(sharded, 2, degrees.pipeline), degrees)
+
+    chosen = [Degrees(1, 1, 4, 4), Degrees(2, 2, 1, 1), Degrees(2, 1, 2, 2)]
+    assert_all_equal(problem(mlp(8), 4, rewrite=rewrite), 16, chosen)
+
+
+def test_unlike_stages_are_summed_each_by_its_device():
+    search_problem = problem(mlp(8), 4)
+    cluster = search_problem.cluster
+    slow = replace(cluster.devices[1], flops_per_second=10**11, launch_ns=2000)
+    links = [replace(link, latency_ns=100 * link.dst) for link in cluster.links]
+    devices = (cluster.devices[0], slow, *cluster.devices[2:])
+    unlike = Cluster("unlike", cluster.memories, devices, tuple(links))
+    search_problem = replace(search_problem, cluster=unlike, costs=OpCosts(unlike))
+    assert_all_equal(search_problem, 16, [Degrees(1, 1, 4, 2), Degrees(1, 1, 4, 8)])
+    inference = replace(search_problem, source=gpt2())
+    assert_all_equal(inference, 16, [Degrees(2, 1, 2, 2), Degrees(4, 1, 1, 1)])
+    # Replicas of a training step wait for each other.
+    row = Evaluator(search_problem).row(16, Degrees(2, 1, 2, 2))
+    assert (row.method, "replicas that are not alike" in row.reason) == (WHOLE, True)
+
+
+def test_what_runs_once_before_its_use_is_simulated_whole():
+    def rewrite(sharded, degrees):
+        return shard_states(sharded, 3, degrees.data)
+
+    evaluator = Evaluator(problem(mlp(), 4, rewrite=rewrite))
+    row = evaluator.row(16, Degrees(2, 1, 2, 2))
+    assert row.method == WHOLE
+    assert row.reason
+    assert row.makespan_ns == evaluator.simulated(16, Degrees(2, 1, 2, 2)).makespan_ns
+
+
+def test_devices_with_copy_engines_are_simulated_whole():
+    search_problem = problem(mlp(), 4)
+    cluster = search_problem.cluster
+    devices = tuple(replace(device, copy_engines=1) for device in cluster.devices)
+    beside = replace(cluster, devices=devices)
+    evaluator = Evaluator(replace(search_problem, cluster=beside, costs=OpCosts(beside)))
+    row = evaluator.row(16, Degrees(1, 2, 2, 4))
+    blocking = Evaluator(search_problem).row(16, Degrees(1, 2, 2, 4))
+    assert (row.method, blocking.method) == (WHOLE, STAGES)
+    assert row.bound_ns <= row.makespan_ns <= blocking.makespan_ns
+
+
+def test_links_of_one_channel_are_simulated_whole():
+    search_problem = problem(mlp(), 4)
+    bus = [replace(link, channel="bus") for link in search_problem.cluster.links]
+    cluster = replace(search_problem.cluster, links=tuple(bus))
+    evaluator = Evaluator(replace(search_problem, cluster=cluster, costs=OpCosts(cluster)))
+    assert evaluator.row(16, Degrees(2, 1, 2, 4)).method == WHOLE
+
+
+def test_degrees_that_cannot_be_are_refused_by_name():
+    evaluator = Evaluator(problem(mlp(4, 66), 16))
+    for batch, degrees, text in (
+        (16, Degrees(1, 4, 4, 2), "width 66 cannot be cut into 4 equal lanes"),
+        (16, Degrees(1, 1, 16, 2), "4 layers cannot be cut into 16 stages"),
+        (15, Degrees(2, 2, 4, 2), "a batch of 15 rows cannot be cut"),
+        (64, Degrees(32, 1, 1, 1), "need 32 devices"),
+    ):
+        row = evaluator.row(batch, degrees)
+        assert (row.method, row.fits, row.makespan_ns) == (REFUSED, False, None)
+        assert text in row.reason
+
+
+def test_sizes_follow_only_where_the_tasks_are_the_same():
+    def source(lanes, rows, batch):
+        return Mlp(4 if rows == 2 else 6, 64, rows, lanes).training(batch)
+
+    row = Evaluator(problem(source, 2)).row(16, Degrees(2, 1, 1, 1))
+    assert row.method == WHOLE
+    assert "have other tasks" in row.reason
+
+
+def test_lanes_that_copy_from_each_other_are_not_summed():
+    sharded = Mlp(2, 8, 4, 2).training(4)
+    task = sharded.graph.tasks.index(next(t for t in sharded.graph.tasks if t.op == "relu"))
+    lanes = tuple(1 if index == task else lane for index, lane in enumerate(sharded.lane))
+    with pytest.raises(ShardingError, match="is copied from one lane to another"):
+        StageLayout(replace(sharded, lane=lanes), sharded.stages(1))
+
+
+def test_the_link_of_a_pair_is_enough():
+    """Links that no two ranks use may be missing only if nothing is summed."""
+    search_problem = problem(mlp(), 4)
+    chain = tuple(
+        Link(f"{a}-{b}", a, b, 10**9, 0, f"{a}-{b}") for a in range(4) for b in range(4) if a != b
+        if abs(a - b) == 1
+    )  # fmt: skip
+    cluster = replace(search_problem.cluster, links=chain)
+    evaluator = Evaluator(replace(search_problem, cluster=cluster, costs=OpCosts(cluster)))
+    assert evaluator.row(16, Degrees(1, 1, 4, 2)).method == WHOLE
