@@ -7,16 +7,14 @@ import pytest
 import tvm
 from numpy_relay import executor_by_numpy
 from relay_models import cpu_cluster, module, random_costs, stock_executor, var
-from training_models import Arrays, Trainer, examples, imported, mlp, slopes
+from training_models import Arrays, Trainer, mlp, slopes, transformer_step
 from tvm import relay
 
 import heteroplace as hp
-from heteroplace.bench.models.transformers import bert_onnx, gpt_onnx
 from heteroplace.errors import TrainingError, UnsupportedRelayError
 from heteroplace.relay.expressions import post_order
 from heteroplace.relay.tasks.extract import extract
 from heteroplace.relay.tasks.prepare import prepare
-from heteroplace.relay.tasks.rebatch import rebatch
 from heteroplace.relay.training import SGD, Momentum, TrainingStep, parse_optimizer, training_step
 from heteroplace.relay.training.spans import forward_name, span_name, updated_weight
 
@@ -119,20 +117,6 @@ def test_gradients_are_those_of_the_pass_of_tvm() -> None:
     expected = [loss, *(gradients[1 + index] for index in range(len(weights)))]
     for ours, theirs in zip(found, expected, strict=True):
         np.testing.assert_allclose(ours, theirs.numpy(), rtol=1e-12, atol=1e-14)
-
-
-SMALL = {"layers": 1, "hidden": 20, "heads": 2, "tokens": 5, "vocabulary": 24}
-
-
-def transformer_step(name: str) -> tuple[TrainingStep, Arrays]:
-    """A step of a network of the shape of BERT or GPT-2 for two items, and inputs for it."""
-    make = {"bert": bert_onnx, "gpt2": gpt_onnx}[name]
-    mod, params = imported(make(**SMALL, seed=0))
-    inputs = [p.name_hint for p in mod["main"].params if p.name_hint not in params]
-    mod = rebatch(mod, 2, inputs)
-    loss, rate, output = ("mse", 0.01, 1) if name == "bert" else ("cross_entropy", 0.3, 0)
-    step = training_step(mod, params, loss, SGD(lr=rate), output=output)
-    return step, examples(step.module, (*step.inputs, "labels"))
 
 
 @pytest.fixture(scope="module", params=["bert", "gpt2"])
