@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tvm
 from numpy_relay import executor_by_numpy
+from onnx_models import make_model, node
 from relay_models import cpu_cluster, module, random_costs, stock_executor, var
 from training_models import Arrays, Trainer, mlp, slopes, transformer_step
 from tvm import relay
@@ -13,6 +14,7 @@ from tvm import relay
 import heteroplace as hp
 from heteroplace.errors import TrainingError, UnsupportedRelayError
 from heteroplace.relay.expressions import post_order
+from heteroplace.relay.frontend.importer import from_onnx
 from heteroplace.relay.tasks.extract import extract
 from heteroplace.relay.tasks.prepare import prepare
 from heteroplace.relay.training import SGD, Momentum, TrainingStep, parse_optimizer, training_step
@@ -180,6 +182,30 @@ def test_transformer_placed_and_compiled_by_ours_trains_as_by_tvm(name: str) -> 
         states = [trainer.state[weight] for trainer in trainers]
         np.testing.assert_allclose(states[0], states[1], rtol=0, atol=1e-9)
         np.testing.assert_allclose(states[1], states[2], rtol=0, atol=1e-6)
+
+
+def test_small_weights_of_a_file_are_trained_if_they_are_kept() -> None:
+    random = np.random.default_rng(0)
+    sizes = {"w": (8, 5), "b": (5,)}
+    arrays = {name: random.standard_normal(size, "float32") for name, size in sizes.items()}
+    nodes = [node("MatMul", "x w", "p"), node("Add", "p b", "s"), node("Tanh", "s", "y")]
+    model = make_model(nodes, {"x": [2, 8]}, ["y"], arrays)
+    given, kept = from_onnx(model), from_onnx(model, keep_weights=True)
+    step = training_step(given.mod, given.params)
+    assert step.weights == ("w",)
+    assert [text.partition(" of ")[0] for text in step.untrained] == ["constant [5]"]
+    step = training_step(kept.mod, kept.params)
+    assert step.weights == ("w", "b")
+    assert not step.untrained
+
+
+def test_weights_that_are_not_to_be_trained_stay() -> None:
+    mod, params = mlp(layers=2)
+    step = training_step(mod, params, trainable=["w1"])
+    assert (step.inputs, step.weights) == (("x",), ("w1",))
+    by_name = training_step(mod, list(params), trainable=["w1"])
+    assert (by_name.inputs, by_name.weights) == (("x", "w0"), ("w1",))
+    assert not by_name.values
 
 
 def test_momentum_keeps_a_velocity_for_each_weight() -> None:
