@@ -79,6 +79,7 @@ class _Task:
     weight_bytes: int
     workspace_bytes: int
     weights: tuple[int, ...]
+    read: tuple[tuple[tuple[int, ...], str, int], ...]
     made: tuple[tuple[tuple[int, ...], str, int], ...]
 
 
@@ -195,12 +196,19 @@ class _Pair:
 
 def _same(graph: TaskGraph, task: int) -> _Task:
     found = graph.tasks[task]
-    made = (graph.tensors[tensor] for tensor in graph.task_outputs[task])
+    read, made = (
+        tuple(
+            (graph.tensors[tensor].shape, graph.tensors[tensor].dtype, graph.tensors[tensor].bytes)
+            for tensor in side
+        )
+        for side in (graph.task_inputs[task], graph.task_outputs[task])
+    )
     return _Task(
         found.op,
         found.flops,
         found.weight_bytes,
         found.workspace_bytes,
         tuple(num_bytes for _, num_bytes in found.weights),
-        tuple((tensor.shape, tensor.dtype, tensor.bytes) for tensor in made),
+        read,
+        made,
     )
