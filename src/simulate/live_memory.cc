@@ -1,6 +1,7 @@
 #include "simulate/live_memory.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <limits>
 
 namespace heteroplace::simulate {
@@ -31,7 +32,7 @@ void LiveMemory::AddKept(int tensor, int memory, int first) {
   const int64_t bytes = problem_.tensor_bytes[tensor];
   if (bytes == 0) return;
   if (memory_[first] >= 0 && memory_[first] != memory) {
-    elsewhere_.push_back({first, memory, bytes});
+    elsewhere_.push_back({first, memory, bytes, 0});
     return;
   }
   brought_[first] += bytes;
@@ -39,6 +40,7 @@ void LiveMemory::AddKept(int tensor, int memory, int first) {
 }
 
 void LiveMemory::AddTensor(int tensor, int memory, int first, int last, int64_t end_ns) {
+  if (problem_.tensor_bytes[tensor] == 0) return;
   AddKept(tensor, memory, first);
   releases_.push_back({last, memory, end_ns, problem_.tensor_bytes[tensor]});
 }
@@ -50,37 +52,77 @@ bool LiveMemory::IsKept(int tensor, int memory, model::StepKind maker) const {
 
 void LiveMemory::Count(const Begin& begin, std::vector<int64_t>& live, Times& times) {
   const int memory = begin.memory;
-  live[memory] += begin.bytes;
+  live[memory] += begin.bytes - begin.freed;
   if (live[memory] <= times.peak_bytes[memory]) return;
   times.peak_bytes[memory] = live[memory];
   times.peak_ns[memory] = times.start_ns[begin.step];
   times.peak_step[memory] = begin.step;
 }
 
-std::vector<LiveMemory::Bringing> LiveMemory::FindBringing(const Times& times) const {
-  std::vector<Bringing> found(base_bytes_.size());
+std::vector<int64_t> LiveMemory::Free(const std::vector<int64_t>& start_ns) {
+  struct Takers {
+    std::vector<int> steps;         // that bring something to the memory, ascending
+    std::vector<int64_t> earliest;  // start of any of them from there on
+  };
+  std::vector<Takers> takers(base_bytes_.size());
+  std::vector<size_t> behind(memory_.size(), 0);  // of each step, in its memory's takers
   auto also = elsewhere_.begin();
-  for (int step = 0; step < static_cast<int>(memory_.size()); ++step) {
+  for (size_t step = 0; step < memory_.size(); ++step) {
     if (memory_[step] < 0) continue;
-    found[memory_[step]].steps.push_back(step);
-    for (; also != elsewhere_.end() && also->step == step; ++also) {
-      std::vector<int>& steps = found[also->memory].steps;
-      if (steps.empty() || steps.back() != step) steps.push_back(step);
+    takers[memory_[step]].steps.push_back(static_cast<int>(step));
+    behind[step] = takers[memory_[step]].steps.size();
+    for (; also != elsewhere_.end() && also->step == static_cast<int>(step); ++also) {
+      std::vector<int>& steps = takers[also->memory].steps;
+      if (steps.empty() || steps.back() != also->step) steps.push_back(also->step);
     }
   }
-  for (Bringing& each : found) {
-    each.earliest.resize(each.steps.size());
-    int64_t least = std::numeric_limits<int64_t>::max();
-    for (size_t index = each.steps.size(); index-- > 0;) {
-      least = std::min(least, times.start_ns[each.steps[index]]);
-      each.earliest[index] = least;
+  for (Takers& taker : takers) {
+    taker.earliest.resize(taker.steps.size());
+    int64_t earliest = std::numeric_limits<int64_t>::max();
+    for (size_t at = taker.steps.size(); at-- > 0;) {
+      earliest = std::min(earliest, start_ns[taker.steps[at]]);
+      taker.earliest[at] = earliest;
     }
   }
-  return found;
+  std::vector<int64_t> freed(memory_.size(), 0);
+  for (const Release& release : releases_) {
+    const std::vector<int>& steps = takers[release.memory].steps;
+    const std::vector<int64_t>& earliest = takers[release.memory].earliest;
+    size_t from = behind[release.last];
+    if (memory_[release.last] != release.memory) {
+      const auto next = std::upper_bound(steps.begin(), steps.end(), release.last);
+      from = static_cast<size_t>(next - steps.begin());
+    }
+    // Mostly it is near: in strides that double.
+    size_t to = from, stride = 1;
+    while (to < steps.size() && earliest[to] < release.end_ns) {
+      from = to + 1;
+      to += stride;
+      stride *= 2;
+    }
+    const auto begin = earliest.begin();
+    const auto end = begin + static_cast<std::ptrdiff_t>(std::min(to, steps.size()));
+    const auto free =
+        std::lower_bound(begin + static_cast<std::ptrdiff_t>(from), end, release.end_ns);
+    const auto at = static_cast<size_t>(free - begin);
+    if (at == steps.size()) continue;
+    if (memory_[steps[at]] == release.memory) {
+      freed[steps[at]] += release.bytes;
+    } else {
+      AtElsewhere(steps[at], release.memory).freed += release.bytes;
+    }
+  }
+  return freed;
+}
+
+LiveMemory::Begin& LiveMemory::AtElsewhere(int step, int memory) {
+  auto found = std::lower_bound(elsewhere_.begin(), elsewhere_.end(), step,
+                                [](const Begin& begin, int sought) { return begin.step < sought; });
+  while (found->memory != memory) ++found;
+  return *found;
 }
 
 void LiveMemory::FindPeaks(Times& times) {
-  const size_t count = times.start_ns.size();
   std::vector<int64_t> live = base_bytes_;
   times.held_bytes = base_bytes_;
   times.peak_bytes = base_bytes_;
@@ -88,29 +130,12 @@ void LiveMemory::FindPeaks(Times& times) {
   times.peak_step.assign(live.size(), -1);
   std::stable_sort(elsewhere_.begin(), elsewhere_.end(),
                    [](const Begin& left, const Begin& right) { return left.step < right.step; });
-  const std::vector<Bringing> bringing = FindBringing(times);
-  // A release counts with the first step behind its last reader that brings something to the memory
-  // and starts, as all such steps behind it, when all are done.
-  std::vector<std::pair<int, const Release*>> due;
-  due.reserve(releases_.size());
-  for (const Release& release : releases_) {
-    const auto& [steps, earliest] = bringing[release.memory];
-    const auto behind = std::upper_bound(steps.begin(), steps.end(), release.last) - steps.begin();
-    const auto free = std::lower_bound(earliest.begin() + behind, earliest.end(), release.end_ns);
-    if (free == earliest.end()) continue;
-    due.emplace_back(steps[static_cast<size_t>(free - earliest.begin())], &release);
-  }
-  std::sort(due.begin(), due.end(),
-            [](const auto& left, const auto& right) { return left.first < right.first; });
-  auto released = due.begin();
+  const std::vector<int64_t> freed = Free(times.start_ns);
   auto also = elsewhere_.begin();
-  for (int step = 0; step < static_cast<int>(count); ++step) {
-    for (; released != due.end() && released->first <= step; ++released) {
-      live[released->second->memory] -= released->second->bytes;
-    }
+  for (size_t step = 0; step < memory_.size(); ++step) {
     if (memory_[step] < 0) continue;
-    Count({step, memory_[step], brought_[step]}, live, times);
-    for (; also != elsewhere_.end() && also->step == step; ++also) {
+    Count({static_cast<int>(step), memory_[step], brought_[step], freed[step]}, live, times);
+    for (; also != elsewhere_.end() && also->step == static_cast<int>(step); ++also) {
       Count(*also, live, times);
     }
   }

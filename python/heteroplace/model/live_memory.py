@@ -5,9 +5,10 @@ which may be set once for many runs, and state in each memory where it is update
 of a tensor, or a shared tensor) is live in a memory from the step that brings it there to the last
 step that reads it there, both included, in plan order, since a compiled program gives its bytes
 away in that order (`heteroplace.codegen.lifetimes`). It stays live while that reader is not done by
-the time that a later step which brings something to the same memory can start: whoever takes its
-bytes then need not wait, and the plan is as long as simulated. Outputs stay in the host memory, or where they are made if there is no host. A
-program may need a little more: values are aligned, and may leave gaps.
+the time that a later step which brings something to that memory can start: whoever takes its bytes
+then need not wait, and the plan is as long as simulated. Outputs stay in the host memory, or where
+they are made if there is no host. A program may need a little more: values are aligned, and may
+leave gaps.
 
 A shared tensor that steps add to is one value from the first of them on; one that is made anew is
 another value each time. An update takes the place of the state, so it needs no bytes, and waits
@@ -83,16 +84,18 @@ def live_peaks(
             begun[value.first].append(value)
             if value.last < count:
                 ended[value.last].append(value)
-    earliest = _earliest(walk.starts, begun)
+    taken = [list(dict.fromkeys(value.memory for value in values)) for values in begun]
+    earliest = _earliest_takers(walk.starts, taken, len(live))
+    # Of each memory (end, bytes) of what has been read for the last time.
     unfinished: list[list[tuple[int, int]]] = [[] for _ in live]
     for index in range(count):
-        for memory, start_ns in earliest[index].items():
-            done = unfinished[memory]
-            while done and done[0][0] <= start_ns:
-                live[memory] -= heapq.heappop(done)[1]
+        for memory, earliest_ns in zip(taken[index], earliest[index], strict=True):
+            waiting = unfinished[memory]
+            while waiting and waiting[0][0] <= earliest_ns:
+                live[memory] -= heapq.heappop(waiting)[1]
         for value in begun[index]:
             live[value.memory] += value.num_bytes
-        for memory in earliest[index]:
+        for memory in taken[index]:
             if live[memory] > peaks[memory].num_bytes:
                 peaks[memory] = LivePeak(live[memory], index)
         for value in ended[index]:
@@ -100,15 +103,18 @@ def live_peaks(
     return tuple(peaks)
 
 
-def _earliest(starts: Sequence[int], begun: Sequence[Sequence[_Value]]) -> list[dict[int, int]]:
-    """For each step and memory that it brings something to: when the first of such steps from this
-    one on starts."""
-    least: dict[int, int] = {}
-    found: list[dict[int, int]] = []
-    for start_ns, values in zip(reversed(starts), reversed(begun), strict=True):
-        memories = dict.fromkeys(value.memory for value in values)
-        least.update((memory, min(start_ns, least.get(memory, start_ns))) for memory in memories)
-        found.append({memory: least[memory] for memory in memories})
+def _earliest_takers(
+    starts: Sequence[int], taken: Sequence[Sequence[int]], num_memories: int
+) -> list[list[int]]:
+    """For each step and each memory that it brings something to the earliest start, in ns, of any
+    step from there on that does."""
+    latest = max(starts, default=0)
+    earliest = [latest] * num_memories
+    found: list[list[int]] = []
+    for start_ns, memories in zip(reversed(starts), reversed(taken), strict=True):
+        for memory in memories:
+            earliest[memory] = min(earliest[memory], start_ns)
+        found.append([earliest[memory] for memory in memories])
     return found[::-1]
 
 
