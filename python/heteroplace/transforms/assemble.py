@@ -215,7 +215,7 @@ class _Assembler:
                         self._finish(task)
 
     def _run_item(self, task: int, work: Work) -> None:
-        """Write a task of a pass, all replicas in step: collectives between them find them ready."""
+        """Write a task of a pass, for all replicas in step, as collectives between them want it."""
         for replica in range(self._degrees.data):
             self._run(task, replica, (self._degrees.item(replica, work.micro_batch),))
 

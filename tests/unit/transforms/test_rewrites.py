@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from heteroplace.errors import ShardingError
 from heteroplace.model.graph import Task
 from heteroplace.model.live_memory import live_peaks
+from heteroplace.model.plan import Plan, Run
 from heteroplace.transforms.assemble import assemble
 from heteroplace.transforms.builder import ShardedBuilder, TaskEntry
 from heteroplace.transforms.degrees import Degrees
+from heteroplace.transforms.domain_numpy import cut_inputs, run_reference
 from heteroplace.transforms.mlp import Mlp
 from heteroplace.transforms.recompute import recompute
 from heteroplace.transforms.replicas import sum_over_replicas
@@ -74,6 +78,29 @@ def test_levels_of_zero_read_as_documented() -> None:
         "sgd[0.1](w1, dw1.sum) -> w'1 @ 0",
         "sgd[0.1](w0, dw0.sum) -> w'0 @ 1",
     ]
+
+
+def test_updates_that_read_from_each_other_have_one_owner() -> None:
+    """A new weight that a task of its own makes of the new momentum."""
+    builder = ShardedBuilder.of(Mlp(3, 2, 4).training(batch=8))
+    for layer in range(3):
+        weight, gradient, direction = f"w{layer}", f"dw{layer}", f"direction{layer}"
+        builder.read_instead(gradient, direction, [f"sgd.{weight}"])
+        entry = TaskEntry(Task(f"scale.{weight}", "scale"), (gradient,), layer, 0, True)
+        builder.add_task(entry)
+        made = replace(builder.tensors[gradient], name=direction, producer=entry.task.name)
+        builder.add_tensor(made, after=gradient)
+    found = shard_states(builder.finalize(), 2, 2)
+    owners = {
+        task.name: replica
+        for task, replica in zip(found.graph.tasks, found.replica, strict=True)
+        if replica is not None
+    }
+    for layer, owner in ((2, 0), (1, 1), (0, 0)):
+        names = [f"reduce.dw{layer}.sum", f"scale.w{layer}", f"sgd.w{layer}",
+                 f"broadcast.w'{layer}.all"]  # fmt: skip
+        assert [owners.pop(name) for name in names] == [owner] * 4
+    assert not owners
 
 
 def test_one_replica_needs_no_exchange() -> None:
@@ -153,6 +180,35 @@ def test_rewrites_keep_tasks_of_microbatches() -> None:
     assert {op: count for op, count in kinds.items() if count} == {"heteroplace.all_reduce": 8}
     kept = [task for task in summed.graph.tasks if task in plain.graph.tasks]
     assert kept == list(plain.graph.tasks)
+
+
+def test_weights_of_several_blocks_are_cut_in_each() -> None:
+    """Queries, keys and values in one weight: a lane has its heads of each."""
+    builder = ShardedBuilder("blocks", 2, 1)
+    parts = [
+        builder.add_input(f"qkv.{lane}", (2, extent), "float64", shared=True)
+        for lane, extent in enumerate((6, 3))
+    ]
+    builder.add_whole("qkv", parts, axis=1, blocks=3)
+    for lane, part in enumerate(parts):
+        entry = TaskEntry(Task(f"sgd.{lane}", "relu"), (part,), 0, lane, True)
+        extent = builder.tensors[part].shape[1]
+        builder.updates[part] = builder.add_op(entry, (2, extent), "float64", f"new{lane}", True)
+    sharded = builder.finalize()
+    whole = np.arange(18.0).reshape(2, 9) - 5
+    given = cut_inputs(sharded, {"qkv": whole}, 1)
+    assert [given[tensor][0][1].tolist() for tensor in (0, 1)] == [[4, 5, 7, 8, 10, 11], [6, 9, 12]]
+    cluster = ranks(2)
+    steps = (Run(0, 0), Run(1, 1))
+    plan = Plan(sharded.graph.digest(), cluster.digest(), steps, "by hand")
+    state, _ = run_reference(sharded, cluster, plan, {"qkv": whole})
+    assert np.array_equal(state["qkv"], np.maximum(whole, 0))
+    with pytest.raises(ShardingError, match="expected an axis 1 of 4 equal blocks"):
+        replace(sharded, whole=(WholeTensor("qkv", (0, 1), 1, 4),))
+    with pytest.raises(ShardingError, match="input 'qkv' is not given; there are: w"):
+        cut_inputs(sharded, {"w": whole}, 1)
+    with pytest.raises(ShardingError, match=r"shape \[3, 6\].*expected \[2, 6\]"):
+        cut_inputs(sharded, {"qkv": np.zeros((3, 9))}, 1)
 
 
 def test_graphs_that_are_cut_wrongly_are_refused() -> None:
