@@ -44,6 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--processes", type=int, default=1, metavar="N", help="share the work (default: 1)"
     )
     parser.add_argument(
+        "--imported", action="store_true", help="GPT-2 from ONNX, cut by its axes (needs TVM)"
+    )
+    parser.add_argument(
         "--memory-gib", type=float, default=32.0, metavar="GIB", help="of a device (default: 32)"
     )
     parser.add_argument(
@@ -67,7 +70,15 @@ def run(arguments: argparse.Namespace, say: Say) -> list[Row]:
     batches = [int(batch) for batch in filter(None, (arguments.batches or "").split(","))]
     figures = MachineFigures(memory_bytes=round(arguments.memory_gib * GIB))
     grids = [
-        run_grid(model, figures, batches or None, arguments.processes, arguments.rows, say)
+        run_grid(
+            model,
+            figures,
+            batches or None,
+            arguments.processes,
+            arguments.rows,
+            say,
+            arguments.imported,
+        )
         for model in MODELS
         if re.search(arguments.only or "", model.name)
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -22,11 +23,14 @@ from heteroplace.costs.op_costs import OpCosts
 from heteroplace.transforms.degrees import Degrees
 from heteroplace.transforms.mlp import Mlp
 from heteroplace.transforms.search import search
-from heteroplace.transforms.search_evaluator import SearchProblem
+from heteroplace.transforms.search_evaluator import SearchProblem, Source
 from heteroplace.transforms.search_rows import SearchRow, ranked
 from heteroplace.transforms.sharded import ShardedGraph, cut_stages
+from heteroplace.tvm_bridge import require_tvm
 
 _DTYPE = "float16"
+_IMPORTED = "heteroplace.bench.distir.imported"
+"""Imports TVM, so it is imported when it is asked for."""
 
 
 @dataclass(frozen=True)
@@ -45,15 +49,40 @@ class ModelSource:
         return gpt2.inference()
 
 
+def imported_source(model: PublishedModel) -> Source:
+    """Return the graphs of a GPT-2 that is imported from ONNX; those of an MLP are written.
+
+    Raises
+    ------
+    HeteroPlaceError
+        There is no TVM, or the model cannot be imported.
+    """
+    if model.is_training:
+        return ModelSource(model)
+    require_tvm()
+    source: Source = importlib.import_module(_IMPORTED).ImportedSource(model)
+    return source
+
+
 def search_problem(
-    model: PublishedModel, figures: MachineFigures, num_devices: int = NUM_DEVICES
+    model: PublishedModel,
+    figures: MachineFigures,
+    num_devices: int = NUM_DEVICES,
+    source: Source | None = None,
 ) -> SearchProblem:
-    """Return the search for the best degrees of a published model."""
+    """Return the search for the best degrees of a published model.
+
+    Parameters
+    ----------
+    source
+        Of its graphs; None: they are written without TVM.
+    """
     cluster = machine_cluster(figures, num_devices)
     collectives = machine_collectives(figures, num_devices)
-    return SearchProblem(
-        model.name, ModelSource(model), cluster, OpCosts(cluster, _DTYPE), collectives
-    )
+    costs = OpCosts(cluster, _DTYPE)
+    options = "" if source is None else type(source).__name__
+    made = ModelSource(model) if source is None else source
+    return SearchProblem(model.name, made, cluster, costs, collectives, options=options)
 
 
 @dataclass(frozen=True)
@@ -74,6 +103,7 @@ def run_grid(
     num_processes: int = 1,
     path: Path | None = None,
     say: Callable[[str], None] = lambda line: None,
+    is_imported: bool = False,
 ) -> Grid:
     """Simulate all configurations of a model.
 
@@ -81,14 +111,17 @@ def run_grid(
     ----------
     batches
         None: those of the published grid, and of the published winners.
+    is_imported
+        As `imported_source`; what that takes is in the seconds.
 
     Raises
     ------
-    ShardingError
-        As `search`.
+    HeteroPlaceError
+        As `search` and `imported_source`.
     """
     start = time.perf_counter()
-    problem = search_problem(model, figures)
+    source = imported_source(model) if is_imported else None
+    problem = search_problem(model, figures, source=source)
     rows = search(problem, batches or grid_batches(model), num_processes=num_processes, path=path)
     seconds = time.perf_counter() - start
     say(f"{model.name}: {len(rows)} configurations in {seconds:.1f} s")
