@@ -7,7 +7,7 @@ their parts are the summands of the result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
 from heteroplace.relay.axes.rules import is_broadcast
@@ -29,6 +29,25 @@ class Labels(NamedTuple):
     """It multiplies its operands and adds up: what has weights worth sharing."""
 
 
+LabelMaker = Callable[[Node], Labels | None]
+"""Of a call; None: its axes cannot be told apart so."""
+
+
+def register_labels(op: str, make: LabelMaker) -> None:
+    """Say which axes of an op's operands and result belong together, or replace what was said.
+
+    An op without labels is cut as the table of ops that keep parts apart allows (`axes.rules`), or
+    each shard does all of it.
+
+    Examples
+    --------
+    >>> def rows_of_first(call):
+    ...     return Labels((("row", ""), ("", "")), ("row", ""))
+    >>> register_labels("my.op", rows_of_first)  # doctest: +SKIP
+    """
+    LABELS[op] = make
+
+
 def labels_of(call: Node) -> Labels | None:
     """Return the labels of a call; None: of its op only the axes that keep apart are known.
 
@@ -36,7 +55,7 @@ def labels_of(call: Node) -> Labels | None:
     """
     if not call.is_tensor:
         return None
-    make = _MAKERS.get(call.op)
+    make = LABELS.get(call.op)
     if make is not None:
         return make(call)
     return _broadcast(call) if is_broadcast(call.expr) else None
@@ -123,7 +142,7 @@ def _broadcast(call: Node) -> Labels:
     return Labels(tuple(operands), result)
 
 
-_MAKERS: Mapping[str, Callable[[Node], Labels | None]] = {
+LABELS: dict[str, LabelMaker] = {
     **{f"nn.conv{rank}d{kind}": _convolution for rank in (1, 2, 3) for kind in ("", "_transpose")},
     "nn.dense": _dense,
     "nn.matmul": _matmul,
@@ -132,3 +151,4 @@ _MAKERS: Mapping[str, Callable[[Node], Labels | None]] = {
     "nn.bias_add": _along_axis,
     "nn.prelu": _along_axis,
 }
+"""By op; `register_labels` adds to them."""
