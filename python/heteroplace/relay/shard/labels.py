@@ -13,6 +13,9 @@ from typing import NamedTuple
 from heteroplace.relay.axes.rules import is_broadcast
 from heteroplace.relay.shard.network import Node
 
+_QUANTIZED = "qnn."
+"""Ops that have scales along an axis that their shapes do not tell."""
+
 Axes = tuple[str, ...]
 """A label for each axis of a tensor; "": it cannot be cut."""
 
@@ -58,6 +61,8 @@ def labels_of(call: Node) -> Labels | None:
     make = LABELS.get(call.op)
     if make is not None:
         return make(call)
+    if call.op.startswith(_QUANTIZED):
+        return None
     return _broadcast(call) if is_broadcast(call.expr) else None
 
 
@@ -109,17 +114,28 @@ def _convolution(call: Node) -> Labels | None:
     return Labels((axes[0], axes[1]), axes[2], kept, is_product=True)
 
 
+def _reduced(call: Node) -> tuple[set[int], Axes]:
+    """The axes that a reduction leaves out, and the labels of its result."""
+    rank, attrs = len(call.operand_shapes[0]), call.expr.attrs
+    reduced = set(range(rank)) if attrs.axis is None else {int(axis) % rank for axis in attrs.axis}
+    if attrs.exclude:
+        reduced = set(range(rank)) - reduced
+    ends = "" if attrs.keepdims else None
+    kept = [ends if axis in reduced else f"axis{axis}" for axis in range(rank)]
+    return reduced, tuple(label for label in kept if label is not None)
+
+
 def _sum(call: Node) -> Labels:
-    (shape,) = call.operand_shapes
-    rank = len(shape)
-    named = call.expr.attrs.axis
-    summed = set(range(rank)) if named is None else {int(axis) % rank for axis in named}
-    if call.expr.attrs.exclude:
-        summed = set(range(rank)) - summed
-    operand = tuple(f"axis{axis}" for axis in range(rank))
-    ends = "" if call.expr.attrs.keepdims else None
-    kept = [ends if axis in summed else operand[axis] for axis in range(rank)]
-    return Labels((operand,), tuple(label for label in kept if label is not None))
+    _, result = _reduced(call)
+    return Labels((tuple(f"axis{axis}" for axis in range(len(call.operand_shapes[0]))),), result)
+
+
+def _variance(call: Node) -> Labels:
+    """Of data and its mean, whose reduced axes have one element."""
+    reduced, result = _reduced(call)
+    axes = range(len(call.operand_shapes[0]))
+    operand = tuple("" if axis in reduced else f"axis{axis}" for axis in axes)
+    return Labels((operand, operand), result)
 
 
 def _along_axis(call: Node) -> Labels:
@@ -148,6 +164,7 @@ LABELS: dict[str, LabelMaker] = {
     "nn.matmul": _matmul,
     "nn.batch_matmul": _batch_matmul,
     "sum": _sum,
+    "variance": _variance,
     "nn.bias_add": _along_axis,
     "nn.prelu": _along_axis,
 }
