@@ -236,8 +236,6 @@ _OPS: dict[str, Callable[..., Any]] = {
     "nn.global_avg_pool2d": lambda _, a: a.mean((2, 3), keepdims=True),
     "nn.batch_flatten": lambda _, a: a.reshape(len(a), -1),
     "nn.softmax": _softmax,
-        _axes(attrs), keepdims=bool(attrs.keepdims)
-    ),
     "nn.log_softmax": _log_softmax,
     "nn.layer_norm": _layer_norm,
     "nn.leaky_relu": lambda attrs, a: np.where(a > 0, a, a * float(attrs.alpha)),
