@@ -1,6 +1,7 @@
 #include "simulate/live_memory.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <limits>
 
 namespace heteroplace::simulate {
@@ -29,8 +30,9 @@ void LiveMemory::AddBatch(int task, int device, int num_items, bool has_weights)
 
 void LiveMemory::AddKept(int tensor, int memory, int first) {
   const int64_t bytes = problem_.tensor_bytes[tensor];
+  if (bytes == 0) return;
   if (memory_[first] >= 0 && memory_[first] != memory) {
-    elsewhere_.push_back({first, memory, bytes});
+    elsewhere_.push_back({first, memory, bytes, 0});
     return;
   }
   brought_[first] += bytes;
@@ -50,45 +52,89 @@ bool LiveMemory::IsKept(int tensor, int memory, model::StepKind maker) const {
 
 void LiveMemory::Count(const Begin& begin, std::vector<int64_t>& live, Times& times) {
   const int memory = begin.memory;
-  live[memory] += begin.bytes;
+  live[memory] += begin.bytes - begin.freed;
   if (live[memory] <= times.peak_bytes[memory]) return;
   times.peak_bytes[memory] = live[memory];
   times.peak_ns[memory] = times.start_ns[begin.step];
   times.peak_step[memory] = begin.step;
 }
 
+std::vector<int64_t> LiveMemory::Free(const std::vector<int64_t>& start_ns) {
+  struct Takers {
+    std::vector<int> steps;         // that bring something to the memory, ascending
+    std::vector<int64_t> earliest;  // start of any of them from there on
+  };
+  std::vector<Takers> takers(base_bytes_.size());
+  std::vector<size_t> behind(memory_.size(), 0);  // of each step, in its memory's takers
+  auto also = elsewhere_.begin();
+  for (size_t step = 0; step < memory_.size(); ++step) {
+    if (memory_[step] < 0) continue;
+    takers[memory_[step]].steps.push_back(static_cast<int>(step));
+    behind[step] = takers[memory_[step]].steps.size();
+    for (; also != elsewhere_.end() && also->step == static_cast<int>(step); ++also) {
+      std::vector<int>& steps = takers[also->memory].steps;
+      if (steps.empty() || steps.back() != also->step) steps.push_back(also->step);
+    }
+  }
+  for (Takers& taker : takers) {
+    taker.earliest.resize(taker.steps.size());
+    int64_t earliest = std::numeric_limits<int64_t>::max();
+    for (size_t at = taker.steps.size(); at-- > 0;) {
+      earliest = std::min(earliest, start_ns[taker.steps[at]]);
+      taker.earliest[at] = earliest;
+    }
+  }
+  std::vector<int64_t> freed(memory_.size(), 0);
+  for (const Release& release : releases_) {
+    const std::vector<int>& steps = takers[release.memory].steps;
+    const std::vector<int64_t>& earliest = takers[release.memory].earliest;
+    size_t from = behind[release.last];
+    if (memory_[release.last] != release.memory) {
+      const auto next = std::upper_bound(steps.begin(), steps.end(), release.last);
+      from = static_cast<size_t>(next - steps.begin());
+    }
+    // Mostly it is near: in strides that double.
+    size_t to = from, stride = 1;
+    while (to < steps.size() && earliest[to] < release.end_ns) {
+      from = to + 1;
+      to += stride;
+      stride *= 2;
+    }
+    const auto begin = earliest.begin();
+    const auto end = begin + static_cast<std::ptrdiff_t>(std::min(to, steps.size()));
+    const auto free =
+        std::lower_bound(begin + static_cast<std::ptrdiff_t>(from), end, release.end_ns);
+    const auto at = static_cast<size_t>(free - begin);
+    if (at == steps.size()) continue;
+    if (memory_[steps[at]] == release.memory) {
+      freed[steps[at]] += release.bytes;
+    } else {
+      AtElsewhere(steps[at], release.memory).freed += release.bytes;
+    }
+  }
+  return freed;
+}
+
+LiveMemory::Begin& LiveMemory::AtElsewhere(int step, int memory) {
+  auto found = std::lower_bound(elsewhere_.begin(), elsewhere_.end(), step,
+                                [](const Begin& begin, int sought) { return begin.step < sought; });
+  while (found->memory != memory) ++found;
+  return *found;
+}
+
 void LiveMemory::FindPeaks(Times& times) {
-  const size_t count = times.start_ns.size();
   std::vector<int64_t> live = base_bytes_;
   times.held_bytes = base_bytes_;
   times.peak_bytes = base_bytes_;
   times.peak_ns.assign(live.size(), 0);
   times.peak_step.assign(live.size(), -1);
-  // From a step on nothing starts before this.
-  std::vector<int64_t> earliest(count + 1, std::numeric_limits<int64_t>::max());
-  for (size_t step = count; step-- > 0;) {
-    earliest[step] = std::min(earliest[step + 1], times.start_ns[step]);
-  }
-  // A release counts with the first step behind its last reader that starts when all are done.
-  std::vector<std::pair<size_t, const Release*>> due;
-  due.reserve(releases_.size());
-  for (const Release& release : releases_) {
-    const auto behind = earliest.begin() + release.last + 1;
-    const auto free = std::lower_bound(behind, earliest.end(), release.end_ns);
-    due.emplace_back(static_cast<size_t>(free - earliest.begin()), &release);
-  }
-  std::sort(due.begin(), due.end(),
-            [](const auto& left, const auto& right) { return left.first < right.first; });
   std::stable_sort(elsewhere_.begin(), elsewhere_.end(),
                    [](const Begin& left, const Begin& right) { return left.step < right.step; });
-  auto released = due.begin();
+  const std::vector<int64_t> freed = Free(times.start_ns);
   auto also = elsewhere_.begin();
-  for (size_t step = 0; step < count; ++step) {
-    for (; released != due.end() && released->first <= step; ++released) {
-      live[released->second->memory] -= released->second->bytes;
-    }
+  for (size_t step = 0; step < memory_.size(); ++step) {
     if (memory_[step] < 0) continue;
-    Count({static_cast<int>(step), memory_[step], brought_[step]}, live, times);
+    Count({static_cast<int>(step), memory_[step], brought_[step], freed[step]}, live, times);
     for (; also != elsewhere_.end() && also->step == static_cast<int>(step); ++also) {
       Count(*also, live, times);
     }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "model/problem.h"
@@ -15,9 +16,9 @@ namespace heteroplace::simulate {
  * Weights, and for each device its largest workspace, are live always; model inputs in the host
  * memory too, and state where it is updated. A tensor in a memory is live from the step that brings
  * it there to the last step that reads it there, both included, in plan order; and further as long
- * as that reader is not done when a later step starts, so that what follows it in its bytes need
- * not wait. Outputs stay in the host memory, or where they are made if there is no host. Bytes are
- * looked at whenever a step brings some.
+ * as that reader is not done when a later step that brings something to that memory starts, so that
+ * whoever takes its bytes need not wait. Outputs stay in the host memory, or where they are made if
+ * there is no host. Bytes are looked at whenever a step brings some.
  *
  * Steps are told in plan order; then FindPeaks() walks over them once. O(values * log values).
  */
@@ -56,8 +57,19 @@ class LiveMemory {
     int step;
     int memory;
     int64_t bytes;
+    int64_t freed;  // before that
   };
 
+  /*!
+   * \brief Bytes that are free when a step brings something to its memory, [num_steps]; those of
+   * `elsewhere_` are noted there.
+   *
+   * A release counts with the first step behind its last reader that brings something to the memory
+   * and starts when all that touch the value are done, as all such steps from there on do.
+   */
+  std::vector<int64_t> Free(const std::vector<int64_t>& start_ns);
+  /*! \brief The first entry of `elsewhere_`, which is sorted, of a step and a memory. */
+  Begin& AtElsewhere(int step, int memory);
   /*! \brief Counts what steps bring against the peak of a memory. */
   static void Count(const Begin& begin, std::vector<int64_t>& live, Times& times);
 

@@ -52,12 +52,16 @@ class Simulator {
   Times Replay() {
     Times times;
     const int count = static_cast<int>(steps_.list.size());
-    for (index_ = 0; index_ < count; ++index_) Check(steps_.list[index_]);
-    PlaceState();
+    const bool has_state = !problem_.values.state_of.empty();
+    if (has_state) {
+      for (index_ = 0; index_ < count; ++index_) Check(steps_.list[index_]);
+      PlaceState();
+    }
     times.start_ns.reserve(steps_.list.size());
     times.finish_ns.reserve(steps_.list.size());
     for (index_ = 0; index_ < count; ++index_) {
       const model::Step& step = steps_.list[index_];
+      if (!has_state) Check(step);
       const auto [start, finish] = step.kind == model::StepKind::kRun    ? DoRun(step)
                                    : step.kind == model::StepKind::kCopy ? DoCopy(step)
                                                                          : DoCollective(step);
@@ -153,7 +157,6 @@ class Simulator {
 
   /*! \brief Puts state where updates of it are made. */
   void PlaceState() {
-    if (problem_.values.state_of.empty()) return;
     const auto place = [&](int tensor, int memory) {
       const int state = problem_.values.StateOf(tensor);
       if (state < 0 || There(state, memory, 0).arrival_ns != kAbsent) return;

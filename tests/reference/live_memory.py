@@ -11,17 +11,17 @@ def reference_peaks(graph, cluster, plan, times):
     that brings the last of them (None: no step).
 
     A value is live at a step from the one that brings it to the last one that brings or reads it,
-    and as long as one of these is not done when that step or a later one starts.
+    and as long as one of these is not done when that step or a later one starts, of those that
+    bring something to the memory.
     """
     found = []
     for memory in range(len(cluster.memories)):
         held = _held_bytes(graph, cluster, plan, memory)
         values = _values(graph, cluster, plan, times, memory)
         peak = (held, 0, None)
-        for index in range(len(plan.steps)):
-            if not any(key[1] == memory for key in puts(graph, cluster, plan, index)):
-                continue
-            earliest = min(start for start, _ in times[index:])
+        bringing = sorted({first for first, _, _, size in values if size})
+        for index in bringing:
+            earliest = min(times[later][0] for later in bringing if later >= index)
             live = held + sum(
                 size
                 for first, last, end, size in values

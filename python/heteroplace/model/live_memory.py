@@ -5,9 +5,10 @@ which may be set once for many runs, and state in each memory where it is update
 of a tensor, or a shared tensor) is live in a memory from the step that brings it there to the last
 step that reads it there, both included, in plan order, since a compiled program gives its bytes
 away in that order (`heteroplace.codegen.lifetimes`). It stays live while that reader is not done by
-the time that a later step can start: whoever takes its bytes then need not wait, and the plan is as
-long as simulated. Outputs stay in the host memory, or where they are made if there is no host. A
-program may need a little more: values are aligned, and may leave gaps.
+the time that a later step which brings something to that memory can start: whoever takes its bytes
+then need not wait, and the plan is as long as simulated. Outputs stay in the host memory, or where
+they are made if there is no host. A program may need a little more: values are aligned, and may
+leave gaps.
 
 A shared tensor that steps add to is one value from the first of them on; one that is made anew is
 another value each time. An update takes the place of the state, so it needs no bytes, and waits
@@ -20,9 +21,8 @@ looked at. The core has the same rule in `src/simulate/live_memory.cc`.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
@@ -77,27 +77,45 @@ def live_peaks(
     walk = _Walk(graph, cluster, costs, plan)
     live = held_bytes(graph, cluster, plan)
     peaks = [LivePeak(num_bytes, None) for num_bytes in live]
-    # From a step on nothing starts before this.
-    earliest = list(accumulate(reversed(walk.starts), min))[::-1]
     begun: list[list[_Value]] = [[] for _ in range(count)]
     ended: list[list[_Value]] = [[] for _ in range(count)]
     for value in walk.values:
-        begun[value.first].append(value)
-        if value.last < count:
-            ended[value.last].append(value)
-    unfinished: list[tuple[int, int, int]] = []
+        if value.num_bytes:
+            begun[value.first].append(value)
+            if value.last < count:
+                ended[value.last].append(value)
+    taken = [list(dict.fromkeys(value.memory for value in values)) for values in begun]
+    earliest = _earliest_takers(walk.starts, taken, len(live))
+    # Of each memory (end, bytes) of what has been read for the last time.
+    unfinished: list[list[tuple[int, int]]] = [[] for _ in live]
     for index in range(count):
-        while unfinished and unfinished[0][0] <= earliest[index]:
-            _, memory, num_bytes = heapq.heappop(unfinished)
-            live[memory] -= num_bytes
+        for memory, earliest_ns in zip(taken[index], earliest[index], strict=True):
+            waiting = unfinished[memory]
+            while waiting and waiting[0][0] <= earliest_ns:
+                live[memory] -= heapq.heappop(waiting)[1]
         for value in begun[index]:
             live[value.memory] += value.num_bytes
-        for memory in dict.fromkeys(value.memory for value in begun[index]):
+        for memory in taken[index]:
             if live[memory] > peaks[memory].num_bytes:
                 peaks[memory] = LivePeak(live[memory], index)
         for value in ended[index]:
-            heapq.heappush(unfinished, (value.end_ns, value.memory, value.num_bytes))
+            heapq.heappush(unfinished[value.memory], (value.end_ns, value.num_bytes))
     return tuple(peaks)
+
+
+def _earliest_takers(
+    starts: Sequence[int], taken: Sequence[Sequence[int]], num_memories: int
+) -> list[list[int]]:
+    """For each step and each memory that it brings something to the earliest start, in ns, of any
+    step from there on that does."""
+    latest = max(starts, default=0)
+    earliest = [latest] * num_memories
+    found: list[list[int]] = []
+    for start_ns, memories in zip(reversed(starts), reversed(taken), strict=True):
+        for memory in memories:
+            earliest[memory] = min(earliest[memory], start_ns)
+        found.append([earliest[memory] for memory in memories])
+    return found[::-1]
 
 
 def held_bytes(graph: TaskGraph, cluster: Cluster, plan: Plan) -> list[int]:
