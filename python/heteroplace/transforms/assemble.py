@@ -2,9 +2,9 @@
 
 DistIR (arXiv 2111.05426), section 4.1: data parallelism outside, then tensor and pipeline
 parallelism. The plan has an item for each microbatch of each replica. In each time slot of the
-schedule it has the computations of all replicas and stages, then the copies from stage to stage,
-both ascending by replica and stage; behind the slot of a stage's last backward pass its weights are
-updated. For degrees 1/1/1/1 it is the program as it stands in the graph.
+schedule it has the computations of all stages, replicas in step, then the copies from stage to
+stage, ascending by replica and stage; behind the slot of a stage's last backward pass its weights
+are updated. For degrees 1/1/1/1 it is the program as it stands in the graph.
 
     slot 1    run forward of stage 0, microbatch 1 @ every lane; forward of stage 1, microbatch 0
               copy what stage 0 has made, lane by lane
@@ -198,14 +198,12 @@ class _Assembler:
 
     def run_slot(self, slot: Sequence[Work]) -> None:
         """Write one time slot: computations, copies, and updates of stages that are done."""
-        early = [work for work in slot if self._early_updates and self._left[work.stage] == 1]
-        for replica in range(self._degrees.data):
-            for work in slot:
-                if work not in early:
-                    for task in self._per_item.get((work.stage, work.backward), ()):
-                        self._run_item(task, replica, work)
-        for work in early:
-            self._run_with_updates(work)
+        for work in slot:
+            if self._early_updates and self._left[work.stage] == 1:
+                self._run_with_updates(work)
+            else:
+                for task in self._per_item.get((work.stage, work.backward), ()):
+                    self._run_item(task, work)
         for replica in range(self._degrees.data):
             for work in slot:
                 self._send(work, replica, self._degrees.item(replica, work.micro_batch))
@@ -216,11 +214,13 @@ class _Assembler:
                     if task not in self._done:
                         self._finish(task)
 
-    def _run_item(self, task: int, replica: int, work: Work) -> None:
-        self._run(task, replica, (self._degrees.item(replica, work.micro_batch),))
+    def _run_item(self, task: int, work: Work) -> None:
+        """Write a task of a pass, for all replicas in step, as collectives between them want it."""
+        for replica in range(self._degrees.data):
+            self._run(task, replica, (self._degrees.item(replica, work.micro_batch),))
 
     def _run_with_updates(self, work: Work) -> None:
-        """Write the last pass of a stage, all replicas in step, and updates between its tasks."""
+        """Write the last pass of a stage, and updates between its tasks."""
         tasks = self._per_item.get((work.stage, work.backward), [])
         late = set(tasks).union(self._at_end[work.stage]) - self._done
         waits = {
@@ -233,8 +233,7 @@ class _Assembler:
             for other in others:
                 blocked.setdefault(other, []).append(update)
         for task in tasks:
-            for replica in range(self._degrees.data):
-                self._run_item(task, replica, work)
+            self._run_item(task, work)
             finished = [task]
             while finished:
                 done = finished.pop()
@@ -250,7 +249,11 @@ class _Assembler:
         found = set(graph.predecessors[update])
         for tensor in graph.task_outputs[update]:
             if tensor in graph.state_of:
-                found.update(graph.tensors[graph.state_of[tensor]].consumers)
+                readers = graph.tensors[graph.state_of[tensor]].consumers
+                found.update(readers)
+                # A copy of a weight is made when the first of its readers runs.
+                copies = [reader for reader in readers if self._sharded.once[reader]]
+                found.update(task for copy in copies for task in graph.successors[copy])
         return found - {update}
 
     def _finish(self, task: int) -> None:

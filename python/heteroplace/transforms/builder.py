@@ -9,7 +9,7 @@ it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from heteroplace.model.graph import Task, TaskGraphBuilder, tensor_bytes
 from heteroplace.transforms.sharded import ShardedGraph, WholeTensor
@@ -55,8 +55,8 @@ class ShardedBuilder:
     updates: dict[str, str] = field(default_factory=dict, init=False)
     """For each state the tensor that replaces it."""
     outputs: list[str] = field(default_factory=list, init=False)
-    whole: list[tuple[str, tuple[str, ...], int | None]] = field(default_factory=list, init=False)
-    """Name, tensors and axis of each `WholeTensor`."""
+    whole: list[tuple[WholeTensor, tuple[str, ...]]] = field(default_factory=list, init=False)
+    """Each `WholeTensor`, with the names of its tensors, which have no ids yet."""
     _readers: dict[str, dict[str, None]] = field(default_factory=dict, init=False)
     """For each tensor the names of the tasks that read it."""
     _made: dict[str, list[str]] = field(default_factory=dict, init=False)
@@ -91,8 +91,7 @@ class ShardedBuilder:
         builder.updates = {names[state]: names[tensor] for state, tensor in graph.updates}
         builder.outputs = [names[tensor] for tensor in graph.outputs]
         builder.whole = [
-            (whole.name, tuple(names[tensor] for tensor in whole.tensors), whole.axis)
-            for whole in sharded.whole
+            (whole, tuple(names[tensor] for tensor in whole.tensors)) for whole in sharded.whole
         ]
         return builder
 
@@ -122,6 +121,12 @@ class ShardedBuilder:
         self.add_task(entry)
         size = tensor_bytes(shape, dtype)
         return self.add_tensor(TensorEntry(name, entry.task.name, shape, dtype, size, shared))
+
+    def add_whole(
+        self, name: str, tensors: Iterable[str], axis: int | None = None, blocks: int = 1
+    ) -> None:
+        """Say which inputs stand for an input of the unsharded network, as `WholeTensor`."""
+        self.whole.append((WholeTensor(name, (), axis, blocks), tuple(tensors)))
 
     def read_instead(self, old: str, new: str, tasks: Iterable[str]) -> None:
         """Let `tasks` read tensor `new` where they read `old`."""
@@ -174,8 +179,8 @@ class ShardedBuilder:
             tuple(entry.backward for entry in entries),
             tuple(entry.replica for entry in entries),
             tuple(
-                WholeTensor(name, tuple(ids[tensor] for tensor in tensors), axis)
-                for name, tensors, axis in self.whole
+                replace(whole, tensors=tuple(ids[tensor] for tensor in tensors))
+                for whole, tensors in self.whole
             ),
         )
 

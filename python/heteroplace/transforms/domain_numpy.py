@@ -77,8 +77,8 @@ def cut_inputs(
             raise ShardingError(f"input {whole.name!r} is not given; there are: {known}")
         parts = [arrays[whole.name]] * len(whole.tensors)
         if whole.axis is not None:
-            ends = np.cumsum([graph.tensors[t].shape[whole.axis] for t in whole.tensors])
-            parts = np.split(arrays[whole.name], ends[:-1], axis=whole.axis)
+            extents = [graph.tensors[tensor].shape[whole.axis] for tensor in whole.tensors]
+            parts = _cut(arrays[whole.name], whole.axis, extents, whole.blocks)
         for tensor, part in zip(whole.tensors, parts, strict=True):
             declared = graph.tensors[tensor]
             rows = 1 if declared.shared else num_items
@@ -112,20 +112,35 @@ def joined_state(sharded: ShardedGraph, made: Interpretation[AnyValue]) -> dict[
                 raise ShardingError(f"replicas hold different values of {name!r}")
             parts.append(copies[0])
         axis = whole.axis
-        found[whole.name] = parts[0] if axis is None else np.concatenate(parts, axis=axis)
+        found[whole.name] = parts[0] if axis is None else _join(parts, axis, whole.blocks)
     return found
+
+
+def _cut(whole: Array, axis: int, extents: Sequence[int], num_blocks: int) -> list[Array]:
+    """Parts of so many rows in all, each from every block."""
+    ends = np.cumsum([extent // num_blocks for extent in extents])[:-1]
+    blocks = [np.split(block, ends, axis=axis) for block in np.split(whole, num_blocks, axis=axis)]
+    return [np.concatenate(rows, axis=axis) for rows in zip(*blocks, strict=True)]
+
+
+def _join(parts: Sequence[Array], axis: int, num_blocks: int) -> Array:
+    """What `_cut` cuts into the parts."""
+    blocks = [np.split(part, num_blocks, axis=axis) for part in parts]
+    return np.concatenate([rows[at] for at in range(num_blocks) for rows in blocks], axis=axis)
 
 
 def joined_outputs(
     graph: TaskGraph, plan: Plan, made: Interpretation[AnyValue]
 ) -> tuple[Array, ...]:
-    """Return the outputs of a plan for the whole batch: those of its items along the first axis."""
+    """Return the outputs of a plan for the whole batch: those of its items along the first axis, or
+    along a new one where they are single numbers."""
     found = []
     for tensor in graph.outputs:
         shared = graph.tensors[tensor].shared
         of_item = values_of(made, tensor, (0,) if shared else range(plan.items))
         parts = [np.asarray(of_item[item][0]) for item in sorted(of_item)]
-        found.append(parts[0] if shared else np.concatenate(parts))
+        joined = np.concatenate([np.atleast_1d(part) for part in parts])
+        found.append(parts[0] if shared else joined)
     return tuple(found)
 
 

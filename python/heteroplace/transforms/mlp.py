@@ -115,7 +115,7 @@ class _Maker:
     def inference(self) -> ShardedGraph:
         builder = self._builder
         x = builder.add_input("x", self._full, self._mlp.dtype)
-        builder.whole.append(("x", (x,), None))
+        builder.add_whole("x", [x])
         self._forward(x, with_weights=True)
         builder.outputs = [self._gathered()]
         return builder.finalize()
@@ -130,7 +130,8 @@ class _Maker:
                 moments.append(self._add_state("m", layer, axis))
         x = builder.add_input("x", self._full, mlp.dtype)
         y = builder.add_input("y", self._full, mlp.dtype)
-        builder.whole += [("x", (x,), None), ("y", (y,), None)]
+        builder.add_whole("x", [x])
+        builder.add_whole("y", [y])
         self._forward(x, with_weights=False)
         gradients = self._backward(x, self._loss_gradients(y, batch))
         for layer in reversed(range(mlp.num_layers)):
@@ -145,7 +146,7 @@ class _Maker:
             self._builder.add_input(self._name(stem, layer, lane), shape, dtype, shared=True)
             for lane in self._lanes
         ]
-        self._builder.whole.append((f"{stem}{layer}", tuple(names), axis))
+        self._builder.add_whole(f"{stem}{layer}", names, axis)
         return names
 
     def _add(

@@ -26,9 +26,9 @@ def sum_over_replicas(sharded: ShardedGraph) -> ShardedGraph:
 
     For one replica it is not needed.
     """
-    builder = ShardedBuilder.of(sharded)
+    builder, updates = ShardedBuilder.of(sharded), updates_of(sharded)
     for gradient in gradients(sharded):
-        add_collective(builder, "all_reduce", gradient, f"{gradient}.sum", updates_of(sharded))
+        add_collective(builder, "all_reduce", gradient, f"{gradient}.sum", updates)
     return builder.finalize()
 
 

@@ -34,6 +34,9 @@ class WholeTensor:
     axis: int | None = None
     """The axis that the lanes cut, in parts as long as the tensors are; None: each has the whole
     value."""
+    blocks: int = 1
+    """Equal blocks along the axis, of each of which every lane has its part: 3 where the weights of
+    queries, keys and values are one tensor."""
 
 
 @dataclass(frozen=True)
@@ -188,6 +191,18 @@ def _faults(sharded: ShardedGraph) -> Iterator[str]:
             yield (
                 f"{whole.name!r} stands for tensors {whole.tensors}; expected ids of inputs, one "
                 f"for all lanes or one for each of {sharded.num_lanes}"
+            )
+        elif whole.axis is not None:
+            yield from _part_faults(sharded, whole, whole.axis)
+
+
+def _part_faults(sharded: ShardedGraph, whole: WholeTensor, axis: int) -> Iterator[str]:
+    for tensor in whole.tensors:
+        found = sharded.graph.tensors[tensor]
+        if axis not in range(len(found.shape)) or found.shape[axis] % whole.blocks:
+            yield (
+                f"part {found.name!r} of {whole.name!r} has shape {list(found.shape)}; expected an "
+                f"axis {axis} of {whole.blocks} equal blocks"
             )
 
 

@@ -32,7 +32,7 @@ def shard_states(sharded: ShardedGraph, level: int, num_replicas: int) -> Sharde
     Raises
     ------
     ShardingError
-        There is no such level, or a task updates weights of which another one reads the update.
+        There is no such level, or updates of several lanes read from each other.
     """
     if level not in LEVELS:
         raise ShardingError(f"ZeRO has levels {', '.join(map(str, LEVELS))}; got {level}")
@@ -66,24 +66,47 @@ def shard_states(sharded: ShardedGraph, level: int, num_replicas: int) -> Sharde
 
 
 def _owners(sharded: ShardedGraph, num_replicas: int) -> dict[str, int]:
-    """The owner of each update: those of a lane are dealt out in turn, in graph order."""
+    """The owner of each update: those of a lane are dealt out in turn, in graph order; updates that
+    read from each other have one owner."""
+    graph = sharded.graph
     count = [0] * sharded.num_lanes
     found: dict[str, int] = {}
-    graph = sharded.graph
-    for task_id, task in enumerate(graph.tasks):
-        lane = sharded.lane[task_id]
-        if not sharded.is_update[task_id] or sharded.is_over_replicas(task_id):
+    late = [
+        task
+        for task in range(len(graph.tasks))
+        if sharded.is_update[task] and not sharded.is_over_replicas(task)
+    ]
+    seen: set[int] = set()
+    for first in late:
+        if first in seen:
             continue
-        late = [other for other in graph.predecessors[task_id] if sharded.is_update[other]]
-        if late or lane is None:
-            names = ", ".join(graph.tasks[other].name for other in late) or "all lanes"
+        group = _joined(sharded, first, seen)
+        lane = sharded.lane[first]
+        names = ", ".join(graph.tasks[task].name for task in group)
+        if lane is None or any(sharded.lane[task] != lane for task in group):
             raise ShardingError(
-                f"ZeRO: update {task.name!r} reads what {names} made; expected gradients and state "
-                f"only; take level 0"
+                f"ZeRO: updates {names} read from each other and are of several lanes; expected "
+                f"gradients and state of one lane; take level 0"
             )
-        found[task.name] = count[lane] % num_replicas
+        for task in group:
+            found[graph.tasks[task].name] = count[lane] % num_replicas
         count[lane] += 1
     return found
+
+
+def _joined(sharded: ShardedGraph, first: int, seen: set[int]) -> list[int]:
+    """The updates that read from each other, directly or by others, in graph order."""
+    graph = sharded.graph
+    waiting, group = [first], []
+    seen.add(first)
+    while waiting:
+        task = waiting.pop()
+        group.append(task)
+        for other in (*graph.predecessors[task], *graph.successors[task]):
+            if sharded.is_update[other] and other not in seen:
+                seen.add(other)
+                waiting.append(other)
+    return sorted(group)
 
 
 def _weights(builder: ShardedBuilder, owner: dict[str, int]) -> list[tuple[str, str]]:

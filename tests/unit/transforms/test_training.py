@@ -15,9 +15,11 @@ from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.collectives import collective_op
 from heteroplace.model.plan import Plan
+from heteroplace.simulate.simulator import simulate
 from heteroplace.transforms.assemble import assemble
 from heteroplace.transforms.degrees import Degrees
 from heteroplace.transforms.dispatch import Level
+from heteroplace.transforms.domain_cost import CostDomain
 from heteroplace.transforms.domain_numpy import NumpyDomain, cut_inputs, run_reference
 from heteroplace.transforms.interpret import interpret
 from heteroplace.transforms.mlp import Mlp
@@ -113,19 +115,15 @@ def test_one_of_each_is_the_program_itself() -> None:
 
 ANY_STRATEGY = st.builds(
     Strategy,
-    st.builds(Degrees, *(st.sampled_from((1, 2, 4)) for _ in range(3)), st.sampled_from((1, 2, 4))),
+    st.builds(Degrees, *(st.sampled_from((1, 2, 2, 4)) for _ in range(4))),
     st.sampled_from(("gpipe", "1f1b")),
     st.integers(0, 3),
     st.integers(0, 4),
 )
 
 
-@given(ANY_STRATEGY, st.integers(0, 2**32 - 1), st.booleans())
-@exact_cases(30)
-def test_any_strategy_equals_sequential_training_and_its_ranks(
-    strategy: Strategy, seed: int, is_buffered: bool
-) -> None:
-    """Properties 1 and 2: reference of the sharded = of the unsharded; ranks = reference."""
+def check_strategy(strategy: Strategy, seed: int, is_buffered: bool) -> None:
+    """The plan passes the check; reference of the sharded = of the unsharded; ranks = reference."""
     cluster = ranks(strategy.degrees.num_devices)
     sharded = training(strategy, BATCH)
     plan = plan_of(sharded, strategy, cluster)
@@ -134,10 +132,50 @@ def test_any_strategy_equals_sequential_training_and_its_ranks(
     assert worst_difference(found, EXPECTED) <= TOLERANCE
     domain = NumpyDomain(sharded.graph, cut_inputs(sharded, ARRAYS, plan.items))
     reference = interpret(sharded.graph, cluster, plan, domain).values
-    job = Ranks(sharded.graph, cluster, plan, domain, seed, is_buffered)
-    values = job.run()
+    values = Ranks(sharded.graph, cluster, plan, domain, seed, is_buffered).run()
     for key, value in reference.items():
         assert np.array_equal(np.asarray(value), values[key])
+
+
+@given(ANY_STRATEGY, st.integers(0, 2**32 - 1), st.booleans())
+@exact_cases(30)
+def test_any_strategy_equals_sequential_training_and_its_ranks(
+    strategy: Strategy, seed: int, is_buffered: bool
+) -> None:
+    """Properties 1 and 2."""
+    check_strategy(strategy, seed, is_buffered)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_every_strategy_equals_sequential_training_and_its_ranks() -> None:
+    """All of D, T, P, K of 1, 2 and 4, both schedules, ZeRO 0 to 3, recomputed or not."""
+    numbers = (1, 2, 4)
+    for seed, (d, t, p, k, schedule, zero, every) in enumerate(
+        product(numbers, numbers, numbers, numbers, ("gpipe", "1f1b"), range(4), (0, 2))
+    ):
+        strategy = Strategy(Degrees(d, t, p, k), schedule, zero, every)
+        check_strategy(strategy, seed, is_buffered=seed % 2 == 0)
+
+
+@given(ANY_STRATEGY, st.integers(0, 2**32 - 1), st.sampled_from((None, 0, 1)))
+@exact_cases(20)
+def test_the_core_simulates_strategies_as_the_oracle_does(
+    strategy: Strategy, seed: int, copy_engines: int | None
+) -> None:
+    random = Random(seed)
+    number = strategy.degrees.num_devices
+    cluster = ranks(number, random.randrange(5), copy_engines, random.choice((None, 0)))
+    sharded = training(strategy, BATCH)
+    plan = plan_of(sharded, strategy, cluster)
+    ops = {op.partition("[")[0] for op in (task.op for task in sharded.graph.tasks)}
+    costs = costs_by_op(sharded.graph, cluster, {op: random.randrange(9) for op in sorted(ops)})
+    oracle = CostDomain(sharded.graph, cluster, costs)
+    interpret(sharded.graph, cluster, plan, oracle)
+    timeline = simulate(sharded.graph, cluster, costs, plan)
+    for span in timeline.spans:
+        assert (span.start_ns, span.finish_ns) == oracle.times_ns[span.step]
+    assert timeline.makespan_ns == oracle.makespan_ns
 
 
 def test_single_precision_equals_sequential_training() -> None:
