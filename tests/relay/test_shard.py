@@ -117,8 +117,8 @@ def test_uneven_heads_have_to_be_asked_for() -> None:
     with pytest.raises(UnsupportedRelayError, match=r"evenly by 2 shards.*3 units of 4, 2\+1"):
         shard_module(mod, tensor=2)
     assert check_by_numpy(mod, 2, uneven=True).collectives == {ALL_REDUCE: 1}
-    # Without, each shard has all heads, and the weights are cut all the same.
-    assert check_by_numpy(mod, 2, uneven=False).collectives == {ALL_GATHER: 2}
+    # Without, each shard has a part of every head, and scores are added up as well.
+    assert check_by_numpy(mod, 2, uneven=False).collectives == {ALL_REDUCE: 2}
 
 
 def test_columns_are_shared_as_evenly_as_they_can_be() -> None:

@@ -85,8 +85,8 @@ def item_tensors(one: relay.Function, more: relay.Function) -> dict[ValueName, I
     found = {}
     for parameter, grown in zip(one.params, more.params, strict=True):
         (type_,), (batched,) = map(tensor_types, (parameter.checked_type, grown.checked_type))
-        name = ValueName(parameter.name_hint)
-        found[name] = _item_tensor(static_shape(type_), static_shape(batched), type_.dtype)
+        key = ValueName(parameter.name_hint)
+        found[key] = _item_tensor(static_shape(type_), static_shape(batched), type_.dtype)
     calls = {name: call for call, name in call_names(more).items()}
     for call, name in call_names(one).items():
         pairs = zip(

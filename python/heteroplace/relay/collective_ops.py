@@ -182,7 +182,10 @@ def _copy(tensor: te.Tensor) -> te.Tensor:
 
 
 def _made(tensors: list[te.Tensor], results: list[te.Tensor]) -> list[te.Tensor]:
-    return [_copy(result) if result in tensors else result for result in results]
+    return [
+        _copy(result) if any(result.same_as(tensor) for tensor in tensors) else result
+        for result in results
+    ]
 
 
 def _exchange(attrs: Any, tensors: list[te.Tensor]) -> list[te.Tensor]:

@@ -214,7 +214,7 @@ class _Maker:
         for tensor in self._graph.inputs:
             name = self._graph.tensors[tensor].name
             if name not in parts:
-                self._builder.whole.append((name, (name,), None))
+                self._builder.add_whole(name, (name,))
         for weight in self._module.weights:
-            if not set(weights) & set(weight.parts) and weight.blocks == 1:
-                self._builder.whole.append((weight.name, weight.parts, weight.axis))
+            if not set(weights) & set(weight.parts):
+                self._builder.add_whole(weight.name, weight.parts, weight.axis, weight.blocks)
