@@ -13,7 +13,8 @@ import pytest
 import tvm
 from host_clusters import FAR_CORE
 from kernels_alone import Arrays, KernelsAlone, loaded
-from relay_models import extracted_anew
+from rank_jobs import python, run_job
+from relay_models import cores, extracted_anew
 from sharded_plans import apart_cluster, far_cluster, near_cluster, solution_of_plan
 from test_random_ranks import load_ranks
 from training_plans import TrainingPlanner, sgd, training_module, with_shared_values
@@ -184,6 +185,60 @@ def test_state_has_no_value_after_a_run_that_failed() -> None:
         state.read("w0")
     state.write("w0", case.weights["w0"])
     assert state.read("w0").tobytes() == case.weights["w0"].tobytes()
+
+
+RANK = """
+import sys
+import numpy as np
+import heteroplace as hp
+from heteroplace.errors import ExecutionError
+given, steps, folder = np.load(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+executor = hp.load(sys.argv[1])
+own = []
+for name in given.files:
+    if name.startswith("w"):
+        try:
+            executor.state(name, given[name])
+        except ExecutionError as err:
+            assert "is in no memory of this rank's host" in str(err)
+        else:
+            own.append(name)
+if executor.is_feeding:
+    for _ in range(steps):
+        (loss,) = executor.run(x=given["x"], y=given["y"])
+    print(loss.tobytes().hex())
+    executor.close()
+else:
+    executor.serve()
+name = "feeding" if executor.is_feeding else "serving"
+np.savez(f"{folder}/{name}.npz", **{name: executor.state(name) for name in own})
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(len(cores()) < 2, reason="a rank is a core of its own")
+def test_ranks_under_mpi_train_to_the_bit(tmp_path: Path) -> None:
+    """Each rank sets and reads the state of its host."""
+    case = TrainingCase(3, num_devices=2)
+    cluster = far_cluster(2, 2)
+    plan = TrainingPlanner(Random(3), case.graph, cluster, case.replicas, case.micro).plan()
+    solution = solution_of_plan(case.graph, cluster, plan)
+    with tvm.transform.PassContext(opt_level=3):
+        kernels = CompiledNetwork.of(case.network).kernels_of(cluster, plan)
+    write_programs(kernels, [solution])[0].export_library(tmp_path / "model.so")
+    np.savez(tmp_path / "given.npz", **case.weights, **case.inputs)
+    arguments = (tmp_path / "model.so", tmp_path / "given.npz", NUM_STEPS, tmp_path)
+    done = run_job(2, *python(RANK, *arguments))
+    assert done.returncode == 0, done.stderr
+    alone, state = KernelsAlone(kernels, tmp_path), dict(case.weights)
+    for _ in range(NUM_STEPS):
+        (loss,), state = alone.run(case.inputs, state)
+    assert done.stdout.split() == [loss.tobytes().hex()]
+    for side in ("feeding", "serving"):
+        found = np.load(tmp_path / f"{side}.npz")
+        assert found.files
+        for name in found.files:
+            assert found[name].tobytes() == state[name].tobytes()
 
 
 def test_the_arena_is_what_is_predicted_to_be_live() -> None:

@@ -64,8 +64,8 @@ def member_outputs(
     if kind not in MEMBER_OUTPUTS:
         known = ", ".join(MEMBER_OUTPUTS)
         raise LoweringError(
-            f"there are no kernels for collectives of kind {kind!r}; there are for {known}: say what "
-            f"members make by codegen.collectives.register_member_outputs"
+            f"there are no kernels for collectives of kind {kind!r}; there are for {known}: say "
+            f"what members make by codegen.collectives.register_member_outputs"
         )
     found = MEMBER_OUTPUTS[kind](reads, shapes)
     if span is None:

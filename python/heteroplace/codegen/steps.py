@@ -83,6 +83,8 @@ class StepCombiner(Combiner):
         self._described = {
             id(part.lowered): part for part in (*steps.batches.values(), *steps.apart.values())
         }
+        self._makers: dict[int, dict[int, KernelCall]] = {}
+        self._exported_as: dict[int, dict[int, list[int]]] = {}
         self._version_ids: dict[Version, int] = {}
         self._gathered: dict[tuple[int, Items, tuple[int, ...]], int] = {}
         self._written: dict[tuple[Hashable, int], int] = {}
@@ -272,7 +274,7 @@ class StepCombiner(Combiner):
         else:
             value = self._exported(place.part, version.tensor)
             source = self._value(place, value)
-            is_made, is_own = any(value in call.writes for call in place.part.calls.calls), False
+            is_made, is_own = value in self._makers_of(place.part), False
         if not is_made and (version in self._versions.before or version in self._replaced):
             is_own = True  # what somebody else made stays as it is
         return self._copied(version, source, place) if is_own else source
@@ -307,20 +309,36 @@ class StepCombiner(Combiner):
 
     def _version_made(self, place: Place, value: int) -> Version | None:
         """The version that a call makes as `value`."""
-        if place.part.calls.values[value].alias_of is not None:
+        if value not in self._makers_of(place.part):
             return None
-        made = self._described[id(place.part)].made
-        exports = self._exports_of(place.part)
-        for tensor, name in made.items():
-            if exports.get(name) == value:
-                version = self._versions.made.get((place.step, tensor, place.memory))
-                if version is not None:
-                    return version
+        for tensor in self._tensors_of(place.part).get(value, ()):
+            version = self._versions.made.get((place.step, tensor, place.memory))
+            if version is not None:
+                return version
         return None
+
+    def _makers_of(self, part: NetworkPart) -> dict[int, KernelCall]:
+        """By value of a part, the call that makes it."""
+        if id(part) not in self._makers:
+            self._makers[id(part)] = {
+                value: call for call in part.calls.calls for value in call.writes
+            }
+        return self._makers[id(part)]
+
+    def _tensors_of(self, part: NetworkPart) -> dict[int, list[int]]:
+        """By value of a part, the tensors that it exports as."""
+        if id(part) not in self._exported_as:
+            found: dict[int, list[int]] = defaultdict(list)
+            exports = self._exports_of(part)
+            for tensor, name in self._described[id(part)].made.items():
+                if name in exports:
+                    found[exports[name]].append(tensor)
+            self._exported_as[id(part)] = found
+        return self._exported_as[id(part)]
 
     def _may_take_over(self, place: Place, value: int, prior: int) -> bool:
         """Whether the call that makes `value` may write where `prior` is, also if it reads that."""
-        call = next(call for call in place.part.calls.calls if value in call.writes)
+        call = self._makers_of(place.part)[value]
         write = call.writes.index(value)
         return all(
             self._is_safe(call.kernel, position, write)
