@@ -174,7 +174,7 @@ def _waits(graph: TaskGraph, cluster: Cluster, plan: Plan) -> list[_Waits]:
             if adds_to(graph, step, tensor) and (tensor, memory, 0) in bringer:
                 before.add(bringer[tensor, memory, 0])
             if tensor in graph.state_of:
-                before |= readers.get((graph.state_of[tensor], memory), set())
+                before |= readers.get((graph.state_of[tensor], memory), set()) - {index}
         messages = {}
         for other in ahead - before:
             latency_ns = 0 if resources & units else _latency_ns(cluster, plan.steps[other])
