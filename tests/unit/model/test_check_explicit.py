@@ -290,6 +290,12 @@ def test_a_shared_tensor_is_copied_once_for_its_items() -> None:
     refuse(case, short, "the tensor is not in memory 'm0' by then for item 1")
 
 
+def test_a_tensor_is_not_sent_to_where_it_is() -> None:
+    case, steps = on_two_devices(step_graph()), good_steps()
+    to_self = Copy(H, 0, 0, (), (0,))
+    refuse(case, [*steps[:1], to_self, *steps[1:]], "the tensor is in memory 'm0' already .* 0")
+
+
 def test_copies_and_sums_of_a_shared_tensor_do_not_meet() -> None:
     case, steps = on_two_devices(step_graph()), good_steps()
     copy = Copy(G, 0, 1, case.cluster.route(0, 1), (0,))
