@@ -13,7 +13,7 @@ from test_rebatch import outputs
 from tvm import relay
 
 from heteroplace.bench.models.transformers import bert_onnx, gpt_onnx
-from heteroplace.errors import UnsupportedRelayError
+from heteroplace.errors import ShardingError, UnsupportedRelayError
 from heteroplace.relay.expressions import post_order
 from heteroplace.relay.frontend.importer import from_onnx
 from heteroplace.relay.shard.labels import LABELS, Labels
@@ -116,7 +116,7 @@ def test_weights_of_the_shards_are_those_of_the_whole() -> None:
 
 def test_uneven_heads_have_to_be_asked_for() -> None:
     mod = attention(heads=3)
-    with pytest.raises(UnsupportedRelayError, match=r"evenly by 2 shards.*3 units of 4, 2\+1"):
+    with pytest.raises(ShardingError, match=r"evenly by 2 shards.*3 units of 4, 2\+1"):
         shard_module(mod, tensor=2)
     assert check_by_numpy(mod, 2, uneven=True).collectives == {ALL_REDUCE: 1}
     # Without, each shard has a part of every head, and scores are added up as well.
@@ -225,7 +225,7 @@ def test_transformers_equal_the_whole_under_stock_tvm(make: Callable[..., object
 
 def test_what_is_wrong_is_told() -> None:
     mod = mlp(1)
-    with pytest.raises(UnsupportedRelayError, match="0 shards; expected 1 or more"):
+    with pytest.raises(ShardingError, match="0 shards; expected 1 or more"):
         shard_module(mod, tensor=0)
     with pytest.raises(UnsupportedRelayError, match="no input y; it has x"):
         shard_module(mod, tensor=2, inputs=["y"])
