@@ -22,6 +22,7 @@ from training_plans import TrainingPlanner, sgd, training_module, with_shared_va
 import heteroplace as hp
 from heteroplace.codegen.compile import CompiledKernels, CompiledNetwork
 from heteroplace.codegen.executable import Executable, write_programs
+from heteroplace.codegen.items import lower_items
 from heteroplace.codegen.lower import lower
 from heteroplace.errors import ExecutionError
 from heteroplace.model.graph import TaskGraph
@@ -129,9 +130,15 @@ def check_training(case: TrainingCase, folder: Path) -> None:
     assert far_loss.tobytes() == own_loss.tobytes()
 
 
-@pytest.mark.parametrize("seed", [0])
-def test_training_steps_are_those_of_numpy_and_of_the_kernels(seed: int, tmp_path: Path) -> None:
-    check_training(TrainingCase(seed), tmp_path)
+@pytest.fixture(scope="module")
+def small() -> TrainingCase:
+    return TrainingCase(0)
+
+
+def test_training_steps_are_those_of_numpy_and_of_the_kernels(
+    small: TrainingCase, tmp_path: Path
+) -> None:
+    check_training(small, tmp_path)
 
 
 @pytest.mark.slow
@@ -150,8 +157,8 @@ def test_more_training_steps(seed: int, tmp_path: Path) -> None:
     check_training(case, tmp_path)
 
 
-def test_state_is_what_was_set_before_any_run() -> None:
-    case = TrainingCase(0)
+def test_state_is_what_was_set_before_any_run(small: TrainingCase) -> None:
+    case = small
     executor = hp.Executor(case.executable)
     assert executor.state("w1").tobytes() == case.weights["w1"].tobytes()
     with pytest.raises(ExecutionError, match=r"no state 'w9'; it has 'w0', 'w1'"):
@@ -164,9 +171,9 @@ def test_state_is_what_was_set_before_any_run() -> None:
         hp.Executor(case.executable, max_in_flight=2)
 
 
-def test_state_has_no_value_after_a_run_that_failed() -> None:
+def test_state_has_no_value_after_a_run_that_failed(small: TrainingCase) -> None:
     """A device that takes a second for each instruction does not end in time."""
-    case = TrainingCase(0)
+    case = small
     cluster = apart_cluster(case.num_devices, lambda number: FAR_CORE + number)
     lowered = lower(case.kernels.calls, case.graph, cluster, case.solution.plan, None)
     queues = tuple(
@@ -244,8 +251,10 @@ def test_ranks_under_mpi_train_to_the_bit(tmp_path: Path) -> None:
 def test_the_arena_is_what_is_predicted_to_be_live() -> None:
     """Of a step whose values are large beside the alignment of each."""
     case = TrainingCase(0, num_devices=2, rows=64, widths=(256, 512, 256, 512))
-    solution = case.solution
-    peaks = live_peaks(case.graph, solution.cluster, solution.costs, solution.plan)
-    memory = lower(case.kernels.calls, case.graph, solution.cluster, solution.plan, None).memory
-    for peak, use in zip(peaks, memory, strict=True):
+    graph, solution = case.graph, case.solution
+    cluster, plan = solution.cluster, solution.plan
+    with tvm.transform.PassContext(opt_level=3):
+        calls = lower_items(case.network.mod, graph, cluster, plan)
+    peaks = live_peaks(graph, cluster, solution.costs, plan)
+    for peak, use in zip(peaks, lower(calls, graph, cluster, plan, None).memory, strict=True):
         assert use.weights_bytes + use.values_bytes <= 1.05 * peak.num_bytes
