@@ -242,10 +242,10 @@ def test_ranks_under_mpi_train_to_the_bit(tmp_path: Path) -> None:
         (loss,), state = alone.run(case.inputs, state)
     assert done.stdout.split() == [loss.tobytes().hex()]
     for side in ("feeding", "serving"):
-        found = np.load(tmp_path / f"{side}.npz")
-        assert found.files
-        for name in found.files:
-            assert found[name].tobytes() == state[name].tobytes()
+        with np.load(tmp_path / f"{side}.npz") as found:
+            assert found.files
+            for name in found.files:
+                assert found[name].tobytes() == state[name].tobytes()
 
 
 def test_the_arena_is_what_is_predicted_to_be_live() -> None:
