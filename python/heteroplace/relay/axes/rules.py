@@ -43,7 +43,7 @@ _BROADCAST = 1
 """TOpPattern: up to this each element of the result is made of the elements at its place."""
 
 _BY_SHAPE_NAMES = (
-    "annotation.stop_fusion reshape broadcast_to strided_slice transpose squeeze expand_dims layout_transform nn.pad "
+    "reshape broadcast_to strided_slice transpose squeeze expand_dims layout_transform nn.pad "
     "nn.dense nn.matmul nn.batch_matmul nn.batch_flatten nn.bias_add nn.prelu sum mean max min "
     "prod all any variance argmax argmin logsumexp annotation.stop_fusion"
 )
