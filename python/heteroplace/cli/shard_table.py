@@ -28,9 +28,7 @@ def text(found: Found, top: int) -> str:
         if row is not None and row.degrees.num_devices > 1:
             notes[row].append(f"best {names[name]}")
     cells = [_cells(row, found, notes[row], winner == row.degrees) for row in shown]
-    cells += [
-        _cells(row, found, notes[row], False) for row in best[top:] if notes[row]
-    ]
+    cells += [_cells(row, found, notes[row], False) for row in best[top:] if notes[row]]
     headers = list(_HEADERS)
     align = _ALIGN
     if found.measured_ns:

@@ -21,7 +21,6 @@ from heteroplace.errors import ShardingError
 from heteroplace.transforms.builder import ShardedBuilder, TaskEntry
 from heteroplace.transforms.sharded import ShardedGraph, cut_stages
 
-
 _AGAIN = ".again"
 """At the end of the name of a task that computes again what another one does."""
 
