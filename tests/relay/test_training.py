@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 import tvm
 from numpy_relay import executor_by_numpy
+from onnx_models import make_model, node
 from relay_models import cpu_cluster, module, random_costs, stock_executor, var
-from training_models import Arrays, Trainer, examples, imported, mlp, slopes
+from training_models import Arrays, Trainer, mlp, slopes, transformer_step
 from tvm import relay
 
 import heteroplace as hp
-from heteroplace.bench.models.transformers import bert_onnx, gpt_onnx
 from heteroplace.errors import TrainingError, UnsupportedRelayError
 from heteroplace.relay.expressions import post_order
+from heteroplace.relay.frontend.importer import from_onnx
 from heteroplace.relay.tasks.extract import extract
 from heteroplace.relay.tasks.prepare import prepare
-from heteroplace.relay.tasks.rebatch import rebatch
 from heteroplace.relay.training import SGD, Momentum, TrainingStep, parse_optimizer, training_step
 from heteroplace.relay.training.spans import forward_name, span_name, updated_weight
 
@@ -121,20 +121,6 @@ def test_gradients_are_those_of_the_pass_of_tvm() -> None:
         np.testing.assert_allclose(ours, theirs.numpy(), rtol=1e-12, atol=1e-14)
 
 
-SMALL = {"layers": 1, "hidden": 20, "heads": 2, "tokens": 5, "vocabulary": 24}
-
-
-def transformer_step(name: str) -> tuple[TrainingStep, Arrays]:
-    """A step of a network of the shape of BERT or GPT-2 for two items, and inputs for it."""
-    make = {"bert": bert_onnx, "gpt2": gpt_onnx}[name]
-    mod, params = imported(make(**SMALL, seed=0))
-    inputs = [p.name_hint for p in mod["main"].params if p.name_hint not in params]
-    mod = rebatch(mod, 2, inputs)
-    loss, rate, output = ("mse", 0.01, 1) if name == "bert" else ("cross_entropy", 0.3, 0)
-    step = training_step(mod, params, loss, SGD(lr=rate), output=output)
-    return step, examples(step.module, (*step.inputs, "labels"))
-
-
 @pytest.fixture(scope="module", params=["bert", "gpt2"])
 def transformer(request):  # type: ignore[no-untyped-def]
     return transformer_step(request.param)
@@ -196,6 +182,30 @@ def test_transformer_placed_and_compiled_by_ours_trains_as_by_tvm(name: str) -> 
         states = [trainer.state[weight] for trainer in trainers]
         np.testing.assert_allclose(states[0], states[1], rtol=0, atol=1e-9)
         np.testing.assert_allclose(states[1], states[2], rtol=0, atol=1e-6)
+
+
+def test_small_weights_of_a_file_are_trained_if_they_are_kept() -> None:
+    random = np.random.default_rng(0)
+    sizes = {"w": (8, 5), "b": (5,)}
+    arrays = {name: random.standard_normal(size, "float32") for name, size in sizes.items()}
+    nodes = [node("MatMul", "x w", "p"), node("Add", "p b", "s"), node("Tanh", "s", "y")]
+    model = make_model(nodes, {"x": [2, 8]}, ["y"], arrays)
+    given, kept = from_onnx(model), from_onnx(model, keep_weights=True)
+    step = training_step(given.mod, given.params)
+    assert step.weights == ("w",)
+    assert [text.partition(" of ")[0] for text in step.untrained] == ["constant [5]"]
+    step = training_step(kept.mod, kept.params)
+    assert step.weights == ("w", "b")
+    assert not step.untrained
+
+
+def test_weights_that_are_not_to_be_trained_stay() -> None:
+    mod, params = mlp(layers=2)
+    step = training_step(mod, params, trainable=["w1"])
+    assert (step.inputs, step.weights) == (("x",), ("w1",))
+    by_name = training_step(mod, list(params), trainable=["w1"])
+    assert (by_name.inputs, by_name.weights) == (("x", "w0"), ("w1",))
+    assert not by_name.values
 
 
 def test_momentum_keeps_a_velocity_for_each_weight() -> None:

@@ -10,9 +10,11 @@ import tvm
 from relay_models import module, stock_executor, var
 from tvm import relay
 
+from heteroplace.bench.models.transformers import bert_onnx, gpt_onnx
 from heteroplace.relay.expressions import post_order, rebuild, static_shape
 from heteroplace.relay.frontend.importer import from_onnx
-from heteroplace.relay.training.step import TrainingStep
+from heteroplace.relay.tasks.rebatch import rebatch
+from heteroplace.relay.training import SGD, TrainingStep, training_step
 
 Arrays = dict[str, np.ndarray]
 
@@ -86,6 +88,20 @@ def examples(mod: tvm.IRModule, names: Sequence[str], seed: int = 0, bound: int 
             else random.integers(0, bound, shape).astype(type_.dtype)
         )
     return found
+
+
+_SMALL = {"layers": 1, "hidden": 20, "heads": 2, "tokens": 5, "vocabulary": 24}
+
+
+def transformer_step(name: str) -> tuple[TrainingStep, Arrays]:
+    """A step of a network of the shape of BERT or GPT-2 for two items, and inputs for it."""
+    make = {"bert": bert_onnx, "gpt2": gpt_onnx}[name]
+    mod, params = imported(make(**_SMALL, seed=0))
+    inputs = [p.name_hint for p in mod["main"].params if p.name_hint not in params]
+    mod = rebatch(mod, 2, inputs)
+    loss, rate, output = ("mse", 0.01, 1) if name == "bert" else ("cross_entropy", 0.3, 0)
+    step = training_step(mod, params, loss, SGD(lr=rate), output=output)
+    return step, examples(step.module, (*step.inputs, "labels"))
 
 
 class Trainer:

@@ -217,7 +217,9 @@ def test_resources_serve_one_step_at_a_time_and_collectives_all_at_once(case: Ca
         assert len({(span.start_ns, span.finish_ns) for span in spans}) == 1
         if isinstance(step, Collective):
             names = {found.cluster.devices[device].name for device in step.devices}
-            assert names <= {span.resource for span in spans}
+            units = {unit for d in step.devices for unit in found.cluster.unit_ids[d]}
+            has_units = units <= set(occupied(found.graph, found.cluster, step))
+            assert (names <= {span.resource for span in spans}) == has_units
     for spans in served.values():
         for (_, finish), (start, _) in pairwise(spans):
             assert finish <= start
