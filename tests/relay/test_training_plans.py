@@ -12,29 +12,24 @@ import numpy as np
 import pytest
 import tvm
 from host_clusters import FAR_CORE
-from relay_models import extracted_anew
+from kernels_alone import Arrays, KernelsAlone, loaded
+from rank_jobs import python, run_job
+from relay_models import cores, extracted_anew
 from sharded_plans import apart_cluster, far_cluster, near_cluster, solution_of_plan
 from test_random_ranks import load_ranks
 from training_plans import TrainingPlanner, sgd, training_module, with_shared_values
 
 import heteroplace as hp
-from heteroplace.codegen.artifact import weights_blob
 from heteroplace.codegen.compile import CompiledKernels, CompiledNetwork
 from heteroplace.codegen.executable import Executable, write_programs
-from heteroplace.codegen.kernels import KernelCalls
+from heteroplace.codegen.items import lower_items
 from heteroplace.codegen.lower import lower
 from heteroplace.errors import ExecutionError
-from heteroplace.files.manifest import State
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.live_memory import live_peaks
 from heteroplace.model.solution import Solution
-from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.relay.tasks.network import Network, network_of
-from heteroplace.run.loaded_program import LoadedProgram
-from heteroplace.run.state import ProgramState
-from heteroplace.tvm_bridge import library_path
 
-Arrays = dict[str, np.ndarray]
 NUM_STEPS = 3
 SECOND_NS = 10**9
 
@@ -102,65 +97,9 @@ class TrainingCase:
         return write_programs(self.kernels, [self.solution])[0]
 
 
-def one_after_the_other(
-    case: TrainingCase, calls: KernelCalls, folder: Path, state: Arrays
-) -> tuple[list[np.ndarray], Arrays]:
-    """Outputs and new state by the kernels alone: every value has bytes of its own."""
-    path = folder / "kernels.so"
-    path.write_bytes(case.executable.library.image)
-    library = tvm.runtime.load_module(str(path))
-    values: dict[int, np.ndarray] = {}
-
-    def value(index: int) -> np.ndarray:
-        found = calls.values[index]
-        if index in values:
-            return values[index]
-        if found.alias_of is not None:
-            return value(found.alias_of).reshape(found.shape)
-        if found.constant is not None:
-            return found.constant
-        if found.input_name is not None:
-            given = case.inputs.get(found.input_name)
-            return state[found.input_name] if given is None else given
-        assert found.joined is not None
-        parts = []
-        for item, part in zip(found.items, found.joined.parts, strict=True):
-            whole = calls.values[part]
-            parts.append(np.split(value(part), len(whole.items))[whole.items.index(item)])
-        return np.concatenate(parts)
-
-    def is_ready(index: int) -> bool:
-        found = calls.values[index]
-        if found.alias_of is not None:
-            return is_ready(found.alias_of)
-        parts = () if found.joined is None else found.joined.parts
-        is_given = found.constant is not None or found.input_name is not None
-        return index in values or is_given or bool(parts and all(map(is_ready, parts)))
-
-    waiting = list(calls.calls)
-    while waiting:
-        call = next(each for each in waiting if all(map(is_ready, each.reads)))
-        waiting.remove(call)
-        reads = [np.asarray(value(index), order="C") for index in call.reads]
-        if not call.kernel:
-            (values[call.writes[0]],) = reads
-            continue
-        made = [calls.values[index] for index in call.writes]
-        arrays = [tvm.nd.empty(each.shape, each.dtype) for each in made]
-        library[call.kernel](*map(tvm.nd.array, reads), *arrays)
-        values.update(
-            (index, array.numpy()) for index, array in zip(call.writes, arrays, strict=True)
-        )
-    new = {}
-    for index, found in enumerate(calls.values):
-        before = None if found.in_place_of is None else calls.values[found.in_place_of]
-        if before is not None and before.input_name is not None:
-            new[before.input_name] = value(index)
-    return [value(index) for index in calls.outputs], new
-
-
 def check_training(case: TrainingCase, folder: Path) -> None:
     executable, calls = case.executable, case.kernels.calls
+    alone = KernelsAlone(case.kernels, folder)
     lowered = lower(calls, case.graph, far_cluster(case.num_devices, 2), case.solution.plan, None)
     code = executable.library.sealed()
     executable.export_library(folder / "model.so")
@@ -175,7 +114,7 @@ def check_training(case: TrainingCase, folder: Path) -> None:
             assert executor.state(name).tobytes() == array.tobytes()
         before = dict(exact)
         (loss,) = executor.run(case.inputs)
-        (own_loss,), exact = one_after_the_other(case, calls, folder, exact)
+        (own_loss,), exact = alone.run(case.inputs, exact)
         assert loss.tobytes() == own_loss.tobytes()
         of_numpy, weights = sgd(weights, *(a.astype("float64") for a in case.inputs.values()))
         assert float(loss) == pytest.approx(of_numpy, rel=1e-5)
@@ -191,9 +130,15 @@ def check_training(case: TrainingCase, folder: Path) -> None:
     assert far_loss.tobytes() == own_loss.tobytes()
 
 
-@pytest.mark.parametrize("seed", [0])
-def test_training_steps_are_those_of_numpy_and_of_the_kernels(seed: int, tmp_path: Path) -> None:
-    check_training(TrainingCase(seed), tmp_path)
+@pytest.fixture(scope="module")
+def small() -> TrainingCase:
+    return TrainingCase(0)
+
+
+def test_training_steps_are_those_of_numpy_and_of_the_kernels(
+    small: TrainingCase, tmp_path: Path
+) -> None:
+    check_training(small, tmp_path)
 
 
 @pytest.mark.slow
@@ -212,8 +157,8 @@ def test_more_training_steps(seed: int, tmp_path: Path) -> None:
     check_training(case, tmp_path)
 
 
-def test_state_is_what_was_set_before_any_run() -> None:
-    case = TrainingCase(0)
+def test_state_is_what_was_set_before_any_run(small: TrainingCase) -> None:
+    case = small
     executor = hp.Executor(case.executable)
     assert executor.state("w1").tobytes() == case.weights["w1"].tobytes()
     with pytest.raises(ExecutionError, match=r"no state 'w9'; it has 'w0', 'w1'"):
@@ -226,9 +171,9 @@ def test_state_is_what_was_set_before_any_run() -> None:
         hp.Executor(case.executable, max_in_flight=2)
 
 
-def test_state_has_no_value_after_a_run_that_failed() -> None:
+def test_state_has_no_value_after_a_run_that_failed(small: TrainingCase) -> None:
     """A device that takes a second for each instruction does not end in time."""
-    case = TrainingCase(0)
+    case = small
     cluster = apart_cluster(case.num_devices, lambda number: FAR_CORE + number)
     lowered = lower(case.kernels.calls, case.graph, cluster, case.solution.plan, None)
     queues = tuple(
@@ -237,14 +182,10 @@ def test_state_has_no_value_after_a_run_that_failed() -> None:
         else queue
         for number, queue in enumerate(lowered.program.queues)
     )
-    text = replace(lowered.program, queues=queues).to_text()
-    code, blob = case.executable.library.sealed(), weights_blob(lowered)
-    native = NativeExecutor(str(library_path()), code.path, text, blob=blob)
-    states = [State(name, ports) for name, ports in lowered.state.items()]
-    state = ProgramState(native, states)
+    slow = replace(lowered, program=replace(lowered.program, queues=queues))
+    program, state = loaded(case.kernels, slow)
     for name, array in case.weights.items():
         state.write(name, array)
-    program = LoadedProgram(native, state.ports)
     with pytest.raises(ExecutionError, match="did not end within its limit"):
         program.run(case.inputs, timeout_s=0.01)
     with pytest.raises(ExecutionError, match="has no value"):
@@ -253,11 +194,67 @@ def test_state_has_no_value_after_a_run_that_failed() -> None:
     assert state.read("w0").tobytes() == case.weights["w0"].tobytes()
 
 
+RANK = """
+import sys
+import numpy as np
+import heteroplace as hp
+from heteroplace.errors import ExecutionError
+given, steps, folder = np.load(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+executor = hp.load(sys.argv[1])
+own = []
+for name in given.files:
+    if name.startswith("w"):
+        try:
+            executor.state(name, given[name])
+        except ExecutionError as err:
+            assert "is in no memory of this rank's host" in str(err)
+        else:
+            own.append(name)
+if executor.is_feeding:
+    for _ in range(steps):
+        (loss,) = executor.run(x=given["x"], y=given["y"])
+    print(loss.tobytes().hex())
+    executor.close()
+else:
+    executor.serve()
+name = "feeding" if executor.is_feeding else "serving"
+np.savez(f"{folder}/{name}.npz", **{name: executor.state(name) for name in own})
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(len(cores()) < 2, reason="a rank is a core of its own")
+def test_ranks_under_mpi_train_to_the_bit(tmp_path: Path) -> None:
+    """Each rank sets and reads the state of its host."""
+    case = TrainingCase(3, num_devices=2)
+    cluster = far_cluster(2, 2)
+    plan = TrainingPlanner(Random(3), case.graph, cluster, case.replicas, case.micro).plan()
+    solution = solution_of_plan(case.graph, cluster, plan)
+    with tvm.transform.PassContext(opt_level=3):
+        kernels = CompiledNetwork.of(case.network).kernels_of(cluster, plan)
+    write_programs(kernels, [solution])[0].export_library(tmp_path / "model.so")
+    np.savez(tmp_path / "given.npz", **case.weights, **case.inputs)
+    arguments = (tmp_path / "model.so", tmp_path / "given.npz", NUM_STEPS, tmp_path)
+    done = run_job(2, *python(RANK, *arguments))
+    assert done.returncode == 0, done.stderr
+    alone, state = KernelsAlone(kernels, tmp_path), dict(case.weights)
+    for _ in range(NUM_STEPS):
+        (loss,), state = alone.run(case.inputs, state)
+    assert done.stdout.split() == [loss.tobytes().hex()]
+    for side in ("feeding", "serving"):
+        found = np.load(tmp_path / f"{side}.npz")
+        assert found.files
+        for name in found.files:
+            assert found[name].tobytes() == state[name].tobytes()
+
+
 def test_the_arena_is_what_is_predicted_to_be_live() -> None:
     """Of a step whose values are large beside the alignment of each."""
     case = TrainingCase(0, num_devices=2, rows=64, widths=(256, 512, 256, 512))
-    solution = case.solution
-    peaks = live_peaks(case.graph, solution.cluster, solution.costs, solution.plan)
-    memory = lower(case.kernels.calls, case.graph, solution.cluster, solution.plan, None).memory
-    for peak, use in zip(peaks, memory, strict=True):
+    graph, solution = case.graph, case.solution
+    cluster, plan = solution.cluster, solution.plan
+    with tvm.transform.PassContext(opt_level=3):
+        calls = lower_items(case.network.mod, graph, cluster, plan)
+    peaks = live_peaks(graph, cluster, solution.costs, plan)
+    for peak, use in zip(peaks, lower(calls, graph, cluster, plan, None).memory, strict=True):
         assert use.weights_bytes + use.values_bytes <= 1.05 * peak.num_bytes

@@ -64,8 +64,8 @@ def member_outputs(
     if kind not in MEMBER_OUTPUTS:
         known = ", ".join(MEMBER_OUTPUTS)
         raise LoweringError(
-            f"there are no kernels for collectives of kind {kind!r}; there are for {known}: add "
-            f"what members make to codegen.collectives.MEMBER_OUTPUTS"
+            f"there are no kernels for collectives of kind {kind!r}; there are for {known}: say "
+            f"what members make by codegen.collectives.register_member_outputs"
         )
     found = MEMBER_OUTPUTS[kind](reads, shapes)
     if span is None:
@@ -74,6 +74,11 @@ def member_outputs(
     for expression in found:
         rebuild(post_order(expression), mapped, span=span)
     return [mapped[expression] for expression in found]
+
+
+def register_member_outputs(kind: str, outputs: MemberOutputs) -> None:
+    """Say what members of a kind of collective make, which `register_collective` has added."""
+    MEMBER_OUTPUTS[kind] = outputs
 
 
 def _sum(reads: Sequence[Read], _: Sequence[Shape]) -> list[relay.Expr]:
@@ -148,4 +153,4 @@ MEMBER_OUTPUTS: dict[str, MemberOutputs] = {
     "reduce_scatter": _sums_of_parts,
     "all_to_all": _exchanged,
 }
-"""For each kind; one that is registered from outside (`register_collective`) is added here."""
+"""For each kind; `register_member_outputs` adds to them."""

@@ -137,13 +137,24 @@ class _Cutter:
     def _task(self, task: int) -> None:
         """What a task of the module computes, of what it reads in the graph."""
         graph, description = self._graph, self._graph.tasks[task]
-        reads = [self._read[tensor] for tensor in graph.task_inputs[task]]
+        reads = [self._read_by(task, tensor) for tensor in graph.task_inputs[task]]
         if description.op == ADD_UP:
             values, types = reads, [self._types[tensor] for tensor in graph.task_inputs[task]]
         else:
             values, types = self._bodies.instance(task, reads)
         for tensor, value, type_ in zip(graph.task_outputs[task], values, types, strict=True):
             self._note(tensor, value, type_)
+
+    def _read_by(self, task: int, tensor: int) -> relay.Expr:
+        """What a task reads: a variable of its own if it is shared.
+
+        Else what changes the layout of a weight would do so once for all its readers, and the
+        result would stay from the first of them to the last.
+        """
+        if tensor not in self._versioned or not self._graph.tensors[tensor].shared:
+            return self._read[tensor]
+        name = ValueName(f"{self._graph.tensors[tensor].name}<{self._graph.tasks[task].name}")
+        return self._import(name, Import(tensor), self._types[tensor])
 
     def _note(self, tensor: int, value: relay.Expr, type_: relay.TensorType) -> None:
         self._types[tensor] = type_

@@ -39,6 +39,8 @@ def item_inputs(main: relay.Function, graph: TaskGraph) -> tuple[list[str], int]
 def item_axes(mod: tvm.IRModule, graph: TaskGraph, num_items: int) -> dict[ValueName, ItemTensor]:
     """Return, by name in the graph, how inputs and outputs hold the items of a plan.
 
+    What a step of training tells of each item (its part of the loss) is along a new axis in front.
+
     Raises
     ------
     UnsupportedRelayError
@@ -52,6 +54,12 @@ def item_axes(mod: tvm.IRModule, graph: TaskGraph, num_items: int) -> dict[Value
         axis = 0 if parameter.name_hint in names and num_items > 1 else None
         name = ValueName(parameter.name_hint)
         found[name] = ItemTensor(static_shape(type_), type_.dtype, axis)
+    if graph.updates:
+        for tensor in graph.outputs:
+            value = graph.tensors[tensor]
+            if not value.shared:
+                found[ValueName(value.name)] = ItemTensor((1, *value.shape), value.dtype, 0)
+        return found
     bodies = TaskBodies(main, graph)
     outputs = {
         tensor: expression
@@ -77,8 +85,8 @@ def item_tensors(one: relay.Function, more: relay.Function) -> dict[ValueName, I
     found = {}
     for parameter, grown in zip(one.params, more.params, strict=True):
         (type_,), (batched,) = map(tensor_types, (parameter.checked_type, grown.checked_type))
-        name = ValueName(parameter.name_hint)
-        found[name] = _item_tensor(static_shape(type_), static_shape(batched), type_.dtype)
+        key = ValueName(parameter.name_hint)
+        found[key] = _item_tensor(static_shape(type_), static_shape(batched), type_.dtype)
     calls = {name: call for call, name in call_names(more).items()}
     for call, name in call_names(one).items():
         pairs = zip(

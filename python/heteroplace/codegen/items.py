@@ -14,19 +14,17 @@ before ==> after, for two tasks and `run a @ d items 0,1`, `run b @ d items 0`, 
 from __future__ import annotations
 
 import tvm
-from tvm import relay
 
-from heteroplace.codegen.combine import Items, ItemTensor, combine_batches
-from heteroplace.codegen.item_axes import item_inputs
+from heteroplace.codegen.combine import Items, combine_batches
+from heteroplace.codegen.item_axes import item_inputs, item_tensors
 from heteroplace.codegen.kernels import KernelCalls, lower_parts
-from heteroplace.codegen.segments import ValueName, call_names, cut_segments
+from heteroplace.codegen.segments import ValueName, cut_segments
 from heteroplace.codegen.targets import cluster_targets
 from heteroplace.codegen.versioned import lower_versioned
 from heteroplace.codegen.versions import Versions
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan, Run
-from heteroplace.relay.expressions import static_shape, task_of_span, tensor_types
 from heteroplace.relay.tasks.rebatch import rebatch
 from heteroplace.tvm_bridge import register_cuda_compiler
 
@@ -85,26 +83,6 @@ def lower_items(mod: tvm.IRModule, graph: TaskGraph, cluster: Cluster, plan: Pla
         for members, part in zip(kinds.values(), parts, strict=True)
         for items in members
     }
-    tensors = _item_tensors(mod["main"], mods[max(mods)]["main"])
+    tensors = item_tensors(mod["main"], mods[max(mods)]["main"])
     inputs = [ValueName(parameter.name_hint) for parameter in mod["main"].params]
     return combine_batches(part_of, batches, tensors, inputs, cuts[0][1])
-
-
-def _item_tensors(one: relay.Function, more: relay.Function) -> dict[ValueName, ItemTensor]:
-    """Every tensor of the network that may be exchanged, from it for one item and for several."""
-    found = {}
-    for parameter in one.params:
-        (type_,) = tensor_types(parameter.checked_type)
-        shape = static_shape(type_)
-        found[ValueName(parameter.name_hint)] = ItemTensor(shape, type_.dtype, 0)
-    calls = {name: call for call, name in call_names(more).items()}
-    for call, name in call_names(one).items():
-        pairs = zip(
-            tensor_types(call.checked_type), tensor_types(calls[name].checked_type), strict=True
-        )
-        for index, (type_, batched) in enumerate(pairs):
-            shape, grown = static_shape(type_), static_shape(batched)
-            changed = [at for at, extent in enumerate(shape) if extent != grown[at]]
-            key = ValueName(name, index, task_of_span(call) or "")
-            found[key] = ItemTensor(shape, type_.dtype, changed[0] if changed else None)
-    return found

@@ -106,7 +106,7 @@ class KernelCall:
     at: tuple[int, int] | None = None
     """(step of the plan, device); None: those of the run of its task for its items."""
     in_place: tuple[tuple[int, int], ...] = ()
-    """(position of an input, of an output) that may be in the same bytes, if no other reads them."""
+    """(place of an input, of an output) that may be the same bytes, if nobody else reads them."""
 
 
 @dataclass(frozen=True)

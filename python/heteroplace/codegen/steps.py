@@ -83,6 +83,8 @@ class StepCombiner(Combiner):
         self._described = {
             id(part.lowered): part for part in (*steps.batches.values(), *steps.apart.values())
         }
+        self._makers: dict[int, dict[int, KernelCall]] = {}
+        self._exported_as: dict[int, dict[int, list[int]]] = {}
         self._version_ids: dict[Version, int] = {}
         self._gathered: dict[tuple[int, Items, tuple[int, ...]], int] = {}
         self._written: dict[tuple[Hashable, int], int] = {}
@@ -104,7 +106,18 @@ class StepCombiner(Combiner):
         host, end = self._steps.cluster.host, len(self._steps.plan.steps)
         assert host is not None
         outputs = [tensor for tensor in graph.outputs if tensor not in graph.state_of]
-        return self._finish(tuple(self._tensor(t, self._all, host, end) for t in outputs))
+        return self._finish(tuple(self._output(tensor, host, end) for tensor in outputs))
+
+    def _output(self, tensor: int, host: int, end: int) -> int:
+        """The value of an output for all items, in the shape of all items."""
+        found = self._tensor(tensor, self._all, host, end)
+        known = self._tensors.get(ValueName(self._graph.tensors[tensor].name))
+        if known is None or self._graph.tensors[tensor].shared:
+            return found
+        value, shape = self._values[found], known.shape_of(len(self._all))
+        if value.shape == shape:
+            return found
+        return self._add(Value(shape, value.dtype, alias_of=found, items=self._all))
 
     def _parts(self) -> list[NetworkPart]:
         parts = (*self._steps.batches.values(), *self._steps.apart.values())
@@ -127,12 +140,12 @@ class StepCombiner(Combiner):
         kind = collective_kind(self._graph.tasks[step.task].op)
         if kind is not None and kind.name == "broadcast":
             return  # copies, made where somebody reads what they bring
-        wanted: dict[Hashable, tuple[Place, list[int]]] = {}
+        kept: dict[Hashable, tuple[Place, list[int]]] = {}
         for tensor, memory in makes(self._graph, self._steps.cluster, step):
             place = self._place_of(self._versions.made[index, tensor, memory])
-            wanted.setdefault(place.key, (place, []))[1].append(tensor)
+            kept.setdefault(place.key, (place, []))[1].append(tensor)
         name = self._graph.tasks[step.task].name
-        for place, tensors in wanted.values():
+        for place, tensors in kept.values():
             for call in self._calls_for(place.part, name, tensors):
                 # What a member got for its sum alone may become the sum.
                 pairs = self._pairs_in_place(call) if kind is not None and kind.sums else ()
@@ -257,12 +270,13 @@ class StepCombiner(Combiner):
             (read,) = self._graph.task_inputs[step.task]
             memory = self._steps.cluster.devices[step.devices[step.root]].memory
             source = self._tensor(read, place.items, memory, version.step)
-            is_own = memory != version.memory
+            is_made, is_own = False, memory != version.memory
         else:
             value = self._exported(place.part, version.tensor)
             source = self._value(place, value)
-            is_made = any(value in call.writes for call in place.part.calls.calls)
-            is_own = not is_made and (version in self._versions.before or version in self._replaced)
+            is_made, is_own = value in self._makers_of(place.part), False
+        if not is_made and (version in self._versions.before or version in self._replaced):
+            is_own = True  # what somebody else made stays as it is
         return self._copied(version, source, place) if is_own else source
 
     def _copied(self, version: Version, source: int, place: Place) -> int:
@@ -295,20 +309,36 @@ class StepCombiner(Combiner):
 
     def _version_made(self, place: Place, value: int) -> Version | None:
         """The version that a call makes as `value`."""
-        if place.part.calls.values[value].alias_of is not None:
+        if value not in self._makers_of(place.part):
             return None
-        made = self._described[id(place.part)].made
-        exports = self._exports_of(place.part)
-        for tensor, name in made.items():
-            if exports.get(name) == value:
-                version = self._versions.made.get((place.step, tensor, place.memory))
-                if version is not None:
-                    return version
+        for tensor in self._tensors_of(place.part).get(value, ()):
+            version = self._versions.made.get((place.step, tensor, place.memory))
+            if version is not None:
+                return version
         return None
+
+    def _makers_of(self, part: NetworkPart) -> dict[int, KernelCall]:
+        """By value of a part, the call that makes it."""
+        if id(part) not in self._makers:
+            self._makers[id(part)] = {
+                value: call for call in part.calls.calls for value in call.writes
+            }
+        return self._makers[id(part)]
+
+    def _tensors_of(self, part: NetworkPart) -> dict[int, list[int]]:
+        """By value of a part, the tensors that it exports as."""
+        if id(part) not in self._exported_as:
+            found: dict[int, list[int]] = defaultdict(list)
+            exports = self._exports_of(part)
+            for tensor, name in self._described[id(part)].made.items():
+                if name in exports:
+                    found[exports[name]].append(tensor)
+            self._exported_as[id(part)] = found
+        return self._exported_as[id(part)]
 
     def _may_take_over(self, place: Place, value: int, prior: int) -> bool:
         """Whether the call that makes `value` may write where `prior` is, also if it reads that."""
-        call = next(call for call in place.part.calls.calls if value in call.writes)
+        call = self._makers_of(place.part)[value]
         write = call.writes.index(value)
         return all(
             self._is_safe(call.kernel, position, write)

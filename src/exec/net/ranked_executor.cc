@@ -19,7 +19,7 @@ constexpr int64_t kCloseNs = 1'000'000'000;
  * model. */
 int FeedingHost(const std::vector<Program>& programs) {
   const auto feeds = [](const Program& program) {
-    const auto is_other = [&](const Port& port) { return !program.IsState(port.tensor); };
+    const auto is_other = [&](const Port& port) { return !program.IsState(port); };
     return std::any_of(program.inputs.begin(), program.inputs.end(), is_other) ||
            std::any_of(program.outputs.begin(), program.outputs.end(), is_other);
   };

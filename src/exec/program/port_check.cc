@@ -69,20 +69,21 @@ void CheckSizes(const Program& program) {
   }
 }
 
-bool IsPort(const std::vector<Port>& ports, int32_t tensor) {
-  return std::any_of(ports.begin(), ports.end(),
-                     [tensor](const Port& port) { return port.tensor == tensor; });
+bool IsAmong(const std::vector<Port>& ports, const Port& port) {
+  return std::any_of(ports.begin(), ports.end(), [&](const Port& other) {
+    return other.tensor == port.tensor && other.name == port.name;
+  });
 }
 
 }  // namespace
 
-bool Program::IsState(int32_t tensor) const {
-  return IsPort(inputs, tensor) && IsPort(outputs, tensor);
+bool Program::IsState(const Port& port) const {
+  return IsAmong(inputs, port) && IsAmong(outputs, port);
 }
 
 bool Program::HasState() const {
   return std::any_of(inputs.begin(), inputs.end(),
-                     [this](const Port& port) { return IsPort(outputs, port.tensor); });
+                     [this](const Port& port) { return IsAmong(outputs, port); });
 }
 
 void CheckPorts(const Program& program) {

@@ -158,9 +158,10 @@ struct Program {
   /*! \brief "host 'a' (rank 0)", for messages. */
   std::string DescribeHost() const { return exec::DescribeHost(host, rank); }
 
-  /*! \brief Whether a tensor is state: both an input and an output, which runs replace in place. */
-  bool IsState(int32_t tensor) const;
-  /*! \brief Whether any tensor is. */
+  /*! \brief Whether a port is state, which runs replace in place: an input and an output of one
+   * name are one tensor. */
+  bool IsState(const Port& port) const;
+  /*! \brief Whether any port is. */
   bool HasState() const;
 };
 
