@@ -227,3 +227,62 @@ def test_what_is_wrong_is_told() -> None:
         shard_module(mod, tensor=2, inputs=["y"])
     with pytest.raises(UnsupportedRelayError, match=r"no outputs \[3\]; it has 1"):
         shard_module(mod, tensor=2, like={3: "x"})
+
+
+def test_variance_takes_a_part_of_its_mean() -> None:
+    """Rows are cut by a product of weights with what the inputs make, and not the other way."""
+    data = var("x", (6, 4))
+    rows = relay.nn.dense(weights(8, 6), relay.transpose(data))
+    mean = relay.mean(rows, axis=1, keepdims=True)
+    spread = relay.variance(rows, axis=1, keepdims=True, with_mean=mean)
+    sharded = check_by_numpy(module([data], spread), 2)
+    assert sharded.collectives == {ALL_GATHER: 1}
+    shapes = [
+        [int(extent) for extent in node.checked_type.shape]
+        for node in post_order(sharded.mod["main"].body)
+        if isinstance(node, relay.Call) and node.op.name == "variance"
+    ]
+    assert shapes == [[4, 1], [4, 1]]
+
+
+def test_rows_of_a_table_are_taken_whole_where_they_are_taken_in_batches() -> None:
+    data, ids = var("x", (2, 8)), var("ids", (2, 3), "int32")
+    value = relay.nn.dense(data, weights(8, 8))
+    mod = module([data, ids], relay.take(value, ids, axis=1, batch_dims=1))
+    sharded = shard_module(mod, tensor=2)
+    assert sharded.collectives == {ALL_GATHER: 1}
+
+
+def convolutions(name: str) -> tvm.IRModule:
+    """Two convolutions of forms that exporters write less often."""
+    last = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
+    shape = (1, 8, 5, 5)
+    data = var("x", (1, 5, 5, 8) if name == "channels_last" else shape[: 3 if name == "1d" else 4])
+    if name == "channels_last":
+        value = relay.nn.conv2d(data, weights(3, 3, 8, 4), channels=4, kernel_size=(3, 3), **last)
+        value = relay.nn.conv2d(
+            relay.nn.relu(value), weights(3, 3, 4, 6), channels=6, kernel_size=(3, 3), **last
+        )
+    elif name == "1d":
+        value = relay.nn.conv1d(data, weights(4, 8, 3), channels=4, kernel_size=3)
+        value = relay.nn.conv1d(relay.nn.relu(value), weights(6, 4, 1), channels=6, kernel_size=1)
+    elif name == "transposed":
+        value = relay.nn.conv2d_transpose(data, weights(8, 4, 3, 3), channels=4, kernel_size=(3, 3))
+        value = relay.nn.conv2d_transpose(
+            relay.nn.relu(value), weights(4, 6, 1, 1), channels=6, kernel_size=(1, 1)
+        )
+    else:
+        value = relay.nn.conv2d(data, weights(8, 2, 3, 3), groups=4, channels=8, kernel_size=(3, 3))
+        value = conv(relay.nn.relu(value), 6, 8, 1)
+    return module([data], value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["channels_last", "1d", "transposed", "groups"])
+def test_convolutions_of_all_forms_are_cut(name: str) -> None:
+    mod = convolutions(name)
+    sharded = shard_module(mod, tensor=2)
+    assert sharded.collectives == {ALL_REDUCE: 1}
+    assert sharded.whole == ()
+    inputs = random_inputs(mod)
+    check_equal(outputs(mod, inputs), outputs(sharded.mod, inputs))

@@ -114,7 +114,7 @@ class Chooser:
     ) -> Iterator[_Variant]:
         """The cuts of one axis of a weight: equal parts, then those that readers ask for."""
         waiting: list[OtherCut] = [OtherCut(1, None)]
-        tried = set()
+        tried: set[Cut] = set()
         while waiting and len(tried) < _MAX_VARIANTS:
             asked = waiting.pop(0)
             cut, uneven = self._cut(axis, extent, asked)
@@ -170,6 +170,7 @@ class Chooser:
                     continue
                 way = best_way(self._carrier, node, states, others)
                 gathered, summed = gathered + way.gathered, summed + way.summed
+                _keep_gathered(node, way, found)
                 states = [_summed(state) for state in way.outs]
             found[node] = states
             gathered += self._reached(node, states, waiting)
@@ -189,6 +190,15 @@ class Chooser:
         return sum(
             size for state, size, is_gathered in outputs if is_gathered and isinstance(state, Cut)
         )
+
+
+def _keep_gathered(node: Node, way: Way, found: dict[Node, OpenStates]) -> None:
+    """What was gathered for one reader is whole for those that follow."""
+    needs = iter(way.needs)
+    for child in node.children:
+        for at in range(len(child.shapes)):
+            if next(needs) is Kept.WHOLE and child in found:
+                found[child][at] = Kept.WHOLE
 
 
 def _summed(state: State) -> State:
