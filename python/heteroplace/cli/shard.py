@@ -48,7 +48,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--input-shapes",
         metavar="NAME:[N,N] ...",
-        help="sizes of inputs that the model leaves open; a free first one is 1, a row of the batch",
+        help="sizes of inputs that the model leaves open; a free first one is one row of the batch",
     )
     parser.add_argument(
         "--top", type=count, default=_TOP, metavar="N", help=f"rows of the table; default: {_TOP}"

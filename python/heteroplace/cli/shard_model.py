@@ -132,8 +132,8 @@ def _check_can_run(cluster: Cluster) -> None:
 
 
 def _run_all(models: Sequence[ShardedModel], options: ShardOptions) -> dict[Degrees, int]:
-    """Times of whole batches, by degrees: all are run in turns, and the median of a turn counts that
-    was disturbed least."""
+    """Times of whole batches, by degrees: all are run in turns, and the median of the turn counts
+    that was disturbed least."""
     executors = {}
     for model in models:
         options.say(f"compiling {model.strategy.degrees}")
@@ -166,7 +166,7 @@ def inputs_of(model: ShardedModel, executable: Executable) -> dict[str, np.ndarr
 
 
 def _one_row(path: Path, given: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int]]:
-    """The given shapes, and one row of each other input of which only the number of rows is free."""
+    """The given shapes, and one row of other inputs that leave only the number of rows free."""
     model, _ = read_model(path)
     found = dict(given)
     for value in true_inputs(model.graph):

@@ -60,8 +60,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--placement",
         metavar="CLUSTER",
-        help=f"cluster file (JSON), a ready-made cluster, or {LOCAL!r}: this machine, its GPUs too; "
-        "or a plan that `heteroplace shard` wrote",
+        help=f"cluster file (JSON), a ready-made cluster, or {LOCAL!r}: this machine, its GPUs "
+        "too; or a plan that `heteroplace shard` wrote",
     )
     for cls in OPTION_CLASSES:
         add_arguments(group, cls, _FLAG_PREFIX, reads_texts=False)
