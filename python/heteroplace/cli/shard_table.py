@@ -25,8 +25,9 @@ def text(found: Found, top: int) -> str:
     shown = best[:top]
     names = {"data": "pure D", "tensor": "pure T", "pipeline": "pure P"}
     notes: dict[SearchRow, list[str]] = {row: [] for row in best}
-    for name, row in pure(found.rows).items():
-        if row is not None and row.degrees.num_devices > 1:
+    several = [row for row in best if row.degrees.num_devices > 1]
+    for name, row in pure(several).items():
+        if row is not None:
             notes[row].append(f"best {names[name]}")
     cells = [_cells(row, found, notes[row], winner == row.degrees) for row in shown]
     cells += [_cells(row, found, notes[row], False) for row in best[top:] if notes[row]]
@@ -83,7 +84,7 @@ def _winner(model: ShardedModel, found: Found) -> str:
         f"chosen: {degrees} on {used}; {kind} of {model.options.batch} rows, microbatches of "
         f"{degrees.rows(model.options.batch)}, schedule {model.strategy.schedule}",
         f"plan: {plural(len(plan.steps), 'step')}, {plural(len(plan.collectives), 'collective')}, "
-        f"{len(plan.copies):,} copies",
+        f"{len(plan.copies):,} {'copy' if len(plan.copies) == 1 else 'copies'}",
         f"Megatron-LM: {megatron_options(model)}",
     ]
     if found.untrained:
