@@ -370,11 +370,11 @@ def build_module(
     log = log or StageLog()
     sharded = read_sharded(mod)
     if sharded is not None:
-        solution, state = sharded[0].solution, sharded[1]
-        check_can_verify(verify or "off", None, solution.cluster, ())
-        network = Network(solution.graph, without_plan(mod), state=state)
+        shared, state = sharded[0].solution, sharded[1]
+        check_can_verify(verify or "off", None, shared.cluster, ())
+        network = Network(shared.graph, without_plan(mod), state=state)
         with log.stage("build", "writing the program"):
-            return build(CompiledNetwork.of(network), solution)
+            return build(CompiledNetwork.of(network), shared)
     solution = solution_of_module(mod)
     if solution is None:
         raise LoweringError(

@@ -87,6 +87,7 @@ def shard_file(
     with tvm.transform.PassContext(opt_level=OPT_LEVEL):
         source = import_source(path, options, shapes)
         models: Sequence[ShardedModel]
+        rows: tuple[SearchRow, ...]
         if isinstance(options.degrees, Degrees):
             model = plan_model(source, options.degrees, cluster, options)
             rows, models = (row_of(model),), (model,)
@@ -97,7 +98,7 @@ def shard_file(
     best = models[0]
     if measured:
         best = min(models[:num_run], key=lambda model: measured[model.strategy.degrees])
-    untrained = ()
+    untrained: tuple[str, ...] = ()
     if options.is_training:
         rows_of_best = best.strategy.degrees.rows(options.batch)
         untrained = source.step(rows_of_best, options.batch).untrained
