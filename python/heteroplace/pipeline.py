@@ -20,13 +20,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-import numpy as np
 import tvm
 
 from heteroplace.codegen.carried import carried_kernels, with_kernels
 from heteroplace.codegen.compile import CompiledNetwork, task_targets
 from heteroplace.codegen.executable import Executable, write_programs
-from heteroplace.errors import LoweringError, VerificationError
+from heteroplace.errors import LoweringError
 from heteroplace.measure.batches import batches_of
 from heteroplace.measure.cost_models import CostModel, CostOptions, choose_cost_model
 from heteroplace.measure.cost_models.model import known_interference
@@ -371,7 +370,11 @@ def build_module(
     log = log or StageLog()
     sharded = read_sharded(mod)
     if sharded is not None:
-        return _build_sharded(mod, sharded[0].solution, sharded[1], verify, log)
+        shared, state = sharded[0].solution, sharded[1]
+        check_can_verify(verify or "off", None, shared.cluster, ())
+        network = Network(shared.graph, without_plan(mod), state=state)
+        with log.stage("build", "writing the program"):
+            return build(CompiledNetwork.of(network), shared)
     solution = solution_of_module(mod)
     if solution is None:
         raise LoweringError(
@@ -392,21 +395,3 @@ def build_module(
         return executable
     with log.stage("verify", "comparing a run with onnxruntime"):
         return executable.verified(verify_executable(executable, network.mod, source, mode))
-
-
-def _build_sharded(
-    mod: tvm.IRModule,
-    solution: Solution,
-    state: Mapping[str, np.ndarray],
-    verify: str | None,
-    log: StageLog,
-) -> Executable:
-    """Build a module that is shared by several devices."""
-    if verify == "on":
-        raise VerificationError(
-            "verify='on': a module that is shared by shards, microbatches or replicas is not "
-            "compared with an ONNX model; leave it out"
-        )
-    network = Network(solution.graph, without_plan(mod), state=state)
-    with log.stage("build", "writing the program"):
-        return build(CompiledNetwork.of(network), solution)

@@ -11,6 +11,7 @@ from heteroplace.files.costs import table_from_json
 from heteroplace.files.graph import graph_from_json, load_graph
 from heteroplace.files.kinds import read_known_file
 from heteroplace.files.plan import plan_from_json
+from heteroplace.files.sharding import load_sharding
 from heteroplace.files.solution import load_solution
 from heteroplace.machine.local import open_cluster
 from heteroplace.model.check import check_plan
@@ -51,7 +52,7 @@ def run_check(arguments: argparse.Namespace) -> None:
         print(f"{path}: {_describe_cluster(cluster_from_json(value, path))}: no faults")
     elif kind == "graph":
         print(f"{path}: {_describe_graph(graph_from_json(value, path).graph)}: no faults")
-    elif kind in ("solution", "model"):
+    elif kind in ("solution", "sharding", "model"):
         _print(path, *_check_solution(kind, path))
     elif arguments.graph is None or arguments.cluster is None:
         raise HeteroPlaceError(
@@ -99,6 +100,8 @@ def _check_solution(kind: str, path: str) -> tuple[str, list[str]]:
     """What the file holds, and the warnings about it."""
     if kind == "solution":
         solution = load_solution(path)
+    elif kind == "sharding":
+        solution = load_sharding(path).solution
     else:
         file = CompiledFile(path)
         file.check()

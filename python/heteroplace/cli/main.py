@@ -23,6 +23,7 @@ WRONG_INPUT, INFEASIBLE, NO_PLAN, MISSING_PACKAGE, INTERRUPTED = 2, 3, 4, 5, 130
 _MODULES = (
     "heteroplace.cli.place",
     "heteroplace.cli.profile",
+    "heteroplace.cli.shard",
     "heteroplace.cli.check",
     "heteroplace.cli.show",
     "heteroplace.cli.probe",

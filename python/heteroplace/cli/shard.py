@@ -48,7 +48,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--input-shapes",
         metavar="NAME:[N,N] ...",
-        help="sizes of inputs that the model leaves open; a free first one is 1, a row of the batch",
+        help="sizes of inputs that the model leaves open; a free first one is one row of the batch",
     )
     parser.add_argument(
         "--top", type=count, default=_TOP, metavar="N", help=f"rows of the table; default: {_TOP}"
@@ -56,6 +56,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--run",
         action="store_true",
+        dest="runs_best",
         help="build and run the best ones here too (as many as --run-top), and take the fastest",
     )
     parser.add_argument(
@@ -100,7 +101,7 @@ def run(arguments: argparse.Namespace) -> None:
         options,
         shapes=arguments.input_shapes,
         csv=None if arguments.csv is None else Path(arguments.csv),
-        num_run=arguments.run_top if arguments.run else 0,
+        num_run=arguments.run_top if arguments.runs_best else 0,
     )
     if arguments.output:
         save_sharding(found.best.record, arguments.output)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from heteroplace.cli.shard_model import Found
+from heteroplace.cli.shared import plural
 from heteroplace.model.units import format_bytes, format_ns
 from heteroplace.report.tables import format_table
 from heteroplace.sharding.plan import ShardedModel
@@ -24,15 +25,13 @@ def text(found: Found, top: int) -> str:
     shown = best[:top]
     names = {"data": "pure D", "tensor": "pure T", "pipeline": "pure P"}
     notes: dict[SearchRow, list[str]] = {row: [] for row in best}
-    for name, row in pure(found.rows).items():
-        if row is not None and row.degrees.num_devices > 1:
+    several = [row for row in best if row.degrees.num_devices > 1]
+    for name, row in pure(several).items():
+        if row is not None:
             notes[row].append(f"best {names[name]}")
     cells = [_cells(row, found, notes[row], winner == row.degrees) for row in shown]
-    cells += [
-        _cells(row, found, notes[row], False) for row in best[top:] if notes[row]
-    ]
-    headers = list(_HEADERS)
-    align = _ALIGN
+    cells += [_cells(row, found, notes[row], False) for row in best[top:] if notes[row]]
+    headers, align = list(_HEADERS), _ALIGN
     if found.measured_ns:
         headers.insert(2, "measured")
         align = f"{align[:2]}>{align[2:]}"
@@ -81,11 +80,11 @@ def _winner(model: ShardedModel, found: Found) -> str:
     degrees, plan = model.strategy.degrees, model.solution.plan
     used = ", ".join(model.solution.devices_used)
     kind = f"training, {model.options.optimizer}" if model.options.is_training else "inference"
-    collectives = len(plan.collectives)
     lines = [
         f"chosen: {degrees} on {used}; {kind} of {model.options.batch} rows, microbatches of "
         f"{degrees.rows(model.options.batch)}, schedule {model.strategy.schedule}",
-        f"plan: {len(plan.steps):,} steps, {collectives:,} collectives, {len(plan.copies):,} copies",
+        f"plan: {plural(len(plan.steps), 'step')}, {plural(len(plan.collectives), 'collective')}, "
+        f"{len(plan.copies):,} {'copy' if len(plan.copies) == 1 else 'copies'}",
         f"Megatron-LM: {megatron_options(model)}",
     ]
     if found.untrained:

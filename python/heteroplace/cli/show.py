@@ -13,6 +13,7 @@ from heteroplace.files.graph import graph_from_json, load_graph
 from heteroplace.files.kinds import read_known_file
 from heteroplace.files.plan import plan_from_json
 from heteroplace.files.reader import did_you_mean
+from heteroplace.files.sharding import load_sharding, told_text
 from heteroplace.files.solution import load_solution
 from heteroplace.machine.local import open_cluster
 from heteroplace.model.solution import Solution
@@ -82,6 +83,9 @@ def text_of_file(path: str, arguments: argparse.Namespace) -> str:
         return print_plan(graph, cluster, plan_from_json(value, graph, cluster, path))
     if kind == "solution":
         return _solution_text(load_solution(path))
+    if kind == "sharding":
+        record = load_sharding(path)
+        return f"{told_text(record.told)}\n{_solution_text(record.solution)}"
     return _model_text(CompiledFile(path, arguments.trusted_key), arguments)
 
 

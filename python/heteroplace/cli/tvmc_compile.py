@@ -18,10 +18,12 @@ from tvm.driver.tvmc.transform import apply_graph_transforms, parse_graph_transf
 import heteroplace
 from heteroplace import pipeline
 from heteroplace.cli import tvmc_options
+from heteroplace.cli.shard_model import import_source
 from heteroplace.cli.tvmc_errors import LOADER_ERRORS, Command, one_line
 from heteroplace.cli.tvmc_tuning import tuned
 from heteroplace.errors import ArtifactError, FrontendError, PlanError
 from heteroplace.files.plan import save_plan
+from heteroplace.files.sharding import ShardingRecord, told_text
 from heteroplace.model.solution import Solution
 from heteroplace.model.units import format_bytes
 from heteroplace.native.compiled_file import sign_tail
@@ -34,6 +36,7 @@ from heteroplace.report.tables import (
     placement_table,
     solution_headline,
 )
+from heteroplace.sharding.plan import options_of, replayed_model
 from heteroplace.simulate.simulator import simulate
 from heteroplace.tvm_bridge import pass_config
 
@@ -70,8 +73,12 @@ def compile_placed(arguments: argparse.Namespace) -> None:
             f"that ends in .so"
         )
     tvmc_options.check_outputs(arguments.output, arguments.placement_plan_out)
+    record = tvmc_options.read_record(arguments)
     if arguments.placement_sign_with is not None:
         sign_tail(arguments.placement_sign_with, b"")  # a wrong key is told before anything slow
+    if record is not None:
+        _compile_shared(arguments, record)
+        return
     options = tvmc_options.placement_options(arguments)
     cluster = tvmc_options.read_cluster(arguments)
     mod, params = load_model(arguments.FILE, arguments.model_format, arguments.input_shapes)
@@ -99,15 +106,37 @@ def compile_placed(arguments: argparse.Namespace) -> None:
         if arguments.placement_dry_run:
             print("dry run: nothing was compiled")
             return
-        _say("compiling")
-        executable = heteroplace.build(mod)
-        if executable.verification is not None:
-            print(executable.verification.text, flush=True)
-        executable.export_library(
-            arguments.output,
-            with_source=bool(arguments.placement_with_source),
-            sign_with=arguments.placement_sign_with,
-        )
+        _build(mod, arguments)
+
+
+def _compile_shared(arguments: argparse.Namespace, record: ShardingRecord) -> None:
+    """Compile a model as a plan of `heteroplace shard` says."""
+    options = options_of(record)
+    with tvm.transform.PassContext(
+        opt_level=arguments.opt_level,
+        config=parse_configs(arguments.pass_config),
+        disabled_pass=arguments.disabled_pass,
+    ):
+        source = import_source(Path(arguments.FILE), options, arguments.input_shapes)
+        model = replayed_model(source, record, arguments.placement)
+        print(f"\n{told_text(record.told)}\n{solution_headline(model.solution)}", flush=True)
+        if arguments.placement_dry_run:
+            print("dry run: nothing was compiled")
+            return
+        _build(model.to_module(), arguments)
+
+
+def _build(mod: tvm.IRModule, arguments: argparse.Namespace) -> None:
+    """Compile a module that is placed, and write the file."""
+    _say("compiling")
+    executable = heteroplace.build(mod)
+    if executable.verification is not None:
+        print(executable.verification.text, flush=True)
+    executable.export_library(
+        arguments.output,
+        with_source=bool(arguments.placement_with_source),
+        sign_with=arguments.placement_sign_with,
+    )
     size = format_bytes(Path(arguments.output).stat().st_size)
     print(f"compiled: {arguments.output} ({size}); next: tvmc run {arguments.output}")
 

@@ -14,6 +14,8 @@ from heteroplace.errors import (
     MissingCostError,
 )
 from heteroplace.files.cluster import ready_made_clusters
+from heteroplace.files.kinds import read_known_file
+from heteroplace.files.sharding import ShardingRecord, load_sharding
 from heteroplace.machine.local import LOCAL, open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.options import add_arguments, pair, read_arguments
@@ -45,6 +47,11 @@ _HONOURED = frozenset(
 )
 
 
+_OF_A_PLAN = frozenset({"placement_dry_run", "placement_sign_with"})
+"""Of the options of placement those that a finished plan can be compiled with."""
+_MODEL_CHANGES = frozenset({"desired_layout", "mixed_precision", "tuning_records", "model_format"})
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of placement to TVM's parser of `compile`."""
     group = parser.add_argument_group(
@@ -53,7 +60,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--placement",
         metavar="CLUSTER",
-        help=f"cluster file (JSON), a ready-made cluster, or {LOCAL!r}: this machine, its GPUs too",
+        help=f"cluster file (JSON), a ready-made cluster, or {LOCAL!r}: this machine, its GPUs "
+        "too; or a plan that `heteroplace shard` wrote",
     )
     for cls in OPTION_CLASSES:
         add_arguments(group, cls, _FLAG_PREFIX, reads_texts=False)
@@ -185,6 +193,30 @@ def placement_options(arguments: argparse.Namespace) -> dict[str, Any]:
     # Wrong values are told before everything is measured.
     read_options(options)
     return options
+
+
+def read_record(arguments: argparse.Namespace) -> ShardingRecord | None:
+    """Return the plan of `heteroplace shard` that `--placement` names; None: it names a cluster.
+
+    Raises
+    ------
+    HeteroPlaceError
+        Another option would change the plan.
+    PlanError
+        The file has faults.
+    """
+    path = arguments.placement
+    if not Path(path).is_file() or read_known_file(path)[0] != "sharding":
+        return None
+    given = {name for name, value in vars(arguments).items() if value}
+    ours = {name for name in given if name.startswith(_ATTRIBUTE_PREFIX)}
+    others = (ours | given & _MODEL_CHANGES) - _OF_A_PLAN
+    if others:
+        raise HeteroPlaceError(
+            f"{flags(others)} would change nothing in a plan that is made already, or change the "
+            f"model that it is for; leave it out, or run `heteroplace shard` again"
+        )
+    return load_sharding(path)
 
 
 def read_cluster(arguments: argparse.Namespace) -> Cluster:

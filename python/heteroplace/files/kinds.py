@@ -1,4 +1,5 @@
-"""Tell what a file is by its content: cluster, graph, costs, plan, solution or compiled model."""
+"""Tell what a file is by its content: cluster, graph, costs, plan, solution, sharding (a solution
+and how its graph was made of a model) or compiled model."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from heteroplace.files.reader import read_json
 
 # The key that only this kind of JSON file has; a solution has keys of other kinds too: it is first.
 _KEYS = {
+    "sharding_version": "sharding",
     "placement_version": "solution",
     "devices": "cluster",
     "tasks": "graph",

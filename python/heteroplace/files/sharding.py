@@ -52,6 +52,21 @@ class ShardingRecord:
     solution: Solution
 
 
+def told_text(told: Told) -> str:
+    """Return how a model is shared as one line.
+
+    >>> told_text(Told(64, (2, 1, 2, 4), "1f1b", 0, 0, None, None, "mse", False))
+    'batch 64, degrees 2/1/2/4, schedule 1f1b, inference'
+    """
+    parts = [f"batch {told.batch}", f"degrees {'/'.join(map(str, told.degrees))}"]
+    parts.append(f"schedule {told.schedule}")
+    parts += [f"zero {told.zero}"] if told.zero else []
+    parts += [f"recompute {told.recompute}"] if told.recompute else []
+    parts += [f"cuts {','.join(map(str, told.cuts))}"] if told.cuts else []
+    parts.append("inference" if told.optimizer is None else f"{told.loss}, {told.optimizer}")
+    return ", ".join(parts)
+
+
 def sharding_to_json(record: ShardingRecord) -> str:
     """Return the JSON text."""
     told = msgspec.to_builtins(record.told)

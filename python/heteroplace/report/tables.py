@@ -295,10 +295,10 @@ def headline(
         text = f"{claim}everything on {names[0]}, {predicted}"
     else:
         text = f"{predicted} on {'+'.join(names) or 'nothing'}"
-        if best_single is None:
-            notes.append("no device alone can run everything")
-        else:
+        if best_single is not None:
             notes.append(f"best single device {best_single[0]} {format_ns(best_single[1])}{unit}")
+        elif plan.items == 1 and not plan.collectives:  # else nobody has compared with one device
+            notes.append("no device alone can run everything")
     if bound_ns is not None:
         gap = (objective_ns - bound_ns) / objective_ns if objective_ns else 0.0
         notes.append(f"lower bound {format_ns(bound_ns)}{unit}, gap {100 * gap:.0f} %")

@@ -1,4 +1,4 @@
-"""`heteroplace.shard` and the pass `Shard`: a Relay module in, the same module shared by devices out.
+"""`heteroplace.shard` and the pass `Shard`: a Relay module -> the same, shared by devices.
 
 The result is the module of one microbatch of one replica, cut into lanes, with its plan; stock TVM
 runs it on one device, and `heteroplace.build` on all of them.

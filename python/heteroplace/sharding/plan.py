@@ -14,21 +14,23 @@ import tvm
 
 from heteroplace.costs.op_costs import Coverage, OpCosts
 from heteroplace.costs.work import main_dtype
+from heteroplace.errors import PlanError
 from heteroplace.files.sharding import ShardingRecord, Told, sharding_to_json
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
+from heteroplace.model.digests import first_difference
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan, devices_of
 from heteroplace.model.solution import Solution
 from heteroplace.relay.annotate.sharded import annotate_sharded
 from heteroplace.sharding.costs import MeasuredCosts, check_measurable, measure_network
-from heteroplace.sharding.options import ESTIMATE, ShardOptions
+from heteroplace.sharding.options import ESTIMATE, ShardOptions, check_shard_options
 from heteroplace.sharding.source import ModelSource
 from heteroplace.simulate.simulator import simulate
 from heteroplace.transforms.degrees import Degrees, rank_devices
 from heteroplace.transforms.sharded import ShardedGraph
-from heteroplace.transforms.strategy import Strategy, plan_strategy
+from heteroplace.transforms.strategy import Strategy, plan_strategy, rewrite
 
 
 @dataclass(frozen=True)
@@ -143,6 +145,64 @@ def plan_model(
         source.state(degrees.tensor, rows, options.batch),
         options,
     )
+
+
+def replayed_model(source: ModelSource, record: ShardingRecord, where: str) -> ShardedModel:
+    """Return a model with the plan that a file holds; nothing is measured or searched.
+
+    Parameters
+    ----------
+    source
+        Made with `options_of(record)`.
+    where
+        Path of the file, for messages.
+
+    Raises
+    ------
+    PlanError
+        The file is for another model.
+    HeteroPlaceError
+        As `ModelSource.network`.
+    """
+    options = options_of(record)
+    degrees = Degrees(*record.told.degrees)
+    rows = degrees.rows(options.batch)
+    network = source.network(degrees.tensor, rows, options.batch)
+    graph = rewrite(network.sharded, strategy_of(options, degrees)).graph
+    difference = first_difference(record.solution.graph, graph)
+    if difference:
+        raise PlanError(
+            f"{where}: the plan's graph {difference}; it is the plan of another model, or another "
+            f"heteroplace has made it: run `heteroplace shard` again"
+        )
+    assert network.network is not None  # weights are bound, or state
+    state = source.state(degrees.tensor, rows, options.batch)
+    strategy = strategy_of(options, degrees)
+    return ShardedModel(record.solution, strategy, Coverage(), network.network.mod, state, options)
+
+
+def options_of(record: ShardingRecord) -> ShardOptions:
+    """Return the options that make the model of a file again.
+
+    Raises
+    ------
+    ShardingError
+        They do not go together.
+    """
+    told = record.told
+    options = ShardOptions(
+        batch=told.batch,
+        degrees=Degrees(*told.degrees),
+        schedule=told.schedule,
+        zero=told.zero,
+        recompute_every=told.recompute,
+        cuts=told.cuts,
+        optimizer=told.optimizer,
+        loss=told.loss,
+        uneven=told.uneven,
+    )
+    check_shard_options(options)
+    return options
 
 
 def _solution(graph: TaskGraph, cluster: Cluster, table: CostTable, plan: Plan) -> Solution:

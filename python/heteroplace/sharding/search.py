@@ -170,7 +170,7 @@ def _nothing_fits(
         return ShardingError(f"no degrees are possible: {'; '.join(list(reasons)[:4])}")
     nearest = min(simulated, key=lambda row: row.peak_bytes / max(1, row.limit_bytes))
     return InfeasibleError(
-        f"none of {len(rows)} degrees for a batch of {options.batch} rows fits into the memories of "
+        f"none of {len(rows)} degrees for {options.batch} rows fits into the memories of "
         f"cluster {cluster.name!r}: {nearest.degrees} comes nearest and needs "
         f"{format_bytes(nearest.peak_bytes)} on a device that has "
         f"{format_bytes(nearest.limit_bytes)}; take a smaller batch, or more devices"

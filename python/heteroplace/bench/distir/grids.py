@@ -128,6 +128,35 @@ def run_grid(
     return Grid(model, tuple(rows), seconds)
 
 
+@dataclass(frozen=True)
+class Growth:
+    """A grid of a model with fewer layers."""
+
+    layers: int
+    tasks: int
+    """Of a microbatch, in the graph of one lane."""
+    seconds: float
+    """Processor time, here."""
+
+
+def measure_growth(model: PublishedModel, figures: MachineFigures) -> list[Growth]:
+    """Return what the grid of a model takes with an eighth, a quarter, half and all of its layers.
+
+    Raises
+    ------
+    ShardingError
+        As `search`.
+    """
+    found = []
+    for divisor in (8, 4, 2, 1):
+        part = replace(model, layers=model.layers // divisor)
+        tasks = len(ModelSource(part)(1, 2, 2).graph.tasks)
+        start = time.process_time()
+        run_grid(part, figures)
+        found.append(Growth(part.layers, tasks, time.process_time() - start))
+    return found
+
+
 def grid_batches(model: PublishedModel) -> tuple[int, ...]:
     """Return the batches of the published grid of GPT-2, or of the winners of an MLP."""
     if not model.is_training:

@@ -12,7 +12,7 @@ tasks that make their gradients add up.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import tvm
@@ -82,7 +82,7 @@ def shard_training(
 
     Weights and whatever else a step replaces are state of each lane, a part or all of it; gradients
     and the loss are what microbatches add up. The loss is the only output of the graph; the
-    module's are the loss, the new states and the gradients, each of the last two once for each lane.
+    module's are the loss, and for each lane its new states and gradients.
 
     Raises
     ------

@@ -1,0 +1,134 @@
+"""`heteroplace shard`, and `tvmc compile --placement` of the plan that it writes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from shard_models import BATCH, descend, forward, layer_weights, rows_of, save_files
+
+import heteroplace
+from heteroplace.cli.main import main
+from heteroplace.cli.tvmc import main as tvmc
+
+WRONG = 4
+"""What `tvmc` returns for wrong input."""
+
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    """Arguments that name model, cluster and batch; the current folder is empty but for them."""
+    monkeypatch.chdir(tmp_path)
+    model, cluster = save_files(tmp_path)
+    return (model, "--cluster", cluster, "--batch", str(BATCH), "--costs", "estimate")
+
+
+def test_table_ranks_degrees_and_tells_pure_ones(
+    files: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["shard", *files, "--top", "2", "--csv", "rows.csv"]) == 0
+    text = capsys.readouterr().out
+    assert "measured" not in text
+    for words in ("D/T/P/K", "best pure D", "best pure T", "best pure P", "chosen", "more fit"):
+        assert words in text
+    assert "--tensor-model-parallel-size" in text
+    assert "--global-batch-size 8" in text
+    lines = Path("rows.csv").read_text().splitlines()
+    assert main(["shard", *files, "--csv", "rows.csv"]) == 0
+    assert Path("rows.csv").read_text().splitlines() == lines
+
+
+def test_run_measures_the_best_and_takes_the_fastest(
+    files: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--run", "--run-top", "2", "--json", "-o", "plan.json"]
+    assert main(["shard", *files, *arguments]) == 0
+    found = json.loads(capsys.readouterr().out)
+    measured = {row["degrees"]: row["measured_ns"] for row in found["rows"] if row["measured_ns"]}
+    assert len(measured) == 2
+    assert measured[found["chosen"]] == min(measured.values())
+    assert json.loads(Path("plan.json").read_text())["sharding_version"] == 1
+
+
+def test_plan_is_compiled_by_tvmc_and_shown(
+    files: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["shard", *files, "--degrees", "1,1,2,4", "-o", "plan.json"]) == 0
+    assert tvmc(["compile", files[0], "--placement", "plan.json", "-o", "mlp.so"]) == 0
+    (output,) = heteroplace.load("mlp.so").run(x=rows_of(3))
+    np.testing.assert_allclose(output, forward(layer_weights(), rows_of(3))[-1], atol=1e-5)
+    assert main(["check", "plan.json"]) == 0
+    capsys.readouterr()
+    assert main(["show", "plan.json"]) == 0
+    assert capsys.readouterr().out.startswith(
+        "batch 8, degrees 1/1/2/4, schedule 1f1b, inference\ncluster ranks"
+    )
+
+
+def test_plan_of_training_is_compiled_by_tvmc(files: tuple[str, ...]) -> None:
+    training = ["--train", "--optimizer", "sgd:0.5", "--zero", "1"]
+    assert main(["shard", *files, *training, "--degrees", "2,1,1", "-o", "plan.json"]) == 0
+    assert tvmc(["compile", files[0], "--placement", "plan.json", "-o", "step.so"]) == 0
+    executor = heteroplace.load("step.so")
+    weights = layer_weights()
+    for step in range(2):
+        (loss,) = executor.run(x=rows_of(step), labels=rows_of(step + 5))
+        expected, weights = descend(weights, rows_of(step), rows_of(step + 5), 0.5)
+        assert float(loss) == pytest.approx(expected, rel=1e-5)
+    np.testing.assert_allclose(executor.state("w0").T, weights[0], atol=1e-5)
+
+
+def test_plan_of_another_model_and_options_without_effect_are_refused(
+    files: tuple[str, ...], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["shard", *files, "--degrees", "1,2,1", "-o", "plan.json"]) == 0
+    command = ["compile", files[0], "--placement", "plan.json", "-o", "mlp.so"]
+    assert tvmc([*command, "--placement-pin", "nn.dense=cpu.0"]) == WRONG
+    assert "--placement-pin would change nothing" in capsys.readouterr().err
+    plan = json.loads(Path("plan.json").read_text())
+    Path("plan.json").write_text(json.dumps(plan | {"degrees": [2, 1, 1, 1]}))
+    assert tvmc(command) == WRONG
+    assert "it is the plan of another model" in capsys.readouterr().err
+    Path("plan.json").write_text(json.dumps(plan | {"sharding_version": 7}))
+    assert tvmc(command) == WRONG
+    assert "sharding version 7, this heteroplace reads 1" in capsys.readouterr().err
+    assert not (tmp_path / "mlp.so").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--degrees", "3,1,1"], 2, "a batch of 8 rows cannot be cut into 3 replicas"),
+        (["--degrees", "2,2,1"], 2, "need 4 devices"),
+        (["--optimizer", "sgd:1"], 2, "add --train"),
+        (["--zero", "1"], 2, "about training"),
+        (["-o", "nowhere/plan.json"], 2, "folder 'nowhere' does not exist"),
+        (["--input-shapes", "x"], 2, "--input-shapes 'x':"),
+        (["--train", "--loss", "sad"], 2, "there is no loss 'sad'"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_arguments_are_told(
+    files: tuple[str, ...],
+    arguments: list[str],
+    code: int,
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["shard", *files, *arguments]) == code
+    assert message in capsys.readouterr().err
+
+
+def test_no_place_for_a_model_is_told_by_a_code_of_its_own(
+    files: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = json.loads(Path("two.json").read_text())
+    for memory in cluster["memories"]:
+        memory["size"] = "2 KiB"
+    Path("two.json").write_text(json.dumps(cluster))
+    assert main(["shard", *files]) == 3
+    assert "fits into the memories of cluster 'ranks'" in capsys.readouterr().err

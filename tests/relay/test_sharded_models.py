@@ -1,0 +1,193 @@
+"""`heteroplace.shard` and the pass `Shard`: what is planned is built, and computes as it should."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from relay_models import module, var
+from shard_models import (
+    BATCH,
+    WIDTH,
+    descend,
+    forward,
+    layer_weights,
+    perceptron,
+    rank_cluster,
+    rows_of,
+)
+from tvm import relay
+
+import heteroplace
+from heteroplace.errors import (
+    ClusterError,
+    HeteroPlaceError,
+    InfeasibleError,
+    LoweringError,
+    MissingCostError,
+    PlanError,
+    ShardingError,
+    VerificationError,
+)
+from heteroplace.model.check import check_plan
+from heteroplace.model.cluster import Cluster
+from heteroplace.relay.annotate.sharded import read_sharded
+
+RATE = 0.1
+
+
+def shared(cluster: Cluster | None = None, rows: int = 1, **options: Any) -> tvm.IRModule:
+    mod, params = perceptron(rows)
+    given = {"batch": BATCH, "costs": "estimate", "params": params} | options
+    with tvm.transform.PassContext(opt_level=3):
+        return heteroplace.shard(mod, cluster or rank_cluster(), **given)
+
+
+def built(mod: tvm.IRModule) -> heteroplace.Executor:
+    record, _ = read_sharded(mod) or pytest.fail("no plan")
+    solution = record.solution
+    check_plan(solution.graph, solution.cluster, solution.costs, solution.plan)
+    with tvm.transform.PassContext(opt_level=3):
+        return heteroplace.Executor(heteroplace.build(mod))
+
+
+@pytest.mark.parametrize(
+    "degrees", [{"data": 2}, {"tensor": 2}, {"pipeline": 2, "micro_batches": 4}], ids=str
+)
+def test_sharded_model_computes_the_whole_batch(degrees: dict[str, int]) -> None:
+    (output,) = built(shared(**degrees)).run(x=rows_of(1))
+    np.testing.assert_allclose(output, forward(layer_weights(), rows_of(1))[-1], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"tensor": 2},
+        {"data": 2, "zero": 2},
+        pytest.param({"data": 2, "zero": 1}, marks=pytest.mark.slow),
+        pytest.param({"data": 2, "zero": 3}, marks=pytest.mark.slow),
+        pytest.param({"pipeline": 2, "micro_batches": 4, "recompute": 1}, marks=pytest.mark.slow),
+        pytest.param(
+            {"pipeline": 2, "micro_batches": 4, "schedule": "gpipe"}, marks=pytest.mark.slow
+        ),
+    ],
+    ids=str,
+)
+def test_three_steps_of_training_are_those_of_numpy(options: dict[str, Any]) -> None:
+    executor = built(shared(optimizer=f"sgd:{RATE}", **options))
+    weights = layer_weights()
+    for step in range(3):
+        x, labels = rows_of(step), rows_of(step + 9)
+        (loss,) = executor.run(x=x, labels=labels)
+        expected, weights = descend(weights, x, labels, RATE)
+        assert float(loss) == pytest.approx(expected, rel=1e-5)
+    if "tensor" not in options:
+        for layer, weight in enumerate(weights):
+            np.testing.assert_allclose(executor.state(f"w{layer}"), weight, atol=1e-5)
+
+
+def test_auto_takes_degrees_no_slower_than_one_device() -> None:
+    best = read_sharded(shared(degrees="auto"))
+    alone = read_sharded(shared(data=1))
+    assert best is not None and alone is not None
+    assert best[0].solution.predicted_ns <= alone[0].solution.predicted_ns
+
+
+def test_measured_costs_say_so() -> None:
+    found = read_sharded(shared(data=2, costs="measure", store="off"))
+    assert found is not None
+    assert found[0].solution.costs.is_measured
+
+
+def test_pass_does_the_same_and_changes_nothing_on_its_own_output() -> None:
+    mod, params = perceptron()
+    step = relay.transform.Shard(
+        rank_cluster(), params=params, batch=BATCH, degrees="2,1,1", costs="estimate"
+    )
+    with tvm.transform.PassContext(opt_level=3):
+        once = step(mod)
+    assert tvm.ir.structural_equal(once, shared(data=2))
+    assert tvm.ir.structural_equal(once, step(once))
+
+
+def test_a_module_that_holds_rows_makes_microbatches_of_multiples() -> None:
+    (output,) = built(shared(rows=2, data=2)).run(x=rows_of(2))
+    np.testing.assert_allclose(output, forward(layer_weights(), rows_of(2))[-1], atol=1e-5)
+    with pytest.raises(ShardingError, match="holds 3 rows, and microbatches of 4 cannot be made"):
+        shared(rows=3, data=2)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"data": 3}, ShardingError, "a batch of 8 rows cannot be cut into 3 replicas"),
+        ({"data": 2, "tensor": 2}, ShardingError, "need 4 devices; cluster 'ranks' has 2"),
+        ({"pipeline": 2, "cuts": (4,)}, ShardingError, "begin with layers 4: expected"),
+        ({"pipeline": 2, "cuts": (1, 2)}, ShardingError, "2 cuts make 3 stages"),
+        ({"data": 2, "zero": 1}, ShardingError, "about training"),
+        ({"tensor": 2, "zero": 1, "optimizer": "sgd:1"}, ShardingError, "have one"),
+        ({"data": 2, "degrees": "auto"}, ShardingError, "say the same twice"),
+        ({"schedule": "zigzag"}, ShardingError, "schedule 'zigzag'; there are gpipe"),
+        ({"costs": "guess"}, ShardingError, "costs 'guess'; expected measure or estimate"),
+        ({"colour": 1}, ShardingError, "Shard has no option colour"),
+        ({"batch": 0}, ShardingError, "batch is 0"),
+        ({"devices": ("gpu7",)}, ClusterError, "no device 'gpu7'"),
+    ],
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
+)
+def test_wrong_options_are_told(
+    options: dict[str, Any], error: type[HeteroPlaceError], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        shared(**options)
+
+
+def test_what_does_not_fit_is_told_with_the_numbers() -> None:
+    small = rank_cluster(memory_bytes=2**11)
+    with pytest.raises(InfeasibleError, match=r"none of \d+ degrees .* 2.0 KiB"):
+        shared(small, degrees="auto")
+    with pytest.raises(PlanError, match=r"memory 'ram0' needs .* and has 2.0 KiB"):
+        shared(small, data=2)
+
+
+def test_devices_that_are_not_connected_are_told() -> None:
+    with pytest.raises(ClusterError, match=r"no links lead from the host memory to device 'cpu.1'"):
+        shared(rank_cluster(num_links=1), data=2)
+
+
+def test_costs_of_absent_devices_cannot_be_measured() -> None:
+    cluster = rank_cluster()
+    first, second = cluster.devices
+    absent = replace(cluster, devices=(first, replace(second, kind="cuda", target="cuda")))
+    with pytest.raises(MissingCostError, match=r"not in this machine: cpu.1"):
+        shared(absent, data=2, costs="measure")
+
+
+def test_inputs_of_unlike_rows_and_bound_weights_are_refused() -> None:
+    x, y = var("x", (2, 4)), var("y", (4, 2))
+    mod = module([x, y], relay.nn.dense(x, relay.transpose(y)))
+    with pytest.raises(ShardingError, match=r"inputs x \[2, 4\], y \[4, 2\]: expected"):
+        heteroplace.shard(mod, rank_cluster(), batch=2, costs="estimate")
+    bound = module([x], relay.nn.relu(x))
+    with pytest.raises(ShardingError, match="nothing to train"):
+        heteroplace.shard(bound, rank_cluster(), batch=2, optimizer="sgd:0.1", costs="estimate")
+
+
+def test_a_shared_module_is_neither_placed_nor_shared_again_nor_changed() -> None:
+    found = shared(data=2)
+    with pytest.raises(ShardingError, match="placed or shared already"):
+        heteroplace.shard(found, rank_cluster(), batch=BATCH)
+    with pytest.raises(PlanError, match="shared by devices already"):
+        heteroplace.HeteroPlace(rank_cluster())(found)
+    with pytest.raises(LoweringError, match="would change nothing"):
+        heteroplace.build(found, time_limit=1.0)
+    with pytest.raises(VerificationError):
+        heteroplace.build(found, verify="on")
+    main = found["main"]
+    changed = relay.Function(main.params, relay.tanh(main.body), None, [], main.attrs)
+    with pytest.raises(LoweringError, match=r"tanh.* belongs to no task of the plan"):
+        heteroplace.build(tvm.IRModule.from_expr(changed))
+    assert int(main.params[0].checked_type.shape[1]) == WIDTH

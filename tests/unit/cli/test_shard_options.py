@@ -1,0 +1,94 @@
+"""`heteroplace shard`: what the command line, keywords and plan files say. Needs no TVM."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.strategies import Instance
+from tests.unit.cli.test_show import solution_of
+
+from heteroplace.cli.main import main
+from heteroplace.errors import PlanError, ShardingError
+from heteroplace.files.kinds import read_known_file
+from heteroplace.files.sharding import (
+    ShardingRecord,
+    Told,
+    load_sharding,
+    save_sharding,
+    sharding_from_json,
+    sharding_to_json,
+)
+from heteroplace.sharding.options import ShardOptions, read_shard_options
+from heteroplace.transforms.degrees import Degrees
+
+TOLD = Told(64, (2, 1, 2, 4), "gpipe", 2, 3, (5,), "sgd:0.1", "mse", True)
+
+
+def test_degrees_come_as_text_or_as_parts() -> None:
+    parts = {"data": 2, "tensor": 2, "pipeline": 1, "micro_batches": 1}
+    assert read_shard_options({"batch": 8, **parts}).degrees == Degrees(2, 2, 1, 1)
+    assert read_shard_options({"batch": 8, "degrees": "2,2,1"}).degrees == Degrees(2, 2, 1, 1)
+    assert read_shard_options({"batch": 8}) == ShardOptions(batch=8, degrees="auto")
+
+
+def test_all_that_is_wrong_is_told_at_once() -> None:
+    with pytest.raises(ShardingError, match=r"schedule 'x'; there are .*; zero is 9.*about train"):
+        read_shard_options({"batch": 8, "schedule": "x", "zero": 9})
+    with pytest.raises(ShardingError, match=r"rows of the whole batch are missing"):
+        read_shard_options({"data": 2})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--degrees", "1,1"], "expected D,T,P or D,T,P,K"),
+        (["--batch", "0"], "expected a whole number >= 1, got '0'"),
+        (["--zero", "4"], "expected 0, 1, 2 or 3"),
+        (["--cuts", "2,x"], "expected a whole number >= 1, got 'x'"),
+        (["--schedule", "x"], "invalid choice: 'x'"),
+    ],
+    ids=" ".join,
+)
+def test_wrong_values_end_the_command(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["shard", "m.onnx", "--cluster", "c.json", *arguments])
+    assert message in capsys.readouterr().err
+
+
+def test_a_missing_model_is_told_before_anything_is_loaded(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["shard", "m.onnx", "--cluster", "c.json", "--batch", "4"]) == 2
+    assert "m.onnx: there is no such file" in capsys.readouterr().err
+
+
+def test_plan_file_round_trips_and_is_known_by_its_content(
+    diamond: Instance, tmp_path: Path
+) -> None:
+    record = ShardingRecord(TOLD, solution_of(diamond))
+    save_sharding(record, tmp_path / "plan.json")
+    assert load_sharding(tmp_path / "plan.json") == record
+    assert read_known_file(tmp_path / "plan.json")[0] == "sharding"
+
+
+@pytest.mark.parametrize("name", Told.__struct_fields__)
+def test_a_field_that_is_missing_or_wrong_is_told(name: str, diamond: Instance) -> None:
+    value = json.loads(sharding_to_json(ShardingRecord(TOLD, solution_of(diamond))))
+    wrong = value | {name: {"no": "value"}}
+    del value[name]
+    for each in (value, wrong):
+        with pytest.raises(PlanError, match="not a plan that `heteroplace shard` wrote"):
+            sharding_from_json(json.dumps(each))
+
+
+def test_another_version_and_no_file_are_told(diamond: Instance, tmp_path: Path) -> None:
+    text = sharding_to_json(ShardingRecord(TOLD, solution_of(diamond)))
+    later = json.dumps(json.loads(text) | {"sharding_version": 2})
+    with pytest.raises(PlanError, match="sharding version 2, this heteroplace reads 1"):
+        sharding_from_json(later)
+    with pytest.raises(PlanError, match="cannot be read"):
+        load_sharding(tmp_path / "nothing.json")
