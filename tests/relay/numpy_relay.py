@@ -1,7 +1,9 @@
-"""Relay run by numpy, op by op: the oracle of rewrites that are tried on many random networks."""
+"""Relay run by numpy, op by op: the oracle of rewrites that are tried on many random networks, and
+of gradients, in float64."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import Any
@@ -11,27 +13,45 @@ import tvm
 from tvm import relay
 
 from heteroplace.relay.expressions import post_order
+from heteroplace.relay.tasks.fold import children
 
 Array = np.ndarray
 
 
 def run_by_numpy(mod: tvm.IRModule, inputs: Mapping[str, Array]) -> list[Array]:
     """The outputs of a module of the ops below."""
+    return executor_by_numpy(mod)(inputs)
+
+
+def executor_by_numpy(mod: tvm.IRModule) -> Callable[[Mapping[str, Array]], list[Array]]:
+    """The same for any inputs; walking over a module takes longer than its numbers."""
     main = mod["main"]
-    values: dict[relay.Expr, Any] = {param: inputs[param.name_hint] for param in main.params}
-    for node in post_order(main.body):
-        if isinstance(node, relay.Constant):
-            values[node] = node.data.numpy()
-        elif isinstance(node, relay.Tuple):
-            values[node] = [values[field] for field in node.fields]
-        elif isinstance(node, relay.TupleGetItem):
-            values[node] = values[node.tuple_value][node.index]
-        elif isinstance(node, relay.Call):
-            run = _OPS[node.op.name.removeprefix("heteroplace.")]
-            values[node] = run(node.attrs, *(values[argument] for argument in node.args))
-            _check_shape(node, values[node])
-    found = values[main.body]
-    return found if isinstance(found, list) else [found]
+    nodes = [node for node in post_order(main.body) if not isinstance(node, tvm.ir.Op)]
+    places = {node: place for place, node in enumerate(nodes)}
+    operands = [[places[child] for child in children(node)] for node in nodes]
+
+    def run(inputs: Mapping[str, Array]) -> list[Array]:
+        values: list[Any] = []
+        for node, reads in zip(nodes, operands, strict=True):
+            values.append(_value(node, [values[place] for place in reads], inputs))
+        found = values[places[main.body]]
+        return found if isinstance(found, list) else [found]
+
+    return run
+
+
+def _value(node: relay.Expr, reads: list[Any], inputs: Mapping[str, Array]) -> Any:
+    if isinstance(node, relay.Var):
+        return inputs[node.name_hint]
+    if isinstance(node, relay.Constant):
+        return node.data.numpy()
+    if isinstance(node, relay.Tuple):
+        return reads
+    if isinstance(node, relay.TupleGetItem):
+        return reads[0][node.index]
+    found = _OPS[node.op.name.removeprefix("heteroplace.")](node.attrs, *reads)
+    _check_shape(node, found)
+    return found
 
 
 def _check_shape(node: relay.Call, value: Any) -> None:
@@ -49,6 +69,8 @@ def _axes(attrs: Any) -> tuple[int, ...] | None:
 
 
 def _sliced(attrs: Any, data: Array) -> Array:
+    if str(attrs.slice_mode) == "size":
+        return _slice_in_range(attrs, data)
     axes = range(len(attrs.begin)) if attrs.axes is None else [int(a) for a in attrs.axes]
     steps = [int(step) for step in attrs.strides] or [1]
     where = [slice(None)] * data.ndim
@@ -84,12 +106,128 @@ def _conv2d(attrs: Any, data: Array, kernel: Array) -> Array:
     return np.concatenate([np.einsum("nchwij,ocij->nohw", *part) for part in parts], 1)
 
 
+def _conv2d_transpose(attrs: Any, data: Array, kernel: Array) -> Array:
+    """NCHW, kernel IOHW, stride 1, one group."""
+    top, left, bottom, right = (int(pad) for pad in attrs.padding)
+    down, across = kernel.shape[2] - 1, kernel.shape[3] - 1
+    widths = ((0, 0), (0, 0), (down - top, down - bottom), (across - left, across - right))
+    windows = np.lib.stride_tricks.sliding_window_view(
+        np.pad(data, widths), kernel.shape[2:], (2, 3)
+    )
+    return np.einsum("nihwyx,ioyx->nohw", windows, kernel[:, :, ::-1, ::-1])
+
+
+def _conv2d_backward_weight(attrs: Any, grad: Array, data: Array) -> Array:
+    """NCHW, kernel OIHW, stride 1, one group."""
+    top, left, bottom, right = (int(pad) for pad in attrs.padding)
+    padded = np.pad(data, ((0, 0), (0, 0), (top, bottom), (left, right)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, grad.shape[2:], (2, 3))
+    return np.einsum("nohw,niyxhw->oiyx", grad, windows)
+
+
 def _max_pool2d(attrs: Any, data: Array) -> Array:
     """NCHW, windows of the size of the stride."""
     down, across = (int(extent) for extent in attrs.pool_size)
     rows, columns, height, width = data.shape
     cut = data.reshape(rows, columns, height // down, down, width // across, across)
     return cut.max((3, 5))
+
+
+def _log_softmax(attrs: Any, data: Array) -> Array:
+    return np.log(_softmax(attrs, data))
+
+
+def _variance(attrs: Any, data: Array, mean: Array) -> Array:
+    return ((data - mean) ** 2).mean(_axes(attrs), keepdims=bool(attrs.keepdims))
+
+
+def _excluded_axes(attrs: Any, data: Array) -> tuple[int, ...] | None:
+    axes = _axes(attrs)
+    if axes is None or not attrs.exclude:
+        return axes
+    return tuple(axis for axis in range(data.ndim) if axis not in [at % data.ndim for at in axes])
+
+
+def _reduced(reduce_axes: Callable[..., Any]) -> Callable[..., Any]:
+    def run(attrs: Any, data: Array) -> Array:
+        axes = _excluded_axes(attrs, data)
+        return np.asarray(reduce_axes(data, axis=axes, keepdims=bool(attrs.keepdims)))
+
+    return run
+
+
+def _layer_norm(attrs: Any, data: Array, gamma: Array, beta: Array) -> Array:
+    axis = int(attrs.axis)
+    shape = [1] * data.ndim
+    shape[axis] = -1
+    mean = data.mean(axis, keepdims=True)
+    normal = (data - mean) / np.sqrt(data.var(axis, keepdims=True) + float(attrs.epsilon))
+    normal = normal * gamma.reshape(shape) if attrs.scale else normal
+    return normal + beta.reshape(shape) if attrs.center else normal
+
+
+def _take(attrs: Any, data: Array, indices: Array) -> Array:
+    axis = None if attrs.axis is None else int(attrs.axis)
+    if str(attrs.mode) == "fast":
+        return np.asarray(np.take(data, indices, axis))
+    if str(attrs.mode) == "clip":
+        return np.asarray(np.take(data, indices, axis, mode="clip"))
+    return np.asarray(np.take(data, indices, axis, mode="wrap"))
+
+
+def _scatter_nd(attrs: Any, data: Array, indices: Array, updates: Array) -> Array:
+    assert str(attrs.mode) == "add"
+    result = data.copy()
+    np.add.at(result, tuple(indices), updates)
+    return result
+
+
+def _one_hot(attrs: Any, indices: Array, on: Array, off: Array) -> Array:
+    assert int(attrs.axis) == -1
+    return np.where(indices[..., None] == np.arange(int(attrs.depth)), on, off)
+
+
+def _dilated(attrs: Any, data: Array) -> Array:
+    steps = [int(step) for step in attrs.strides]
+    shape = [(extent - 1) * step + 1 for extent, step in zip(data.shape, steps, strict=True)]
+    result = np.zeros(shape, data.dtype)
+    result[tuple(slice(None, None, step) for step in steps)] = data
+    return result
+
+
+def _padded(attrs: Any, data: Array, value: Array) -> Array:
+    widths = [[int(width) for width in pair] for pair in attrs.pad_width]
+    return np.pad(data, widths, constant_values=value)
+
+
+def _expanded(attrs: Any, data: Array) -> Array:
+    axis, count = int(attrs.axis), int(attrs.num_newaxis)
+    place = axis if axis >= 0 else data.ndim + axis + 1
+    return data.reshape(*data.shape[:place], *[1] * count, *data.shape[place:])
+
+
+def _filled(value: int) -> Callable[..., Any]:
+    return lambda attrs: np.full([int(extent) for extent in attrs.shape], value, str(attrs.dtype))
+
+
+def _reshaped(attrs: Any, data: Array) -> Array:
+    """With ONNX's and Relay's 0 for "as before"."""
+    shape = [int(extent) for extent in attrs.newshape]
+    return data.reshape([data.shape[at] if e == 0 else e for at, e in enumerate(shape)])
+
+
+def _matmul(attrs: Any, a: Array, b: Array) -> Array:
+    return (a.T if attrs.transpose_a else a) @ (b.T if attrs.transpose_b else b)
+
+
+def _slice_in_range(attrs: Any, data: Array) -> Array:
+    """The mode in which `end` is a size, or -1 for all that is left."""
+    begins, sizes = ([int(at) for at in part] for part in (attrs.begin, attrs.end))
+    pairs = zip(begins, sizes, strict=True)
+    return data[tuple(slice(at, None if size == -1 else at + size) for at, size in pairs)]
+
+
+_erf = np.vectorize(math.erf, otypes=["float64"])
 
 
 def _axes_of_transpose(attrs: Any) -> list[int] | None:
@@ -113,14 +251,53 @@ _OPS: dict[str, Callable[..., Any]] = {
         @ (b.swapaxes(1, 2) if attrs.transpose_b else b)
     ),
     "nn.conv2d": _conv2d,
+    "nn.conv2d_transpose": _conv2d_transpose,
+    "nn.conv2d_backward_weight": _conv2d_backward_weight,
     "nn.max_pool2d": _max_pool2d,
     "nn.global_avg_pool2d": lambda _, a: a.mean((2, 3), keepdims=True),
     "nn.batch_flatten": lambda _, a: a.reshape(len(a), -1),
     "nn.softmax": _softmax,
-    "sum": lambda attrs, a: a.sum(_axes(attrs), keepdims=bool(attrs.keepdims)),
-    "mean": lambda attrs, a: a.mean(_axes(attrs), keepdims=bool(attrs.keepdims)),
-    "max": lambda attrs, a: a.max(_axes(attrs), keepdims=bool(attrs.keepdims)),
-    "reshape": lambda attrs, a: a.reshape([int(extent) for extent in attrs.newshape]),
+    "nn.log_softmax": _log_softmax,
+    "nn.layer_norm": _layer_norm,
+    "nn.leaky_relu": lambda attrs, a: np.where(a > 0, a, a * float(attrs.alpha)),
+    "nn.matmul": _matmul,
+    "nn.pad": _padded,
+    "nn.dilate": _dilated,
+    "sum": _reduced(np.sum),
+    "mean": _reduced(np.mean),
+    "max": _reduced(np.max),
+    "min": _reduced(np.min),
+    "variance": _variance,
+    "reshape": _reshaped,
+    "minimum": lambda _, a, b: np.minimum(a, b),
+    "power": lambda _, a, b: a**b,
+    "floor_mod": lambda _, a, b: a % b,
+    "exp": lambda _, a: np.exp(a),
+    "log": lambda _, a: np.log(a),
+    "sqrt": lambda _, a: np.sqrt(a),
+    "rsqrt": lambda _, a: 1 / np.sqrt(a),
+    "erf": lambda _, a: _erf(a),
+    "clip": lambda attrs, a: np.clip(a, float(attrs.a_min), float(attrs.a_max)).astype(a.dtype),
+    "cast": lambda attrs, a: a.astype(str(attrs.dtype)),
+    "where": lambda _, condition, a, b: np.where(condition, a, b),
+    "equal": lambda _, a, b: a == b,
+    "less": lambda _, a, b: a < b,
+    "less_equal": lambda _, a, b: a <= b,
+    "greater": lambda _, a, b: a > b,
+    "greater_equal": lambda _, a, b: a >= b,
+    "logical_or": lambda _, a, b: a | b,
+    "zeros": _filled(0),
+    "ones": _filled(1),
+    "take": _take,
+    "scatter_nd": _scatter_nd,
+    "one_hot": _one_hot,
+    "broadcast_to": lambda attrs, a: np.broadcast_to(a, [int(extent) for extent in attrs.shape]),
+    "squeeze": lambda attrs, a: a.squeeze(_axes(attrs)),
+    "expand_dims": _expanded,
+    "stack": lambda attrs, a: np.stack(a, int(attrs.axis)),
+    "repeat": lambda attrs, a: np.repeat(a, int(attrs.repeats), int(attrs.axis)),
+    "tile": lambda attrs, a: np.tile(a, [int(count) for count in attrs.reps]),
+    "reverse": lambda attrs, a: np.flip(a, int(attrs.axis)),
     "transpose": lambda attrs, a: a.transpose(_axes_of_transpose(attrs)),
     "concatenate": lambda attrs, a: np.concatenate(a, int(attrs.axis)),
     "strided_slice": _sliced,

@@ -10,9 +10,11 @@ import tvm
 from relay_models import module, stock_executor, var
 from tvm import relay
 
+from heteroplace.bench.models.transformers import bert_onnx, gpt_onnx
 from heteroplace.relay.expressions import post_order, rebuild, static_shape
 from heteroplace.relay.frontend.importer import from_onnx
-from heteroplace.relay.training.step import TrainingStep
+from heteroplace.relay.tasks.rebatch import rebatch
+from heteroplace.relay.training import SGD, TrainingStep, training_step
 
 Arrays = dict[str, np.ndarray]
 
@@ -49,9 +51,9 @@ def imported(
 
     def widen(old: relay.Expr, new: relay.Expr) -> relay.Expr:
         if isinstance(new, relay.Constant) and new.data.dtype == "float32":
-            return relay.const(new.data.numpy().astype("float64"))
+            return relay.const(new.data.numpy(), "float64")
         if isinstance(new, relay.Call) and new.attrs is not None:
-            fields = {name: new.attrs[name] for name in new.attrs.keys()}  # noqa: SIM118
+            fields = {str(name): new.attrs[name] for name in new.attrs.keys()}  # noqa: SIM118
             named = {name for name in fields if name.endswith("dtype") and fields[name]}
             if named:
                 fields |= {name: _wide(str(fields[name])) for name in named}
@@ -88,6 +90,20 @@ def examples(mod: tvm.IRModule, names: Sequence[str], seed: int = 0, bound: int 
     return found
 
 
+_SMALL = {"layers": 1, "hidden": 20, "heads": 2, "tokens": 5, "vocabulary": 24}
+
+
+def transformer_step(name: str) -> tuple[TrainingStep, Arrays]:
+    """A step of a network of the shape of BERT or GPT-2 for two items, and inputs for it."""
+    make = {"bert": bert_onnx, "gpt2": gpt_onnx}[name]
+    mod, params = imported(make(**_SMALL, seed=0))
+    inputs = [p.name_hint for p in mod["main"].params if p.name_hint not in params]
+    mod = rebatch(mod, 2, inputs)
+    loss, rate, output = ("mse", 0.01, 1) if name == "bert" else ("cross_entropy", 0.3, 0)
+    step = training_step(mod, params, loss, SGD(lr=rate), output=output)
+    return step, examples(step.module, (*step.inputs, "labels"))
+
+
 class Trainer:
     """A step of training, compiled, with the state that it replaces."""
 
@@ -113,11 +129,14 @@ def slopes(
     names: Sequence[str],
     output: int,
     seed: int = 0,
-    step: float = 1e-6,
+    step: float = 1e-5,
 ) -> tuple[float, Arrays]:
-    """How fast an output (a scalar) grows along a random direction of `names`; the direction."""
+    """How fast an output (a scalar) grows along a random direction of `names`; the direction, of
+    length 1."""
     random = np.random.default_rng(seed)
     direction = {name: random.standard_normal(inputs[name].shape) for name in names}
+    length = sum(np.sum(array**2) for array in direction.values()) ** 0.5
+    direction = {name: array / length for name, array in direction.items()}
     ends = []
     for sign in (1, -1):
         moved = {name: inputs[name] + sign * step * direction[name] for name in names}

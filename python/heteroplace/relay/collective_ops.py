@@ -114,8 +114,8 @@ def _type_of(name: str, collective: _Collective) -> Callable[[Any, Any], tvm.ir.
         if not all(isinstance(field, relay.TensorType) for field in fields):
             return None
         if isinstance(data, relay.TupleType) == collective.reads_one or not fields:
-            wanted = "a tensor" if collective.reads_one else "a tuple of tensors, one a shard"
-            raise UnsupportedRelayError(f"{name} reads {wanted}; it got {data}")
+            expected = "a tensor" if collective.reads_one else "a tuple of tensors, one a shard"
+            raise UnsupportedRelayError(f"{name} reads {expected}; it got {data}")
         types = {field.dtype for field in fields}
         if len(types) > 1:
             raise UnsupportedRelayError(f"{name} reads tensors of unlike types: {sorted(types)}")
@@ -182,7 +182,10 @@ def _copy(tensor: te.Tensor) -> te.Tensor:
 
 
 def _made(tensors: list[te.Tensor], results: list[te.Tensor]) -> list[te.Tensor]:
-    return [_copy(result) if result in tensors else result for result in results]
+    return [
+        _copy(result) if any(result.same_as(tensor) for tensor in tensors) else result
+        for result in results
+    ]
 
 
 def _exchange(attrs: Any, tensors: list[te.Tensor]) -> list[te.Tensor]:

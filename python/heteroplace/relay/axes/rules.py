@@ -45,7 +45,7 @@ _BROADCAST = 1
 _BY_SHAPE_NAMES = (
     "reshape broadcast_to strided_slice transpose squeeze expand_dims layout_transform nn.pad "
     "nn.dense nn.matmul nn.batch_matmul nn.batch_flatten nn.bias_add nn.prelu sum mean max min "
-    "prod all any variance argmax argmin logsumexp"
+    "prod all any variance argmax argmin logsumexp annotation.stop_fusion"
 )
 _BY_SHAPE = frozenset(_BY_SHAPE_NAMES.split())
 """Whatever would mix items has a result whose shape shows it, or does not type-check."""
@@ -128,8 +128,11 @@ def is_broadcast(call: relay.Call) -> bool:
     if _pattern(call.op) > _BROADCAST:
         return False
     operands = [static_shape(argument.checked_type) for argument in call.args]
-    # An op that tiles is of this pattern too.
-    return np.broadcast_shapes(*operands) == static_shape(call.checked_type)
+    try:
+        # An op that tiles is of this pattern too.
+        return np.broadcast_shapes(*operands) == static_shape(call.checked_type)
+    except ValueError:
+        return False  # vectors along another axis than the last
 
 
 def _pattern(op: Op) -> int:

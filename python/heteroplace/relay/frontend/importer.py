@@ -57,6 +57,15 @@ from heteroplace.tvm_bridge import register_onnx_mapping_shim, require_tvm
 MAX_CONSTANT_ELEMENTS = 16
 """Floating-point tensors up to this size become constants, larger ones parameters."""
 
+_WEIGHT_READERS = frozenset(
+    {
+        *("Add", "BatchNormalization", "Conv", "ConvTranspose", "Div", "Gather", "Gemm"),
+        *("GroupNormalization", "InstanceNormalization", "LayerNormalization", "MatMul", "Mul"),
+        *("PRelu", "Sub"),
+    }
+)
+"""Ops whose converters take a tensor as a weight, not for its values."""
+
 _FOREIGN_DOMAINS = ("com.microsoft", "ai.onnx.ml")
 """Domains beside ai.onnx of which the importer knows some ops."""
 _OTHER_OPS = frozenset({"Attention", "Gelu"})
@@ -124,6 +133,7 @@ def from_onnx(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     input_values: Mapping[str, npt.ArrayLike] | None = None,
     simplify: bool = True,
+    keep_weights: bool = False,
 ) -> ImportedModel:
     """Import an ONNX model, with or without weights.
 
@@ -138,6 +148,9 @@ def from_onnx(
         of which shapes are made (`inputs_read_at_import` lists them).
     simplify
         Let onnxruntime simplify the graph first, if it is installed.
+    keep_weights
+        Keep small tensors (biases) as parameters too, so that they can be trained: those of more
+        than one number that only sums, products, norms, convolutions and look-ups read.
 
     Returns
     -------
@@ -181,7 +194,7 @@ def from_onnx(
         ) from err
     check_ops_are_known(model, is_known, REFUSED, where)
     num_nodes = len(model.graph.node)
-    _move_initialisers_to_constants(model)
+    _move_initialisers_to_constants(model, keep_weights)
     mod, params, num_folded = _import(model, where)
     _check_is_static(mod, where)
     check_sizes(mod["main"], where)
@@ -224,13 +237,19 @@ def _importer_knows() -> Callable[[NodeProto], bool]:
     return knows
 
 
-def _move_initialisers_to_constants(model: ModelProto) -> None:
+def _move_initialisers_to_constants(model: ModelProto, keep_weights: bool) -> None:
     """Make integer and small initialisers Constant nodes, whose values the importer reads."""
     graph = model.graph
+    others = {name for node in graph.node if node.op_type not in _WEIGHT_READERS
+              for name in node.input}  # fmt: skip
     constant = [
         tensor
         for tensor in graph.initializer
-        if tensor.data_type not in _FLOAT_TYPES or _num_elements(tensor) <= MAX_CONSTANT_ELEMENTS
+        if tensor.data_type not in _FLOAT_TYPES
+        or (
+            _num_elements(tensor) <= MAX_CONSTANT_ELEMENTS
+            and not (keep_weights and _num_elements(tensor) > 1 and tensor.name not in others)
+        )
     ]
     names = {tensor.name for tensor in constant}
     nodes = [

@@ -61,7 +61,7 @@ def shard_network(
 
     Raises
     ------
-    UnsupportedRelayError
+    UnsupportedRelayError, ShardingError
         As `shard_module`.
     """
     bound = relay.build_module.bind_params_by_name(mod["main"], dict(params or {}))
@@ -86,7 +86,7 @@ def shard_training(
 
     Raises
     ------
-    UnsupportedRelayError
+    UnsupportedRelayError, ShardingError
         As `shard_module`.
     """
     states, first = step.state, 1 + len(step.state)
@@ -214,7 +214,7 @@ class _Maker:
         for tensor in self._graph.inputs:
             name = self._graph.tensors[tensor].name
             if name not in parts:
-                self._builder.whole.append((name, (name,), None))
+                self._builder.add_whole(name, (name,))
         for weight in self._module.weights:
-            if not set(weights) & set(weight.parts) and weight.blocks == 1:
-                self._builder.whole.append((weight.name, weight.parts, weight.axis))
+            if not set(weights) & set(weight.parts):
+                self._builder.add_whole(weight.name, weight.parts, weight.axis, weight.blocks)

@@ -30,6 +30,13 @@ from heteroplace.relay.training.gradients import register_gradients
 from heteroplace.relay.training.spans import gradient_name, name_new, new_nodes, span_name
 
 _ATTRIBUTE = "FPrimalGradient"
+_PRODUCTS = ("nn.dense", "nn.matmul", "nn.batch_matmul")
+_LINEAR = {
+    "add": 2,
+    **dict.fromkeys(("collapse_sum_like", "expand_dims", "reshape", "reshape_like"), 1),
+    **dict.fromkeys(("squeeze", "sum", "transpose"), 1),
+}
+"""Ops of which a sum of parts passes through each, with the number of operands that may be one."""
 
 
 def differentiate(
@@ -113,12 +120,12 @@ class _Backward:
         if value not in self._active or not found:
             return
         type_ = value.checked_type
-        if isinstance(type_, relay.TupleType):
-            if any(isinstance(field, relay.TupleType) for field in type_.fields):
-                raise UnsupportedRelayError(
-                    f"{reader!r} reads a tuple of tuples, {type_}, which has no gradient here: "
-                    f"read its fields one by one"
-                )
+        fields = type_.fields if isinstance(type_, relay.TupleType) else ()
+        if any(isinstance(field, relay.TupleType) for field in fields):
+            raise UnsupportedRelayError(
+                f"{reader!r} reads a tuple of tuples, {type_}, which has no gradient here: read "
+                f"its fields one by one"
+            )
         if value not in self._sums:
             self._sums[value] = [[] for _ in tensor_types(type_)]
         self._sums[value][index].extend(found)
@@ -152,13 +159,17 @@ class _Backward:
                 self._give(operand, [_field(expr, index)], name, index)
 
     def _sum(self, value: relay.Expr, index: int) -> relay.Expr:
-        """The whole gradient of a value, summed in the order in which its readers gave it."""
+        """The whole gradient of a value, summed in the order in which its readers gave it.
+
+        But what products give comes first: of a product whose weight is cut each shard has a part
+        of the sum, and these parts are then added up between the shards once, not each.
+        """
         found = self._sums[value][index]
         if not found:
             type_ = tensor_types(value.checked_type)[index]
             expr = relay.zeros(static_shape(type_), type_.dtype)
         else:
-            expr = reduce(relay.add, found)
+            expr = reduce(relay.add, sorted(found, key=_is_no_product))
         return self._named(expr, span_name(value) or self._first_reader[value], value)
 
     def _named(self, expr: relay.Expr, forward: str, source: relay.Expr) -> relay.Expr:
@@ -176,3 +187,15 @@ def _field(value: relay.Expr, index: int) -> relay.Expr:
     if isinstance(value, relay.Tuple):
         return value.fields[index]
     return relay.TupleGetItem(value, index, value.span)
+
+
+def _is_no_product(gradient: relay.Expr) -> bool:
+    """Say whether a gradient is anything else than products, summed and in other shapes."""
+    stack = [gradient]
+    while stack:
+        node = stack.pop()
+        if not isinstance(node, relay.Call) or node.op.name not in (*_PRODUCTS, *_LINEAR):
+            return True
+        if node.op.name not in _PRODUCTS:
+            stack.extend(node.args[: _LINEAR[node.op.name]])
+    return False

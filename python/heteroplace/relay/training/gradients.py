@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 from tvm import relay
+from tvm.relay.op._tensor_grad import conv2d_grad
 
 from heteroplace.errors import UnsupportedRelayError
 from heteroplace.relay.expressions import static_shape
@@ -187,14 +188,15 @@ def _clip(call: relay.Call, grad: relay.Expr) -> list[relay.Expr]:
     return [_zero_where(relay.logical_or(below, above), grad, data)]
 
 
-def _dense(call: relay.Call, grad: relay.Expr) -> list[relay.Expr]:
-    """Of data of any rank: all axes but the last are rows."""
-    data, weight = call.args
-    num_out, num_in = _shape(weight)
-    rows, of_rows = relay.reshape(data, (-1, num_in)), relay.reshape(grad, (-1, num_out))
-    of_data = relay.nn.dense(of_rows, relay.transpose(weight))
-    of_weight = relay.nn.dense(relay.transpose(of_rows), relay.transpose(rows))
-    return [relay.reshape_like(of_data, data), of_weight]
+def _conv2d(call: relay.Call, grad: relay.Expr) -> list[relay.Expr]:
+    """TVM's own, where that can be compiled."""
+    if int(call.attrs.groups) != 1:
+        raise UnsupportedRelayError(
+            f"nn.conv2d of {int(call.attrs.groups)} groups has no gradient here, since TVM does "
+            f"not compile that of groups for CPUs; only of 1 group has it one"
+        )
+    found: list[relay.Expr] = conv2d_grad(call, grad)
+    return found
 
 
 def _take(call: relay.Call, grad: relay.Expr) -> list[relay.Expr]:
@@ -204,10 +206,10 @@ def _take(call: relay.Call, grad: relay.Expr) -> list[relay.Expr]:
         raise UnsupportedRelayError(
             f"take with batch_dims={int(attrs.batch_dims)} has no gradient here; only 0 has"
         )
+    shape, axis = _shape(data), 0
     if attrs.axis is None:
-        shape, axis = (int(np.prod(_shape(data))),), 0
+        shape = (int(np.prod(shape)),)
     else:
-        shape = _shape(data)
         axis = int(attrs.axis) % len(shape)
     num_new = len(_shape(indices))
     before, behind = list(shape[:axis]), list(shape[axis + 1 :])
@@ -291,10 +293,10 @@ MISSING: Mapping[str, Gradient] = {
 
 REPLACED: Mapping[str, Gradient] = {
     "clip": _clip,
-    "nn.dense": _dense,
+    "nn.conv2d": _conv2d,
     "nn.relu": _relu,
     "strided_slice": _strided_slice,
     "take": _take,
 }
-"""TVM's own take bounds for integers (clip), data of rank 2 (dense), slope 1 at 0 (relu), slices
-without `axes`, or are loops over single indices (take)."""
+"""TVM's own take bounds for integers (clip), end in kernels that fail (groups of conv2d), have a
+slope of 1 at 0 (relu), know no slices with `axes`, or are loops over single indices (take)."""

@@ -66,7 +66,8 @@ class _Simplifier:
         return static_shape(self._type(value))
 
     def _type(self, value: relay.Expr) -> relay.TensorType:
-        return self._types[value] if value in self._types else value.checked_type
+        known = self._types.get(value)
+        return value.checked_type if known is None else known
 
     def is_same(self, value: relay.Expr, old: relay.Call) -> bool:
         """Say whether a new expression has the shape and type of the result of `old`."""

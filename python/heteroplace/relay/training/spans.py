@@ -30,8 +30,10 @@ def named_span(name: str) -> relay.Span:
 
 
 def span_name(expr: relay.Expr) -> str:
-    """Return the name in the span of `expr`; "" if it has none."""
-    return str(expr.span.source_name.name) if isinstance(expr.span, relay.Span) else ""
+    """Return the name in the span of a call; "" if it has none, or is no call."""
+    if not isinstance(expr, relay.Call) or not isinstance(expr.span, relay.Span):
+        return ""
+    return str(expr.span.source_name.name)
 
 
 def gradient_name(forward: str) -> str:

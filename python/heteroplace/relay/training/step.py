@@ -12,7 +12,7 @@ computes them, and `update`, which uses them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -131,56 +131,63 @@ def training_step(
     main = relay.transform.InferType()(mod)["main"]
     chosen = _trainable(main, params, trainable)
     main = _named_prediction(main, params, chosen, output)
-    prediction = main.body
-    criterion = loss_of(loss)
-    rows = _num_rows(prediction.checked_type)
+    rows = _num_rows(main.body.checked_type)
     batch = rows if batch is None else batch
     if batch < rows:
         raise TrainingError(
             f"a batch of {batch} items, of which the network predicts {rows} at once; expected "
             f"at least as many"
         )
+    backward = _backward(main, chosen, loss_of(loss), batch)
+    names = [parameter.name_hint for parameter in backward.params]
+    place = names.index(LABELS)
+    inputs, weights = tuple(names[:place]), tuple(names[place + 1 :])
+    update, state = _update(backward.params[place + 1 :], optimizer)
+    return TrainingStep(
+        _joined(backward, update, weights, False),
+        tvm.IRModule.from_expr(backward),
+        tvm.IRModule.from_expr(update),
+        inputs,
+        weights,
+        state,
+        tuple(parameter.name_hint for parameter in update.params[len(state) :]),
+        _untrained(main.body, chosen, weights),
+        rows,
+        batch,
+        _first_state(update, state, params),
+    )
+
+
+def _backward(
+    main: relay.Function, chosen: Collection[str], loss: Loss, batch: int
+) -> relay.Function:
+    """The loss and the gradients of those of `chosen` that have one; labels before the weights."""
     if any(parameter.name_hint == LABELS for parameter in main.params):
         raise TrainingError(
             f"the network has an input {LABELS!r} itself; that name is for the labels of the loss: "
             f"rename it"
         )
-    labels = relay.Var(LABELS, criterion.labels_type(prediction.checked_type))
+    prediction = main.body
+    labels = relay.Var(LABELS, loss.labels_type(prediction.checked_type))
     known: dict[relay.Expr, relay.Expr] = {node: node for node in post_order(prediction)}
-    value = name_new(criterion.value(prediction, labels, batch), known, LOSS)
-    seed = name_new(criterion.gradient(prediction, labels, batch), known, gradient_name(LOSS))
+    outputs = [name_new(loss.value(prediction, labels, batch), known, LOSS)]
+    seed = name_new(loss.gradient(prediction, labels, batch), known, gradient_name(LOSS))
     variables = [parameter for parameter in main.params if parameter.name_hint in chosen]
-    found = differentiate(prediction, seed, variables)
-    pairs = [(var, grad) for var, grad in zip(variables, found, strict=True) if grad is not None]
-    if not pairs:
+    inputs = [parameter for parameter in main.params if parameter.name_hint not in chosen]
+    weights = []
+    for var, gradient in zip(variables, differentiate(prediction, seed, variables), strict=True):
+        if gradient is not None:
+            weights.append(var)
+            outputs.append(gradient)
+        elif var in known:
+            inputs.append(var)  # read, but only where there are no gradients
+    if not weights:
         raise TrainingError(
             f"there is nothing to train: the loss depends on none of "
             f"{', '.join(sorted(chosen)) or 'the weights, of which none is a number'}"
         )
-    weights = [var for var, _ in pairs]
-    others = [var for var in main.params if var not in weights]
-    inputs = [var for var in others if var.name_hint not in chosen or var in known]
-    backward = _typed(
-        relay.Function(
-            [*inputs, labels, *weights], relay.Tuple([value, *(grad for _, grad in pairs)])
-        )
-    )
-    backward = _typed(simplified(backward))
-    update, state = _update(weights, optimizer)
-    names = tuple(var.name_hint for var in weights)
-    return TrainingStep(
-        _joined(backward, update, names, False),
-        tvm.IRModule.from_expr(backward),
-        tvm.IRModule.from_expr(update),
-        tuple(var.name_hint for var in inputs),
-        names,
-        state,
-        tuple(parameter.name_hint for parameter in update.params[len(state) :]),
-        _untrained(prediction, chosen, names),
-        rows,
-        batch,
-        _first_state(update, state, params),
-    )
+    function = relay.Function([*inputs, labels, *weights], relay.Tuple(outputs))
+    return _typed(simplified(_typed(function)))
 
 
 def _typed(function: relay.Function) -> relay.Function:
@@ -196,14 +203,13 @@ def _trainable(
     unknown += [name for name in trainable or () if name not in params]
     if unknown:
         raise TrainingError(
-            f"the network has no weight {', '.join(unknown)}; its parameters are "
-            f"{', '.join(types)}"
+            f"the network has no weight {', '.join(unknown)}; its parameters are {', '.join(types)}"
         )
     fixed = [name for name in trainable or () if not is_floating(types[name])]
     if fixed:
         raise TrainingError(f"weights of integers cannot be trained: {', '.join(fixed)}")
-    wanted = params if trainable is None else trainable
-    return frozenset(name for name in wanted if is_floating(types[name]))
+    named = params if trainable is None else trainable
+    return frozenset(name for name in named if is_floating(types[name]))
 
 
 def _named_prediction(
@@ -214,12 +220,10 @@ def _named_prediction(
 ) -> relay.Function:
     """The network with one output, a name for each call, and all known but what is trained."""
     for node in post_order(main.body):
-        if isinstance(node, relay.Call) and isinstance(node.op, tvm.ir.Op):
-            if node.op.name in _REFUSED:
-                where = f" of {span_name(node)!r}" if span_name(node) else ""
-                raise UnsupportedRelayError(
-                    f"{node.op.name}{where} cannot be trained: {_REFUSED[node.op.name]}"
-                )
+        op = getattr(node.op, "name", "") if isinstance(node, relay.Call) else ""
+        if op in _REFUSED:
+            where = f" of {span_name(node)!r}" if span_name(node) else ""
+            raise UnsupportedRelayError(f"{op}{where} cannot be trained: {_REFUSED[op]}")
     outputs = leaves(main.body)
     if output is None and len(outputs) > 1:
         raise TrainingError(
@@ -248,7 +252,7 @@ def _num_rows(prediction: relay.TensorType) -> int:
 
 
 def _update(
-    weights: list[relay.Var], optimizer: Optimizer
+    weights: Sequence[relay.Var], optimizer: Optimizer
 ) -> tuple[relay.Function, tuple[str, ...]]:
     """The optimiser's step for all weights, and the names of the state."""
     gradients = [relay.Var(f"gradient.{var.name_hint}", var.checked_type) for var in weights]
@@ -293,7 +297,10 @@ def _untrained(
     prediction: relay.Expr, chosen: Collection[str], weights: tuple[str, ...]
 ) -> tuple[str, ...]:
     """What could be a weight and is not trained."""
-    found = [f"{name}: the loss has no gradient with respect to it" for name in sorted({*chosen} - {*weights})]
+    found = [
+        f"{name}: the loss has no gradient with respect to it"
+        for name in sorted({*chosen} - {*weights})
+    ]
     for node in post_order(prediction):
         if isinstance(node, relay.Call) and is_floating(node.checked_type):
             for child in children(node):

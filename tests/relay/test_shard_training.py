@@ -1,0 +1,88 @@
+"""A step of training for several shards computes what the step does, and exchanges as little."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import tvm
+from numpy_relay import executor_by_numpy
+from training_models import Arrays, examples, mlp, transformer_step
+
+from heteroplace.relay.expressions import is_op_call, post_order
+from heteroplace.relay.shard.graph import ShardedNetwork, shard_training
+from heteroplace.relay.shard.module import ShardedModule
+from heteroplace.relay.shard.spans import tag_of
+from heteroplace.relay.training import Momentum, TrainingStep, training_step
+
+pytestmark = pytest.mark.relay
+
+
+def sharded_step(step: TrainingStep, tensor: int) -> ShardedNetwork:
+    with tvm.transform.PassContext(opt_level=3):
+        return shard_training(step, tensor=tensor, uneven=True)
+
+
+def check_equal(step: TrainingStep, module: ShardedModule, inputs: Arrays) -> None:
+    """Loss, new state and gradients, each put together again, are those of the step."""
+    state = {name: value.numpy() for name, value in step.values.items()}
+    expected = executor_by_numpy(step.module_with_gradients)(inputs | state)
+    parts = {
+        name: weight.part(state[weight.name], shard)
+        for weight in module.weights
+        for shard, name in enumerate(weight.parts)
+    }
+    found = executor_by_numpy(module.mod)(inputs | parts)
+    weights = {weight.name: weight for weight in module.weights}
+    named = [None, *step.state, *step.weights]
+    for name, whole, places in zip(named, expected, module.outputs, strict=True):
+        each = [found[place] for place in places]
+        joined = each[0] if name is None else weights[name].joined(each)
+        np.testing.assert_allclose(joined, whole, rtol=0, atol=1e-12, err_msg=str(name))
+
+
+def all_reduces(module: ShardedModule) -> Counter[bool]:
+    """How many there are forward and backward, but of the loss."""
+    found: Counter[bool] = Counter()
+    for node in post_order(module.mod["main"].body):
+        if is_op_call(node, "heteroplace.all_reduce") and node.checked_type.shape:
+            tag = tag_of(node)
+            assert tag is not None
+            found[tag.backward] += 1
+    return found
+
+
+@pytest.mark.parametrize("tensor", [2, 4])
+@pytest.mark.parametrize("layers", [2, 3, 4])
+def test_mlp_has_an_all_reduce_for_each_layer_but_the_first(layers: int, tensor: int) -> None:
+    mod, params = mlp(layers)
+    step = training_step(mod, params, optimizer=Momentum(0.1))
+    module = sharded_step(step, tensor).module
+    check_equal(step, module, examples(step.module, ["x", "labels"]))
+    # Forward after rows, backward after columns but those that read the input.
+    found = all_reduces(module)
+    assert (found[False], found[True]) == (layers // 2, (layers - 1) // 2)
+
+
+@pytest.mark.parametrize("tensor", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["bert", "gpt2"])
+def test_sharded_transformer_trains_as_the_whole(name: str, tensor: int) -> None:
+    step, inputs = transformer_step(name)
+    module = sharded_step(step, tensor).module
+    check_equal(step, module, inputs)
+    if tensor == 2:  # the heads; of the attention, of the products after it, of the last product
+        assert all_reduces(module)[True] == 3
+
+
+def test_backward_tasks_lie_in_the_layers_of_their_forward_tasks() -> None:
+    step, _ = transformer_step("gpt2")
+    sharded = sharded_step(step, 2).sharded
+    backward = {
+        layer for layer, is_back in zip(sharded.layer, sharded.backward, strict=True) if is_back
+    }
+    assert backward == set(sharded.layer)
+    assert sharded.stages(sharded.num_layers)
+    adding = [task.name for task in sharded.graph.tasks if task.adds]
+    assert len(adding) >= len(step.weights)
+    assert len(sharded.graph.updates) >= len(step.weights)
