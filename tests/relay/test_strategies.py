@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tvm
 from numpy_relay import Array, executor_by_numpy, run_by_numpy
+from relay_models import stock_executor
 from tests.reference.ranks import Ranks
 from tests.unit.transforms.sharded_cases import costs_by_op, ranks
 from training_models import Arrays, examples, imported, mlp
@@ -18,6 +19,7 @@ from tvm import relay
 
 from heteroplace.bench.models.transformers import bert_onnx, gpt_onnx
 from heteroplace.model.check import check_plan
+from heteroplace.model.collectives import collective_kind
 from heteroplace.relay.shard.graph import ShardedNetwork, shard_training
 from heteroplace.relay.tasks.extract import Extraction
 from heteroplace.relay.tasks.rebatch import rebatch
@@ -39,11 +41,15 @@ SMALL = {"layers": 2, "hidden": 16, "heads": 4, "tokens": 5, "vocabulary": 24}
 NUMBERS = (1, 2, 4)
 
 
+Executor = Callable[[tvm.IRModule], Callable[[Arrays], list[Array]]]
+TaskFunction = Callable[[Sequence[Array]], list[Array]]
+
+
 @cache
 def step_of(name: str, rows: int) -> TrainingStep:
-    """A step for so many rows of the batch, in float64."""
-    if name == "mlp":
-        mod, params = mlp(4, rows)
+    """A step for so many rows of the batch, in float64 but where the name says otherwise."""
+    if name.startswith("mlp"):
+        mod, params = mlp(4, rows, dtype="float32" if name == "mlp in float32" else "float64")
         return training_step(mod, params, "mse", SGD(lr=0.1), batch=BATCH)
     mod, params = imported({"bert": bert_onnx, "gpt2": gpt_onnx}[name](**SMALL, seed=0))
     if rows > 1:
@@ -69,19 +75,19 @@ def whole_step(name: str) -> tuple[Arrays, float, Arrays]:
     return arrays, float(loss), dict(zip(step.state, new, strict=True))
 
 
-def task_functions(extraction: Extraction) -> dict[str, Callable[[Sequence[Array]], list[Array]]]:
-    """What each task does, by numpy."""
+def task_functions(extraction: Extraction, executor: Executor) -> dict[str, TaskFunction]:
+    """What each task does, but collectives."""
     return {
-        task.name: task_function(extraction, call)
+        task.name: task_function(extraction, call, executor)
         for task, call in zip(extraction.graph.tasks, extraction.calls, strict=True)
+        if collective_kind(task.op) is None
     }
 
 
-def task_function(
-    extraction: Extraction, call: relay.Call
-) -> Callable[[Sequence[Array]], list[Array]]:
+def task_function(extraction: Extraction, call: relay.Call, executor: Executor) -> TaskFunction:
     """The fused function, of what the task reads in the order of tensors."""
-    run = executor_by_numpy(tvm.IRModule.from_expr(call.op))
+    plain = relay.Function(call.op.params, call.op.body, call.op.ret_type)
+    run = executor(tvm.IRModule.from_expr(plain))
     pairs = list(zip(call.op.params, call.args, strict=True))
     constants = {p.name_hint: a.data.numpy() for p, a in pairs if isinstance(a, relay.Constant)}
     read = {p.name_hint: extraction.tensors[a] for p, a in pairs if p.name_hint not in constants}
@@ -101,7 +107,13 @@ def task_function(
     return function
 
 
-def check_strategy(name: str, strategy: Strategy, seed: int) -> None:
+def check_strategy(
+    name: str,
+    strategy: Strategy,
+    seed: int,
+    executor: Executor = executor_by_numpy,
+    tolerance: float = 1e-12,
+) -> None:
     arrays, loss, new = whole_step(name)
     degrees = strategy.degrees
     network = sharded_step(name, degrees.rows(BATCH), degrees.tensor)
@@ -111,15 +123,15 @@ def check_strategy(name: str, strategy: Strategy, seed: int) -> None:
     sharded, plan = plan_strategy(network.sharded, strategy, cluster)
     check_plan(sharded.graph, cluster, costs_by_op(sharded.graph, cluster, {}), plan)
     given = cut_inputs(sharded, arrays, plan.items)
-    functions = task_functions(network.network.extraction)
+    functions = task_functions(network.network.extraction, executor)
     domain = NumpyDomain(sharded.graph, given, functions=functions)
     made = interpret(sharded.graph, cluster, plan, domain)
     (own_loss,) = joined_outputs(sharded.graph, plan, made)
-    assert float(np.sum(own_loss)) == pytest.approx(loss, rel=1e-12)
+    assert float(np.sum(own_loss)) == pytest.approx(loss, rel=tolerance)
     state = joined_state(sharded, made)
     assert state.keys() == new.keys()
     for key, value in state.items():
-        np.testing.assert_allclose(value, new[key], rtol=0, atol=1e-12, err_msg=key)
+        np.testing.assert_allclose(value, new[key], rtol=0, atol=tolerance, err_msg=key)
     values = Ranks(sharded.graph, cluster, plan, domain, seed, is_buffered=seed % 2 == 0).run()
     for place, value in made.values.items():
         assert np.array_equal(np.asarray(value), values[place])
@@ -138,6 +150,15 @@ def random_strategy(seed: int, numbers: tuple[int, ...] = NUMBERS, stages: int =
 @pytest.mark.parametrize("seed", range(4))
 def test_mlp_under_any_strategy_equals_the_whole(seed: int) -> None:
     check_strategy("mlp", random_strategy(seed, (1, 2)), seed)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_compiled_kernels_one_after_the_other_give_the_same() -> None:
+    """In single precision."""
+    for seed in range(8):
+        strategy = random_strategy(seed, (1, 2))
+        check_strategy("mlp in float32", strategy, seed, stock_executor, 1e-5)
 
 
 @pytest.mark.slow
