@@ -70,7 +70,7 @@ def test_without_interference_it_is_the_simulated_time(case: tuple[Instance, Pla
     assert found.low_ns == found.makespan_ns == found.high_ns == simulated.makespan_ns
 
 
-@given(explicit_plans(has_modes=True))
+@given(explicit_plans())
 @exact_cases(50)
 def test_so_it_is_for_explicit_plans(case: tuple[Instance, Plan]) -> None:
     instance, plan = case
