@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from tvm import relay
 
-from heteroplace.errors import UnsupportedRelayError
+from heteroplace.errors import ShardingError
 from heteroplace.relay.shard.carry import CannotCarry, Carrier, OtherCut
 from heteroplace.relay.shard.cuts import Cut, Kept, State, share_out
 from heteroplace.relay.shard.network import Node
@@ -75,7 +75,7 @@ class Chooser:
 
         Raises
         ------
-        UnsupportedRelayError
+        ShardingError
             The best way has uneven parts, and whether they may be was not said.
         """
         for has_columns in (True, False):
@@ -87,7 +87,7 @@ class Chooser:
             # Parts that are gathered early would leave the rest of the network to each shard.
             best = min(found, key=lambda variant: (variant.gathered, variant.summed))
             if best.uneven and self._uneven is None:
-                raise UnsupportedRelayError(
+                raise ShardingError(
                     f"{_where(call)} cannot be shared evenly by {self._num_shards} shards: "
                     f"{best.uneven}. Take another number of shards, or say uneven=True to share it "
                     f"so, uneven=False to share it in another way that exchanges more"
