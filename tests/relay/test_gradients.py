@@ -137,6 +137,12 @@ MORE = {
     "expand_dims": Case((M,), lambda x: relay.squeeze(relay.expand_dims(x, -2, 2), [1])),
     "stack": Case((M, M), lambda x, y: relay.stack([x, y, x], axis=-1)),
     "joined_with_itself": Case((M,), lambda x: relay.concatenate([x, x * x], axis=0)),
+    "concatenate": Case((M, (3, 2)), lambda x, y: relay.concatenate([x * x, y], axis=-1)),
+    "subtract": Case((M, (3, 1)), relay.subtract),
+    "exp_and_log": Case((M,), lambda x: relay.log(relay.exp(x) + relay.const(1.0, "float64"))),
+    "sum_of_the_others": Case(((2, 3, 4),), lambda x: relay.sum(x * x, axis=1, exclude=True)),
+    "max": Case(((2, 3, 4),), lambda x: relay.max(x, axis=[0, -1], keepdims=True)),
+    "squeeze": Case(((1, 3, 1, 2),), lambda x: relay.squeeze(relay.negative(x * x))),
     "cast": Case((M,), lambda x: relay.cast(relay.cast(x, "float64") * x, "float64")),
 }
 """More forms of them, and what TVM has."""

@@ -66,7 +66,7 @@ def test_mlp_has_an_all_reduce_for_each_layer_but_the_first(layers: int, tensor:
 
 
 @pytest.mark.parametrize("tensor", [2, pytest.param(3, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", ["bert", "gpt2"])
+@pytest.mark.parametrize("name", ["bert", pytest.param("gpt2", marks=pytest.mark.slow)])
 def test_sharded_transformer_trains_as_the_whole(name: str, tensor: int) -> None:
     step, inputs = transformer_step(name)
     module = sharded_step(step, tensor).module
@@ -76,13 +76,13 @@ def test_sharded_transformer_trains_as_the_whole(name: str, tensor: int) -> None
 
 
 def test_backward_tasks_lie_in_the_layers_of_their_forward_tasks() -> None:
-    step, _ = transformer_step("gpt2")
+    step = training_step(*mlp(4))
     sharded = sharded_step(step, 2).sharded
     backward = {
         layer for layer, is_back in zip(sharded.layer, sharded.backward, strict=True) if is_back
     }
     assert backward == set(sharded.layer)
-    assert sharded.stages(sharded.num_layers)
-    adding = [task.name for task in sharded.graph.tasks if task.adds]
-    assert len(adding) >= len(step.weights)
-    assert len(sharded.graph.updates) >= len(step.weights)
+    assert len(set(sharded.stages(sharded.num_layers))) == sharded.num_layers
+    adding = [task for task in sharded.graph.tasks if task.adds]
+    assert len(adding) >= 2 * len(step.weights)  # of two shards each
+    assert len(sharded.graph.updates) == 2 * len(step.weights)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 import tvm
@@ -17,7 +19,16 @@ from heteroplace.relay.expressions import post_order
 from heteroplace.relay.frontend.importer import from_onnx
 from heteroplace.relay.tasks.extract import extract
 from heteroplace.relay.tasks.prepare import prepare
-from heteroplace.relay.training import SGD, Momentum, TrainingStep, parse_optimizer, training_step
+from heteroplace.relay.training import (
+    LOSSES,
+    OPTIMIZERS,
+    SGD,
+    MeanSquaredError,
+    Momentum,
+    TrainingStep,
+    parse_optimizer,
+    training_step,
+)
 from heteroplace.relay.training.spans import forward_name, span_name, updated_weight
 
 pytestmark = pytest.mark.relay
@@ -294,6 +305,50 @@ def test_wrong_requests_are_refused() -> None:
     assert "weights of integers cannot be trained: n" in refused(
         module([x, n], x + x), ("n",), trainable=["n"]
     )
+
+
+class Adagrad:
+    """Duchi et al., "Adaptive Subgradient Methods": an optimiser of somebody else."""
+
+    slots = ("squares",)
+
+    def __init__(self, rate: float) -> None:
+        self._rate = rate
+
+    def update(
+        self, weight: relay.Expr, gradient: relay.Expr, kept: Sequence[relay.Expr], dtype: str
+    ) -> tuple[relay.Expr, ...]:
+        squares = kept[0] + gradient * gradient
+        step = relay.const(self._rate, dtype) * gradient
+        return weight - step / relay.sqrt(squares + relay.const(1e-8, dtype)), squares
+
+
+class SumOfAll(MeanSquaredError):
+    """A loss of somebody else, whose gradient is the same everywhere."""
+
+    def value(self, prediction: relay.Expr, labels: relay.Expr, batch: int) -> relay.Expr:
+        return relay.sum(prediction) / relay.const(batch, "float64")
+
+    def gradient(self, prediction: relay.Expr, labels: relay.Expr, batch: int) -> relay.Expr:
+        return relay.ones_like(prediction) / relay.const(batch, "float64")
+
+
+def test_optimisers_and_losses_can_be_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(OPTIMIZERS, "adagrad", Adagrad)
+    monkeypatch.setitem(LOSSES, "sum", SumOfAll())
+    mod, params = mlp(layers=2)
+    step = training_step(mod, params, "sum", parse_optimizer("adagrad:0.1"))
+    assert step.state == ("w0", "w1", "squares.w0", "squares.w1")
+    trainer = Trainer(step, executor_by_numpy)
+    inputs = mlp_examples()
+    first, *_, last = [trainer.train(inputs) for _ in range(3)]
+    assert last < first
+    measured, along = slopes(
+        executor_by_numpy(step.backward), inputs | trainer.state, step.weights, 0
+    )
+    _, *gradients = executor_by_numpy(step.backward)(inputs | trainer.state)
+    pairs = zip(gradients, along.values(), strict=True)
+    assert measured == pytest.approx(sum(float(np.sum(g * d)) for g, d in pairs), rel=1e-6)
 
 
 @pytest.mark.parametrize(

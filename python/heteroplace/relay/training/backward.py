@@ -80,6 +80,8 @@ class _Backward:
         self._sums: dict[relay.Expr, list[list[relay.Expr]]] = {}
         """For each value, and of a tuple each field, the gradients that it got from its readers."""
         self._first_reader: dict[relay.Expr, str] = {}
+        self._product_sums: dict[relay.Expr, bool] = {}
+        """For each whole gradient whether it is made of products alone; see `_sum`."""
         self._known: dict[relay.Expr, relay.Expr] = {node: node for node in self._nodes}
         self._active = set(inputs)
         for node in self._nodes:
@@ -165,12 +167,30 @@ class _Backward:
         of the sum, and these parts are then added up between the shards once, not each.
         """
         found = self._sums[value][index]
-        if not found:
+        products = [expr for expr in found if self._is_product(expr)]
+        others = [expr for expr in found if expr not in products]
+        if found:
+            expr = reduce(relay.add, [*products, *others])
+        else:
             type_ = tensor_types(value.checked_type)[index]
             expr = relay.zeros(static_shape(type_), type_.dtype)
-        else:
-            expr = reduce(relay.add, sorted(found, key=_is_no_product))
-        return self._named(expr, span_name(value) or self._first_reader[value], value)
+        named = self._named(expr, span_name(value) or self._first_reader[value], value)
+        self._product_sums[named] = bool(products) and not others
+        return named
+
+    def _is_product(self, gradient: relay.Expr) -> bool:
+        """Say whether a gradient is nothing but products, summed and in other shapes."""
+        stack = [gradient]
+        while stack:
+            node = stack.pop()
+            if node in self._product_sums:
+                if not self._product_sums[node]:
+                    return False
+            elif not isinstance(node, relay.Call) or node.op.name not in (*_PRODUCTS, *_LINEAR):
+                return False
+            elif node.op.name in _LINEAR:
+                stack.extend(node.args[: _LINEAR[node.op.name]])
+        return True
 
     def _named(self, expr: relay.Expr, forward: str, source: relay.Expr) -> relay.Expr:
         """A copy of what is new in `expr` that says of which call it is the gradient."""
@@ -187,15 +207,3 @@ def _field(value: relay.Expr, index: int) -> relay.Expr:
     if isinstance(value, relay.Tuple):
         return value.fields[index]
     return relay.TupleGetItem(value, index, value.span)
-
-
-def _is_no_product(gradient: relay.Expr) -> bool:
-    """Say whether a gradient is anything else than products, summed and in other shapes."""
-    stack = [gradient]
-    while stack:
-        node = stack.pop()
-        if not isinstance(node, relay.Call) or node.op.name not in (*_PRODUCTS, *_LINEAR):
-            return True
-        if node.op.name not in _PRODUCTS:
-            stack.extend(node.args[: _LINEAR[node.op.name]])
-    return False

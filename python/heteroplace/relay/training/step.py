@@ -219,11 +219,6 @@ def _named_prediction(
     output: int | None,
 ) -> relay.Function:
     """The network with one output, a name for each call, and all known but what is trained."""
-    for node in post_order(main.body):
-        op = getattr(node.op, "name", "") if isinstance(node, relay.Call) else ""
-        if op in _REFUSED:
-            where = f" of {span_name(node)!r}" if span_name(node) else ""
-            raise UnsupportedRelayError(f"{op}{where} cannot be trained: {_REFUSED[op]}")
     outputs = leaves(main.body)
     if output is None and len(outputs) > 1:
         raise TrainingError(
@@ -233,7 +228,13 @@ def _named_prediction(
         raise TrainingError(f"there is no output {output}; the network has {len(outputs)}")
     mapped: dict[relay.Expr, relay.Expr] = {parameter: parameter for parameter in main.params}
     prediction = outputs[output or 0]
-    name_calls(post_order(prediction), mapped)
+    nodes = post_order(prediction)
+    for node in nodes:
+        op = getattr(node.op, "name", "") if isinstance(node, relay.Call) else ""
+        if op in _REFUSED:
+            where = f" of {span_name(node)!r}" if span_name(node) else ""
+            raise UnsupportedRelayError(f"{op}{where} cannot be trained: {_REFUSED[op]}")
+    name_calls(nodes, mapped)
     function = relay.Function(main.params, mapped[prediction])
     if isinstance(params, Mapping):
         bound = {name: value for name, value in params.items() if name not in chosen}
