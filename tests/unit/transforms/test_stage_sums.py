@@ -164,6 +164,19 @@ def test_degrees_that_cannot_be_are_refused_by_name():
         assert text in row.reason
 
 
+def test_degrees_that_need_a_missing_link_are_refused_and_others_are_not():
+    search_problem = problem(gpt2(), 4)
+    links = tuple(
+        link for link in search_problem.cluster.links if {link.src, link.dst} in ({0, 1}, {2, 3})
+    )
+    cluster = replace(search_problem.cluster, links=links)
+    evaluator = Evaluator(replace(search_problem, cluster=cluster, costs=OpCosts(cluster)))
+    assert evaluator.row(16, Degrees(2, 1, 2, 2)).method == WHOLE
+    row = evaluator.row(16, Degrees(1, 1, 4, 2))
+    assert row.method == REFUSED
+    assert "no link leads from memory" in row.reason
+
+
 def test_sizes_follow_only_where_the_tasks_are_the_same():
     def source(lanes, rows, batch):
         return Mlp(4 if rows == 2 else 6, 64, rows, lanes).training(batch)
