@@ -42,15 +42,15 @@ class Shape:
 
 
 @corpus
-def explicit_plans(random: Random, has_modes: bool = False) -> tuple[Instance, Plan]:
+def explicit_plans(random: Random) -> tuple[Instance, Plan]:
     """A training step over some devices, and a valid plan of it; see `random_explicit_plan`."""
-    return random_explicit_plan(random, has_modes)
+    return random_explicit_plan(random)
 
 
-def random_explicit_plan(random: Random, has_modes: bool = False) -> tuple[Instance, Plan]:
+def random_explicit_plan(random: Random) -> tuple[Instance, Plan]:
     """An instance with collectives, gradients, state and shared weights, and a valid plan.
 
-    `has_modes`: any congestion mode, and devices with and without copy engines.
+    Any congestion mode; devices with and without copy engines.
     """
     layers = random.randint(1, 2)
     lanes = random.choice([1, 1, 2])
@@ -64,9 +64,7 @@ def random_explicit_plan(random: Random, has_modes: bool = False) -> tuple[Insta
         random.random() < 0.5,
     )
     graph = training_graph(shape, random)
-    cluster = training_cluster(shape, random)
-    if has_modes:
-        cluster = in_any_mode(random, cluster)
+    cluster = in_any_mode(random, training_cluster(shape, random))
     costs = build_table(
         graph, cluster, lambda *_: Cost.given(random.randint(0, 12)), batches=_BATCHES
     )

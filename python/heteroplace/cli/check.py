@@ -18,6 +18,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost_lookup import check_known, find_costs
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.units import format_bytes
+from heteroplace.model.warnings import plan_warnings
 from heteroplace.native.compiled_file import CompiledFile
 from heteroplace.report.tables import format_table
 
@@ -42,7 +43,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run_check(arguments: argparse.Namespace) -> None:
-    """Print one line about a good file; the faults of a bad one are raised."""
+    """Print one line about a good file, and one for each warning about a plan in it; the faults of
+    a bad one are raised."""
     path = arguments.file
     kind, value = read_known_file(path)
     if kind == "cluster":
@@ -50,13 +52,19 @@ def run_check(arguments: argparse.Namespace) -> None:
     elif kind == "graph":
         print(f"{path}: {_describe_graph(graph_from_json(value, path).graph)}: no faults")
     elif kind in ("solution", "model"):
-        print(f"{path}: {_check_solution(kind, path)}: no faults")
+        _print(path, *_check_solution(kind, path))
     elif arguments.graph is None or arguments.cluster is None:
         raise HeteroPlaceError(
             f"{path}: a {kind} file can be checked only with --graph and --cluster"
         )
     else:
-        print(f"{path}: {_check_for_graph(kind, value, arguments)}: no faults")
+        _print(path, *_check_for_graph(kind, value, arguments))
+
+
+def _print(path: str, text: str, warnings: list[str]) -> None:
+    print(f"{path}: {text}: no faults")
+    for warning in warnings:
+        print(f"{path}: warning: {warning}")
 
 
 def run_clusters(arguments: argparse.Namespace) -> None:
@@ -71,19 +79,24 @@ def run_clusters(arguments: argparse.Namespace) -> None:
     print(format_table(["cluster", "devices", "memory", "links", "use"], rows, "<<>><"))
 
 
-def _check_for_graph(kind: str, value: object, arguments: argparse.Namespace) -> str:
+def _check_for_graph(
+    kind: str, value: object, arguments: argparse.Namespace
+) -> tuple[str, list[str]]:
+    """What the file holds, and the warnings about it."""
     read, cluster = load_graph(arguments.graph), open_cluster(arguments.cluster)
     if kind == "costs":
         table = table_from_json(value, read.graph, cluster, arguments.file)
         found = find_costs(table, read.graph, cluster)
         check_known(found, read.graph, cluster, table, "Profile again, or take another file")
-        return f"costs of graph {read.graph.name!r} on cluster {cluster.name!r}"
+        return f"costs of graph {read.graph.name!r} on cluster {cluster.name!r}", []
     plan = plan_from_json(value, read.graph, cluster, arguments.file)
     check_plan(read.graph, cluster, read_costs(arguments.costs, read, cluster), plan)
-    return f"plan of {len(plan.steps)} steps for graph {read.graph.name!r}, by {plan.origin}"
+    text = f"plan of {len(plan.steps)} steps for graph {read.graph.name!r}, by {plan.origin}"
+    return text, plan_warnings(read.graph, cluster, plan)
 
 
-def _check_solution(kind: str, path: str) -> str:
+def _check_solution(kind: str, path: str) -> tuple[str, list[str]]:
+    """What the file holds, and the warnings about it."""
     if kind == "solution":
         solution = load_solution(path)
     else:
@@ -92,7 +105,9 @@ def _check_solution(kind: str, path: str) -> str:
         file.check_signature()
         solution = file.manifest().solution
     check_plan(solution.graph, solution.cluster, solution.costs, solution.plan)
-    return f"{kind} of {_describe_graph(solution.graph)} on {_describe_cluster(solution.cluster)}"
+    described = _describe_graph(solution.graph), _describe_cluster(solution.cluster)
+    warnings = plan_warnings(solution.graph, solution.cluster, solution.plan)
+    return f"{kind} of {described[0]} on {described[1]}", warnings
 
 
 def _describe_cluster(cluster: Cluster) -> str:

@@ -13,7 +13,8 @@ from heteroplace.cli.interrupts import Interrupts
 from heteroplace.cli.shared import add_output, add_problem, check_writable, print_json
 from heteroplace.costs.complete import complete_costs
 from heteroplace.errors import MissingCostError, SolverError
-from heteroplace.files.costs import costs_from_times, load_costs, load_table
+from heteroplace.files.costs import load_costs, load_table
+from heteroplace.files.given_times import costs_from_times
 from heteroplace.files.graph import GraphFile, load_graph
 from heteroplace.files.plan import save_plan
 from heteroplace.machine.local import open_cluster

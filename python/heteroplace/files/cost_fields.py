@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, field
 
 from heteroplace.files.fields import Count, Json, Number, SchemaLink, Text, Texts, about, version
+from heteroplace.model.collectives import CollectiveCosts
 from heteroplace.model.cost import SOURCES_WITH_TIME, SOURCES_WITHOUT_TIME
 
 SCHEMA_VERSION = 3
@@ -69,6 +70,30 @@ class ColumnEntry(Struct, forbid_unknown_fields=True, kw_only=True, omit_default
     launch_ns: Annotated[Count, about("Fixed time to start a task.")] = 0
 
 
+class CollectiveEntry(Struct, forbid_unknown_fields=True, kw_only=True):
+    """What a collective takes, linear in the bytes of its whole tensor."""
+
+    kind: Annotated[Text, about('E.g. "all_reduce".')]
+    devices: Annotated[Count, about("How many take part.")]
+    ns_per_byte: Number
+    ns: Annotated[Number, about("Of no bytes.")]
+
+
+def collectives_to_json(found: CollectiveCosts) -> list[dict[str, object]]:
+    """Return fitted times of collectives as a value for `json.dump`."""
+    names = ("kind", "devices", "ns_per_byte", "ns")
+    return [dict(zip(names, fit, strict=True)) for fit in found.fits]
+
+
+def collectives_of(entries: tuple[CollectiveEntry, ...] | None) -> CollectiveCosts | None:
+    """Return what `collectives_to_json` was given; None: the file has none."""
+    if entries is None:
+        return None
+    return CollectiveCosts(
+        tuple((each.kind, each.devices, each.ns_per_byte, each.ns) for each in entries)
+    )
+
+
 Entries = dict[str, dict[str, Annotated[CostEntry, Meta(extra_json_schema=_NS_IF_TIMED)]]]
 """By task name and device name."""
 
@@ -95,3 +120,10 @@ class CostsFile(Struct, forbid_unknown_fields=True, kw_only=True):
         about("Of several items run together; by their number, which is above 1."),
         Meta(extra_json_schema={"propertyNames": {"pattern": BATCH}}),
     ] = {}
+    collectives: (
+        Annotated[
+            tuple[CollectiveEntry, ...],
+            about("Times of collectives that were measured; absent: those of rings over links."),
+        ]
+        | None
+    ) = None

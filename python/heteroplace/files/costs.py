@@ -1,4 +1,4 @@
-"""Cost tables as JSON, and run times that came with a graph -> a table.
+"""Cost tables as JSON.
 
 A file names tasks and devices, and says of each what its costs depend on, so that it holds for
 other graphs and clusters as far as these have the same tasks and devices. Costs of larger batches
@@ -13,11 +13,11 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from msgspec import structs, to_builtins
 
-from heteroplace.errors import CostMismatchError, MissingCostError
+from heteroplace.errors import CostMismatchError
 from heteroplace.files.cost_fields import (
     BATCH,
     SCHEMA_VERSION,
@@ -27,18 +27,17 @@ from heteroplace.files.cost_fields import (
     CostsFile,
     Entries,
     RowEntry,
+    collectives_of,
+    collectives_to_json,
 )
-from heteroplace.files.graph import Times
 from heteroplace.files.reader import Faults, JsonPath, read_json, read_struct, write_json
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import (
     SOURCES_WITHOUT_TIME,
     Cost,
     CostTable,
-    Detail,
     Rows,
     TableBuilder,
-    pinned_elsewhere,
     spread_error,
 )
 from heteroplace.model.cost_lookup import find_costs
@@ -48,76 +47,6 @@ from heteroplace.model.identity import DeviceIdentity, TaskIdentity
 
 T = TypeVar("T")
 _MAX_LISTED = 10
-_SAID_IMPOSSIBLE = Cost.unsupported("the given times say so")
-
-
-def costs_from_times(
-    graph: TaskGraph, cluster: Cluster, times: Times, *, may_lack: bool = False
-) -> CostTable:
-    """Return the cost table of run times given by task name and device name.
-
-    `times` may hold devices that the cluster has not; they are left out. With `may_lack` a time
-    that is not there is unknown.
-
-    Raises
-    ------
-    MissingCostError
-        A task lacks the time of a device that it may run on; null in a file says that the device
-        cannot run it.
-    CostMismatchError
-        `times` names a task that the graph has not.
-    """
-    unknown = sorted(set(times) - {task.name for task in graph.tasks})
-    if unknown:
-        raise CostMismatchError(
-            f"times are given for tasks that graph {graph.name!r} has not: "
-            f"{', '.join(unknown[:_MAX_LISTED])}"
-        )
-    names = [device.name for device in cluster.devices]
-    builder = TableBuilder(graph.identities, cluster.identities)
-    flat = _plain_times(graph, names, times)
-    if flat is not None:
-        builder.add_times(flat, Detail("given"))
-        return builder.finalize()
-    missing: list[str] = []
-    for task in graph.tasks:
-        row = times.get(task.name, {})
-        for name in names:
-            if task.devices is not None and name not in task.devices:
-                builder.add(pinned_elsewhere(task))
-            elif name not in row:
-                missing.append(f"task {task.name!r} on {name!r}")
-                builder.add(Cost.unknown())
-            else:
-                time = row[name]
-                builder.add(_SAID_IMPOSSIBLE if time is None else Cost.given(time))
-    if missing and not may_lack:
-        raise _missing_times(graph, times, missing)
-    return builder.finalize()
-
-
-def _plain_times(graph: TaskGraph, names: list[str], times: Times) -> list[int] | None:
-    """The times as [num_tasks * num_devices] if every task has one for every device, else None."""
-    flat: list[int | None] = []
-    try:
-        for task in graph.tasks:
-            if task.devices is not None:
-                return None
-            row = times[task.name]
-            flat += [row[name] for name in names]
-    except KeyError:
-        return None
-    return None if None in flat else cast("list[int]", flat)
-
-
-def _missing_times(graph: TaskGraph, times: Times, missing: list[str]) -> MissingCostError:
-    more = f" and {len(missing) - _MAX_LISTED} more" if len(missing) > _MAX_LISTED else ""
-    given = sorted({device for row in times.values() for device in row})
-    return MissingCostError(
-        f"graph {graph.name!r} gives no time for {', '.join(missing[:_MAX_LISTED])}{more}; "
-        f"it gives times for the devices: {', '.join(given) or 'none'}. Add the times, or "
-        f"null where a device cannot run a task"
-    )
 
 
 def save_costs(
@@ -178,6 +107,8 @@ def costs_to_json(table: CostTable, graph: TaskGraph, cluster: Cluster) -> dict[
             str(batch): _rows_to_json(table.rows_of(batch), graph, cluster)
             for batch in table.batches[1:]
         }
+    if table.collectives is not None:
+        value["collectives"] = collectives_to_json(table.collectives)
     return value
 
 
@@ -233,7 +164,7 @@ def table_from_json(
                 entry = row.get(device.name)
                 builder.add(Cost.unknown() if entry is None else _cost(entry, place, file, faults))
     faults.check()
-    return builder.finalize()
+    return builder.finalize(collectives_of(file.collectives))
 
 
 def _identities(file: CostsFile) -> tuple[tuple[TaskIdentity, ...], tuple[DeviceIdentity, ...]]:

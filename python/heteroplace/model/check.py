@@ -16,6 +16,7 @@ from heteroplace.errors import PlanError
 from heteroplace.model.check_collective import collective_faults
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.collectives import collective_kind
+from heteroplace.model.collector import paused_collector
 from heteroplace.model.cost import CostTable
 from heteroplace.model.digests import digest_mismatches
 from heteroplace.model.graph import TaskGraph
@@ -42,8 +43,10 @@ def check_plan(graph: TaskGraph, cluster: Cluster, costs: CostTable, plan: Plan)
         `costs` belongs to another graph or cluster.
     """
     costs.check(graph, cluster)
-    checker = _Checker(graph, cluster, costs, plan)
-    faults = checker.digest_faults() or checker.faults()
+    # The collector would look again and again at what is where, which only grows.
+    with paused_collector():
+        checker = _Checker(graph, cluster, costs, plan)
+        faults = checker.digest_faults() or checker.faults()
     if faults:
         lines = "".join(f"\n  - {fault}" for fault in faults)
         raise PlanError(
@@ -62,6 +65,7 @@ class _Checker:
         self._costs = costs
         self._plan = plan
         self._faults: list[str] = []
+        self._shares = graph.has_shared_values
         self._device: dict[tuple[int, int], int] = {}
         """Device of each (task, item) run so far."""
         self._made: set[tuple[int, int, int]] = set()
@@ -133,18 +137,23 @@ class _Checker:
     def _unknown_ids(self, step: Step) -> list[tuple[str, int, int]]:
         """(kind, id, how many there are) of each id in a step that does not exist."""
         graph, cluster = self._graph, self._cluster
-        ids: tuple[tuple[str, int, Sequence[object]], ...]
+        ids: tuple[tuple[str, int, int], ...]
         if isinstance(step, Copy):
-            memories = cluster.memories
+            count = len(cluster.memories)
             ids = (
-                ("tensor", step.tensor, graph.tensors),
-                ("memory", step.src, memories),
-                ("memory", step.dst, memories),
+                ("tensor", step.tensor, len(graph.tensors)),
+                ("memory", step.src, count),
+                ("memory", step.dst, count),
+            )
+        elif isinstance(step, Run):
+            ids = (
+                ("task", step.task, len(graph.tasks)),
+                ("device", step.device, len(cluster.devices)),
             )
         else:
-            devices = (("device", device, cluster.devices) for device in devices_of(step))
-            ids = (("task", step.task, graph.tasks), *devices)
-        return [(kind, n, len(known)) for kind, n, known in ids if n not in range(len(known))]
+            devices = (("device", device, len(cluster.devices)) for device in step.devices)
+            ids = (("task", step.task, len(graph.tasks)), *devices)
+        return [one for one in ids if not 0 <= one[1] < one[2]]
 
     def _has_unknown_ids(self, index: int, step: Step) -> bool:
         unknown = self._unknown_ids(step)
@@ -195,7 +204,7 @@ class _Checker:
 
     def _has_run_before(self, index: int, step: Run | Collective) -> bool:
         """Note items for which a task runs again; what makes shared tensors only, in a memory."""
-        if self._graph.is_made_once(step.task):
+        if self._shares and self._graph.is_made_once(step.task):
             memories = dict.fromkeys(m for _, m in makes(self._graph, self._cluster, step))
             keys = [(step.task, memory, item) for memory in memories for item in step.items]
             repeated = sorted({key[2] for key in keys if key in self._made})
@@ -209,9 +218,9 @@ class _Checker:
     def _check_read(self, index: int, place: Place, items: Iterable[int]) -> None:
         """Whether a step may read a tensor for some items in a memory."""
         self._note_read(place, items)
-        absent = self._present.absent(place, items)
-        if not absent:
+        if self._present.has(place, items):
             return
+        absent = self._present.absent(place, items)
         name, memory = self._names(place)
         if self._present.is_replaced(place):
             self._note(index, f"state {name!r} was updated in memory {memory!r} before")
@@ -247,25 +256,30 @@ class _Checker:
 
     def _note_read(self, place: Place, items: Iterable[int]) -> None:
         tensor, memory = place
-        self._present.read(place)
-        for item in items_of(self._graph, tensor, tuple(items)):
-            self._needed.add((tensor, memory, item))
+        if self._shares:
+            self._present.read(place)
+            items = items_of(self._graph, tensor, tuple(items))
+        self._needed.update([(tensor, memory, item) for item in items])
 
     def _make(self, index: int, step: Run | Collective) -> None:
         """Note what a step makes."""
-        updates = [t for t in self._graph.task_outputs[step.task] if t in self._graph.state_of]
-        missing = [item for item in self._all_items if item not in step.items] if updates else []
-        for tensor in updates if missing else ():
-            state = self._graph.tensors[self._graph.state_of[tensor]].name
-            self._note(
-                index,
-                f"it updates state {state!r}, which needs all items of the plan, without "
-                f"{', '.join(map(str, missing[:_MAX_ITEMS_SHOWN]))}",
-            )
+        if self._graph.updates and len(step.items) < self._plan.items:
+            self._note_partial_updates(index, step)
         self._charged.append(step)
         self._device.update(((step.task, item), devices_of(step)[0]) for item in step.items)
         for fault in self._present.make(step):
             self._note(index, fault)
+
+    def _note_partial_updates(self, index: int, step: Run | Collective) -> None:
+        missing = [item for item in self._all_items if item not in step.items]
+        for tensor in self._graph.task_outputs[step.task]:
+            if tensor in self._graph.state_of:
+                state = self._graph.tensors[self._graph.state_of[tensor]].name
+                self._note(
+                    index,
+                    f"it updates state {state!r}, which needs all items of the plan, without "
+                    f"{', '.join(map(str, missing[:_MAX_ITEMS_SHOWN]))}",
+                )
 
     def _check_cost(self, index: int, step: Run) -> None:
         """The device takes batches of that size, and their cost is known."""
@@ -285,12 +299,12 @@ class _Checker:
     def _check_copy(self, index: int, step: Copy) -> None:
         source, target = (step.tensor, step.src), (step.tensor, step.dst)
         self._note_read(source, step.items)
-        absent = self._present.absent(source, step.items)
-        if absent:
+        if not self._present.has(source, step.items):
+            absent = self._present.absent(source, step.items)
             _, src = self._names(source)
             self._note(index, f"the tensor is not in memory {src!r} by then{self._for(absent)}")
-        arrived = set(self._present.absent(target, step.items))
-        repeated = [item for item in step.items if item not in arrived]
+        there = self._present.items_at(target)
+        repeated = [item for item in step.items if item in there] if there else []
         if repeated:
             _, dst = self._names(target)
             self._note(index, f"the tensor is in memory {dst!r} already{self._for(repeated)}")

@@ -96,22 +96,29 @@ class TaskGraph:
     @cached_property
     def has_shared_values(self) -> bool:
         """Whether any tensor is shared, or tasks share weights."""
-        return any(tensor.shared for tensor in self.tensors) or any(
-            task.weights for task in self.tasks
-        )
+        return any(one.shared for one in self.tensors) or any(one.weights for one in self.tasks)
 
     def is_made_once(self, task: int) -> bool:
         """Say whether all that a task makes is shared: it runs once in each memory that needs it,
         or, where it `adds` or makes its outputs anew, for other items each time."""
-        outputs = self.task_outputs[task]
-        return bool(outputs) and all(self.tensors[tensor].shared for tensor in outputs)
+        return task in self._made_once
+
+    @cached_property
+    def _made_once(self) -> frozenset[int]:
+        shared = [tensor.shared for tensor in self.tensors]
+        outputs = enumerate(self.task_outputs)
+        return frozenset(task for task, made in outputs if made and all(shared[t] for t in made))
 
     def batch_size(self, task: int, num_items: int) -> int:
         """Return how many items a run for `num_items` computes: 1 if all is shared."""
-        is_shared = self.is_made_once(task) and all(
-            self.tensors[tensor].shared for tensor in self.task_inputs[task]
+        return 1 if task in self._computed_once else num_items
+
+    @cached_property
+    def _computed_once(self) -> frozenset[int]:
+        reads = self.task_inputs
+        return frozenset(
+            task for task in self._made_once if all(self.tensors[t].shared for t in reads[task])
         )
-        return 1 if is_shared else num_items
 
     @cached_property
     def task_inputs(self) -> tuple[tuple[int, ...], ...]:

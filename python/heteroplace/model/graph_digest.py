@@ -7,6 +7,7 @@ where nothing says it: their digests stay.
 from __future__ import annotations
 
 import hashlib
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -38,15 +39,12 @@ def graph_digest(graph: TaskGraph, name: str, task_fields: tuple[str, ...]) -> s
         graph.inputs,
         graph.outputs,
     ]
-    added = {
-        field: [getattr(value, field) for value in values]
-        for values, fields in (
-            (graph.tasks, ADDED_TASK_FIELDS),
-            (graph.tensors, ADDED_TENSOR_FIELDS),
-        )
-        for field in fields
-        if any(getattr(value, field) for value in values)
-    }
+    added: dict[str, list[object]] = {}
+    for values, fields in ((graph.tasks, ADDED_TASK_FIELDS), (graph.tensors, ADDED_TENSOR_FIELDS)):
+        for field in fields:
+            column = list(map(attrgetter(field), values))
+            if any(column):
+                added[field] = column
     if added or graph.updates:
         columns += [added, graph.updates]
     try:

@@ -69,13 +69,14 @@ def plan_memory_use(graph: TaskGraph, cluster: Cluster, plan: Plan) -> tuple[int
     """Return the bytes that a plan needs in each memory. Its steps must name what exists."""
     use = _Use(graph, cluster, plan.items, state_places(graph, cluster, plan.steps))
     added: set[Place] = set()
+    has_shared = graph.has_shared_values
     for step in plan.steps:
         if not isinstance(step, Copy):
             size = graph.batch_size(step.task, len(step.items))
             for device in devices_of(step):
                 use.add_task(step.task, device, size)
         for tensor, memory in makes(graph, cluster, step):
-            if adds_to(graph, step, tensor):
+            if has_shared and adds_to(graph, step, tensor):
                 if (tensor, memory) in added:
                     continue
                 added.add((tensor, memory))
@@ -128,11 +129,11 @@ class _Use:
 
     def add_tensor(self, tensor: int, memory: int, items: tuple[int, ...]) -> None:
         """Charge items of a tensor that are made in a memory or copied there."""
-        state = self._graph.state_of.get(tensor)
-        if state is not None and (state, memory) in self._states:
+        if self._states and (self._graph.state_of.get(tensor), memory) in self._states:
             return  # it takes the place of the state
         if memory != self._cluster.host or tensor not in self._kept:
-            self._used[memory] += value_bytes(self._graph, tensor, items)
+            found = self._graph.tensors[tensor]
+            self._used[memory] += found.bytes if found.shared else found.bytes * len(items)
 
     def total(self) -> tuple[int, ...]:
         """Return the bytes in each memory."""

@@ -6,12 +6,14 @@ whose parts were added up, those of the run that made it anew, or all of them fo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan, Step
 from heteroplace.model.step_values import Place, adds_to, makes, state_places
+
+_NONE: frozenset[int] = frozenset()
 
 
 class Presence:
@@ -29,6 +31,7 @@ class Presence:
         """
         self._graph = graph
         self._cluster = cluster
+        self._shares = graph.has_shared_values
         self._all_items = range(plan.items)
         self._items: dict[Place, set[int]] = {}
         """Items of each tensor in each memory."""
@@ -50,9 +53,13 @@ class Presence:
         for place in self._states:
             self._items[place] = set(self._all_items)
 
-    def items_at(self, place: Place) -> frozenset[int]:
+    def items_at(self, place: Place) -> Set[int]:
         """Return the items that a place has, or stands for."""
-        return frozenset(self._items.get(place, ()))
+        return self._items.get(place, _NONE)
+
+    def has(self, place: Place, items: Iterable[int]) -> bool:
+        """Say whether a place has all of some items."""
+        return self._items.get(place, _NONE).issuperset(items)
 
     def absent(self, place: Place, items: Iterable[int]) -> list[int]:
         """Return those of some items that a place does not have."""
@@ -82,8 +89,16 @@ class Presence:
 
     def make(self, step: Step) -> list[str]:
         """Note what a run or a collective makes; return what is wrong with that."""
-        faults = []
-        for place in makes(self._graph, self._cluster, step):
+        faults: list[str] = []
+        places = makes(self._graph, self._cluster, step)
+        if not self._shares:
+            for place in places:
+                if place in self._items:
+                    self._items[place].update(step.items)
+                else:
+                    self._items[place] = set(step.items)
+            return faults
+        for place in places:
             tensor, memory = place
             found = self._graph.tensors[tensor]
             if adds_to(self._graph, step, tensor):

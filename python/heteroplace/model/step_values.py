@@ -102,10 +102,17 @@ def occupied(graph: TaskGraph, cluster: Cluster, step: Step) -> tuple[int, ...]:
     if isinstance(step, Copy):
         return cluster.route_resources(step.route)
     pairs = edges(cluster, kind_of(graph, step), step.devices, step.root)
-    is_async = bool(pairs) and all(cluster.devices[d].copy_engines for d in step.devices)
-    units = () if is_async else (unit for d in step.devices for unit in cluster.unit_ids[d])
+    devices = () if is_async(graph, cluster, step) else step.devices
+    units = (unit for device in devices for unit in cluster.unit_ids[device])
     ways = (cluster.route_resources(cluster.route(src, dst)) for src, dst in pairs)
     return tuple(dict.fromkeys((*units, *(resource for way in ways for resource in way))))
+
+
+def is_async(graph: TaskGraph, cluster: Cluster, step: Collective) -> bool:
+    """Say whether a collective leaves its devices free: all have copy engines, and something is
+    transferred."""
+    has_engines = all(cluster.devices[device].copy_engines for device in step.devices)
+    return has_engines and bool(edges(cluster, kind_of(graph, step), step.devices, step.root))
 
 
 def channels_of(graph: TaskGraph, cluster: Cluster, step: Step) -> tuple[str, ...]:

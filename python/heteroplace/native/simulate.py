@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, count
 
 import numpy as np
 
@@ -52,7 +52,7 @@ def simulate_steps(native: NativeProblem, steps: Sequence[Step], items: int = 1)
     CostMismatchError
         So many items, or such long collectives, that sums of their times or sizes are too large.
     """
-    collectives = [step for step in steps if isinstance(step, Collective)]
+    collectives = [step for step in steps if type(step) is Collective]
     arrays = (_collectives(native, collectives),) if collectives else ()
     if items > 1 or arrays:
         collective_ns = sum(int(found[-1].sum()) for found in arrays)
@@ -116,16 +116,15 @@ def native_plan_of(native: NativeProblem, steps: Sequence[Step]) -> NativePlan:
 
 
 def _rows(steps: Sequence[Step]) -> IntArray:
-    rows = []
-    num_collectives = 0
-    for step in steps:
-        if isinstance(step, Run):
-            rows.append((RUN, step.task, step.device, -1))
-        elif isinstance(step, Copy):
-            rows.append((COPY, step.tensor, step.dst, step.src))
-        else:
-            rows.append((COLLECTIVE, step.task, num_collectives, -1))
-            num_collectives += 1
+    numbers = count()
+    rows = [
+        (RUN, step.task, step.device, -1)
+        if isinstance(step, Run)
+        else (COPY, step.tensor, step.dst, step.src)
+        if isinstance(step, Copy)
+        else (COLLECTIVE, step.task, next(numbers), -1)
+        for step in steps
+    ]
     return np.array(rows, dtype=np.int64).reshape(-1, 4)
 
 

@@ -14,7 +14,7 @@ from heteroplace.model.graph import TaskGraph
 from heteroplace.model.memory import MemoryUse
 from heteroplace.model.plan import Collective, Copy, Plan, devices_of
 from heteroplace.model.solution import Solution
-from heteroplace.model.step_values import channels_of, collective_bytes, value_bytes
+from heteroplace.model.step_values import channels_of, collective_bytes, is_async, value_bytes
 from heteroplace.model.timeline import Timeline
 from heteroplace.model.trace import QueueUse
 from heteroplace.model.units import format_bytes, format_ns
@@ -111,18 +111,21 @@ def device_table(graph: TaskGraph, cluster: Cluster, plan: Plan, timeline: Timel
     at most."""
     times = timeline.step_times
     rows = []
-    runs: list[list[int]] = [[] for _ in cluster.devices]
+    counts = [0] * len(cluster.devices)
+    busy = [0] * len(cluster.devices)
     for index, step in enumerate(plan.steps):
+        start, finish = times.get(index, (0, 0))
+        is_free = isinstance(step, Collective) and is_async(graph, cluster, step)
         for device in devices_of(step):
-            runs[device].append(index)
-    for owner, steps in zip(cluster.devices, runs, strict=True):
-        busy_ns = sum(times[step][1] - times[step][0] for step in steps if step in times)
+            counts[device] += 1
+            busy[device] += 0 if is_free else finish - start
+    for owner, count, busy_ns in zip(cluster.devices, counts, busy, strict=True):
         memory = cluster.memories[owner.memory]
         used = format_bytes(timeline.peak_bytes[owner.memory]) if timeline.peak_bytes else "?"
         rows.append(
             [
                 owner.name,
-                str(len(steps)),
+                str(count),
                 format_ns(busy_ns),
                 _share(busy_ns, timeline.makespan_ns),
                 memory.name,

@@ -160,7 +160,7 @@ def _waits(graph: TaskGraph, cluster: Cluster, plan: Plan) -> list[_Waits]:
             if adds_to(graph, step, tensor) and (tensor, memory, 0) in bringer:
                 before.add(bringer[tensor, memory, 0])
             if tensor in graph.state_of:
-                before |= readers.get((graph.state_of[tensor], memory), set())
+                before |= readers.get((graph.state_of[tensor], memory), set()) - {index}
         own = tuple(other for other in before if resources & resources_of[other])
         others = tuple(other for other in before if not resources & resources_of[other])
         waits.append(_Waits(own, others, fetched_bytes))

@@ -8,7 +8,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Collective, Plan, Run
-from heteroplace.model.step_values import channels_of
+from heteroplace.model.step_values import channels_of, is_async
 from heteroplace.model.timeline import Peak, Span, Timeline
 from heteroplace.native.problem import NativeProblem
 from heteroplace.native.simulate import simulate_steps
@@ -24,8 +24,8 @@ def simulate(
     """Return when each step of `plan` starts and finishes, and what the memories hold.
 
     A run has a span on its device, a copy one on each channel that it goes over, a collective one
-    on each of its devices and on each channel that it uses. Spans of runs on one device never
-    overlap; those of one channel do not either where the cluster's `congestion` is
+    on each channel that it uses and, unless it leaves them free, on each of its devices. Spans of
+    one device never overlap; those of one channel do not either where the cluster's `congestion` is
     "channel" or "bus".
 
     Parameters
@@ -54,7 +54,8 @@ def simulate(
         if isinstance(step, Run):
             resources = of_device[step.device]
         elif isinstance(step, Collective):
-            names = [cluster.devices[device].name for device in step.devices]
+            devices = () if is_async(graph, cluster, step) else step.devices
+            names = (cluster.devices[device].name for device in devices)
             resources = (*names, *channels_of(graph, cluster, step))
         else:
             if step.route not in of_route:

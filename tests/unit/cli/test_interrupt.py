@@ -15,7 +15,7 @@ from tests.programs import environment
 
 from heteroplace.cli.main import INTERRUPTED
 from heteroplace.files.cluster import load_cluster
-from heteroplace.files.costs import costs_from_times
+from heteroplace.files.given_times import costs_from_times
 from heteroplace.files.graph import load_graph
 from heteroplace.files.plan import load_plan
 from heteroplace.model.check import check_plan

@@ -7,7 +7,8 @@ import pytest
 
 from heteroplace.cli.main import main
 from heteroplace.files.cluster import load_cluster
-from heteroplace.files.costs import costs_from_times, save_costs
+from heteroplace.files.costs import save_costs
+from heteroplace.files.given_times import costs_from_times
 from heteroplace.files.graph import load_graph
 from heteroplace.files.plan import load_plan
 from heteroplace.model.check import check_plan
@@ -235,6 +236,19 @@ def test_check_describes_good_files(files, capsys):
         "cluster.json: cluster 'two-cores' of 2 devices, 1 memories and 0 links: no faults",
         "graph.json: graph 'fork' of 4 tasks and 4 tensors: no faults",
     ]
+
+
+def test_check_warns_of_what_a_plan_wastes(files, capsys):
+    graph = {**GRAPH, "tensors": [*GRAPH["tensors"], {"producer": "a", "bytes": 8}]}
+    (files / "graph.json").write_text(json.dumps(graph))
+    assert main([*PLACE, "-o", "plan.json"]) == 0
+    capsys.readouterr()
+    command = ["check", "plan.json", "--graph", "graph.json", "--cluster", "cluster.json"]
+    assert main(command) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith(": no faults")
+    assert lines[1].startswith("plan.json: warning: step 0: run a @ ")
+    assert lines[1].endswith(": nothing reads tensor 'a.1' after it")
 
 
 def test_check_names_all_faults(files, capsys):

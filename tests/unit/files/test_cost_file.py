@@ -10,14 +10,16 @@ from hypothesis import strategies as st
 from heteroplace.errors import CostMismatchError, MissingCostError
 from heteroplace.files.costs import (
     costs_from_json,
-    costs_from_times,
     costs_to_json,
     load_costs,
     save_costs,
 )
+from heteroplace.files.given_times import costs_from_times
 from heteroplace.files.graph import graph_from_json
 from heteroplace.model.cluster import Memory
+from heteroplace.model.collectives import CollectiveCosts, collective_op
 from heteroplace.model.cost import Cost, table_from_rows
+from heteroplace.model.cost_lookup import find_costs
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from tests.strategies import exact_cases
 from tests.unit.files.graph_files import CLUSTER, VALIDATORS, diamond, graphs
@@ -177,3 +179,26 @@ def test_a_negative_error_is_refused(read):
     assert not VALIDATORS["costs"].is_valid(value)
     with pytest.raises(CostMismatchError, match=r"costs.a.cpu.error: expected a number >= 0"):
         costs_from_json(value, read.graph, CLUSTER)
+
+
+def test_fitted_times_of_collectives_are_read_back_equal(read):
+    table = costs_from_times(read.graph, CLUSTER, read.times)
+    for found in (CollectiveCosts(), CollectiveCosts((("all_reduce", 4, 0.25, 1500.5),))):
+        fitted = replace(table, collectives=found)
+        value = json.loads(json.dumps(costs_to_json(fitted, read.graph, CLUSTER)))
+        VALIDATORS["costs"].validate(value)
+        assert costs_from_json(value, read.graph, CLUSTER) == fitted
+    assert "collectives" not in costs_to_json(table, read.graph, CLUSTER)
+    value["collectives"] = [{"kind": "reduce", "devices": -1, "ns_per_byte": 1}]
+    with pytest.raises(CostMismatchError, match=r"collectives\[0\]"):
+        costs_from_json(value, read.graph, CLUSTER)
+
+
+def test_collectives_need_no_times():
+    builder = TaskGraphBuilder("lanes")
+    parts = [builder.add_input(name, (4,), "int8") for name in ("x", "y")]
+    builder.add_task(Task("sum", collective_op("all_reduce")), parts)
+    graph = builder.finalize([builder.add_tensor("sum", (4,), "int8")])
+    table = costs_from_times(graph, CLUSTER, {})
+    assert table.cost(0, 0).source == "unsupported"
+    assert find_costs(table, graph, CLUSTER) == table

@@ -23,7 +23,7 @@ from tests.explicit_plans import explicit_plans
 from tests.instances import gpus
 from tests.reference.live_memory import reference_peaks
 from tests.reference.simulator import reference_times
-from tests.strategies import Instance, exact_cases, num_cases
+from tests.strategies import Instance, exact_cases
 
 BOTH = (0, 1)
 
@@ -88,7 +88,7 @@ def test_a_training_step_on_two_replicas_passes() -> None:
     check(on_two_devices(step_graph()), good_steps())
 
 
-@given(explicit_plans(has_modes=True))
+@given(explicit_plans())
 @exact_cases(50)
 def test_random_explicit_plans_pass(case: tuple[Instance, Plan]) -> None:
     found, plan = case
@@ -290,6 +290,12 @@ def test_a_shared_tensor_is_copied_once_for_its_items() -> None:
     refuse(case, short, "the tensor is not in memory 'm0' by then for item 1")
 
 
+def test_a_tensor_is_not_sent_to_where_it_is() -> None:
+    case, steps = on_two_devices(step_graph()), good_steps()
+    to_self = Copy(H, 0, 0, (), (0,))
+    refuse(case, [*steps[:1], to_self, *steps[1:]], "the tensor is in memory 'm0' already .* 0")
+
+
 def test_copies_and_sums_of_a_shared_tensor_do_not_meet() -> None:
     case, steps = on_two_devices(step_graph()), good_steps()
     copy = Copy(G, 0, 1, case.cluster.route(0, 1), (0,))
@@ -315,8 +321,8 @@ def test_state_is_not_in_the_host_memory_unless_it_is_updated_there() -> None:
     refuse(case, without, "run f @ gpu0 items 0: tensor 'w' is not in memory 'm0' by then")
 
 
-@given(explicit_plans(has_modes=True), st.integers(0, 60))
-@num_cases(60)
+@given(explicit_plans(), st.integers(0, 60))
+@exact_cases(50)
 def test_an_explicit_plan_is_limited_by_what_lives_at_once(
     case: tuple[Instance, Plan], bytes_less: int
 ) -> None:

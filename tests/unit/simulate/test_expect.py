@@ -17,6 +17,7 @@ from heteroplace.model.plan import Copy, Plan, Run, Step
 from heteroplace.simulate.expect import expect
 from heteroplace.simulate.interference import Interference, no_interference
 from heteroplace.simulate.simulator import simulate
+from tests.explicit_plans import explicit_plans
 from tests.strategies import Instance, exact_cases, instances_with_plan, num_cases
 
 CORES = Cluster(
@@ -67,6 +68,15 @@ def test_without_interference_it_is_the_simulated_time(case: tuple[Instance, Pla
     found = expect(graph, cluster, costs, plan, no_interference(graph, cluster), num_draws=3)
     assert found.timeline.spans == simulated.spans
     assert found.low_ns == found.makespan_ns == found.high_ns == simulated.makespan_ns
+
+
+@given(explicit_plans())
+@exact_cases(50)
+def test_so_it_is_for_explicit_plans(case: tuple[Instance, Plan]) -> None:
+    instance, plan = case
+    graph, cluster, costs = instance.graph, instance.cluster, instance.costs
+    found = expect(graph, cluster, costs, plan, no_interference(graph, cluster), num_draws=1)
+    assert found.timeline.spans == simulate(graph, cluster, costs, plan).spans
 
 
 @given(instances_with_plan(max_items=2, has_modes=True))
