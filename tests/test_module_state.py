@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent.parent / "python" / "heteroplace"
-REGISTRIES = {"KINDS", "LOSSES", "OPTIMIZERS", "SCHEDULES", "SOLVERS"}
+REGISTRIES = {"KINDS", "LABELS", "LOSSES", "OPTIMIZERS", "SCHEDULES", "SOLVERS"}
 """Filled when they are made, and by whoever adds an entry of his own."""
 LATE_CONSTANTS = {"_by_name", "why_no_gurobi"}
 """Functions without arguments whose result is a constant that takes long to make."""

@@ -106,6 +106,25 @@ def _conv2d(attrs: Any, data: Array, kernel: Array) -> Array:
     return np.concatenate([np.einsum("nchwij,ocij->nohw", *part) for part in parts], 1)
 
 
+def _conv2d_transpose(attrs: Any, data: Array, kernel: Array) -> Array:
+    """NCHW, kernel IOHW, stride 1, one group."""
+    top, left, bottom, right = (int(pad) for pad in attrs.padding)
+    down, across = kernel.shape[2] - 1, kernel.shape[3] - 1
+    widths = ((0, 0), (0, 0), (down - top, down - bottom), (across - left, across - right))
+    windows = np.lib.stride_tricks.sliding_window_view(
+        np.pad(data, widths), kernel.shape[2:], (2, 3)
+    )
+    return np.einsum("nihwyx,ioyx->nohw", windows, kernel[:, :, ::-1, ::-1])
+
+
+def _conv2d_backward_weight(attrs: Any, grad: Array, data: Array) -> Array:
+    """NCHW, kernel OIHW, stride 1, one group."""
+    top, left, bottom, right = (int(pad) for pad in attrs.padding)
+    padded = np.pad(data, ((0, 0), (0, 0), (top, bottom), (left, right)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, grad.shape[2:], (2, 3))
+    return np.einsum("nohw,niyxhw->oiyx", grad, windows)
+
+
 def _max_pool2d(attrs: Any, data: Array) -> Array:
     """NCHW, windows of the size of the stride."""
     down, across = (int(extent) for extent in attrs.pool_size)
@@ -233,6 +252,8 @@ _OPS: dict[str, Callable[..., Any]] = {
         @ (b.swapaxes(1, 2) if attrs.transpose_b else b)
     ),
     "nn.conv2d": _conv2d,
+    "nn.conv2d_transpose": _conv2d_transpose,
+    "nn.conv2d_backward_weight": _conv2d_backward_weight,
     "nn.max_pool2d": _max_pool2d,
     "nn.global_avg_pool2d": lambda _, a: a.mean((2, 3), keepdims=True),
     "nn.batch_flatten": lambda _, a: a.reshape(len(a), -1),

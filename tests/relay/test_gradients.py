@@ -64,6 +64,10 @@ def picked(x: relay.Expr) -> relay.Expr:
     return relay.stack([found, sized], axis=0)
 
 
+def convolved(x: relay.Expr, w: relay.Expr) -> relay.Expr:
+    return relay.nn.conv2d(x, w, padding=(1, 1), channels=3, kernel_size=(3, 3))
+
+
 def indexed(indices: object, axis: int | None, mode: str = "clip") -> Build:
     return lambda x: relay.take(x, const(indices), axis=axis, mode=mode)
 
@@ -86,6 +90,7 @@ OURS = {
     "minimum": Case((M, (3, 1)), relay.minimum),
     "min": Case(((2, 3, 4),), lambda x: relay.min(x, axis=[0, -1])),
     "leaky_relu": Case((M,), lambda x: relay.nn.leaky_relu(x, 0.1)),
+    "conv2d": Case(((1, 2, 4, 4), (3, 2, 3, 3)), convolved),
     "pad": Case((M,), lambda x: relay.nn.pad(x, ((1, 0), (2, 3)), const(0, "float64"))),
     "repeat": Case((M,), lambda x: relay.repeat(x, 3, axis=-1)),
     "tile": Case((M,), lambda x: relay.tile(x, (2, 1, 3))),
@@ -216,6 +221,15 @@ def test_op_without_a_gradient_is_refused_by_name() -> None:
     main = module([x], relay.cumsum(x))["main"]
     with pytest.raises(UnsupportedRelayError, match="cumsum of '' has no gradient"):
         differentiate(main.body, const([1, 1, 1], "float64"), list(main.params))
+
+
+def test_convolution_of_groups_is_refused() -> None:
+    x, w = var("x", (1, 4, 3, 3), "float64"), var("w", (4, 2, 1, 1), "float64")
+    conv = relay.nn.conv2d(x, w, groups=2, channels=4, kernel_size=(1, 1))
+    main = module([x, w], conv)["main"]
+    seed = relay.ones((1, 4, 3, 3), "float64")
+    with pytest.raises(UnsupportedRelayError, match="conv2d of 2 groups has no gradient"):
+        differentiate(main.body, seed, list(main.params))
 
 
 def test_values_without_a_gradient_are_not_followed() -> None:

@@ -114,8 +114,8 @@ def _type_of(name: str, collective: _Collective) -> Callable[[Any, Any], tvm.ir.
         if not all(isinstance(field, relay.TensorType) for field in fields):
             return None
         if isinstance(data, relay.TupleType) == collective.reads_one or not fields:
-            wanted = "a tensor" if collective.reads_one else "a tuple of tensors, one a shard"
-            raise UnsupportedRelayError(f"{name} reads {wanted}; it got {data}")
+            expected = "a tensor" if collective.reads_one else "a tuple of tensors, one a shard"
+            raise UnsupportedRelayError(f"{name} reads {expected}; it got {data}")
         types = {field.dtype for field in fields}
         if len(types) > 1:
             raise UnsupportedRelayError(f"{name} reads tensors of unlike types: {sorted(types)}")

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heteroplace.costs.op_costs import Coverage, OpCosts
-from heteroplace.errors import ShardingError
+from heteroplace.errors import ClusterError, ShardingError, UnsupportedRelayError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.collectives import CollectiveCosts
 from heteroplace.model.collector import paused_collector
@@ -53,6 +53,10 @@ Rewrite = Callable[[ShardedGraph, Degrees], ShardedGraph]
 
 _ROWS = (2, 3)
 """Of the graphs from which sizes follow; not 1, which compilers take for no rows at all."""
+
+
+_REFUSALS = (ShardingError, ClusterError, UnsupportedRelayError)
+"""Why some degrees cannot be, and others may."""
 
 
 def sum_replicas(sharded: ShardedGraph, degrees: Degrees) -> ShardedGraph:
@@ -122,7 +126,7 @@ class Evaluator:
         """Make the graphs that a configuration needs, before processes share them."""
         try:
             self._family(degrees, batch)
-        except ShardingError:
+        except _REFUSALS:
             return  # `row` tells it
 
     def row(self, batch: int, degrees: Degrees, limit_ns: int | None = None) -> SearchRow:
@@ -139,7 +143,7 @@ class Evaluator:
             if isinstance(stages, str):
                 return self._whole_row(batch, degrees, rows, 0, stages)
             return self._stage_row(batch, degrees, rows, stages, limit_ns)
-        except ShardingError as fault:
+        except _REFUSALS as fault:
             return SearchRow(batch, degrees, REFUSED, reason=str(fault))
 
     def simulated(self, batch: int, degrees: Degrees) -> SearchRow:
@@ -156,7 +160,7 @@ class Evaluator:
         """Return what no order of the passes takes less than; 0: not known."""
         try:
             stages = self._summed(batch, degrees, degrees.rows(batch))
-        except ShardingError:
+        except _REFUSALS:
             return 0  # `row` tells it
         return 0 if isinstance(stages, str) else self._bound_ns(degrees, stages)
 
@@ -197,6 +201,9 @@ class Evaluator:
         first, second = (
             self._problem.rewrite(each, degrees) for each in self._sources[degrees.tensor]
         )
+        for family in self._families.values():
+            if isinstance(family, _Family) and family.sharded is first:
+                return family  # inference: the same for any number of replicas
         try:
             sizes = AffineSizes(_ROWS, (first, second))
         except ShardingError as fault:

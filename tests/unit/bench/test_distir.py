@@ -1,11 +1,20 @@
 """`bench distir`: the published tables agree with themselves, and our winners with them."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from heteroplace.bench.__main__ import main
-from heteroplace.bench.distir.grids import Grid, compare, grid_batches, resident_bytes, run_grid
+from heteroplace.bench.distir import command, grids
+from heteroplace.bench.distir.grids import (
+    Grid,
+    compare,
+    grid_batches,
+    resident_bytes,
+    run_grid,
+    search_problem,
+)
 from heteroplace.bench.distir.machine import MachineFigures, machine_cluster, machine_collectives
 from heteroplace.bench.distir.published import (
     GPT2_BEST,
@@ -20,6 +29,7 @@ from heteroplace.bench.plots import plot_fronts
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.stats import rank_correlation_p
 from heteroplace.transforms.degrees import Degrees, enumerate_degrees
+from heteroplace.transforms.search_evaluator import Evaluator
 from heteroplace.transforms.search_rows import STAGES, SearchRow, ranked
 
 KEYS = [
@@ -146,6 +156,18 @@ def test_rows_are_written(tmp_path, capsys):
     assert [{**row, "grid_s": 0} for row in again] == [{**row, "grid_s": 0} for row in rows]
 
 
+def test_time_is_measured_against_layers(tmp_path, capsys, monkeypatch):
+    small = replace(published_model("MLP 1B"), layers=8, width=64, name="tiny")
+    monkeypatch.setattr(command, "MODELS", (small,))
+    monkeypatch.setattr(grids, "MLP_BEST", (replace(MLP_BEST[0], model="tiny"),))
+    path = tmp_path / "rows.json"
+    assert main(["distir", "--growth", "--json", str(path)]) == 0
+    rows = json.loads(path.read_text())["rows"]
+    assert [row["layers"] for row in rows] == [1, 2, 4, 8]
+    assert [row["tasks"] for row in rows] == [7, 13, 25, 49]
+    assert "us per task" in capsys.readouterr().out
+
+
 def test_the_front_is_drawn(tmp_path):
     model = published_model("MLP 1B")
     rows = [
@@ -161,3 +183,16 @@ def test_the_front_is_drawn(tmp_path):
     assert first.read_bytes() == second.read_bytes()
     with pytest.raises(HeteroPlaceError, match="nothing to plot"):
         plot_fronts(first, [])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(("name", "batch"), [("GPT-2 175B", 128), ("MLP 103B", 1024)])
+def test_whole_simulations_of_the_large_grids_find_the_same(name, batch):
+    chosen = [d for d in enumerate_degrees(NUM_DEVICES, batch) if d.micro_batches <= 2]
+    assert len(chosen) == 15
+    evaluator = Evaluator(search_problem(published_model(name), MachineFigures()))
+    for degrees in chosen:
+        row, whole = evaluator.row(batch, degrees), evaluator.simulated(batch, degrees)
+        assert row.method == STAGES
+        assert (row.makespan_ns, row.peak_bytes) == (whole.makespan_ns, whole.peak_bytes)

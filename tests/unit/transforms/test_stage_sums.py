@@ -7,6 +7,7 @@ import pytest
 from heteroplace.bench.distir.gpt2 import Gpt2
 from heteroplace.bench.distir.machine import MachineFigures, machine_cluster, machine_collectives
 from heteroplace.costs.op_costs import OpCosts
+from heteroplace.costs.op_regression import LinearCost, OpRegression
 from heteroplace.errors import ShardingError
 from heteroplace.model.cluster import Cluster, Link
 from heteroplace.transforms.degrees import Degrees, enumerate_degrees
@@ -106,6 +107,19 @@ def test_unlike_stages_are_summed_each_by_its_device():
     assert (row.method, "replicas that are not alike" in row.reason) == (WHOLE, True)
 
 
+def test_equal_devices_that_were_measured_to_differ_are_unlike():
+    search_problem = problem(gpt2(), 4)
+    fits = {
+        device.name: {"": OpRegression(LinearCost(1e-3 * i, 0.3, 700.0), 9, 1, 0, (0, 9), (0, 9))}
+        for i, device in enumerate(search_problem.cluster.devices, 1)
+    }
+    costs = OpCosts(search_problem.cluster, fitted=fits)
+    measured = replace(search_problem, costs=costs)
+    assert_all_equal(measured, 16, [Degrees(2, 1, 2, 2), Degrees(4, 1, 1, 1), Degrees(1, 1, 4, 4)])
+    row = Evaluator(measured).row(16, Degrees(1, 4, 1, 1))
+    assert row.extrapolation > 1000
+
+
 def test_what_runs_once_before_its_use_is_simulated_whole():
     def rewrite(sharded, degrees):
         return shard_states(sharded, 3, degrees.data)
@@ -148,6 +162,19 @@ def test_degrees_that_cannot_be_are_refused_by_name():
         row = evaluator.row(batch, degrees)
         assert (row.method, row.fits, row.makespan_ns) == (REFUSED, False, None)
         assert text in row.reason
+
+
+def test_degrees_that_need_a_missing_link_are_refused_and_others_are_not():
+    search_problem = problem(gpt2(), 4)
+    links = tuple(
+        link for link in search_problem.cluster.links if {link.src, link.dst} in ({0, 1}, {2, 3})
+    )
+    cluster = replace(search_problem.cluster, links=links)
+    evaluator = Evaluator(replace(search_problem, cluster=cluster, costs=OpCosts(cluster)))
+    assert evaluator.row(16, Degrees(2, 1, 2, 2)).method == WHOLE
+    row = evaluator.row(16, Degrees(1, 1, 4, 2))
+    assert row.method == REFUSED
+    assert "no link leads from memory" in row.reason
 
 
 def test_sizes_follow_only_where_the_tasks_are_the_same():

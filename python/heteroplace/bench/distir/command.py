@@ -14,7 +14,8 @@ A row for each configuration of each model and batch:
     bubble, communication
                     shares of the devices' time
 
-`grid_s` is measured here; all else is simulated, or printed in the paper.
+`grid_s` is measured here; all else is simulated, or printed in the paper. With `--growth` a row has
+model, layers, tasks (of a microbatch in one lane) and the processor seconds of the whole grid.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 from heteroplace.bench.distir import table as distir_table
-from heteroplace.bench.distir.grids import Comparison, Grid, compare, run_grid
+from heteroplace.bench.distir.grids import Comparison, Grid, compare, measure_growth, run_grid
 from heteroplace.bench.distir.machine import GIB, MachineFigures
 from heteroplace.bench.distir.published import MODELS
 from heteroplace.bench.plots import check_can_plot, plot_fronts
@@ -42,6 +44,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--processes", type=int, default=1, metavar="N", help="share the work (default: 1)"
+    )
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument(
+        "--imported", action="store_true", help="GPT-2 from ONNX, cut by its axes (needs TVM)"
+    )
+    kinds.add_argument(
+        "--growth", action="store_true", help="time of the grids against layers, and no rows else"
     )
     parser.add_argument(
         "--memory-gib", type=float, default=32.0, metavar="GIB", help="of a device (default: 32)"
@@ -66,10 +75,24 @@ def run(arguments: argparse.Namespace, say: Say) -> list[Row]:
         check_can_plot(arguments.plot)
     batches = [int(batch) for batch in filter(None, (arguments.batches or "").split(","))]
     figures = MachineFigures(memory_bytes=round(arguments.memory_gib * GIB))
+    models = [model for model in MODELS if re.search(arguments.only or "", model.name)]
+    if arguments.growth:
+        return [
+            {"model": model.name, **asdict(growth)}
+            for model in models
+            for growth in measure_growth(model, figures)
+        ]
     grids = [
-        run_grid(model, figures, batches or None, arguments.processes, arguments.rows, say)
-        for model in MODELS
-        if re.search(arguments.only or "", model.name)
+        run_grid(
+            model,
+            figures,
+            batches or None,
+            arguments.processes,
+            arguments.rows,
+            say,
+            arguments.imported,
+        )
+        for model in models
     ]
     comparisons = compare(grids)
     if arguments.plot is not None and grids:
@@ -81,6 +104,8 @@ def run(arguments: argparse.Namespace, say: Say) -> list[Row]:
 
 def table(rows: list[Row]) -> str:
     """Return the summary of the rows."""
+    if rows and "seconds" in rows[0]:
+        return distir_table.growth_table(rows)
     return distir_table.row_table(rows)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -22,11 +23,14 @@ from heteroplace.costs.op_costs import OpCosts
 from heteroplace.transforms.degrees import Degrees
 from heteroplace.transforms.mlp import Mlp
 from heteroplace.transforms.search import search
-from heteroplace.transforms.search_evaluator import SearchProblem
+from heteroplace.transforms.search_evaluator import SearchProblem, Source
 from heteroplace.transforms.search_rows import SearchRow, ranked
 from heteroplace.transforms.sharded import ShardedGraph, cut_stages
+from heteroplace.tvm_bridge import require_tvm
 
 _DTYPE = "float16"
+_IMPORTED = "heteroplace.bench.distir.imported"
+"""Imports TVM, so it is imported when it is asked for."""
 
 
 @dataclass(frozen=True)
@@ -45,15 +49,40 @@ class ModelSource:
         return gpt2.inference()
 
 
+def imported_source(model: PublishedModel) -> Source:
+    """Return the graphs of a GPT-2 that is imported from ONNX; those of an MLP are written.
+
+    Raises
+    ------
+    HeteroPlaceError
+        There is no TVM, or the model cannot be imported.
+    """
+    if model.is_training:
+        return ModelSource(model)
+    require_tvm()
+    source: Source = importlib.import_module(_IMPORTED).ImportedSource(model)
+    return source
+
+
 def search_problem(
-    model: PublishedModel, figures: MachineFigures, num_devices: int = NUM_DEVICES
+    model: PublishedModel,
+    figures: MachineFigures,
+    num_devices: int = NUM_DEVICES,
+    source: Source | None = None,
 ) -> SearchProblem:
-    """Return the search for the best degrees of a published model."""
+    """Return the search for the best degrees of a published model.
+
+    Parameters
+    ----------
+    source
+        Of its graphs; None: they are written without TVM.
+    """
     cluster = machine_cluster(figures, num_devices)
     collectives = machine_collectives(figures, num_devices)
-    return SearchProblem(
-        model.name, ModelSource(model), cluster, OpCosts(cluster, _DTYPE), collectives
-    )
+    costs = OpCosts(cluster, _DTYPE)
+    options = "" if source is None else type(source).__name__
+    made = ModelSource(model) if source is None else source
+    return SearchProblem(model.name, made, cluster, costs, collectives, options=options)
 
 
 @dataclass(frozen=True)
@@ -74,6 +103,7 @@ def run_grid(
     num_processes: int = 1,
     path: Path | None = None,
     say: Callable[[str], None] = lambda line: None,
+    is_imported: bool = False,
 ) -> Grid:
     """Simulate all configurations of a model.
 
@@ -81,18 +111,50 @@ def run_grid(
     ----------
     batches
         None: those of the published grid, and of the published winners.
+    is_imported
+        As `imported_source`; what that takes is in the seconds.
+
+    Raises
+    ------
+    HeteroPlaceError
+        As `search` and `imported_source`.
+    """
+    start = time.perf_counter()
+    source = imported_source(model) if is_imported else None
+    problem = search_problem(model, figures, source=source)
+    rows = search(problem, batches or grid_batches(model), num_processes=num_processes, path=path)
+    seconds = time.perf_counter() - start
+    say(f"{model.name}: {len(rows)} configurations in {seconds:.1f} s")
+    return Grid(model, tuple(rows), seconds)
+
+
+@dataclass(frozen=True)
+class Growth:
+    """A grid of a model with fewer layers."""
+
+    layers: int
+    tasks: int
+    """Of a microbatch, in the graph of one lane."""
+    seconds: float
+    """Processor time, here."""
+
+
+def measure_growth(model: PublishedModel, figures: MachineFigures) -> list[Growth]:
+    """Return what the grid of a model takes with an eighth, a quarter, half and all of its layers.
 
     Raises
     ------
     ShardingError
         As `search`.
     """
-    start = time.perf_counter()
-    problem = search_problem(model, figures)
-    rows = search(problem, batches or grid_batches(model), num_processes=num_processes, path=path)
-    seconds = time.perf_counter() - start
-    say(f"{model.name}: {len(rows)} configurations in {seconds:.1f} s")
-    return Grid(model, tuple(rows), seconds)
+    found = []
+    for divisor in (8, 4, 2, 1):
+        part = replace(model, layers=model.layers // divisor)
+        tasks = len(ModelSource(part)(1, 2, 2).graph.tasks)
+        start = time.process_time()
+        run_grid(part, figures)
+        found.append(Growth(part.layers, tasks, time.process_time() - start))
+    return found
 
 
 def grid_batches(model: PublishedModel) -> tuple[int, ...]:

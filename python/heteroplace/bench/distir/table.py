@@ -123,6 +123,22 @@ def row_table(rows: Sequence[dict[str, object]]) -> str:
     return f"Simulated, medians over the rows\n{format_table(headers, cells, '<<><>>')}"
 
 
+def growth_table(rows: Sequence[dict[str, object]]) -> str:
+    """Return one line for each number of layers; linear growth is equal microseconds per task."""
+    headers = ["model", "layers", "tasks", "measured processor s", "us per task"]
+    cells = []
+    for row in rows:
+        seconds, tasks = float(str(row["seconds"])), int(str(row["tasks"]))
+        cells.append(
+            [
+                *(str(row[key]) for key in ("model", "layers", "tasks")),
+                f"{seconds:.2f}",
+                f"{seconds / tasks * 1e6:.0f}",
+            ]
+        )
+    return format_table(headers, cells, "<>>>>")
+
+
 def fronts(grids: Sequence[Grid]) -> list[Series]:
     """Return (peak GiB, rows per second) of the front of each model, of its largest batch."""
     found = []

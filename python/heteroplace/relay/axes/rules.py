@@ -128,8 +128,11 @@ def is_broadcast(call: relay.Call) -> bool:
     if _pattern(call.op) > _BROADCAST:
         return False
     operands = [static_shape(argument.checked_type) for argument in call.args]
-    # An op that tiles is of this pattern too.
-    return np.broadcast_shapes(*operands) == static_shape(call.checked_type)
+    try:
+        # An op that tiles is of this pattern too.
+        return np.broadcast_shapes(*operands) == static_shape(call.checked_type)
+    except ValueError:
+        return False  # vectors along another axis than the last
 
 
 def _pattern(op: Op) -> int:

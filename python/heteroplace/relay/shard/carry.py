@@ -332,6 +332,8 @@ def _convolution_part(
 
 def _by_types(call: Node, states: States, cut: Cut) -> States:
     """Type the call of the first shard, and look which axis of its results is a part."""
+    if call.op.startswith("qnn.") or (call.op == "take" and int(call.expr.attrs.batch_dims)):
+        raise CannotCarry("its operands belong together in a way that types do not tell")
     shapes = call.operand_shapes
     parts = iter(part_shape(shape, state, 0) for shape, state in zip(shapes, states, strict=True))
     arguments = [_variable(child.expr.checked_type, parts) for child in call.children]

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from tvm import relay
 
-from heteroplace.errors import UnsupportedRelayError
+from heteroplace.errors import ShardingError
 from heteroplace.relay.shard.carry import CannotCarry, Carrier, OtherCut
 from heteroplace.relay.shard.cuts import Cut, Kept, State, share_out
 from heteroplace.relay.shard.network import Node
@@ -75,7 +75,7 @@ class Chooser:
 
         Raises
         ------
-        UnsupportedRelayError
+        ShardingError
             The best way has uneven parts, and whether they may be was not said.
         """
         for has_columns in (True, False):
@@ -87,7 +87,7 @@ class Chooser:
             # Parts that are gathered early would leave the rest of the network to each shard.
             best = min(found, key=lambda variant: (variant.gathered, variant.summed))
             if best.uneven and self._uneven is None:
-                raise UnsupportedRelayError(
+                raise ShardingError(
                     f"{_where(call)} cannot be shared evenly by {self._num_shards} shards: "
                     f"{best.uneven}. Take another number of shards, or say uneven=True to share it "
                     f"so, uneven=False to share it in another way that exchanges more"
@@ -114,7 +114,7 @@ class Chooser:
     ) -> Iterator[_Variant]:
         """The cuts of one axis of a weight: equal parts, then those that readers ask for."""
         waiting: list[OtherCut] = [OtherCut(1, None)]
-        tried = set()
+        tried: set[Cut] = set()
         while waiting and len(tried) < _MAX_VARIANTS:
             asked = waiting.pop(0)
             cut, uneven = self._cut(axis, extent, asked)
@@ -170,6 +170,7 @@ class Chooser:
                     continue
                 way = best_way(self._carrier, node, states, others)
                 gathered, summed = gathered + way.gathered, summed + way.summed
+                _keep_gathered(node, way, found)
                 states = [_summed(state) for state in way.outs]
             found[node] = states
             gathered += self._reached(node, states, waiting)
@@ -189,6 +190,15 @@ class Chooser:
         return sum(
             size for state, size, is_gathered in outputs if is_gathered and isinstance(state, Cut)
         )
+
+
+def _keep_gathered(node: Node, way: Way, found: dict[Node, OpenStates]) -> None:
+    """What was gathered for one reader is whole for those that follow."""
+    needs = iter(way.needs)
+    for child in node.children:
+        for at in range(len(child.shapes)):
+            if next(needs) is Kept.WHOLE and child in found:
+                found[child][at] = Kept.WHOLE
 
 
 def _summed(state: State) -> State:

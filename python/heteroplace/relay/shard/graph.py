@@ -61,7 +61,7 @@ def shard_network(
 
     Raises
     ------
-    UnsupportedRelayError
+    UnsupportedRelayError, ShardingError
         As `shard_module`.
     """
     bound = relay.build_module.bind_params_by_name(mod["main"], dict(params or {}))
@@ -86,7 +86,7 @@ def shard_training(
 
     Raises
     ------
-    UnsupportedRelayError
+    UnsupportedRelayError, ShardingError
         As `shard_module`.
     """
     states, first = step.state, 1 + len(step.state)

@@ -7,11 +7,14 @@ their parts are the summands of the result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
 from heteroplace.relay.axes.rules import is_broadcast
 from heteroplace.relay.shard.network import Node
+
+_QUANTIZED = "qnn."
+"""Ops that have scales along an axis that their shapes do not tell."""
 
 Axes = tuple[str, ...]
 """A label for each axis of a tensor; "": it cannot be cut."""
@@ -29,6 +32,25 @@ class Labels(NamedTuple):
     """It multiplies its operands and adds up: what has weights worth sharing."""
 
 
+LabelMaker = Callable[[Node], Labels | None]
+"""Of a call; None: its axes cannot be told apart so."""
+
+
+def register_labels(op: str, make: LabelMaker) -> None:
+    """Say which axes of an op's operands and result belong together, or replace what was said.
+
+    An op without labels is cut as the table of ops that keep parts apart allows (`axes.rules`), or
+    each shard does all of it.
+
+    Examples
+    --------
+    >>> def rows_of_first(call):
+    ...     return Labels((("row", ""), ("", "")), ("row", ""))
+    >>> register_labels("my.op", rows_of_first)  # doctest: +SKIP
+    """
+    LABELS[op] = make
+
+
 def labels_of(call: Node) -> Labels | None:
     """Return the labels of a call; None: of its op only the axes that keep apart are known.
 
@@ -36,9 +58,11 @@ def labels_of(call: Node) -> Labels | None:
     """
     if not call.is_tensor:
         return None
-    make = _MAKERS.get(call.op)
+    make = LABELS.get(call.op)
     if make is not None:
         return make(call)
+    if call.op.startswith(_QUANTIZED):
+        return None
     return _broadcast(call) if is_broadcast(call.expr) else None
 
 
@@ -90,17 +114,28 @@ def _convolution(call: Node) -> Labels | None:
     return Labels((axes[0], axes[1]), axes[2], kept, is_product=True)
 
 
+def _reduced(call: Node) -> tuple[set[int], Axes]:
+    """The axes that a reduction leaves out, and the labels of its result."""
+    rank, attrs = len(call.operand_shapes[0]), call.expr.attrs
+    reduced = set(range(rank)) if attrs.axis is None else {int(axis) % rank for axis in attrs.axis}
+    if attrs.exclude:
+        reduced = set(range(rank)) - reduced
+    ends = "" if attrs.keepdims else None
+    kept = [ends if axis in reduced else f"axis{axis}" for axis in range(rank)]
+    return reduced, tuple(label for label in kept if label is not None)
+
+
 def _sum(call: Node) -> Labels:
-    (shape,) = call.operand_shapes
-    rank = len(shape)
-    named = call.expr.attrs.axis
-    summed = set(range(rank)) if named is None else {int(axis) % rank for axis in named}
-    if call.expr.attrs.exclude:
-        summed = set(range(rank)) - summed
-    operand = tuple(f"axis{axis}" for axis in range(rank))
-    ends = "" if call.expr.attrs.keepdims else None
-    kept = [ends if axis in summed else operand[axis] for axis in range(rank)]
-    return Labels((operand,), tuple(label for label in kept if label is not None))
+    _, result = _reduced(call)
+    return Labels((tuple(f"axis{axis}" for axis in range(len(call.operand_shapes[0]))),), result)
+
+
+def _variance(call: Node) -> Labels:
+    """Of data and its mean, whose reduced axes have one element."""
+    reduced, result = _reduced(call)
+    axes = range(len(call.operand_shapes[0]))
+    operand = tuple("" if axis in reduced else f"axis{axis}" for axis in axes)
+    return Labels((operand, operand), result)
 
 
 def _along_axis(call: Node) -> Labels:
@@ -123,12 +158,14 @@ def _broadcast(call: Node) -> Labels:
     return Labels(tuple(operands), result)
 
 
-_MAKERS: Mapping[str, Callable[[Node], Labels | None]] = {
+LABELS: dict[str, LabelMaker] = {
     **{f"nn.conv{rank}d{kind}": _convolution for rank in (1, 2, 3) for kind in ("", "_transpose")},
     "nn.dense": _dense,
     "nn.matmul": _matmul,
     "nn.batch_matmul": _batch_matmul,
     "sum": _sum,
+    "variance": _variance,
     "nn.bias_add": _along_axis,
     "nn.prelu": _along_axis,
 }
+"""By op; `register_labels` adds to them."""

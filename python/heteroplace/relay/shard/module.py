@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import tvm
 from tvm import relay
 
-from heteroplace.errors import UnsupportedRelayError
+from heteroplace.errors import ShardingError, UnsupportedRelayError
 from heteroplace.relay.collective_ops import is_collective
 from heteroplace.relay.expressions import post_order, rebuild, tensor_types
 from heteroplace.relay.frontend.incremental_types import collected_diagnostics
@@ -93,8 +93,10 @@ def shard_module(
     Raises
     ------
     UnsupportedRelayError
-        No such parameter or output, control flow, dynamic shapes; or uneven parts would be best,
-        and `uneven` does not say whether to take them.
+        No such parameter or output, control flow, dynamic shapes.
+    ShardingError
+        Less than one shard; or uneven parts would be best, and `uneven` does not say whether to
+        take them.
     """
     main = _bound(mod, params or {})["main"]
     names = [parameter.name_hint for parameter in main.params]
@@ -126,7 +128,7 @@ def _bound(mod: tvm.IRModule, params: Mapping[str, tvm.nd.NDArray]) -> tvm.IRMod
 def _check(main: relay.Function, tensor: int, inputs: set[str], like: Mapping[int, str]) -> None:
     known = {parameter.name_hint: parameter for parameter in main.params}
     if tensor < 1:
-        raise UnsupportedRelayError(f"{tensor} shards; expected 1 or more")
+        raise ShardingError(f"{tensor} shards; expected 1 or more")
     unknown = sorted((inputs | set(like.values())) - set(known))
     if unknown:
         raise UnsupportedRelayError(

@@ -146,8 +146,8 @@ class Walk:
             return leaves
         if isinstance(node.expr, relay.TupleGetItem):
             return node.field_of(leaves)
-        forms = {Kept.WHOLE: (node.expr,) * self._num_shards}  # an input
-        return [Leaf(node, node.shapes[0], Tag(0, False, ""), Kept.WHOLE, dict(forms))]
+        forms: dict[State, Exprs] = {Kept.WHOLE: (node.expr,) * self._num_shards}  # an input
+        return [Leaf(node, node.shapes[0], Tag(0, False, ""), Kept.WHOLE, forms)]
 
     def _call(self, call: Node) -> list[Leaf]:
         operands = [leaf for child in call.children for leaf in self._leaves_of(child)]
@@ -206,7 +206,10 @@ class Walk:
         if need in leaf.forms:
             return leaf.forms[need]
         if leaf.state is not None:
-            return converted(leaf, need, self._num_shards)
+            form = converted(leaf, need, self._num_shards)
+            if need is Kept.WHOLE and leaf.source not in self._free:
+                leaf.state = need  # what was gathered once is there for all readers
+            return form
         node = leaf.source.expr
         if isinstance(node, relay.Constant):
             leaf.forms[need] = tuple(

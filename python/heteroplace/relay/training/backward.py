@@ -30,6 +30,13 @@ from heteroplace.relay.training.gradients import register_gradients
 from heteroplace.relay.training.spans import gradient_name, name_new, new_nodes, span_name
 
 _ATTRIBUTE = "FPrimalGradient"
+_PRODUCTS = ("nn.dense", "nn.matmul", "nn.batch_matmul")
+_LINEAR = {
+    "add": 2,
+    **dict.fromkeys(("collapse_sum_like", "expand_dims", "reshape", "reshape_like"), 1),
+    **dict.fromkeys(("squeeze", "sum", "transpose"), 1),
+}
+"""Ops of which a sum of parts passes through each, with the number of operands that may be one."""
 
 
 def differentiate(
@@ -152,13 +159,17 @@ class _Backward:
                 self._give(operand, [_field(expr, index)], name, index)
 
     def _sum(self, value: relay.Expr, index: int) -> relay.Expr:
-        """The whole gradient of a value, summed in the order in which its readers gave it."""
+        """The whole gradient of a value, summed in the order in which its readers gave it.
+
+        But what products give comes first: of a product whose weight is cut each shard has a part
+        of the sum, and these parts are then added up between the shards once, not each.
+        """
         found = self._sums[value][index]
         if not found:
             type_ = tensor_types(value.checked_type)[index]
             expr = relay.zeros(static_shape(type_), type_.dtype)
         else:
-            expr = reduce(relay.add, found)
+            expr = reduce(relay.add, sorted(found, key=_is_no_product))
         return self._named(expr, span_name(value) or self._first_reader[value], value)
 
     def _named(self, expr: relay.Expr, forward: str, source: relay.Expr) -> relay.Expr:
@@ -176,3 +187,15 @@ def _field(value: relay.Expr, index: int) -> relay.Expr:
     if isinstance(value, relay.Tuple):
         return value.fields[index]
     return relay.TupleGetItem(value, index, value.span)
+
+
+def _is_no_product(gradient: relay.Expr) -> bool:
+    """Say whether a gradient is anything else than products, summed and in other shapes."""
+    stack = [gradient]
+    while stack:
+        node = stack.pop()
+        if not isinstance(node, relay.Call) or node.op.name not in (*_PRODUCTS, *_LINEAR):
+            return True
+        if node.op.name not in _PRODUCTS:
+            stack.extend(node.args[: _LINEAR[node.op.name]])
+    return False

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 from tvm import relay
+from tvm.relay.op._tensor_grad import conv2d_grad
 
 from heteroplace.errors import UnsupportedRelayError
 from heteroplace.relay.expressions import static_shape
@@ -187,6 +188,17 @@ def _clip(call: relay.Call, grad: relay.Expr) -> list[relay.Expr]:
     return [_zero_where(relay.logical_or(below, above), grad, data)]
 
 
+def _conv2d(call: relay.Call, grad: relay.Expr) -> list[relay.Expr]:
+    """TVM's own, where that can be compiled."""
+    if int(call.attrs.groups) != 1:
+        raise UnsupportedRelayError(
+            f"nn.conv2d of {int(call.attrs.groups)} groups has no gradient here, since TVM does "
+            f"not compile that of groups for CPUs; only of 1 group has it one"
+        )
+    found: list[relay.Expr] = conv2d_grad(call, grad)
+    return found
+
+
 def _take(call: relay.Call, grad: relay.Expr) -> list[relay.Expr]:
     data, indices = call.args
     attrs = call.attrs
@@ -281,9 +293,10 @@ MISSING: Mapping[str, Gradient] = {
 
 REPLACED: Mapping[str, Gradient] = {
     "clip": _clip,
+    "nn.conv2d": _conv2d,
     "nn.relu": _relu,
     "strided_slice": _strided_slice,
     "take": _take,
 }
-"""TVM's own take bounds for integers (clip), have slope 1 at 0 (relu), know no slices with `axes`,
-or are loops over single indices (take)."""
+"""TVM's own take bounds for integers (clip), end in kernels that fail (groups of conv2d), have a
+slope of 1 at 0 (relu), know no slices with `axes`, or are loops over single indices (take)."""
