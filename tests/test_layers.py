@@ -47,6 +47,7 @@ LAYERS = {
     "hetero_place": (8, 1),
     "loading": (8, 2),
     "progress": (8, 1),
+    "sharding": (8, 1),
     "cli": (9, 0),
     "bench": (9, 0),
     "demo": (9, 1),

@@ -37,9 +37,11 @@ _NEEDS_TVM = {
     "Executable": "heteroplace.codegen.executable",
     "Executor": "heteroplace.run.executor",
     "HeteroPlace": "heteroplace.hetero_place",
+    "Shard": "heteroplace.sharding.face",
     "build": "heteroplace.hetero_place",
     "frontend": "heteroplace.relay.frontend.importer",
     "load": "heteroplace.loading",
+    "shard": "heteroplace.sharding.face",
 }
 """Public names that live in layers on top of TVM, and the module of each."""
 
@@ -81,5 +83,6 @@ def _config_types() -> Mapping[str, str]:
     return types
 
 
-# Make `relay.transform.HeteroPlace` exist beside TVM's own passes.
+# Make `relay.transform.HeteroPlace` and `relay.transform.Shard` exist beside TVM's own passes.
 add_to_relay_transform("HeteroPlace", lambda: __getattr__("HeteroPlace"), _config_types)
+add_to_relay_transform("Shard", lambda: __getattr__("Shard"), dict)

@@ -21,6 +21,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.demands import with_max_memory
 from heteroplace.place_options import CONFIG_PREFIX, check_verify, read_options
 from heteroplace.relay.annotate.reader import read_solution
+from heteroplace.relay.annotate.sharded import read_sharded
 from heteroplace.relay.frontend.onnx_source import read_source, with_option, with_source
 from heteroplace.tvm_bridge import pass_config
 
@@ -37,6 +38,11 @@ class _HeteroPlacePass:
     ) -> tvm.IRModule:
         """Place `mod`, unless it is placed on this cluster already."""
         placed = read_solution(mod)
+        if read_sharded(mod) is not None:
+            raise PlanError(
+                "the module is shared by devices already (Shard); to place it, start from the "
+                "module before that"
+            )
         given = pass_config(context, CONFIG_PREFIX) | dict(self._keywords)
         options, limits = read_options(given)
         if placed is None:
@@ -102,7 +108,7 @@ def build(
     Parameters
     ----------
     mod
-        A Relay module, placed by `HeteroPlace` or not.
+        A Relay module, placed by `HeteroPlace`, shared by `shard`, or neither.
     cluster
         Where to place it; may be left out if the module is placed.
     params
@@ -122,7 +128,7 @@ def build(
     verify = options.get("verify")
     if verify is not None:
         check_verify(verify)
-    if read_solution(mod) is not None:
+    if read_solution(mod) is not None or read_sharded(mod) is not None:
         late = [name for name in options if name != "verify"]
         if late:
             raise LoweringError(
@@ -138,6 +144,6 @@ def build(
             )
     elif cluster is None:
         raise LoweringError("the module is not placed; give build() a cluster, or run HeteroPlace")
-    if cluster is not None:
+    if cluster is not None and read_sharded(mod) is None:
         mod = HeteroPlace(cluster, params=params, **options)(mod)
     return pipeline.build_module(mod, verify)

@@ -20,12 +20,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+import numpy as np
 import tvm
 
 from heteroplace.codegen.carried import carried_kernels, with_kernels
 from heteroplace.codegen.compile import CompiledNetwork, task_targets
 from heteroplace.codegen.executable import Executable, write_programs
-from heteroplace.errors import LoweringError
+from heteroplace.errors import LoweringError, VerificationError
 from heteroplace.measure.batches import batches_of
 from heteroplace.measure.cost_models import CostModel, CostOptions, choose_cost_model
 from heteroplace.measure.cost_models.model import known_interference
@@ -42,6 +43,7 @@ from heteroplace.model.solution import Solution
 from heteroplace.place_options import PlaceOptions, check_options, demanded_graph
 from heteroplace.relay.annotate.moved import solution_of_module
 from heteroplace.relay.annotate.reader import strip_annotations
+from heteroplace.relay.annotate.sharded import read_sharded, without_plan
 from heteroplace.relay.annotate.writer import annotate as annotate_plan
 from heteroplace.relay.frontend.onnx_source import read_source
 from heteroplace.relay.source import Source
@@ -367,10 +369,14 @@ def build_module(
         It was imported from ONNX, and its outputs are not those of onnxruntime on that model.
     """
     log = log or StageLog()
+    sharded = read_sharded(mod)
+    if sharded is not None:
+        return _build_sharded(mod, sharded[0].solution, sharded[1], verify, log)
     solution = solution_of_module(mod)
     if solution is None:
         raise LoweringError(
-            "the module carries no plan; run relay.transform.HeteroPlace(cluster) on it first"
+            "the module carries no plan; run relay.transform.HeteroPlace(cluster) on it first, "
+            "or relay.transform.Shard(cluster, batch=...)"
         )
     source = read_source(mod)
     mode = verify or ("off" if source is None else source.verify)
@@ -386,3 +392,21 @@ def build_module(
         return executable
     with log.stage("verify", "comparing a run with onnxruntime"):
         return executable.verified(verify_executable(executable, network.mod, source, mode))
+
+
+def _build_sharded(
+    mod: tvm.IRModule,
+    solution: Solution,
+    state: Mapping[str, np.ndarray],
+    verify: str | None,
+    log: StageLog,
+) -> Executable:
+    """Build a module that is shared by several devices."""
+    if verify == "on":
+        raise VerificationError(
+            "verify='on': a module that is shared by shards, microbatches or replicas is not "
+            "compared with an ONNX model; leave it out"
+        )
+    network = Network(solution.graph, without_plan(mod), state=state)
+    with log.stage("build", "writing the program"):
+        return build(CompiledNetwork.of(network), solution)

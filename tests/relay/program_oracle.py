@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from heteroplace.codegen.artifact import weights_blob
 from heteroplace.codegen.kernels import KernelCalls, Value
-from heteroplace.codegen.lower import Lowered
+from heteroplace.codegen.lowered import Lowered
 from heteroplace.codegen.program import ALIGNMENT_BYTES, Program, Queue, QueueInstruction
 
 

@@ -25,7 +25,8 @@ import heteroplace as hp
 from heteroplace.codegen.clocks import Clocks
 from heteroplace.codegen.executable import write_programs
 from heteroplace.codegen.kernels import KernelCall, KernelCalls, Value
-from heteroplace.codegen.lower import Lowered, lower
+from heteroplace.codegen.lower import lower
+from heteroplace.codegen.lowered import Lowered
 from heteroplace.codegen.needs import needs_text
 from heteroplace.codegen.targets import cluster_targets
 from heteroplace.errors import ArtifactError, LoweringError, MissingDeviceError

@@ -24,9 +24,10 @@ from program_oracle import Oracle
 from tests.corpus import corpus
 from tests.strategies import num_cases
 
-from heteroplace.codegen.items import Items, ItemTensor, combine_batches
+from heteroplace.codegen.combine import Items, ItemTensor, combine_batches
 from heteroplace.codegen.kernels import KernelCall, KernelCalls, NetworkPart, Value
-from heteroplace.codegen.lower import Lowered, lower
+from heteroplace.codegen.lower import lower
+from heteroplace.codegen.lowered import Lowered
 from heteroplace.codegen.program import KERNEL_ALIGNMENT_BYTES
 from heteroplace.codegen.segments import ValueName
 from heteroplace.errors import InfeasibleError

@@ -12,7 +12,8 @@ from tests.corpus import corpus
 from tests.strategies import Instance, num_cases, random_instance_with_plan
 
 from heteroplace.codegen.kernels import KernelCall, KernelCalls, Value
-from heteroplace.codegen.lower import Lowered, lower
+from heteroplace.codegen.lower import lower
+from heteroplace.codegen.lowered import Lowered
 from heteroplace.codegen.order import order_instructions
 from heteroplace.errors import InfeasibleError, LoweringError
 from heteroplace.model.cluster import Cluster, Device, Memory

@@ -19,7 +19,8 @@ from tests.corpus import corpus
 from tests.strategies import exact_cases, random_graph, random_plan
 
 from heteroplace.codegen.kernels import KernelCalls
-from heteroplace.codegen.lower import Lowered, lower
+from heteroplace.codegen.lower import lower
+from heteroplace.codegen.lowered import Lowered
 from heteroplace.codegen.program import Program
 from heteroplace.codegen.project import named_tensors
 from heteroplace.errors import InfeasibleError

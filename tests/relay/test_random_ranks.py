@@ -15,7 +15,8 @@ from test_random_relay import Part, compiled_batch, with_fakes
 from tests.strategies import random_plan
 
 from heteroplace.codegen.artifact import weights_blob
-from heteroplace.codegen.lower import Lowered, lower
+from heteroplace.codegen.lower import lower
+from heteroplace.codegen.lowered import Lowered
 from heteroplace.codegen.program import bundle_text
 from heteroplace.model.check import check_plan
 from heteroplace.native.execute import Executor as NativeExecutor
@@ -65,7 +66,9 @@ class Ranks:
                 raise faults[0]
 
 
-def load_ranks(random: Random, lowered: Lowered, code_path: str) -> Ranks:
+def load_ranks(
+    random: Random, lowered: Lowered, code_path: str, in_flight: int | None = None
+) -> Ranks:
     """The executors of a bundle, with fake devices for cores that are not here."""
     programs = [with_fakes(random, program) for program in lowered.programs]
     text = bundle_text(programs)
@@ -76,7 +79,8 @@ def load_ranks(random: Random, lowered: Lowered, code_path: str) -> Ranks:
         max_delay_ns=random.choice(MAX_DELAYS_NS),
         is_buffered=random.random() < 0.5,
     )
-    blob, in_flight = weights_blob(lowered), random.randint(1, 3)
+    blob = weights_blob(lowered)
+    in_flight = in_flight or random.randint(1, 3)
     loaded = [
         LoadedProgram(
             NativeExecutor(

@@ -10,7 +10,8 @@ from tests.instances import cpu
 
 from heteroplace.codegen.artifact import weights_blob
 from heteroplace.codegen.kernels import KernelCall, KernelCalls, Value
-from heteroplace.codegen.lower import Lowered, lower
+from heteroplace.codegen.lower import lower
+from heteroplace.codegen.lowered import Lowered
 from heteroplace.codegen.program import ALIGNMENT_BYTES
 from heteroplace.codegen.shared_weights import share_weights
 from heteroplace.model.cost import Cost, build_table

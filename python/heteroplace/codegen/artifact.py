@@ -18,7 +18,7 @@ import numpy as np
 import tvm
 
 from heteroplace.codegen.library import temporary_folder
-from heteroplace.codegen.lower import Lowered
+from heteroplace.codegen.lowered import Lowered
 from heteroplace.codegen.needs import needs_text
 from heteroplace.codegen.program import ALIGNMENT_BYTES, PAGE_BYTES, in_pages
 from heteroplace.errors import ArtifactError

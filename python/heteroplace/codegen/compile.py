@@ -16,6 +16,7 @@ from heteroplace.codegen.kernels import KernelCalls, lower_segments
 from heteroplace.codegen.library import KernelLibrary, compile_kernels
 from heteroplace.codegen.segments import cut_segments
 from heteroplace.codegen.targets import placed_targets
+from heteroplace.codegen.versions import versioned_tensors
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan
@@ -94,7 +95,8 @@ class CompiledNetwork:
         return self._kernels[key]
 
     def kernels_of(self, cluster: Cluster, plan: Plan) -> CompiledKernels:
-        """Return the kernels that a plan runs: for several items, those of all its batch sizes.
+        """Return the kernels that a plan runs: for several items, those of all its batch sizes;
+        for collectives and shared tensors, those of each member and each memory.
 
         Raises
         ------
@@ -103,7 +105,7 @@ class CompiledNetwork:
         LoweringError
             As `calls`.
         """
-        if plan.items == 1:
+        if plan.items == 1 and not versioned_tensors(self.graph):
             return self.kernels(cluster, plan.placement(len(self.graph.tasks)))
         calls = lower_items(self.network.mod, self.graph, cluster, plan)
         # Examples are of one item.
@@ -169,6 +171,7 @@ def _with_inputs(calls: KernelCalls, network: Network) -> KernelCalls:
             value,
             range=by_name.get(value.input_name),
             example=network.examples.get(value.input_name),
+            initial=None if value.memory is None else network.state.get(value.input_name),
         )
         for value in calls.values
     ]

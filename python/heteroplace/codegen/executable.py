@@ -15,12 +15,13 @@ from heteroplace.codegen.artifact import weights_blob, write_artifact
 from heteroplace.codegen.compile import CompiledKernels
 from heteroplace.codegen.kernels import Value
 from heteroplace.codegen.library import KernelLibrary
-from heteroplace.codegen.lower import Lowered, lower
+from heteroplace.codegen.lower import lower
+from heteroplace.codegen.lowered import Lowered
 from heteroplace.codegen.program import bundle_text
 from heteroplace.codegen.shared_weights import share_weights
 from heteroplace.codegen.weights import WeightLayout
 from heteroplace.errors import ArtifactError
-from heteroplace.files.manifest import Manifest
+from heteroplace.files.manifest import Manifest, State
 from heteroplace.model.memory import MemoryUse
 from heteroplace.model.solution import Solution
 from heteroplace.model.text.plan import step_name
@@ -181,11 +182,21 @@ def write_programs(
 
 def _manifest(lowered: Lowered, solution: Solution) -> Manifest:
     tensors = lowered.program.tensors
+    replaced = {port for ports in lowered.state.values() for port in ports}
     ports = [
-        tuple((name, tensors[tensor].shape, tensors[tensor].dtype) for name, tensor in named)
+        tuple(
+            (name, tensors[tensor].shape, tensors[tensor].dtype)
+            for name, tensor in named
+            if name not in replaced
+        )
         for named in (lowered.program.inputs, lowered.program.outputs)
     ]
+    state = tuple(
+        State(name, own, lowered.initial.get(name)) for name, own in lowered.state.items()
+    )
     plan, graph, cluster = solution.plan, solution.graph, solution.cluster
     names = [step_name(step, graph, cluster) for step in plan.steps]
     text = bundle_text(lowered.programs, names)
-    return Manifest(tvm.__version__, text, solution, ports[0], ports[1], lowered.memory)
+    return Manifest(
+        tvm.__version__, text, solution, ports[0], ports[1], lowered.memory, state=state
+    )

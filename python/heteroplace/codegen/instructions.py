@@ -36,6 +36,8 @@ class Instruction:
     message: int | None = None
     """Tag of the message, which its two sides share. What sends it writes nothing; what receives
     it reads nothing, and comes next in the order."""
+    replaces: tuple[Instance, ...] = ()
+    """Whose bytes it takes over: all others who read them come before, and are waited for."""
 
     @property
     def is_send(self) -> bool:

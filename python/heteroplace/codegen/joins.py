@@ -62,8 +62,7 @@ class Joins:
     values: list[Value]
     """Grows by the parts that copies name."""
     home: Mapping[int, int]
-    """Memory where each value is made; the others are inputs."""
-    host: int
+    """Memory where each value is made, or is from the start."""
     whole: Collection[Instance]
     """Values that are brought as a whole to other memories."""
     copier: Copier
@@ -116,9 +115,11 @@ class Joins:
         """Whether a kernel that makes a part of `value` may do so in a block of several."""
         joined = self.values[value].joined
         assert joined is not None
-        is_made_here = self.home.get(part[0]) == part[1] and part not in self.stored
+        is_made = self.values[part[0]].input_name is None
         return (
-            is_made_here
+            is_made
+            and self.home[part[0]] == part[1]
+            and part not in self.stored
             and joined.outer == 1
             and self._item_bytes(value) % KERNEL_ALIGNMENT_BYTES == 0
         )
@@ -164,7 +165,7 @@ class Joins:
         """Where the part of one item is: in the memory, or at home."""
         items = self.values[part].items
         offset = (number * len(items) + items.index(item)) * size
-        home = self.home.get(part, self.host)
+        home = self.home[part]
         if home == memory or (part, memory) in self.whole:
             return _Run(0, size, (part, memory), offset, item)
         if (part, memory, item, number) in self._landed:

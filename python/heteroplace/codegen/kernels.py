@@ -68,6 +68,12 @@ class Value:
     """Of a plan for several items, those that it holds, in this order."""
     joined: Joined | None = None
     """Set if it has other items than any one value that is made, but is made of such."""
+    memory: int | None = None
+    """Of state, an input that the program replaces, the memory in which it lies."""
+    initial: np.ndarray | None = None
+    """What state is at first; None: it has to be set."""
+    in_place_of: int | None = None
+    """The value whose bytes it takes over, once all who read those are done; None: of nobody."""
 
     @property
     def bytes(self) -> int:
@@ -86,7 +92,7 @@ class KernelCall:
     """One kernel call."""
 
     kernel: str
-    """Symbol in the library."""
+    """Symbol in the library; "": what it reads is copied to what it writes."""
     segment: int
     task: str
     """The task it belongs to."""
@@ -97,6 +103,10 @@ class KernelCall:
     """Scratch memory of the kernel."""
     items: tuple[int, ...] = (0,)
     """Of a plan for several items, those that it serves as one batch."""
+    at: tuple[int, int] | None = None
+    """(step of the plan, device); None: those of the run of its task for its items."""
+    in_place: tuple[tuple[int, int], ...] = ()
+    """(position of an input, of an output) that may be in the same bytes, if no other reads them."""
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ never form a cycle.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -84,6 +84,25 @@ def touched_owners(
     return tuple(dict.fromkeys(map(owner, (*instruction.reads, *instruction.writes))))
 
 
+def waited_for(
+    instruction: Instruction,
+    writer: Mapping[Instance, int],
+    readers: Mapping[Instance, Sequence[int]],
+) -> list[int]:
+    """Return who must have finished before an instruction starts, whatever bytes are reused.
+
+    Parameters
+    ----------
+    writer, readers
+        Of each value, the instructions so far. Nobody writes an input: it is there before the run.
+    """
+    needed = (*instruction.reads, *instruction.replaces)
+    found = [writer[instance] for instance in needed if instance in writer]
+    for instance in instruction.replaces:
+        found += readers.get(instance, ())
+    return found
+
+
 class _Finder:
     def __init__(
         self,
@@ -110,6 +129,7 @@ class _Finder:
         self._live: list[dict[Instance, _Held]] = [{} for _ in range(num_memories)]
         self._retired: list[list[_Held]] = [[] for _ in range(num_memories)]
         self._writer: dict[Instance, int] = {}
+        self._readers: dict[Instance, list[int]] = defaultdict(list)
 
     def run(self, inputs: Sequence[Instance]) -> tuple[Conflicts, ...]:
         for instance in inputs:
@@ -119,8 +139,9 @@ class _Finder:
         earliest = self._earliest_starts()
         for index, instruction in enumerate(self._instructions):
             queue, helpers = self._queues_of_instruction[index]
-            needed = [self._writer[read] for read in instruction.reads if read in self._writer]
-            self._clocks.wait(queue, needed)
+            self._clocks.wait(queue, waited_for(instruction, self._writer, self._readers))
+            for instance in instruction.reads:
+                self._readers[instance].append(index)
             for instance in instruction.writes:
                 if self._owner(instance) not in self._live[instance[1]]:
                     self._write(self._owner(instance), queue, instruction.start_ns)

@@ -8,32 +8,30 @@ queues does not imply it already (vector clocks). All waits are within a host.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections import Counter, defaultdict
+from dataclasses import replace
 
 from heteroplace.codegen.clocks import Clocks
 from heteroplace.codegen.instructions import Instance, Instruction, Ordered, root
-from heteroplace.codegen.kernels import KernelCalls, Value
-from heteroplace.codegen.lifetimes import find_conflicts, touched_owners
+from heteroplace.codegen.kernels import KernelCalls
+from heteroplace.codegen.lifetimes import find_conflicts, touched_owners, waited_for
+from heteroplace.codegen.lowered import Lowered
 from heteroplace.codegen.memory_plan import Arena, lay_out
 from heteroplace.codegen.order import order_instructions
 from heteroplace.codegen.program import (
+    Port,
     Program,
     ProgramTensor,
     QueueInstruction,
     Space,
     aligned,
-    bundle_text,
     in_pages,
 )
-from heteroplace.codegen.project import project
 from heteroplace.codegen.queues import NO_SPACE, QueueTable
 from heteroplace.codegen.targets import DL_DEVICE_TYPES
 from heteroplace.codegen.weights import WeightTable
 from heteroplace.codegen.workspace import Workspace
-from heteroplace.errors import InfeasibleError, LoweringError
+from heteroplace.errors import InfeasibleError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.hosts import feeding_rank
@@ -41,60 +39,6 @@ from heteroplace.model.memory import MemoryUse
 from heteroplace.model.plan import Plan
 from heteroplace.model.timeline import Timeline
 from heteroplace.model.units import format_bytes
-
-
-@dataclass(frozen=True)
-class Lowered:
-    """A program and the weights that it refers to."""
-
-    program: Program
-    """Of all hosts together."""
-    weights: Mapping[int, Value]
-    """Distinct ones, by their offsets in the blob, which the program's constants refer to."""
-    blob_bytes: int
-    memory: tuple[MemoryUse, ...]
-    """For each memory of the cluster what an executor will hold in it."""
-
-    hosts: tuple[str, ...] = ("",)
-    """Those of the cluster."""
-    feeder: int = 0
-    """Rank of the host that feeds the model and reads its outputs."""
-
-    @cached_property
-    def programs(self) -> tuple[Program, ...]:
-        """For each host its part of the program."""
-        return project(self.program, self.hosts, self.feeder)
-
-    def alone(self) -> Program:
-        """Return the program to run in one process: that of the only host that has work.
-
-        Raises
-        ------
-        LoweringError
-            Several hosts have.
-        """
-        busy = [
-            rank
-            for rank, program in enumerate(self.programs)
-            if any(queue.instructions for queue in program.queues)
-        ]
-        if busy and busy != [self.feeder]:
-            names = ", ".join(repr(self.hosts[rank]) for rank in sorted({*busy, self.feeder}))
-            raise LoweringError(
-                f"a plan over the hosts {names} cannot run in one process; start one for each host "
-                f"by mpiexec, or place the model on one of them"
-            )
-        return replace(self.programs[self.feeder], rank=None)
-
-    @property
-    def text(self) -> str:
-        """What a compiled file says: one program, or a bundle."""
-        return bundle_text(self.programs)
-
-    @property
-    def memory_bytes(self) -> tuple[int, ...]:
-        """For each memory of the cluster the sum of it."""
-        return tuple(use.total_bytes for use in self.memory)
 
 
 def lower(
@@ -157,19 +101,20 @@ class _Lowering:
         self._table = QueueTable(cluster, ordered.instructions)
         self._queues = self._table.queues
         self._inputs = [
-            (value, self._host)
+            (value, self._host if description.memory is None else description.memory)
             for value, description in enumerate(calls.values)
             if description.input_name is not None
         ]
         outputs = [self._owner((root(calls, value), self._host)) for value in calls.outputs]
         self._kept = frozenset([*self._inputs, *outputs])
-        """Inputs are never overwritten: they may be set once and run many times."""
+        """Inputs are overwritten by what replaces them only: they may be set once for many runs."""
         self._offsets: dict[Instance, int] = {}
         self._arena_bytes = self._lay_out(is_tight)
         self._arenas = [Arena() for _ in cluster.memories]
         messages = [at for at, queue in enumerate(self._queues) if queue.peer is not None]
         self._clocks = Clocks(len(self._queues), messages)
         self._writer: dict[Instance, int] = {}
+        self._readers: dict[Instance, list[int]] = defaultdict(list)
         self._freed_by: dict[Instance, tuple[int, ...]] = {}
         """Who had the bytes before: all who write a part have to wait for them."""
         self._users: dict[Instance, list[int]] = {}
@@ -228,10 +173,9 @@ class _Lowering:
 
     def _emit(self, index: int, instruction: Instruction) -> None:
         queue, helpers = self._table.of_item[index]
-        # Nobody writes an input: it is there before the run.
-        needed = [
-            self._writer[instance] for instance in instruction.reads if instance in self._writer
-        ]
+        needed = waited_for(instruction, self._writer, self._readers)
+        for instance in instruction.reads:
+            self._readers[instance].append(index)
         for instance in instruction.writes:
             needed += self._store(self._owner(instance))
             self._writer[instance] = index
@@ -318,15 +262,8 @@ class _Lowering:
         return self._tensors[value, memory]
 
     def _finish(self) -> Lowered:
-        inputs = []
-        for value_id, memory in self._inputs:
-            name = self._calls.values[value_id].input_name
-            assert name is not None
-            inputs.append((name, self._tensor(value_id, memory)))
-        outputs = [
-            (f"output{index}", self._tensor(value, self._host))
-            for index, value in enumerate(self._calls.outputs)
-        ]
+        inputs, outputs, state = self._ports()
+        initial = self._initial()
         # A machine needs only the memories that the plan uses.
         constants = self._weights.constants
         used = {queue.space for queue in self._queues} | {part.space for part in constants}
@@ -361,7 +298,38 @@ class _Lowering:
             uses,
             self._cluster.hosts,
             feeding_rank(self._cluster),
+            state,
+            initial,
         )
+
+    def _initial(self) -> dict[str, int]:
+        """Where in the blob the first values of state are."""
+        found = {}
+        for value, _ in self._inputs:
+            description = self._calls.values[value]
+            if description.input_name is not None and description.initial is not None:
+                content = replace(description, constant=description.initial)
+                found[description.input_name] = self._weights.layout.offset(content)
+        return found
+
+    def _ports(self) -> tuple[list[Port], list[Port], dict[str, tuple[str, ...]]]:
+        """Inputs, outputs, and the ports of each state: it is both, in each memory that has it."""
+        inputs: list[Port] = []
+        outputs = [
+            (f"output{index}", self._tensor(value, self._host))
+            for index, value in enumerate(self._calls.outputs)
+        ]
+        state: dict[str, tuple[str, ...]] = {}
+        for value, memory in self._inputs:
+            description = self._calls.values[value]
+            assert description.input_name is not None
+            port = description.input_name
+            if description.memory is not None:
+                port = f"{description.input_name}@{self._cluster.memories[memory].name}"
+                state[description.input_name] = (*state.get(description.input_name, ()), port)
+                outputs.append((port, self._tensor(value, memory)))
+            inputs.append((port, self._tensor(value, memory)))
+        return inputs, outputs, state
 
     def _memory_use(self, memory: int, is_used: bool) -> MemoryUse:
         """What the executor will hold in a memory (`Executor::MemoryBytes` of the core)."""

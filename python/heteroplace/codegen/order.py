@@ -9,11 +9,12 @@ so that the order stays topological whenever a send has to wait for its receiver
 
 from __future__ import annotations
 
-import heapq
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
 
+from heteroplace.codegen.global_order import in_order, with_messages
 from heteroplace.codegen.instructions import Instance, Instruction, Ordered, root
 from heteroplace.codegen.joins import Joins
 from heteroplace.codegen.kernels import KernelCall, KernelCalls
@@ -21,7 +22,7 @@ from heteroplace.codegen.legs import Legs
 from heteroplace.errors import LoweringError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Copy, Plan, Run
+from heteroplace.model.plan import Collective, Copy, Plan, Run
 from heteroplace.model.timeline import Timeline
 from heteroplace.relay.annotate.writer import home_device
 
@@ -34,14 +35,8 @@ def order_instructions(
     Raises
     ------
     LoweringError
-        A call belongs to a task that the plan does not know, or the plan has a collective: it
-        becomes kernel calls and copies before.
+        A call belongs to a task that the plan does not know.
     """
-    for step in plan.collectives:
-        raise LoweringError(
-            f"task {graph.tasks[step.task].name!r} is a collective, which no queue runs; expand it "
-            f"into kernel calls and copies first"
-        )
     return _Orderer(calls, graph, cluster, plan, predicted).run()
 
 
@@ -83,10 +78,10 @@ class _Orderer:
             for item in step.items
         }
         self._tensor = self._tensors_of_values()
-        self._steps = [self._step_of(call) for call in calls.calls]
+        self._by = [self._made_by(call) for call in calls.calls]
         self._made = {
-            value: self._made_by(step)
-            for call, step in zip(calls.calls, self._steps, strict=True)
+            value: made
+            for call, made in zip(calls.calls, self._by, strict=True)
             for value in call.writes
         }
         self._legs = Legs(cluster)
@@ -104,12 +99,36 @@ class _Orderer:
                 self._need(value, memory, index)
         joins = self._joins()
         called = [
-            self._call(index, [r for read in instances for r in joins.reads.get(read, (read,))])
+            instruction
             for index, instances in enumerate(reads)
+            for instruction in self._carried_out(
+                index, [r for read in instances for r in joins.reads.get(read, (read,))]
+            )
         ]
         copies = self._read_copies([*called, *joins.copies], joins)
-        instructions = self._sorted([*called, *copies, *joins.copies])
-        return Ordered(_with_messages(instructions), tuple(joins.values), joins.stored)
+        called = self._in_place(called, [*copies, *joins.copies], joins)
+        instructions = in_order([*called, *copies, *joins.copies])
+        return Ordered(with_messages(instructions), tuple(joins.values), joins.stored)
+
+    def _in_place(
+        self, called: list[Instruction], copies: list[Instruction], joins: Joins
+    ) -> list[Instruction]:
+        """The calls, of which some take over the bytes of what was brought for them alone."""
+        num_readers = Counter(read for each in (*called, *copies) for read in each.reads)
+        found = []
+        for each in called:
+            call = None if each.call is None else self._kernel_calls.calls[each.call]
+            for read, write in () if call is None else call.in_place:
+                assert call is not None
+                brought = root(self._kernel_calls, call.reads[read]), each.writes[0][1]
+                made = each.writes[write]
+                is_free = brought not in joins.stored and made not in joins.stored
+                if is_free and brought in self._copies and num_readers[brought] == 1:
+                    joins.stored[made] = brought, 0
+                    each = replace(each, replaces=(*each.replaces, brought))
+                    break
+            found.append(each)
+        return found
 
     def _read_copies(self, others: list[Instruction], joins: Joins) -> list[Instruction]:
         """The copies of whole values but those that nobody reads: routes may have shorter ways."""
@@ -126,9 +145,9 @@ class _Orderer:
 
     def _joins(self) -> Joins:
         """Place the joined values: outputs, then those of many items, which others lie in."""
-        home = {value: made.memory for value, made in self._made.items()}
         values = list(self._kernel_calls.values)
-        joins = Joins(values, home, self._host, self._copies.keys(), self)
+        home = {value: self._home(value) for value in range(len(values))}
+        joins = Joins(values, home, self._copies.keys(), self, self._taken_over())
         outputs = [instance for instance, reader in self._needed.items() if reader is None]
         others = [instance for instance, reader in self._needed.items() if reader is not None]
         for instance in outputs:
@@ -137,6 +156,16 @@ class _Orderer:
         for instance in sorted(others, key=lambda each: -len(values[each[0]].items)):
             joins.add(instance, self._needed[instance])
         return joins
+
+    def _taken_over(self) -> dict[Instance, tuple[Instance, int]]:
+        """Values that lie in the bytes of those that they replace."""
+        found = {}
+        for value, made in self._made.items():
+            before = self._kernel_calls.values[value].in_place_of
+            if before is not None:
+                owner = (root(self._kernel_calls, before), made.memory)
+                found[value, made.memory] = owner, 0
+        return found
 
     def _step_of(self, call: KernelCall) -> int:
         task = self._task_id.get(call.task, -1)
@@ -148,10 +177,15 @@ class _Orderer:
             )
         return self._run_step[task, call.items]
 
-    def _made_by(self, step: int) -> _Made:
-        run = self._plan.steps[step]
-        assert isinstance(run, Run)
-        return _Made(run.device, self._cluster.devices[run.device].memory, step)
+    def _made_by(self, call: KernelCall) -> _Made:
+        if call.at is not None:
+            step, device = call.at
+        else:
+            step = self._step_of(call)
+            run = self._plan.steps[step]
+            assert isinstance(run, Run)
+            device = run.device
+        return _Made(device, self._cluster.devices[device].memory, step)
 
     def _tensors_of_values(self) -> dict[int, int]:
         """The tensor of the graph that each value is; values with another layout have none."""
@@ -182,17 +216,42 @@ class _Orderer:
         return self._cluster.host
 
     def _roots_read(self, index: int) -> list[Instance]:
-        """What a call reads in the memory of its device; not weights."""
-        calls, memory = self._kernel_calls, self._made_by(self._steps[index]).memory
+        """What a call reads, in the memory of its device, or where it copies from; not weights."""
+        calls, memory = self._kernel_calls, self._by[index].memory
         roots = dict.fromkeys(root(calls, value) for value in calls.calls[index].reads)
+        if not calls.calls[index].kernel:
+            memory = self._origin(next(iter(roots)), memory)
         return [(value, memory) for value in roots if calls.values[value].constant is None]
 
-    def _call(self, index: int, reads: list[Instance]) -> Instruction:
-        made = self._made_by(self._steps[index])
+    def _carried_out(self, index: int, reads: list[Instance]) -> list[Instruction]:
+        """The instruction of a call; of one that copies to another memory, those on the way."""
+        call, made = self._kernel_calls.calls[index], self._by[index]
+        values = self._kernel_calls.values
         start, finish = self._span[made.step]
-        writes = tuple((value, made.memory) for value in self._kernel_calls.calls[index].writes)
-        unique = tuple(dict.fromkeys(reads))
-        return Instruction(index, made.device, (), made.step, start, finish, unique, writes)
+        writes = tuple((value, made.memory) for value in call.writes)
+        before = [values[value].in_place_of for value in call.writes]
+        replaces = tuple(
+            (root(self._kernel_calls, value), made.memory) for value in before if value is not None
+        )
+        if call.kernel:
+            read = tuple(dict.fromkeys(reads))
+            times = (made.step, start, finish)
+            return [Instruction(index, made.device, (), *times, read, writes, replaces=replaces)]
+        value = root(self._kernel_calls, call.reads[0])
+        source = (value, self._origin(value, made.memory))
+        route = self._cluster.route(source[1], made.memory) if source[1] != made.memory else ()
+        device = None if route else made.device
+        read = tuple(dict.fromkeys(reads))
+        copy = Instruction(None, device, route, made.step, start, finish, read, writes, source)
+        legs = self._cut(copy) if route else [copy]
+        return [*legs[:-1], replace(legs[-1], replaces=replaces)]
+
+    def _origin(self, value: int, memory: int) -> int:
+        """The memory that a value is copied from, as another value, to a memory."""
+        found = self._kernel_calls.values[value]
+        if found.constant is not None:
+            return memory
+        return self._home(value if found.joined is None else found.joined.parts[0])
 
     def _need(self, value: int, memory: int, reader: int | None) -> None:
         """Make sure that there is a copy of `value` in `memory`, if it is not made there."""
@@ -205,7 +264,7 @@ class _Orderer:
         item = self._kernel_calls.values[value].items[0]
         source = self._source(value, memory, item)
         self._need(value, source, reader)
-        copy = self._over_links(value, source, memory, item)
+        copy = self._over_links(value, source, memory, item, reader)
         if (value, memory) not in self._copies:
             self._copies |= {each.writes[0]: each for each in self._cut(copy)}
         self._hasten(copy)
@@ -262,19 +321,28 @@ class _Orderer:
             instance = leg.reads[0]
 
     def _home(self, value: int) -> int:
-        return self._made[value].memory if value in self._made else self._host
+        if value in self._made:
+            return self._made[value].memory
+        memory = self._kernel_calls.values[value].memory
+        return self._host if memory is None else memory
 
     def transfer(self, value: int, memory: int, item: int) -> int | None:
         """Return the plan's step that copies an item of a value to a memory, if it has one."""
         return self._copy_step.get((self._tensor.get(value, -1), memory, item))
 
-    def _over_links(self, value: int, source: int, memory: int, item: int) -> Instruction:
-        """The copy of a whole value from one memory to another."""
+    def _over_links(
+        self, value: int, source: int, memory: int, item: int, reader: int | None = None
+    ) -> Instruction:
+        """The copy of a whole value from one memory to another, for a call (None: an output)."""
         route = self._cluster.route(source, memory)
         duration = self._cluster.transfer_ns(route, self._kernel_calls.values[value].bytes)
         step = self.transfer(value, memory, item)
+        by = None if reader is None else self._by[reader]
         if step is not None:
             start, finish = self._span[step]
+        elif by is not None and isinstance(self._plan.steps[by.step], Collective):
+            # The transfers of a collective are a part of it.
+            step, (start, finish) = by.step, self._span[by.step]
         else:
             # A value that the neutral graph does not have (a changed layout); it goes as soon as
             # its producer is done.
@@ -303,57 +371,11 @@ class _Orderer:
         if made is not None and made.memory == source[1]:
             device, step, time = made.device, made.step, self._span[made.step][1]
         elif reader is not None:
-            by = self._made_by(self._steps[reader])
+            by = self._by[reader]
             device, step, time = by.device, by.step, self._span[by.step][0]
         else:
             device, step, time = home_device(self._cluster), 0, 0
         return Instruction(None, device, (), step, time, time, (source,), (written,), part)
-
-    def _sorted(self, instructions: list[Instruction]) -> tuple[Instruction, ...]:
-        """Topological order; among what is ready the earliest step of the plan comes first."""
-        writer = {
-            instance: index
-            for index, instruction in enumerate(instructions)
-            for instance in instruction.writes
-        }
-        waiting = [0] * len(instructions)
-        followers: list[list[int]] = [[] for _ in instructions]
-        for index, instruction in enumerate(instructions):
-            before = {writer[instance] for instance in instruction.reads if instance in writer}
-            waiting[index] = len(before)
-            for other in before:
-                followers[other].append(index)
-        ready = [
-            (instruction.step, index)
-            for index, instruction in enumerate(instructions)
-            if not waiting[index]
-        ]
-        heapq.heapify(ready)
-        order = []
-        while ready:
-            index = heapq.heappop(ready)[1]
-            order.append(instructions[index])
-            for follower in followers[index]:
-                waiting[follower] -= 1
-                if waiting[follower] == 0:
-                    heapq.heappush(ready, (instructions[follower].step, follower))
-        if len(order) < len(instructions):
-            raise LoweringError("the kernels depend on each other in a cycle; report this as a bug")
-        return tuple(order)
-
-
-def _with_messages(instructions: Sequence[Instruction]) -> tuple[Instruction, ...]:
-    """The same with a send and a receive in place of each copy to another host, tags in order."""
-    found: list[Instruction] = []
-    num_messages = 0
-    for each in instructions:
-        if each.message is None:
-            found.append(each)
-            continue
-        found.append(replace(each, writes=(), message=num_messages))
-        found.append(replace(each, reads=(), source=None, message=num_messages))
-        num_messages += 1
-    return tuple(found)
 
 
 def _is_batch(shape: Sequence[int], of: Sequence[int], count: int) -> bool:

@@ -107,6 +107,10 @@ class Rank:
     host: str
 
 
+Port = tuple[str, int]
+"""Name and tensor."""
+
+
 @dataclass(frozen=True)
 class Program:
     """Everything the executor needs beside the compiled kernels and the weights."""
@@ -115,9 +119,8 @@ class Program:
     queues: tuple[Queue, ...]
     constants: tuple[Constant, ...]
     tensors: tuple[ProgramTensor, ...]
-    inputs: tuple[tuple[str, int], ...]
-    """Name and tensor."""
-    outputs: tuple[tuple[str, int], ...]
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
     kernels: tuple[str, ...]
     rank: Rank | None = None
     """None: it stands alone."""

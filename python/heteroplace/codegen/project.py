@@ -22,12 +22,12 @@ def project(program: Program, hosts: Sequence[str], feeder: int) -> tuple[Progra
     hosts
         Names, by rank.
     feeder
-        The rank that has inputs and outputs.
+        The rank that has inputs and outputs; state is where it is replaced.
     """
     if len(hosts) == 1:
         return (program,)
     return tuple(
-        _Part(program, rank, is_feeder=rank == feeder).program(Rank(rank, len(hosts), host))
+        _Part(program, rank, feeder).program(Rank(rank, len(hosts), host))
         for rank, host in enumerate(hosts)
     )
 
@@ -44,9 +44,18 @@ def named_tensors(instruction: QueueInstruction) -> list[int]:
 class _Part:
     """What is on one host: old ids, ascending, and the new id of each."""
 
-    def __init__(self, whole: Program, rank: int, *, is_feeder: bool) -> None:
+    def __init__(self, whole: Program, rank: int, feeder: int) -> None:
         self._whole = whole
-        self._ports = (whole.inputs, whole.outputs) if is_feeder else ((), ())
+        # State is on the host that replaces it, which has a queue for that.
+        host_of = {queue.space: queue.host for queue in whole.queues}
+        self._ports = tuple(
+            tuple(
+                (name, tensor)
+                for name, tensor in ports
+                if host_of.get(whole.tensors[tensor].space, feeder) == rank
+            )
+            for ports in (whole.inputs, whole.outputs)
+        )
         self._queues = _ids(index for index, each in enumerate(whole.queues) if each.host == rank)
         instructions = [each for at in self._queues for each in whole.queues[at].instructions]
         tensors = [tensor for each in instructions for tensor in named_tensors(each)]

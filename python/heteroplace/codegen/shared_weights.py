@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from heteroplace.codegen.lower import Lowered
+from heteroplace.codegen.lowered import Lowered
 from heteroplace.codegen.weights import WeightLayout
 
 

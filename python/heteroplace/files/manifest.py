@@ -39,6 +39,18 @@ class _ManifestFile(Struct, forbid_unknown_fields=True):
     outputs: tuple[_Port, ...]
     memory: tuple[tuple[Count, Count, Count], ...]
     verification: Verification | None
+    state: tuple[tuple[str, tuple[str, ...], Count | None], ...] = ()
+
+
+@dataclass(frozen=True)
+class State:
+    """An input that the program replaces in every run, and keeps."""
+
+    name: str
+    ports: tuple[str, ...]
+    """Inputs and outputs of the program by which it is set and read, one for each memory."""
+    blob_offset: int | None = None
+    """Where the weights have what it is at first; None: it has to be set."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +67,8 @@ class Manifest:
     """For each memory of the solution's cluster what the program is predicted to hold in it."""
     verification: Verification | None = None
     """How its outputs compare with those of the ONNX model; None: it was made of none."""
+    state: tuple[State, ...] = ()
+    """Not among `inputs` and `outputs`."""
 
     def to_json(self) -> bytes:
         """Return the JSON bytes."""
@@ -69,6 +83,8 @@ class Manifest:
             ],
             "verification": None if self.verification is None else asdict(self.verification),
         }
+        if self.state:  # else the file is as before there was any
+            value["state"] = [[each.name, each.ports, each.blob_offset] for each in self.state]
         return json.dumps(value).encode()
 
     @classmethod
@@ -100,4 +116,5 @@ class Manifest:
         return cls(
             *(file.tvm, program_text, solution, file.inputs, file.outputs, memory),
             file.verification,
+            tuple(State(*parts) for parts in file.state),
         )

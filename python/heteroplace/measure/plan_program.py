@@ -12,7 +12,8 @@ import numpy as np
 
 from heteroplace.codegen.artifact import weights_blob
 from heteroplace.codegen.compile import CompiledKernels
-from heteroplace.codegen.lower import Lowered, lower
+from heteroplace.codegen.lower import lower
+from heteroplace.codegen.lowered import Lowered
 from heteroplace.codegen.shared_weights import share_weights
 from heteroplace.measure.example_inputs import input_arrays
 from heteroplace.model.cluster import Cluster

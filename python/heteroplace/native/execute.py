@@ -261,6 +261,14 @@ class Executor:
         self._core.fill_output(name, out)
         return out
 
+    def set_own_input(self, name: str, array: npt.NDArray[Any]) -> None:
+        """As `set_input`: of a process alone all inputs are its own."""
+        self.set_input(name, array)
+
+    def get_own_output(self, name: str) -> npt.NDArray[Any]:
+        """As `get_output`."""
+        return self.get_output(name)
+
     def run_timed(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Run once and measure every instruction.
 

@@ -214,6 +214,14 @@ class RankedExecutor(Executor):
         self._ranked.check_feeding("set_input")
         super().set_input(name, array)
 
+    def set_own_input(self, name: str, array: npt.NDArray[Any]) -> None:
+        """As `Executor.set_input`, of state on the host of this rank, whoever feeds the model."""
+        super().set_input(name, array)
+
+    def get_own_output(self, name: str) -> npt.NDArray[Any]:
+        """As `Executor.get_output`, of state on the host of this rank."""
+        return super().get_output(name)
+
     def get_output(self, name: str, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
         """As `Executor.get_output`."""
         self._ranked.check_feeding("get_output")

@@ -43,6 +43,11 @@ Array: TypeAlias = np.ndarray | tvm.nd.NDArray | HasDLPack
 """What is taken as an input."""
 
 
+def exchanged_dtype(dtype: str) -> np.dtype[Any]:
+    """Return the type of the numpy arrays that stand for tensors of a type."""
+    return np.dtype(_EXCHANGED_AS.get(dtype, dtype))
+
+
 def take_inputs(ports: Ports, given: Mapping[str, Array]) -> dict[str, np.ndarray]:
     """Return the inputs as the core takes them.
 

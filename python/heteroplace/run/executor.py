@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 
+import numpy as np
+
 from heteroplace.codegen.artifact import manifest_of
 from heteroplace.codegen.executable import Executable
 from heteroplace.errors import ArtifactError, ExecutionError
@@ -15,8 +17,10 @@ from heteroplace.model.timeline import Timeline
 from heteroplace.model.verification import Verification
 from heteroplace.native.compiled_file import CompiledFile, SealedCode
 from heteroplace.native.execute import Executor as NativeExecutor
+from heteroplace.run.arrays import Array
 from heteroplace.run.devices import check_devices_exist
 from heteroplace.run.loaded_program import LoadedProgram
+from heteroplace.run.state import ProgramState
 from heteroplace.run.timeline import measured_timeline
 from heteroplace.run.trace import Trace
 from heteroplace.tvm_bridge import library_path
@@ -93,7 +97,9 @@ class Executor(LoadedProgram):
             cuda_words=cuda_words,
         )
         _check_agreement(native, manifest, source)
-        super().__init__(native)
+        self._states = ProgramState(native, manifest.state)
+        super().__init__(native, self._states.ports)
+        self._states.begin(blob)
         # Loaders know the code by its path, which is another's as soon as the code is gone.
         self._code = code
         self._manifest = manifest
@@ -121,6 +127,24 @@ class Executor(LoadedProgram):
 
     def close(self) -> None:
         """End the job on all ranks; a process alone has none to end."""
+
+    def state(self, name: str, value: Array | None = None) -> np.ndarray:
+        """Return state, such as a weight that runs update; set it first, if a value is given.
+
+        It is set in all memories that have it, and read from one of them. Before the first run it
+        is what the file says, or what it was set to; after a run that failed it has no value, as
+        some of it may have been replaced, and all state is to be set again. Waits until no call is
+        at work.
+
+        Raises
+        ------
+        ExecutionError
+            There is no such state, it has no value, `value` has another type or shape, or no part
+            of it is on the host of this rank.
+        """
+        if value is not None:
+            self._states.write(name, value)
+        return self._states.read(name)
 
     @property
     def replanned(self) -> str:
@@ -205,8 +229,9 @@ def _check_agreement(native: NativeExecutor, manifest: Manifest, source: _Runnab
         [(name, tuple(shape), dtype) for name, shape, dtype in ports]
         for ports in (manifest.inputs, manifest.outputs)
     ]
+    replaced = {port for state in manifest.state for port in state.ports}
     found = [
-        [(port.name, port.shape, port.dtype) for port in ports]
+        [(port.name, port.shape, port.dtype) for port in ports if port.name not in replaced]
         for ports in (native.inputs, native.outputs)
     ]
     last = max((instruction.step for instruction in native.instructions), default=0)

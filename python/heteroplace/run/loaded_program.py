@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 
 import numpy as np
@@ -17,10 +17,12 @@ from heteroplace.run.streams import stream
 class LoadedProgram:
     """A program in the core, and its calls. Any thread may call any method."""
 
-    def __init__(self, native: NativeExecutor) -> None:
+    def __init__(self, native: NativeExecutor, state_ports: Collection[str] = ()) -> None:
         self._native = native
-        self._inputs = tuple((port.name, port.shape, port.dtype) for port in native.inputs)
-        self._outputs = tuple((port.name, port.shape, port.dtype) for port in native.outputs)
+        self._inputs, self._outputs = (
+            tuple((p.name, p.shape, p.dtype) for p in ports if p.name not in state_ports)
+            for ports in (native.inputs, native.outputs)
+        )
         self._completer = Completer()
 
     @property

@@ -18,6 +18,7 @@ from heteroplace.run.arrays import Ports
 from heteroplace.run.devices import check_devices_exist
 from heteroplace.run.executor import Executor
 from heteroplace.run.loaded_program import LoadedProgram
+from heteroplace.run.state import ProgramState
 from heteroplace.tvm_bridge import library_path
 
 
@@ -31,7 +32,9 @@ class RankedExecutor(Executor):
     def __init__(
         self, native: NativeRankedExecutor, manifest: Manifest, file: CompiledFile
     ) -> None:
-        LoadedProgram.__init__(self, native)
+        self._states = ProgramState(native, manifest.state)
+        LoadedProgram.__init__(self, native, self._states.ports)
+        self._states.begin(file.weights)
         self._ranked = native
         self._code = file
         self._manifest = manifest

@@ -66,6 +66,7 @@ def assemble(
     assembler = _Assembler(sharded, cluster, degrees, ranks, stage, sums_at_end, early_updates)
     for slot in slots:
         assembler.run_slot(slot)
+    assembler.send_sums()
     origin = f"degrees {degrees}, schedule {schedule}"
     graph_digest, cluster_digest = sharded.graph.digest(), cluster.digest()
     steps = tuple(assembler.steps)
@@ -362,6 +363,12 @@ class _Assembler:
                         self._copy(tensor, src, dst, (item,))
                 if host is not None and tensor in graph.outputs and host not in homes:
                     self._copy(tensor, homes[0], host, (item,))
+
+    def send_sums(self) -> None:
+        """Write the copies of outputs that all items add up to, once they are complete."""
+        for tensor in dict.fromkeys(self._graph.outputs):
+            if self._graph.tensors[tensor].shared and self._cluster.host is not None:
+                self._bring(tensor, self._cluster.host, self._every)
 
     def _targets(self, tensor: int, replica: int) -> list[tuple[int, int]]:
         """(memory that has it, memory of a reader at another stage), ascending by rank."""

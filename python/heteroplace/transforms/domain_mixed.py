@@ -7,7 +7,7 @@ are given as arrays, tensors as types.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from heteroplace.errors import GraphError, PlanError
 from heteroplace.model.graph import TaskGraph
@@ -23,6 +23,9 @@ from heteroplace.transforms.dispatch import (
 )
 from heteroplace.transforms.interpret import Key, StepCall
 from heteroplace.transforms.operations import OPERATIONS
+from heteroplace.transforms.recompute import plain_name
+
+TaskFunction = Callable[[Sequence[AnyValue]], Sequence[AnyValue]]
 
 
 class MixedDomain:
@@ -36,6 +39,9 @@ class MixedDomain:
     constants
         For each task, by name, the constants that it has beside its tensors; they come before
         these as arguments.
+    functions
+        What tasks do, by name, instead of what is registered for their ops: arguments to outputs,
+        for one item. So fused ops and compiled kernels are run. What computes again does the same.
     """
 
     def __init__(
@@ -44,8 +50,10 @@ class MixedDomain:
         given: Mapping[int, Sequence[AnyValue]] | None = None,
         constants: Mapping[str, Sequence[AnyValue]] | None = None,
         operations: Operations = OPERATIONS,
+        functions: Mapping[str, TaskFunction] | None = None,
     ) -> None:
         self._graph = graph
+        self._functions = dict(functions or {})
         self._given = dict(given or {})
         self._constants = dict(constants or {})
         self._operations = operations
@@ -123,8 +131,10 @@ class MixedDomain:
             No implementation takes them, or it makes other than the graph says.
         """
         call = self.op_call(task)
-        constants = self._constants.get(call.task.name, ())
-        outputs = self._operations.call(call, [*constants, *arguments])
+        name = plain_name(call.task.name)
+        arguments = [*self._constants.get(name, ()), *arguments]
+        function = self._functions.get(name)
+        outputs = function(arguments) if function else self._operations.call(call, arguments)
         made = self._graph.task_outputs[task]
         if len(outputs) != len(made):
             raise GraphError(

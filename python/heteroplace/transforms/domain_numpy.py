@@ -16,7 +16,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan
 from heteroplace.transforms.dispatch import AnyValue, Array, Operations, TensorType
-from heteroplace.transforms.domain_mixed import MixedDomain
+from heteroplace.transforms.domain_mixed import MixedDomain, TaskFunction
 from heteroplace.transforms.interpret import Interpretation, Key, interpret, values_of
 from heteroplace.transforms.operations import OPERATIONS
 from heteroplace.transforms.sharded import ShardedGraph
@@ -27,7 +27,7 @@ class NumpyDomain(MixedDomain):
 
     Parameters
     ----------
-    given, constants
+    given, constants, functions
         As for `MixedDomain`; every input that is read must be given.
     """
 
@@ -37,8 +37,9 @@ class NumpyDomain(MixedDomain):
         given: Mapping[int, Sequence[Array]],
         constants: Mapping[str, Sequence[Array]] | None = None,
         operations: Operations = OPERATIONS,
+        functions: Mapping[str, TaskFunction] | None = None,
     ) -> None:
-        super().__init__(graph, given, constants, operations)
+        super().__init__(graph, given, constants, operations, functions)
 
     def given(self, key: Key) -> AnyValue:
         """See `Domain.given`; raises GraphError for an input that is not given."""
@@ -151,6 +152,7 @@ def run_reference(
     arrays: Mapping[str, Array],
     constants: Mapping[str, Sequence[Array]] | None = None,
     operations: Operations = OPERATIONS,
+    functions: Mapping[str, TaskFunction] | None = None,
 ) -> tuple[dict[str, Array], tuple[Array, ...]]:
     """Run a plan by the reference executor on a whole batch.
 
@@ -164,6 +166,6 @@ def run_reference(
         As `cut_inputs`, `NumpyDomain` and `interpret`.
     """
     given = cut_inputs(sharded, arrays, plan.items)
-    domain = NumpyDomain(sharded.graph, given, constants, operations)
+    domain = NumpyDomain(sharded.graph, given, constants, operations, functions)
     made = interpret(sharded.graph, cluster, plan, domain)
     return joined_state(sharded, made), joined_outputs(sharded.graph, plan, made)

@@ -21,6 +21,18 @@ from heteroplace.errors import ShardingError
 from heteroplace.transforms.builder import ShardedBuilder, TaskEntry
 from heteroplace.transforms.sharded import ShardedGraph, cut_stages
 
+_AGAIN = ".again"
+"""At the end of the name of a task that computes again what another one does."""
+
+
+def plain_name(task: str) -> str:
+    """Return the name of the task that a task does the work of: itself, or the one it repeats.
+
+    >>> plain_name("dense.1.again"), plain_name("dense.1")
+    ('dense.1', 'dense.1')
+    """
+    return task.removesuffix(_AGAIN)
+
 
 def recompute(sharded: ShardedGraph, every: int, cuts: int | Sequence[int] = 1) -> ShardedGraph:
     """Return the graph in which groups of layers are computed again before their backward passes.
@@ -127,7 +139,7 @@ class _Again:
         graph, builder = self._sharded.graph, self._builder
         task = graph.tasks[task_id]
         entry = builder.tasks[task.name]
-        name = f"{task.name}.again"
+        name = task.name + _AGAIN
         reads = tuple(self.renamed.get(read, read) for read in entry.reads)
         builder.add_task(
             TaskEntry(replace(task, name=name), reads, entry.layer, entry.lane, True, entry.replica)

@@ -24,12 +24,23 @@ from heteroplace.transforms.sharded import ShardedGraph
 def sum_over_replicas(sharded: ShardedGraph) -> ShardedGraph:
     """Return the graph in which updates read what all replicas' sums add up to.
 
+    An output that is added up (a loss) is then that of all replicas.
+
     For one replica it is not needed.
     """
     builder, updates = ShardedBuilder.of(sharded), updates_of(sharded)
     for gradient in gradients(sharded):
-        add_collective(builder, "all_reduce", gradient, f"{gradient}.sum", updates)
+        add_sum(builder, "all_reduce", gradient, updates)
     return builder.finalize()
+
+
+def add_sum(
+    builder: ShardedBuilder, kind: str, tensor: str, readers: list[str], root: int | None = None
+) -> None:
+    """Add the sum of a tensor over the replicas; `readers` and the graph's outputs then have it."""
+    name = f"{tensor}.sum"
+    add_collective(builder, kind, tensor, name, readers, root)
+    builder.outputs = [name if output == tensor else output for output in builder.outputs]
 
 
 def sum_at_end(sharded: ShardedGraph) -> ShardedGraph:

@@ -18,7 +18,8 @@ from heteroplace.errors import ClusterError, ShardingError, UnsupportedRelayErro
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.collectives import CollectiveCosts
 from heteroplace.model.collector import paused_collector
-from heteroplace.model.plan import Collective, Copy, Run
+from heteroplace.model.plan import Collective, Copy, Plan, Run
+from heteroplace.model.timeline import Timeline
 from heteroplace.simulate.simulator import simulate
 from heteroplace.transforms.assemble import assemble
 from heteroplace.transforms.degrees import Degrees, rank_devices
@@ -259,7 +260,7 @@ class Evaluator:
         ]
         peaks = peak_bytes(order, stages.sizes).T.ravel().tolist()  # by lane, then stage, as ranks
         ids = self._devices(degrees).devices.ravel().tolist()
-        peak, limit = self._nearest(peaks * degrees.data, ids)
+        peak, limit = _nearest(self._problem.cluster, peaks * degrees.data, ids)
         row = SearchRow(batch, degrees, STAGES, bound, max(spans), peak, limit, *_mean(shares))
         return _covered(row, stages.coverage)
 
@@ -271,13 +272,6 @@ class Evaluator:
                 schedule, degrees.pipeline, degrees.micro_batches, is_training, layout.groups
             )
         return self._orders[key]
-
-    def _nearest(self, peaks: Sequence[int], devices: Sequence[int]) -> tuple[int, int]:
-        """Peak and limit of the rank that is nearest to its limit; ties: the first."""
-        cluster = self._problem.cluster
-        limits = [cluster.memories[cluster.devices[device].memory].bytes for device in devices]
-        pairs = list(zip(peaks, limits, strict=True))
-        return max(pairs, key=lambda pair: pair[0] / pair[1])
 
     def _whole_row(
         self, batch: int, degrees: Degrees, rows: int, bound: int, why: str
@@ -291,26 +285,51 @@ class Evaluator:
         table, coverage = problem.costs.table(sharded.graph)
         table = replace(table, collectives=problem.collectives)
         timeline = simulate(sharded.graph, cluster, table, plan)
-        lengths = {step: end - start for step, (start, end) in timeline.step_times.items()}
-        busy = shared = 0
-        for index, step in enumerate(plan.steps):
-            if isinstance(step, Run):
-                busy += lengths[index]
-            elif isinstance(step, Collective):
-                busy += lengths[index] * len(step.devices)
-                shared += lengths[index] * len(step.devices)
-            elif isinstance(step, Copy):
-                engines = any(cluster.devices[device].copy_engines != 0 for device in ids)
-                busy += 0 if engines else 2 * lengths[index]
-                shared += 2 * lengths[index]
-        total = max(1, timeline.makespan_ns * degrees.num_devices)
-        peaks = [timeline.peak_bytes[cluster.devices[device].memory] for device in ids]
-        peak, limit = self._nearest(peaks, ids)
-        row = SearchRow(
-            batch, degrees, WHOLE, bound, timeline.makespan_ns, peak, limit,
-            1 - busy / total, shared / total, reason=why,
-        )  # fmt: skip
-        return _covered(row, coverage)
+        row = row_of_plan(batch, degrees, cluster, plan, timeline, ids)
+        return _covered(replace(row, bound_ns=bound, reason=why), coverage)
+
+
+def row_of_plan(
+    batch: int,
+    degrees: Degrees,
+    cluster: Cluster,
+    plan: Plan,
+    timeline: Timeline,
+    devices: Sequence[int],
+) -> SearchRow:
+    """Return the row of a plan that was simulated step by step.
+
+    Parameters
+    ----------
+    devices
+        Of each rank.
+    """
+    lengths = {step: end - start for step, (start, end) in timeline.step_times.items()}
+    busy = shared = 0
+    for index, step in enumerate(plan.steps):
+        if isinstance(step, Run):
+            busy += lengths[index]
+        elif isinstance(step, Collective):
+            busy += lengths[index] * len(step.devices)
+            shared += lengths[index] * len(step.devices)
+        elif isinstance(step, Copy):
+            engines = any(cluster.devices[device].copy_engines != 0 for device in devices)
+            busy += 0 if engines else 2 * lengths[index]
+            shared += 2 * lengths[index]
+    total = max(1, timeline.makespan_ns * degrees.num_devices)
+    peaks = [timeline.peak_bytes[cluster.devices[device].memory] for device in devices]
+    peak, limit = _nearest(cluster, peaks, devices)
+    return SearchRow(
+        batch, degrees, WHOLE, 0, timeline.makespan_ns, peak, limit,
+        1 - busy / total, shared / total,
+    )  # fmt: skip
+
+
+def _nearest(cluster: Cluster, peaks: Sequence[int], devices: Sequence[int]) -> tuple[int, int]:
+    """Peak and limit of the rank that is nearest to its limit; ties: the first."""
+    limits = [cluster.memories[cluster.devices[device].memory].bytes for device in devices]
+    pairs = list(zip(peaks, limits, strict=True))
+    return max(pairs, key=lambda pair: pair[0] / pair[1])
 
 
 def _covered(row: SearchRow, coverage: Coverage) -> SearchRow:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from heteroplace.errors import ShardingError
 from heteroplace.transforms.builder import ShardedBuilder
-from heteroplace.transforms.replicas import add_collective, gradients, sum_over_replicas
+from heteroplace.transforms.replicas import add_collective, add_sum, gradients, sum_over_replicas
 from heteroplace.transforms.sharded import ShardedGraph
 
 LEVELS = (0, 1, 2, 3)
@@ -52,7 +52,9 @@ def shard_states(sharded: ShardedGraph, level: int, num_replicas: int) -> Sharde
             )
         kind = "all_reduce" if level == 1 else "reduce"
         for root in roots:
-            add_collective(builder, kind, gradient, f"{gradient}.sum", readers, root)
+            add_sum(builder, kind, gradient, readers, root)
+        if not roots and gradient in builder.outputs:
+            add_sum(builder, "all_reduce", gradient, [])
     for task, root in owner.items():
         builder.tasks[task].replica = root
     for weight, update in _weights(builder, owner):

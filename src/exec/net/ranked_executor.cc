@@ -15,10 +15,13 @@ namespace {
 /*! \brief What the feeding rank waits for its last order to go. */
 constexpr int64_t kCloseNs = 1'000'000'000;
 
-/*! \brief Of the only host with outputs, which is the one that feeds and reads the model. */
+/*! \brief Of the only host with ports beside state, which is the one that feeds and reads the
+ * model. */
 int FeedingHost(const std::vector<Program>& programs) {
   const auto feeds = [](const Program& program) {
-    return !program.inputs.empty() || !program.outputs.empty();
+    const auto is_other = [&](const Port& port) { return !program.IsState(port.tensor); };
+    return std::any_of(program.inputs.begin(), program.inputs.end(), is_other) ||
+           std::any_of(program.outputs.begin(), program.outputs.end(), is_other);
   };
   const auto found = std::find_if(programs.begin(), programs.end(), feeds);
   return found == programs.end() ? 0 : static_cast<int>(found - programs.begin());

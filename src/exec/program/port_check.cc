@@ -1,4 +1,5 @@
 // Inputs, outputs and sizes of a program as a whole.
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -68,7 +69,21 @@ void CheckSizes(const Program& program) {
   }
 }
 
+bool IsPort(const std::vector<Port>& ports, int32_t tensor) {
+  return std::any_of(ports.begin(), ports.end(),
+                     [tensor](const Port& port) { return port.tensor == tensor; });
+}
+
 }  // namespace
+
+bool Program::IsState(int32_t tensor) const {
+  return IsPort(inputs, tensor) && IsPort(outputs, tensor);
+}
+
+bool Program::HasState() const {
+  return std::any_of(inputs.begin(), inputs.end(),
+                     [this](const Port& port) { return IsPort(outputs, port.tensor); });
+}
 
 void CheckPorts(const Program& program) {
   CheckSizes(program);

@@ -157,6 +157,11 @@ struct Program {
 
   /*! \brief "host 'a' (rank 0)", for messages. */
   std::string DescribeHost() const { return exec::DescribeHost(host, rank); }
+
+  /*! \brief Whether a tensor is state: both an input and an output, which runs replace in place. */
+  bool IsState(int32_t tensor) const;
+  /*! \brief Whether any tensor is. */
+  bool HasState() const;
 };
 
 /*!

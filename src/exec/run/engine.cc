@@ -10,7 +10,13 @@ namespace heteroplace::exec {
 namespace {
 
 /*! \brief Checks a number from a caller before anything is made of it. */
-int MaxSlots(int max_in_flight) {
+int MaxSlots(const Program& program, int max_in_flight) {
+  if (max_in_flight > 1 && program.HasState()) {
+    throw Error(ErrorKind::kExecution,
+                "max_in_flight is " + std::to_string(max_in_flight) +
+                    ", and every run of the program replaces its state, so that one run is to end "
+                    "before the next begins; load it with max_in_flight=1");
+  }
   if (max_in_flight < 1 || max_in_flight > kMaxSlots) {
     throw Error(ErrorKind::kExecution, "the number of requests in flight is " +
                                            std::to_string(max_in_flight) + "; expected 1 to " +
@@ -25,7 +31,7 @@ Engine::Engine(const ExecutorSource& source)
     : on_order_(source.on_order),
       image_(source),
       progress_(image_),
-      slots_(&image_, MaxSlots(source.max_in_flight),
+      slots_(&image_, MaxSlots(image_.program(), source.max_in_flight),
              [this](Slot* slot) {
                for (std::unique_ptr<Worker>& worker : workers_) worker->MakeEvents(slot);
                if (network_ != nullptr) network_->MakeMessages(slot);
@@ -254,6 +260,7 @@ void Engine::Finish(Slot* slot) {
   // Acquire and release: what every worker did is seen by the last one, and so by the caller.
   if (slot->working.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   slot->has_outputs = !slot->HasFailed();
+  if (!slot->has_outputs) slot->ForgetState();
   EndTrace(slot);
   if (network_ != nullptr && !slot->has_outputs) network_->AbortFor(slot);
   if (slot->measurement != nullptr && Repeat(slot)) return;

@@ -142,9 +142,18 @@ void Executor::GetOutput(const std::string& name, void* data, const Limit& limit
   ReadOutput(held.slot(), name, data);
 }
 
+/*! \brief Whether a tensor is state with a value, which it has before any run. */
+bool Executor::HasState(Slot* slot, int32_t tensor) const {
+  const std::vector<Port>& inputs = program().inputs;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].tensor == tensor) return slot->input_versions[i] != 0;
+  }
+  return false;
+}
+
 void Executor::ReadOutput(Slot* slot, const std::string& name, void* data) {
   const size_t output = FindPort(program().outputs, "output", name);
-  if (!slot->has_outputs) {
+  if (!slot->has_outputs && !HasState(slot, program().outputs[output].tensor)) {
     throw Error(ErrorKind::kExecution, "output '" + name +
                                            "' has no value: no run has succeeded since the "
                                            "executor was made or since the last failure");

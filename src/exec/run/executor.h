@@ -128,6 +128,7 @@ class Executor {
   void WriteInput(Slot* slot, const std::string& name, const DLDataType& dtype,
                   const std::vector<int64_t>& shape, const void* data);
   void ReadOutput(Slot* slot, const std::string& name, void* data);
+  bool HasState(Slot* slot, int32_t tensor) const;
   /*! \brief Takes what was not given from the first slot. \throws Error kExecution. */
   void FillInputs(Slot* slot);
   void CopyInput(size_t input, Slot* from, Slot* to);

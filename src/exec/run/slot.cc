@@ -107,6 +107,13 @@ void Slot::Read(int32_t id, void* data) {
   image_->DeviceOf(from->device)->Download(data, from->data, bytes);
 }
 
+void Slot::ForgetState() {
+  const Program& program = image_->program();
+  for (size_t i = 0; i < input_versions.size(); ++i) {
+    if (program.IsState(program.inputs[i].tensor)) input_versions[i] = 0;
+  }
+}
+
 void Slot::TouchArena(int32_t space) {
   const size_t place = static_cast<size_t>(space);
   std::memset(arenas_[place], 0, static_cast<size_t>(image_->program().spaces[place].arena_bytes));

@@ -157,6 +157,25 @@ def test_each_level_of_zero_takes_less_memory() -> None:
     assert found[3] <= weights
 
 
+def test_bounded_1f1b_takes_less_memory_than_gpipe() -> None:
+    """Each microbatch in flight keeps what its backward pass reads: two activations of a layer, at
+    stage 0 one beside the input."""
+    activation = 4 * 2 * 8
+    sharded = Mlp(4, 2, 4, dtype="float64").training(batch=32)
+    cluster = ranks(4)
+    costs = costs_by_op(sharded.graph, cluster, {"matmul": 2, "matmul_dw": 2, "matmul_dx": 2})
+    found = {}
+    for schedule in ("gpipe", "1f1b"):
+        plan = assemble(sharded, cluster, Degrees(1, 1, 4, 8), schedule)
+        peaks = live_peaks(sharded.graph, cluster, costs, plan)
+        found[schedule] = [peak.num_bytes for peak in peaks]
+    kept = (1, 2, 2, 2)
+    assert all(g >= 8 * k * activation for g, k in zip(found["gpipe"], kept, strict=True))
+    in_flight = (4, 3, 2, 1)
+    for size, count, k in zip(found["1f1b"], in_flight, kept, strict=True):
+        assert count * k * activation <= size <= (count * k + 4) * activation
+
+
 def test_recomputation_takes_less_memory_where_activations_are_large() -> None:
     found = [peaks(0, every, Degrees(1, 1, 1, 1))[0] for every in (0, 4, 2)]
     assert found[0] > found[1]

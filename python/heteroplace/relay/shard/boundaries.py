@@ -62,8 +62,8 @@ def with_own_gradients(mod: tvm.IRModule, gradients: Sequence[Sequence[int]]) ->
     Parameters
     ----------
     gradients
-        For each weight the outputs that are its gradients, in the order of the shards; the first
-        output is the loss.
+        For each weight the outputs that are its gradients, in the order of the shards; and the
+        first output, the loss, which is added up as they are.
     """
     main = mod["main"]
     outputs = leaves(main.body)

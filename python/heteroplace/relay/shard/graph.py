@@ -81,8 +81,8 @@ def shard_training(
     """Prepare a step of training for one microbatch, cut it into lanes and these into tasks.
 
     Weights and whatever else a step replaces are state of each lane, a part or all of it; gradients
-    are what microbatches add up. The loss is the only output of the graph; the module's are the
-    loss, the new states and the gradients, each of the last two once for each lane.
+    and the loss are what microbatches add up. The loss is the only output of the graph; the
+    module's are the loss, the new states and the gradients, each of the last two once for each lane.
 
     Raises
     ------
@@ -97,7 +97,8 @@ def shard_training(
     inputs = set(parameters) - set(states)
     module = shard_module(prepared, tensor=tensor, inputs=inputs, like=like, uneven=uneven)
     gradients = module.outputs[first:]
-    module = replace(module, mod=with_own_gradients(module.mod, gradients))
+    sums = (*gradients, module.outputs[0])
+    module = replace(module, mod=with_own_gradients(module.mod, sums))
     extraction = extract(with_layers_apart(module.mod), name)
     outputs = [extraction.graph.tensors[tensor].name for tensor in extraction.graph.outputs]
     updates: dict[str, str] = {}
@@ -106,7 +107,7 @@ def shard_training(
         updates |= zip(weight.parts, (outputs[output] for output in new), strict=True)
     maker = _Maker(extraction, module)
     sharded = maker.run(
-        frozenset(), updates, {outputs[output] for each in gradients for output in each}
+        frozenset(), updates, {outputs[output] for each in sums for output in each}, outputs[:1]
     )
     return ShardedNetwork(sharded, maker.network(sharded), module)
 
@@ -142,7 +143,11 @@ class _Maker:
         """Bytes of the tensors that are weights, which no task of the graph makes."""
 
     def run(
-        self, weights: Collection[str], updates: Mapping[str, str], gradients: Collection[str]
+        self,
+        weights: Collection[str],
+        updates: Mapping[str, str],
+        sums: Collection[str],
+        outputs: Sequence[str] | None = None,
     ) -> ShardedGraph:
         """Return the graph.
 
@@ -152,8 +157,10 @@ class _Maker:
             Inputs that belong to the tasks that read them.
         updates
             For each input that is state the tensor that replaces it.
-        gradients
+        sums
             Tensors that are added up.
+        outputs
+            Those of the graph; None: all of the module.
         """
         builder, graph = self._builder, self._graph
         for tensor in graph.inputs:
@@ -164,11 +171,10 @@ class _Maker:
                 builder.add_input(entry.name, entry.shape, entry.dtype, entry.name in updates)
         shared = set(updates)
         for task in range(len(graph.tasks)):
-            self._add(task, shared, gradients, bool(updates))
+            self._add(task, shared, sums, bool(updates))
         builder.updates |= updates
-        dropped = {*updates.values(), *gradients}
         names = [graph.tensors[tensor].name for tensor in graph.outputs]
-        builder.outputs = [name for name in names if name not in dropped]
+        builder.outputs = list(names if outputs is None else outputs)
         self._tell_whole(weights)
         return builder.finalize()
 
@@ -184,7 +190,7 @@ class _Maker:
         return Network(sharded.graph, neutral_module(extraction, ends), extraction)
 
     def _add(
-        self, task_id: int, shared: set[str], gradients: Collection[str], is_training: bool
+        self, task_id: int, shared: set[str], sums: Collection[str], is_training: bool
     ) -> None:
         graph, tag = self._graph, self._tags[task_id]
         task = graph.tasks[task_id]
@@ -194,7 +200,7 @@ class _Maker:
             self._weights |= {tensor.name: tensor.bytes for tensor in made}
             return  # computed when weights are bound
         own = [(name, self._weights[name]) for name in reads if name in self._weights]
-        adds = any(tensor.name in gradients for tensor in made)
+        adds = any(tensor.name in sums for tensor in made)
         # What depends on nothing but state and sums is computed once for all microbatches.
         is_shared = is_training and bool(reads) and shared >= set(reads)
         if adds or is_shared:

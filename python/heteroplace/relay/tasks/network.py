@@ -31,6 +31,8 @@ class Network:
     """The fused function of each task; None: read back from an annotated module."""
     examples: Mapping[str, np.ndarray] = field(default_factory=dict)
     """Of inputs by name, what they are when kernels are measured; others are made up."""
+    state: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """Of inputs by name that the program replaces, what they are at first; others are to be set."""
 
     @cached_property
     def digest(self) -> str:

@@ -33,18 +33,22 @@ from heteroplace.relay.expressions import post_order, static_shape, tensor_types
 from heteroplace.relay.frontend.incremental_types import collected_diagnostics, write_types
 
 
-def rebatch(mod: tvm.IRModule, batch: int, inputs: Collection[str] | None = None) -> tvm.IRModule:
+def rebatch(
+    mod: tvm.IRModule, batch: int, inputs: Collection[str] | None = None, rows: int = 1
+) -> tvm.IRModule:
     """Return the network of `mod` for `batch` items that run together.
 
     Parameters
     ----------
     mod
         Module of one function `main` of plain dataflow; its inputs hold one item, along a leading
-        dimension of 1. Weights may be bound or not.
+        dimension of `rows`. Weights may be bound or not.
     batch
         Number of items, >= 1.
     inputs
         Names of the parameters that hold items; None: all. The others are weights.
+    rows
+        Leading dimension of an input for one item, which may be a microbatch.
 
     Returns
     -------
@@ -54,7 +58,7 @@ def rebatch(mod: tvm.IRModule, batch: int, inputs: Collection[str] | None = None
     Raises
     ------
     UnsupportedRelayError
-        An input has no leading dimension of 1, or an op could mix items; the message names it.
+        An input has another leading dimension, or an op could mix items; the message names it.
 
     Notes
     -----
@@ -75,19 +79,19 @@ def rebatch(mod: tvm.IRModule, batch: int, inputs: Collection[str] | None = None
     items = set(known if inputs is None else inputs)
     for parameter in main.params:
         if parameter.name_hint in items:
-            _check_holds_items(parameter)
+            _check_holds_items(parameter, rows)
     if batch == 1:
         return tvm.IRModule.from_expr(main)
     return _Rebatch(batch, items).run(main)
 
 
-def _check_holds_items(parameter: relay.Var) -> None:
-    """Raise UnsupportedRelayError unless the input is a tensor with a leading dimension of 1."""
+def _check_holds_items(parameter: relay.Var, rows: int) -> None:
+    """Raise UnsupportedRelayError unless the input is a tensor with a leading dimension of `rows`."""
     type_ = parameter.checked_type
-    if not isinstance(type_, relay.TensorType) or static_shape(type_)[:1] != (1,):
+    if not isinstance(type_, relay.TensorType) or static_shape(type_)[:1] != (rows,):
         raise UnsupportedRelayError(
             f"input {parameter.name_hint!r} has type {type_}; expected a tensor whose first "
-            f"dimension is 1, the batch. Name the inputs that have one (inputs=...)"
+            f"dimension is {rows}, the batch. Name the inputs that have one (inputs=...)"
         )
 
 
@@ -134,7 +138,8 @@ class _Rebatch:
         if name not in self._inputs:
             return _Rebatched(parameter, (None,) * len(tensor_types(parameter.checked_type)))
         type_ = parameter.checked_type
-        shape = (self._batch, *static_shape(type_)[1:])
+        rows, *rest = static_shape(type_)
+        shape = (self._batch * rows, *rest)
         var = relay.Var(name, relay.TensorType(shape, type_.dtype), parameter.span)
         write_types(var)
         return _Rebatched(var, (0,))

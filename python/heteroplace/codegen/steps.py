@@ -1,0 +1,348 @@
+"""Lowered parts + plan -> kernel calls: each step by its task's part, with the values it reads.
+
+Beside batches (`combine`) there are tasks apart, whose calls are made anew for each step and each
+memory in which it makes something, and tensors with several values, of which the plan says who
+reads which. A call that takes over the bytes of a value says so in the value that it makes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from heteroplace.codegen.combine import Combiner, Items, ItemTensor, Place
+from heteroplace.codegen.cut_module import Import
+from heteroplace.codegen.kernels import KernelCall, KernelCalls, NetworkPart, Value
+from heteroplace.codegen.segments import ValueName
+from heteroplace.codegen.versions import START, Version, Versions, runs_apart
+from heteroplace.errors import LoweringError
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.collectives import CollectiveKind, collective_kind
+from heteroplace.model.graph import TaskGraph
+from heteroplace.model.plan import Collective, Copy, Plan, Run
+from heteroplace.model.step_values import makes
+
+IsSafe = Callable[[str, int, int], bool]
+"""Of (kernel, position of an input, of an output): whether both may be in the same bytes."""
+ApartKey = tuple[int, int, bool]
+"""Number of items, target, and whether the tasks add to what is there."""
+
+
+@dataclass(frozen=True)
+class StepPart:
+    """A lowered part of a cut module."""
+
+    lowered: NetworkPart
+    imports: Mapping[ValueName, Import]
+    """Of its imports those that are no inputs of the model."""
+    made: Mapping[int, ValueName]
+    """By tensor, under which name it exports it."""
+
+
+@dataclass(frozen=True)
+class NetworkSteps:
+    """A plan and the parts that its steps run."""
+
+    graph: TaskGraph
+    cluster: Cluster
+    plan: Plan
+    versions: Versions
+    batches: Mapping[Items, StepPart]
+    apart: Mapping[ApartKey, StepPart]
+    target_of_device: Sequence[int]
+
+
+def size_apart(graph: TaskGraph, step: Run | Collective) -> int:
+    """Return for how many items the kernels of a task apart are."""
+    outputs = graph.task_outputs[step.task]
+    return 1 if all(graph.tensors[tensor].shared for tensor in outputs) else len(step.items)
+
+
+class StepCombiner(Combiner):
+    """One walk over the batches, then over the steps apart."""
+
+    def __init__(
+        self, steps: NetworkSteps, tensors: Mapping[ValueName, ItemTensor], is_safe: IsSafe
+    ) -> None:
+        graph, plan = steps.graph, steps.plan
+        tasks: dict[Items, list[str]] = defaultdict(list)
+        self._run_step: dict[tuple[str, Items], int] = {}
+        for index, step in enumerate(plan.steps):
+            if isinstance(step, Run) and not runs_apart(graph, step.task):
+                tasks[step.items].append(graph.tasks[step.task].name)
+                self._run_step[graph.tasks[step.task].name, step.items] = index
+        lowered = {items: part.lowered for items, part in steps.batches.items()}
+        super().__init__(lowered, tasks, tensors)
+        self._all = tuple(range(plan.items))
+        self._steps = steps
+        self._graph = graph
+        self._versions = steps.versions
+        self._is_safe = is_safe
+        self._replaced = frozenset(steps.versions.before.values())
+        self._described = {
+            id(part.lowered): part for part in (*steps.batches.values(), *steps.apart.values())
+        }
+        self._version_ids: dict[Version, int] = {}
+        self._gathered: dict[tuple[int, Items, tuple[int, ...]], int] = {}
+        self._written: dict[tuple[Hashable, int], int] = {}
+        """By key of the place and value: what a call writes in place of it, to be copied there."""
+        self._segment = 0
+
+    def combined(self) -> KernelCalls:
+        """Return the calls of all steps, and the values that they exchange."""
+        graph, versions = self._graph, self._versions
+        inputs = [tensor for tensor in graph.inputs if tensor not in versions.tensors]
+        self._add_inputs([ValueName(graph.tensors[tensor].name) for tensor in inputs])
+        self._add_batches()
+        self._segment = 1 + max((call.segment for call in self._calls), default=0)
+        for index, step in enumerate(self._steps.plan.steps):
+            if not isinstance(step, Copy) and runs_apart(graph, step.task):
+                self._add_apart(index, step)
+        for version in versions.before:
+            self._version(version)
+        host, end = self._steps.cluster.host, len(self._steps.plan.steps)
+        assert host is not None
+        outputs = [tensor for tensor in graph.outputs if tensor not in graph.state_of]
+        return self._finish(tuple(self._tensor(t, self._all, host, end) for t in outputs))
+
+    def _parts(self) -> list[NetworkPart]:
+        parts = (*self._steps.batches.values(), *self._steps.apart.values())
+        return [part.lowered for part in parts]
+
+    def _place(self, items: Items, task: str) -> Place:
+        if (task, items) not in self._run_step:
+            raise LoweringError(
+                f"a kernel belongs to task {task!r}, which the plan does not run for items "
+                f"{items}; the module and its plan do not belong together"
+            )
+        step = self._run_step[task, items]
+        run = self._steps.plan.steps[step]
+        assert isinstance(run, Run)
+        memory = self._steps.cluster.devices[run.device].memory
+        return Place(items, self._part_of[items], items, step, run.device, memory)
+
+    def _add_apart(self, index: int, step: Run | Collective) -> None:
+        """The calls of a step apart, in each memory those that make what it keeps."""
+        kind = collective_kind(self._graph.tasks[step.task].op)
+        if kind is not None and kind.name == "broadcast":
+            return  # copies, made where somebody reads what they bring
+        wanted: dict[Hashable, tuple[Place, list[int]]] = {}
+        for tensor, memory in makes(self._graph, self._steps.cluster, step):
+            place = self._place_of(self._versions.made[index, tensor, memory])
+            wanted.setdefault(place.key, (place, []))[1].append(tensor)
+        name = self._graph.tasks[step.task].name
+        for place, tensors in wanted.values():
+            for call in self._calls_for(place.part, name, tensors):
+                # What a member got for its sum alone may become the sum.
+                pairs = self._pairs_in_place(call) if kind is not None and kind.sums else ()
+                self._add_call(replace(call, in_place=pairs), place, self._segment)
+            self._segment += 1
+
+    def _pairs_in_place(self, call: KernelCall) -> tuple[tuple[int, int], ...]:
+        return tuple(
+            (read, write)
+            for read in range(len(call.reads))
+            for write in range(len(call.writes))
+            if self._is_safe(call.kernel, read, write)
+        )
+
+    def _calls_for(
+        self, part: NetworkPart, task: str, tensors: Collection[int]
+    ) -> list[KernelCall]:
+        """The calls of a task that some of what it makes depends on, in their order."""
+        made = self._described[id(part)].made
+        exports = self._exports_of(part)
+        needed = {exports[made[tensor]] for tensor in tensors if tensor in made}
+        found = []
+        for call in reversed(part.calls.calls):
+            needed.update(
+                alias
+                for value in list(needed)
+                if (alias := part.calls.values[value].alias_of) is not None
+            )
+            if call.task == task and needed.intersection(call.writes):
+                needed.update(call.reads)
+                found.append(call)
+        return found[::-1]
+
+    def _add_call(self, call: KernelCall, place: Place, first_segment: int) -> None:
+        reads = tuple(self._value(place, value) for value in call.reads)
+        made = [self._value(place, value) for value in call.writes]
+        writes = tuple(
+            self._written.get((place.key, value), found)
+            for value, found in zip(call.writes, made, strict=True)
+        )
+        segment, at = first_segment + call.segment, (place.step, place.device)
+        added = replace(call, segment=segment, reads=reads, writes=writes, items=place.items, at=at)
+        self._calls.append(added)
+
+    def _copy(self, source: int, target: int, place: Place) -> None:
+        task = self._steps.plan.steps[place.step]
+        assert not isinstance(task, Copy)
+        name, at = self._graph.tasks[task.task].name, (place.step, place.device)
+        copy = KernelCall("", 0, name, (source,), (target,), items=place.items, at=at)
+        self._calls.append(copy)
+
+    def _value(self, place: Place, value: int) -> int:
+        if place.key == place.items and self._depends_on_step(place.part, value):
+            place = replace(place, key=(place.items, place.step))
+        elif place.part.calls.values[value].constant is not None:
+            place = replace(place, key=id(place.part))  # weights are the same for all items
+        return super()._value(place, value)
+
+    def _depends_on_step(self, part: NetworkPart, value: int) -> bool:
+        """Whether a value is one, or a part, of which a reader has a choice."""
+        while (alias := part.calls.values[value].alias_of) is not None:
+            value = alias
+        return self._imports_of(part).get(value) in self._described[id(part)].imports
+
+    def _imported(self, name: ValueName, place: Place) -> int:
+        what = self._described[id(place.part)].imports.get(name)
+        if what is None:
+            return self._read(name, place.items)
+        if what.is_before:
+            version = self._versions.made[place.step, what.tensor, place.memory]
+            return self._version(self._versions.before[version])
+        memory = place.memory
+        if what.member is not None:
+            step = self._steps.plan.steps[place.step]
+            assert isinstance(step, Collective)
+            member = step.root if self._kind(step).reads == "root" else what.member
+            memory = self._steps.cluster.devices[step.devices[member]].memory
+        return self._tensor(what.tensor, place.items, memory, place.step)
+
+    def _tensor(self, tensor: int, items: Items, memory: int, step: int) -> int:
+        """A value that holds a tensor for some items, as a step reads it in a memory."""
+        description, versions = self._graph.tensors[tensor], self._versions
+        if tensor in versions.tensors:
+            if description.shared:
+                return self._version(versions.read(tensor, 0, memory, step))
+            made = [self._version(versions.read(tensor, item, memory, step)) for item in items]
+        elif description.producer is None:
+            return self._read(ValueName(description.name), items)
+        else:
+            made = [self._made_tensor(tensor, item) for item in items]
+        key = (tensor, items, tuple(made))
+        if key not in self._gathered:
+            known = self._tensors.get(ValueName(description.name))
+            self._gathered[key] = self._together(made, items, known)
+        return self._gathered[key]
+
+    def _made_tensor(self, tensor: int, item: int) -> int:
+        producer = self._graph.tensors[tensor].producer
+        assert producer is not None
+        name = self._graph.tasks[producer].name
+        place = self._place(self._batch_of[name, item], name)
+        return self._value(place, self._exported(place.part, tensor))
+
+    def _exported(self, part: NetworkPart, tensor: int) -> int:
+        made = self._described[id(part)].made
+        return self._exports_of(part)[made[tensor]]
+
+    def _version(self, version: Version) -> int:
+        """The value that a version is."""
+        if version not in self._version_ids:
+            self._version_ids[version] = self._new_version(version)
+        return self._version_ids[version]
+
+    def _new_version(self, version: Version) -> int:
+        description = self._graph.tensors[version.tensor]
+        if version.step == START:
+            shape, dtype = description.shape, description.dtype
+            return self._add(Value(shape, dtype, description.name, memory=version.memory))
+        place = self._place_of(version)
+        step = self._steps.plan.steps[version.step]
+        if isinstance(step, Collective) and self._kind(step).name == "broadcast":
+            (read,) = self._graph.task_inputs[step.task]
+            memory = self._steps.cluster.devices[step.devices[step.root]].memory
+            source = self._tensor(read, place.items, memory, version.step)
+            is_own = memory != version.memory
+        else:
+            value = self._exported(place.part, version.tensor)
+            source = self._value(place, value)
+            is_made = any(value in call.writes for call in place.part.calls.calls)
+            is_own = not is_made and (version in self._versions.before or version in self._replaced)
+        return self._copied(version, source, place) if is_own else source
+
+    def _copied(self, version: Version, source: int, place: Place) -> int:
+        """A value of its own for a version that is somewhere already."""
+        of = self._values[source]
+        value = self._add(
+            Value(of.shape, of.dtype, items=place.items, in_place_of=self._prior(version))
+        )
+        self._copy(source, value, place)
+        return value
+
+    def _prior(self, version: Version) -> int | None:
+        """The value whose bytes a version takes over."""
+        before = self._versions.before.get(version)
+        if before is None or before.memory != version.memory:
+            return None
+        return self._root(self._version(before))
+
+    def _own(self, place: Place, value: int) -> int:
+        version = self._version_made(place, value)
+        prior = None if version is None else self._prior(version)
+        if prior is None:
+            return super()._own(place, value)
+        own = replace(place.part.calls.values[value], items=place.items)
+        target = self._add(replace(own, in_place_of=prior))
+        if not self._may_take_over(place, value, prior):
+            self._written[place.key, value] = self._add(own)
+            self._copy(self._written[place.key, value], target, place)
+        return target
+
+    def _version_made(self, place: Place, value: int) -> Version | None:
+        """The version that a call makes as `value`."""
+        if place.part.calls.values[value].alias_of is not None:
+            return None
+        made = self._described[id(place.part)].made
+        exports = self._exports_of(place.part)
+        for tensor, name in made.items():
+            if exports.get(name) == value:
+                version = self._versions.made.get((place.step, tensor, place.memory))
+                if version is not None:
+                    return version
+        return None
+
+    def _may_take_over(self, place: Place, value: int, prior: int) -> bool:
+        """Whether the call that makes `value` may write where `prior` is, also if it reads that."""
+        call = next(call for call in place.part.calls.calls if value in call.writes)
+        write = call.writes.index(value)
+        return all(
+            self._is_safe(call.kernel, position, write)
+            for position, read in enumerate(call.reads)
+            if self._root(self._value(place, read)) == prior
+        )
+
+    def _root(self, value: int) -> int:
+        while (alias := self._values[value].alias_of) is not None:
+            value = alias
+        return value
+
+    def _place_of(self, version: Version) -> Place:
+        """Where a version is made: parts that a root gives away are cut there."""
+        step = self._steps.plan.steps[version.step]
+        assert not isinstance(step, Copy)
+        cluster = self._steps.cluster
+        if not runs_apart(self._graph, step.task):
+            return self._place(step.items, self._graph.tasks[step.task].name)
+        device = step.device if isinstance(step, Run) else self._member_at(step, version.memory)
+        memory = cluster.devices[device].memory
+        adds = version in self._versions.before and self._graph.tasks[step.task].adds
+        size = size_apart(self._graph, step)
+        part = self._steps.apart[size, self._steps.target_of_device[device], adds]
+        key = (version.step, memory)
+        return Place(key, part.lowered, step.items, version.step, device, memory)
+
+    def _member_at(self, step: Collective, memory: int) -> int:
+        if self._kind(step).name == "scatter":
+            return step.devices[step.root]
+        devices = self._steps.cluster.devices
+        return next(device for device in step.devices if devices[device].memory == memory)
+
+    def _kind(self, step: Collective) -> CollectiveKind:
+        kind = collective_kind(self._graph.tasks[step.task].op)
+        assert kind is not None
+        return kind

@@ -1,0 +1,208 @@
+"""Network + plan with collectives, sums over items or state -> kernel calls, step by step.
+
+Tasks of one batch are lowered together, as for any plan of several items (`items`). Tasks apart are
+not in batches: collectives, of which each member computes what it keeps (`collectives`), and tasks
+that know of no items, which run once in each memory that needs them. The module is cut where a
+reader has a choice of values, and the plan says which is its own (`versions`).
+
+What adds to a value takes over its bytes, and so does what replaces state: in the kernel, where it
+is proven that each element is read before it is written (`in_place`), or else by a copy.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import tvm
+
+from heteroplace.codegen.combine import Items, ItemTensor
+from heteroplace.codegen.cut_module import CutModule, cut_module
+from heteroplace.codegen.in_place import may_run_in_place
+from heteroplace.codegen.item_axes import item_axes, item_inputs, item_tensors
+from heteroplace.codegen.kernels import KernelCalls, lower_parts
+from heteroplace.codegen.segments import ValueName, cut_segments
+from heteroplace.codegen.steps import NetworkSteps, StepCombiner, StepPart, size_apart
+from heteroplace.codegen.targets import cluster_targets
+from heteroplace.codegen.versions import Versions, runs_apart
+from heteroplace.errors import LoweringError
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.collectives import collective_kind
+from heteroplace.model.graph import TaskGraph
+from heteroplace.model.plan import Collective, Copy, Plan, devices_of
+from heteroplace.relay.tasks.rebatch import rebatch
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What equal parts have in common."""
+
+    size: int
+    """Number of items."""
+    target_of_task: tuple[tuple[str, int], ...]
+    adding: frozenset[int] = frozenset()
+    """Tasks that add what they make to what is there."""
+
+
+def lower_versioned(
+    mod: tvm.IRModule, graph: TaskGraph, cluster: Cluster, plan: Plan, versions: Versions
+) -> KernelCalls:
+    """Lower all that the steps of a plan run.
+
+    Parameters
+    ----------
+    mod
+        Neutral module for one item, of any number of rows; its spans name the tasks of `graph`.
+
+    Returns
+    -------
+    The calls, each with its step and device. Inputs and outputs that are not shared hold all items.
+
+    Raises
+    ------
+    UnsupportedRelayError
+        An output could mix items; the message names the op.
+    LoweringError
+        An op cannot be compiled for its target, or a step cannot be lowered.
+    """
+    targets, target_of_device = cluster_targets(cluster)
+    planned = _Kinds(graph, plan, versions, target_of_device)
+    mods = _modules(mod, graph, planned.sizes)
+    cuts: dict[tuple[int, frozenset[int]], CutModule] = {}
+    for kind in planned.kinds:
+        key = kind.size, kind.adding
+        if key not in cuts:
+            cuts[key] = cut_module(mods[kind.size], graph, planned.members, kind.adding)
+    everything = {task.name: len(targets) for task in graph.tasks}
+    segments = [
+        cut_segments(
+            cuts[kind.size, kind.adding].mod,
+            (*targets, None),
+            everything | dict(kind.target_of_task),
+        )
+        for kind in planned.kinds
+    ]
+    parts = {}
+    for kind, part, (_, names) in zip(
+        planned.kinds, lower_parts([found for found, _ in segments]), segments, strict=True
+    ):
+        cut = cuts[kind.size, kind.adding]
+        made = dict(zip(cut.exported, names, strict=True))
+        parts[kind] = StepPart(part, cut.imports, made)
+    steps = NetworkSteps(
+        graph,
+        cluster,
+        plan,
+        versions,
+        {items: parts[kind] for items, kind in planned.batches.items()},
+        {key: parts[kind] for key, kind in planned.apart.items()},
+        target_of_device,
+    )
+    tensors = _exchanged(mod, graph, plan, cuts, max(planned.sizes))
+    kernels = {
+        name: kernel
+        for part in parts.values()
+        for name, kernel in part.lowered.calls.kernels.items()
+    }
+
+    def is_safe(symbol: str, read: int, write: int) -> bool:
+        return may_run_in_place(kernels[symbol], read, write)
+
+    return StepCombiner(steps, tensors, is_safe).combined()
+
+
+def _modules(mod: tvm.IRModule, graph: TaskGraph, sizes: Sequence[int]) -> dict[int, tvm.IRModule]:
+    """The module for each number of items."""
+    names, rows = item_inputs(mod["main"], graph)
+    return {size: mod if size == 1 else rebatch(mod, size, names, rows) for size in sizes}
+
+
+def _exchanged(
+    mod: tvm.IRModule,
+    graph: TaskGraph,
+    plan: Plan,
+    cuts: Mapping[tuple[int, frozenset[int]], CutModule],
+    largest: int,
+) -> dict[ValueName, ItemTensor]:
+    """By name in the graph, and in cut modules, the tensors that are read for other items."""
+    found = item_axes(mod, graph, plan.items)
+    if largest == 1:
+        return found
+    one = next((cut for (size, _), cut in cuts.items() if size == 1), None)
+    more = next(cut for (size, _), cut in cuts.items() if size == largest)
+    if one is None:
+        one = cut_module(mod, graph, {})
+    return found | item_tensors(one.mod["main"], more.mod["main"])
+
+
+class _Kinds:
+    """Which parts a plan needs, and where."""
+
+    def __init__(
+        self,
+        graph: TaskGraph,
+        plan: Plan,
+        versions: Versions,
+        target_of_device: Sequence[int],
+    ) -> None:
+        self._graph = graph
+        batches: dict[Items, dict[str, int]] = defaultdict(dict)
+        adding: dict[Items, set[int]] = defaultdict(set)
+        apart: dict[tuple[int, int, bool], dict[str, int]] = defaultdict(dict)
+        self.members: dict[int, int] = {}
+        adding_steps = {version.step for version in versions.before}
+        for index, step in enumerate(plan.steps):
+            if isinstance(step, Copy):
+                continue
+            name = graph.tasks[step.task].name
+            adds = index in adding_steps and graph.tasks[step.task].adds
+            if isinstance(step, Collective):
+                self._count_members(step)
+            if runs_apart(graph, step.task):
+                size = size_apart(graph, step)
+                for device in devices_of(step):
+                    target = target_of_device[device]
+                    apart[size, target, adds][name] = target
+                continue
+            self._check_batch(step.task, step.items)
+            batches[step.items][name] = target_of_device[devices_of(step)[0]]
+            if adds:
+                adding[step.items].add(step.task)
+        self.batches = {
+            items: _Kind(len(items), tuple(tasks.items()), frozenset(adding[items]))
+            for items, tasks in sorted(batches.items())
+        }
+        """By items."""
+        task_id = {task.name: index for index, task in enumerate(graph.tasks)}
+        self.apart = {
+            key: _Kind(
+                key[0],
+                tuple(tasks.items()),
+                frozenset(task_id[name] for name in tasks) if key[2] else frozenset(),
+            )
+            for key, tasks in apart.items()
+        }
+        """By number of items, target, and whether the tasks add to what is there."""
+        self.kinds = list(dict.fromkeys([*self.batches.values(), *self.apart.values()]))
+        self.sizes = sorted({kind.size for kind in self.kinds})
+
+    def _count_members(self, step: Collective) -> None:
+        kind = collective_kind(self._graph.tasks[step.task].op)
+        assert kind is not None
+        if kind.reads == "root" or len(self._graph.task_inputs[step.task]) > 1:
+            return
+        if self.members.setdefault(step.task, len(step.devices)) != len(step.devices):
+            raise LoweringError(
+                f"collective {self._graph.tasks[step.task].name!r} runs on {len(step.devices)} "
+                f"devices and on {self.members[step.task]}; a task has the same number of them in "
+                f"all its steps"
+            )
+
+    def _check_batch(self, task: int, items: Items) -> None:
+        makes = self._graph.task_outputs[task]
+        if len(items) > 1 and any(self._graph.tensors[tensor].shared for tensor in makes):
+            raise LoweringError(
+                f"task {self._graph.tasks[task].name!r} runs for items {items} together, and what "
+                f"it makes is shared by all items; run it for one item at a time"
+            )

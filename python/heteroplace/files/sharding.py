@@ -1,0 +1,103 @@
+"""Read and write how a model is shared by several devices, as JSON: a solution and its strategy.
+
+The solution holds graph, cluster, costs and plan; the strategy says how the graph is made of a
+model, so that the plan can be compiled with it later.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from heteroplace.errors import PlanError
+from heteroplace.files.fields import Count
+from heteroplace.files.output import write_text
+from heteroplace.files.reader import parse_json
+from heteroplace.files.solution import solution_from_json, solution_to_json
+from heteroplace.model.solution import Solution
+
+SHARDING_VERSION = 1
+"""Version of the JSON form."""
+
+
+class Told(Struct, frozen=True):
+    """How the graph of a solution was made of a model."""
+
+    batch: Count
+    """Rows of the whole batch."""
+    degrees: tuple[Count, Count, Count, Count]
+    """Replicas, lanes, stages and microbatches."""
+    schedule: str
+    zero: Count
+    recompute: Count
+    cuts: tuple[Count, ...] | None
+    """The first layer of each stage but the first one; None: equal stages."""
+    optimizer: str | None
+    """None: inference."""
+    loss: str
+    uneven: bool
+
+
+@dataclass(frozen=True)
+class ShardingRecord:
+    """What a file holds."""
+
+    told: Told
+    solution: Solution
+
+
+def sharding_to_json(record: ShardingRecord) -> str:
+    """Return the JSON text."""
+    told = msgspec.to_builtins(record.told)
+    solution = json.loads(solution_to_json(record.solution))
+    return json.dumps({"sharding_version": SHARDING_VERSION, **told, "solution": solution})
+
+
+def save_sharding(record: ShardingRecord, path: str | os.PathLike[str]) -> None:
+    """Write a file; raises OSError if it cannot be written."""
+    write_text(sharding_to_json(record) + "\n", path)
+
+
+def load_sharding(path: str | os.PathLike[str]) -> ShardingRecord:
+    """Return what a file holds; raises as `sharding_from_json`, or if it cannot be read."""
+    source = os.fspath(path)
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as fault:
+        raise PlanError(f"{source}: cannot be read: {fault.strerror}") from fault
+    except ValueError as fault:  # also of a path that no file has
+        raise PlanError(f"{source!a}: is no text: {fault}") from fault
+    return sharding_from_json(text, source)
+
+
+def sharding_from_json(text: str, source: str = "sharding") -> ShardingRecord:
+    """Read the JSON text.
+
+    Raises
+    ------
+    PlanError
+        Another version, or a field is missing or wrong. (Faults inside graph, cluster, costs and
+        plan are raised as their own error types.)
+    """
+    try:
+        value: Any = parse_json(text)
+        version = value["sharding_version"]
+        if version != SHARDING_VERSION:
+            raise PlanError(
+                f"{source}: sharding version {version}, this heteroplace reads "
+                f"{SHARDING_VERSION}; run `heteroplace shard` again"
+            )
+        names = Told.__struct_fields__
+        told = msgspec.convert({name: value[name] for name in names}, Told)
+        solution = json.dumps(value["solution"])
+    except (KeyError, TypeError, ValueError) as err:
+        raise PlanError(
+            f"{source}: not a plan that `heteroplace shard` wrote ({err}); run it again"
+        ) from err
+    return ShardingRecord(told, solution_from_json(solution, f"{source}: solution"))

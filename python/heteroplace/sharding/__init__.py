@@ -1,0 +1,1 @@
+"""Explicit schedules of Relay modules: data, tensor and pipeline parallelism, searched and run."""

@@ -1,0 +1,153 @@
+"""Sharded networks -> what their tasks cost: measured for one, fitted for a whole grid.
+
+Kernels of a few sizes are measured, and each op of each device gets the line that fits its kernels
+best (`heteroplace.costs.op_regression`): with it a grid of degrees is ranked. The degrees that are
+run are costed by their own kernels.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from heteroplace.codegen.compile import CompiledNetwork
+from heteroplace.costs.op_costs import Coverage, OpCosts, graph_work, plain_op
+from heteroplace.costs.op_regression import MIN_SIZES, OpRegression, fit_op_regression
+from heteroplace.costs.work import Work, op_types
+from heteroplace.errors import MissingCostError, ShardingError
+from heteroplace.measure.cost_models.model import CostOptions
+from heteroplace.measure.options import ProfileOptions
+from heteroplace.measure.profile import profile_network, with_workspaces
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.collectives import collective_kind
+from heteroplace.model.cost import Cost, CostTable, build_table
+from heteroplace.model.graph import TaskGraph
+from heteroplace.relay.shard.graph import ShardedNetwork
+from heteroplace.relay.tasks.network import Network
+from heteroplace.run.devices import missing_devices
+from heteroplace.sharding.options import ShardOptions
+from heteroplace.transforms.recompute import plain_name
+from heteroplace.transforms.sharded import ShardedGraph
+
+
+@dataclass(frozen=True)
+class MeasuredNetwork:
+    """A network whose kernels were run on all devices of a cluster."""
+
+    sharded: ShardedGraph
+    """Its tasks say the scratch memory of their kernels."""
+    costs: Mapping[str, tuple[Cost, ...]]
+    """By the name of a task, for each device."""
+
+
+def check_measurable(cluster: Cluster) -> None:
+    """Raise MissingCostError unless all devices of a cluster are in this machine."""
+    absent = missing_devices(cluster, [device.name for device in cluster.devices])
+    if absent:
+        raise MissingCostError(
+            f"costs cannot be measured on devices that are not in this machine: "
+            f"{'; '.join(absent)}. Say costs='estimate' (--costs estimate)"
+        )
+
+
+def measure_network(
+    network: ShardedNetwork, cluster: Cluster, options: ShardOptions
+) -> MeasuredNetwork:
+    """Run the kernels of all lanes on each device, and note their scratch memory.
+
+    Collectives are left out: what they take is said by links, and by their own measurements.
+
+    Raises
+    ------
+    MissingCostError, LoweringError, ExecutionError, CostStoreError
+        See `profile_network`.
+    """
+    assert network.network is not None  # weights are bound
+    graph = network.sharded.graph
+    alone = Network(_for_one_device(graph), network.network.mod)
+    compiled = with_workspaces(CompiledNetwork.of(alone), cluster)
+    with CostOptions(options.store).open_store() as store:
+        # Kernels alone: a network of lanes is no program of one device.
+        chosen = ProfileOptions(is_in_place=False, store=store, progress=options.progress)
+        rows = profile_network(compiled, cluster, chosen).costs.rows
+    tasks = tuple(
+        replace(task, workspace_bytes=measured.workspace_bytes)
+        for task, measured in zip(graph.tasks, compiled.graph.tasks, strict=True)
+    )
+    sharded = replace(network.sharded, graph=replace(graph, tasks=tasks))
+    return MeasuredNetwork(sharded, {task.name: row for task, row in zip(tasks, rows, strict=True)})
+
+
+def _for_one_device(graph: TaskGraph) -> TaskGraph:
+    """The same tasks as kernels like any other: nothing is shared, exchanged or updated."""
+    tasks = tuple(
+        replace(task, op=task.op.rpartition(".")[2], weights=())
+        if collective_kind(task.op) is not None
+        else replace(task, adds=False, weights=())
+        for task in graph.tasks
+    )
+    tensors = tuple(replace(tensor, shared=False) for tensor in graph.tensors)
+    return replace(graph, tasks=tasks, tensors=tensors, updates=())
+
+
+def table_of(graph: TaskGraph, cluster: Cluster, costs: Mapping[str, Sequence[Cost]]) -> CostTable:
+    """Return the costs of a rewritten graph: tasks that are computed again cost what they did.
+
+    Collectives that a rewrite has added take no time of one device.
+    """
+
+    def cost(task: int, device: int) -> Cost:
+        entry = graph.tasks[task]
+        if collective_kind(entry.op) is not None:
+            return Cost.given(0)
+        return costs[plain_name(entry.name)][device]
+
+    return build_table(graph, cluster, cost)
+
+
+class MeasuredCosts(OpCosts):
+    """Costs of one measured network, and of what rewrites make of it."""
+
+    def __init__(self, cluster: Cluster, measured: MeasuredNetwork) -> None:
+        super().__init__(cluster)
+        self._measured = measured
+
+    def table(self, graph: TaskGraph) -> tuple[CostTable, Coverage]:
+        """See `OpCosts.table`; nothing is extrapolated."""
+        return table_of(graph, self.cluster, self._measured.costs), Coverage()
+
+
+def fitted_costs(
+    cluster: Cluster, measured: Sequence[MeasuredNetwork], dtype: str = "float32"
+) -> OpCosts:
+    """Return cost functions whose coefficients fit measured networks, for each device.
+
+    Raises
+    ------
+    ShardingError
+        Fewer than MIN_SIZES different sizes were measured.
+    """
+    samples: dict[tuple[str, str], list[tuple[Work, float]]] = defaultdict(list)
+    for network in measured:
+        graph = network.sharded.graph
+        work = graph_work(graph)
+        for index, task in enumerate(graph.tasks):
+            if work.is_collective[index]:
+                continue
+            size = Work(int(work.flops[index]), int(work.bytes[index]))
+            for device, cost in zip(cluster.devices, network.costs[task.name], strict=True):
+                if cost.ns:
+                    for key in op_types(plain_op(task.op)):
+                        samples[device.name, key].append((size, float(cost.ns)))
+    fitted: dict[str, dict[str, OpRegression]] = defaultdict(dict)
+    for (device_name, key), of_op in samples.items():
+        if len({size for size, _ in of_op}) >= MIN_SIZES:
+            fitted[device_name][key] = fit_op_regression(of_op)
+    lacking = [device.name for device in cluster.devices if "" not in fitted[device.name]]
+    if lacking:
+        raise ShardingError(
+            f"too few kernels of different sizes were measured on {', '.join(lacking)} to say what "
+            f"others cost; name the degrees, or estimate costs"
+        )
+    return OpCosts(cluster, dtype, fitted)

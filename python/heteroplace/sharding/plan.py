@@ -1,0 +1,165 @@
+"""A model and its strategy -> a plan with its costs: what is written to files, and built.
+
+What is planned by hand or found by a search is simulated here by the costs of its own kernels,
+checked, and must fit into all memories.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import tvm
+
+from heteroplace.costs.op_costs import Coverage, OpCosts
+from heteroplace.costs.work import main_dtype
+from heteroplace.files.sharding import ShardingRecord, Told, sharding_to_json
+from heteroplace.model.check import check_plan
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.cost import CostTable
+from heteroplace.model.graph import TaskGraph
+from heteroplace.model.plan import Plan, devices_of
+from heteroplace.model.solution import Solution
+from heteroplace.relay.annotate.sharded import annotate_sharded
+from heteroplace.sharding.costs import MeasuredCosts, check_measurable, measure_network
+from heteroplace.sharding.options import ESTIMATE, ShardOptions
+from heteroplace.sharding.source import ModelSource
+from heteroplace.simulate.simulator import simulate
+from heteroplace.transforms.degrees import Degrees, rank_devices
+from heteroplace.transforms.sharded import ShardedGraph
+from heteroplace.transforms.strategy import Strategy, plan_strategy
+
+
+@dataclass(frozen=True)
+class ShardedModel:
+    """A model that is shared by the devices of a cluster, with its plan."""
+
+    solution: Solution
+    """Graph of one replica and microbatch, cluster, costs, plan and its simulated time. No order of
+    the plan's steps takes less than its bound, the time of the busiest device."""
+    strategy: Strategy
+    coverage: Coverage
+    """What the costs rest on."""
+    module: tvm.IRModule
+    """The neutral module of a microbatch; its spans name the tasks."""
+    state: Mapping[str, np.ndarray]
+    """Of inputs that a step of training replaces, what they are at first."""
+    options: ShardOptions
+
+    @property
+    def record(self) -> ShardingRecord:
+        """All of it that a file holds: everything but the network."""
+        degrees, strategy = self.strategy.degrees, self.strategy
+        told = Told(
+            self.options.batch,
+            (degrees.data, degrees.tensor, degrees.pipeline, degrees.micro_batches),
+            strategy.schedule,
+            strategy.zero,
+            strategy.recompute_every,
+            strategy.cuts,
+            self.options.optimizer,
+            self.options.loss,
+            self.options.uneven,
+        )
+        return ShardingRecord(told, self.solution)
+
+    def to_module(self) -> tvm.IRModule:
+        """Return the Relay module that `heteroplace.build` takes."""
+        return annotate_sharded(self.module, sharding_to_json(self.record), self.state)
+
+
+def rank_ids(cluster: Cluster, options: ShardOptions) -> tuple[int, ...] | None:
+    """Return the ids of the devices that the options name; None: they name none.
+
+    Raises
+    ------
+    ClusterError
+        The cluster has no such device.
+    """
+    if options.devices is None:
+        return None
+    return tuple(cluster.device_id(name) for name in options.devices)
+
+
+def strategy_of(options: ShardOptions, degrees: Degrees) -> Strategy:
+    """Return the strategy of some degrees, the rest being as the options say."""
+    zero = options.zero if degrees.data > 1 else 0
+    return Strategy(degrees, options.schedule, zero, options.recompute_every, options.cuts)
+
+
+def costs_of(
+    source: ModelSource, degrees: Degrees, cluster: Cluster, options: ShardOptions
+) -> tuple[ShardedGraph, OpCosts]:
+    """Return the graph of one replica for some degrees, and what its tasks cost.
+
+    Raises
+    ------
+    MissingCostError
+        Devices are not in this machine, or their speeds are not known.
+    HeteroPlaceError
+        As `ModelSource.network` and `measure_network`.
+    """
+    rows = degrees.rows(options.batch)
+    network = source.network(degrees.tensor, rows, options.batch)
+    if options.costs == ESTIMATE:
+        return network.sharded, OpCosts(cluster, main_dtype(network.sharded.graph))
+    check_measurable(cluster)
+    options.say(f"measuring the kernels of {degrees.tensor} lanes, {rows} rows")
+    measured = measure_network(network, cluster, options)
+    return measured.sharded, MeasuredCosts(cluster, measured)
+
+
+def plan_model(
+    source: ModelSource, degrees: Degrees, cluster: Cluster, options: ShardOptions
+) -> ShardedModel:
+    """Plan a model with given degrees.
+
+    Raises
+    ------
+    ShardingError
+        Degrees do not divide the batch, or need more devices, lanes or layers than there are.
+    ClusterError
+        Devices that have to exchange something are not connected.
+    PlanError
+        It does not fit into some memory; the message says by how much.
+    HeteroPlaceError
+        As `costs_of`.
+    """
+    check_degrees(source, degrees, cluster, options)
+    strategy = strategy_of(options, degrees)
+    sharded, costs = costs_of(source, degrees, cluster, options)
+    rewritten, plan = plan_strategy(sharded, strategy, cluster, rank_ids(cluster, options))
+    table, coverage = costs.table(rewritten.graph)
+    check_plan(rewritten.graph, cluster, table, plan)
+    rows = degrees.rows(options.batch)
+    network = source.network(degrees.tensor, rows, options.batch)
+    assert network.network is not None  # weights are bound, or state
+    return ShardedModel(
+        _solution(rewritten.graph, cluster, table, plan),
+        strategy,
+        coverage,
+        network.network.mod,
+        source.state(degrees.tensor, rows, options.batch),
+        options,
+    )
+
+
+def _solution(graph: TaskGraph, cluster: Cluster, table: CostTable, plan: Plan) -> Solution:
+    """The plan with its simulated time, and that of its busiest device as the bound."""
+    timeline = simulate(graph, cluster, table, plan)
+    busy = [0] * len(cluster.devices)
+    for index, (start, finish) in timeline.step_times.items():
+        for device in devices_of(plan.steps[index]):
+            busy[device] += finish - start
+    return Solution(graph, cluster, table, plan, timeline.makespan_ns, max(busy))
+
+
+def check_degrees(
+    source: ModelSource, degrees: Degrees, cluster: Cluster, options: ShardOptions
+) -> None:
+    """Raise ShardingError or ClusterError at once if degrees cannot be: before anything slow."""
+    rows = degrees.rows(options.batch)
+    if rows % source.own_rows:
+        source.network(1, rows, options.batch)  # which says what is wrong
+    rank_devices(cluster, degrees, rank_ids(cluster, options))

@@ -1,0 +1,177 @@
+"""A model, a cluster and a batch -> all degrees, ranked, and the plan of the best.
+
+DistIR (arXiv 2111.05426), section 5: simulate the grid, drop what does not fit, and take the best
+few on. Here all are ranked by costs that are fitted to kernels of a few sizes, then the best few by
+the costs of their own kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from heteroplace.costs.op_costs import OpCosts
+from heteroplace.costs.work import main_dtype
+from heteroplace.errors import InfeasibleError, ShardingError
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.units import format_bytes
+from heteroplace.sharding.costs import check_measurable, fitted_costs, measure_network
+from heteroplace.sharding.options import ESTIMATE, ShardOptions
+from heteroplace.sharding.plan import ShardedModel, plan_model, rank_ids, strategy_of
+from heteroplace.sharding.source import ModelSource
+from heteroplace.simulate.simulator import simulate
+from heteroplace.transforms.degrees import Degrees, enumerate_degrees, num_ranks, rank_devices
+from heteroplace.transforms.search import search
+from heteroplace.transforms.search_evaluator import SearchProblem, row_of_plan, sum_replicas
+from heteroplace.transforms.search_rows import SearchRow, ranked
+from heteroplace.transforms.sharded import ShardedGraph
+from heteroplace.transforms.strategy import rewrite
+
+KERNELS_OF_BEST = 3
+"""So many of the best degrees are costed again, each by its own kernels."""
+_SIZES = 3
+"""Numbers of rows that are measured for each number of lanes."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What a search has found."""
+
+    rows: tuple[SearchRow, ...]
+    """Of all degrees; the best ones by the costs of their own kernels."""
+    models: tuple[ShardedModel, ...]
+    """The plans of the best ones, the fastest first."""
+
+    @property
+    def best(self) -> ShardedModel:
+        """The plan to run."""
+        return self.models[0]
+
+
+def search_degrees(
+    source: ModelSource,
+    cluster: Cluster,
+    options: ShardOptions,
+    path: Path | None = None,
+    num_best: int = KERNELS_OF_BEST,
+) -> Grid:
+    """Simulate all degrees for the devices of a cluster and plan the best few.
+
+    Parameters
+    ----------
+    path
+        A table of rows; those that it has are not simulated again.
+    num_best
+        Degrees that are planned, and costed by their own kernels where costs are measured.
+
+    Raises
+    ------
+    InfeasibleError
+        None of them fits into memory; the message says which comes nearest.
+    ShardingError, ClusterError
+        No degrees are possible, or devices are not connected.
+    HeteroPlaceError
+        As `plan_model`.
+    """
+    degrees = _all_degrees(cluster, options)
+    rows = search(
+        _problem(source, cluster, options, degrees), [options.batch], degrees=degrees, path=path
+    )
+    best = ranked(rows)
+    if not best:
+        raise _nothing_fits(rows, cluster, options)
+    found = {row.degrees: row for row in rows}
+    models = []
+    for row in best[:num_best]:
+        model = plan_model(source, row.degrees, cluster, options)
+        found[row.degrees] = replace(row_of(model), uncovered=row.uncovered)
+        models.append(model)
+    models.sort(key=lambda model: model.solution.predicted_ns)
+    return Grid(tuple(found[each] for each in sorted(found)), tuple(models))
+
+
+def row_of(model: ShardedModel) -> SearchRow:
+    """Return the row of a table for a planned model."""
+    solution, degrees = model.solution, model.strategy.degrees
+    graph, cluster, plan = solution.graph, solution.cluster, solution.plan
+    timeline = simulate(graph, cluster, solution.costs, plan)
+    devices = rank_devices(cluster, degrees, rank_ids(cluster, model.options))
+    return row_of_plan(model.options.batch, degrees, cluster, plan, timeline, devices)
+
+
+def _all_degrees(cluster: Cluster, options: ShardOptions) -> Sequence[Degrees]:
+    ids = rank_ids(cluster, options)
+    num_devices = num_ranks(cluster) if ids is None else len(ids)
+    found = enumerate_degrees(num_devices, options.batch, allow_fewer=True)
+    if not found:
+        raise ShardingError(
+            f"a batch of {options.batch} rows cannot be cut for {num_devices} devices in any way"
+        )
+    return found
+
+
+def _problem(
+    source: ModelSource, cluster: Cluster, options: ShardOptions, degrees: Sequence[Degrees]
+) -> SearchProblem:
+    def rewritten(sharded: ShardedGraph, each: Degrees) -> ShardedGraph:
+        return rewrite(sharded, strategy_of(options, each))
+
+    is_plain = not options.zero and not options.recompute_every
+    return SearchProblem(
+        source.name,
+        source.graph,
+        cluster,
+        _costs(source, cluster, options, degrees),
+        schedule=options.schedule,
+        devices=rank_ids(cluster, options),
+        rewrite=sum_replicas if is_plain else rewritten,
+        options=f"{source.digest} zero {options.zero} recompute {options.recompute_every}",
+    )
+
+
+def _costs(
+    source: ModelSource, cluster: Cluster, options: ShardOptions, degrees: Sequence[Degrees]
+) -> OpCosts:
+    rows_of: dict[int, set[int]] = {}
+    for each in degrees:
+        rows_of.setdefault(each.tensor, set()).add(each.rows(options.batch))
+    if options.costs == ESTIMATE:
+        lanes = min(rows_of)
+        graph = source.graph(lanes, min(rows_of[lanes]), options.batch)
+        return OpCosts(cluster, main_dtype(graph.graph))
+    check_measurable(cluster)
+    measured = []
+    for lanes, rows in sorted(rows_of.items()):
+        for number in _some(rows):
+            options.say(f"measuring the kernels of {lanes} lanes, {number} rows")
+            try:
+                network = source.network(lanes, number, options.batch)
+            except ShardingError:
+                continue  # the search tells it, of each of these degrees
+            measured.append(measure_network(network, cluster, options))
+    return fitted_costs(cluster, measured)
+
+
+def _some(rows: Iterable[int]) -> list[int]:
+    """The smallest, the largest and what is between them."""
+    found = sorted(rows)
+    if len(found) <= _SIZES:
+        return found
+    return [found[0], found[len(found) // 2], found[-1]]
+
+
+def _nothing_fits(
+    rows: Sequence[SearchRow], cluster: Cluster, options: ShardOptions
+) -> InfeasibleError | ShardingError:
+    simulated = [row for row in rows if row.is_simulated]
+    if not simulated:
+        reasons = dict.fromkeys(f"{row.degrees}: {row.reason}" for row in rows)
+        return ShardingError(f"no degrees are possible: {'; '.join(list(reasons)[:4])}")
+    nearest = min(simulated, key=lambda row: row.peak_bytes / max(1, row.limit_bytes))
+    return InfeasibleError(
+        f"none of {len(rows)} degrees for a batch of {options.batch} rows fits into the memories of "
+        f"cluster {cluster.name!r}: {nearest.degrees} comes nearest and needs "
+        f"{format_bytes(nearest.peak_bytes)} on a device that has "
+        f"{format_bytes(nearest.limit_bytes)}; take a smaller batch, or more devices"
+    )

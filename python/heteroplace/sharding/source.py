@@ -1,0 +1,153 @@
+"""A Relay module -> its shards and its step of training, for any number of lanes and rows.
+
+A module holds some rows of its inputs along their first axis (one, as it is best imported); a
+microbatch of more has them by `rebatch`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from functools import cached_property
+
+import numpy as np
+import tvm
+
+from heteroplace.errors import ShardingError
+from heteroplace.relay.expressions import static_shape, tensor_types
+from heteroplace.relay.shard.graph import ShardedNetwork, shard_network, shard_training
+from heteroplace.relay.tasks.network import module_digest
+from heteroplace.relay.tasks.rebatch import rebatch
+from heteroplace.relay.training.optimizers import parse_optimizer
+from heteroplace.relay.training.step import TrainingStep, training_step
+from heteroplace.sharding.options import ShardOptions
+from heteroplace.transforms.sharded import ShardedGraph
+
+
+class ModelSource:
+    """Makes what is asked of one model, once. Not thread-safe.
+
+    Parameters
+    ----------
+    mod, params
+        Module of one function `main`, its inputs with the rows along axis 0; its weights, if they
+        are not bound. The opt level is that of the current PassContext.
+    options
+        Whether to train and how, and what to do about uneven heads.
+
+    Raises
+    ------
+    ShardingError
+        Inputs have different numbers of rows, or weights of a network to train are bound.
+    """
+
+    def __init__(
+        self,
+        mod: tvm.IRModule,
+        params: Mapping[str, tvm.nd.NDArray | np.ndarray] | None,
+        options: ShardOptions,
+        name: str = "model",
+    ) -> None:
+        self.mod = tvm.relay.transform.InferType()(mod)
+        self.params = {key: _nd(value) for key, value in (params or {}).items()}
+        self.name = name
+        self._options = options
+        self.inputs = {
+            parameter.name_hint: static_shape(tensor_types(parameter.checked_type)[0])
+            for parameter in self.mod["main"].params
+            if parameter.name_hint not in self.params
+        }
+        """Shapes of what is no weight."""
+        self.own_rows = self._own_rows()
+        self._networks: dict[tuple[int, int, int], ShardedNetwork] = {}
+        self._steps: dict[tuple[int, int], TrainingStep] = {}
+        if options.is_training and not self.params:
+            raise ShardingError(
+                "there is nothing to train: the weights are bound into the module, or it has none; "
+                "give them by params="
+            )
+
+    def _own_rows(self) -> int:
+        rows = {shape[0] if shape else 0 for shape in self.inputs.values()}
+        if len(rows) != 1 or 0 in rows:
+            listed = ", ".join(f"{name} {list(shape)}" for name, shape in self.inputs.items())
+            raise ShardingError(
+                f"inputs {listed or 'none'}: expected tensors of one number of rows along axis 0, "
+                f"which a batch is cut along; name all weights in params="
+            )
+        return rows.pop()
+
+    @cached_property
+    def digest(self) -> str:
+        """What equal models that are trained alike have in common, in hex."""
+        own = (module_digest(self.mod), self._options.optimizer, self._options.loss)
+        text = repr((own, sorted(self.params), self._options.uneven))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def graph(self, lanes: int, rows: int, batch: int) -> ShardedGraph:
+        """Return the graph of one replica: a source for `transforms.search`."""
+        return self.network(lanes, rows, batch).sharded
+
+    def network(self, lanes: int, rows: int, batch: int) -> ShardedNetwork:
+        """Return the network of one replica for a microbatch.
+
+        Parameters
+        ----------
+        lanes, rows, batch
+            Shards; rows of a microbatch; rows of the whole batch, by which a loss is divided.
+
+        Raises
+        ------
+        ShardingError
+            The module holds rows that do not divide those of a microbatch.
+        UnsupportedRelayError, TrainingError
+            As `shard_network` and `training_step`.
+        """
+        key = (lanes, rows, batch if self._options.is_training else rows)
+        if key not in self._networks:
+            self._networks[key] = self._made(lanes, rows, batch)
+        return self._networks[key]
+
+    def step(self, rows: int, batch: int) -> TrainingStep:
+        """Return the step of training of one microbatch, not cut into lanes."""
+        if (rows, batch) not in self._steps:
+            assert self._options.optimizer is not None
+            optimizer = parse_optimizer(self._options.optimizer)
+            self._steps[rows, batch] = training_step(
+                self._of_rows(rows), self.params, self._options.loss, optimizer, batch=batch
+            )
+        return self._steps[rows, batch]
+
+    def state(self, lanes: int, rows: int, batch: int) -> dict[str, np.ndarray]:
+        """Return what the lanes' state of a step is at first, by name; {}: there is none."""
+        if not self._options.is_training:
+            return {}
+        values = self.step(rows, batch).values
+        weights = self.network(lanes, rows, batch).module.weights
+        return {
+            part: weight.part(values[weight.name].numpy(), shard)
+            for weight in weights
+            for shard, part in enumerate(weight.parts)
+        }
+
+    def _made(self, lanes: int, rows: int, batch: int) -> ShardedNetwork:
+        uneven = True if self._options.uneven else None
+        if self._options.is_training:
+            step = self.step(rows, batch)
+            return shard_training(step, tensor=lanes, uneven=uneven, name=self.name)
+        return shard_network(
+            self._of_rows(rows), self.params, tensor=lanes, uneven=uneven, name=self.name
+        )
+
+    def _of_rows(self, rows: int) -> tvm.IRModule:
+        count, rest = divmod(rows, self.own_rows)
+        if rest or not count:
+            raise ShardingError(
+                f"the module holds {self.own_rows} rows, and microbatches of {rows} cannot be made "
+                f"of it; import the model with a batch of 1 (input_shapes=...)"
+            )
+        return rebatch(self.mod, count, list(self.inputs), self.own_rows)
+
+
+def _nd(value: tvm.nd.NDArray | np.ndarray) -> tvm.nd.NDArray:
+    return value if isinstance(value, tvm.nd.NDArray) else tvm.nd.array(value)
