@@ -214,6 +214,12 @@ def test_transformers_have_two_all_reduces_a_layer(make: Callable[..., object]) 
         assert sharded.num_layers == 3  # attention, the rest of the block, the end
 
 
+def test_mlp_equals_the_whole_under_stock_tvm() -> None:
+    mod = mlp(3)
+    inputs = random_inputs(mod)
+    check_equal(outputs(mod, inputs), outputs(shard_module(mod, tensor=2).mod, inputs))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [bert_onnx, gpt_onnx])
 def test_transformers_equal_the_whole_under_stock_tvm(make: Callable[..., object]) -> None:

@@ -29,13 +29,14 @@ def with_layers_apart(mod: tvm.IRModule) -> tvm.IRModule:
     main = mod["main"]
     mapped: dict[relay.Expr, relay.Expr] = {}
     stopped: dict[relay.Expr, relay.Expr] = {}
+    tags: dict[relay.Expr, Tag | None] = {}
 
     def stop(value: relay.Expr, tag: Tag) -> relay.Expr:
         """What a call of that tag reads instead of an operand."""
         if isinstance(value, relay.Tuple):
             return relay.Tuple([stop(field, tag) for field in value.fields], value.span)
         source = value.tuple_value if isinstance(value, relay.TupleGetItem) else value
-        before = tag_of(source) if isinstance(source, relay.Call) else None
+        before = tags.get(source)
         if before is None or before.shard is None or before.layer == tag.layer:
             return mapped[value]
         if value not in stopped:
@@ -44,7 +45,7 @@ def with_layers_apart(mod: tvm.IRModule) -> tvm.IRModule:
         return stopped[value]
 
     def apart(old: relay.Expr, new: relay.Expr) -> relay.Expr:
-        tag = tag_of(old) if isinstance(old, relay.Call) else None
+        tag = tags[old] = tag_of(old) if isinstance(old, relay.Call) else None
         if tag is None or tag.shard is None:
             return new
         arguments = [stop(argument, tag) for argument in old.args]

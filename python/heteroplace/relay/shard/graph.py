@@ -196,6 +196,10 @@ class _Maker:
         task = graph.tasks[task_id]
         reads = [graph.tensors[tensor].name for tensor in graph.task_inputs[task_id]]
         made = [graph.tensors[tensor] for tensor in graph.task_outputs[task_id]]
+        if tag.shard is None:
+            # A graph keeps no other order of what a collective reads than that of tensor ids.
+            shards = [self._shard_of(tensor) for tensor in graph.task_inputs[task_id]]
+            assert shards == list(range(self._module.num_shards)), f"{task.name}: {shards}"
         if reads and self._weights.keys() >= set(reads):
             self._weights |= {tensor.name: tensor.bytes for tensor in made}
             return  # computed when weights are bound
@@ -213,6 +217,12 @@ class _Maker:
             self._builder.add_tensor(
                 TensorEntry(name, task.name, tensor.shape, tensor.dtype, size, name in shared)
             )
+
+    def _shard_of(self, tensor: int) -> int:
+        """The shard that has a tensor which the shards have one each of."""
+        made = self._graph.tensors[tensor]
+        tag = None if made.producer is None else self._tags[made.producer]
+        return made.index if tag is None or tag.shard is None else tag.shard
 
     def _tell_whole(self, weights: Collection[str]) -> None:
         """Which inputs stand for which of the network before."""
