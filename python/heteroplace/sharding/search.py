@@ -29,7 +29,9 @@ from heteroplace.transforms.sharded import ShardedGraph
 from heteroplace.transforms.strategy import rewrite
 
 KERNELS_OF_BEST = 3
-"""So many of the best degrees are costed again, each by its own kernels."""
+"""So many of the best degrees at least are costed again, each by its own kernels, and all that are
+faster by fitted costs than the best of these, up to the next number."""
+_MOST_KERNELS = 12
 _SIZES = 3
 """Numbers of rows that are measured for each number of lanes."""
 
@@ -63,7 +65,7 @@ def search_degrees(
     path
         A table of rows; those that it has are not simulated again.
     num_best
-        Degrees that are planned, and costed by their own kernels where costs are measured.
+        Degrees that are planned at least, and costed by their own kernels where costs are measured.
 
     Raises
     ------
@@ -83,7 +85,10 @@ def search_degrees(
         raise _nothing_fits(rows, cluster, options)
     found = {row.degrees: row for row in rows}
     models = []
-    for row in best[:num_best]:
+    for row in best[: max(num_best, _MOST_KERNELS)]:
+        fastest_ns = min((each.solution.predicted_ns for each in models), default=0)
+        if len(models) >= num_best and (row.makespan_ns or 0) >= fastest_ns:
+            break
         model = plan_model(source, row.degrees, cluster, options)
         found[row.degrees] = replace(row_of(model), uncovered=row.uncovered)
         models.append(model)
