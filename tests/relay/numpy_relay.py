@@ -230,6 +230,16 @@ def _slice_in_range(attrs: Any, data: Array) -> Array:
 _erf = np.vectorize(math.erf, otypes=["float64"])
 
 
+def _max_pool2d_grad(attrs: Any, grad: Array, data: Array) -> Array:
+    """Of windows of the size of the stride, no two elements of which are equal."""
+    sizes = [int(extent) for extent in attrs.pool_size]
+
+    def spread(value: Array) -> Array:
+        return value.repeat(sizes[0], 2).repeat(sizes[1], 3)
+
+    return np.where(data == spread(_max_pool2d(attrs, data)), spread(grad), 0)
+
+
 def _axes_of_transpose(attrs: Any) -> list[int] | None:
     return None if attrs.axes is None else [int(axis) for axis in attrs.axes]
 
@@ -254,6 +264,7 @@ _OPS: dict[str, Callable[..., Any]] = {
     "nn.conv2d_transpose": _conv2d_transpose,
     "nn.conv2d_backward_weight": _conv2d_backward_weight,
     "nn.max_pool2d": _max_pool2d,
+    "nn.max_pool2d_grad": _max_pool2d_grad,
     "nn.global_avg_pool2d": lambda _, a: a.mean((2, 3), keepdims=True),
     "nn.batch_flatten": lambda _, a: a.reshape(len(a), -1),
     "nn.softmax": _softmax,

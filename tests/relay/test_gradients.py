@@ -91,6 +91,7 @@ OURS = {
     "min": Case(((2, 3, 4),), lambda x: relay.min(x, axis=[0, -1])),
     "leaky_relu": Case((M,), lambda x: relay.nn.leaky_relu(x, 0.1)),
     "conv2d": Case(((1, 2, 4, 4), (3, 2, 3, 3)), convolved),
+    "max_pool2d": Case(((1, 2, 4, 6),), lambda x: relay.nn.max_pool2d(x, (2, 3), (2, 3))),
     "pad": Case((M,), lambda x: relay.nn.pad(x, ((1, 0), (2, 3)), const(0, "float64"))),
     "repeat": Case((M,), lambda x: relay.repeat(x, 3, axis=-1)),
     "tile": Case((M,), lambda x: relay.tile(x, (2, 1, 3))),
@@ -203,6 +204,32 @@ def test_gradients_compiled_by_tvm_equal_those_by_numpy() -> None:
         np.testing.assert_allclose(compiled, expected, rtol=1e-6, atol=1e-6, err_msg=str(index))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("pool", "size", "stride", "pad", "extent"),
+    [
+        ("max_pool2d", 5, 1, 2, 5),
+        ("max_pool2d", 5, 1, 2, 6),
+        ("max_pool2d", 3, 2, 1, 4),
+        ("max_pool2d", 3, 1, 0, 5),
+        ("avg_pool2d", 5, 1, 2, 4),
+        ("avg_pool2d", 3, 2, 1, 4),
+    ],
+)
+def test_gradients_of_pools_equal_finite_differences(
+    pool: str, size: int, stride: int, pad: int, extent: int
+) -> None:
+    case = Case(
+        ((1, 3, extent, extent),),
+        lambda x: getattr(relay.nn, pool)(x, (size, size), (stride, stride), padding=(pad, pad)),
+    )
+    run = stock_executor(simplified_module(*with_gradients(pool, case)))
+    inputs = random_operands(pool, case)
+    measured, along = slopes(run, inputs, list(inputs), 0)
+    predicted = float(np.sum(run(inputs)[1] * along[f"{pool}.0"]))
+    assert measured == pytest.approx(predicted, rel=1e-6, abs=1e-8)
+
+
 def test_all_gradients_of_ours_are_checked() -> None:
     ops = set()
     for case in OURS.values():
@@ -235,6 +262,16 @@ def test_convolution_of_groups_is_refused() -> None:
     main = module([x, w], conv)["main"]
     seed = relay.ones((1, 4, 3, 3), "float64")
     with pytest.raises(UnsupportedRelayError, match="conv2d of 2 groups has no gradient"):
+        differentiate(main.body, seed, list(main.params))
+
+
+@pytest.mark.parametrize(("size", "extent"), [(5, 4), (3, 2)])
+def test_max_pool_whose_gradient_tvm_computes_wrongly_is_refused(size: int, extent: int) -> None:
+    x = var("x", (1, 3, 8, extent), "float64")
+    pad = size // 2
+    main = module([x], relay.nn.max_pool2d(x, (size, size), padding=(pad, pad)))["main"]
+    seed = relay.ones(static_shape(main.body.checked_type), "float64")
+    with pytest.raises(UnsupportedRelayError, match=r"nn\.max_pool2d has no gradient here where"):
         differentiate(main.body, seed, list(main.params))
 
 

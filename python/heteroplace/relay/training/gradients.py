@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 from tvm import relay
-from tvm.relay.op._tensor_grad import conv2d_grad
+from tvm.relay.op._tensor_grad import conv2d_grad, max_pool2d_grad
 
 from heteroplace.errors import UnsupportedRelayError
 from heteroplace.relay.expressions import static_shape
@@ -199,6 +199,21 @@ def _conv2d(call: relay.Call, grad: relay.Expr) -> list[relay.Expr]:
     return found
 
 
+def _max_pool2d(call: relay.Call, grad: relay.Expr) -> list[relay.Expr]:
+    """TVM's own, where that is right: each element may be in all the windows along an axis."""
+    attrs, layout = call.attrs, str(call.attrs.layout)
+    for letter, size, stride in zip("HW", attrs.pool_size, attrs.strides, strict=True):
+        num_windows = _shape(call)[layout.find(letter)]
+        if -(-int(size) // int(stride)) > num_windows:
+            raise UnsupportedRelayError(
+                f"nn.max_pool2d has no gradient here where windows of {int(size)} at steps of "
+                f"{int(stride)} overlap in more places than the {num_windows} that there are along "
+                f"{letter}: TVM's kernel computes another one. Use larger maps or smaller windows"
+            )
+    found: list[relay.Expr] = max_pool2d_grad(call, grad)
+    return found
+
+
 def _take(call: relay.Call, grad: relay.Expr) -> list[relay.Expr]:
     data, indices = call.args
     attrs = call.attrs
@@ -294,9 +309,11 @@ MISSING: Mapping[str, Gradient] = {
 REPLACED: Mapping[str, Gradient] = {
     "clip": _clip,
     "nn.conv2d": _conv2d,
+    "nn.max_pool2d": _max_pool2d,
     "nn.relu": _relu,
     "strided_slice": _strided_slice,
     "take": _take,
 }
-"""TVM's own take bounds for integers (clip), end in kernels that fail (groups of conv2d), have a
-slope of 1 at 0 (relu), know no slices with `axes`, or are loops over single indices (take)."""
+"""TVM's own take bounds for integers (clip), end in kernels that fail (groups of conv2d) or are
+wrong (max_pool2d with windows larger than what they make), have a slope of 1 at 0 (relu), know no
+slices with `axes`, or are loops over single indices (take)."""
