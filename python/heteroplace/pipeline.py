@@ -374,7 +374,8 @@ def build_module(
         check_can_verify(verify or "off", None, shared.cluster, ())
         network = Network(shared.graph, without_plan(mod), state=state)
         with log.stage("build", "writing the program"):
-            return build(CompiledNetwork.of(network), shared)
+            # Placed again, the module of a microbatch would not be the model.
+            return replace(build(CompiledNetwork.of(network), shared), source=None)
     solution = solution_of_module(mod)
     if solution is None:
         raise LoweringError(

@@ -104,9 +104,10 @@ def test_gradients_add_up_and_weights_are_state(tensor: int) -> None:
     names = [f"{kind}{layer}" for layer in range(_LAYERS) for kind in "wb"]
     assert sorted(state) == sorted(name + suffix for name in names for suffix in suffixes)
     sums = [task for task in graph.tasks if task.adds]
-    assert len(sums) == len(state)
+    assert len(sums) == len(state) + 1  # the loss adds up too
     assert len(graph.outputs) == 1  # the loss
-    assert all(found.backward[at] for at, task in enumerate(graph.tasks) if task.adds)
+    forward = [at for at, task in enumerate(graph.tasks) if task.adds and not found.backward[at]]
+    assert [made for at in forward for made in graph.task_outputs[at]] == list(graph.outputs)
     total = sum(tensor_bytes(made.shape, made.dtype) for made in state.values())
     whole = 4 * _LAYERS * (_WIDTH**2 + _WIDTH)
     # Each lane has a bias of its own where it is added to a sum over the lanes.

@@ -23,6 +23,7 @@ from tvm import relay
 
 import heteroplace
 from heteroplace.errors import (
+    ArtifactError,
     ClusterError,
     HeteroPlaceError,
     InfeasibleError,
@@ -186,6 +187,8 @@ def test_a_shared_module_is_neither_placed_nor_shared_again_nor_changed() -> Non
         heteroplace.build(found, time_limit=1.0)
     with pytest.raises(VerificationError):
         heteroplace.build(found, verify="on")
+    with pytest.raises(ArtifactError, match="without their Relay module"):
+        heteroplace.build(found).export_library("never.so", with_source=True)
     main = found["main"]
     changed = relay.Function(main.params, relay.tanh(main.body), None, [], main.attrs)
     with pytest.raises(LoweringError, match=r"tanh.* belongs to no task of the plan"):

@@ -41,6 +41,8 @@ class Told(Struct, frozen=True):
     optimizer: str | None
     """None: inference."""
     loss: str
+    prediction: Count | None
+    """Position of the output that is trained; None: the only one."""
     uneven: bool
 
 
@@ -55,7 +57,7 @@ class ShardingRecord:
 def told_text(told: Told) -> str:
     """Return how a model is shared as one line.
 
-    >>> told_text(Told(64, (2, 1, 2, 4), "1f1b", 0, 0, None, None, "mse", False))
+    >>> told_text(Told(64, (2, 1, 2, 4), "1f1b", 0, 0, None, None, "mse", None, False))
     'batch 64, degrees 2/1/2/4, schedule 1f1b, inference'
     """
     parts = [f"batch {told.batch}", f"degrees {'/'.join(map(str, told.degrees))}"]

@@ -94,6 +94,12 @@ class ShardOptions:
         metavar="NAME:NUMBERS",
     )
     loss: str = option("mse", "what is minimised when training", metavar="NAME")
+    prediction: int | None = option(
+        None,
+        "position of the output that is trained; needed where there are several",
+        metavar="N",
+        parse=_natural,
+    )
     costs: str = option(
         MEASURE,
         "measure: kernels are run on the devices, which must be in this machine; estimate: from "

@@ -62,6 +62,7 @@ class ShardedModel:
             strategy.cuts,
             self.options.optimizer,
             self.options.loss,
+            self.options.prediction,
             self.options.uneven,
         )
         return ShardingRecord(told, self.solution)
@@ -199,6 +200,7 @@ def options_of(record: ShardingRecord) -> ShardOptions:
         cuts=told.cuts,
         optimizer=told.optimizer,
         loss=told.loss,
+        prediction=told.prediction,
         uneven=told.uneven,
     )
     check_shard_options(options)

@@ -80,8 +80,9 @@ class ModelSource:
     @cached_property
     def digest(self) -> str:
         """What equal models that are trained alike have in common, in hex."""
-        own = (module_digest(self.mod), self._options.optimizer, self._options.loss)
-        text = repr((own, sorted(self.params), self._options.uneven))
+        options = self._options
+        own = (module_digest(self.mod), options.optimizer, options.loss, options.prediction)
+        text = repr((own, sorted(self.params), options.uneven))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def graph(self, lanes: int, rows: int, batch: int) -> ShardedGraph:
@@ -114,7 +115,12 @@ class ModelSource:
             assert self._options.optimizer is not None
             optimizer = parse_optimizer(self._options.optimizer)
             self._steps[rows, batch] = training_step(
-                self._of_rows(rows), self.params, self._options.loss, optimizer, batch=batch
+                self._of_rows(rows),
+                self.params,
+                self._options.loss,
+                optimizer,
+                batch=batch,
+                output=self._options.prediction,
             )
         return self._steps[rows, batch]
 

@@ -23,7 +23,7 @@ from heteroplace.files.sharding import (
 from heteroplace.sharding.options import ShardOptions, read_shard_options
 from heteroplace.transforms.degrees import Degrees
 
-TOLD = Told(64, (2, 1, 2, 4), "gpipe", 2, 3, (5,), "sgd:0.1", "mse", True)
+TOLD = Told(64, (2, 1, 2, 4), "gpipe", 2, 3, (5,), "sgd:0.1", "mse", 1, True)
 
 
 def test_degrees_come_as_text_or_as_parts() -> None:

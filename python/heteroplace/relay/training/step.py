@@ -222,7 +222,8 @@ def _named_prediction(
     outputs = leaves(main.body)
     if output is None and len(outputs) > 1:
         raise TrainingError(
-            f"the network has {len(outputs)} outputs; say by output= which is the prediction"
+            f"the network has {len(outputs)} outputs; say by output= which is the "
+            f"prediction (of heteroplace.shard by prediction=, on a command line by --prediction)"
         )
     if not 0 <= (output or 0) < len(outputs):
         raise TrainingError(f"there is no output {output}; the network has {len(outputs)}")
