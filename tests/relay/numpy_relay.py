@@ -245,6 +245,7 @@ def _axes_of_transpose(attrs: Any) -> list[int] | None:
 
 
 _OPS: dict[str, Callable[..., Any]] = {
+    "copy": lambda attrs, data: data,
     "add": lambda _, a, b: a + b,
     "subtract": lambda _, a, b: a - b,
     "multiply": lambda _, a, b: a * b,

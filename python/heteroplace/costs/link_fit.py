@@ -60,8 +60,9 @@ def collective_from_samples(samples: Sequence[tuple[int, int]]) -> tuple[float, 
     ClusterError
         Too few sizes, or a duration that is not positive.
 
-    >>> collective_from_samples([(0, 5_000), (1_000_000, 105_000)])
-    (0.1, 5000.0)
+    >>> per_byte_ns, launch_ns = collective_from_samples([(0, 5_000), (1_000_000, 105_000)])
+    >>> round(per_byte_ns, 6), round(launch_ns)
+    (0.1, 5000)
     """
     _check(samples, "collective", "runs")
     slope, launch_ns = _relative_line(samples)
