@@ -68,8 +68,7 @@ def measure_network(
     alone = Network(_for_one_device(graph), network.network.mod)
     compiled = with_workspaces(CompiledNetwork.of(alone), cluster)
     with CostOptions(options.store).open_store() as store:
-        # Kernels alone: a network of lanes is no program of one device.
-        chosen = ProfileOptions(is_in_place=False, store=store, progress=options.progress)
+        chosen = ProfileOptions(store=store, progress=options.progress)
         rows = profile_network(compiled, cluster, chosen).costs.rows
     tasks = tuple(
         replace(task, workspace_bytes=measured.workspace_bytes)
