@@ -86,7 +86,7 @@ def rebatch(
 
 
 def _check_holds_items(parameter: relay.Var, rows: int) -> None:
-    """Raise UnsupportedRelayError unless the input is a tensor with a leading dimension of `rows`."""
+    """Raise UnsupportedRelayError unless an input is a tensor with a leading extent of `rows`."""
     type_ = parameter.checked_type
     if not isinstance(type_, relay.TensorType) or static_shape(type_)[:1] != (rows,):
         raise UnsupportedRelayError(
