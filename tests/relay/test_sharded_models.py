@@ -66,7 +66,7 @@ def test_sharded_model_computes_the_whole_batch(degrees: dict[str, int]) -> None
 @pytest.mark.parametrize(
     "options",
     [
-        {"tensor": 2},
+        pytest.param({"tensor": 2}, marks=pytest.mark.slow),
         {"data": 2, "zero": 2},
         pytest.param({"data": 2, "zero": 1}, marks=pytest.mark.slow),
         pytest.param({"data": 2, "zero": 3}, marks=pytest.mark.slow),
