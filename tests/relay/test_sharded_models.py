@@ -90,6 +90,7 @@ def test_three_steps_of_training_are_those_of_numpy(options: dict[str, Any]) -> 
             np.testing.assert_allclose(executor.state(f"w{layer}"), weight, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_auto_takes_degrees_no_slower_than_one_device() -> None:
     best = read_sharded(shared(degrees="auto"))
     alone = read_sharded(shared(data=1))
