@@ -99,6 +99,15 @@ def test_plan_of_another_model_and_options_without_effect_are_refused(
     assert not (tmp_path / "mlp.so").exists()
 
 
+def test_copies_from_a_host_that_is_no_rank_leave_no_negative_bubble(
+    files: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["shard", *files, "--devices", "cpu.1", "--degrees", "1,1,1", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert row["communication"] > 0
+    assert row["bubble"] == pytest.approx(0)
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [

@@ -66,7 +66,7 @@ def test_sharded_model_computes_the_whole_batch(degrees: dict[str, int]) -> None
 @pytest.mark.parametrize(
     "options",
     [
-        {"tensor": 2},
+        pytest.param({"tensor": 2}, marks=pytest.mark.slow),
         {"data": 2, "zero": 2},
         pytest.param({"data": 2, "zero": 1}, marks=pytest.mark.slow),
         pytest.param({"data": 2, "zero": 3}, marks=pytest.mark.slow),
@@ -90,6 +90,7 @@ def test_three_steps_of_training_are_those_of_numpy(options: dict[str, Any]) -> 
             np.testing.assert_allclose(executor.state(f"w{layer}"), weight, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_auto_takes_degrees_no_slower_than_one_device() -> None:
     best = read_sharded(shared(degrees="auto"))
     alone = read_sharded(shared(data=1))

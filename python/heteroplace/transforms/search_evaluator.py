@@ -305,6 +305,7 @@ def row_of_plan(
         Of each rank.
     """
     lengths = {step: end - start for step, (start, end) in timeline.step_times.items()}
+    memories = {cluster.devices[device].memory for device in devices}  # the host may be no rank
     busy = shared = 0
     for index, step in enumerate(plan.steps):
         if isinstance(step, Run):
@@ -313,9 +314,10 @@ def row_of_plan(
             busy += lengths[index] * len(step.devices)
             shared += lengths[index] * len(step.devices)
         elif isinstance(step, Copy):
+            ends = sum(memory in memories for memory in (step.src, step.dst))
             engines = any(cluster.devices[device].copy_engines != 0 for device in devices)
-            busy += 0 if engines else 2 * lengths[index]
-            shared += 2 * lengths[index]
+            busy += 0 if engines else ends * lengths[index]
+            shared += ends * lengths[index]
     total = max(1, timeline.makespan_ns * degrees.num_devices)
     peaks = [timeline.peak_bytes[cluster.devices[device].memory] for device in devices]
     peak, limit = _nearest(cluster, peaks, devices)
