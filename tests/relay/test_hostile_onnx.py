@@ -17,6 +17,7 @@ from heteroplace.errors import FrontendError
 from heteroplace.relay.frontend import onnx_child, onnx_process
 from heteroplace.relay.frontend.importer import from_onnx
 from heteroplace.relay.frontend.onnx_process import run_on_model
+from heteroplace.relay.frontend.onnx_source import OnnxSource
 from heteroplace.relay.frontend.onnx_tensors import complete_tensors
 
 pytestmark = pytest.mark.relay
@@ -180,6 +181,16 @@ def test_weights_of_a_subgraph_come_from_the_models_folder(
     complete_tensors(model, tmp_path, "model")
     inner = model.graph.node[0].attribute[0].g.initializer[0]
     np.testing.assert_array_equal(numpy_helper.to_array(inner), WEIGHTS)
+
+
+@pytest.mark.parametrize("is_inner", [False, True])
+def test_files_of_weights_belong_to_a_model_wherever_they_are_named(
+    tmp_path: Path, is_inner: bool
+) -> None:
+    (tmp_path / "w.bin").write_bytes(WEIGHTS.tobytes())
+    path = external_model(tmp_path, is_inner, offset="")  # as if it were left out
+    known = OnnxSource.of(path, {}, simplify=False).digests
+    assert {Path(file).name for file in known} == {"model.onnx", "w.bin"}
 
 
 def test_more_weights_than_memory_are_refused(

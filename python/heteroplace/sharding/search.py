@@ -84,7 +84,7 @@ def search_degrees(
     if not best:
         raise _nothing_fits(rows, cluster, options)
     found = {row.degrees: row for row in rows}
-    models = []
+    models: list[ShardedModel] = []
     for row in best[: max(num_best, _MOST_KERNELS)]:
         fastest_ns = min((each.solution.predicted_ns for each in models), default=0)
         if len(models) >= num_best and (row.makespan_ns or 0) >= fastest_ns:

@@ -100,8 +100,13 @@ def test_a_plan_of_several_items_says_how_many_in_its_headline() -> None:
 
 
 def test_a_device_that_cannot_hold_all_items_is_no_single_device() -> None:
-    case = instance([("a", "b")], {"a": (5, 5), "b": (5, 5)}, gpus({(0, 1): 1, (1, 0): 1}, 2, 30))
-    problem = problem_of(case)
+    def problem_with(num_bytes: int) -> Problem:
+        links = gpus({(0, 1): 1, (1, 0): 1}, 2, num_bytes)
+        return problem_of(instance([("a", "b")], {"a": (5, 5), "b": (5, 5)}, links))
+
+    # One after the other, two items need three tensors at once.
+    assert single_objectives(problem_with(30), items=2) == {"gpu0": 20, "gpu1": 20}
+    problem = problem_with(29)
     assert single_objectives(problem) == {"gpu0": 10, "gpu1": 10}
     assert single_objectives(problem, "throughput") == {"gpu0": 10, "gpu1": 10}
     assert single_objectives(problem, items=2) == {}

@@ -19,10 +19,10 @@ import numpy as np
 import onnx
 import tvm
 from onnx import ModelProto
-from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 from tvm import relay
 
 from heteroplace.errors import FrontendError
+from heteroplace.relay.frontend.onnx_tensors import all_tensors, external_location
 
 SOURCE_ATTRIBUTE = "heteroplace_source"
 """Attribute of `main`: a tuple of a table as JSON, and the model if it was in memory."""
@@ -152,11 +152,7 @@ def with_option(source: OnnxSource | None, verify: str) -> OnnxSource | None:
 def _external_files(path: Path) -> list[Path]:
     """The files with weights that a model file refers to."""
     model = onnx.load(path, format="protobuf", load_external_data=False)
-    names = {
-        ExternalDataInfo(tensor).location
-        for tensor in model.graph.initializer
-        if uses_external_data(tensor)
-    }
+    names = {external_location(tensor) for tensor in all_tensors(model)} - {""}
     return [path.parent / name for name in sorted(names)]
 
 

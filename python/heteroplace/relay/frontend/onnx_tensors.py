@@ -176,13 +176,21 @@ def _check_total(tensors: Sequence[TensorProto], where: str) -> None:
         )
 
 
+def external_location(tensor: TensorProto) -> str:
+    """Return which file has the data of a tensor, as the model names it; "": the model has it."""
+    if tensor.data_location != TensorProto.EXTERNAL:
+        return ""
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    return str(entries.get("location", ""))
+
+
 def _part_of(tensor: TensorProto, folder: Path) -> tuple[Path, int]:
     """The file with the data of a tensor and where it begins there; ValueError says what is wrong.
 
     An absolute path, and one with enough `..` to leave the folder, could name any file.
     """
     entries = {entry.key: entry.value for entry in tensor.external_data}
-    location = entries.get("location", "")
+    location = external_location(tensor)
     relative = os.path.normpath(location)
     shown = printable(location, kept="")
     if not location or "\0" in location or PurePosixPath(relative).is_absolute():
