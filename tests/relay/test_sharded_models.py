@@ -195,3 +195,40 @@ def test_a_shared_module_is_neither_placed_nor_shared_again_nor_changed() -> Non
     with pytest.raises(LoweringError, match=r"tanh.* belongs to no task of the plan"):
         heteroplace.build(tvm.IRModule.from_expr(changed))
     assert int(main.params[0].checked_type.shape[1]) == WIDTH
+
+
+def parted() -> tuple[tvm.IRModule, dict[str, tvm.nd.NDArray]]:
+    """Layers that split what they read, and read only a part of it again."""
+    random = np.random.default_rng(3)
+    x = value = relay.var("x", shape=(1, WIDTH))
+    params, variables = {}, [x]
+    for layer in range(2):
+        name = f"w{layer}"
+        variables.append(relay.var(name, shape=(2 * WIDTH, WIDTH)))
+        params[name] = tvm.nd.array(random.standard_normal((2 * WIDTH, WIDTH)).astype("float32"))
+        one, other = relay.split(relay.nn.dense(value, variables[-1]), 2, axis=1)
+        value = relay.tanh(relay.reshape(one, (-1, WIDTH))) * relay.sigmoid(other)
+    return tvm.IRModule.from_expr(relay.Function(variables, value)), params
+
+
+@pytest.mark.costly
+def test_parts_of_a_split_are_computed_again() -> None:
+    mod, params = parted()
+    labels = np.ones((BATCH, WIDTH), "float32")
+    losses = []
+    for options in ({"data": 1}, {"micro_batches": 2, "pipeline": 2, "recompute": 1}):
+        with tvm.transform.PassContext(opt_level=3):
+            step = heteroplace.shard(
+                mod,
+                rank_cluster(),
+                params=params,
+                batch=BATCH,
+                costs="estimate",
+                optimizer=f"sgd:{RATE}",
+                **options,
+            )
+        executor = built(step)
+        runs = [executor.run(x=rows_of(1), labels=labels) for _ in range(3)]
+        losses.append([float(loss.ravel()[0]) for (loss,) in runs])
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
+    assert losses[0][2] < losses[0][0]

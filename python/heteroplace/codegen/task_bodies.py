@@ -1,9 +1,9 @@
 """Neutral module -> what each of its tasks computes, to be put together as a task graph says.
 
 A graph that was rewritten still has all tasks of the module, with their names, and the tensors that
-these make; what stands for a tensor in what a task reads is in its place in the order of ids. A
-task that the module does not have is one of it that runs once more, with a word behind its name:
-"dense.3.again".
+these make; what stands for a tensor in what a task reads has its name with a word behind it, or is
+in its place in the order of ids. A task that the module does not have is one of it that runs once
+more, with a word behind its name: "dense.3.again".
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ class TaskBodies:
     def __init__(self, main: relay.Function, graph: TaskGraph) -> None:
         self._graph = graph
         self._task_id = {task.name: index for index, task in enumerate(graph.tasks)}
+        self._tensor_id = {tensor.name: index for index, tensor in enumerate(graph.tensors)}
         self._inputs = {graph.tensors[tensor].name: tensor for tensor in graph.inputs}
         self._calls: dict[str, list[relay.Call]] = defaultdict(list)
         """By task, operands first."""
@@ -94,12 +95,24 @@ class TaskBodies:
         # A task may read fields of a tuple that its ops make no use of; these are in the module.
         known = {*self._inputs.values(), *self._tensor_of.values()}
         new = [tensor for tensor in tensors if tensor not in known]
+        # Named as what it is another instance of; maybe of a field that no op makes use of.
+        for tensor, origin in [(tensor, self._origin(tensor)) for tensor in new]:
+            if origin in replaced:
+                given[origin] = given[tensor]
+                replaced.remove(origin)
+            elif origin not in known or origin in old:
+                continue
+            new.remove(tensor)
         if len(replaced) != len(new):
             raise LoweringError(
                 f"task {self._graph.tasks[task].name!r} reads {len(new)} tensors that the module "
                 f"does not have in place of {len(replaced)}; they do not belong together"
             )
         return given | {was: given[now] for was, now in zip(replaced, new, strict=True)}
+
+    def _origin(self, tensor: int) -> int | None:
+        """The tensor whose name a tensor has with a word behind it; None: there is none."""
+        return self._tensor_id.get(self._graph.tensors[tensor].name.rpartition(".")[0])
 
     def types_of_collective(self, task: int) -> list[relay.TensorType] | None:
         """Return the types of what a collective of the module makes; None: it is not there."""
