@@ -26,6 +26,7 @@ from heteroplace.native.arrays import (
     group_ids,
     ints,
     measured_transfers,
+    routed_buffers,
     routes,
     shared_values,
     task_reads,
@@ -175,6 +176,7 @@ class NativeProblem:
             batch_run_ns=self.batch_run_ns.ravel(),
             **measured_transfers(cluster),
             **shared_values(graph),
+            **routed_buffers(graph),
         )
 
     @property
