@@ -112,8 +112,8 @@ class NativeProblem:
         self.cluster = cluster
         self.graph_digest = graph.digest()
         self.cluster_digest = cluster.digest()
-        self.collectives = costs.collectives
-        """Times of collectives that were measured."""
+        self.costs = costs
+        """Times of collectives that were measured, and of guarded runs."""
         self.task_group = group_ids(graph)
         self.batch_run_ns = np.stack(
             [

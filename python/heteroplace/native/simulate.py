@@ -57,7 +57,7 @@ def simulate_steps(
     Parameters
     ----------
     costs
-        Times of the runs of guarded steps; needed where there are any.
+        Times of the runs of guarded steps; None: those of `native`.
     decision
         As in `model.step_values.step_ns`.
 
@@ -72,7 +72,7 @@ def simulate_steps(
     explicit = [step for step in steps if _is_explicit(step)]
     arrays: tuple[object, ...] = ()
     if explicit:
-        times = _explicit_ns(native, explicit, costs, decision)
+        times = _explicit_ns(native, explicit, costs or native.costs, decision)
         arrays = (_explicit(native, explicit, times), *_loads(native, explicit))
     if items > 1 or explicit:
         check_items(items, native.longest_ns, native.most_bytes, sum(times) if explicit else 0)
@@ -92,7 +92,7 @@ def _is_explicit(step: Step) -> bool:
 def _explicit_ns(
     native: NativeProblem,
     steps: Sequence[Step],
-    costs: CostTable | None,
+    costs: CostTable,
     decision: Decision | None,
 ) -> list[int]:
     """How long explicit steps take.
@@ -110,9 +110,8 @@ def _explicit_ns(
         if isinstance(step, Collective):
             if collective_faults(graph, cluster, step):
                 raise PlanError("a collective is faulty; check_plan lists all faults")
-            times.append(collective_step_ns(graph, cluster, native.collectives, step))
+            times.append(collective_step_ns(graph, cluster, native.costs.collectives, step))
             continue
-        assert costs is not None
         taken = step_ns(graph, cluster, costs, step, decision)
         if taken is None:
             raise PlanError("a device cannot run a guarded task; check_plan lists all faults")
