@@ -66,7 +66,7 @@ def measure_network(
     assert network.network is not None  # weights are bound
     graph = network.sharded.graph
     alone = Network(_for_one_device(graph), network.network.mod)
-    compiled = with_workspaces(CompiledNetwork.of(alone), cluster)
+    compiled = with_workspaces(CompiledNetwork.of(alone), cluster, with_inner_values=True)
     with CostOptions(options.store).open_store() as store:
         chosen = ProfileOptions(store=store, progress=options.progress)
         rows = profile_network(compiled, cluster, chosen).costs.rows

@@ -19,6 +19,7 @@ import tvm
 from tvm import relay
 
 from heteroplace.relay.expressions import post_order_of_function
+from heteroplace.relay.products import without_transposes
 from heteroplace.relay.shard.boundaries import with_layers_apart, with_own_gradients
 from heteroplace.relay.shard.module import ShardedModule, shard_module
 from heteroplace.relay.shard.spans import Tag, tag_of
@@ -90,7 +91,7 @@ def shard_training(
         As `shard_module`.
     """
     states, first = step.state, 1 + len(step.state)
-    prepared = prepare(step.module_with_gradients)
+    prepared = without_transposes(prepare(step.module_with_gradients))
     like = {1 + index: state for index, state in enumerate(states)}
     like |= {first + index: weight for index, weight in enumerate(step.weights)}
     parameters = [parameter.name_hint for parameter in prepared["main"].params]
