@@ -11,11 +11,16 @@ import tvm
 from numpy_relay import run_by_numpy
 from relay_models import TARGET, module, random_inputs, stock_executor, var, weights
 from tvm import relay
+from tvm.relay.backend import te_compiler
 
+from heteroplace.codegen.in_place import may_run_in_place
+from heteroplace.codegen.kernels import Kernel
 from heteroplace.codegen.matmul_op import MATMUL_OP, matmul
 from heteroplace.codegen.unpacked import ReadWeightsInPlace
+from heteroplace.codegen.workspace import kernel_workspace
 from heteroplace.relay.expressions import post_order, task_span
 from heteroplace.relay.products import without_transposes
+from heteroplace.relay.tasks.prepare import fuse
 
 FORMS = list(product((False, True), repeat=2))
 SIZES = [(1, 8, 16), (6, 20, 24), (5, 7, 3), (64, 33, 96)]
@@ -76,6 +81,22 @@ def test_products_of_doubles_are_those_of_numpy() -> None:
     expected = [inputs["a"] @ inputs["b"].T, inputs["a"] @ inputs["c"]]
     for actual, wanted in zip(stock_executor(mod)(inputs), expected, strict=True):
         np.testing.assert_allclose(actual, wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_what_is_added_to_takes_the_sum_in_its_place(form: tuple[bool, bool]) -> None:
+    """As gradients of several microbatches are: no buffer, and no copy."""
+    a, b = operands(16, 24, 32, form)
+    before = var("before", (16, 32))
+    added = relay.add(before, matmul(a, b, transpose_a=form[0], transpose_b=form[1]))
+    main = fuse(module([before, a, b], added))["main"]
+    with tvm.target.Target(TARGET) as target:
+        cached = te_compiler.get().lower(main.body.op, target)
+    ranges = (None,) * 3
+    kernel = Kernel("added", cached.funcs, target, kernel_workspace(cached.funcs), ranges=ranges)
+    (place,) = (n for n, arg in enumerate(main.body.args) if arg.name_hint == "before")
+    assert may_run_in_place(kernel, place, 0)
+    assert not any(may_run_in_place(kernel, other, 0) for other in {0, 1, 2} - {place})
 
 
 def ops_of(mod: tvm.IRModule) -> list[str]:

@@ -125,7 +125,7 @@ def test_shared_model_is_compared_with_its_onnx_model(
         found = heteroplace.build(of_onnx(model, model, **degrees), verify="on").verification
     assert found is not None
     assert found.reference.startswith("onnxruntime")
-    assert found.relative <= 1e-5
+    assert found.max_relative_difference <= 1e-5
 
 
 def test_shared_model_that_is_not_its_onnx_model_is_not_built() -> None:

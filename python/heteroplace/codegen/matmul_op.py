@@ -201,8 +201,7 @@ def _schedule_columns(schedule: te.Schedule, product: te.Tensor, result: te.Tens
     panels = next((each for each in product.op.input_tensors if each.op.name == _PANELS), None)
     rows, columns = _shape(product)
     tile = _columns_tile(_Sizes(rows, columns, 0), _item_bytes(product))
-    if product.op not in schedule.outputs:
-        schedule[product].compute_inline()
+    is_output = product.op in schedule.outputs
     sums = schedule.cache_write(product, "global")
     whole = schedule[result]
     y, x = whole.op.axis
@@ -222,14 +221,31 @@ def _schedule_columns(schedule: te.Schedule, product: te.Tensor, result: te.Tens
         schedule[panels].compute_at(whole, chunk)
         schedule[panels].vectorize(schedule[panels].op.axis[2])
     whole.parallel(chunk)
-    whole.unroll(yi)
     whole.vectorize(xi)
+    _schedule_product(schedule, product, whole, at, yi, is_output)
     schedule[sums].compute_at(whole, at)
     sy, sx = schedule[sums].op.axis
     (depth,) = schedule[sums].op.reduce_axis
     schedule[sums].reorder(depth, sy, sx)
     schedule[sums].unroll(sy)
     schedule[sums].vectorize(sx)
+
+
+def _schedule_product(
+    schedule: te.Schedule, product: te.Tensor, whole: te.Stage, at: Any, yi: Any, is_output: bool
+) -> None:
+    """Take the sums out of registers, which only constant indices can name.
+
+    What is fused behind goes over the tile in loops then: with one statement that stores, so that
+    it can be proven to run in place (`in_place`).
+    """
+    if is_output:
+        whole.unroll(yi)
+        return
+    schedule[product].compute_at(whole, at)
+    py, px = schedule[product].op.axis
+    schedule[product].unroll(py)
+    schedule[product].vectorize(px)
 
 
 def _schedule_lanes(schedule: te.Schedule, product: te.Tensor, result: te.Tensor) -> None:
@@ -247,6 +263,7 @@ def _schedule_lanes(schedule: te.Schedule, product: te.Tensor, result: te.Tensor
     whole.parallel(at)
     if product.op not in schedule.outputs:
         schedule[product].compute_at(whole, at)
+        whole.vectorize(xi)
         yi, xi = schedule[product].op.axis
     (lane,) = schedule[product].op.reduce_axis
     for axis in (yi, xi, lane):
