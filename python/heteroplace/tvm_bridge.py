@@ -196,6 +196,8 @@ def add_relay_op(
     type_of: Callable[[Any, Any], Any],
     compute: Callable[[Any, Any, Any], list[Any]],
     schedule: Callable[[Any, Any, Any], Any] | None = None,
+    is_fusable: bool = False,
+    is_stateful: bool = False,
 ) -> None:
     """Add an op to Relay; do nothing if it is known.
 
@@ -208,8 +210,13 @@ def add_relay_op(
     compute
         (attributes, tensors, type of the result) -> tensors, in TE.
     schedule
-        (attributes, tensors, target) -> schedule, of the op and of the elementwise ops that are
-        fused behind it; None: as an injective op, which nothing fuses with.
+        (attributes, tensors, target) -> schedule; None: that of an injective op.
+    is_fusable
+        Elementwise ops behind it are fused with it, which its schedule must allow for; otherwise
+        nothing is.
+    is_stateful
+        It stays a call of its own: it is not computed while compiling, where it reads constants,
+        nor made one with an equal one.
     """
     tvm = require_tvm()
     # TVM refuses a second one of a name, and takes long to list those that it has.
@@ -226,14 +233,14 @@ def add_relay_op(
     op.set_attrs_type_key("DictAttrs")
     op.set_support_level(10)
     op.add_type_rel(name, type_of)
-    pattern = registry.OpPattern
-    registry.register_stateful(name, False)
+    registry.register_stateful(name, is_stateful)
     registry.register_compute(name, compute)
+    patterns = registry.OpPattern
+    fusing = patterns.OUT_ELEMWISE_FUSABLE if is_fusable else patterns.OPAQUE
+    registry.register_pattern(name, fusing)
     if schedule is None:
-        registry.register_pattern(name, pattern.OPAQUE)
         registry.register_injective_schedule(name)
     else:
-        registry.register_pattern(name, pattern.OUT_ELEMWISE_FUSABLE)
         registry.register_schedule(name, tvm.target.generic_func(schedule))
 
 

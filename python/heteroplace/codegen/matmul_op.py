@@ -52,6 +52,7 @@ def matmul(
         _type_of,
         _compute,
         schedule_matmul,
+        is_fusable=True,
     )
     attrs = tvm.ir.make_node("DictAttrs", transpose_a=transpose_a, transpose_b=transpose_b)
     return relay.Call(tvm.ir.Op.get(MATMUL_OP), [a, b], attrs)
