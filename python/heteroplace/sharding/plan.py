@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import tvm
@@ -26,6 +27,7 @@ from heteroplace.model.solution import Solution
 from heteroplace.relay.annotate.sharded import annotate_sharded
 from heteroplace.relay.frontend.onnx_source import OnnxSource, with_source
 from heteroplace.sharding.costs import MeasuredCosts, check_measurable, measure_network
+from heteroplace.sharding.memory import program_peaks
 from heteroplace.sharding.options import ESTIMATE, ShardOptions, check_shard_options
 from heteroplace.sharding.source import ModelSource
 from heteroplace.simulate.simulator import simulate
@@ -51,6 +53,12 @@ class ShardedModel:
     options: ShardOptions
     source: OnnxSource | None = None
     """The ONNX model that it came from; None: it is not known, or the model is trained."""
+
+    @cached_property
+    def peak_bytes(self) -> tuple[int, ...]:
+        """What the program will hold in each memory of the cluster at most; never less than it does
+        hold, but for gaps between values that do not fit together."""
+        return program_peaks(self.solution, self.module)
 
     @property
     def record(self) -> ShardingRecord:
