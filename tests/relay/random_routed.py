@@ -1,7 +1,8 @@
 """Random routed networks: any protocol, gates, residuals, flows, overflow and nesting.
 
-A network is made of its seed alone; to make one takes longer than to run it by numpy. Each routed part reads tensors of the same shape as the next,
-so that they follow one another; branches are unlike (widths, depths, identity, nested routers).
+A network is made of its seed alone; to make one takes longer than to run it by numpy. Each routed
+part reads tensors of the same shape as the next, so that they follow one another; branches are
+unlike (widths, depths, identity, nested routers).
 """
 
 from __future__ import annotations
