@@ -41,6 +41,8 @@ class ProgramEnd:
     """None: none was found."""
     bound: float
     """No placement costs less."""
+    tolerance: float
+    """How far below the optimum the bound is for the engine's arithmetic alone."""
     is_infeasible: bool
     """It is proven that there is no placement."""
     engine: str
@@ -60,10 +62,11 @@ def solve_program(problem: PlacementProblem, options: SolveOptions) -> ProgramEn
     placement = None if answer.values is None else program.read(answer.values)
     if placement is not None and not fits(problem, placement):
         placement = None  # bytes are held to the engine's tolerance only
-    bound = 0.0
+    bound, tolerance = 0.0, _TOLERANCE * program.scale
     if math.isfinite(answer.bound):
-        bound = max(0.0, program.to_objective(answer.bound) - _TOLERANCE * program.scale)
-    return ProgramEnd(placement, bound, answer.status == INFEASIBLE, engine.name)
+        bound = max(0.0, program.to_objective(answer.bound) - tolerance)
+    is_infeasible = answer.status == INFEASIBLE
+    return ProgramEnd(placement, bound, tolerance, is_infeasible, engine.name)
 
 
 class _Program:
