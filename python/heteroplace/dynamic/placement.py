@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -16,12 +17,11 @@ from heteroplace.dynamic.placement_problem import (
     BranchMemories,
     PlacementProblem,
     crossing_cells,
-    fits,
     in_order,
     objective,
-    used_bytes,
+    relaxed_bound,
 )
-from heteroplace.dynamic.placement_program import relaxed_bound, solve_program
+from heteroplace.dynamic.placement_program import solve_program
 from heteroplace.dynamic.placement_search import search_placement
 from heteroplace.errors import InfeasibleError, RoutingError
 from heteroplace.model.route_profile import Cells
@@ -151,9 +151,7 @@ def replay(
         [placed[taken[0]] if taken else -1 for taken in cells]
         for cells, placed in zip(decisions, memories, strict=True)
     ]
-    return tuple(
-        exchange_counts(src, dst, num_memories) for src, dst in zip(where, where[1:], strict=False)
-    )
+    return tuple(exchange_counts(src, dst, num_memories) for src, dst in pairwise(where))
 
 
 def _check_room(problem: PlacementProblem) -> None:

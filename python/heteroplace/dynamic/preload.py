@@ -124,8 +124,8 @@ def run_ns(turns: Sequence[Turn]) -> int:
     """Return how long a run takes, with one copy engine beside the kernels.
 
     A predicted group is loaded from the head of the turn before it on (the first one: at the
-    beginning); a group that is not there is loaded at its own head. A load that its turn waits for
-    goes before predicted ones that have not begun; one that has begun is finished first.
+    beginning); a group that is not there is loaded at its own head, behind a wrong load that is
+    still under way.
 
     >>> group = WeightGroup("g", 1, 3)
     >>> run_ns([Turn(group, 4)] * 4), run_ns([Turn(group, 4, group)] * 4)

@@ -8,8 +8,6 @@ from random import Random
 import numpy as np
 import pytest
 from hypothesis import given
-from tests.corpus import corpus
-from tests.strategies import num_cases
 
 from heteroplace.dynamic.all_to_all import (
     Message,
@@ -20,6 +18,8 @@ from heteroplace.dynamic.all_to_all import (
     sparse_messages,
 )
 from heteroplace.errors import RoutingError
+from tests.corpus import corpus
+from tests.strategies import exact_cases
 
 WORKED = ((5, 1, 0, 2), (1, 6, 1, 0), (7, 0, 1, 0), (0, 0, 2, 6))
 
@@ -44,7 +44,7 @@ def test_the_worked_exchange_moves_14_cells_of_84() -> None:
 
 
 @given(ways())
-@num_cases(100)
+@exact_cases(40)
 def test_messages_are_the_cells_that_move(
     case: tuple[tuple[int, ...], tuple[int, ...], int],
 ) -> None:

@@ -6,15 +6,15 @@ from random import Random
 
 import pytest
 from hypothesis import given
-from tests.corpus import corpus
-from tests.reference.branch_placements import least_objective
-from tests.strategies import num_cases
 
 from heteroplace.dynamic.gather import gather_cost, with_homes, without_homes
 from heteroplace.dynamic.placement import place_branches
 from heteroplace.dynamic.placement_problem import Layer, PlacementProblem, objective
+from heteroplace.dynamic.placement_search import search_placement
 from heteroplace.errors import RoutingError
-from heteroplace.solve.problem import SolveOptions
+from tests.corpus import corpus
+from tests.reference.branch_placements import least_objective
+from tests.strategies import exact_cases
 
 ROUTES = ((0, 0, 0, 0, 1, 1, 1, 1), (3, 3, 3, 3, 2, 2, 2, 2))
 """Two sentences of four tokens, two layers."""
@@ -67,8 +67,9 @@ def groups_of_cells(random: Random) -> tuple[tuple[tuple[int, ...], ...], tuple[
     return routes, (0, *(random.randint(0, 1) for _ in range(num_cells - 1)))
 
 
+@pytest.mark.costly
 @given(groups_of_cells())
-@num_cases(60)
+@exact_cases(20)
 def test_least_cost_of_homes_is_that_of_trying_them_all(
     case: tuple[tuple[tuple[int, ...], ...], tuple[int, ...]],
 ) -> None:
@@ -94,8 +95,9 @@ def test_least_cost_of_homes_is_that_of_trying_them_all(
         )
         found = gather_cost(routes, groups, memories, 2, is_movable=is_movable, first_homes=first)
         assert found == least_objective(problem)
-        placed = place_branches(problem)
-        assert objective(problem, placed.memories) == found
+        placed = search_placement(problem)
+        assert placed is not None
+        assert objective(problem, placed) == found
 
 
 def test_sizes_that_do_not_fit_are_refused() -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 
 import numpy as np
 import pytest
 from hypothesis import given
-from tests.corpus import corpus
-from tests.reference.branch_placements import least_objective
-from tests.strategies import exact_cases
 
 from heteroplace.dynamic.placement import BranchPlacement, place_branches, replay
 from heteroplace.dynamic.placement_problem import (
@@ -21,13 +19,17 @@ from heteroplace.dynamic.placement_problem import (
     in_order,
     objective,
     problem_of_profile,
+    relaxed_bound,
     used_bytes,
 )
-from heteroplace.dynamic.placement_program import relaxed_bound, solve_program
+from heteroplace.dynamic.placement_program import solve_program
 from heteroplace.dynamic.placement_search import search_placement
 from heteroplace.errors import InfeasibleError, RoutingError
 from heteroplace.model.route_profile import RouteProfile, RouterProfile
 from heteroplace.solve.problem import SolveOptions
+from tests.corpus import corpus
+from tests.reference.branch_placements import least_objective
+from tests.strategies import exact_cases
 
 WORKED = ((1, 0, 0, 9), (0, 1, 9, 0), (9, 0, 1, 0), (0, 9, 0, 1))
 HIGHS = SolveOptions(engine="highs", time_limit_s=60)
@@ -66,7 +68,7 @@ def problems(random: Random, max_members: int = 4, max_layers: int = 3) -> Place
         )
     cells = tuple(
         tuple(tuple(float(random.choice((0, 0, 1, 5, 9))) for _ in range(dst)) for _ in range(src))
-        for src, dst in zip(sizes, sizes[1:], strict=False)
+        for src, dst in pairwise(sizes)
     )
     ways = tuple(
         tuple(0.0 if a == b else float(random.randint(1, 4)) for b in range(num_memories))
@@ -129,8 +131,9 @@ def test_program_of_eight_branches_is_as_good_as_exhaustive_search(
     assert place_branches(free, HIGHS).objective == pytest.approx(expected, abs=1e-4)
 
 
+@pytest.mark.costly
 @given(problems(max_members=8))
-@exact_cases(40)
+@exact_cases(20)
 def test_search_is_never_worse_than_members_in_order(problem: PlacementProblem) -> None:
     found = search_placement(problem)
     if found is None:
@@ -188,7 +191,7 @@ def test_replayed_cells_are_those_of_the_objective() -> None:
         for _ in range(3)
     )
     matrices = []
-    for src, dst in zip(decisions, decisions[1:], strict=False):
+    for src, dst in pairwise(decisions):
         matrix = np.zeros((4, 4))
         for before, after in zip(src, dst, strict=True):
             if before and after:
