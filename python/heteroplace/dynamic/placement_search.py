@@ -1,4 +1,4 @@
-"""PlacementProblem -> a good placement: layer by layer by assignment, then exchanges of two members.
+"""PlacementProblem -> a good placement: layer by layer by assignment, then exchanges of members.
 
 Given its neighbours, the best even placement of one layer is a linear assignment of members to the
 slots of memories (each memory's row is there as often as it has slots). Layers are placed so in

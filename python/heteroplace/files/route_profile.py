@@ -204,12 +204,14 @@ def _check_router(router: ProfiledRouter, path: JsonPath, faults: Faults) -> Non
             return
         for branch in active.branches:
             idle[branch] -= active.runs
-    _check_sum(sum(each.runs for each in router.active_sets), router, path, "active_sets", faults)
+    _check_sum(
+        sum(each.runs for each in router.active_sets), router, (*path, "active_sets"), faults
+    )
     for branch, histogram in enumerate(router.loads):
         if histogram is None:
             continue  # told already
         place = (*path, "loads", branch)
-        _check_sum(sum(count for _, count in histogram), router, place, "", faults)
+        _check_sum(sum(count for _, count in histogram), router, place, faults)
         if histogram and histogram[-1][0] > router.cells:
             faults.expected(place, f"loads of at most {router.cells} cells", histogram[-1][0])
         zero = dict(histogram).get(0, 0)
@@ -219,12 +221,9 @@ def _check_router(router: ProfiledRouter, path: JsonPath, faults: Faults) -> Non
             )
 
 
-def _check_sum(
-    found: int, router: ProfiledRouter, path: JsonPath, key: str, faults: Faults
-) -> None:
+def _check_sum(found: int, router: ProfiledRouter, path: JsonPath, faults: Faults) -> None:
     if found != router.runs:
-        place = (*path, key) if key else path
-        faults.add(place, f"counts of {found} runs in all, the router has {router.runs}")
+        faults.add(path, f"counts of {found} runs in all, the router has {router.runs}")
 
 
 def _check_transitions(file: RouteProfileFile, names: dict[str, int], faults: Faults) -> None:
