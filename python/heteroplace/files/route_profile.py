@@ -211,6 +211,12 @@ def _check_router(router: ProfiledRouter, path: JsonPath, faults: Faults) -> Non
         if histogram is None:
             continue  # told already
         place = (*path, "loads", branch)
+        total = sum(each.runs for each in router.active_sets)
+    _check_sum(total, router, (*path, "active_sets"), faults)
+    for branch, histogram in enumerate(router.loads):
+        if histogram is None:
+            continue  # told already
+        place = (*path, "loads", branch)
         _check_sum(sum(count for _, count in histogram), router, place, faults)
         if histogram and histogram[-1][0] > router.cells:
             faults.expected(place, f"loads of at most {router.cells} cells", histogram[-1][0])

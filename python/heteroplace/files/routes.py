@@ -26,7 +26,7 @@ from heteroplace.files.fields import a_count as read_count
 from heteroplace.files.reader import did_you_mean, parse_json, read_struct, show
 from heteroplace.model.route_profile import Cells, RouteRecord, RouterShape
 
-ROUTES_VERSION = 1
+ROUTES_VERSION: Literal[1] = 1
 LEVELS = (1, 2)
 """Loads of branches; also the decision about each cell."""
 _MAX_FAULTS = 50
