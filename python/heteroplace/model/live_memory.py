@@ -278,8 +278,7 @@ class _Walk:
             for item in items_of(graph, tensor, step.items):
                 found = None if source is None else self._there.get((source, memory, item))
                 if found is not None:
-                    found.last, found.arrival_ns = index, max(found.arrival_ns, finish)
-                    found.end_ns = max(found.end_ns, finish)
+                    _extend(found, index, finish)
                     self._there[tensor, memory, item] = found
                     continue
                 value = _Value(index, index, finish, finish, memory, size)
