@@ -32,6 +32,7 @@ from dataclasses import dataclass, replace
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
+from heteroplace.model.hosts import are_of_one_cpu
 from heteroplace.model.plan import Collective, Copy, Load, Plan, Run, Step, devices_of, guard_of
 from heteroplace.model.step_values import (
     Place,
@@ -85,8 +86,9 @@ def live_peaks(
     Parameters
     ----------
     views
-        Tasks that give what they read another shape, if that needs no bytes there, as in a compiled
-        program, nor what the giver of a broadcast has of it; None: each makes a value of its own.
+        Tasks that give what they read another shape, to count as a compiled program does: these,
+        and the giver of a broadcast, need no bytes for what they make, while members of another
+        collective get what is on other hosts. None: each step makes values of its own, no others.
 
     Complexity: O(steps log steps + items read).
     """
@@ -262,6 +264,8 @@ class _Walk:
 
     def _make(self, index: int, step: Step, finish: int) -> None:
         graph = self._graph
+        if self._views is not None and isinstance(step, Collective):
+            self._exchange(index, step, finish)
         is_guarded = guard_of(step) is not None
         for tensor, memory in makes(graph, self._cluster, step):
             is_again = is_guarded or adds_to(graph, step, tensor)
@@ -292,12 +296,24 @@ class _Walk:
                 size = self._graph.tasks[task].weight_bytes
                 self._weights[place] = _Value(index, index, finish, finish, step.dst, size)
 
+    def _exchange(self, index: int, step: Collective, finish: int) -> None:
+        """What members get of others for a collective alone."""
+        graph, cluster = self._graph, self._cluster
+        if kind_of(graph, step).name in ("broadcast", "scatter"):
+            return
+        for memory in dict.fromkeys(memory for _, memory in makes(graph, cluster, step)):
+            for tensor, home in reads(graph, cluster, step):
+                if home == memory or are_of_one_cpu(cluster, home, memory):
+                    continue
+                size = value_bytes(graph, tensor, step.items)
+                self.values.append(_Value(index, index, finish, finish, memory, size))
+
     def _same_value(self, step: Step, memory: int) -> int | None:
         """The tensor that has the bytes of what a step makes in a memory; None: that has its own.
 
         If it is always there, it is no value of the walk.
         """
-        if self._views is None or not isinstance(step, (Run, Collective)):
+        if self._views is None or isinstance(step, Copy):
             return None
         is_given = (
             isinstance(step, Collective)

@@ -25,6 +25,7 @@ from heteroplace.native.limits import check_items
 from heteroplace.native.problem import NativePlan, NativeProblem
 
 _ONLY_FIRST = frozenset({(0,)})
+
 _Explicit = tuple[
     IntArray, IntArray, IntArray, IntArray, IntArray, IntArray, IntArray, IntArray, IntArray
 ]
@@ -175,7 +176,7 @@ def native_plan_of(native: NativeProblem, steps: Sequence[Step]) -> NativePlan:
 
 
 def _rows(steps: Sequence[Step]) -> tuple[IntArray, list[Step]]:
-    """The steps as the core reads them, and those of them that are explicit, in their order."""
+    """The steps as the core reads them, and the explicit ones among them, in their order."""
     values: list[int] = []
     explicit: list[Step] = []
     for step in steps:
@@ -184,11 +185,15 @@ def _rows(steps: Sequence[Step]) -> tuple[IntArray, list[Step]]:
         elif isinstance(step, Copy) and step.guard is None:
             values += (COPY, step.tensor, step.dst, step.src)
         else:
-            kind = COLLECTIVE if isinstance(step, Collective) else GUARDED
-            task = -1 if isinstance(step, (Copy, Load)) else step.task
-            values += (kind, task, len(explicit), -1)
+            values += _explicit_row(step, len(explicit))
             explicit.append(step)
     return np.array(values, dtype=np.int64).reshape(-1, 4), explicit
+
+
+def _explicit_row(step: Step, position: int) -> tuple[int, int, int, int]:
+    if isinstance(step, Collective):
+        return COLLECTIVE, step.task, position, -1
+    return GUARDED, step.task if isinstance(step, Run) else -1, position, -1
 
 
 def _times(
