@@ -25,6 +25,8 @@ from heteroplace.relay.routing.branch_uses import branch_uses
 from heteroplace.relay.routing.rewrite import model_digest, named_routers, routers_of
 from heteroplace.relay.routing.router import RouterOptions
 
+pytestmark = pytest.mark.costly
+
 CELLS, WIDTH = 8, 4
 RUNS = 40
 

@@ -158,8 +158,8 @@ def SpeculateRoutes(  # noqa: N802
     times
         By the name of a router. Of one that is missing a miss is taken to cost what a hit saves.
 
-    Only routers with whole tensors as cells are predicted: rows of others are known when the router
-    has decided. Raises, when the pass runs, RoutingError as `ChooseCapacities`.
+    Only routers with whole tensors as cells are predicted, and of their branches those without
+    routers: rows are known when the router has decided. Raises, when the pass runs, RoutingError as `ChooseCapacities`.
     """
     return _pass("SpeculateRoutes", profile, lambda routed: _predictions(routed, times or {}))
 
@@ -261,14 +261,15 @@ def _specialised(
     )
     chosen = {(choice.router, choice.rule) for choice in choices if choice.is_chosen}
     changes: Changes = {}
-    for rule, found in (
-        (CAPACITIES, lambda: _capacities(routed, num_sizes, "optimal")),
-        (PLACEMENT, lambda: {} if cluster is None else _memories(routed, cluster, SolveOptions())),
-        (SPECULATION, lambda: _predictions(routed, times)),
-        (PRELOADING, lambda: {} if room is None else _preloads(routed, room)),
-    ):
+    makers: dict[str, Callable[[], Changes]] = {
+        CAPACITIES: lambda: _capacities(routed, num_sizes, "optimal"),
+        PLACEMENT: lambda: {} if cluster is None else _memories(routed, cluster, SolveOptions()),
+        SPECULATION: lambda: _predictions(routed, times),
+        PRELOADING: lambda: {} if room is None else _preloads(routed, room),
+    }
+    for rule, make in makers.items():
         if any(each == rule for _, each in chosen):
-            for name, options in found().items():
+            for name, options in make().items():
                 if (name, rule) in chosen:
                     changes.setdefault(name, {}).update(options)
     return changes, choices
@@ -385,10 +386,14 @@ def _predictions(routed: _Routed, times: Mapping[str, SpeculationTimes]) -> Chan
     found = choose_predictions(
         asked, {each.name: times.get(each.name, _UNKNOWN_TIMES) for each in asked}, depth
     )
-    return {
-        each.router: {"predict": ",".join(str(branch) for branch in each.branches)}
-        for each in found
-    }
+    changes: Changes = {}
+    for each in found:
+        uses = routed.uses[each.router]
+        # What is behind another router waits for that one in any case.
+        branches = [branch for branch in each.branches if not uses[branch].holds_router]
+        if branches:
+            changes[each.router] = {"predict": ",".join(map(str, branches))}
+    return changes
 
 
 def _preloads(routed: _Routed, budget_bytes: int) -> Changes:
