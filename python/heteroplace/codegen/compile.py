@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 import tvm
 
 from heteroplace.codegen.items import lower_items
-from heteroplace.codegen.kernels import KernelCalls, lower_segments
+from heteroplace.codegen.kernels import KernelCalls
 from heteroplace.codegen.library import KernelLibrary, compile_kernels
+from heteroplace.codegen.segment_calls import lower_segments
 from heteroplace.codegen.segments import cut_segments
 from heteroplace.codegen.targets import placed_targets
 from heteroplace.codegen.versions import versioned_tensors

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 
 from heteroplace.codegen.combine import Combiner, Items, ItemTensor, Place
 from heteroplace.codegen.cut_module import Import
-from heteroplace.codegen.kernels import KernelCall, KernelCalls, NetworkPart, Value
+from heteroplace.codegen.kernels import KernelCall, KernelCalls, Value
+from heteroplace.codegen.segment_calls import NetworkPart
 from heteroplace.codegen.segments import ValueName
 from heteroplace.codegen.versions import START, Version, Versions, runs_apart
 from heteroplace.errors import LoweringError

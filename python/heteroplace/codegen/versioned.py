@@ -21,7 +21,8 @@ from heteroplace.codegen.combine import Items, ItemTensor
 from heteroplace.codegen.cut_module import CutModule, cut_module
 from heteroplace.codegen.in_place import may_run_in_place
 from heteroplace.codegen.item_axes import item_axes, item_inputs, item_tensors
-from heteroplace.codegen.kernels import KernelCalls, lower_parts
+from heteroplace.codegen.kernels import KernelCalls
+from heteroplace.codegen.segment_calls import lower_parts
 from heteroplace.codegen.segments import ValueName, cut_segments
 from heteroplace.codegen.steps import NetworkSteps, StepCombiner, StepPart, size_apart
 from heteroplace.codegen.targets import cluster_targets
