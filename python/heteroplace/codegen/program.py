@@ -84,7 +84,7 @@ class ProgramRouter:
     loads: int
     """Tensor, int32 [branches]: cells of each branch."""
     offsets: int | None
-    """Tensor, int32 [branches]: first row of each branch in a routed buffer; None: no rows move."""
+    """Tensor, int32 [branches]: first row of each branch in routed buffers; None: no rows move."""
     seats: int | None
     """Tensor, int32 [cells, branches], for recordings; None: not here."""
     overflow: Literal["rounds", "drop", "error"]
@@ -126,15 +126,14 @@ class Operand:
     """A tensor of a guarded instruction."""
 
     tensor: int
-    """Of rows: its shape begins with the capacity of the call, and it starts where the buffer
-    does."""
-    rows: Literal["", "@", "+"] = ""
-    """"": all of it. "@": the branch's rows of a routed buffer, from its offset on. "+": rows of a
-    buffer of the branch's own, from its start. Each round of a call takes the next rows."""
+    is_rows: bool = False
+    """Whether it is rows of a routed buffer, which begins where the tensor does: those of the
+    branch, from its offset on. Of a call it has as many as the capacity, wherever they are in its
+    shape, and each round takes the next ones; of a copy its shape begins with the buffer's."""
 
     def to_text(self) -> str:
         """Return it as the text has it."""
-        return f"{self.tensor}{self.rows}"
+        return f"{self.tensor}{'@' if self.is_rows else ''}"
 
 
 @dataclass(frozen=True)
@@ -181,7 +180,7 @@ def branch_call(
 def branch_copy(
     step: int, guard: BranchGuard, source: Operand, destination: Operand, waits: Waits = ()
 ) -> QueueInstruction:
-    """Return a guarded copy: of the rows of the load where an operand has rows, else of all."""
+    """Return a guarded copy: of the rows of the load where both operands have rows, else of all."""
     fields = (*_guard_fields(guard), source.to_text(), destination.to_text())
     return QueueInstruction("branch_copy", step, fields, waits)
 
