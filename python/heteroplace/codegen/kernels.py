@@ -11,6 +11,7 @@ import tvm
 
 from heteroplace.codegen.workspace import Workspace
 from heteroplace.model.graph import tensor_bytes
+from heteroplace.model.routers import Router
 from heteroplace.relay.ranges.interval import Interval
 
 _Bytes = bytes  # below, the name is that of a size
@@ -24,6 +25,16 @@ class Joined:
     """Product of the extents before the axis along which items lie."""
     parts: tuple[int, ...]
     """For each item the value that holds it, itself not joined."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Which rows of a routed buffer a value is: those of a branch, where its router says."""
+
+    buffer: int
+    """The value that is the whole buffer."""
+    router: str
+    branch: int
 
 
 @dataclass(frozen=True)
@@ -52,6 +63,9 @@ class Value:
     """What state is at first; None: it has to be set."""
     in_place_of: int | None = None
     """The value whose bytes it takes over, once all who read those are done; None: of nobody."""
+    rows: Rows | None = None
+    """Set if it is rows of a routed buffer, whose shape it has: [rows, elements of a row]. At each
+    capacity it has aliases of that capacity's shape. None: it is whole."""
 
     @property
     def bytes(self) -> int:
@@ -63,6 +77,18 @@ class Value:
         """What equal weights have in common. Kept: every plan of a network asks for it again."""
         assert self.constant is not None
         return hashlib.blake2b(np.ascontiguousarray(self.constant).data, digest_size=16).digest()
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What a call in a branch is at one capacity."""
+
+    capacity: int
+    """0: cells are whole tensors, and there are no rows; the only one then."""
+    kernel: str
+    reads: tuple[int, ...]
+    """Values in the order of the kernel's arguments, in the shapes of that capacity."""
+    writes: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -85,6 +111,24 @@ class KernelCall:
     """(step of the plan, device); None: those of the run of its task for its items."""
     in_place: tuple[tuple[int, int], ...] = ()
     """(place of an input, of an output) that may be the same bytes, if nobody else reads them."""
+    branch: tuple[str, int] | None = None
+    """(router's name, branch) of a call in a branch; None: it is in none."""
+    variants: tuple[Variant, ...] = ()
+    """Of a call in a branch, by ascending capacity. Its own kernel is the last one's, and it reads
+    and writes what any of them does."""
+
+
+@dataclass(frozen=True)
+class RouterValues:
+    """What a router makes, as values of the program."""
+
+    router: Router
+    loads: int
+    offsets: int | None
+    """None: its cells are whole tensors."""
+    seats: int
+    num_rows: int
+    """Of a routed buffer; 0 without offsets."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +141,8 @@ class KernelCalls:
     """Values of the model's results."""
     kernels: dict[str, Kernel]
     """By symbol."""
+    routers: tuple[RouterValues, ...] = ()
+    """In the order of the graph."""
 
 
 @dataclass(frozen=True)

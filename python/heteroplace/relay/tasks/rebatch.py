@@ -111,8 +111,8 @@ class Rebatched(NamedTuple):
     expr: relay.Expr
     axes: Axes
     """For each of its tensors the axis that holds the items; None: it does not depend on them."""
-    growth: Growth = Growth()
-    """Of these axes."""
+    growths: tuple[Growth, ...] = ()
+    """For each of its tensors that of this axis; empty: none holds items."""
 
 
 class Rebatcher:
@@ -139,17 +139,18 @@ class Rebatcher:
         UnsupportedRelayError
             As `rebatch`.
         """
-        function = self._function(main, self._rebatched(main))
-        return relay.transform.InferType()(tvm.IRModule.from_expr(function))
-
-    def _function(self, main: relay.Function, body: Rebatched) -> relay.Function:
+        body = self._rebatched(main)
         if None in body.axes:
             raise UnsupportedRelayError(
                 f"output {body.axes.index(None)} of the model does not depend on the items, so for "
                 f"{self._purpose} there is one of it; remove it from the model's outputs"
             )
+        return self._module(main, body)
+
+    def _module(self, main: relay.Function, body: Rebatched) -> tvm.IRModule:
         parameters = [self._done[parameter].expr for parameter in main.params]
-        return relay.Function(parameters, body.expr, attrs=main.attrs)
+        function = relay.Function(parameters, body.expr, attrs=main.attrs)
+        return relay.transform.InferType()(tvm.IRModule.from_expr(function))
 
     def _rebatched(self, main: relay.Function) -> Rebatched:
         for parameter in main.params:
@@ -174,7 +175,7 @@ class Rebatcher:
         shape = (int(growth.scale * rows), *rest)
         var = relay.Var(name, relay.TensorType(shape, type_.dtype), parameter.span)
         write_types(var)
-        return Rebatched(var, (0,), growth)
+        return Rebatched(var, (0,), (growth,))
 
     def _visit(self, node: relay.Expr) -> Rebatched:
         if isinstance(node, relay.Constant):
@@ -184,12 +185,13 @@ class Rebatcher:
             expr = relay.Tuple([field.expr for field in fields], node.span)
             write_types(expr)
             axes = tuple(axis for field in fields for axis in field.axes)
-            return Rebatched(expr, axes, self._growth(node, fields))
+            return Rebatched(expr, axes, _growths(fields))
         if isinstance(node, relay.TupleGetItem):
             whole = self._done[node.tuple_value]
             expr = relay.TupleGetItem(whole.expr, node.index, node.span)
             write_types(expr)
-            return Rebatched(expr, (whole.axes[node.index],), whole.growth)
+            growths = whole.growths[node.index : node.index + 1]
+            return Rebatched(expr, (whole.axes[node.index],), growths)
         if isinstance(node, relay.Call) and isinstance(node.op, tvm.ir.Op):
             return self._call(node)
         raise UnsupportedRelayError(
@@ -198,11 +200,16 @@ class Rebatcher:
             f"unroll loops first"
         )
 
-    def _growth(self, node: relay.Expr, read: Sequence[Rebatched]) -> Growth:
-        """The growth of all that a node reads and that holds items."""
-        found = dict.fromkeys(each.growth for each in read if set(each.axes) != {None})
+    def _growth(self, call: relay.Call, read: Sequence[Rebatched]) -> Growth:
+        """The growth of all that a call reads and that holds items."""
+        pairs = [
+            (axis, growth)
+            for each in read
+            for axis, growth in zip(each.axes, each.growths, strict=False)
+        ]
+        found = dict.fromkeys(growth for axis, growth in pairs if axis is not None)
         if len(found) > 1:
-            raise self._fault(node, "it reads values that hold unlike numbers of them")
+            raise self._fault(call, "it reads values that hold unlike numbers of them")
         return next(iter(found), Growth())
 
     def _call(self, call: relay.Call) -> Rebatched:
@@ -231,7 +238,7 @@ class Rebatcher:
         fault = apart_fault(call, axes, [rank for each in ranks for rank in each], found, ITEMS)
         if fault:
             raise self._fault(call, fault)
-        return Rebatched(new, found, growth)
+        return Rebatched(new, found, (growth,) * len(found))
 
     def _with_shapes(
         self, call: relay.Call, arguments: list[relay.Expr], axes: Axes, growth: Growth
@@ -264,6 +271,15 @@ class Rebatcher:
             f"{name}{where} cannot run for {self._purpose}: {reason}. Export the model with that "
             f"batch size instead"
         )
+
+
+def _growths(fields: Sequence[Rebatched]) -> tuple[Growth, ...]:
+    """Those of a tuple's tensors."""
+    if not any(field.growths for field in fields):
+        return ()
+    return tuple(
+        growth for field in fields for growth in field.growths or (Growth(),) * len(field.axes)
+    )
 
 
 def _reshaped(call: relay.Call, axis: int, growth: Growth) -> list[int]:
