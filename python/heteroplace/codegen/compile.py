@@ -14,6 +14,7 @@ import tvm
 from heteroplace.codegen.items import lower_items
 from heteroplace.codegen.kernels import KernelCalls
 from heteroplace.codegen.library import KernelLibrary, compile_kernels
+from heteroplace.codegen.routed import lower_routed
 from heteroplace.codegen.segment_calls import lower_segments
 from heteroplace.codegen.segments import cut_segments
 from heteroplace.codegen.targets import placed_targets
@@ -82,9 +83,17 @@ class CompiledNetwork:
         targets, target_of_task = placed_targets(self.graph, cluster, placement)
         key = task_targets(self.graph, cluster, placement)
         if key not in self._calls:
-            calls = lower_network(self.network.mod, targets, target_of_task)
+            calls = self._lowered(targets, target_of_task)
             self._calls[key] = _with_inputs(calls, self.network)
         return self._calls[key]
+
+    def _lowered(
+        self, targets: tuple[tvm.target.Target, ...], target_of_task: dict[str, int]
+    ) -> KernelCalls:
+        mod = self.network.mod
+        if self.graph.routers:
+            return lower_routed(mod, self.graph, targets, target_of_task)
+        return lower_network(mod, targets, target_of_task)
 
     def kernels(self, cluster: Cluster, placement: Sequence[int]) -> CompiledKernels:
         """Return the kernel calls with their library; parameters and errors as of `calls`."""
