@@ -17,14 +17,14 @@ from heteroplace.files.cost_fields import CostsFile
 from heteroplace.files.graph_fields import GraphDescription
 from heteroplace.files.measurements import MeasurementsFile
 from heteroplace.files.output import write_text
-from heteroplace.files.plan import CollectiveStep, CopyStep, PlanFile, RunStep
+from heteroplace.files.plan import CollectiveStep, CopyStep, LoadStep, PlanFile, RunStep
 
 FOLDER = Path(__file__).resolve().parent.parent / "schemas"
 _FILES: dict[str, tuple[type[Struct], ...]] = {
     "cluster": (ClusterFile,),
     "graph": (GraphDescription,),
     "costs": (CostsFile,),
-    "plan": (PlanFile, CollectiveStep, CopyStep, RunStep),
+    "plan": (PlanFile, CollectiveStep, CopyStep, LoadStep, RunStep),
     "measurements": (MeasurementsFile,),
 }
 """The struct of each file, and those that it only names."""

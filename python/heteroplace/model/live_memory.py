@@ -14,6 +14,11 @@ A shared tensor that steps add to is one value from the first of them on; one th
 another value each time. An update takes the place of the state, so it needs no bytes, and waits
 for all that read the state there.
 
+What guarded steps make of one tensor is one value, from the first of them on. A routed buffer is
+live, whole, from the first step that brings one of its tensors to the last that reads one. Weights
+that loads bring are live from the first load to the last run of their task, and always where they
+are kept.
+
 What the static rule (`model/memory.py`) counts is never less; where that fits, nothing else need be
 looked at. The core has the same rule in `src/simulate/live_memory.cc`.
 """
@@ -22,16 +27,17 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Copy, Plan, Step, devices_of
+from heteroplace.model.plan import Collective, Copy, Load, Plan, Run, Step, devices_of, guard_of
 from heteroplace.model.step_values import (
     Place,
     adds_to,
     items_of,
+    loaded_places,
     makes,
     occupied,
     reads,
@@ -131,16 +137,21 @@ def held_bytes(graph: TaskGraph, cluster: Cluster, plan: Plan) -> list[int]:
         )
     for tensor, memory in state_places(graph, cluster, plan.steps):
         held[memory] += graph.tensors[tensor].bytes
+    loaded = loaded_places(plan.steps)
+    kept = {(task, load.src) for load in plan.loads for task in load.tasks}
+    for task_id, memory in kept:
+        held[memory] += graph.tasks[task_id].weight_bytes
     has_weights: set[tuple[int, int]] = set()
     named: set[tuple[str, int]] = set()
     for step in plan.steps:
-        if isinstance(step, Copy):
+        if not isinstance(step, (Run, Collective)):
             continue
         task = graph.tasks[step.task]
         scratch = task.workspace_bytes * graph.batch_size(step.task, len(step.items))
         for device in devices_of(step):
             memory = cluster.devices[device].memory
-            if (step.task, device) not in has_weights:
+            is_resident = (step.task, memory) not in loaded
+            if is_resident and (step.task, device) not in has_weights:
                 has_weights.add((step.task, device))
                 held[memory] += task.weight_bytes
             for name, num_bytes in task.weights:
@@ -166,6 +177,9 @@ class _Walk:
         """By tensor, memory and item."""
         self._read_until: dict[Place, int] = {}
         """When all steps that read a state there are done."""
+        self._loaded = loaded_places(plan.steps)
+        self._weights: dict[tuple[int, int], _Value] = {}
+        """By task and memory, of weights that loads have brought."""
         self.starts: list[int] = []
         """[num_steps], ns."""
         self.values: list[_Value] = []
@@ -183,6 +197,8 @@ class _Walk:
             self._make(index, step, finish)
             self.starts.append(start)
         self._keep_outputs()
+        self._merge_buffers()
+        self.values += self._weights.values()
 
     def _waits(self, step: Step) -> Iterator[int]:
         """When what a step reads, adds to or replaces is ready for it."""
@@ -190,6 +206,8 @@ class _Walk:
         for place in reads(graph, cluster, step):
             for value in self._values_at(place, step.items):
                 yield value.arrival_ns
+        for value in self._weights_of(step):
+            yield value.arrival_ns
         for tensor, memory in makes(graph, cluster, step):
             if adds_to(graph, step, tensor):
                 for value in self._values_at((tensor, memory), step.items):
@@ -205,7 +223,17 @@ class _Walk:
             if value is not None:
                 yield value
 
+    def _weights_of(self, step: Step) -> Iterator[_Value]:
+        """What loads have brought for a run."""
+        if self._loaded and isinstance(step, Run):
+            value = self._weights.get((step.task, self._cluster.devices[step.device].memory))
+            if value is not None:
+                yield value
+
     def _read(self, index: int, step: Step, finish: int) -> None:
+        for value in self._weights_of(step):
+            value.last = index
+            value.end_ns = max(value.end_ns, finish)
         for place in reads(self._graph, self._cluster, step):
             if place in self._states:
                 self._read_until[place] = max(self._read_until.get(place, 0), finish)
@@ -215,11 +243,11 @@ class _Walk:
 
     def _make(self, index: int, step: Step, finish: int) -> None:
         graph = self._graph
+        is_guarded = guard_of(step) is not None
         for tensor, memory in makes(graph, self._cluster, step):
-            if adds_to(graph, step, tensor) and (tensor, memory, 0) in self._there:
-                value = self._there[tensor, memory, 0]
-                value.last, value.arrival_ns = index, finish
-                value.end_ns = max(value.end_ns, finish)
+            is_again = is_guarded or adds_to(graph, step, tensor)
+            if is_again and (tensor, memory, 0) in self._there:
+                _extend(self._there[tensor, memory, 0], index, finish)
                 continue
             is_update = (graph.state_of.get(tensor), memory) in self._states
             size = 0 if is_update else graph.tensors[tensor].bytes
@@ -227,6 +255,14 @@ class _Walk:
                 value = _Value(index, index, finish, finish, memory, size)
                 self._there[tensor, memory, item] = value
                 self.values.append(value)
+        for task in step.tasks if isinstance(step, Load) else ():
+            if (task, step.dst) in self._weights:
+                _extend(self._weights[task, step.dst], index, finish)
+            else:
+                size = graph.tasks[task].weight_bytes
+                self._weights[task, step.dst] = _Value(
+                    *(index, index, finish, finish, step.dst, size)
+                )
 
     def _keep_outputs(self) -> None:
         """Outputs stay in the host memory, or where they are made."""
@@ -235,3 +271,25 @@ class _Walk:
             is_made = not isinstance(steps[value.first], Copy)
             if tensor in self._outputs and (is_made if host is None else memory == host):
                 value.last = len(steps)
+
+    def _merge_buffers(self) -> None:
+        """Of the tensors of a routed buffer only the whole is left, in each memory."""
+        buffers: dict[tuple[str, int], _Value] = {}
+        for (tensor, memory, _), value in self._there.items():
+            name = self._graph.tensors[tensor].buffer
+            if name is None:
+                continue
+            value.num_bytes = 0
+            whole = buffers.setdefault(
+                (name, memory), replace(value, num_bytes=self._graph.buffer_bytes[name])
+            )
+            whole.first = min(whole.first, value.first)
+            whole.last = max(whole.last, value.last)
+            whole.end_ns = max(whole.end_ns, value.end_ns)
+        self.values += buffers.values()
+
+
+def _extend(value: _Value, index: int, finish: int) -> None:
+    """A step brings it again."""
+    value.last, value.arrival_ns = index, max(value.arrival_ns, finish)
+    value.end_ns = max(value.end_ns, finish)

@@ -19,9 +19,28 @@ if TYPE_CHECKING:
 
 def routed_value_faults(graph: TaskGraph) -> list[str]:
     """Return every fault, each naming its router, task or tensor; [] for a graph without them."""
-    faults = [*_router_faults(graph), *_branch_faults(graph), *_buffer_faults(graph)]
+    if not graph.routers and not graph.buffers and not _names_any(graph):
+        return []
+    faults = [*_router_faults(graph), *_branch_faults(graph)]
     # What reads what is asked of branches that exist.
-    return faults or list(_reader_faults(graph))
+    return faults or [*_buffer_faults(graph), *_reader_faults(graph)]
+
+
+def branch_of_rows(graph: TaskGraph, tensor: Tensor) -> tuple[int, int] | None:
+    """Return (router id, branch) of the cells whose rows a tensor in a routed buffer is.
+
+    It is the inner one of the branch that makes it and the one whose tasks alone read it. None: it
+    is made in no branch, and not read in one branch only.
+    """
+    readers = {graph.branches[task][:1] for task in tensor.consumers}
+    maker = () if tensor.producer is None else graph.branches[tensor.producer]
+    reader = graph.branches[tensor.consumers[0]] if len(readers) == 1 else ()
+    return next(iter(max(maker, reader, key=len)), None)
+
+
+def _names_any(graph: TaskGraph) -> bool:
+    is_branched = any(task.branch is not None for task in graph.tasks)
+    return is_branched or any(tensor.buffer is not None for tensor in graph.tensors)
 
 
 def _router_faults(graph: TaskGraph) -> Iterator[str]:
@@ -107,19 +126,11 @@ def _buffer_faults(graph: TaskGraph) -> Iterator[str]:
             yield f"tensor {tensor.name!r} is in buffer {tensor.buffer!r}; there are: {known}"
         if tensor.producer is None or tensor.shared:
             yield f"tensor {tensor.name!r} is in a routed buffer, and a model input or shared"
-        elif len(_branches_of(graph, tensor)) != 1:
+        elif branch_of_rows(graph, tensor) is None:
             yield (
                 f"tensor {tensor.name!r} is in a routed buffer; expected rows of one branch: made "
                 f"in it, or read by its tasks only"
             )
-
-
-def _branches_of(graph: TaskGraph, tensor: Tensor) -> set[tuple[str, int] | None]:
-    """The branch that makes a tensor, else those that read it."""
-    assert tensor.producer is not None
-    made_in = graph.tasks[tensor.producer].branch
-    read_in = {graph.tasks[task].branch for task in tensor.consumers}
-    return {made_in} if made_in is not None else read_in - {None} if None not in read_in else set()
 
 
 def _reader_faults(graph: TaskGraph) -> Iterator[str]:
