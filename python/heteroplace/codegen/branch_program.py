@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal, cast
 
 from heteroplace.codegen.branches import decision_memory
 from heteroplace.codegen.instructions import Instance, Instruction
@@ -14,11 +15,14 @@ from heteroplace.codegen.program import (
     ProgramRouter,
     QueueInstruction,
     Waits,
+    When,
     branch_call,
     branch_copy,
 )
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.plan import Guard
+
+Overflow = Literal["rounds", "drop", "error"]
 
 
 class BranchProgram:
@@ -111,7 +115,7 @@ class BranchProgram:
                     self._tensor(made.loads, memory),
                     None if made.offsets is None else self._tensor(made.offsets, memory),
                     self._tensor(made.seats, memory) if is_home else None,
-                    router.overflow,
+                    cast(Overflow, router.overflow),
                     router.num_cells,
                     made.num_rows,
                     router.quantum,
@@ -123,7 +127,7 @@ class BranchProgram:
 
     def _guard(self, guard: Guard, memory: int) -> BranchGuard:
         line = self._line(guard.router, decision_memory(self._cluster, memory))
-        return BranchGuard(line, guard.branch, guard.when)
+        return BranchGuard(line, guard.branch, cast(When, guard.when))
 
     def _line(self, router: int, memory: int) -> int:
         return self._lines.setdefault((router, memory), len(self._lines))

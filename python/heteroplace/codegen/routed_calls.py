@@ -9,7 +9,7 @@ capacity, so a layout in which rows are not outermost is as good as any.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -27,9 +27,8 @@ from heteroplace.codegen.segment_calls import NetworkPart
 from heteroplace.codegen.segments import ValueName
 from heteroplace.codegen.workspace import Workspace
 from heteroplace.errors import LoweringError
-from heteroplace.model.graph import TaskGraph
+from heteroplace.model.graph import TaskGraph, tensor_bytes
 from heteroplace.model.routers import Router
-from heteroplace.model.tasks import tensor_bytes
 
 _MAIN = -1
 """In place of a version: what is in no branch."""
@@ -80,6 +79,11 @@ class RoutedCombiner:
             at: {value: name for name, value in part.imports.items()}
             for at, part in self._parts.items()
         }
+        self._exported: dict[ValueName, list[tuple[int, int]]] = defaultdict(list)
+        """By name, the version and its value."""
+        for at, part in self._parts.items():
+            for name, value in zip(part.exports, part.calls.outputs, strict=True):
+                self._exported[name].append((at, value))
         self._values: list[Value] = []
         self._ids: dict[tuple[int, int], int] = {}
         """By version and value of its part."""
@@ -153,9 +157,8 @@ class RoutedCombiner:
         names = {self._names[position] for position in positions}
         return {
             self._root_in_part(at, value)
-            for at, part in self._parts.items()
-            for name, value in zip(part.exports, part.calls.outputs, strict=True)
-            if name in names
+            for name in names
+            for at, value in self._exported.get(name, ())
         }
 
     def _own(self, version: int, value: int) -> Value:
@@ -372,12 +375,7 @@ class RoutedCombiner:
                 return self._taken_rows(name.name)
             known = self._buffers if name.name in self._buffers else self._inputs
             return known[name.name]
-        found = [
-            self._value(version, value)
-            for version, part in self._parts.items()
-            for made, value in zip(part.exports, part.calls.outputs, strict=True)
-            if made == name
-        ]
+        found = [self._value(*made) for made in self._exported[name]]
         if len({self._root(value) for value in found}) != 1:
             raise LoweringError(
                 f"task {name.task!r} makes {name.name} by unlike kernels at its capacities; give "

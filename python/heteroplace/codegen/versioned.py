@@ -31,7 +31,7 @@ from heteroplace.errors import LoweringError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.collectives import collective_kind
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Collective, Copy, Plan, devices_of
+from heteroplace.model.plan import Collective, Plan, Run, devices_of
 from heteroplace.relay.tasks.rebatch import rebatch
 
 
@@ -154,7 +154,7 @@ class _Kinds:
         self.members: dict[int, int] = {}
         adding_steps = {version.step for version in versions.before}
         for index, step in enumerate(plan.steps):
-            if isinstance(step, Copy):
+            if not isinstance(step, (Run, Collective)):
                 continue
             name = graph.tasks[step.task].name
             adds = index in adding_steps and graph.tasks[step.task].adds
