@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from heteroplace.errors import PlanError
 from heteroplace.model.check_collective import collective_faults
-from heteroplace.model.check_guards import GuardCheck
+from heteroplace.model.check_guards import GuardCheck, unknown_guard
 from heteroplace.model.check_parts import group_faults, route_faults, unknown_ids
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.collectives import collective_kind
@@ -155,7 +155,7 @@ class _Checker:
     def _unknown_ids(self, step: Step) -> list[tuple[str, int, int]]:
         """(kind, id, how many there are) of each id in a step that does not exist."""
         unknown = unknown_ids(self._graph, self._cluster, step)
-        return unknown or self._guards.unknown_ids(step)
+        return unknown or unknown_guard(self._graph, step)
 
     def _has_unknown_ids(self, index: int, step: Step) -> bool:
         unknown = self._unknown_ids(step)

@@ -30,6 +30,18 @@ _Cases = tuple[_Branch, int]
 """In which runs something is there: of those in which a branch has cells, the cases."""
 
 
+def unknown_guard(graph: TaskGraph, step: Step) -> list[tuple[str, int, int]]:
+    """Return (kind, id, how many there are) of what the guard of a step names in vain."""
+    guard = guard_of(step)
+    if guard is None:
+        return []
+    if guard.router not in range(len(graph.routers)):
+        return [("router", guard.router, len(graph.routers))]
+    num_branches = graph.routers[guard.router].num_branches
+    is_known = guard.branch in range(num_branches)
+    return [] if is_known else [("branch", guard.branch, num_branches)]
+
+
 class GuardCheck:
     """Walks a plan once, step by step; the ids in the steps must exist."""
 
@@ -51,18 +63,6 @@ class GuardCheck:
         """Last step that brought the weights of (task, memory), until they are used."""
         self._ran: set[tuple[int, int]] = set()
         """(task, memory) of all runs so far."""
-
-    def unknown_ids(self, step: Step) -> list[tuple[str, int, int]]:
-        """Return (kind, id, how many there are) of what the guard of a step names in vain."""
-        guard = guard_of(step)
-        if guard is None:
-            return []
-        count = len(self._graph.routers)
-        if guard.router not in range(count):
-            return [("router", guard.router, count)]
-        num_branches = self._graph.routers[guard.router].num_branches
-        is_known = guard.branch in range(num_branches)
-        return [] if is_known else [("branch", guard.branch, num_branches)]
 
     def guard_faults(self, step: Run | Copy | Load) -> Iterator[str]:
         """What is wrong with the guard of a step in itself."""

@@ -8,8 +8,8 @@ With several items (DiviML, eq. 6) tensors are there once for each item, a batch
 of all its items, and weights are there once for each device that runs the task. A shared tensor is
 there once each time that it is made anew, state where its updates are made, and weights that tasks
 share once in a memory. A routed buffer is there once, whole, where any of its tensors is; weights
-that loads bring are there once, and where they are kept. The core has the same rule in `src/model/memory_use.cc`; a property test
-compares them.
+that loads bring are there once, and where they are kept. The core has the same rule in
+`src/model/memory_use.cc`; a property test compares them.
 """
 
 from __future__ import annotations

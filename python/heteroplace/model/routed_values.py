@@ -118,7 +118,7 @@ def _branch_faults(graph: TaskGraph) -> Iterator[str]:
 
 
 def _buffer_faults(graph: TaskGraph) -> Iterator[str]:
-    for tensor in graph.tensors:
+    for tensor_id, tensor in enumerate(graph.tensors):
         if tensor.buffer is None:
             continue
         if tensor.buffer not in graph.buffer_bytes:
@@ -126,10 +126,20 @@ def _buffer_faults(graph: TaskGraph) -> Iterator[str]:
             yield f"tensor {tensor.name!r} is in buffer {tensor.buffer!r}; there are: {known}"
         if tensor.producer is None or tensor.shared:
             yield f"tensor {tensor.name!r} is in a routed buffer, and a model input or shared"
-        elif branch_of_rows(graph, tensor) is None:
+            continue
+        branch = branch_of_rows(graph, tensor)
+        if branch is None or tensor_id in graph.outputs:
             yield (
                 f"tensor {tensor.name!r} is in a routed buffer; expected rows of one branch: made "
-                f"in it, or read by its tasks only"
+                f"in it, or read by its tasks only, and no output of the model"
+            )
+            continue
+        num_cells = graph.routers[branch[0]].num_cells
+        if tensor.bytes % num_cells:
+            yield (
+                f"tensor {tensor.name!r} is in a routed buffer and has {tensor.bytes} bytes; "
+                f"expected those of {num_cells} rows, one for each cell of router "
+                f"{graph.routers[branch[0]].name!r}"
             )
 
 

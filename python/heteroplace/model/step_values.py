@@ -22,7 +22,7 @@ from heteroplace.model.collectives import (
 from heteroplace.model.cost import CostTable
 from heteroplace.model.decision import Decision
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Collective, Copy, Guard, Load, Run, Step
+from heteroplace.model.plan import Collective, Copy, Load, Run, Step
 
 Place = tuple[int, int]
 """(tensor, memory)"""
@@ -188,14 +188,9 @@ def step_ns(
         num_bytes = value_bytes(graph, step.tensor, step.items)
         buffer = graph.tensors[step.tensor].buffer
         if decision is not None and step.guard is not None and buffer is not None:
-            cells = decision.cells(graph, step.guard)
-            num_bytes = num_bytes // _num_rows(graph, step.tensor, step.guard) * cells
+            row_bytes = num_bytes // graph.routers[step.guard.router].num_cells
+            num_bytes = row_bytes * decision.cells(graph, step.guard)
     return cluster.transfer_ns(step.route, num_bytes)
-
-
-def _num_rows(graph: TaskGraph, tensor: int, guard: Guard) -> int:
-    shape = graph.tensors[tensor].shape
-    return shape[0] if shape else graph.routers[guard.router].capacities[guard.branch][-1]
 
 
 def _run_ns(graph: TaskGraph, costs: CostTable, step: Run, decision: Decision | None) -> int | None:

@@ -56,5 +56,5 @@ class Tensor:
     weight that a step updates."""
     buffer: str | None = None
     """Name of the routed buffer in which it lies: rows of the cells of one branch, which begin
-    where the router says in the run. Its first extent is the most rows that it has. None: a place
-    of its own, always whole."""
+    where the router says in the run. Its bytes are those of as many rows as the router has cells.
+    None: a place of its own, always whole."""

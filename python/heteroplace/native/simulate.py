@@ -14,9 +14,13 @@ import numpy as np
 import heteroplace._core as _core
 from heteroplace.errors import PlanError
 from heteroplace.model.check_collective import collective_faults
-from heteroplace.model.plan import Collective, Copy, Run, Step
-from heteroplace.model.step_values import collective_step_ns, makes, occupied, reads
-from heteroplace.native.arrays import COLLECTIVE, COPY, RUN, IntArray, csr, ints
+from heteroplace.model.check_guards import unknown_guard
+from heteroplace.model.check_parts import unknown_ids
+from heteroplace.model.cost import CostTable
+from heteroplace.model.decision import Decision
+from heteroplace.model.plan import Collective, Copy, Load, Run, Step, devices_of
+from heteroplace.model.step_values import collective_step_ns, makes, occupied, reads, step_ns
+from heteroplace.native.arrays import COLLECTIVE, COPY, GUARDED, RUN, IntArray, csr, ints
 from heteroplace.native.limits import check_items
 from heteroplace.native.problem import NativePlan, NativeProblem
 
@@ -41,22 +45,37 @@ class StepTimes:
     """For each memory the step at whose start that is; -1: before any step."""
 
 
-def simulate_steps(native: NativeProblem, steps: Sequence[Step], items: int = 1) -> StepTimes:
+def simulate_steps(
+    native: NativeProblem,
+    steps: Sequence[Step],
+    items: int = 1,
+    costs: CostTable | None = None,
+    decision: Decision | None = None,
+) -> StepTimes:
     """Return when each step of a plan of so many items starts and finishes.
+
+    Parameters
+    ----------
+    costs
+        Times of the runs of guarded steps; None: those of `native`.
+    decision
+        As in `model.step_values.step_ns`.
 
     Raises
     ------
     PlanError
-        A step reads a tensor that is not there, a device cannot run its task or batch, or a
-        collective is faulty in itself.
+        A step reads a tensor that is not there, a device cannot run its task or batch, or an
+        explicit step is faulty in itself.
     CostMismatchError
-        So many items, or such long collectives, that sums of their times or sizes are too large.
+        So many items, or such long explicit steps, that sums of their times or sizes are too large.
     """
-    collectives = [step for step in steps if type(step) is Collective]
-    arrays = (_collectives(native, collectives),) if collectives else ()
-    if items > 1 or arrays:
-        collective_ns = sum(int(found[-1].sum()) for found in arrays)
-        check_items(items, native.longest_ns, native.most_bytes, collective_ns)
+    explicit = [step for step in steps if _is_explicit(step)]
+    arrays: tuple[object, ...] = ()
+    if explicit:
+        times = _explicit_ns(native, explicit, costs or native.costs, decision)
+        arrays = (_explicit(native, explicit, times), *_loads(native, explicit))
+    if items > 1 or explicit:
+        check_items(items, native.longest_ns, native.most_bytes, sum(times) if explicit else 0)
     links = csr(step.route if isinstance(step, Copy) else () for step in steps)
     # No lists of items at all: every step is for item 0.
     has_items = items != 1 or any(step.items != (0,) for step in steps)
@@ -64,28 +83,69 @@ def simulate_steps(native: NativeProblem, steps: Sequence[Step], items: int = 1)
     return _times(_core.simulate(native.core, _rows(steps), *links, *members, items, *arrays))
 
 
-def _collectives(native: NativeProblem, steps: Sequence[Collective]) -> tuple[IntArray, ...]:
-    """What the collectives read, make and occupy and how long they take, as the core reads it.
+def _is_explicit(step: Step) -> bool:
+    """Whether the core is told what the step does."""
+    kind = type(step)
+    return kind is Collective or kind is Load or step.guard is not None  # type: ignore[union-attr]
+
+
+def _explicit_ns(
+    native: NativeProblem,
+    steps: Sequence[Step],
+    costs: CostTable,
+    decision: Decision | None,
+) -> list[int]:
+    """How long explicit steps take.
 
     Raises
     ------
     PlanError
-        A step is no collective that its devices can do; `check_plan` says why.
+        A step names what does not exist, or what its devices cannot do; `check_plan` says why.
     """
     graph, cluster = native.graph, native.cluster
+    times = []
     for step in steps:
-        ids = (*((device, cluster.devices) for device in step.devices), (step.task, graph.tasks))
-        is_known = all(number in range(len(known)) for number, known in ids)
-        if not is_known or collective_faults(graph, cluster, step):
-            raise PlanError("a collective is faulty; check_plan lists all faults")
+        if unknown_ids(graph, cluster, step) or unknown_guard(graph, step):
+            raise PlanError("a step names what does not exist; check_plan lists all faults")
+        if isinstance(step, Collective):
+            if collective_faults(graph, cluster, step):
+                raise PlanError("a collective is faulty; check_plan lists all faults")
+            times.append(collective_step_ns(graph, cluster, native.costs.collectives, step))
+            continue
+        taken = step_ns(graph, cluster, costs, step, decision)
+        if taken is None:
+            raise PlanError("a device cannot run a guarded task; check_plan lists all faults")
+        times.append(taken)
+    return times
+
+
+def _explicit(
+    native: NativeProblem, steps: Sequence[Step], times: Sequence[int]
+) -> tuple[IntArray, ...]:
+    """What explicit steps read, make and occupy and how long they take, as the core reads it."""
+    graph, cluster = native.graph, native.cluster
     columns = (
         [tuple(chain.from_iterable(reads(graph, cluster, step))) for step in steps],
         [tuple(chain.from_iterable(makes(graph, cluster, step))) for step in steps],
-        [step.devices for step in steps],
+        [devices_of(step) for step in steps],
         [occupied(graph, cluster, step) for step in steps],
     )
-    times = [collective_step_ns(graph, cluster, native.collectives, step) for step in steps]
     return *(array for column in columns for array in csr(column)), ints(times)
+
+
+def _loads(native: NativeProblem, steps: Sequence[Step]) -> tuple[tuple[IntArray, ...], ...]:
+    """Task and memory of all weights that explicit steps bring, and of those that are kept."""
+    loads = [step for step in steps if isinstance(step, Load)]
+    if not loads:
+        return ()
+    kept = dict.fromkeys((task, step.src) for step in loads for task in step.tasks)
+    brought = [
+        [number for task in step.tasks for number in (task, step.dst)]
+        if isinstance(step, Load)
+        else []
+        for step in steps
+    ]
+    return ((*csr(brought), ints(list(chain.from_iterable(kept)))),)
 
 
 def simulate_plan(native: NativeProblem, plan: NativePlan) -> StepTimes:
@@ -118,14 +178,20 @@ def native_plan_of(native: NativeProblem, steps: Sequence[Step]) -> NativePlan:
 def _rows(steps: Sequence[Step]) -> IntArray:
     numbers = count()
     rows = [
-        (RUN, step.task, step.device, -1)
+        _explicit_row(step, next(numbers))
+        if _is_explicit(step)
+        else (RUN, step.task, step.device, -1)
         if isinstance(step, Run)
         else (COPY, step.tensor, step.dst, step.src)
-        if isinstance(step, Copy)
-        else (COLLECTIVE, step.task, next(numbers), -1)
         for step in steps
     ]
     return np.array(rows, dtype=np.int64).reshape(-1, 4)
+
+
+def _explicit_row(step: Step, position: int) -> tuple[int, int, int, int]:
+    if isinstance(step, Collective):
+        return COLLECTIVE, step.task, position, -1
+    return GUARDED, step.task if isinstance(step, Run) else -1, position, -1
 
 
 def _times(
