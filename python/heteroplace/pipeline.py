@@ -226,7 +226,9 @@ def cost(
             return measure_interference(compiled, cluster, log.say, store)
 
     known: Callable[[], Interference] | None = interference
-    if not model.has_interference:
+    if compiled.graph.routers:
+        known = None  # it hangs on which branches run
+    elif not model.has_interference:
         known = known_interference(model, compiled, cluster, costs)
     return CostedNetwork(compiled, cluster, costs, known)
 
@@ -257,16 +259,19 @@ def solve(
     with (log or StageLog()).stage(
         "solve", f"placing {len(graph.tasks)} tasks on {names}"
     ) as found:
-        problem = Problem(graph, cluster, costed.costs)
+        if graph.routers:
+            solution = solve_routed(costed.graph, cluster, costed.costs, options, solver, plan)
+        else:
+            problem = Problem(graph, cluster, costed.costs)
 
-        def interference() -> Interference:
-            assert costed.interference is not None  # else it is not asked for
-            return costed.interference
+            def interference() -> Interference:
+                assert costed.interference is not None  # else it is not asked for
+                return costed.interference
 
-        is_known = costed.measure_interference is not None
-        solution = solve_network(
-            problem, options, interference if is_known else None, solver=solver, plan=plan
-        )
+            is_known = costed.measure_interference is not None
+            solution = solve_network(
+                problem, options, interference if is_known else None, solver=solver, plan=plan
+            )
         asked = "predicted_ns" if solution.item_ns is None else "item_ns"
         found |= {asked: solution.objective_ns, "bound_ns": solution.bound_ns}
     return solution
@@ -316,7 +321,7 @@ def place(
     if items > 1:
         rebatch(network.mod, 2)  # an op that could mix items is told at once
     compiled = compile(network, cluster, model, log)
-    costed = cost(compiled, cluster, model, log, batches_of(cluster, items))
+    costed = cost(compiled, cluster, model, log, batches_of(cluster, items, network.graph))
     plan = None if saved is None else saved.plan_for(costed.graph, cluster)
     return compiled, solve(costed, limits, options.solver, log, plan)
 
@@ -328,7 +333,8 @@ def annotate(compiled: CompiledNetwork, solution: Solution) -> tvm.IRModule:
     mod = annotate_plan(extraction, solution)
     placement = solution.plan.placement(len(compiled.graph.tasks))
     kernels = compiled.known_kernels(solution.cluster, placement)
-    if kernels is None or solution.plan.items > 1:  # those of batches are compiled to be built
+    # Those of batches and of branches are compiled to be built.
+    if kernels is None or solution.plan.items > 1 or solution.graph.routers:
         return mod
     targets = task_targets(compiled.graph, solution.cluster, placement)
     return with_kernels(mod, compiled.network.digest, targets, kernels)

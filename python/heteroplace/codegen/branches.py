@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from heteroplace.codegen.instructions import Instance
+from heteroplace.codegen.instructions import Instance, root
 from heteroplace.codegen.kernels import KernelCall, KernelCalls
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
@@ -49,7 +49,9 @@ class Branches:
 
     def written(self, call: KernelCall) -> tuple[int, ...]:
         """Return what a call makes; of a routed buffer its parts."""
-        return tuple(part for value in call.writes for part in self.spread(value))
+        return tuple(
+            part for value in call.writes for part in self.spread(root(self._calls, value))
+        )
 
     def of_call(self, call: KernelCall, step: int) -> Guard | None:
         """Return when a call is made that carries out a step of the plan."""

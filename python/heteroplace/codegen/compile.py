@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import tvm
 
+from heteroplace.codegen.at_capacity import at_capacity
 from heteroplace.codegen.items import lower_items
 from heteroplace.codegen.kernels import KernelCalls
 from heteroplace.codegen.library import KernelLibrary, compile_kernels
@@ -50,6 +51,10 @@ class CompiledNetwork:
     network: Network
     _calls: dict[TaskTargets, KernelCalls]
     _kernels: dict[TaskTargets, CompiledKernels]
+    _routed: CompiledNetwork | None = None
+    """The network as it is; None: that is this one."""
+    _capacity: int = 0
+    """At which all branches are, if it is not."""
 
     @classmethod
     def of(cls, network: Network) -> CompiledNetwork:
@@ -64,6 +69,11 @@ class CompiledNetwork:
     def with_graph(self, graph: TaskGraph) -> CompiledNetwork:
         """Return the same with more known of its tasks; see `Network.with_graph`."""
         return replace(self, network=self.network.with_graph(graph))
+
+    def at_capacity(self, capacity: int) -> CompiledNetwork:
+        """Return the network with all branches at a capacity, to be measured; its kernels are
+        those of this one."""
+        return CompiledNetwork(self.network, {}, {}, self, capacity)
 
     def calls(self, cluster: Cluster, placement: Sequence[int]) -> KernelCalls:
         """Return the kernel calls; lowered, not compiled.
@@ -82,7 +92,10 @@ class CompiledNetwork:
         """
         targets, target_of_task = placed_targets(self.graph, cluster, placement)
         key = task_targets(self.graph, cluster, placement)
-        if key not in self._calls:
+        if key not in self._calls and self._routed is not None:
+            whole = self._routed.calls(cluster, placement)
+            self._calls[key] = at_capacity(whole, self._capacity)
+        elif key not in self._calls:
             calls = self._lowered(targets, target_of_task)
             self._calls[key] = _with_inputs(calls, self.network)
         return self._calls[key]
@@ -100,7 +113,10 @@ class CompiledNetwork:
         key = task_targets(self.graph, cluster, placement)
         if key not in self._kernels:
             calls = self.calls(cluster, placement)
-            library = compile_kernels(list(calls.kernels.values()))
+            if self._routed is None:
+                library = compile_kernels(list(calls.kernels.values()))
+            else:
+                library = self._routed.kernels(cluster, placement).library
             self._kernels[key] = CompiledKernels(calls, library)
         return self._kernels[key]
 
