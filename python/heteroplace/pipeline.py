@@ -12,12 +12,8 @@ The pass, the command line, the benchmarks and the demo call these and repeat no
 
 from __future__ import annotations
 
-import logging
-import os
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import tvm
@@ -25,19 +21,19 @@ import tvm
 from heteroplace.codegen.carried import carried_kernels, with_kernels
 from heteroplace.codegen.compile import CompiledNetwork, task_targets
 from heteroplace.codegen.executable import Executable, write_programs
-from heteroplace.errors import LoweringError
+from heteroplace.errors import LoweringError, PlanError
 from heteroplace.measure.batches import batches_of
 from heteroplace.measure.cost_models import CostModel, CostOptions, choose_cost_model
 from heteroplace.measure.cost_models.model import known_interference
 from heteroplace.measure.example_inputs import read_examples
 from heteroplace.measure.interference import measure_interference
-from heteroplace.measure.options import Progress
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable, table_from_rows
 from heteroplace.model.demands import check_reachable, with_max_memory
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.hosts import with_devices
 from heteroplace.model.plan import Plan
+from heteroplace.model.route_profile import RouteProfile
 from heteroplace.model.solution import Solution
 from heteroplace.place_options import PlaceOptions, check_options, demanded_graph
 from heteroplace.relay.annotate.moved import solution_of_module
@@ -53,64 +49,9 @@ from heteroplace.solve import Problem, SolveOptions, solve_network
 from heteroplace.solve.feasibility import check_demands
 from heteroplace.solve.judge import num_items
 from heteroplace.solve.plan_in import read_plan_in
+from heteroplace.solve.routed_network import solve_routed
+from heteroplace.stage_log import StageLog
 from heteroplace.verify.executable import check_can_verify, verify_executable
-
-_LOG = logging.getLogger("heteroplace")
-
-
-@dataclass(frozen=True)
-class StageReport:
-    """What one stage did."""
-
-    name: str
-    wall_s: float
-    cpu_s: float
-    """Processor time of this process, and of the compilers that it started."""
-    figures: Mapping[str, int]
-    """What it found, e.g. the number of tasks."""
-
-    @property
-    def text(self) -> str:
-        """As one line, e.g. "prepare: tasks 82; 0.4 s"."""
-        found = ", ".join(f"{name} {value:,}" for name, value in self.figures.items())
-        head = f"{self.name}: {found}; " if found else f"{self.name}: "
-        return f"{head}{self.wall_s:.1f} s"
-
-
-@dataclass
-class StageLog:
-    """Collects what the stages of one network did, and tells when one begins and what it did."""
-
-    progress: Progress | None = None
-    reports: list[StageReport] = field(default_factory=list)
-
-    @contextmanager
-    def stage(self, name: str, text: str = "") -> Iterator[dict[str, int]]:
-        """Say `text`, if any, and take the time of the block, which fills in the figures."""
-        if text:
-            self.say(text)
-        figures: dict[str, int] = {}
-        wall, cpu = time.perf_counter(), _cpu_s()
-        yield figures
-        report = StageReport(name, time.perf_counter() - wall, _cpu_s() - cpu, figures)
-        self.reports.append(report)
-        self.say(report.text)
-
-    def say(self, text: str) -> None:
-        """Tell what begins, or what was done; the logger "heteroplace" is told too."""
-        _LOG.info("%s", text)
-        if self.progress is not None:
-            self.progress(text)
-
-    def cpu_s(self, *names: str) -> float:
-        """Return the processor seconds of some stages."""
-        return sum(report.cpu_s for report in self.reports if report.name in names)
-
-
-def _cpu_s() -> float:
-    """Processor seconds of this process and of the ones that it started and that have ended."""
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
 
 
 @dataclass(frozen=True)
@@ -122,6 +63,8 @@ class CostedNetwork:
     costs: CostTable
     measure_interference: Callable[[], Interference] | None
     """None: the costs were not measured here, and the store does not know it."""
+    profile: RouteProfile | None = None
+    """Of a network with routers, what is known of their decisions; None: nothing."""
 
     @property
     def graph(self) -> TaskGraph:
@@ -133,6 +76,11 @@ class CostedNetwork:
         """How tasks slow each other, measured when it is first asked for."""
         return None if self.measure_interference is None else self.measure_interference()
 
+    def interference_known(self) -> Interference:
+        """Return `interference` where it can be measured."""
+        assert self.interference is not None  # else it is not asked for
+        return self.interference
+
     def on(self, names: Sequence[str]) -> CostedNetwork:
         """Return the same for the part of the cluster with only these devices."""
         ids = [self.cluster.device_id(name) for name in names]
@@ -141,9 +89,7 @@ class CostedNetwork:
         costs = table_from_rows(self.graph, part, rows)
 
         def interference() -> Interference:
-            whole = self.interference
-            assert whole is not None  # else it is not asked for
-            return whole.on(ids, part)
+            return self.interference_known().on(ids, part)
 
         measure = None if self.measure_interference is None else interference
         return CostedNetwork(self.compiled, part, costs, measure)
@@ -260,20 +206,15 @@ def solve(
         "solve", f"placing {len(graph.tasks)} tasks on {names}"
     ) as found:
         if graph.routers:
-            solution = solve_routed(costed.graph, cluster, costed.costs, options, solver, plan)
+            if plan is not None:
+                raise PlanError("a network with routers is placed by a solver; leave out plan_in")
+            solution = solve_routed(graph, cluster, costed.costs, options, solver, costed.profile)
         else:
-            problem = Problem(graph, cluster, costed.costs)
-
-            def interference() -> Interference:
-                assert costed.interference is not None  # else it is not asked for
-                return costed.interference
-
-            is_known = costed.measure_interference is not None
-            solution = solve_network(
-                problem, options, interference if is_known else None, solver=solver, plan=plan
-            )
-        asked = "predicted_ns" if solution.item_ns is None else "item_ns"
-        found |= {asked: solution.objective_ns, "bound_ns": solution.bound_ns}
+            problem, asked = Problem(graph, cluster, costed.costs), costed.interference_known
+            known = None if costed.measure_interference is None else asked
+            solution = solve_network(problem, options, known, solver=solver, plan=plan)
+        name = "predicted_ns" if solution.item_ns is None else "item_ns"
+        found |= {name: solution.objective_ns, "bound_ns": solution.bound_ns}
     return solution
 
 
