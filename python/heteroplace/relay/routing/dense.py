@@ -42,18 +42,13 @@ def dense_masked(mod: tvm.IRModule) -> tvm.IRModule:
     return relay.transform.InferType()(tvm.IRModule.from_expr(dense))
 
 
-def make_dense_masked() -> type:
-    """Return the class of the pass `relay.transform.DenseMasked`."""
+@tvm.transform.module_pass(opt_level=0, name="DenseMasked")
+class DenseMasked:
+    """The pass `relay.transform.DenseMasked()`: every branch on all cells, by stock ops."""
 
-    @tvm.transform.module_pass(opt_level=0, name="DenseMasked")
-    class DenseMasked:
-        """Every branch on all cells, by stock ops (`heteroplace.relay.routing.dense`)."""
-
-        def transform_module(self, mod: tvm.IRModule, _: Any) -> tvm.IRModule:
-            """Return the module without ops of routing."""
-            return dense_masked(mod)
-
-    return DenseMasked
+    def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+        """Return the module without ops of routing; see `dense_masked`."""
+        return dense_masked(mod)
 
 
 class _Taken(NamedTuple):

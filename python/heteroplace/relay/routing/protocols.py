@@ -36,9 +36,7 @@ def top_k(scores: relay.Expr, k: int = 1) -> Decision:
     """
     scores, num_branches = _rows_of_scores(scores)
     if not 1 <= k <= num_branches:
-        raise RoutingError(
-            f"top_k of {k} among {num_branches} branches; expected 1 or more of them"
-        )
+        raise RoutingError(f"top_k of {k} branches; expected 1 to {num_branches}, all")
     if k == 1:
         mask = _one_hot(relay.argmax(scores, axis=1), num_branches)
     else:
