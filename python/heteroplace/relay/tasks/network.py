@@ -16,7 +16,9 @@ from heteroplace.model.graph import TaskGraph
 from heteroplace.relay.annotate.foreign import extract_annotated
 from heteroplace.relay.annotate.reader import is_annotated
 from heteroplace.relay.expressions import static_shape, tensor_types
+from heteroplace.relay.routing.rewrite import named_routers
 from heteroplace.relay.tasks.extract import Extraction, extract, neutral_module
+from heteroplace.relay.tasks.extract_routed import extract_routed, has_routers
 from heteroplace.relay.tasks.prepare import prepare
 
 
@@ -102,6 +104,8 @@ def cut_network(
     if params:
         main = relay.build_module.bind_params_by_name(mod["main"], dict(params))
         mod = tvm.IRModule({**dict(mod.functions.items()), mod.get_global_var("main"): main})
+    if has_routers(mod):
+        return network_of(extract_routed(named_routers(prepare(mod)), name))
     if not is_annotated(mod):
         return network_of(extract(prepare(mod), name))
     if cluster is None:
