@@ -89,6 +89,8 @@ class RoutedCombiner:
         """By version and value of its part."""
         self._arguments: dict[tuple[int, int], int] = {}
         """As kernels of the version want them."""
+        self._weights: dict[int, int] = {}
+        """By identity: parts share equal ones."""
         self._inputs: dict[str, int] = {}
         self._buffers: dict[str, int] = {}
         """By name of the variable: what is joined."""
@@ -333,10 +335,18 @@ class RoutedCombiner:
             elif own.alias_of is not None:
                 base = self._value(version, own.alias_of)
                 found = self._add(Value(own.shape, own.dtype, alias_of=base))
+            elif own.constant is not None:
+                found = self._weight(own)
             else:
                 found = self._add(own)
             self._ids[version, value] = found
         return self._ids[version, value]
+
+    def _weight(self, own: Value) -> int:
+        """A weight; what versions have in common is one value."""
+        if id(own) not in self._weights:
+            self._weights[id(own)] = self._add(own)
+        return self._weights[id(own)]
 
     def _imported(self, name: ValueName, own: Value) -> int:
         """What a variable of the cut module stands for."""

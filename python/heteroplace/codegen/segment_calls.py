@@ -73,14 +73,15 @@ class NetworkPart:
 def lower_parts(parts: Sequence[Sequence[Segment]]) -> list[NetworkPart]:
     """Lower parts of one network; what a part does not make itself, it imports.
 
-    Kernels that they have in common are the same ones. Raises as `lower_segments`.
+    Kernels and weights that they have in common are the same ones. Raises as `lower_segments`.
     """
     te_compiler.get().clear()
     kernels: dict[str, Kernel] = {}
+    weights: dict[_Weight, Value] = {}
     found = []
     with library_info_kept():
         for segments in parts:
-            lowerer = _Lowerer(kernels=kernels)
+            lowerer = _Lowerer(kernels=kernels, weights=weights)
             exports = tuple(name for segment in segments for name in segment.exports)
             imports = {
                 source: parameter
@@ -95,6 +96,10 @@ def lower_parts(parts: Sequence[Sequence[Segment]]) -> list[NetworkPart]:
     return found
 
 
+_Weight = tuple[bytes, tuple[int, ...], str]
+"""What equal weights have in common: content, shape, type."""
+
+
 @dataclass
 class _Lowerer:
     values: list[Value] = field(default_factory=list)
@@ -103,6 +108,8 @@ class _Lowerer:
     named: dict[ValueName, int] = field(default_factory=dict)
     """Value of each input and import, and of each exported name."""
     imported: set[ValueName] = field(default_factory=set)
+    weights: dict[_Weight, Value] | None = None
+    """Those that parts share; None: there is one part, in which nearly all differ."""
     forwards: dict[int, ValueName] = field(default_factory=dict)
     """Values that stand for what a later segment may export, until all are known."""
 
@@ -161,11 +168,17 @@ class _Lowerer:
         self,
         type_: relay.TensorType,
         input_name: str | None = None,
-        constant: np.ndarray | None = None,
         alias_of: int | None = None,
     ) -> int:
         shape = static_shape(type_)
-        self.values.append(Value(shape, type_.dtype, input_name, constant, alias_of))
+        self.values.append(Value(shape, type_.dtype, input_name, alias_of=alias_of))
+        return len(self.values) - 1
+
+    def _add_weight(self, value: Value) -> int:
+        if self.weights is not None:
+            key = value.digest, value.shape, value.dtype
+            value = self.weights.setdefault(key, value)
+        self.values.append(value)
         return len(self.values) - 1
 
     def _visit(
@@ -177,7 +190,7 @@ class _Lowerer:
     ) -> tuple[int, ...]:
         if isinstance(node, relay.Constant):
             (type_,) = tensor_types(node.checked_type)
-            return (self._add(type_, constant=node.data.numpy()),)
+            return (self._add_weight(Value(static_shape(type_), type_.dtype, None, _array(node))),)
         if isinstance(node, relay.Tuple):
             return tuple(value for member in node.fields for value in known[member])
         if isinstance(node, relay.TupleGetItem):
@@ -261,6 +274,11 @@ class _Lowerer:
         while alias is not None:
             value, alias = alias, self.values[alias].alias_of
         return value
+
+
+def _array(node: relay.Constant) -> np.ndarray:
+    array: np.ndarray = node.data.numpy()
+    return array
 
 
 def op_text(function: relay.Function) -> str:
