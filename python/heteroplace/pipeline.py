@@ -12,6 +12,7 @@ The pass, the command line, the benchmarks and the demo call these and repeat no
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,7 +22,8 @@ import tvm
 from heteroplace.codegen.carried import carried_kernels, with_kernels
 from heteroplace.codegen.compile import CompiledNetwork, task_targets
 from heteroplace.codegen.executable import Executable, write_programs
-from heteroplace.errors import LoweringError, PlanError
+from heteroplace.dynamic.profile import read_profile
+from heteroplace.errors import LoweringError, PlanError, RoutingError
 from heteroplace.measure.batches import batches_of
 from heteroplace.measure.cost_models import CostModel, CostOptions, choose_cost_model
 from heteroplace.measure.cost_models.model import known_interference
@@ -37,7 +39,7 @@ from heteroplace.model.route_profile import RouteProfile
 from heteroplace.model.solution import Solution
 from heteroplace.place_options import PlaceOptions, check_options, demanded_graph
 from heteroplace.relay.annotate.moved import solution_of_module
-from heteroplace.relay.annotate.reader import strip_annotations
+from heteroplace.relay.annotate.reader import read_model_digest, strip_annotations
 from heteroplace.relay.annotate.sharded import read_sharded, without_plan
 from heteroplace.relay.annotate.writer import annotate as annotate_plan
 from heteroplace.relay.frontend.onnx_source import read_source
@@ -255,6 +257,7 @@ def place(
     model = choose_cost_model(options.costs, asked)
     examples = read_examples(options.inputs)
     network = prepare(mod, options.params, log, cluster).with_examples(examples)
+    profile = _profile(network, options)
     network = network.with_graph(demanded_graph(network.graph, cluster, options))
     early = None if saved is None else saved.plan_for(network.graph, cluster)
     items = limits.items if early is None else num_items(early, limits)
@@ -263,15 +266,30 @@ def place(
         rebatch(network.mod, 2)  # an op that could mix items is told at once
     compiled = compile(network, cluster, model, log)
     costed = cost(compiled, cluster, model, log, batches_of(cluster, items, network.graph))
+    costed = replace(costed, profile=profile)
     plan = None if saved is None else saved.plan_for(costed.graph, cluster)
     return compiled, solve(costed, limits, options.solver, log, plan)
+
+
+def _profile(network: Network, options: PlaceOptions) -> RouteProfile | None:
+    """What is known of the route decisions of a network."""
+    if options.routes is None:
+        return None
+    if not network.graph.routers:
+        raise RoutingError(
+            f"routes={os.fspath(options.routes)!r} is given, and the model has no routers; leave "
+            f"it out"
+        )
+    profile = read_profile(options.routes)
+    profile.check_model(network.model_digest)
+    return profile
 
 
 def annotate(compiled: CompiledNetwork, solution: Solution) -> tvm.IRModule:
     """Write a plan into the module, with the kernels that are compiled for it already."""
     extraction = compiled.network.extraction
     assert extraction is not None  # what is placed was cut here
-    mod = annotate_plan(extraction, solution)
+    mod = annotate_plan(extraction, solution, compiled.network.model_digest)
     placement = solution.plan.placement(len(compiled.graph.tasks))
     kernels = compiled.known_kernels(solution.cluster, placement)
     # Those of batches and of branches are compiled to be built.
@@ -291,7 +309,9 @@ def build(compiled: CompiledNetwork, solution: Solution) -> Executable:
     """
     kernels = compiled.kernels_of(solution.cluster, solution.plan)
     source = Source(compiled.network.mod, tvm.transform.PassContext.current().opt_level)
-    return replace(write_programs(kernels, [solution])[0], source=source)
+    (found,) = write_programs(kernels, [solution])
+    manifest = replace(found.manifest, model_digest=compiled.network.model_digest)
+    return replace(found, source=source, manifest=manifest)
 
 
 def build_module(
@@ -332,7 +352,8 @@ def build_module(
     source = read_source(mod)
     mode = verify or ("off" if source is None else source.verify)
     check_can_verify(mode, source, solution.cluster, solution.devices_not_used)
-    network = Network(solution.graph, strip_annotations(mod))
+    digest = read_model_digest(mod)
+    network = Network(solution.graph, strip_annotations(mod), model_digest=digest)
     compiled = CompiledNetwork.of(network)
     carried = carried_kernels(mod, network.digest)
     if carried is not None:

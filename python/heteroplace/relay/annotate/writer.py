@@ -38,6 +38,10 @@ PLAN_ATTRIBUTE = "heteroplace_plan"
 that printing the module shows the placement and not a page of JSON.)"""
 
 
+MODEL_ATTRIBUTE = "heteroplace_model"
+"""Attribute of `main`: of a module with routers, what profiles of their decisions name it by."""
+
+
 def tvm_devices(cluster: Cluster) -> tuple[tvm.runtime.Device, ...]:
     """Return for each device of the cluster the TVM device that stands for it in Relay.
 
@@ -71,11 +75,12 @@ def tvm_devices(cluster: Cluster) -> tuple[tvm.runtime.Device, ...]:
     return tuple(found)
 
 
-def annotate(extraction: Extraction, solution: Solution) -> tvm.IRModule:
+def annotate(extraction: Extraction, solution: Solution, model_digest: str = "") -> tvm.IRModule:
     """Write the solution into the module; it also travels along, as an attribute of `main`.
 
     Of a network with routers it only travels along: `on_device` on each row that a branch takes
-    would say where it is, and not that it is moved row by row, if at all.
+    would say where it is, and not that it is moved row by row, if at all. `model_digest` is
+    `Network.model_digest`.
 
     Raises
     ------
@@ -90,7 +95,8 @@ def annotate(extraction: Extraction, solution: Solution) -> tvm.IRModule:
         )
     record = solution_to_json(solution)
     if graph.routers:
-        return with_plan(neutral_module(extraction), record)
+        main = neutral_module(extraction)["main"].with_attr(MODEL_ATTRIBUTE, model_digest)
+        return with_plan(tvm.IRModule.from_expr(main), record)
     return with_plan(_Annotator(extraction, solution.cluster, plan).run(), record)
 
 
