@@ -10,7 +10,8 @@ namespace heteroplace::exec {
 
 namespace {
 
-/*! \brief What a product of two numbers leaves when divided by the alignment of kernels' tensors. */
+/*! \brief What a product of two numbers leaves when divided by the alignment of kernels' tensors.
+ */
 int64_t Misalignment(int64_t count, int64_t row_bytes) {
   return (count % kTensorAlignmentBytes) * (row_bytes % kTensorAlignmentBytes) %
          kTensorAlignmentBytes;
@@ -216,10 +217,9 @@ void ProgramParser::CheckCallRows(const CapacityCall& call, const Router& router
     const int64_t most = router.CapacitiesOf(branch).back();
     const bool is_late = router.HasRounds(branch) && Misalignment(most, row_bytes) != 0;
     if (Misalignment(router.quantum, row_bytes) == 0 && !is_late) continue;
-    Fail("rows of " + name + " have " + std::to_string(row_bytes) + " bytes: " +
-         std::to_string(is_late ? most : router.quantum) +
-         (is_late ? " of them, the largest capacity,"
-                  : " of them, the router's quantum,") +
+    Fail("rows of " + name + " have " + std::to_string(row_bytes) +
+         " bytes: " + std::to_string(is_late ? most : router.quantum) +
+         (is_late ? " of them, the largest capacity," : " of them, the router's quantum,") +
          " are no multiple of " + std::to_string(kTensorAlignmentBytes) + " bytes");
   }
 }

@@ -173,6 +173,8 @@ struct Program {
   bool IsState(const Port& port) const;
   /*! \brief Whether any port is. */
   bool HasState() const;
+  /*! \brief Branches of all routers, those of one name once. */
+  size_t NumRoutedBranches() const;
 };
 
 /*!

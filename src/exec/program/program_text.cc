@@ -96,7 +96,8 @@ void ProgramParser::ParseHeader() {
   }
   has_header_ = true;
   has_routers_ = fields_.size() > 1 && fields_[1] == routed;
-  has_peers_ = fields_.size() > 1 && (fields_[1] == several || (has_routers_ && fields_.size() > 2));
+  has_peers_ =
+      fields_.size() > 1 && (fields_[1] == several || (has_routers_ && fields_.size() > 2));
   if (has_peers_) return ParseHost();
   ExpectFields(2, "heteroplace-program <version>");
   if (fields_[1] != one && !has_routers_) {

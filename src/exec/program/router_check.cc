@@ -142,8 +142,8 @@ class RouterChecker {
                                  queue.name + "', which has " +
                                  std::to_string(queue.instructions.size()));
     }
-    for (const auto& [what, tensor] : {std::pair("loads", router->loads),
-                                       std::pair("offsets", router->offsets)}) {
+    for (const auto& [what, tensor] :
+         {std::pair("loads", router->loads), std::pair("offsets", router->offsets)}) {
       if (tensor >= 0) CheckWriter(router, what, tensor);
     }
   }
@@ -166,9 +166,9 @@ class RouterChecker {
       if (at.work != nullptr) CheckOuter(router, at);
     }
     if (is_written) return;
-    FailLine(router->line, what + " of router '" + router->name + "' are tensor " +
-                               std::to_string(tensor) +
-                               ", which none of the instructions writes after which they are there");
+    FailLine(router->line,
+             what + " of router '" + router->name + "' are tensor " + std::to_string(tensor) +
+                 ", which none of the instructions writes after which they are there");
   }
 
   /*! \brief Loads that are made in a branch: by its only round, and not of a prediction alone. */
@@ -178,13 +178,16 @@ class RouterChecker {
     const std::string where = "router '" + router->name + "' is there after line " +
                               std::to_string(at.line) + " of " + outer.Describe(work.branch);
     if (work.when == When::kPredicted) {
-      FailLine(router->line, where + ", which is predicted: its loads would not be 0 if that is wrong");
+      FailLine(router->line,
+               where + ", which is predicted: its loads would not be 0 if that is wrong");
     }
     const bool has_rows = at.opcode == Opcode::kBranchCall && work.calls[0].capacity != 0;
     if (has_rows && outer.HasRounds(work.branch)) {
       FailLine(router->line,
-               where + ", which may be done in rounds, each with a decision of its own; it needs a "
-                       "capacity of " + std::to_string(outer.num_cells));
+               where +
+                   ", which may be done in rounds, each with a decision of its own; it needs a "
+                   "capacity of " +
+                   std::to_string(outer.num_cells));
     }
     const bool is_same = router->outer < 0 || (DecisionOf(outer).name == OuterNameOf(*router) &&
                                                router->outer_branch == work.branch);
@@ -276,11 +279,11 @@ class RouterChecker {
         const Router& router = routers_[static_cast<size_t>(at.work->router)];
         for (const Wait& wait : router.there) {
           if (known.Knows(id, wait)) continue;
-          FailLine(at.line, "queue '" + queue.name + "' reads the load of " +
-                                router.Describe(at.work->branch) + ", and has not waited for queue '" +
-                                program_.queues[static_cast<size_t>(wait.queue)].name + "', which " +
-                                "writes it with its first " + std::to_string(wait.count) +
-                                " instructions");
+          FailLine(at.line,
+                   "queue '" + queue.name + "' reads the load of " +
+                       router.Describe(at.work->branch) + ", and has not waited for queue '" +
+                       program_.queues[static_cast<size_t>(wait.queue)].name + "', which " +
+                       "writes it with its first " + std::to_string(wait.count) + " instructions");
         }
       }
       known.Finish(id);
@@ -292,6 +295,14 @@ class RouterChecker {
 };
 
 }  // namespace
+
+size_t Program::NumRoutedBranches() const {
+  size_t count = 0;
+  for (size_t r = 0; r < routers.size(); ++r) {
+    if (routers[r].decision == static_cast<int32_t>(r)) count += routers[r].capacities.size();
+  }
+  return count;
+}
 
 void CheckRouters(Program* program) {
   if (!program->routers.empty()) RouterChecker(program).Check();
