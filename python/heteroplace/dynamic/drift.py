@@ -1,9 +1,10 @@
 """The route decisions of late, beside those that a network was specialised to -> do they still fit?
 
 Cui et al., Optimizing Dynamic Neural Networks with Brainstorm (OSDI 2023): the share of branches
-whose load is no tuned size (drift rate) is what tuned kernels lose by; where it is high, the network
-runs without them until it is specialised again. Unlike the paper, distributions are compared too:
-sizes may still fit where other branches are hot, and a placement or a prediction does not then.
+whose load is no tuned size (drift rate) is what tuned kernels lose by; where it is high, the
+network runs without them until it is specialised again. Unlike the paper, distributions are
+compared too: sizes may still fit where other branches are hot, and a placement or a prediction does
+not then.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ cells of a sentence must meet; what that costs is ours.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -67,7 +68,7 @@ def gather_cost(
         if first_homes is None
         else int(first[np.arange(num_groups), list(first_homes)].sum())
     )
-    for before, after in zip(away, away[1:], strict=False):
+    for before, after in pairwise(away):
         total += int((before + after).min(axis=1).sum())
     return total + int(away[-1].min(axis=1).sum())
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -16,12 +17,11 @@ from heteroplace.dynamic.placement_problem import (
     BranchMemories,
     PlacementProblem,
     crossing_cells,
-    fits,
     in_order,
     objective,
-    used_bytes,
+    relaxed_bound,
 )
-from heteroplace.dynamic.placement_program import relaxed_bound, solve_program
+from heteroplace.dynamic.placement_program import solve_program
 from heteroplace.dynamic.placement_search import search_placement
 from heteroplace.errors import InfeasibleError, RoutingError
 from heteroplace.model.route_profile import Cells
@@ -48,13 +48,10 @@ class BranchPlacement:
     """The same of members in order, which know nothing of each other."""
     default_objective: float
     """Of members in order."""
+    is_optimal: bool
+    """The bound is as high, up to the arithmetic of the engine."""
     solver: str
     """What found it."""
-
-    @property
-    def is_optimal(self) -> bool:
-        """Whether no placement costs less."""
-        return self.objective <= self.bound + _TOLERANCE * max(1.0, self.objective)
 
     @property
     def saved_share(self) -> float:
@@ -94,12 +91,13 @@ def place_branches(
     _check_room(problem)
     default = in_order(problem)
     best, solver = search_placement(problem, options.seed), "search"
-    bound, is_infeasible = relaxed_bound(problem), False
+    bound, tolerance, is_infeasible = relaxed_bound(problem), 0.0, False
     found_cost = np.inf if best is None else objective(problem, best)
     num_members = sum(layer.num_members for layer in problem.layers)
     if num_members <= MAX_EXACT_MEMBERS and found_cost > bound + _TOLERANCE * max(1.0, bound):
         end = solve_program(problem, options)
         bound, is_infeasible = max(bound, end.bound), end.is_infeasible
+        tolerance = 2 * end.tolerance
         if end.placement is not None:
             cost = objective(problem, end.placement)
             if best is None or cost < found_cost * (1 - _TOLERANCE):
@@ -114,6 +112,7 @@ def place_branches(
         crossing_cells(problem, best),
         crossing_cells(problem, default),
         objective(problem, default),
+        cost <= bound + max(tolerance, _TOLERANCE * cost),
         solver,
     )
 
@@ -152,9 +151,7 @@ def replay(
         [placed[taken[0]] if taken else -1 for taken in cells]
         for cells, placed in zip(decisions, memories, strict=True)
     ]
-    return tuple(
-        exchange_counts(src, dst, num_memories) for src, dst in zip(where, where[1:], strict=False)
-    )
+    return tuple(exchange_counts(src, dst, num_memories) for src, dst in pairwise(where))
 
 
 def _check_room(problem: PlacementProblem) -> None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -101,7 +102,7 @@ class PlacementProblem:
         if self.num_memories < 1 or not self.layers:
             faults.append("expected at least one memory and one layer")
         sizes = [layer.num_members for layer in self.layers]
-        expected = list(zip(sizes, sizes[1:], strict=False))
+        expected = list(pairwise(sizes))
         found = [(len(matrix), len(matrix[0]) if matrix else 0) for matrix in self.cells]
         if found != expected:
             faults.append(f"cells between layers: expected matrices of {expected}, got {found}")
@@ -161,9 +162,7 @@ def objective(problem: PlacementProblem, placement: BranchMemories) -> float:
     return total
 
 
-def layer_loads(
-    problem: PlacementProblem, layer: Layer, members: Sequence[int]
-) -> list[float]:
+def layer_loads(problem: PlacementProblem, layer: Layer, members: Sequence[int]) -> list[float]:
     """Return the expected time of each memory's devices in a layer; [] where times do not count."""
     if not layer.load_ns:
         return []
@@ -205,6 +204,30 @@ def fits(problem: PlacementProblem, placement: BranchMemories) -> bool:
     return all(have <= room for have, room in zip(used, problem.memory_bytes, strict=True))
 
 
+def relaxed_bound(problem: PlacementProblem) -> float:
+    """Return what no placement costs less than, without a program.
+
+    Of the cells of a member of an even layer those of its largest neighbours can stay, as many as
+    one memory has members of the next layer; the same from the other side. Each layer's slowest
+    device takes at least the mean, and the longest of its members.
+    """
+    total = 0.0
+    move = problem.move_ns
+    off_diagonal = move[~np.eye(problem.num_memories, dtype=bool)]
+    cheapest = float(off_diagonal.min(initial=np.inf)) if len(off_diagonal) else 0.0
+    for index, matrix in enumerate(problem.cells):
+        cells = np.array(matrix)
+        share = [problem.even_sizes(problem.layers[index + side])[1] for side in (0, 1)]
+        rows = np.sort(cells, axis=1)[:, ::-1][:, : share[1]].sum()
+        columns = np.sort(cells, axis=0)[::-1][: share[0]].sum()
+        total += cheapest * max(0.0, float(cells.sum() - min(rows, columns)))
+    for layer in problem.layers:
+        if layer.load_ns:
+            least = np.array(layer.load_ns).min(axis=1)
+            total += max(float(least.sum()) / problem.num_memories, float(least.max()))
+    return total
+
+
 def problem_of_profile(
     profile: RouteProfile,
     routers: Sequence[str],
@@ -238,12 +261,10 @@ def problem_of_profile(
         times = tuple(tuple(row) for row in load_ns[index]) if load_ns else ()
         layers.append(Layer(name, profile.router(name).num_branches, weights, times))
     matrices = []
-    for src, dst in zip(routers, routers[1:], strict=False):
+    for src, dst in pairwise(routers):
         matrices.append(_cells_between(profile, src, dst))
     rows = tuple(tuple(row) for row in cell_ns)
-    return PlacementProblem(
-        num_memories, tuple(layers), tuple(matrices), rows, tuple(memory_bytes)
-    )
+    return PlacementProblem(num_memories, tuple(layers), tuple(matrices), rows, tuple(memory_bytes))
 
 
 def _cells_between(profile: RouteProfile, src: str, dst: str) -> tuple[tuple[float, ...], ...]:
@@ -283,6 +304,4 @@ def balanced_problem(
         if index:
             zeros = (0.0,) * router.num_branches
             matrices.append((zeros,) * layers[index - 1].num_members)
-    return PlacementProblem(
-        num_memories, tuple(layers), tuple(matrices), (), tuple(memory_bytes)
-    )
+    return PlacementProblem(num_memories, tuple(layers), tuple(matrices), (), tuple(memory_bytes))

@@ -41,6 +41,8 @@ class ProgramEnd:
     """None: none was found."""
     bound: float
     """No placement costs less."""
+    tolerance: float
+    """How far below the optimum the bound is for the engine's arithmetic alone."""
     is_infeasible: bool
     """It is proven that there is no placement."""
     engine: str
@@ -60,10 +62,11 @@ def solve_program(problem: PlacementProblem, options: SolveOptions) -> ProgramEn
     placement = None if answer.values is None else program.read(answer.values)
     if placement is not None and not fits(problem, placement):
         placement = None  # bytes are held to the engine's tolerance only
-    bound = 0.0
+    bound, tolerance = 0.0, _TOLERANCE * program.scale
     if math.isfinite(answer.bound):
-        bound = max(0.0, program.to_objective(answer.bound) - _TOLERANCE * program.scale)
-    return ProgramEnd(placement, bound, answer.status == INFEASIBLE, engine.name)
+        bound = max(0.0, program.to_objective(answer.bound) - tolerance)
+    is_infeasible = answer.status == INFEASIBLE
+    return ProgramEnd(placement, bound, tolerance, is_infeasible, engine.name)
 
 
 class _Program:
@@ -192,28 +195,3 @@ class _Program:
             and all(layer.fixed is None for layer in problem.layers)
             and all(len(set(row)) == 1 for layer in problem.layers for row in layer.load_ns)
         )
-
-
-def relaxed_bound(problem: PlacementProblem) -> float:
-    """Return what no placement costs less than, without a program.
-
-    Of the cells of a member of an even layer those of its largest neighbours can stay, as many as
-    one memory has members of the next layer; the same from the other side. Each layer's slowest
-    device takes at least the mean, and the longest of its members.
-    """
-    total = 0.0
-    move = problem.move_ns
-    off_diagonal = move[~np.eye(problem.num_memories, dtype=bool)]
-    cheapest = float(off_diagonal.min(initial=np.inf)) if len(off_diagonal) else 0.0
-    for index, matrix in enumerate(problem.cells):
-        cells = np.array(matrix)
-        share = [problem.even_sizes(problem.layers[index + side])[1] for side in (0, 1)]
-        rows = np.sort(cells, axis=1)[:, ::-1][:, : share[1]].sum()
-        columns = np.sort(cells, axis=0)[::-1][: share[0]].sum()
-        total += cheapest * max(0.0, float(cells.sum() - min(rows, columns)))
-    for layer in problem.layers:
-        if layer.load_ns:
-            least = np.array(layer.load_ns).min(axis=1)
-            total += max(float(least.sum()) / problem.num_memories, float(least.max()))
-    return total
-

@@ -1,4 +1,4 @@
-"""PlacementProblem -> a good placement: layer by layer by assignment, then exchanges of two members.
+"""PlacementProblem -> a good placement: layer by layer by assignment, then exchanges of members.
 
 Given its neighbours, the best even placement of one layer is a linear assignment of members to the
 slots of memories (each memory's row is there as often as it has slots). Layers are placed so in
@@ -21,6 +21,7 @@ from heteroplace.dynamic.placement_problem import (
     in_order,
     layer_loads,
     objective,
+    relaxed_bound,
     used_bytes,
 )
 
@@ -43,7 +44,10 @@ def search_placement(problem: PlacementProblem, seed: int = 0) -> BranchMemories
     start = in_order(problem)
     if fits(problem, start):
         best = start
+    bound = relaxed_bound(problem)
     for index in range(NUM_STARTS + _NUM_KICKS):
+        if best is not None and objective(problem, best) <= bound * (1 + _LEAST_GAIN):
+            break
         if index == 0:
             begin = start
         elif index < NUM_STARTS or best is None:
@@ -144,9 +148,7 @@ class _Search:
         if not layer.is_even:
             return tuple(int(memory) for memory in np.argmin(costs, axis=1))
         fewest, most = self._problem.even_sizes(layer)
-        slots = [
-            memory for _ in range(fewest) for memory in range(self._problem.num_memories)
-        ]
+        slots = [memory for _ in range(fewest) for memory in range(self._problem.num_memories)]
         rows, columns = linear_sum_assignment(costs[:, slots]) if slots else ([], [])
         found = [-1] * layer.num_members
         for row, column in zip(rows, columns, strict=True):

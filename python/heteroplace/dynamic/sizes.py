@@ -28,9 +28,7 @@ RowCost = Callable[[int], float]
 """Time of a branch by its rows, in any unit."""
 
 
-def percentile_sizes(
-    histogram: Histogram, percents: Sequence[int] = PERCENTS
-) -> tuple[int, ...]:
+def percentile_sizes(histogram: Histogram, percents: Sequence[int] = PERCENTS) -> tuple[int, ...]:
     """Return percentiles of the loads above 0, ascending and each once; () if there are none.
 
     A percentile is an observed load: the smallest with so many per cent of the runs at or below it.

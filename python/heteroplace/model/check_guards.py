@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from heteroplace.errors import PlanError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import WHEN, Copy, Load, Plan, Run, Step, guard_of
@@ -42,6 +43,28 @@ def unknown_guard(graph: TaskGraph, step: Step) -> list[tuple[str, int, int]]:
     return [] if is_known else [("branch", guard.branch, num_branches)]
 
 
+def require_unguarded(plan: Plan, what: str) -> None:
+    """Raise unless all steps of a plan are made in every run, and none loads weights.
+
+    Parameters
+    ----------
+    what
+        That knows nothing of them, e.g. "programs of ranks".
+
+    Raises
+    ------
+    PlanError
+        Some are not; the first is named.
+    """
+    for index, step in enumerate(plan.steps):
+        if isinstance(step, Load) or guard_of(step) is not None:
+            kind = "loads weights" if isinstance(step, Load) else "is guarded by a router"
+            raise PlanError(
+                f"step {index} of the plan by {plan.origin!r} {kind}, and {what} make every step "
+                f"in every run; give a plan without guards and loads"
+            )
+
+
 class GuardCheck:
     """Walks a plan once, step by step; the ids in the steps must exist."""
 
@@ -61,8 +84,8 @@ class GuardCheck:
         """Of the weights of (task, memory) that loads have brought; None: in every run."""
         self._unused: dict[tuple[int, int], int] = {}
         """Last step that brought the weights of (task, memory), until they are used."""
-        self._ran: set[tuple[int, int]] = set()
-        """(task, memory) of all runs so far."""
+        self._ran: dict[tuple[int, int], int] = {}
+        """Cases in which (task, memory) has run so far."""
 
     def guard_faults(self, step: Run | Copy | Load) -> Iterator[str]:
         """What is wrong with the guard of a step in itself."""
@@ -93,16 +116,17 @@ class GuardCheck:
             )
         memory = self._cluster.devices[step.device].memory
         yield from self._weight_faults(step, memory)
-        self._ran.add((step.task, memory))
+        cases = _BOTH if step.guard is None else _CASES.get(step.guard.when, _BOTH)
+        self._ran[step.task, memory] = self._ran.get((step.task, memory), 0) | cases
         self._unused.pop((step.task, memory), None)
         if step.guard is None:
             return
-        cases = _CASES.get(step.guard.when, _BOTH)
         before, device = self._runs.get(step.task, (0, step.device))
         if before & cases:
             yield f"the task has run before {_WHERE[before & cases]}"
         if device != step.device:
-            yield f"the task runs on {self._cluster.devices[device].name} {_WHERE[before]}"
+            here, there = (self._cluster.devices[d].name for d in (step.device, device))
+            yield f"the task runs on {here}; {_WHERE[before]} it has run on {there}"
         self._runs[step.task] = before | cases, step.device
 
     def load_faults(self, index: int, step: Load) -> Iterator[str]:
@@ -114,7 +138,7 @@ class GuardCheck:
         for task in step.tasks:
             place = task, step.dst
             name = self._graph.tasks[task].name
-            if place in self._ran:
+            if self._ran.get(place, 0) & cases:
                 yield f"task {name!r} has run there before"
             if place in self._weights:
                 before = self._weights[place]
@@ -141,7 +165,7 @@ class GuardCheck:
         # A task that joins branches asks the loads, as the graph makes sure, what is there.
         joins = not isinstance(step, (Copy, Load, type(None))) and cases[0] in made_in
         name = self._graph.tensors[place[0]].name
-        return self._absence(step, cases, f"tensor {name!r}", joins)
+        return self._absence(step, cases, f"tensor {name!r} is", joins)
 
     def is_other_case(self, step: Copy, place: Place) -> bool:
         """Say whether a copy brings what is there already, but in other cases."""
@@ -181,7 +205,7 @@ class GuardCheck:
             return
         cases = self._weights[place]
         if cases is not None:
-            fault = self._absence(step, cases, "its weights", joins=False)
+            fault = self._absence(step, cases, "its weights are", joins=False)
             if fault:
                 yield fault
 
@@ -191,13 +215,13 @@ class GuardCheck:
         guard = None if step is None else guard_of(step)
         around = () if step is None else self._around(step)
         if branch not in around and not joins:
-            return f"{what} is there only where {self._name(branch)} has cells"
+            return f"{what} there only where {self._name(branch)} has cells"
         is_own = guard is not None and (guard.router, guard.branch) == branch
         needed = _CASES.get(guard.when, _BOTH) if guard is not None and is_own else _BOTH
         if needed & ~there:
             return (
-                f"{what} is there only {_WHERE[there]} that {self._name(branch)} has cells; "
-                f"expected it {_WHERE[needed & ~there]}, too"
+                f"{what} there only {_WHERE[there]} that {self._name(branch)} has cells; "
+                f"expected the same {_WHERE[needed & ~there]}"
             )
         return ""
 

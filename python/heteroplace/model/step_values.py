@@ -182,15 +182,19 @@ def step_ns(
         return 0
     if isinstance(step, Run):
         return _run_ns(graph, costs, step, decision)
+    return cluster.transfer_ns(step.route, moved_bytes(graph, step, decision))
+
+
+def moved_bytes(graph: TaskGraph, step: Copy | Load, decision: Decision | None = None) -> int:
+    """Return the bytes that a transfer moves if it is made: all rows that there can be, or those of
+    a decision."""
     if isinstance(step, Load):
-        num_bytes = sum(graph.tasks[task].weight_bytes for task in step.tasks)
-    else:
-        num_bytes = value_bytes(graph, step.tensor, step.items)
-        buffer = graph.tensors[step.tensor].buffer
-        if decision is not None and step.guard is not None and buffer is not None:
-            row_bytes = num_bytes // graph.routers[step.guard.router].num_cells
-            num_bytes = row_bytes * decision.cells(graph, step.guard)
-    return cluster.transfer_ns(step.route, num_bytes)
+        return sum(graph.tasks[task].weight_bytes for task in step.tasks)
+    num_bytes = value_bytes(graph, step.tensor, step.items)
+    if decision is None or step.guard is None or graph.tensors[step.tensor].buffer is None:
+        return num_bytes
+    row_bytes = num_bytes // graph.routers[step.guard.router].num_cells
+    return row_bytes * decision.cells(graph, step.guard)
 
 
 def _run_ns(graph: TaskGraph, costs: CostTable, step: Run, decision: Decision | None) -> int | None:

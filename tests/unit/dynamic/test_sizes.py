@@ -7,8 +7,6 @@ from random import Random
 
 import pytest
 from hypothesis import given
-from tests.corpus import corpus
-from tests.strategies import num_cases
 
 from heteroplace.dynamic.sizes import (
     MIN_RUNS,
@@ -21,6 +19,8 @@ from heteroplace.dynamic.sizes import (
 from heteroplace.errors import RoutingError
 from heteroplace.model.capacities import offsets_of, padded_load
 from heteroplace.model.route_profile import Histogram, RouterProfile
+from tests.corpus import corpus
+from tests.strategies import num_cases
 
 SPREAD = ((1, 50), (2, 10), (17, 30), (18, 5), (40, 4), (64, 1))
 FEW = ((3, 1), (4, 3), (5, 1), (6, 2), (7, 1), (9, 1), (12, 1), (30, 1))
