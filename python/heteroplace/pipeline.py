@@ -44,6 +44,7 @@ from heteroplace.relay.annotate.sharded import read_sharded, without_plan
 from heteroplace.relay.annotate.writer import annotate as annotate_plan
 from heteroplace.relay.frontend.onnx_source import read_source
 from heteroplace.relay.source import Source
+from heteroplace.relay.tasks.branch_options import predicted_branches, with_branch_memories
 from heteroplace.relay.tasks.network import Network, cut_network
 from heteroplace.relay.tasks.rebatch import rebatch
 from heteroplace.simulate.interference import Interference
@@ -210,7 +211,10 @@ def solve(
         if graph.routers:
             if plan is not None:
                 raise PlanError("a network with routers is placed by a solver; leave out plan_in")
-            solution = solve_routed(graph, cluster, costed.costs, options, solver, costed.profile)
+            predicted = predicted_branches(costed.compiled.network)
+            solution = solve_routed(
+                graph, cluster, costed.costs, options, solver, costed.profile, predicted
+            )
         else:
             problem, asked = Problem(graph, cluster, costed.costs), costed.interference_known
             known = None if costed.measure_interference is None else asked
@@ -259,6 +263,7 @@ def place(
     network = prepare(mod, options.params, log, cluster).with_examples(examples)
     profile = _profile(network, options)
     network = network.with_graph(demanded_graph(network.graph, cluster, options))
+    network = with_branch_memories(network, cluster)
     early = None if saved is None else saved.plan_for(network.graph, cluster)
     items = limits.items if early is None else num_items(early, limits)
     check_demands(network.graph, cluster, early)

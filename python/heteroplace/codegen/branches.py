@@ -30,13 +30,14 @@ class Branches:
                 parts[description.rows.buffer].append(value)
         self._parts = {buffer: tuple(found) for buffer, found in parts.items()}
         decided = {value for router in calls.routers for value in (router.loads, router.offsets)}
-        self._maker = {
-            value: call.branch
+        self._made_when = {
+            value: self._whole_guard(call)
             for call in calls.calls
             if call.branch is not None
             for value in call.writes
             if value not in decided
         }
+        """Of what branches make but for decisions, when it is there."""
 
     @property
     def parts(self) -> dict[int, tuple[int, ...]]:
@@ -60,6 +61,13 @@ class Branches:
         planned = guard_of(self._plan.steps[step])
         return planned or Guard(self._router_ids[call.branch[0]], call.branch[1])
 
+    def _whole_guard(self, call: KernelCall) -> Guard:
+        """When what a call makes is there: what is missed is in place of what was predicted."""
+        assert call.branch is not None
+        planned = None if call.at is None else guard_of(self._plan.steps[call.at[0]])
+        when = "predicted" if planned is not None and planned.when == "predicted" else "active"
+        return Guard(self._router_ids[call.branch[0]], call.branch[1], when)
+
     def of_copy(self, value: int, step: int | None) -> Guard | None:
         """Return when a value is copied to another memory; None: in every run.
 
@@ -69,9 +77,10 @@ class Branches:
             The plan's, if it has one.
         """
         rows = self._calls.values[value].rows
-        branch = self._maker.get(value) if rows is None else (rows.router, rows.branch)
-        if branch is not None:
-            return Guard(self._router_ids[branch[0]], branch[1])
+        if rows is not None:
+            return Guard(self._router_ids[rows.router], rows.branch)
+        if value in self._made_when:
+            return self._made_when[value]
         return None if step is None else guard_of(self._plan.steps[step])
 
     def decision(self, guard: Guard | None, memory: int) -> tuple[Instance, ...]:

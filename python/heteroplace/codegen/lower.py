@@ -19,6 +19,7 @@ from heteroplace.codegen.lifetimes import find_conflicts, touched_owners, waited
 from heteroplace.codegen.lowered import Lowered
 from heteroplace.codegen.memory_plan import Arena, lay_out
 from heteroplace.codegen.order import order_instructions
+from heteroplace.codegen.predictions import with_predictions
 from heteroplace.codegen.program import (
     Port,
     Program,
@@ -61,6 +62,7 @@ def lower(
         Weights, values and workspace do not fit in some memory, even with all reuse that the
         order allows.
     """
+    calls = with_predictions(calls, graph, plan)
     ordered = order_instructions(calls, graph, cluster, plan, predicted)
     lowered = _Lowering(calls, cluster, ordered, is_tight=predicted is None).run()
     if predicted is not None and _excess(lowered, cluster):

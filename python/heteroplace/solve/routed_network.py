@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from heteroplace.model.check import check_plan
@@ -13,6 +14,7 @@ from heteroplace.model.solution import Solution
 from heteroplace.solve.network import solve_network
 from heteroplace.solve.problem import Problem, SolveOptions
 from heteroplace.solve.routed import expected_view, guarded
+from heteroplace.solve.speculated import speculated, speculated_view
 
 
 def solve_routed(
@@ -22,6 +24,7 @@ def solve_routed(
     options: SolveOptions,
     solver: str = "auto",
     profile: RouteProfile | None = None,
+    predicted: Collection[tuple[int, int]] = (),
 ) -> Solution:
     """Place a network with routers.
 
@@ -31,6 +34,10 @@ def solve_routed(
         With the capacities of all branches among its batch sizes.
     profile
         How often branches have which loads; None: all branches of a router are alike.
+
+    predicted
+        (router id, branch) of those that are run before their routers have decided, if an executor
+        is told so (`predict`).
 
     Returns
     -------
@@ -42,10 +49,12 @@ def solve_routed(
     SolverError, InfeasibleError, SolverLimitError, PlanError
         See `solve_network`.
     RoutingError
-        The profile lacks a router.
+        The profile lacks a router; a branch cannot be predicted.
     """
     view, expected = expected_view(graph, cluster, costs, profile)
+    view = speculated_view(view, graph, predicted)
+    expected = replace(expected, tasks=view.identities)
     found = solve_network(Problem(view, cluster, expected), options, solver=solver)
-    plan = guarded(graph, cluster, found.plan)
+    plan = speculated(graph, cluster, guarded(graph, cluster, found.plan), predicted)
     check_plan(graph, cluster, costs, plan)
     return replace(found, graph=graph, costs=costs, plan=plan)
