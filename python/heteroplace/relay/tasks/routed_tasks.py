@@ -218,7 +218,8 @@ class RoutedTasks:
             -1,
             num_cells,
             options.top_k,
-            options.capacities,
+            # A single cell is a whole tensor, of which there is one.
+            options.capacities if num_cells > 1 else ((1,),) * options.num_branches,
             options.overflow,
             options.quantum,
             self._branch[call],
