@@ -180,7 +180,8 @@ class RoutedWriter : private RoutedText {
     vector_ = AddInput("vector", false, std::to_string(extent_));
     for (int space = 0; space < 2; ++space) {
       for (int buffer = 0; buffer < kNumBuffers; ++buffer) {
-        const int tensor = Add(space, false, Rows(), rows_ * extent_);
+        // A tensor of the largest capacity has a place, too, where no load is so large.
+        const int tensor = Add(space, false, Rows(), std::max(rows_, 8) * extent_);
         buffers_[space].push_back(tensor);
         Emit(Queue(), "copy", std::to_string(nan) + " " + std::to_string(tensor), {nan},
              PartsOf(space, buffer));

@@ -255,14 +255,17 @@ class _Walk:
                 value = _Value(index, index, finish, finish, memory, size)
                 self._there[tensor, memory, item] = value
                 self.values.append(value)
-        for task in step.tasks if isinstance(step, Load) else ():
-            if (task, step.dst) in self._weights:
-                _extend(self._weights[task, step.dst], index, finish)
+        if isinstance(step, Load):
+            self._load(index, step, finish)
+
+    def _load(self, index: int, step: Load, finish: int) -> None:
+        for task in step.tasks:
+            place = task, step.dst
+            if place in self._weights:
+                _extend(self._weights[place], index, finish)
             else:
-                size = graph.tasks[task].weight_bytes
-                self._weights[task, step.dst] = _Value(
-                    *(index, index, finish, finish, step.dst, size)
-                )
+                size = self._graph.tasks[task].weight_bytes
+                self._weights[place] = _Value(index, index, finish, finish, step.dst, size)
 
     def _keep_outputs(self) -> None:
         """Outputs stay in the host memory, or where they are made."""

@@ -35,7 +35,8 @@ def branch_of_rows(graph: TaskGraph, tensor: Tensor) -> tuple[int, int] | None:
     readers = {graph.branches[task][:1] for task in tensor.consumers}
     maker = () if tensor.producer is None else graph.branches[tensor.producer]
     reader = graph.branches[tensor.consumers[0]] if len(readers) == 1 else ()
-    return next(iter(max(maker, reader, key=len)), None)
+    around = maker if len(maker) >= len(reader) else reader
+    return around[0] if around else None
 
 
 def _names_any(graph: TaskGraph) -> bool:

@@ -24,6 +24,12 @@ from heteroplace.native.arrays import COLLECTIVE, COPY, GUARDED, RUN, IntArray, 
 from heteroplace.native.limits import check_items
 from heteroplace.native.problem import NativePlan, NativeProblem
 
+_Explicit = tuple[
+    IntArray, IntArray, IntArray, IntArray, IntArray, IntArray, IntArray, IntArray, IntArray
+]
+"""Of some steps: what they read, make and occupy and their devices as offsets and values, and how
+long they take."""
+
 
 @dataclass(frozen=True)
 class StepTimes:
@@ -69,24 +75,20 @@ def simulate_steps(
     CostMismatchError
         So many items, or such long explicit steps, that sums of their times or sizes are too large.
     """
-    explicit = [step for step in steps if _is_explicit(step)]
-    arrays: tuple[object, ...] = ()
-    if explicit:
-        times = _explicit_ns(native, explicit, costs or native.costs, decision)
-        arrays = (_explicit(native, explicit, times), *_loads(native, explicit))
+    explicit = [
+        step for step in steps if isinstance(step, (Collective, Load)) or step.guard is not None
+    ]
+    times = _explicit_ns(native, explicit, costs or native.costs, decision) if explicit else []
+    arrays = _explicit(native, explicit, times) if explicit else None
+    loads = _loads(explicit)
     if items > 1 or explicit:
-        check_items(items, native.longest_ns, native.most_bytes, sum(times) if explicit else 0)
+        check_items(items, native.longest_ns, native.most_bytes, sum(times))
     links = csr(step.route if isinstance(step, Copy) else () for step in steps)
     # No lists of items at all: every step is for item 0.
     has_items = items != 1 or any(step.items != (0,) for step in steps)
     members = csr(step.items for step in steps if has_items)
-    return _times(_core.simulate(native.core, _rows(steps), *links, *members, items, *arrays))
-
-
-def _is_explicit(step: Step) -> bool:
-    """Whether the core is told what the step does."""
-    kind = type(step)
-    return kind is Collective or kind is Load or step.guard is not None  # type: ignore[union-attr]
+    rows = _rows(steps)
+    return _times(_core.simulate(native.core, rows, *links, *members, items, arrays, loads))
 
 
 def _explicit_ns(
@@ -119,25 +121,24 @@ def _explicit_ns(
     return times
 
 
-def _explicit(
-    native: NativeProblem, steps: Sequence[Step], times: Sequence[int]
-) -> tuple[IntArray, ...]:
+def _explicit(native: NativeProblem, steps: Sequence[Step], times: Sequence[int]) -> _Explicit:
     """What explicit steps read, make and occupy and how long they take, as the core reads it."""
     graph, cluster = native.graph, native.cluster
-    columns = (
-        [tuple(chain.from_iterable(reads(graph, cluster, step))) for step in steps],
-        [tuple(chain.from_iterable(makes(graph, cluster, step))) for step in steps],
-        [devices_of(step) for step in steps],
-        [occupied(graph, cluster, step) for step in steps],
+    return (
+        *csr([tuple(chain.from_iterable(reads(graph, cluster, step))) for step in steps]),
+        *csr([tuple(chain.from_iterable(makes(graph, cluster, step))) for step in steps]),
+        *csr([devices_of(step) for step in steps]),
+        *csr([occupied(graph, cluster, step) for step in steps]),
+        ints(times),
     )
-    return *(array for column in columns for array in csr(column)), ints(times)
 
 
-def _loads(native: NativeProblem, steps: Sequence[Step]) -> tuple[tuple[IntArray, ...], ...]:
-    """Task and memory of all weights that explicit steps bring, and of those that are kept."""
+def _loads(steps: Sequence[Step]) -> tuple[IntArray, IntArray, IntArray] | None:
+    """Task and memory of all weights that explicit steps bring, and of those that are kept; None:
+    no step is a load."""
     loads = [step for step in steps if isinstance(step, Load)]
     if not loads:
-        return ()
+        return None
     kept = dict.fromkeys((task, step.src) for step in loads for task in step.tasks)
     brought = [
         [number for task in step.tasks for number in (task, step.dst)]
@@ -145,7 +146,7 @@ def _loads(native: NativeProblem, steps: Sequence[Step]) -> tuple[tuple[IntArray
         else []
         for step in steps
     ]
-    return ((*csr(brought), ints(list(chain.from_iterable(kept)))),)
+    return *csr(brought), ints(list(chain.from_iterable(kept)))
 
 
 def simulate_plan(native: NativeProblem, plan: NativePlan) -> StepTimes:
@@ -178,11 +179,11 @@ def native_plan_of(native: NativeProblem, steps: Sequence[Step]) -> NativePlan:
 def _rows(steps: Sequence[Step]) -> IntArray:
     numbers = count()
     rows = [
-        _explicit_row(step, next(numbers))
-        if _is_explicit(step)
-        else (RUN, step.task, step.device, -1)
-        if isinstance(step, Run)
+        (RUN, step.task, step.device, -1)
+        if isinstance(step, Run) and step.guard is None
         else (COPY, step.tensor, step.dst, step.src)
+        if isinstance(step, Copy) and step.guard is None
+        else _explicit_row(step, next(numbers))
         for step in steps
     ]
     return np.array(rows, dtype=np.int64).reshape(-1, 4)

@@ -201,8 +201,9 @@ def _waits(graph: TaskGraph, cluster: Cluster, plan: Plan) -> list[_Waits]:
         is_guarded = guard_of(step) is not None
         for value in _values(graph, written, step):
             bringers[value] = (*(bringers.get(value, ()) if is_guarded else ()), index)
-        for task in step.tasks if isinstance(step, Load) else ():
-            loaders.setdefault((task, step.dst), set()).add(index)
+        if isinstance(step, Load):
+            for task in step.tasks:
+                loaders.setdefault((task, step.dst), set()).add(index)
     return waits
 
 

@@ -16,7 +16,7 @@ from heteroplace.model.check_guards import require_unguarded
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Copy, Plan, Step
+from heteroplace.model.plan import Copy, Load, Plan, Step
 from heteroplace.model.step_values import occupied, step_ns
 
 
@@ -80,5 +80,7 @@ def repeat_plan(plan: Plan, count: int) -> Plan:
 
 
 def shifted(plan: Plan, step: Step, number: int) -> Step:
-    """Return the step for the items of repetition `number`."""
+    """Return the step for the items of repetition `number`; loads have none."""
+    if isinstance(step, Load):
+        return step
     return replace(step, items=tuple(item + number * plan.items for item in step.items))

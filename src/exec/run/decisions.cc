@@ -10,7 +10,7 @@ namespace heteroplace::exec {
 
 namespace {
 
-constexpr size_t kMostWords = static_cast<size_t>(kDecisionBytes) / sizeof(int32_t);
+constexpr size_t kDecisionWords = static_cast<size_t>(kDecisionBytes) / sizeof(int32_t);
 
 /*! \brief Seats that are looked at together: most cells go to few branches. */
 constexpr int64_t kSeatsAtOnce = 16;
@@ -122,8 +122,8 @@ void Decisions::Start(DecisionLevel level) {
                                            "' go is not in host memory; record with level 1");
   }
   try {
-    words_.reserve(kMostWords);
-    spare_.reserve(kMostWords);
+    words_.reserve(kDecisionWords);
+    spare_.reserve(kDecisionWords);
   } catch (const std::bad_alloc&) {
     throw Error(ErrorKind::kExecution, "a recording of route decisions takes " +
                                            std::to_string(2 * kDecisionBytes) +

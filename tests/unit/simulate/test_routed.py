@@ -119,8 +119,8 @@ def test_a_branch_runs_at_the_capacities_that_hold_its_load() -> None:
 def test_skipped_steps_take_no_time_and_hold_nothing_up() -> None:
     plan = plan_of(ROWS, ROWS_PLAN)
     idle = simulate(ROWS, cluster(), costs(ROWS), plan, decision=decision_of(ROWS, {"r": (0, 0)}))
-    # route and send, join; the weights of r.0.0 and the loads come beside them.
-    assert idle.makespan_ns == 3 + 8 + 5 + 3
+    # The router, what sends, the copy of the loads, the weights of r.0.0 on the same channel, join.
+    assert idle.makespan_ns == 3 + 3 + 8 + 5 + 3
     busy = simulate(ROWS, cluster(), costs(ROWS), plan, decision=decision_of(ROWS, {"r": (6, 6)}))
     assert busy.makespan_ns > idle.makespan_ns
 

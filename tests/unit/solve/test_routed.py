@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 
@@ -10,7 +12,7 @@ from heteroplace.model.check import check_plan
 from heteroplace.model.plan import Copy, Guard, Run, guard_of
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve.problem import Problem, SolveOptions
-from heteroplace.solve.registry import solve
+from heteroplace.solve.registry import get_solver
 from heteroplace.solve.routed import expected_view, guarded
 from tests.routed_plans import RoutedCase, routed_plans
 from tests.strategies import exact_cases, num_cases
@@ -23,7 +25,7 @@ def test_plans_of_the_expected_view_are_plans_of_the_network(case: RoutedCase) -
     found = case.instance
     view, table = expected_view(found.graph, found.cluster, found.costs, None)
     assert not view.routers and not view.buffers
-    result = solve(Problem(view, found.cluster, table), "heft", SolveOptions(time_limit_s=5.0))
+    result = get_solver("heft").solve(Problem(view, found.cluster, table), SolveOptions())
     plan = guarded(found.graph, found.cluster, result.plan)
     check_plan(found.graph, found.cluster, found.costs, plan)
     for decision in case.decisions:
@@ -42,8 +44,6 @@ def test_rows_have_their_mean_size_in_the_expected_view(case: RoutedCase) -> Non
 
 
 def test_guards_are_those_of_branches_and_their_rows() -> None:
-    from dataclasses import replace
-
     plan = plan_of(ROWS, ROWS_PLAN)
     bare = replace(
         plan,
