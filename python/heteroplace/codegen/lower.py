@@ -111,8 +111,9 @@ class _Lowering:
         outputs = [self._owner((root(calls, value), self._host)) for value in calls.outputs]
         steps = ordered.instructions
         self._branches = BranchProgram(calls, cluster, steps, self._tensor, self._kernel)
-        decisions = map(self._owner, self._branches.kept)
-        self._kept = frozenset([*self._inputs, *outputs, *decisions])
+        self._early = [*self._inputs, *dict.fromkeys(map(self._owner, self._branches.kept))]
+        """What has its bytes for itself: threads look at decisions at any time of a request."""
+        self._kept = frozenset([*self._early, *outputs])
         """Inputs are overwritten by what replaces them only: they may be set once for many runs."""
         self._offsets: dict[Instance, int] = {}
         self._arena_bytes = self._lay_out(is_tight)
@@ -133,7 +134,7 @@ class _Lowering:
         self._kernels: dict[str, int] = {}
 
     def run(self) -> Lowered:
-        for instance in self._inputs:
+        for instance in self._early:
             self._store(instance)
         for instruction in self._instructions:
             self._num_users.update(touched_owners(instruction, self._owner))
@@ -148,7 +149,7 @@ class _Lowering:
             len(self._cluster.memories),
             self._instructions,
             self._table.of_item,
-            self._inputs,
+            self._early,
             self._kept,
             is_tight,
             self._owner,

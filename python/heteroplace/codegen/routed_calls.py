@@ -29,6 +29,7 @@ from heteroplace.codegen.workspace import Workspace
 from heteroplace.errors import LoweringError
 from heteroplace.model.graph import TaskGraph, tensor_bytes
 from heteroplace.model.routers import Router
+from heteroplace.relay.expressions import static_shape
 
 _MAIN = -1
 """In place of a version: what is in no branch."""
@@ -217,11 +218,12 @@ class RoutedCombiner:
 
     def _variable(self, name: str) -> Value:
         """A value like a variable of the cut module."""
-        for version, part in self._parts.items():
-            if ValueName(name) in part.imports:
-                own = self._own(version, part.imports[ValueName(name)])
-                return Value(own.shape, own.dtype)
-        raise LoweringError(f"nobody reads {name!r}; the module and its graph do not fit together")
+        (type_,) = (
+            parameter.checked_type
+            for parameter in self._cut.mod["main"].params
+            if parameter.name_hint == name
+        )
+        return Value(static_shape(type_), type_.dtype)
 
     def _put(self, value: int, buffer: int, branch: Branch) -> None:
         """Make a value the rows of a branch in a buffer."""

@@ -124,11 +124,13 @@ class RoutedTasks:
         if op is not None and routing_kind(op) == "dispatch" and self._taken[call]:
             return self._add_rows(call, name)
         made: list[str | None] = []
+        is_router = op is not None and routing_kind(op) == "router"
         for index, type_ in enumerate(tensor_types(call.checked_type)):
-            buffer = self._buffer(call, index, type_, branch)
+            buffer = None if is_router else self._buffer(call, index, type_, branch)
             shape = static_shape(type_)
             made.append(self._builder.add_tensor(name, shape, type_.dtype, buffer=buffer))
-        if op is not None and routing_kind(op) == "router":
+        if is_router:
+            assert op is not None
             self._add_router(call, op, made)
         return made
 
