@@ -83,6 +83,10 @@ class ShardingError(HeteroPlaceError):
     """A network cannot be cut as asked: degrees that do not divide, an axis that ends, a device."""
 
 
+class RoutingError(HeteroPlaceError):
+    """A router, a route decision or a profile of them is wrong, or belongs to another model."""
+
+
 class LoweringError(HeteroPlaceError):
     """The compiled kernels and the plan disagree."""
 

@@ -46,9 +46,9 @@ def register_collective_ops() -> None:
     """Make the ops known to TVM. Doing so again changes nothing."""
     for kind, collective in _COLLECTIVES.items():
         what = "the tensor" if collective.reads_one else "a tensor of each shard"
-        argument = ("Tensor" if collective.reads_one else "Tuple of Tensors", what)
+        arguments = {"data": ("Tensor" if collective.reads_one else "Tuple of Tensors", what)}
         name = PREFIX + kind
-        add_relay_op(name, collective.describe, argument, _type_of(name, collective),
+        add_relay_op(name, collective.describe, arguments, _type_of(name, collective),
                      _compute(collective))  # fmt: skip
 
 
@@ -97,8 +97,9 @@ def scatter(data: relay.Expr, axis: int, extents: Sequence[int]) -> relay.Call:
 
 def is_collective(expr: relay.Expr) -> bool:
     """Say whether `expr` calls a collective."""
-    is_call = isinstance(expr, relay.Call) and isinstance(expr.op, tvm.ir.Op)
-    return is_call and expr.op.name.startswith(PREFIX)
+    if not isinstance(expr, relay.Call) or not isinstance(expr.op, tvm.ir.Op):
+        return False
+    return expr.op.name in {PREFIX + kind for kind in _COLLECTIVES}
 
 
 def _call(kind: str, data: relay.Expr, **attributes: object) -> relay.Call:

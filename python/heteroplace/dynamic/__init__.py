@@ -1,0 +1,1 @@
+"""How the decisions of routers are made use of: profiles, capacities, placement, speculation."""

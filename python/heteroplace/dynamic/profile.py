@@ -1,0 +1,240 @@
+"""Route decisions, run by run -> the profile of a model; profiles -> one.
+
+The reducer of the dynamic profile of Cui et al., Optimizing Dynamic Neural Networks with Brainstorm
+(OSDI 2023). Everything is a sum of counts, so `merge_profiles` of the profiles of two traces equals
+the profile of both traces.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from heteroplace.errors import RoutingError
+from heteroplace.files.route_profile import load_route_profile
+from heteroplace.files.routes import RoutesReader, is_routes_file
+from heteroplace.model.route_profile import (
+    Cells,
+    Histogram,
+    RouteProfile,
+    RouteRecord,
+    RouterProfile,
+    RouterShape,
+    Transition,
+    following_routers,
+)
+
+_MAX_TOLD = 4
+_MAX_OPEN_RUNS = 1024
+
+
+class ProfileBuilder:
+    """Adds up records of one model; not thread-safe.
+
+    Records of a run may be apart: the latest 1,024 runs that are not complete are remembered.
+
+    Parameters
+    ----------
+    model_digest, routers
+        Of the model; routers in the order in which they decide.
+    """
+
+    def __init__(self, model_digest: str, routers: Sequence[RouterShape]) -> None:
+        self._digest = model_digest
+        self._routers = tuple(routers)
+        self._ids = {router.name: index for index, router in enumerate(routers)}
+        self._loads = [
+            [Counter[int]() for _ in range(router.num_branches)] for router in self._routers
+        ]
+        self._sets = [Counter[tuple[int, ...]]() for _ in self._routers]
+        self._runs = [0] * len(self._routers)
+        self._pairs = following_routers(self._routers)
+        self._transitions = [Counter[tuple[int, int, int]]() for _ in self._pairs]
+        self._transition_runs = [0] * len(self._pairs)
+        self._open: dict[int, dict[int, Cells | None]] = {}
+        """Decisions of the latest runs of which not all routers have come, by run and router."""
+
+    def add(self, record: RouteRecord) -> None:
+        """Count a record.
+
+        Raises
+        ------
+        RoutingError
+            The model has no such router, it has other branches, or decides twice in this run.
+        """
+        index = self._ids.get(record.router)
+        if index is None or len(record.loads) != self._routers[index].num_branches:
+            known = ", ".join(f"{r.name!r} of {r.num_branches}" for r in self._routers[:_MAX_TOLD])
+            raise RoutingError(
+                f"run {record.run}: the model has no router {record.router!r} of "
+                f"{len(record.loads)} branches; it has {known}"
+                f"{', ...' if len(self._routers) > _MAX_TOLD else ''}"
+            )
+        known = self._open.setdefault(record.run, {})
+        if index in known:
+            raise RoutingError(
+                f"run {record.run}: router {record.router!r} decides twice; profile each recording "
+                f"by itself, and merge the profiles"
+            )
+        known[index] = record.cells
+        self._runs[index] += 1
+        for counter, load in zip(self._loads[index], record.loads, strict=True):
+            counter[load] += 1
+        self._sets[index][record.active] += 1
+        self._count_transitions(index, known)
+        if len(known) == len(self._routers):
+            del self._open[record.run]
+        elif len(self._open) > _MAX_OPEN_RUNS:
+            del self._open[next(iter(self._open))]
+
+    def profile(self) -> RouteProfile:
+        """Return the profile of what was added so far."""
+        routers = tuple(
+            RouterProfile(
+                router.name,
+                router.num_cells,
+                router.num_branches,
+                self._runs[index],
+                tuple(_ascending(counter) for counter in self._loads[index]),
+                tuple(sorted(self._sets[index].items())),
+            )
+            for index, router in enumerate(self._routers)
+        )
+        transitions = tuple(
+            Transition(
+                self._routers[src].name,
+                self._routers[dst].name,
+                runs,
+                tuple(sorted((*key, count) for key, count in counter.items())),
+            )
+            for (src, dst), counter, runs in zip(
+                self._pairs, self._transitions, self._transition_runs, strict=True
+            )
+            if runs
+        )
+        return RouteProfile(self._digest, routers, transitions)
+
+    def _count_transitions(self, index: int, known: Mapping[int, Cells | None]) -> None:
+        """Count those of a run that the decision of router `index` makes complete."""
+        for pair, (src, dst) in enumerate(self._pairs):
+            before, after = known.get(src), known.get(dst)
+            if index not in (src, dst) or before is None or after is None:
+                continue
+            self._transition_runs[pair] += 1
+            counter = self._transitions[pair]
+            for taken, others in zip(before, after, strict=True):
+                for branch in taken:
+                    for other in others:
+                        counter[branch, other, len(others)] += 1
+
+
+def read_profile(path: str | os.PathLike[str]) -> RouteProfile:
+    """Return the profile in a file, or that of the records in it.
+
+    Raises
+    ------
+    RoutingError
+        The file cannot be read, is neither, or has faults (all are named).
+    """
+    if not is_routes_file(path):
+        return load_route_profile(path)
+    reader = RoutesReader(path)
+    builder = ProfileBuilder(reader.model_digest, reader.routers)
+    faults = []
+    for record in reader.records():
+        try:
+            builder.add(record)
+        except RoutingError as fault:
+            faults.append(str(fault))
+    if faults:
+        more = f"; and {len(faults) - _MAX_TOLD} more" if len(faults) > _MAX_TOLD else ""
+        raise RoutingError(f"{os.fspath(path)}: {'; '.join(faults[:_MAX_TOLD])}{more}")
+    return builder.profile()
+
+
+def merge_profiles(profiles: Iterable[RouteProfile]) -> RouteProfile:
+    """Return the profile of all runs of several profiles of one model, at least one.
+
+    Raises
+    ------
+    RoutingError
+        They are of different models, or of different routers.
+    """
+    first, *others = profiles
+    shapes = shapes_of(first)
+    for other in others:
+        other.check_model(first.model_digest)
+        if shapes_of(other) != shapes:
+            raise RoutingError(
+                f"profiles of one model with different routers: {_shapes_text(shapes)} and "
+                f"{_shapes_text(shapes_of(other))}; record both with the same heteroplace"
+            )
+    everything = [first, *others]
+    routers = tuple(
+        _merge_routers([profile.routers[index] for profile in everything])
+        for index in range(len(shapes))
+    )
+    transitions = []
+    for src, dst in following_routers(shapes):
+        found = [p.transition(shapes[src].name, shapes[dst].name) for p in everything]
+        known = [each for each in found if each is not None]
+        if known:
+            transitions.append(_merge_transitions(known))
+    return RouteProfile(first.model_digest, routers, tuple(transitions))
+
+
+def shapes_of(profile: RouteProfile) -> tuple[RouterShape, ...]:
+    """Return what the routers of a profile decide about, in order."""
+    return tuple(RouterShape(r.name, r.num_cells, r.num_branches) for r in profile.routers)
+
+
+def _merge_routers(routers: Sequence[RouterProfile]) -> RouterProfile:
+    first = routers[0]
+    loads = tuple(
+        merge_histograms(router.loads[branch] for router in routers)
+        for branch in range(first.num_branches)
+    )
+    sets = Counter[tuple[int, ...]]()
+    for router in routers:
+        sets.update(dict(router.active_sets))
+    return RouterProfile(
+        first.name,
+        first.num_cells,
+        first.num_branches,
+        sum(router.num_runs for router in routers),
+        loads,
+        tuple(sorted(sets.items())),
+    )
+
+
+def merge_histograms(histograms: Iterable[Histogram]) -> Histogram:
+    """Return the histogram of all observations of several ones.
+
+    >>> merge_histograms([((1, 2),), ((0, 1), (1, 3))])
+    ((0, 1), (1, 5))
+    """
+    counter = Counter[int]()
+    for histogram in histograms:
+        counter.update(dict(histogram))
+    return _ascending(counter)
+
+
+def _merge_transitions(transitions: Sequence[Transition]) -> Transition:
+    counter = Counter[tuple[int, int, int]]()
+    for transition in transitions:
+        for *key, count in transition.counts:
+            counter[key[0], key[1], key[2]] += count
+    first = transitions[0]
+    runs = sum(transition.num_runs for transition in transitions)
+    rows = tuple(sorted((*key, count) for key, count in counter.items()))
+    return Transition(first.src, first.dst, runs, rows)
+
+
+def _ascending(counter: Counter[int]) -> Histogram:
+    return tuple(sorted(counter.items()))
+
+
+def _shapes_text(shapes: Sequence[RouterShape]) -> str:
+    told = [f"{s.name!r} ({s.num_cells} cells, {s.num_branches} branches)" for s in shapes]
+    return ", ".join(told[:_MAX_TOLD]) + (", ..." if len(told) > _MAX_TOLD else "")

@@ -1,0 +1,282 @@
+"""Route decisions of runs as JSON Lines: written as they come, read record by record.
+
+The first line says whose decisions they are; each further one is what one router decided in one
+run:
+
+    {"routes_version": 1, "model": "5f0c..", "level": 2, "routers": [{"name": "r0", "cells": 3, "branches": 2}]}
+    {"run": 0, "router": "r0", "loads": [1, 2], "active": [0, 1], "cells": [0, [0, 1], -1]}
+
+`cells` (level 2) has for each cell its branch, a list of branches, or -1 where it is dropped; one
+that a branch drops at its capacity is in `loads` and `active` all the same.
+"""  # noqa: E501  (lines of a file)
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Literal, TextIO
+
+import msgspec
+from msgspec import Meta, Struct
+
+from heteroplace.errors import RoutingError
+from heteroplace.files.fields import Count, Name, Text, kind, one_of, positive, version
+from heteroplace.files.fields import a_count as read_count
+from heteroplace.files.reader import did_you_mean, parse_json, read_struct, show
+from heteroplace.model.route_profile import Cells, RouterShape, RouteRecord
+
+ROUTES_VERSION = 1
+LEVELS = (1, 2)
+"""Loads of branches; also the decision about each cell."""
+_MAX_FAULTS = 50
+_DROPPED = -1
+
+PositiveCount = Annotated[int, kind(positive(read_count), 0, least=1)]
+"""A faulty one is 0 until all faults are told."""
+
+
+class RouterEntry(Struct, forbid_unknown_fields=True, frozen=True):
+    """A router whose decisions follow."""
+
+    name: Name
+    cells: PositiveCount
+    branches: PositiveCount
+
+
+class RoutesHeader(Struct, forbid_unknown_fields=True, frozen=True):
+    """The first line."""
+
+    routes_version: Annotated[Literal[1], version(ROUTES_VERSION)]
+    model: Text
+    level: Annotated[int, one_of(LEVELS, 1)]
+    routers: Annotated[tuple[RouterEntry, ...], Meta(min_length=1)]
+
+
+class _Line(Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
+    """Any other line."""
+
+    run: int
+    router: str
+    loads: list[int]
+    active: list[int]
+    cells: list[int | list[int]] | None = None
+
+
+def header_line(model_digest: str, level: int, routers: Sequence[RouterShape]) -> str:
+    """Return the first line of a file, with its end; parameters as of `RoutesWriter`."""
+    entries = tuple(RouterEntry(r.name, r.num_cells, r.num_branches) for r in routers)
+    header = RoutesHeader(ROUTES_VERSION, model_digest, level, entries)
+    return msgspec.json.encode(header).decode() + "\n"
+
+
+class RoutesWriter:
+    """Writes records as they come; not thread-safe. Use it as a context manager, or close it.
+
+    Parameters
+    ----------
+    path
+        What is there is replaced.
+    model_digest, level, routers
+        See `RouteProfile`, `LEVELS`.
+
+    Raises
+    ------
+    OSError
+        The file cannot be written.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        model_digest: str,
+        level: int,
+        routers: Sequence[RouterShape],
+    ) -> None:
+        self._level = level
+        self._encoder = msgspec.json.Encoder()
+        self._file = Path(path).open("wb")  # noqa: SIM115  (closed by close)
+        self._file.write(header_line(model_digest, level, routers).encode())
+
+    def __enter__(self) -> RoutesWriter:
+        return self
+
+    def __exit__(self, *fault: object) -> None:
+        self.close()
+
+    def write(self, record: RouteRecord) -> None:
+        """Add a record; what its level has over that of the file is left out."""
+        cells = None
+        if self._level > 1 and record.cells is not None:
+            cells = [_plain(taken) for taken in record.cells]
+        loads, active = list(record.loads), list(record.active)
+        line = _Line(record.run, record.router, loads, active, cells)
+        self._file.write(self._encoder.encode(line) + b"\n")
+
+    def close(self) -> None:
+        """Write what is left and close the file; may be called again."""
+        self._file.close()
+
+
+class RoutesReader:
+    """A file of records; its header is read at once, its records one by one.
+
+    Raises
+    ------
+    RoutingError
+        The file cannot be read, or its first line is wrong (all faults are named).
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path, self._source = Path(path), os.fspath(path)
+        with self._open() as file:
+            text = self._line(file)
+        try:
+            value = parse_json(text)
+        except ValueError as fault:
+            raise RoutingError(
+                f"{self._source}: line 1: expected a JSON object with routes_version, model, level "
+                f"and routers, got no JSON ({fault}); record it again (executor.record)"
+            ) from fault
+        header, faults = read_struct(
+            value, RoutesHeader, f"{self._source}: line 1", RoutingError
+        )
+        names: dict[str, int] = {}
+        for index, entry in enumerate(header.routers):
+            if entry.name and names.setdefault(entry.name, index) != index:
+                faults.add(("routers", index, "name"), f"{show(entry.name)} occurs twice")
+        faults.check()
+        self.model_digest: str = header.model
+        self.level: int = header.level
+        self.routers = tuple(
+            RouterShape(entry.name, entry.cells, entry.branches) for entry in header.routers
+        )
+
+    def records(self) -> Iterator[RouteRecord]:
+        """Yield the records in order; those that are wrong are told together at the end.
+
+        Raises
+        ------
+        RoutingError
+            Lines are wrong: no record, an unknown router, loads that are not those of the cells, a
+            branch that there is not. Names lines and what was expected.
+        """
+        shapes = {shape.name: shape for shape in self.routers}
+        decoder = msgspec.json.Decoder(_Line)
+        faults: list[str] = []
+        with self._open() as file:
+            next(file)
+            for number, text in enumerate(file, 2):
+                try:
+                    line = decoder.decode(text)
+                    record = _record(line, shapes, self.level)
+                except ValueError as fault:  # also those of msgspec
+                    faults.append(f"line {number}: {fault}")
+                    if len(faults) == _MAX_FAULTS:
+                        break
+                    continue
+                yield record
+        if faults:
+            listing = "".join(f"\n  {fault}" for fault in faults)
+            raise RoutingError(f"{self._source}: {len(faults)} faults{listing}")
+
+    def _open(self) -> TextIO:
+        try:
+            return self._path.open(encoding="utf-8")
+        except OSError as fault:
+            raise RoutingError(f"{self._source}: cannot be read: {fault.strerror}") from fault
+        except ValueError as fault:  # a path that no file has
+            raise RoutingError(f"{self._source!a}: cannot be read: {fault}") from fault
+
+    def _line(self, file: TextIO) -> str:
+        try:
+            return file.readline()
+        except OSError as fault:
+            raise RoutingError(f"{self._source}: cannot be read: {fault.strerror}") from fault
+        except ValueError as fault:
+            raise RoutingError(f"{self._source}: is no text: {fault}") from fault
+
+
+def is_routes_file(path: str | os.PathLike[str]) -> bool:
+    """Tell whether the first line of a file is that of records; raises RoutingError if unreadable.
+
+    What is no record of any kind is told by whoever reads it as something else.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            start = file.readline()
+    except OSError as fault:
+        raise RoutingError(f"{os.fspath(path)}: cannot be read: {fault.strerror}") from fault
+    except ValueError as fault:
+        raise RoutingError(f"{os.fspath(path)!a}: cannot be read: {fault}") from fault
+    return b'"routes_version"' in start
+
+
+def _plain(taken: tuple[int, ...]) -> int | list[int]:
+    """The branches of a cell as a line has them."""
+    if not taken:
+        return _DROPPED
+    return taken[0] if len(taken) == 1 else list(taken)
+
+
+def _record(line: _Line, shapes: dict[str, RouterShape], level: int) -> RouteRecord:
+    """A checked record; raises ValueError with what is wrong."""
+    shape = shapes.get(line.router)
+    if shape is None:
+        nearest = did_you_mean(line.router, shapes)
+        raise ValueError(f"no router is called {show(line.router)}{nearest}")
+    if line.run < 0:
+        raise ValueError(f"run: expected a number >= 0, got {line.run}")
+    loads = tuple(line.loads)
+    if len(loads) != shape.num_branches:
+        raise ValueError(
+            f"loads: expected {shape.num_branches} of router {shape.name!r}, got {len(loads)}"
+        )
+    wrong = [load for load in loads if not 0 <= load <= shape.num_cells]
+    if wrong:
+        raise ValueError(
+            f"loads: expected numbers in 0..{shape.num_cells}, the cells of router "
+            f"{shape.name!r}, got {wrong[0]}"
+        )
+    cells = None if line.cells is None else _cells(line.cells, shape)
+    if (cells is None) != (level == 1):
+        raise ValueError(
+            f"cells: expected {'none' if level == 1 else 'one entry per cell'} at level {level}"
+        )
+    record = RouteRecord(line.run, shape.name, loads, cells)
+    if line.active != list(record.active):
+        raise ValueError(
+            f"active: expected the branches with cells {list(record.active)}, got {line.active}"
+        )
+    if cells is not None:
+        found = [0] * shape.num_branches
+        for taken in cells:
+            for branch in taken:
+                found[branch] += 1
+        # What is dropped at a capacity is in the load, and takes no branch.
+        if any(kept > load for kept, load in zip(found, loads, strict=True)):
+            raise ValueError(f"loads: expected at least {found} by the cells, got {line.loads}")
+    return record
+
+
+def _cells(cells: list[int | list[int]], shape: RouterShape) -> Cells:
+    if len(cells) != shape.num_cells:
+        raise ValueError(
+            f"cells: expected {shape.num_cells} of router {shape.name!r}, got {len(cells)}"
+        )
+    found: list[tuple[int, ...]] = []
+    for cell, entry in enumerate(cells):
+        if entry == _DROPPED:
+            found.append(())
+            continue
+        taken = [entry] if isinstance(entry, int) else entry
+        for branch in taken:
+            if not 0 <= branch < shape.num_branches:
+                raise ValueError(
+                    f"cells[{cell}]: expected a branch in 0..{shape.num_branches - 1}, or -1 for "
+                    f"none, got {branch}"
+                )
+        if len(set(taken)) < len(taken):
+            raise ValueError(f"cells[{cell}]: names a branch twice: {taken}")
+        found.append(tuple(sorted(taken)))
+    return tuple(found)

@@ -1,0 +1,1 @@
+"""Routed networks in Relay: cells, routers and branches; see README.md."""

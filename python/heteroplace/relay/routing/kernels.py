@@ -1,0 +1,297 @@
+"""What a router, its dispatch, its join and its combine compute, in TIR: rows are copied.
+
+On a CPU a parallel loop goes over the cells, on a GPU a block works on each. A row index that comes
+out of a tensor is compared with the buffer's extent, so that a mask with more branches for a cell
+than the router's `top_k` cannot write outside of it: on a CPU the router's kernel refuses it by
+name, elsewhere whoever runs the program compares the loads with the buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from itertools import groupby
+from typing import Any
+
+import tvm
+from tvm import te, tir
+
+from heteroplace.relay.routing.router import RouterOptions
+
+_THREADS = 256
+"""Of a block on a GPU, at most."""
+
+Body = Callable[[list[Any], list[Any]], tir.Stmt]
+"""(buffers that are read, buffers that are written) -> what is done."""
+Element = Callable[[], AbstractContextManager[tuple[Any, ...]]]
+"""A loop over the elements of a cell."""
+
+
+def route_body(options: RouterOptions) -> Body:
+    """Return what a router does: (mask[, priority]) -> (seats, loads, offsets)."""
+
+    def body(reads: list[Any], makes: list[Any]) -> tir.Stmt:
+        ib = tir.ir_builder.create()
+        mask, *priority = [ib.buffer_ptr(buffer) for buffer in reads]
+        seats, loads, offsets = [ib.buffer_ptr(buffer) for buffer in makes]
+        num_cells, num_branches = [int(extent) for extent in reads[0].shape]
+        _seat_in_order(ib, mask, seats, loads, num_cells, num_branches)
+        if priority:
+            _seat_by_priority(ib, mask, priority[0], seats, num_cells, num_branches)
+        if options.overflow == "drop":
+            _drop(ib, options, seats, num_cells)
+        with ib.new_scope(), ExitStack() as stack:
+            if _is_gpu():
+                stack.enter_context(_threads(ib, 1))
+            end = ib.allocate("int32", (1,), "end", scope="local")
+            end[0] = 0
+            for begin, stop, sizes in _alike(options):
+                with ib.for_range(begin, stop, "branch") as branch:
+                    offsets[branch] = end[0]
+                    end[0] += _rows(loads[branch], sizes, options)
+            if options.top_k < num_branches and not _is_gpu():
+                _refuse_above(ib, end[0], options, num_cells)
+        return ib.get()
+
+    return body
+
+
+def _seat_in_order(
+    ib: Any, mask: Any, seats: Any, loads: Any, num_cells: int, num_branches: int
+) -> None:
+    """Count the cells of each branch in their order."""
+    with ib.new_scope(), _branches(ib, num_branches) as branch:
+        loads[branch] = 0
+        if _is_gpu():  # a thread for each branch
+            with ib.for_range(0, num_cells, "cell") as cell:
+                _take_seat(mask, seats, loads, cell, branch)
+    if not _is_gpu():  # along the rows of the mask
+        with ib.for_range(0, num_cells, "cell") as cell, _branches(ib, num_branches) as branch:
+            _take_seat(mask, seats, loads, cell, branch)
+
+
+def _take_seat(mask: Any, seats: Any, loads: Any, cell: Any, branch: Any) -> None:
+    is_in = mask[cell, branch] != 0
+    loads[branch] = loads[branch] + tir.Select(is_in, 1, 0)
+    seats[cell, branch] = tir.Select(is_in, loads[branch], 0)
+
+
+def _seat_by_priority(
+    ib: Any, mask: Any, priority: Any, seats: Any, num_cells: int, num_branches: int
+) -> None:
+    """Count anew: the cells of highest priority first, those of one priority in their order."""
+
+    def key(cell: Any) -> Any:
+        # What is no number comes last; otherwise two cells could get one seat.
+        is_number = priority[cell] == priority[cell]
+        return tir.Select(is_number, priority[cell], tir.min_value("float32"))
+
+    with ib.new_scope(), _cells(ib, num_cells, (num_branches,)) as (cell, element):
+        with element() as (branch,), ib.if_scope(mask[cell, branch] != 0):
+            seats[cell, branch] = 1
+            with ib.for_range(0, num_cells, "other") as other:
+                is_tie = tir.all(key(other) == key(cell), other < cell)
+                is_earlier = tir.any(key(other) > key(cell), is_tie)
+                with ib.if_scope(tir.all(mask[other, branch] != 0, is_earlier)):
+                    seats[cell, branch] = seats[cell, branch] + 1
+
+
+def _drop(ib: Any, options: RouterOptions, seats: Any, num_cells: int) -> None:
+    """Take their seats from the cells behind the largest capacity."""
+    for begin, stop, sizes in _alike(options):
+        with ib.new_scope(), _cells(ib, num_cells, (stop - begin,)) as (cell, element):
+            with element() as (index,), ib.if_scope(seats[cell, begin + index] > sizes[-1]):
+                seats[cell, begin + index] = 0
+
+
+def _alike(options: RouterOptions) -> Iterator[tuple[int, int, tuple[int, ...]]]:
+    """Yield (first branch, end, capacities) of branches in a row that have the same."""
+    begin = 0
+    for sizes, group in groupby(options.capacities):
+        stop = begin + len(list(group))
+        yield begin, stop, sizes
+        begin = stop
+
+
+def _rows(load: Any, sizes: Sequence[int], options: RouterOptions) -> Any:
+    """`model.capacities.branch_rows` as an expression."""
+    largest = sizes[-1]
+    if options.overflow == "drop":
+        rows = _padded(tir.min(load, largest), sizes)
+    else:
+        rest = _padded(tir.floormod(load, largest), sizes)
+        rows = tir.floordiv(load, largest) * largest + rest
+    quantum = options.quantum
+    return tir.floordiv(rows + quantum - 1, quantum) * quantum if quantum > 1 else rows
+
+
+def _padded(load: Any, sizes: Sequence[int]) -> Any:
+    padded: Any = tir.const(sizes[-1], "int32")
+    for size in reversed(sizes[:-1]):
+        padded = tir.Select(load <= size, tir.const(size, "int32"), padded)
+    return tir.Select(load <= 0, tir.const(0, "int32"), padded)
+
+
+def _refuse_above(ib: Any, end: Any, options: RouterOptions, num_cells: int) -> None:
+    fits = end <= options.rows(num_cells)
+    what = (
+        f"router {options.name!r}: its mask gives cells more than {options.top_k} branches, which "
+        f"is the most that it was made for (top_k)"
+    )
+    ib.emit(lambda after: tir.AssertStmt(fits, tir.StringImm(what), after))
+    ib.emit(tir.Evaluate(0))
+
+
+def dispatch_body(is_by_branch: bool) -> Body:
+    """Return what a dispatch does: (x, seats, offsets[, gates]) -> buffer.
+
+    `is_by_branch`: x is [cells, branches, ..], and each branch gets its own part.
+    """
+
+    def body(reads: list[Any], makes: list[Any]) -> tir.Stmt:
+        ib = tir.ir_builder.create()
+        x, seats, offsets, *gates = [ib.buffer_ptr(buffer) for buffer in reads]
+        buffer = ib.buffer_ptr(makes[0])
+        num_cells, num_branches = [int(extent) for extent in reads[1].shape]
+        with _cells(ib, num_cells, _cell_shape(makes[0])) as (cell, element):
+            with ib.for_range(0, num_branches, "branch") as branch:
+                row = offsets[branch] + seats[cell, branch] - 1
+                is_seated = tir.all(seats[cell, branch] > 0, row < makes[0].shape[0])
+                with ib.if_scope(is_seated), element() as at:
+                    value = x[(cell, branch, *at) if is_by_branch else (cell, *at)]
+                    for gate in gates:
+                        value = value * gate[cell, branch].astype(reads[0].dtype)
+                    buffer[(row, *at)] = value
+        return ib.get()
+
+    return body
+
+
+def join_body(reads: list[Any], makes: list[Any]) -> tir.Stmt:
+    """Copy the rows of each branch to its place: (y_0, .., loads, offsets) -> joined."""
+    ib = tir.ir_builder.create()
+    *branches, loads, offsets = [ib.buffer_ptr(buffer) for buffer in reads]
+    joined = ib.buffer_ptr(makes[0])
+    for branch, values in enumerate(branches):
+        num_rows = int(reads[branch].shape[0])
+        with ib.new_scope(), _cells(ib, num_rows, _cell_shape(makes[0])) as (index, element):
+            row = offsets[branch] + index
+            is_used = tir.all(index < loads[branch], row < makes[0].shape[0])
+            with ib.if_scope(is_used), element() as at:
+                joined[(row, *at)] = values[(index, *at)]
+    return ib.get()
+
+
+def combine_body(has_gates: bool, has_residual: bool) -> Body:
+    """Return what a combine does: (joined, seats, offsets[, gates][, residual]) -> y."""
+
+    def body(reads: list[Any], makes: list[Any]) -> tir.Stmt:
+        ib = tir.ir_builder.create()
+        joined, seats, offsets, *others = [ib.buffer_ptr(buffer) for buffer in reads]
+        y = ib.buffer_ptr(makes[0])
+        num_cells, num_branches = [int(extent) for extent in reads[1].shape]
+        with _cells(ib, num_cells, _cell_shape(makes[0])) as (cell, element):
+            found = ib.allocate("int32", (1,), "found", scope="local")
+            found[0] = 0
+            with ib.for_range(0, num_branches, "branch") as branch:
+                row = offsets[branch] + seats[cell, branch] - 1
+                is_seated = tir.all(seats[cell, branch] > 0, row < reads[0].shape[0])
+                with ib.if_scope(is_seated):
+                    gate = others[0][cell, branch].astype(reads[0].dtype) if has_gates else None
+                    _add_row(ib, y, joined, cell, row, element, gate, found)
+                    found[0] = 1
+            with ib.if_scope(found[0] == 0), element() as at:
+                nothing = tir.const(0, makes[0].dtype)
+                y[(cell, *at)] = others[-1][(cell, *at)] if has_residual else nothing
+        return ib.get()
+
+    return body
+
+
+def _add_row(
+    ib: Any, y: Any, joined: Any, cell: Any, row: Any, element: Element, gate: Any, found: Any
+) -> None:
+    """Add a row of a branch to what a cell has; the first is put there, so one is a copy."""
+
+    def value(at: tuple[Any, ...]) -> Any:
+        return joined[(row, *at)] if gate is None else joined[(row, *at)] * gate
+
+    with ib.if_scope(found[0] == 0), element() as at:
+        y[(cell, *at)] = value(at)
+    with ib.else_scope(), element() as at:
+        y[(cell, *at)] = y[(cell, *at)] + value(at)
+
+
+def _is_gpu() -> bool:
+    """Say whether the kernel is for a GPU: the current target says so."""
+    target = tvm.target.Target.current(allow_none=True)
+    return target is not None and "gpu" in target.keys
+
+
+def _cell_shape(buffer: Any) -> tuple[int, ...]:
+    return tuple(int(extent) for extent in buffer.shape[1:])
+
+
+@contextmanager
+def _branches(ib: Any, count: int) -> Iterator[Any]:
+    """A loop over branches; on a GPU a thread for each."""
+    if _is_gpu():
+        with _threads(ib, count) as branch:
+            yield branch
+    else:
+        with ib.for_range(0, count, "branch") as branch:
+            yield branch
+
+
+@contextmanager
+def _cells(ib: Any, count: int, shape: tuple[int, ...]) -> Iterator[tuple[Any, Element]]:
+    """A loop over cells, and the loop over the elements of one that may be used in it."""
+    if _is_gpu():
+        block, thread = te.thread_axis("blockIdx.x"), te.thread_axis("threadIdx.x")
+        elements = 1
+        for extent in shape:
+            elements *= extent
+        threads = min(elements, _THREADS)
+        ib.scope_attr(block, "thread_extent", count)
+        ib.scope_attr(thread, "thread_extent", threads)
+
+        @contextmanager
+        def spread() -> Iterator[tuple[Any, ...]]:
+            with ib.for_range(0, -(-elements // threads), "step") as step:
+                flat = step * threads + thread.var
+                with ib.if_scope(flat < elements):
+                    yield _unravelled(flat, shape)
+
+        yield block.var, spread
+    else:
+
+        @contextmanager
+        def nested() -> Iterator[tuple[Any, ...]]:
+            with ExitStack() as stack:
+                yield tuple(
+                    [stack.enter_context(ib.for_range(0, extent, "at")) for extent in shape]
+                )
+
+        with ib.for_range(0, count, "cell", kind="parallel") as cell:
+            yield cell, nested
+
+
+@contextmanager
+def _threads(ib: Any, count: int) -> Iterator[Any]:
+    """So many threads of one block, each in steps if they are more than a block has."""
+    thread = te.thread_axis("threadIdx.x")
+    threads = min(count, _THREADS)
+    ib.scope_attr(thread, "thread_extent", threads)
+    with ib.for_range(0, -(-count // threads), "step") as step:
+        index = step * threads + thread.var
+        with ib.if_scope(index < count):
+            yield index
+
+
+def _unravelled(flat: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """The index of an element of a cell, of its position."""
+    at: list[Any] = []
+    for extent in reversed(shape):
+        at.insert(0, tir.floormod(flat, extent))
+        flat = tir.floordiv(flat, extent)
+    return tuple(at)
