@@ -16,6 +16,7 @@ Unlike it, nothing is dropped unless the model says so.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 OVERFLOWS = ("rounds", "drop", "error")
 """What becomes of a load above the largest capacity."""
@@ -106,7 +107,7 @@ def capacity_faults(
     if len(capacities) != num_branches:
         faults.append(f"it has capacities of {len(capacities)} branches, expected {num_branches}")
     for branch, sizes in enumerate(capacities):
-        is_ascending = all(a < b for a, b in zip(sizes, sizes[1:], strict=False))
+        is_ascending = all(a < b for a, b in pairwise(sizes))
         if not sizes or sizes[0] < 1 or not is_ascending:
             faults.append(
                 f"branch {branch} has capacities {tuple(sizes)}, expected at least one, "

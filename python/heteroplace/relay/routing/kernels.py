@@ -176,7 +176,9 @@ def join_body(reads: list[Any], makes: list[Any]) -> tir.Stmt:
         num_rows = int(reads[branch].shape[0])
         with ib.new_scope(), _cells(ib, num_rows, _cell_shape(makes[0])) as (index, element):
             row = offsets[branch] + index
-            is_used = tir.all(index < loads[branch], row < makes[0].shape[0])
+            # A branch that drops has loads above its rows: those are the next branch's.
+            end = offsets[branch + 1] if branch + 1 < len(branches) else makes[0].shape[0]
+            is_used = tir.all(index < loads[branch], row < tir.min(end, makes[0].shape[0]))
             with ib.if_scope(is_used), element() as at:
                 joined[(row, *at)] = values[(index, *at)]
     return ib.get()

@@ -102,17 +102,29 @@ def dispatch(
     return _call("dispatch", reads, rows=rows, is_by_branch=int(is_by_branch))
 
 
+class BranchRows(NamedTuple):
+    """The rows of a branch, as attributes of an op."""
+
+    router: str
+    """Name of the router."""
+    branch: int
+    """Which of its branches."""
+    rows: int
+    """How many rows the result has."""
+    limit: int
+    """How many of them may hold cells; above the largest capacity of a branch that drops, none."""
+
+
 def take_branch(
-    buffer: relay.Expr, loads: relay.Expr, offsets: relay.Expr, router: str, branch: int, rows: int
+    buffer: relay.Expr, loads: relay.Expr, offsets: relay.Expr, of: BranchRows
 ) -> relay.Call:
-    """Return the first `rows` rows of a branch."""
-    reads = [buffer, loads, offsets]
-    return _call("take_branch", reads, router=router, branch=branch, rows=rows)
+    """Return the first rows of a branch."""
+    return _call("take_branch", [buffer, loads, offsets], **of._asdict())
 
 
-def valid_rows(loads: relay.Expr, router: str, branch: int, rows: int) -> relay.Call:
+def valid_rows(loads: relay.Expr, of: BranchRows) -> relay.Call:
     """Return int32[rows]: 1 for the rows of a branch that hold a cell."""
-    return _call("valid_rows", [loads], router=router, branch=branch, rows=rows)
+    return _call("valid_rows", [loads], **of._asdict())
 
 
 def join_branches(
@@ -305,18 +317,19 @@ def _select_types(attrs: Any, reads: list[Type]) -> list[Type]:
 def _take(attrs: Any, reads: list[te.Tensor], makes: list[Type]) -> list[te.Tensor]:
     buffer, loads, offsets = reads
     branch, last = int(attrs["branch"]), int(buffer.shape[0]) - 1
+    kept = tvm.te.min(loads[branch], int(attrs["limit"]))
     zero = tvm.tir.const(0, buffer.dtype)
 
     def row(index: Any, *at: Any) -> Any:
         source = tvm.te.min(offsets[branch] + index, last)
-        return tvm.tir.if_then_else(index < loads[branch], buffer(source, *at), zero)
+        return tvm.tir.if_then_else(index < kept, buffer(source, *at), zero)
 
     return [te.compute(makes[0][0], row, name="take_branch")]
 
 
 def _valid(attrs: Any, reads: list[te.Tensor], makes: list[Type]) -> list[te.Tensor]:
-    (loads,), branch = reads, int(attrs["branch"])
-    return [topi.cast(te.compute(makes[0][0], lambda row: row < loads[branch]), "int32")]
+    kept = tvm.te.min(reads[0][int(attrs["branch"])], int(attrs["limit"]))
+    return [topi.cast(te.compute(makes[0][0], lambda row: row < kept), "int32")]
 
 
 def _enter(_attrs: Any, reads: list[te.Tensor], makes: list[Type]) -> list[te.Tensor]:
