@@ -33,6 +33,7 @@ from heteroplace.relay.routing.cell_sets import (
     everywhere,
     num_words,
     to_integer,
+    union,
 )
 from heteroplace.relay.routing.layout import cell_layout
 from heteroplace.relay.tasks.fold import children
@@ -206,8 +207,15 @@ def _sets_of(
 def _relation(sets: Sets, result: relay.Expr, layout: CellLayout, num_sources: int) -> Relation:
     """The union of the sets of the elements of each cell."""
     shape = static_shape(result.checked_type)
-    ids = layout.ids(shape).reshape(-1)
-    full = np.broadcast_to(sets, (*shape, sets.shape[-1])).reshape(-1, sets.shape[-1])
-    reached = np.zeros((int(ids.max(initial=-1)) + 1, sets.shape[-1]), dtype=np.uint64)
-    np.bitwise_or.at(reached, ids, full)
+    counts, cell = cell_layout(shape, layout.dims, layout.shape)
+    words = sets.shape[-1]
+    sets = union(sets, [axis for axis in range(len(shape)) if axis not in layout.dims])
+    for dim, count in zip(layout.dims, counts, strict=True):
+        extents = [*sets.shape[:-1], words]
+        extents[dim] = shape[dim]
+        whole = np.broadcast_to(sets, extents)
+        parts = whole.reshape(*extents[:dim], count, cell[dim], *extents[dim + 1 :])
+        sets = np.squeeze(union(parts, [dim + 1]), axis=dim + 1)
+    order = [*layout.dims, *(axis for axis in range(len(shape)) if axis not in layout.dims)]
+    reached = sets.transpose(*order, len(shape)).reshape(-1, words)
     return Relation(tuple(to_integer(cells) for cells in reached), num_sources)
