@@ -35,6 +35,8 @@ def route_body(options: RouterOptions) -> Body:
         mask, *priority = [ib.buffer_ptr(buffer) for buffer in reads]
         seats, loads, offsets = [ib.buffer_ptr(buffer) for buffer in makes]
         num_cells, num_branches = [int(extent) for extent in reads[0].shape]
+        if not _is_gpu():
+            _refuse(ib, mask, options, num_cells)
         _seat_in_order(ib, mask, seats, loads, num_cells, num_branches)
         if priority:
             _seat_by_priority(ib, mask, priority[0], seats, num_cells, num_branches)
@@ -49,8 +51,6 @@ def route_body(options: RouterOptions) -> Body:
                 with ib.for_range(begin, stop, "branch") as branch:
                     offsets[branch] = end[0]
                     end[0] += _rows(loads[branch], sizes, options)
-            if options.top_k < num_branches and not _is_gpu():
-                _refuse_above(ib, end[0], options, num_cells)
         return ib.get()
 
     return body
@@ -86,22 +86,30 @@ def _seat_by_priority(
         is_number = priority[cell] == priority[cell]
         return tir.Select(is_number, priority[cell], tir.min_value("float32"))
 
-    with ib.new_scope(), _cells(ib, num_cells, (num_branches,)) as (cell, element):
-        with element() as (branch,), ib.if_scope(mask[cell, branch] != 0):
-            seats[cell, branch] = 1
-            with ib.for_range(0, num_cells, "other") as other:
-                is_tie = tir.all(key(other) == key(cell), other < cell)
-                is_earlier = tir.any(key(other) > key(cell), is_tie)
-                with ib.if_scope(tir.all(mask[other, branch] != 0, is_earlier)):
-                    seats[cell, branch] = seats[cell, branch] + 1
+    with (
+        ib.new_scope(),
+        _cells(ib, num_cells, (num_branches,)) as (cell, element),
+        element() as (branch,),
+        ib.if_scope(mask[cell, branch] != 0),
+    ):
+        seats[cell, branch] = 1
+        with ib.for_range(0, num_cells, "other") as other:
+            is_tie = tir.all(key(other) == key(cell), other < cell)
+            is_earlier = tir.any(key(other) > key(cell), is_tie)
+            with ib.if_scope(tir.all(mask[other, branch] != 0, is_earlier)):
+                seats[cell, branch] = seats[cell, branch] + 1
 
 
 def _drop(ib: Any, options: RouterOptions, seats: Any, num_cells: int) -> None:
     """Take their seats from the cells behind the largest capacity."""
     for begin, stop, sizes in _alike(options):
-        with ib.new_scope(), _cells(ib, num_cells, (stop - begin,)) as (cell, element):
-            with element() as (index,), ib.if_scope(seats[cell, begin + index] > sizes[-1]):
-                seats[cell, begin + index] = 0
+        with (
+            ib.new_scope(),
+            _cells(ib, num_cells, (stop - begin,)) as (cell, element),
+            element() as (index,),
+            ib.if_scope(seats[cell, begin + index] > sizes[-1]),
+        ):
+            seats[cell, begin + index] = 0
 
 
 def _alike(options: RouterOptions) -> Iterator[tuple[int, int, tuple[int, ...]]]:
@@ -132,13 +140,32 @@ def _padded(load: Any, sizes: Sequence[int]) -> Any:
     return tir.Select(load <= 0, tir.const(0, "int32"), padded)
 
 
-def _refuse_above(ib: Any, end: Any, options: RouterOptions, num_cells: int) -> None:
-    fits = end <= options.rows(num_cells)
-    what = (
-        f"router {options.name!r}: its mask gives cells more than {options.top_k} branches, which "
-        f"is the most that it was made for (top_k)"
-    )
-    ib.emit(lambda after: tir.AssertStmt(fits, tir.StringImm(what), after))
+def _refuse(ib: Any, mask: Any, options: RouterOptions, num_cells: int) -> None:
+    """Fail on a mask that is none, or for which a routed buffer may be too small."""
+    with ib.new_scope():
+        most = ib.allocate("int32", (1,), "most", scope="local")
+        least = ib.allocate("int32", (1,), "least", scope="local")
+        taken = ib.allocate("int32", (1,), "taken", scope="local")
+        most[0] = 0
+        least[0] = 0
+        with ib.for_range(0, num_cells, "cell") as cell:
+            taken[0] = 0
+            with ib.for_range(0, options.num_branches, "branch") as branch:
+                taken[0] = taken[0] + tir.Select(mask[cell, branch] != 0, 1, 0)
+                least[0] = tir.min(least[0], mask[cell, branch])
+            most[0] = tir.max(most[0], taken[0])
+        who, count = f"router {options.name!r}", options.num_branches
+        _require(ib, least[0] >= 0, f"{who}: a route decision is none of its {count} branches")
+        _require(
+            ib,
+            most[0] <= options.top_k,
+            f"{who}: its mask gives a cell more than {options.top_k} branches, which is the most "
+            f"that it was made for (top_k)",
+        )
+
+
+def _require(ib: Any, is_true: Any, what: str) -> None:
+    ib.emit(lambda after: tir.AssertStmt(is_true, tir.StringImm(what), after))
     ib.emit(tir.Evaluate(0))
 
 
@@ -153,15 +180,17 @@ def dispatch_body(is_by_branch: bool) -> Body:
         x, seats, offsets, *gates = [ib.buffer_ptr(buffer) for buffer in reads]
         buffer = ib.buffer_ptr(makes[0])
         num_cells, num_branches = [int(extent) for extent in reads[1].shape]
-        with _cells(ib, num_cells, _cell_shape(makes[0])) as (cell, element):
-            with ib.for_range(0, num_branches, "branch") as branch:
-                row = offsets[branch] + seats[cell, branch] - 1
-                is_seated = tir.all(seats[cell, branch] > 0, row < makes[0].shape[0])
-                with ib.if_scope(is_seated), element() as at:
-                    value = x[(cell, branch, *at) if is_by_branch else (cell, *at)]
-                    for gate in gates:
-                        value = value * gate[cell, branch].astype(reads[0].dtype)
-                    buffer[(row, *at)] = value
+        with (
+            _cells(ib, num_cells, _cell_shape(makes[0])) as (cell, element),
+            ib.for_range(0, num_branches, "branch") as branch,
+        ):
+            row = offsets[branch] + seats[cell, branch] - 1
+            is_seated = tir.all(seats[cell, branch] > 0, row < makes[0].shape[0])
+            with ib.if_scope(is_seated), element() as at:
+                value = x[(cell, branch, *at) if is_by_branch else (cell, *at)]
+                for gate in gates:
+                    value = value * gate[cell, branch].astype(reads[0].dtype)
+                buffer[(row, *at)] = value
         return ib.get()
 
     return body
