@@ -23,7 +23,7 @@ from heteroplace.relay.expressions import post_order
 from heteroplace.relay.routing.find_baked import baked_routing
 from heteroplace.relay.routing.find_candidates import Candidate, Finder
 from heteroplace.relay.routing.find_graph import Graph, Region, parts, shown
-from heteroplace.relay.routing.find_onehot import one_hot_dispatch
+#OH
 from heteroplace.relay.routing.find_rewrite import Rewriter
 from heteroplace.relay.routing.ops import reads_of, routing_kind
 from heteroplace.relay.routing.router import router_options
@@ -81,12 +81,11 @@ def find_routers(
         )
     graph = Graph(main)
     finder = Finder(graph)
-    candidates = list(finder.candidates(_is_if if only_if else None))
+    candidates = list(finder.candidates(only_if))
     left = list(finder.report)
     if not only_if:
-        candidates, more = one_hot_dispatch(finder, candidates)
-        left += [*more, *baked_routing(graph)]
-    candidates, dropped = _nested(candidates)
+        left += baked_routing(graph)
+    candidates, dropped = _nested(graph, candidates)
     left += dropped
     if not candidates:
         return FoundRouters(mod, (), tuple(left))
@@ -117,16 +116,14 @@ def FindRouters(inputs: Collection[str] | None = None) -> tvm.transform.Pass:  #
     return tvm.transform.module_pass(run, opt_level=0, name="FindRouters")
 
 
-def _is_if(node: relay.Expr) -> bool:
-    return isinstance(node, relay.If)
-
-
 def _router_names(main: relay.Function) -> list[str]:
     calls = [node for node in post_order(main.body) if routing_kind(node) == "router"]
     return [router_options(call.attrs).name for call in calls]
 
 
-def _nested(candidates: Sequence[Candidate]) -> tuple[list[Candidate], list[str]]:
+def _nested(
+    graph: Graph, candidates: Sequence[Candidate]
+) -> tuple[list[Candidate], list[str]]:
     """Drop routers inside branches of rows of others that are not wholly there; say so."""
     kept, dropped = list(candidates), []
     for inner in candidates:
@@ -134,7 +131,7 @@ def _nested(candidates: Sequence[Candidate]) -> tuple[list[Candidate], list[str]
             for branch in outer.branches:
                 if inner is outer or inner not in kept or outer not in kept:
                     continue
-                if outer.num_cells > 1 and _is_torn(inner, branch.region):
+                if outer.num_cells > 1 and _is_torn(graph, inner, branch.region):
                     kept = [each for each in kept if each is not inner]
                     dropped.append(
                         f"{shown(inner.sink)} is left as it is: only a part of it is in a branch "
@@ -143,7 +140,7 @@ def _nested(candidates: Sequence[Candidate]) -> tuple[list[Candidate], list[str]
     return kept, dropped
 
 
-def _is_torn(inner: Candidate, region: Region) -> bool:
+def _is_torn(graph: Graph, inner: Candidate, region: Region) -> bool:
     """The result of a router is in a branch of rows, and something that it is made of is not."""
     if inner.sink not in region.nodes:
         return False
@@ -157,7 +154,7 @@ def _is_torn(inner: Candidate, region: Region) -> bool:
         if node in seen or node in known or isinstance(node, relay.Constant):
             continue
         seen.add(node)
-        if isinstance(node, relay.Var):
+        if node in graph.index or isinstance(node, relay.Var):
             return True
         made += parts(node)
     return False

@@ -99,10 +99,10 @@ class Finder:
         self._regions: dict[int, RowRegions] = {}
         self.report: list[str] = []
 
-    def candidates(self) -> Iterator[Candidate]:
+    def candidates(self, only_if: bool = False) -> Iterator[Candidate]:
         """Yield what is proven to be a router, each after those that its result is made of."""
         for node in self.graph.order:
-            find = self._rule(node)
+            find = None if only_if and not isinstance(node, relay.If) else self._rule(node)
             if find is None:
                 continue
             try:

@@ -17,11 +17,13 @@ from typing import NamedTuple
 
 from tvm import relay
 
+from heteroplace.model.capacities import default_capacities
 from heteroplace.relay.expressions import rebuild
 from heteroplace.relay.routing.find_candidates import Branch, Candidate
 from heteroplace.relay.routing.find_graph import Graph, Region, is_call, parts
 from heteroplace.relay.routing.ops import (
     BranchRows,
+    branch_rows_of,
     combine,
     dispatch,
     enter_branch,
@@ -31,7 +33,7 @@ from heteroplace.relay.routing.ops import (
     take_branch,
     valid_rows,
 )
-from heteroplace.relay.routing.router import RouterOptions, default_capacities
+from heteroplace.relay.routing.router import RouterOptions
 
 
 class _Router:
@@ -46,8 +48,7 @@ class _Router:
 
     def of_branch(self, index: int) -> BranchRows:
         """Return the attributes of ops that read rows of one branch."""
-        rows = self.candidate.capacity or self.candidate.num_cells
-        return BranchRows(self.options.name, index, rows, rows)
+        return branch_rows_of(self.options, index, self.candidate.num_cells)
 
     def entered(self, old: relay.Expr, value: relay.Expr, index: int) -> relay.Expr:
         """Return a tensor from around the branches as a branch reads it."""
@@ -162,10 +163,10 @@ class Rewriter:
     def _routed(self, candidate: Candidate, scope: _Scope) -> relay.Expr:
         """Return what the result of a router is."""
         mask = self._value(candidate.mask, scope)
-        if scope.router is not None and scope.router.candidate.num_cells > 1:
+        if scope.router is not None:
             # Rows above the load of the branch around hold no cell, and take no branch.
             valid = valid_rows(scope.router.loads, scope.router.of_branch(scope.index))
-            mask = relay.multiply(mask, relay.reshape(valid, (candidate.num_cells, 1)))
+            mask = relay.multiply(mask, relay.expand_dims(valid, 1))
         written = _Router(candidate, self._options(candidate), mask)
         results = []
         for index, branch in enumerate(candidate.branches):
