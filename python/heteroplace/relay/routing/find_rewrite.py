@@ -146,8 +146,11 @@ class Rewriter:
         """Return what a value from around a branch is in it."""
         assert scope.parent is not None and scope.router is not None
         value = self._value(node, scope.parent)
-        is_read_whole = scope.router.candidate.num_cells > 1 and node not in scope.region.rows
-        if is_read_whole or isinstance(node, relay.Constant) or node in self._weights:
+        if scope.router.candidate.num_cells > 1:
+            is_read_whole = node not in scope.region.rows
+        else:
+            is_read_whole = isinstance(node, relay.Constant) or node in self._weights
+        if is_read_whole:
             return value
         if not isinstance(node.checked_type, relay.TupleType):
             return scope.router.entered(node, value, scope.index)
@@ -197,7 +200,7 @@ class Rewriter:
             assert scope.router is not None
             if isinstance(result, relay.Constant) and scope.router.candidate.num_cells == 1:
                 value = scope.router.entered(result, value, scope.index)
-            is_made = result in branch.region.nodes and is_call(result)
+            is_made = result in branch.region.nodes
             is_twice = any(value.same_as(other) for other in found)
             found.append(value if is_made and not is_twice else relay.copy(value))
         return found
