@@ -34,6 +34,7 @@ _WITHOUT_TVM = {
 """Public names of the planning layers, and the module of each. They too are loaded when they are
 asked for: the commands answer Ctrl-C only once this module is loaded."""
 _NEEDS_TVM = {
+    "DenseMasked": "heteroplace.relay.routing.dense",
     "Executable": "heteroplace.codegen.executable",
     "Executor": "heteroplace.run.executor",
     "HeteroPlace": "heteroplace.hetero_place",
@@ -41,6 +42,7 @@ _NEEDS_TVM = {
     "build": "heteroplace.hetero_place",
     "frontend": "heteroplace.relay.frontend.importer",
     "load": "heteroplace.loading",
+    "routing": "heteroplace.relay.routing",
     "shard": "heteroplace.sharding.face",
 }
 """Public names that live in layers on top of TVM, and the module of each."""
@@ -72,7 +74,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'heteroplace' has no attribute {name!r}")
     require_tvm()
     module = importlib.import_module(_NEEDS_TVM[name])
-    return module if name == "frontend" else getattr(module, name)
+    return module if name in ("frontend", "routing") else getattr(module, name)
 
 
 _OPTIONS = "heteroplace.place_options"
@@ -83,6 +85,7 @@ def _config_types() -> Mapping[str, str]:
     return types
 
 
-# Make `relay.transform.HeteroPlace` and `relay.transform.Shard` exist beside TVM's own passes.
+# Make `relay.transform.HeteroPlace` and the others exist beside TVM's own passes.
 add_to_relay_transform("HeteroPlace", lambda: __getattr__("HeteroPlace"), _config_types)
 add_to_relay_transform("Shard", lambda: __getattr__("Shard"), dict)
+add_to_relay_transform("DenseMasked", lambda: __getattr__("DenseMasked"), dict)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import tvm
+from numpy_routing import ROUTING_OPS
 from tvm import relay
 
 from heteroplace.relay.expressions import post_order
@@ -227,6 +228,13 @@ def _slice_in_range(attrs: Any, data: Array) -> Array:
     return data[tuple(slice(at, None if size == -1 else at + size) for at, size in pairs)]
 
 
+def _topk(attrs: Any, data: Array) -> Array:
+    """Indices along the last axis; of equal values the first."""
+    assert str(attrs.ret_type) == "indices" and not int(attrs.is_ascend)
+    order = np.argsort(-data, axis=-1, kind="stable")
+    return order[..., : int(attrs.k)].astype(str(attrs.dtype))
+
+
 _erf = np.vectorize(math.erf, otypes=["float64"])
 
 
@@ -325,4 +333,15 @@ _OPS: dict[str, Callable[..., Any]] = {
     "gather": lambda attrs, a: np.concatenate(a, int(attrs["axis"])),
     "broadcast": lambda _, a: a,
     "scatter": _parts,
+    "argmax": lambda attrs, a: a.argmax(int(attrs.axis[0])).astype("int32"),
+    "topk": _topk,
+    "cumsum": lambda attrs, a: a.cumsum(int(attrs.axis), a.dtype),
+    "not_equal": lambda _, a, b: a != b,
+    "logical_and": lambda _, a, b: a & b,
+    "logical_not": lambda _, a: ~a,
+    "any": _reduced(np.any),
+    "bitwise_and": lambda _, a, b: a & b,
+    "right_shift": lambda _, a, b: a >> b,
+    "mod": lambda _, a, b: np.fmod(a, b),
+    **ROUTING_OPS,
 }

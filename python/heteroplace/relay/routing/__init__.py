@@ -1,1 +1,36 @@
-"""Routed networks in Relay: cells, routers and branches; see README.md."""
+"""Cells, routers and branches: networks of which each input needs a part, in Relay."""
+
+from heteroplace.relay.routing.api import route
+from heteroplace.relay.routing.cells import Cells, annotate_cell
+from heteroplace.relay.routing.decision import Decision
+from heteroplace.relay.routing.dense import dense_masked
+from heteroplace.relay.routing.protocols import (
+    batch_prioritised,
+    capacity_factor,
+    early_exit,
+    from_mask,
+    from_routes,
+    hashed,
+    host,
+    label,
+    threshold,
+    top_k,
+)
+
+__all__ = [
+    "Cells",
+    "Decision",
+    "annotate_cell",
+    "batch_prioritised",
+    "capacity_factor",
+    "dense_masked",
+    "early_exit",
+    "from_mask",
+    "from_routes",
+    "hashed",
+    "host",
+    "label",
+    "route",
+    "threshold",
+    "top_k",
+]

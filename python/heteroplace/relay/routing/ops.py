@@ -115,6 +115,14 @@ class BranchRows(NamedTuple):
     """How many of them may hold cells; above the largest capacity of a branch that drops, none."""
 
 
+def branch_rows_of(options: RouterOptions, branch: int, num_cells: int) -> BranchRows:
+    """Return the rows of a branch before any profile: as many as there are cells."""
+    limit = num_cells
+    if options.overflow == "drop":
+        limit = min(limit, options.capacities[branch][-1])
+    return BranchRows(options.name, branch, num_cells, limit)
+
+
 def take_branch(
     buffer: relay.Expr, loads: relay.Expr, offsets: relay.Expr, of: BranchRows
 ) -> relay.Call:

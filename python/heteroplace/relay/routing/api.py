@@ -1,0 +1,306 @@
+"""Cells, a decision and branches -> a routed part of a network, in Relay.
+
+    cells = annotate_cell(x, dims=(0,), shape=(1, 768))
+    y = route(cells, top_k(scores, k=1), branches=experts, gate="combine")
+
+A branch is a function of rows of cells, [rows, cell..]; it must treat each row alone, as how many
+there are is known in the run only. `route` refuses what mixes them, by the rules by which a network
+is given a batch (`relay.tasks.rebatch`).
+
+Source: Cui et al., "Optimizing Dynamic Neural Networks with Brainstorm" (OSDI 2023), 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tvm import relay
+
+from heteroplace.errors import RoutingError
+from heteroplace.model.capacities import default_capacities
+from heteroplace.relay.routing.cells import Cells, name_of, shape_of, type_of
+from heteroplace.relay.routing.decision import Decision
+from heteroplace.relay.routing.ops import (
+    BranchRows,
+    branch_rows_of,
+    combine,
+    dispatch,
+    enter_branch,
+    join_branches,
+    router,
+    select,
+    take_branch,
+    valid_rows,
+)
+from heteroplace.relay.routing.regions import branches_of_values, routing_call
+from heteroplace.relay.routing.results import checked_results
+from heteroplace.relay.routing.router import RouterOptions, router_options
+
+Branch = Callable[..., "relay.Expr | Sequence[relay.Expr]"] | relay.Function
+"""Rows of each flow -> the result's rows, or several results."""
+GATES = (None, "dispatch", "combine")
+"""Where cells are multiplied by the decision's gates."""
+
+
+def route(
+    cells: Cells | Sequence[Cells],
+    decision: Decision,
+    branches: Sequence[Branch],
+    gate: str | None = None,
+    residual: relay.Expr | None = None,
+    capacities: Sequence[int] | Sequence[Sequence[int]] | None = None,
+    overflow: str = "rounds",
+    name: str = "",
+) -> relay.Expr | list[relay.Expr]:
+    """Return what the branches make of the cells that the decision gives them, as a tensor.
+
+    Parameters
+    ----------
+    cells
+        Of one tensor, or of several that go the same ways; a branch then reads rows of each.
+    decision
+        Which cells take which branches (`heteroplace.relay.routing.protocols`).
+    branches
+        A function of Relay expressions, or a `relay.Function`, for each branch. They may return
+        several results, all branches the same ones.
+    gate
+        One of `GATES`: cells are multiplied before the branch, or its results after it.
+    residual
+        What a cell gets that no branch takes, of the result's shape; None: 0.
+    capacities
+        Rows that the branches are compiled for, or those of each branch; None: doubling.
+    overflow
+        What becomes of a load above the largest capacity (`heteroplace.model.capacities`).
+    name
+        Of the router, unique in its module; "": it is numbered when the module is compiled.
+
+    Returns
+    -------
+    A tensor that lies as that of the (first) cells does, for each result: the sum over a cell's
+    branches, in their order. One result is returned alone.
+
+    Raises
+    ------
+    RoutingError
+        Cells, decision and branches that do not fit together, or a branch that mixes cells.
+
+    Notes
+    -----
+    One cell (a whole tensor) is not moved: branches read the tensor itself.
+    """
+    flows = [cells] if isinstance(cells, Cells) else list(cells)
+    _check(flows, decision, branches, gate, name)
+    num_cells = flows[0].num_cells
+    sizes, overflow = _capacities(num_cells, decision, capacities, overflow, len(branches), name)
+    options = RouterOptions(name, sizes, decision.top_k, overflow).checked(len(branches))
+    mask = _inside(flows, decision.mask)
+    taken = router(mask, options, decision.priority)
+    make = _whole if num_cells == 1 else _by_rows
+    results = make(_Routed(flows, decision, options, gate, tuple(taken)), branches, residual)
+    return results[0] if len(results) == 1 else results
+
+
+class _Routed:
+    """One routed part while it is made."""
+
+    def __init__(
+        self,
+        flows: list[Cells],
+        decision: Decision,
+        options: RouterOptions,
+        gate: str | None,
+        taken: tuple[relay.Expr, ...],
+    ) -> None:
+        self.flows, self.options = flows, options
+        self.seats, self.loads, self.offsets = taken
+        self.before = decision.gates if gate == "dispatch" else None
+        self.after = decision.gates if gate == "combine" else None
+
+    @property
+    def num_cells(self) -> int:
+        return self.flows[0].num_cells
+
+    def rows_of(self, branch: int) -> BranchRows:
+        return branch_rows_of(self.options, branch, self.num_cells)
+
+
+def _by_rows(
+    routed: _Routed, branches: Sequence[Branch], residual: relay.Expr | None
+) -> list[relay.Expr]:
+    """Rows of cells are moved to the branches and back."""
+    num_rows = routed.options.rows(routed.num_cells)
+    seats, loads, offsets = routed.seats, routed.loads, routed.offsets
+    buffers = [
+        dispatch(flow.rows, seats, offsets, num_rows, routed.before, flow.is_by_branch)
+        for flow in routed.flows
+    ]
+    made = []
+    for index, branch in enumerate(branches):
+        of = routed.rows_of(index)
+        rows = [take_branch(buffer, loads, offsets, of) for buffer in buffers]
+        made.append(_made_by(branch, rows, of, loads))
+    results = []
+    for values in _alike(made, routed.options.name):
+        joined = join_branches(values, loads, offsets, routed.options.name, num_rows)
+        out = shape_of(joined)[1:]
+        left = None if residual is None else routed.flows[0].rows_of(residual, out)
+        y = combine(joined, seats, offsets, routed.after, left)
+        results.append(routed.flows[0].restored(y))
+    return results
+
+
+def _whole(
+    routed: _Routed, branches: Sequence[Branch], residual: relay.Expr | None
+) -> list[relay.Expr]:
+    """A single cell stays where it is."""
+    made = []
+    for index, branch in enumerate(branches):
+        rows = []
+        for flow in routed.flows:
+            x = _part(flow.rows, index) if flow.is_by_branch else flow.rows
+            x = x if routed.before is None else _times(x, routed.before, index)
+            rows.append(enter_branch(x, routed.loads, routed.options.name, index))
+        values = _made_by(branch, rows, routed.rows_of(index), routed.loads)
+        if routed.after is not None:
+            values = [_times(value, routed.after, index) for value in values]
+        made.append(values)
+    results = []
+    for values in _alike(made, routed.options.name):
+        out = shape_of(values[0])[1:]
+        left = None if residual is None else routed.flows[0].rows_of(residual, out)
+        y = select(values, routed.loads, routed.options.name, left)
+        results.append(routed.flows[0].restored(y))
+    return results
+
+
+def _part(x: relay.Expr, branch: int) -> relay.Expr:
+    """The part for a branch of x[1, B, ..]."""
+    return relay.squeeze(relay.strided_slice(x, [branch], [branch + 1], axes=[1]), [1])
+
+
+def _times(x: relay.Expr, gates: relay.Expr, branch: int) -> relay.Expr:
+    """x[1, ..] times its gate for a branch."""
+    type_ = type_of(x)
+    gate = relay.strided_slice(gates, [branch], [branch + 1], axes=[1])
+    gate = relay.reshape(gate, [1] * len(type_.shape))
+    return relay.multiply(x, gate if type_.dtype == "float32" else relay.cast(gate, type_.dtype))
+
+
+def _made_by(
+    branch: Branch, rows: Sequence[relay.Expr], of: BranchRows, loads: relay.Expr
+) -> list[relay.Expr]:
+    """What a branch makes of its rows, checked, each result by an op of its own."""
+    if isinstance(branch, relay.Function):
+        if len(branch.params) != len(rows):
+            raise RoutingError(
+                f"branch {of.branch} of router {of.router!r} takes {len(branch.params)} tensors; "
+                f"it gets rows of {len(rows)}"
+            )
+        made = relay.bind(branch.body, dict(zip(branch.params, rows, strict=True)))
+    else:
+        made = branch(*rows)
+    if isinstance(made, relay.expr.TupleWrapper):
+        made = list(made)
+    elif isinstance(made, relay.Tuple):
+        made = list(made.fields)
+    elif isinstance(made, relay.Expr):
+        made = [made]
+    return checked_results(rows, list(made), of, loads)
+
+
+def _alike(made: Sequence[Sequence[relay.Expr]], name: str) -> list[list[relay.Expr]]:
+    """For each result the branches' values, all of one type."""
+    types = [[(shape_of(value)[1:], type_of(value).dtype) for value in values] for values in made]
+    for branch, found in enumerate(types):
+        if found != types[0] or not found:
+            raise RoutingError(
+                f"router {name!r}: branch {branch} makes {found}, branch 0 makes {types[0]}; all "
+                f"branches must make the same results"
+            )
+    return [list(values) for values in zip(*made, strict=True)]
+
+
+def _check(
+    flows: list[Cells],
+    decision: Decision,
+    branches: Sequence[Branch],
+    gate: str | None,
+    name: str,
+) -> None:
+    who = f"router {name!r}"
+    if not flows:
+        raise RoutingError(f"{who} has no cells")
+    faults = []
+    layouts = [flow.layout for flow in flows]
+    if len(set(layouts)) > 1:
+        faults.append(f"its flows have cells in unlike layouts: {layouts}")
+    mask = type_of(decision.mask)
+    expected = (flows[0].num_cells, len(branches))
+    if shape_of(decision.mask) != expected or mask.dtype != "int32":
+        faults.append(
+            f"its mask is {mask.dtype}{shape_of(decision.mask)}, expected int32{expected}: cells "
+            f"and branches"
+        )
+    if gate not in GATES:
+        faults.append(f"gate is {gate!r}, expected one of {GATES}")
+    if gate is not None and decision.gates is None:
+        faults.append(f"gate is {gate!r}, and its decision has no gates")
+    for flow in flows:
+        parts = shape_of(flow.rows)[1:2]
+        if flow.is_by_branch and parts != (len(branches),):
+            faults.append(f"{parts} parts of a cell for {len(branches)} branches")
+    if faults:
+        raise RoutingError(f"{who}: {'; '.join(faults)}")
+
+
+def _capacities(
+    num_cells: int,
+    decision: Decision,
+    given: Sequence[int] | Sequence[Sequence[int]] | None,
+    overflow: str,
+    num_branches: int,
+    name: str,
+) -> tuple[tuple[tuple[int, ...], ...], str]:
+    """Capacities of each branch, and the overflow policy, which a decision may bring."""
+    most = num_cells
+    if decision.capacity is not None:
+        overflow, most = "drop", min(num_cells, decision.capacity)
+    if given is None:
+        sizes = (default_capacities(most),) * num_branches
+    elif all(isinstance(one, int) for one in given):
+        sizes = (tuple(given),) * num_branches
+    else:
+        sizes = tuple(tuple(one) for one in given)
+    faults = [size for size in sizes if size and size[-1] != most]
+    if decision.capacity is not None and faults:
+        raise RoutingError(
+            f"router {name!r}: its decision drops cells behind {most}, which must be the largest "
+            f"capacity; got {faults[0]}"
+        )
+    return sizes, overflow
+
+
+def _inside(flows: list[Cells], mask: relay.Expr) -> relay.Expr:
+    """The mask; for cells of a branch's rows, without the rows that hold none."""
+    rows = flows[0].rows
+    branches = branches_of_values(rows)[rows]
+    if not branches:
+        return mask
+    parent = routing_call(branches[-1].router)
+    assert parent is not None  # `branches_of_values` names calls of routers
+    options, branch = router_options(parent.op.attrs), branches[-1].branch
+    loads = relay.TupleGetItem(branches[-1].router, 1)
+    num_rows, num_cells = shape_of(parent.reads[0])[0], flows[0].num_cells
+    of = branch_rows_of(options, branch, num_rows)
+    valid = valid_rows(loads, of)
+    if num_rows > 1:
+        for flow in flows:
+            if flow.dims[0] != 0 or flow.shape[0] != 1 or num_cells % num_rows:
+                raise RoutingError(
+                    f"cells of {name_of(flow.tensor)} are in branch {branch} of router "
+                    f"{options.name!r}, so they lie along axis 0 first, each 1 wide; got axes "
+                    f"{flow.dims}, cells of {flow.shape}"
+                )
+        if num_cells > num_rows:
+            valid = relay.repeat(valid, num_cells // num_rows, 0)
+    return relay.multiply(mask, relay.expand_dims(valid, 1))

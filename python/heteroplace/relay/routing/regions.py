@@ -1,0 +1,163 @@
+"""A module with routers -> for each value, in which branches of which routers it is made.
+
+A value is made in a branch if it depends on the branch's rows (`take_branch`) or on a tensor that
+entered it whole (`enter_branch`), and leaves it by `join_branches` or `select` only. A router
+whose cells are rows of a branch is nested in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tvm import relay
+
+from heteroplace.errors import RoutingError
+from heteroplace.relay.expressions import is_primitive_call, post_order, post_order_of_function
+from heteroplace.relay.routing.ops import routing_kind
+
+
+class RoutingCall(NamedTuple):
+    """A call of an op of routing: the op itself, or the fused function that holds nothing else."""
+
+    kind: str
+    """Which op, e.g. "dispatch"."""
+    op: relay.Call
+    """The call of the op, for its attributes."""
+    reads: tuple[relay.Expr, ...]
+    """What it reads, in the function around it."""
+
+
+class InBranch(NamedTuple):
+    """One branch that a value is made in."""
+
+    router: relay.Expr
+    """The call of the router."""
+    branch: int
+    """Which of its branches."""
+
+
+Branches = tuple[InBranch, ...]
+"""The branches that a value is made in, outermost first."""
+
+
+def routing_call(expr: relay.Expr) -> RoutingCall | None:
+    """Return what a call of an op of routing says, fused or not; None: it is another expression."""
+    kind = routing_kind(expr)
+    if kind is not None:
+        return RoutingCall(kind, expr, tuple(_opened(expr.args[0])))
+    if not is_primitive_call(expr):
+        return None
+    kind = routing_kind(expr.op.body)
+    if kind is None:
+        return None
+    given = dict(zip(expr.op.params, expr.args, strict=True))
+    inner = expr.op.body.args[0]
+    fields = inner.fields if isinstance(inner, relay.Tuple) else [inner]
+    reads = [read for field in fields for read in _opened(given.get(field, field))]
+    return RoutingCall(kind, expr.op.body, tuple(reads))
+
+
+def router_of(loads: relay.Expr) -> relay.Expr:
+    """Return the call of the router that a tensor of its results is of."""
+    if not isinstance(loads, relay.TupleGetItem):
+        raise RoutingError(
+            "an op of routing reads loads that are no result of a router; give it the router's own"
+        )
+    return loads.tuple_value
+
+
+def branches_of_values(body: relay.Expr) -> dict[relay.Expr, Branches]:
+    """Return for each value under `body` the branches that it is made in; tuples are left out.
+
+    Raises
+    ------
+    RoutingError
+        An op reads values of two branches.
+    """
+    found: dict[relay.Expr, Branches] = {}
+    for node in post_order(body):
+        if isinstance(node, relay.TupleGetItem):
+            whole = node.tuple_value
+            opened = whole.fields[node.index] if isinstance(whole, relay.Tuple) else whole
+            found[node] = found.get(opened, ())
+        elif isinstance(node, relay.Call):
+            found[node] = _branches_of_call(node, found)
+        elif not isinstance(node, relay.Tuple):
+            found[node] = ()
+    return found
+
+
+def _branches_of_call(node: relay.Call, found: dict[relay.Expr, Branches]) -> Branches:
+    call = routing_call(node)
+    if call is None:
+        reads = [read for argument in node.args for read in _opened(argument)]
+        return _innermost(node, reads, found)
+    if call.kind in ("take_branch", "enter_branch", "valid_rows"):
+        loads = call.reads[0 if call.kind == "valid_rows" else 1]
+        inside = InBranch(router_of(loads), int(call.op.attrs["branch"]))
+        return (*_innermost(node, call.reads, found), inside)
+    if call.kind == "join_branches":
+        return _left(node, call.reads[:-2], call.reads[-2:], found)
+    if call.kind == "select":
+        count = len(call.reads) - 1 - int(call.op.attrs["has_residual"])
+        return _left(node, call.reads[:count], call.reads[count:], found)
+    return _innermost(node, call.reads, found)
+
+
+def _left(
+    node: relay.Call,
+    branches: Sequence[relay.Expr],
+    others: Sequence[relay.Expr],
+    found: dict[relay.Expr, Branches],
+) -> Branches:
+    """The branches that are still open where a router's branches come together."""
+    outer = _innermost(node, others, found)
+    loads = next(other for other in others if isinstance(other, relay.TupleGetItem))
+    for branch, value in enumerate(branches):
+        inside = (*outer, InBranch(router_of(loads), branch))
+        if not _is_prefix(found[value], inside):
+            raise RoutingError(
+                f"{_name(node)} reads as result of branch {branch} a value of {found[value]!r}"
+            )
+    return outer
+
+
+def _innermost(
+    node: relay.Call, reads: Sequence[relay.Expr], found: dict[relay.Expr, Branches]
+) -> Branches:
+    """The branches of what is read, of which each must be inside of the others'."""
+    deepest: Branches = ()
+    for read in reads:
+        branches = found[read]
+        longer, shorter = (
+            (branches, deepest) if len(branches) > len(deepest) else (deepest, branches)
+        )
+        if not _is_prefix(shorter, longer):
+            raise RoutingError(
+                f"{_name(node)} reads values of two branches of one router; they come together in "
+                f"the router's result only"
+            )
+        deepest = longer
+    return deepest
+
+
+def _is_prefix(shorter: Branches, longer: Branches) -> bool:
+    pairs = zip(shorter, longer, strict=False)
+    return len(shorter) <= len(longer) and all(
+        one.branch == other.branch and one.router.same_as(other.router) for one, other in pairs
+    )
+
+
+def _opened(expr: relay.Expr) -> list[relay.Expr]:
+    """The tensors that an argument names, tuples that are written out opened."""
+    if isinstance(expr, relay.Tuple):
+        return [leaf for field in expr.fields for leaf in _opened(field)]
+    return [expr]
+
+
+def _name(node: relay.Call) -> str:
+    if is_primitive_call(node):
+        ops = [one for one in post_order_of_function(node.op) if isinstance(one, relay.Call)]
+        return "+".join(str(one.op.name) for one in ops)
+    return str(getattr(node.op, "name", "a function"))

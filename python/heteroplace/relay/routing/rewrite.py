@@ -1,0 +1,200 @@
+"""Routers of a module: what they are, their names, and the same module with other options.
+
+before ==> after, for `update_routers(mod, {"r": {"capacities": ((2, 6),) * 3}})`:
+
+    router(%mask; name="r", capacities 1,2,4,6)  ==>  router(%mask; name="r", capacities 2,6)
+    dispatch(%x; rows=8)                         ==>  dispatch(%x; rows=8), of the new capacities
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tvm
+from tvm import relay
+
+from heteroplace.errors import RoutingError
+from heteroplace.model.capacities import default_capacities
+from heteroplace.relay.expressions import post_order, rebuild, static_shape
+from heteroplace.relay.routing.ops import branch_rows_of, reads_of, routing_kind, with_reads
+from heteroplace.relay.routing.regions import InBranch, branches_of_values, router_of
+from heteroplace.relay.routing.router import RouterOptions, router_options
+
+Renewed = Callable[[int, RouterOptions], RouterOptions]
+"""(number of a router in post-order, its options) -> its new options."""
+
+
+@dataclass(frozen=True)
+class Router:
+    """A router of a module."""
+
+    options: RouterOptions
+    """Its attributes."""
+    num_cells: int
+    """Cells of its mask."""
+    parent: tuple[str, int] | None
+    """(name, branch) of the router that it is nested in; None: it is in no branch."""
+
+
+def routers_of(mod: tvm.IRModule) -> tuple[Router, ...]:
+    """Return the routers of `main`, operands first; its types must be inferred."""
+    body = mod["main"].body
+    branches = branches_of_values(body)
+    found = []
+    for node in post_order(body):
+        if routing_kind(node) == "router":
+            outer = branches[node]
+            parent = _parent(outer[-1]) if outer else None
+            found.append(Router(router_options(node.attrs), _num_cells(node), parent))
+    return tuple(found)
+
+
+def named_routers(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return the module with a name for each router: those without are numbered, "router.1".
+
+    Raises
+    ------
+    RoutingError
+        Two routers have one name.
+    """
+    names: list[str] = []
+
+    def named(number: int, options: RouterOptions) -> RouterOptions:
+        name = options.name or f"router.{number + 1}"
+        if name in names:
+            raise RoutingError(f"two routers are called {name!r}; give each a name of its own")
+        names.append(name)
+        return replace(options, name=name)
+
+    return _renewed(mod, named)
+
+
+def update_routers(mod: tvm.IRModule, changes: Mapping[str, Mapping[str, Any]]) -> tvm.IRModule:
+    """Return the module with other options of some routers, and buffers that fit them.
+
+    Parameters
+    ----------
+    changes
+        By name of a router its new options, by field of `RouterOptions`.
+
+    Raises
+    ------
+    RoutingError
+        There is no such router or option, options that do not fit together, or another largest
+        capacity where that says which cells the model drops.
+    """
+    known = [router.options.name for router in routers_of(relay.transform.InferType()(mod))]
+    unknown = sorted(set(changes) - set(known))
+    if unknown:
+        raise RoutingError(
+            f"the module has no router {', '.join(map(repr, unknown))}; it has "
+            f"{', '.join(map(repr, known)) or 'none'}"
+        )
+
+    def updated(_: int, options: RouterOptions) -> RouterOptions:
+        change = changes.get(options.name, {})
+        try:
+            new = replace(options, **change)
+        except TypeError as err:
+            raise RoutingError(f"router {options.name!r}: {err}") from err
+        _check_kept(options, new)
+        return new.checked(options.num_branches)
+
+    return _renewed(mod, updated)
+
+
+def model_digest(mod: tvm.IRModule) -> str:
+    """Return what modules have in common that differ in nothing but their routers' options, in hex.
+
+    Those of which the numbers depend (branches for a cell, a capacity behind which cells are
+    dropped) count, and names of routers do.
+    """
+
+    def common(number: int, options: RouterOptions) -> RouterOptions:
+        sizes = (default_capacities(cells[number]),) * options.num_branches
+        if options.overflow == "drop":
+            sizes = tuple(of_branch[-1:] for of_branch in options.capacities)
+        return RouterOptions(options.name, sizes, options.top_k, options.overflow)
+
+    typed = relay.transform.InferType()(mod)
+    routers = routers_of(typed)
+    cells = [router.num_cells for router in routers]
+    same = _renewed(typed, common)
+    digest = hashlib.sha256()
+    for router in routers:
+        digest.update(f"{router.options.name} {router.num_cells} ".encode())
+        digest.update(f"{router.options.num_branches}\n".encode())
+    digest.update(f"{int(tvm.ir.structural_hash(same, map_free_vars=True)) % 2**64:x}".encode())
+    return digest.hexdigest()
+
+
+def _check_kept(old: RouterOptions, new: RouterOptions) -> None:
+    """Raise RoutingError if new capacities would drop other cells."""
+    if "drop" not in (old.overflow, new.overflow):
+        return
+    kept = [sizes[-1:] for sizes in old.capacities]
+    if new.overflow != old.overflow or [sizes[-1:] for sizes in new.capacities] != kept:
+        raise RoutingError(
+            f"router {old.name!r} drops the cells behind its largest capacity, which is what the "
+            f"model computes: policy {old.overflow!r} and capacities {kept} stay as they are"
+        )
+
+
+def _renewed(mod: tvm.IRModule, renew: Renewed) -> tvm.IRModule:
+    """The module with new options for each router, and all that follows from them."""
+    typed = relay.transform.InferType()(mod)
+    main = typed["main"]
+    options: dict[relay.Expr, RouterOptions] = {}
+
+    def rewrite(old: relay.Expr, new: relay.Expr) -> relay.Expr:
+        kind = routing_kind(old)
+        if kind is None:
+            return new
+        if kind == "router":
+            options[old] = renew(len(options), router_options(old.attrs))
+            return with_reads(new, reads_of(new), **options[old].attributes())
+        router = router_of(_of_router(old, kind))
+        return with_reads(new, reads_of(new), **_following(old, kind, options[router], router))
+
+    mapped: dict[relay.Expr, relay.Expr] = {}
+    rebuild(post_order(main.body), mapped, rewrite)
+    function = relay.Function(main.params, mapped[main.body], attrs=main.attrs)
+    functions = dict(typed.functions.items())
+    functions[typed.get_global_var("main")] = function
+    return relay.transform.InferType()(tvm.IRModule(functions))
+
+
+def _of_router(call: relay.Call, kind: str) -> relay.Expr:
+    """A result of the router that a call of another op of routing belongs to."""
+    reads = reads_of(call)
+    if kind == "select":
+        return reads[len(reads) - 1 - int(call.attrs["has_residual"])]
+    places = {"dispatch": 1, "combine": 1, "take_branch": 1, "enter_branch": 1, "valid_rows": 0}
+    return reads[places.get(kind, -1)]
+
+
+def _following(
+    call: relay.Call, kind: str, options: RouterOptions, router: relay.Expr
+) -> dict[str, Any]:
+    """The attributes of a call that follow from its router's options."""
+    num_cells = _num_cells(router)
+    if kind == "dispatch":
+        return {"rows": options.rows(num_cells)}
+    if kind == "join_branches":
+        return {"rows": options.rows(num_cells), "router": options.name}
+    if kind in ("take_branch", "valid_rows"):
+        of = branch_rows_of(options, int(call.attrs["branch"]), num_cells)
+        rows = int(call.attrs["rows"])
+        return {"router": options.name, "limit": min(of.limit, rows)}
+    return {} if kind == "combine" else {"router": options.name}
+
+
+def _num_cells(router: relay.Expr) -> int:
+    return static_shape(router.checked_type.fields[0])[0]
+
+
+def _parent(inside: InBranch) -> tuple[str, int]:
+    return router_options(inside.router.attrs).name, inside.branch
