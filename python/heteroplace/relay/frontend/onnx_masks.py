@@ -17,8 +17,8 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from heteroplace.relay.frontend.onnx_process import infer_shapes
-from heteroplace.relay.frontend.onnx_rows import Sizes, attribute, row_fault
 from heteroplace.relay.frontend.onnx_repair import describe_node, opset_of
+from heteroplace.relay.frontend.onnx_rows import Sizes, attribute, row_fault
 
 REASON = "reason"
 """Attribute of a NonZero that stays: why it is no dispatch of rows that can be proven."""
@@ -42,7 +42,9 @@ def masks_for_positions(model: ModelProto) -> list[str]:
     while True:
         graph = _Rows(model)
         nodes = [node for node in model.graph.node if node.op_type == "NonZero"]
-        nodes = [node for node in nodes if node.output[0] not in refused and graph.is_computed(node)]
+        nodes = [
+            node for node in nodes if node.output[0] not in refused and graph.is_computed(node)
+        ]
         if not nodes:
             return report
         node = nodes[0]
@@ -303,4 +305,3 @@ def _shown(sizes: Sizes | None) -> str:
     if sizes is None:
         return "a tensor of unknown rank"
     return f"[{', '.join('?' if size is None else str(size) for size in sizes)}]"
-

@@ -15,14 +15,71 @@ Sizes = tuple["int | None", ...]
 """Extents of a value; None: not known."""
 
 _ELEMENTWISE = frozenset(
-    "Abs Add And BitShift Cast Ceil Clip Cos Div Elu Equal Erf Exp Floor Gelu Greater "
-    "GreaterOrEqual HardSigmoid HardSwish Identity LeakyRelu Less LessOrEqual Log Max Min Mish Mod "
-    "Mul Neg Not Or PRelu Pow Reciprocal Relu Round Selu Sigmoid Sign Sin Softplus Softsign Sqrt "
-    "Sub Sum Tan Tanh ThresholdedRelu Where Xor".split()
+    [
+        "Abs",
+        "Add",
+        "And",
+        "BitShift",
+        "Cast",
+        "Ceil",
+        "Clip",
+        "Cos",
+        "Div",
+        "Elu",
+        "Equal",
+        "Erf",
+        "Exp",
+        "Floor",
+        "Gelu",
+        "Greater",
+        "GreaterOrEqual",
+        "HardSigmoid",
+        "HardSwish",
+        "Identity",
+        "LeakyRelu",
+        "Less",
+        "LessOrEqual",
+        "Log",
+        "Max",
+        "Min",
+        "Mish",
+        "Mod",
+        "Mul",
+        "Neg",
+        "Not",
+        "Or",
+        "PRelu",
+        "Pow",
+        "Reciprocal",
+        "Relu",
+        "Round",
+        "Selu",
+        "Sigmoid",
+        "Sign",
+        "Sin",
+        "Softplus",
+        "Softsign",
+        "Sqrt",
+        "Sub",
+        "Sum",
+        "Tan",
+        "Tanh",
+        "ThresholdedRelu",
+        "Where",
+        "Xor",
+    ]  # fmt: skip
 )
 _FIRST_IS_ROWS = frozenset(
-    "AveragePool BatchNormalization Conv ConvTranspose GlobalAveragePool GlobalMaxPool MaxPool "
-    "InstanceNormalization".split()
+    [
+        "AveragePool",
+        "BatchNormalization",
+        "Conv",
+        "ConvTranspose",
+        "GlobalAveragePool",
+        "GlobalMaxPool",
+        "MaxPool",
+        "InstanceNormalization",
+    ]  # fmt: skip
 )
 """They treat axis 0 of their first operand as items; the others are weights."""
 _COERCES_TO_MATRIX = 13

@@ -181,9 +181,7 @@ def _symbols(ids: np.ndarray, words: int) -> Sets:
     return sets
 
 
-def _sets_of(
-    node: relay.Expr, found: Mapping[relay.Expr, list[Sets]], words: int
-) -> list[Sets]:
+def _sets_of(node: relay.Expr, found: Mapping[relay.Expr, list[Sets]], words: int) -> list[Sets]:
     """The sets of every tensor of a value whose operands have theirs."""
     if isinstance(node, relay.Tuple):
         return [sets for field in node.fields for sets in found[field]]

@@ -199,7 +199,7 @@ def _axes(call: Any, rank: int) -> list[int]:
 def _reduced(call: Any, operands: Sequence[Operand], words: int) -> list[Sets]:
     rank = len(operands[0].shape)
     axes = _axes(call, rank)
-    (found,) = ([operands[0].sets] if len(operands) == 1 else _joined(operands))
+    (found,) = [operands[0].sets] if len(operands) == 1 else _joined(operands)
     found = union(found, axes)
     return [found if call.attrs.keepdims else np.squeeze(found, axis=tuple(axes))]
 
@@ -307,12 +307,31 @@ def _pooled(call: Any, operands: Sequence[Operand], words: int) -> list[Sets] | 
 
 
 _MOVES = frozenset(
-    "reshape transpose concatenate stack split reverse strided_slice tile repeat squeeze "
-    "expand_dims broadcast_to nn.batch_flatten layout_transform copy".split()
+    [
+        "reshape",
+        "transpose",
+        "concatenate",
+        "stack",
+        "split",
+        "reverse",
+        "strided_slice",
+        "tile",
+        "repeat",
+        "squeeze",
+        "expand_dims",
+        "broadcast_to",
+        "nn.batch_flatten",
+        "layout_transform",
+        "copy",
+    ]  # fmt: skip
 )
 """Ops whose results are elements of their operands, by place alone."""
-_REDUCTIONS = "sum mean max min prod all any argmax argmin variance logsumexp".split()
-_ALONG = "nn.softmax nn.log_softmax nn.fast_softmax nn.l2_normalize topk sort argsort".split()
+_REDUCTIONS = [
+    "sum", "mean", "max", "min", "prod", "all", "any", "argmax", "argmin", "variance", "logsumexp",
+]  # fmt: skip
+_ALONG = [
+    "nn.softmax", "nn.log_softmax", "nn.fast_softmax", "nn.l2_normalize", "topk", "sort", "argsort",
+]  # fmt: skip
 _RULES: Mapping[str, _Rule] = {
     **dict.fromkeys(_REDUCTIONS, _reduced),
     **dict.fromkeys(_ALONG, _along_axis),

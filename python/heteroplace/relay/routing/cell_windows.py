@@ -107,7 +107,9 @@ class _Windows:
         words = sets.shape[-1]
         full = np.broadcast_to(sets, (*sets.shape[:2], *extents, words))
         # What lies behind the padding, too: with `ceil_mode` the last window reaches further.
-        widths = [(low, high + stride) for (low, high), stride in zip(padding, strides, strict=True)]
+        widths = [
+            (low, high + stride) for (low, high), stride in zip(padding, strides, strict=True)
+        ]
         self._sets = np.pad(full, [(0, 0), (0, 0), *widths, (0, 0)])
         self._outs, self._strides, self._dilation = outs, strides, dilation
 
@@ -132,9 +134,7 @@ def _padding(given: Sequence[Any], count: int) -> list[tuple[int, int]]:
     return list(zip(sizes[:count], sizes[count:], strict=True))
 
 
-def _over_channels(
-    sets: Sets, mask: np.ndarray | None, num_outs: int, groups: int
-) -> Sets:
+def _over_channels(sets: Sets, mask: np.ndarray | None, num_outs: int, groups: int) -> Sets:
     """The union over the input channels that each output channel reads.
 
     Parameters

@@ -23,9 +23,9 @@ from heteroplace.relay.expressions import post_order
 from heteroplace.relay.routing.find_baked import baked_routing
 from heteroplace.relay.routing.find_candidates import Candidate, Finder
 from heteroplace.relay.routing.find_graph import Graph, Region, parts, shown
-#OH
+from heteroplace.relay.routing.find_onehot import one_hot_dispatches
 from heteroplace.relay.routing.find_rewrite import Rewriter
-from heteroplace.relay.routing.ops import reads_of, routing_kind
+from heteroplace.relay.routing.ops import routing_kind
 from heteroplace.relay.routing.router import router_options
 
 _LOG = logging.getLogger("heteroplace")
@@ -84,7 +84,9 @@ def find_routers(
     candidates = list(finder.candidates(only_if))
     left = list(finder.report)
     if not only_if:
-        left += baked_routing(graph)
+        dispatches, more = one_hot_dispatches(finder)
+        candidates = _in_order(graph, [*candidates, *dispatches])
+        left += [*more, *baked_routing(graph)]
     candidates, dropped = _nested(graph, candidates)
     left += dropped
     if not candidates:
@@ -116,14 +118,17 @@ def FindRouters(inputs: Collection[str] | None = None) -> tvm.transform.Pass:  #
     return tvm.transform.module_pass(run, opt_level=0, name="FindRouters")
 
 
+def _in_order(graph: Graph, candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Each after those that its result is made of."""
+    return sorted(candidates, key=lambda candidate: graph.index[candidate.sink])
+
+
 def _router_names(main: relay.Function) -> list[str]:
     calls = [node for node in post_order(main.body) if routing_kind(node) == "router"]
     return [router_options(call.attrs).name for call in calls]
 
 
-def _nested(
-    graph: Graph, candidates: Sequence[Candidate]
-) -> tuple[list[Candidate], list[str]]:
+def _nested(graph: Graph, candidates: Sequence[Candidate]) -> tuple[list[Candidate], list[str]]:
     """Drop routers inside branches of rows of others that are not wholly there; say so."""
     kept, dropped = list(candidates), []
     for inner in candidates:
@@ -131,7 +136,9 @@ def _nested(
             for branch in outer.branches:
                 if inner is outer or inner not in kept or outer not in kept:
                     continue
-                if outer.num_cells > 1 and _is_torn(graph, inner, branch.region):
+                if outer.num_cells > 1 and _is_torn(
+                    graph, inner, branch.region, branch.build is not None
+                ):
                     kept = [each for each in kept if each is not inner]
                     dropped.append(
                         f"{shown(inner.sink)} is left as it is: only a part of it is in a branch "
@@ -140,10 +147,12 @@ def _nested(
     return kept, dropped
 
 
-def _is_torn(graph: Graph, inner: Candidate, region: Region) -> bool:
+def _is_torn(graph: Graph, inner: Candidate, region: Region, is_written_anew: bool) -> bool:
     """The result of a router is in a branch of rows, and something that it is made of is not."""
     if inner.sink not in region.nodes:
         return False
+    if is_written_anew:
+        return True
     if any(not branch.region.nodes <= region.nodes for branch in inner.branches):
         return True
     known = {*region.nodes, *region.rows, *region.whole}

@@ -31,6 +31,7 @@ from heteroplace.relay.routing.find_masks import (
     column,
     is_chosen,
     joined,
+    most_at_once,
     none_of,
     spread,
     two_way,
@@ -193,8 +194,8 @@ class Finder:
         last = self.row_region(base, {chain[-1]}, shape[0]) if chain else Region()
         if not any(is_call(each) for region in [*regions, last] for each in region.nodes):
             return None
-        if any(value.checked_type != node.checked_type for value in
-               [*(each.args[1] for each in chain), *([base] if last.is_heavy else [])]):  # fmt: skip
+        sides = [*(each.args[1] for each in chain), *([base] if last.is_heavy else [])]
+        if any(side.checked_type != node.checked_type for side in sides):
             raise Unproven("a side is of another shape than the result")
         columns = chosen_first([self.supports.of_condition(each.args[0]) for each in chain])
         branches = [
@@ -297,8 +298,13 @@ class Finder:
             if not all(region.is_heavy for region in regions):
                 return None
             expected = tuple(shape[i] if i in (0, axis) else 1 for i in range(len(shape)))
-            if static_shape(gates.checked_type) != expected or gates.checked_type.dtype != "float32":
-                raise Unproven(f"its gates {shown(gates)} are not one float32 for each row and term")
+            if (
+                static_shape(gates.checked_type) != expected
+                or gates.checked_type.dtype != "float32"
+            ):
+                raise Unproven(
+                    f"its gates {shown(gates)} are not one float32 for each row and term"
+                )
             matrix = typed(relay.reshape(gates, (shape[0], len(parts))))
             support = self.supports.of(matrix)
             if support is None:
@@ -365,14 +371,8 @@ def is_of_rows(value: relay.Expr, shape: tuple[int, ...]) -> bool:
 
 
 def _most(branches: Sequence[Branch]) -> int:
-    """How many branches a cell takes at most: fewer than all if one set of numbers decides."""
-    ids = [branch.support.ids for branch in branches if branch.support is not None]
-    known = [each for each in ids if each is not None]
-    if len(known) < len(branches) or any(not each[0].same_as(known[0][0]) for each in known):
-        return len(branches)
-    if len({number for _, number in known}) < len(known):
-        return len(branches)
-    return min(len(branches), prod(static_shape(known[0][0].checked_type)[1:]))
+    """How many branches a cell takes at most: fewer than all if one source decides."""
+    return most_at_once([branch.support for branch in branches])
 
 
 def _why_light(branches: Sequence[Branch]) -> str:

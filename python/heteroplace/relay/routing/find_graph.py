@@ -56,7 +56,9 @@ class Graph:
     """For each value who reads it, as often as it does; the function reads its result."""
 
     def __post_init__(self) -> None:
-        self.order = [each for each in post_order(self.main.body) if not isinstance(each, tvm.ir.Op)]
+        self.order = [
+            each for each in post_order(self.main.body) if not isinstance(each, tvm.ir.Op)
+        ]
         self.index = {node: position for position, node in enumerate(self.order)}
         self.readers = {node: [] for node in self.order}
         for node in self.order:
@@ -68,9 +70,7 @@ class Graph:
         """Say whether nothing but some values reads a value."""
         return all(reader in readers for reader in self.readers[node])
 
-    def whole_region(
-        self, results: Sequence[relay.Expr], sink: Collection[relay.Expr]
-    ) -> Region:
+    def whole_region(self, results: Sequence[relay.Expr], sink: Collection[relay.Expr]) -> Region:
         """Return all that only `results`, of the readers `sink`, need; rows are not told apart."""
         nodes: set[relay.Expr] = set()
         own = set(sink)
@@ -132,7 +132,7 @@ class RowRegions:
     def _reads(
         self, node: relay.Expr
     ) -> tuple[list[relay.Expr], list[relay.Expr], list[relay.Expr]] | str | None:
-        """What a value reads: by rows, whole, and tuples on the way; or why it is no row's alone."""
+        """What a value reads by rows, whole, and tuples on the way; or why it mixes rows."""
         if isinstance(node, relay.TupleGetItem):
             return ([node.tuple_value], [], []) if is_call(node.tuple_value) else None
         if not is_call(node):
@@ -153,7 +153,11 @@ class RowRegions:
         pairs = list(zip(leaves, roles, strict=True))
         if any(role and (leaf, False) in pairs for leaf, role in pairs):
             return f"{shown(node)} reads one value both row by row and whole"
-        return ([leaf for leaf, role in pairs if role], [x for x, role in pairs if not role], tuples)
+        return (
+            [leaf for leaf, role in pairs if role],
+            [x for x, role in pairs if not role],
+            tuples,
+        )
 
     def _roles(self, call: relay.Call) -> tuple[bool, ...] | str:
         """For each tensor that an op reads whether it does so row by row; or why it does not."""
@@ -197,9 +201,7 @@ def _rows_fault(module: tvm.IRModule, roles: list[bool], count: int) -> str:
     same op, so that no place of a row has a meaning of its own.
     """
     main = module["main"]
-    sources = {
-        parameter: _ROWS for parameter, role in zip(main.params, roles, strict=True) if role
-    }
+    sources = {parameter: _ROWS for parameter, role in zip(main.params, roles, strict=True) if role}
     types = tensor_types(main.body.checked_type)
     results = [main.body]
     if isinstance(main.body.checked_type, relay.TupleType):

@@ -37,19 +37,29 @@ def joined(columns: Sequence[relay.Expr]) -> relay.Expr:
 def chosen_first(conditions: Sequence[Support]) -> list[relay.Expr]:
     """Return for each condition the column of where it holds and none before it does."""
     columns = [column(condition.mask, 0) for condition in conditions]
-    ids = [condition.ids for condition in conditions]
-    same = [each for each in ids if each is not None and ids[0] and each[0].same_as(ids[0][0])]
-    # One number for each row is equal to at most one of different ones.
-    is_one = bool(same) and static_shape(same[0][0].checked_type)[1:].count(1) == (
-        len(same[0][0].checked_type.shape) - 1
-    )
-    if is_one and len(same) == len({number for _, number in same}) == len(columns):
+    if most_at_once(conditions) == 1:
         return columns
     found = columns[:1]
     for each in columns[1:]:
         free = none_of(found)
         found.append(typed(relay.multiply(each, free)))
     return found
+
+
+def most_at_once(supports: Sequence[Support | None]) -> int:
+    """Return how many of some masks hold for one row at most: fewer than all if one source decides.
+
+    Examples
+    --------
+    Of equal(ids, 0) and equal(ids, 1) one; of two columns of a matrix what a row of it has.
+    """
+    origins = [None if support is None else support.origin for support in supports]
+    known = [origin for origin in origins if origin is not None]
+    is_same = all(origin.source.same_as(known[0].source) for origin in known)
+    numbers = {origin.number for origin in known}
+    if not is_same or len(known) < len(supports) or len(numbers) < len(known):
+        return len(supports)
+    return min(len(supports), known[0].most) if known else 0
 
 
 def none_of(columns: Sequence[relay.Expr]) -> relay.Expr:

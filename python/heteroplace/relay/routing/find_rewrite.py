@@ -20,7 +20,7 @@ from tvm import relay
 from heteroplace.model.capacities import default_capacities
 from heteroplace.relay.expressions import rebuild
 from heteroplace.relay.routing.find_candidates import Branch, Candidate
-from heteroplace.relay.routing.find_graph import Graph, Region, is_call, parts
+from heteroplace.relay.routing.find_graph import Graph, Region, parts
 from heteroplace.relay.routing.ops import (
     BranchRows,
     branch_rows_of,
@@ -138,7 +138,7 @@ class Rewriter:
         return order
 
     def _is_outside(self, node: relay.Expr, scope: _Scope) -> bool:
-        """An old value that is not of this branch. What was made of old values is where it is read."""
+        """An old value that is not of this branch; what was made of old ones is where it is read."""
         is_old = node in self._graph.index or isinstance(node, relay.Var)
         return scope.parent is not None and is_old and node not in scope.region.nodes
 

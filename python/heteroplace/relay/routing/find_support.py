@@ -26,6 +26,17 @@ from heteroplace.relay.expressions import static_shape
 from heteroplace.relay.frontend.incremental_types import write_types
 
 
+class Origin(NamedTuple):
+    """One of several masks that are made of one value."""
+
+    source: relay.Expr
+    """Numbers that are compared with constants, or a matrix of which it is a column."""
+    number: int
+    """The constant, or the place of the column."""
+    most: int
+    """How many masks of this source, of different numbers, may hold for one row."""
+
+
 class Support(NamedTuple):
     """Where an expression may be other than 0."""
 
@@ -33,8 +44,8 @@ class Support(NamedTuple):
     """int32, of the shape of the expression, never below 0; 0: there it is 0."""
     most: int
     """Upper bound on the places in one row (axis 0) where it is not."""
-    ids: tuple[relay.Expr, int] | None = None
-    """It may be other than 0 only where these numbers are equal to that one; None: not known."""
+    origin: Origin | None = None
+    """Which of several masks it is, of which few hold at once; None: not known."""
 
 
 class Supports:
@@ -54,7 +65,9 @@ class Supports:
         found = self.of(condition)
         if found is not None:
             return found
-        return Support(typed(relay.cast(condition, "int32")), _width(condition), _equal_ids(condition))
+        return Support(
+            typed(relay.cast(condition, "int32")), _width(condition), _equal_origin(condition)
+        )
 
     def _make(self, expr: relay.Expr) -> Support | None:
         if isinstance(expr, relay.Constant):
@@ -72,7 +85,7 @@ class Supports:
         found = None if rule is None else rule(self, expr)
         if found is None and getattr(expr.checked_type, "dtype", "") == "bool":
             mask = typed(relay.cast(expr, "int32"))
-            found = Support(mask, _equal_width(expr), _equal_ids(expr))
+            found = Support(mask, _equal_width(expr), _equal_origin(expr))
         return found
 
     def _field(self, expr: relay.TupleGetItem) -> Support | None:
@@ -80,21 +93,24 @@ class Supports:
         call = expr.tuple_value
         if not isinstance(call, relay.Call) or getattr(call.op, "name", "") != "split":
             return None
-        return self._moved(call, lambda moved: relay.TupleGetItem(moved, expr.index))
+        return self._moved(call, expr.index)
 
-    def _moved(
-        self, call: relay.Call, then: Callable[[relay.Expr], relay.Expr] = lambda moved: moved
-    ) -> Support | None:
+    def _moved(self, call: relay.Call, then_index: int | None = None) -> Support | None:
         """Of an op that moves elements within their rows: the same op on the mask."""
         found = self.of(call.args[0])
         if found is None:
             return None
         arguments = [found.mask, *call.args[1:]]
-        mask = typed(then(relay.Call(call.op, arguments, call.attrs)))
+        moved = relay.Call(call.op, arguments, call.attrs)
+        mask = typed(moved if then_index is None else relay.TupleGetItem(moved, then_index))
         before, after = (static_shape(each.checked_type) for each in (call.args[0], mask))
         rows_stay = bool(before and after) and before[0] == after[0] and _keeps_rows(call)
         most = found.most * (_repeats(before, after) if rows_stay else 0) or _width(mask)
-        return Support(mask, min(most, _width(mask)), found.ids if rows_stay else None)
+        origin = found.origin if rows_stay else None
+        place = _column_place(call, then_index)
+        if rows_stay and place is not None and _width(mask) == 1 < _width(call.args[0]):
+            origin = Origin(call.args[0], place, found.most)
+        return Support(mask, min(most, _width(mask)), origin)
 
 
 def typed(expr: relay.Expr) -> relay.Expr:
@@ -134,7 +150,9 @@ def _keeps_rows(call: relay.Call) -> bool:
     if name == "strided_slice":
         extent = static_shape(call.args[0].checked_type)[0]
         entries = [each for each in slice_entries(call) if each[0] == 0]
-        return all(begin == 0 and stride == 1 and end >= extent for _, begin, end, stride in entries)
+        return all(
+            begin == 0 and stride == 1 and end >= extent for _, begin, end, stride in entries
+        )
     if name == "expand_dims":
         return int(attrs.axis) != 0
     if name == "take":
@@ -149,17 +167,34 @@ def _equal_sides(call: relay.Expr) -> tuple[relay.Expr, np.ndarray] | None:
     if not isinstance(call, relay.Call) or getattr(call.op, "name", "") != "equal":
         return None
     for ids, other in (call.args, reversed(call.args)):
-        if isinstance(other, relay.Constant) and not isinstance(ids, relay.Constant):
-            if "int" in ids.checked_type.dtype:
-                return ids, other.data.numpy()
+        is_one_known = isinstance(other, relay.Constant) and not isinstance(ids, relay.Constant)
+        if is_one_known and "int" in ids.checked_type.dtype:
+            return ids, other.data.numpy()
     return None
 
 
-def _equal_ids(call: relay.Expr) -> tuple[relay.Expr, int] | None:
+def _equal_origin(call: relay.Expr) -> Origin | None:
     sides = _equal_sides(call)
     if sides is None or sides[1].size != 1:
         return None
-    return sides[0], int(sides[1].reshape(()))
+    shape = static_shape(sides[0].checked_type)
+    # Each number of a row is equal to one constant at most.
+    return Origin(sides[0], int(sides[1].reshape(())), prod(shape[1:])) if shape else None
+
+
+def _column_place(call: relay.Call, index: int | None) -> int | None:
+    """Which column an op takes that takes a single one; None: none, or not known."""
+    if index is not None:
+        return index
+    shape = static_shape(call.args[0].checked_type)
+    if call.op.name == "take" and isinstance(call.args[1], relay.Constant):
+        places = call.args[1].data.numpy()
+        extent = shape[int(call.attrs.axis)]
+        return int(places.reshape(-1)[0]) % extent if places.size == 1 else None
+    if call.op.name == "strided_slice":
+        begins = [(begin, axis) for axis, begin, _, _ in slice_entries(call) if axis != 0]
+        return begins[0][0] % shape[begins[0][1]] if len(begins) == 1 else None
+    return None
 
 
 def _equal_width(call: relay.Call) -> int:
@@ -201,7 +236,7 @@ def _summed(supports: Supports, call: relay.Call) -> Support | None:
     mask = typed(relay.sum(found.mask, attrs.axis, attrs.keepdims, attrs.exclude))
     if 0 in _summed_axes(call):
         return Support(mask, _width(mask))
-    return Support(mask, min(found.most, _width(mask)), found.ids)
+    return Support(mask, min(found.most, _width(mask)), found.origin)
 
 
 def _summed_axes(call: relay.Call) -> list[int]:
@@ -222,8 +257,9 @@ def _multiplied(supports: Supports, call: relay.Call) -> Support | None:
     mask = spread[0].mask
     if len(spread) == 2:
         mask = typed(relay.multiply(mask, spread[1].mask))
-    ids = next((part.ids for part in spread if part.ids is not None), None)
-    return Support(mask, min(part.most for part in spread), ids)
+    origins = [part.origin for part in spread if part.origin is not None]
+    origin = min(origins, key=lambda each: each.most, default=None)
+    return Support(mask, min(part.most for part in spread), origin)
 
 
 def _divided(supports: Supports, call: relay.Call) -> Support | None:
@@ -244,7 +280,7 @@ def _spread(found: Support, shape: tuple[int, ...]) -> Support:
     if not is_aligned:
         return Support(mask, prod(shape[1:]))
     most = min(found.most * _repeats(before, shape), prod(shape[1:]))
-    return Support(mask, most, found.ids)
+    return Support(mask, most, found.origin)
 
 
 def _chosen(supports: Supports, call: relay.Call) -> Support | None:
@@ -315,6 +351,15 @@ def _holds_largest(expr: relay.Expr, reduction: relay.Call) -> bool:
     return set(_summed_axes(reduction)) == axes
 
 
+_NONNEGATIVE_OF_SUCH = frozenset(
+    (
+        *("sum", "max", "mean", "multiply", "add", "maximum", "reshape", "expand_dims"),
+        *("squeeze", "broadcast_to", "take", "strided_slice", "transpose", "where"),
+    )
+)
+"""Ops that make nothing below 0 of what is not."""
+
+
 def is_nonnegative(expr: relay.Expr) -> bool:
     """Say whether an expression is nowhere below 0, by how it is made."""
     if isinstance(expr, relay.TupleGetItem):
@@ -328,8 +373,7 @@ def is_nonnegative(expr: relay.Expr) -> bool:
     name = getattr(expr.op, "name", "")
     if name in ("nn.softmax", "sigmoid", "exp", "nn.relu", "abs", "sqrt"):
         return True
-    if name in ("sum", "max", "mean", "multiply", "add", "maximum", "reshape", "expand_dims",
-                "squeeze", "broadcast_to", "take", "strided_slice", "transpose", "where"):  # fmt: skip
+    if name in _NONNEGATIVE_OF_SUCH:
         values = expr.args[1:] if name == "where" else expr.args
         values = values[:1] if name == "take" else values
         return all(is_nonnegative(each) for each in values)

@@ -225,5 +225,7 @@ def non_zero(call: OnnxCall) -> relay.Expr:
     value = constant_value(call.operand(0), call.params)
     if value is None:
         reason = call.text(REASON, "")
-        raise FrontendError(f"{SIZE_REASON}. It is no dispatch of rows: {reason}" if reason else SIZE_REASON)
+        raise FrontendError(
+            f"{SIZE_REASON}. It is no dispatch of rows: {reason}" if reason else SIZE_REASON
+        )
     return const(np.stack(np.nonzero(value)), "int64")
