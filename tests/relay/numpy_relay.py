@@ -50,6 +50,8 @@ def _value(node: relay.Expr, reads: list[Any], inputs: Mapping[str, Array]) -> A
         return reads
     if isinstance(node, relay.TupleGetItem):
         return reads[0][node.index]
+    if isinstance(node, relay.If):
+        return reads[1] if reads[0] else reads[2]
     found = _OPS[node.op.name.removeprefix("heteroplace.")](node.attrs, *reads)
     _check_shape(node, found)
     return found
@@ -58,6 +60,13 @@ def _value(node: relay.Expr, reads: list[Any], inputs: Mapping[str, Array]) -> A
 def _check_shape(node: relay.Call, value: Any) -> None:
     if isinstance(node.checked_type, relay.TensorType):
         assert value.shape == tuple(int(extent) for extent in node.checked_type.shape), node
+
+
+def _scattered_elements(attrs: Any, data: Array, indices: Array, updates: Array) -> Array:
+    found = data.copy()
+    assert attrs.reduction == "update"
+    np.put_along_axis(found, indices, updates, int(attrs.axis))
+    return found
 
 
 def _softmax(attrs: Any, data: Array) -> Array:
@@ -343,5 +352,7 @@ _OPS: dict[str, Callable[..., Any]] = {
     "bitwise_and": lambda _, a, b: a & b,
     "right_shift": lambda _, a, b: a >> b,
     "mod": lambda _, a, b: np.fmod(a, b),
+    "einsum": lambda attrs, a: np.einsum(str(attrs.equation), *a),
+    "scatter_elements": _scattered_elements,
     **ROUTING_OPS,
 }

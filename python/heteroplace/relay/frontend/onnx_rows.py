@@ -67,7 +67,7 @@ _ELEMENTWISE = frozenset(
         "ThresholdedRelu",
         "Where",
         "Xor",
-    ]  # fmt: skip
+    ]
 )
 _FIRST_IS_ROWS = frozenset(
     [
@@ -79,7 +79,7 @@ _FIRST_IS_ROWS = frozenset(
         "GlobalMaxPool",
         "MaxPool",
         "InstanceNormalization",
-    ]  # fmt: skip
+    ]
 )
 """They treat axis 0 of their first operand as items; the others are weights."""
 _COERCES_TO_MATRIX = 13

@@ -323,15 +323,15 @@ _MOVES = frozenset(
         "nn.batch_flatten",
         "layout_transform",
         "copy",
-    ]  # fmt: skip
+    ]
 )
 """Ops whose results are elements of their operands, by place alone."""
 _REDUCTIONS = [
     "sum", "mean", "max", "min", "prod", "all", "any", "argmax", "argmin", "variance", "logsumexp",
-]  # fmt: skip
+]
 _ALONG = [
     "nn.softmax", "nn.log_softmax", "nn.fast_softmax", "nn.l2_normalize", "topk", "sort", "argsort",
-]  # fmt: skip
+]
 _RULES: Mapping[str, _Rule] = {
     **dict.fromkeys(_REDUCTIONS, _reduced),
     **dict.fromkeys(_ALONG, _along_axis),

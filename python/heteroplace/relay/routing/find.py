@@ -118,6 +118,14 @@ def FindRouters(inputs: Collection[str] | None = None) -> tvm.transform.Pass:  #
     return tvm.transform.module_pass(run, opt_level=0, name="FindRouters")
 
 
+def without_branches(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return a module with routers in place of its `If`s; the very module if it has none."""
+    nodes = post_order(mod["main"].body)
+    if not any(isinstance(node, relay.If) for node in nodes):
+        return mod
+    return find_routers(mod, only_if=True).mod
+
+
 def _in_order(graph: Graph, candidates: Sequence[Candidate]) -> list[Candidate]:
     """Each after those that its result is made of."""
     return sorted(candidates, key=lambda candidate: graph.index[candidate.sink])

@@ -138,7 +138,7 @@ class Rewriter:
         return order
 
     def _is_outside(self, node: relay.Expr, scope: _Scope) -> bool:
-        """An old value that is not of this branch; what was made of old ones is where it is read."""
+        """An old value that is not of this branch; what the search made is where it is read."""
         is_old = node in self._graph.index or isinstance(node, relay.Var)
         return scope.parent is not None and is_old and node not in scope.region.nodes
 

@@ -16,6 +16,7 @@ from heteroplace.model.graph import TaskGraph
 from heteroplace.relay.annotate.foreign import extract_annotated
 from heteroplace.relay.annotate.reader import is_annotated
 from heteroplace.relay.expressions import static_shape, tensor_types
+from heteroplace.relay.routing.find import without_branches
 from heteroplace.relay.tasks.extract import Extraction, extract, neutral_module
 from heteroplace.relay.tasks.prepare import prepare
 
@@ -95,7 +96,7 @@ def cut_network(
     Raises
     ------
     UnsupportedRelayError
-        The module has control flow or dynamic shapes.
+        The module has loops, references or dynamic shapes. An `If` becomes a router.
     LoweringError
         Its annotations contradict each other, or name devices that the cluster does not have.
     """
@@ -103,7 +104,7 @@ def cut_network(
         main = relay.build_module.bind_params_by_name(mod["main"], dict(params))
         mod = tvm.IRModule({**dict(mod.functions.items()), mod.get_global_var("main"): main})
     if not is_annotated(mod):
-        return network_of(extract(prepare(mod), name))
+        return network_of(extract(prepare(without_branches(mod)), name))
     if cluster is None:
         raise LoweringError("the module is annotated with devices; say of which cluster they are")
     return network_of(extract_annotated(mod, cluster, name))
