@@ -35,6 +35,7 @@ _WITHOUT_TVM = {
 asked for: the commands answer Ctrl-C only once this module is loaded."""
 _NEEDS_TVM = {
     "DenseMasked": "heteroplace.relay.routing.dense",
+    "FindRouters": "heteroplace.relay.routing.find",
     "Executable": "heteroplace.codegen.executable",
     "Executor": "heteroplace.run.executor",
     "HeteroPlace": "heteroplace.hetero_place",
@@ -89,3 +90,4 @@ def _config_types() -> Mapping[str, str]:
 add_to_relay_transform("HeteroPlace", lambda: __getattr__("HeteroPlace"), _config_types)
 add_to_relay_transform("Shard", lambda: __getattr__("Shard"), dict)
 add_to_relay_transform("DenseMasked", lambda: __getattr__("DenseMasked"), dict)
+add_to_relay_transform("FindRouters", lambda: __getattr__("FindRouters"), dict)

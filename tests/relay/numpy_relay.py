@@ -237,11 +237,14 @@ def _slice_in_range(attrs: Any, data: Array) -> Array:
     return data[tuple(slice(at, None if size == -1 else at + size) for at, size in pairs)]
 
 
-def _topk(attrs: Any, data: Array) -> Array:
-    """Indices along the last axis; of equal values the first."""
-    assert str(attrs.ret_type) == "indices" and not int(attrs.is_ascend)
-    order = np.argsort(-data, axis=-1, kind="stable")
-    return order[..., : int(attrs.k)].astype(str(attrs.dtype))
+def _topk(attrs: Any, data: Array) -> Array | list[Array]:
+    """Indices along the last axis, of equal values the first, and if asked for the values."""
+    assert str(attrs.ret_type) in ("indices", "both") and not int(attrs.is_ascend)
+    order = np.argsort(-data, axis=-1, kind="stable")[..., : int(attrs.k)]
+    indices = order.astype(str(attrs.dtype))
+    if str(attrs.ret_type) == "indices":
+        return indices
+    return [np.take_along_axis(data, order, -1), indices]
 
 
 _erf = np.vectorize(math.erf, otypes=["float64"])
@@ -349,6 +352,7 @@ _OPS: dict[str, Callable[..., Any]] = {
     "logical_and": lambda _, a, b: a & b,
     "logical_not": lambda _, a: ~a,
     "any": _reduced(np.any),
+    "all": _reduced(np.all),
     "bitwise_and": lambda _, a, b: a & b,
     "right_shift": lambda _, a, b: a >> b,
     "mod": lambda _, a, b: np.fmod(a, b),

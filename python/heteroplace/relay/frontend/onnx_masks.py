@@ -37,26 +37,41 @@ def masks_for_positions(model: ModelProto) -> list[str]:
     -------
     A line for each `NonZero` of computed values: what was made of it, or why nothing.
     """
+    nodes = [node for node in model.graph.node if node.op_type == "NonZero"]
+    nodes = [node for node in nodes if _is_computed(model, node)]
+    if not nodes:
+        return []
     report: list[str] = []
-    refused: set[str] = set()
-    while True:
-        graph = _Rows(model)
-        nodes = [node for node in model.graph.node if node.op_type == "NonZero"]
-        nodes = [
-            node for node in nodes if node.output[0] not in refused and graph.is_computed(node)
-        ]
-        if not nodes:
-            return report
-        node = nodes[0]
+    graph = _Rows(model)
+    for name in [node.output[0] for node in nodes]:
+        (node,) = (each for each in graph.order if name in each.output)
         try:
             dispatch = graph.follow(node)
         except _Unproven as err:
-            refused.add(node.output[0])
             node.attribute.append(helper.make_attribute(REASON, str(err)))
             report.append(f"{describe_node(node)} is left as it is: {err}")
             continue
         report.append(f"{describe_node(node)}: {len(dispatch.sinks)} scatter(s) by mask")
         graph.write(dispatch)
+    copies = [NodeProto.FromString(node.SerializeToString()) for node in graph.order]
+    del model.graph.node[:], model.graph.value_info[:]
+    model.graph.node.extend(copies)
+    return report
+
+
+def _is_computed(model: ModelProto, node: NodeProto) -> bool:
+    """Tell whether a node reads what depends on an input."""
+    inputs = {value.name for value in model.graph.input}
+    producers = {name: each for each in model.graph.node for name in each.output}
+    pending, seen = list(node.input), set()
+    while pending:
+        name = pending.pop()
+        if name in inputs:
+            return True
+        if name not in seen and name in producers:
+            seen.add(name)
+            pending += producers[name].input
+    return False
 
 
 class _Unproven(Exception):
@@ -82,15 +97,17 @@ class _Dispatch:
 
 
 class _Rows:
-    """A model whose values have sizes, known or not."""
+    """The nodes of a model, `order`, whose values have sizes, known or not."""
 
     def __init__(self, model: ModelProto) -> None:
         self._model = model
-        self._order = list(model.graph.node)
+        self.order = list(model.graph.node)
         inferred = infer_shapes(model).graph
         self._sizes: dict[str, Sizes] = {}
+        self._types = {one.name: one.data_type for one in model.graph.initializer}
         for value in (*inferred.input, *inferred.value_info, *inferred.output):
             tensor = value.type.tensor_type
+            self._types[value.name] = tensor.elem_type
             if tensor.HasField("shape"):
                 self._sizes[value.name] = tuple(
                     dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim
@@ -99,26 +116,12 @@ class _Rows:
         for one in model.graph.initializer:
             self._sizes[one.name] = tuple(one.dims)
             self._constants[one.name] = numpy_helper.to_array(one)
-        for node in self._order:
+        for node in self.order:
             if node.op_type == "Constant" and node.attribute[0].HasField("t"):
                 value = numpy_helper.to_array(node.attribute[0].t)
                 self._constants[node.output[0]] = value
                 self._sizes[node.output[0]] = value.shape
         self._outputs = {value.name for value in model.graph.output}
-
-    def is_computed(self, node: NodeProto) -> bool:
-        """Tell whether a node reads what depends on an input."""
-        inputs = {value.name for value in self._model.graph.input}
-        producers = {name: each for each in self._order for name in each.output}
-        pending, seen = list(node.input), set()
-        while pending:
-            name = pending.pop()
-            if name in inputs:
-                return True
-            if name not in seen and name in producers:
-                seen.add(name)
-                pending += producers[name].input
-        return False
 
     def follow(self, source: NodeProto) -> _Dispatch:
         """Return what the positions of a NonZero dispatch.
@@ -134,7 +137,7 @@ class _Rows:
         found = _Dispatch(source, source.input[0], sizes[0])
         whole = {source.output[0]}  # [1, n]
         found.dropped.update(whole)
-        for node in self._order:
+        for node in self.order:
             reads = set(node.input)
             if node is source or not reads & (whole | found.flat | found.column | set(found.rows)):
                 continue
@@ -236,7 +239,7 @@ class _Rows:
         if not base or not updates or base[0] != found.num_rows or base[1:] != updates[1:]:
             raise _Unproven(f"{what} scatters rows of {_shown(updates)} into {_shown(base)}")
         expanded = any(
-            each.op_type == "Expand" and each.output[0] == node.input[1] for each in self._order
+            each.op_type == "Expand" and each.output[0] == node.input[1] for each in self.order
         )
         if expanded != (node.op_type == "ScatterElements"):
             raise _Unproven(f"{what} has indices for single elements")
@@ -245,7 +248,7 @@ class _Rows:
         """Put the mask in place of the positions."""
         nodes = []
         sinks = {node.output[0] for node in dispatch.sinks}
-        for node in self._order:
+        for node in self.order:
             if node is dispatch.source or node.output[0] in dispatch.dropped:
                 continue
             if node.output[0] in sinks:
@@ -255,9 +258,7 @@ class _Rows:
             for position, name in enumerate(copy.input):
                 copy.input[position] = dispatch.rows.get(name, name)
             nodes.append(copy)
-        graph = self._model.graph
-        del graph.node[:], graph.value_info[:]
-        graph.node.extend(nodes)
+        self.order = nodes
 
     def _masked(self, node: NodeProto, dispatch: _Dispatch) -> list[NodeProto]:
         """Where(c, rows, base), or base + Where(c, rows, 0)."""
@@ -270,22 +271,13 @@ class _Rows:
         if attribute(node, "reduction", b"none") == b"none":
             nodes.append(helper.make_node("Where", [mask, rows, base], [result], name=node.name))
             return nodes
-        data_type = self._data_type(rows, base)
+        data_type = self._types.get(node.input[2]) or self._types[base]
         value = helper.make_tensor(zero, data_type, [], [0])
         nodes.append(helper.make_node("Constant", [], [zero], value=value))
         added = f"{result}__added"
         nodes.append(helper.make_node("Where", [mask, rows, zero], [added], name=node.name))
         nodes.append(helper.make_node("Add", [base, added], [result], name=node.name))
         return nodes
-
-    def _data_type(self, *names: str) -> int:
-        inferred = infer_shapes(self._model).graph
-        types = {
-            value.name: value.type.tensor_type.elem_type
-            for value in (*inferred.input, *inferred.value_info, *inferred.output)
-        }
-        types |= {tensor.name: tensor.data_type for tensor in self._model.graph.initializer}
-        return next(types[name] for name in names if types.get(name))
 
 
 def _unsqueezed(name: str, result: str, axes: Sequence[int], opset: int) -> list[NodeProto]:

@@ -327,10 +327,26 @@ _MOVES = frozenset(
 )
 """Ops whose results are elements of their operands, by place alone."""
 _REDUCTIONS = [
-    "sum", "mean", "max", "min", "prod", "all", "any", "argmax", "argmin", "variance", "logsumexp",
+    "sum",
+    "mean",
+    "max",
+    "min",
+    "prod",
+    "all",
+    "any",
+    "argmax",
+    "argmin",
+    "variance",
+    "logsumexp",
 ]
 _ALONG = [
-    "nn.softmax", "nn.log_softmax", "nn.fast_softmax", "nn.l2_normalize", "topk", "sort", "argsort",
+    "nn.softmax",
+    "nn.log_softmax",
+    "nn.fast_softmax",
+    "nn.l2_normalize",
+    "topk",
+    "sort",
+    "argsort",
 ]
 _RULES: Mapping[str, _Rule] = {
     **dict.fromkeys(_REDUCTIONS, _reduced),

@@ -138,6 +138,8 @@ def _router_names(main: relay.Function) -> list[str]:
 
 def _nested(graph: Graph, candidates: Sequence[Candidate]) -> tuple[list[Candidate], list[str]]:
     """Drop routers inside branches of rows of others that are not wholly there; say so."""
+    taken = frozenset().union(*(candidate.taken for candidate in candidates))
+    candidates = [candidate for candidate in candidates if candidate.sink not in taken]
     kept, dropped = list(candidates), []
     for inner in candidates:
         for outer in candidates:

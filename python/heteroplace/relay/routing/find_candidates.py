@@ -76,6 +76,8 @@ class Candidate(NamedTuple):
     """What is added to all cells."""
     capacity: int | None = None
     """Rows of a branch, of which the model drops the others; None: it has all of its cells."""
+    taken: frozenset[relay.Expr] = frozenset()
+    """Values between the results of branches and the sink that there are no more."""
 
     def describe(self) -> str:
         """Return a line for the report."""
@@ -164,12 +166,8 @@ class Finder:
     def _choice_of_tensors(self, node: relay.Call) -> Candidate | None:
         condition, *results = node.args
         regions = [self.graph.whole_region((each,), {node}) for each in results]
-        if not any(is_call(each) for region in regions for each in region.nodes):
-            return None
         if any(each.checked_type != node.checked_type for each in results):
             raise Unproven("a side is of another shape than the result")
-        if not any(region.is_heavy for region in regions):
-            raise Unproven("no side has an op that is worth being left out")
         mask = two_way(condition)
         branches = [
             Branch((result,), region, column(mask, index))
@@ -180,6 +178,8 @@ class Finder:
     # --- where over rows -----------------------------------------------------------------------
 
     def _choices(self, node: relay.Call) -> Candidate | None:
+        if not self.graph.whole_region(tuple(node.args[1:]), {node}).is_heavy:
+            return None
         if prod(static_shape(node.args[0].checked_type)) == 1:
             return self._choice_of_tensors(node)
         shape = static_shape(node.checked_type)
@@ -190,10 +190,10 @@ class Finder:
                 break
             chain.append(base)
             base = base.args[2]
+        if not chain:
+            raise Unproven("its condition is not one for each row")
         regions = [self.row_region(each.args[1], {each}, shape[0]) for each in chain]
-        last = self.row_region(base, {chain[-1]}, shape[0]) if chain else Region()
-        if not any(is_call(each) for region in [*regions, last] for each in region.nodes):
-            return None
+        last = self.row_region(base, {chain[-1]}, shape[0])
         sides = [*(each.args[1] for each in chain), *([base] if last.is_heavy else [])]
         if any(side.checked_type != node.checked_type for side in sides):
             raise Unproven("a side is of another shape than the result")
@@ -229,16 +229,19 @@ class Finder:
     def _terms(self, node: relay.Call) -> Candidate | None:
         shape = static_shape(node.checked_type)
         branches: list[Branch] = []
+        taken: list[relay.Expr] = []
         rest: relay.Expr | None = None
         open_gates: list[str] = []
         for term, reader in self._summands(node):
             found = self._gated(term, reader, shape, open_gates)
             if found is not None and found.region.is_heavy:
                 branches.append(found)
+                taken.append(term)
             else:
                 rest = term if rest is None else typed(relay.add(rest, term))
         if branches:
-            return self._of_gated(node, "a sum of gated terms", branches, rest)
+            found_terms = self._of_gated(node, "a sum of gated terms", branches, rest)
+            return found_terms._replace(taken=frozenset(taken))
         if open_gates:
             raise Unproven(open_gates[0])
         return None
