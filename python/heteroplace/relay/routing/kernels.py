@@ -48,9 +48,9 @@ def route_body(options: RouterOptions) -> Body:
             end = ib.allocate("int32", (1,), "end", scope="local")
             end[0] = 0
             for begin, stop, sizes in _alike(options):
-                with ib.for_range(begin, stop, "branch") as branch:
-                    offsets[branch] = end[0]
-                    end[0] += _rows(loads[branch], sizes, options)
+                with ib.for_range(0, stop - begin, "index") as index:  # LLVM's loops begin at 0
+                    offsets[begin + index] = end[0]
+                    end[0] += _rows(loads[begin + index], sizes, options)
         return ib.get()
 
     return body
