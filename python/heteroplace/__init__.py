@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from heteroplace.errors import HeteroPlaceError
@@ -33,7 +34,15 @@ _WITHOUT_TVM = {
 }
 """Public names of the planning layers, and the module of each. They too are loaded when they are
 asked for: the commands answer Ctrl-C only once this module is loaded."""
+_PROFILE_PASSES = (
+    "ChooseCapacities",
+    "PlaceBranches",
+    "PreloadWeights",
+    "Specialise",
+    "SpeculateRoutes",
+)
 _NEEDS_TVM = {
+    **dict.fromkeys(_PROFILE_PASSES, "heteroplace.relay.routing.passes"),
     "DenseMasked": "heteroplace.relay.routing.dense",
     "FindRouters": "heteroplace.relay.routing.find",
     "Executable": "heteroplace.codegen.executable",
@@ -91,3 +100,5 @@ add_to_relay_transform("HeteroPlace", lambda: __getattr__("HeteroPlace"), _confi
 add_to_relay_transform("Shard", lambda: __getattr__("Shard"), dict)
 add_to_relay_transform("DenseMasked", lambda: __getattr__("DenseMasked"), dict)
 add_to_relay_transform("FindRouters", lambda: __getattr__("FindRouters"), dict)
+for _name in _PROFILE_PASSES:
+    add_to_relay_transform(_name, partial(__getattr__, _name), dict)

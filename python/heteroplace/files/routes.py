@@ -21,12 +21,12 @@ import msgspec
 from msgspec import Meta, Struct
 
 from heteroplace.errors import RoutingError
-from heteroplace.files.fields import Count, Name, Text, kind, one_of, positive, version
+from heteroplace.files.fields import Name, Text, kind, one_of, positive, version
 from heteroplace.files.fields import a_count as read_count
 from heteroplace.files.reader import did_you_mean, parse_json, read_struct, show
-from heteroplace.model.route_profile import Cells, RouterShape, RouteRecord
+from heteroplace.model.route_profile import Cells, RouteRecord, RouterShape
 
-ROUTES_VERSION = 1
+ROUTES_VERSION: Literal[1] = 1
 LEVELS = (1, 2)
 """Loads of branches; also the decision about each cell."""
 _MAX_FAULTS = 50
@@ -138,9 +138,7 @@ class RoutesReader:
                 f"{self._source}: line 1: expected a JSON object with routes_version, model, level "
                 f"and routers, got no JSON ({fault}); record it again (executor.record)"
             ) from fault
-        header, faults = read_struct(
-            value, RoutesHeader, f"{self._source}: line 1", RoutingError
-        )
+        header, faults = read_struct(value, RoutesHeader, f"{self._source}: line 1", RoutingError)
         names: dict[str, int] = {}
         for index, entry in enumerate(header.routers):
             if entry.name and names.setdefault(entry.name, index) != index:

@@ -18,6 +18,7 @@ from heteroplace.files.graph_fields import GraphDescription
 from heteroplace.files.measurements import MeasurementsFile
 from heteroplace.files.output import write_text
 from heteroplace.files.plan import CollectiveStep, CopyStep, PlanFile, RunStep
+from heteroplace.files.route_profile import RouteProfileFile
 
 FOLDER = Path(__file__).resolve().parent.parent / "schemas"
 _FILES: dict[str, tuple[type[Struct], ...]] = {
@@ -26,6 +27,7 @@ _FILES: dict[str, tuple[type[Struct], ...]] = {
     "costs": (CostsFile,),
     "plan": (PlanFile, CollectiveStep, CopyStep, RunStep),
     "measurements": (MeasurementsFile,),
+    "routes": (RouteProfileFile,),
 }
 """The struct of each file, and those that it only names."""
 _NO_DEFAULTS: tuple[object, ...] = (None, "", [], {})

@@ -137,5 +137,3 @@ def steered_top_k(
     found = routing.capacity_factor(relay.add(logits, steer), k, factor)
     gates = relay.nn.softmax(logits, axis=1)
     return routing.Decision(found.mask, found.top_k, gates, found.priority, found.capacity)
-
-

@@ -131,7 +131,9 @@ def _attention(
     def split(part: str, order: tuple[int, ...]) -> relay.Expr:
         y = parts.linear(f"{name}.{part}", x, width, width)
         y = relay.transpose(relay.reshape(y, (groups, rows, heads, head)), order)
-        return relay.reshape(y, (groups * heads, *((rows, head) if order[3] == 3 else (head, rows))))
+        return relay.reshape(
+            y, (groups * heads, *((rows, head) if order[3] == 3 else (head, rows)))
+        )
 
     query, key = split("query", (0, 2, 1, 3)), split("key", (0, 2, 1, 3))
     value = split("value", (0, 2, 3, 1))
