@@ -117,7 +117,8 @@ def annotate_cell(
     whole, dims = shape_of(x), tuple(dims)
     layout, extents = cell_layout(whole, dims, shape, name_of(x))
     cells = Cells(x, x, dims, layout, extents, is_by_branch)
-    split, places = [], {}
+    split: list[int] = []
+    places: dict[tuple[int, str], int] = {}
     for axis, extent in enumerate(extents):
         if axis in dims:
             places[axis, "cells"] = len(split)
