@@ -108,10 +108,12 @@ def _bias_add(attrs: Any, data: Array, bias: Array) -> Array:
 
 
 def _conv2d(attrs: Any, data: Array, kernel: Array) -> Array:
-    """NCHW, stride 1."""
+    """NCHW."""
     (top, left, bottom, right), groups = (int(pad) for pad in attrs.padding), int(attrs.groups)
+    down, across = (int(stride) for stride in attrs.strides)
     padded = np.pad(data, ((0, 0), (0, 0), (top, bottom), (left, right)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, kernel.shape[2:], (2, 3))
+    windows = windows[:, :, ::down, ::across]
     parts = zip(np.split(windows, groups, 1), np.split(kernel, groups, 0), strict=True)
     return np.concatenate([np.einsum("nchwij,ocij->nohw", *part) for part in parts], 1)
 
@@ -125,6 +127,21 @@ def _conv2d_transpose(attrs: Any, data: Array, kernel: Array) -> Array:
         np.pad(data, widths), kernel.shape[2:], (2, 3)
     )
     return np.einsum("nihwyx,ioyx->nohw", windows, kernel[:, :, ::-1, ::-1])
+
+
+def _depth_to_space(attrs: Any, data: Array) -> Array:
+    """NCHW, the block before the channels."""
+    assert str(attrs.mode) == "DCR"
+    (rows, channels, height, width), size = data.shape, int(attrs.block_size)
+    parts = data.reshape(rows, size, size, channels // size**2, height, width)
+    moved = parts.transpose(0, 3, 4, 1, 5, 2)
+    return moved.reshape(rows, channels // size**2, height * size, width * size)
+
+
+def _upsampled(attrs: Any, data: Array) -> Array:
+    """NCHW, to the nearest."""
+    assert str(attrs["method"]) == "nearest_neighbor"
+    return data.repeat(int(attrs.scale_h), 2).repeat(int(attrs.scale_w), 3)
 
 
 def _conv2d_backward_weight(attrs: Any, grad: Array, data: Array) -> Array:
@@ -284,6 +301,8 @@ _OPS: dict[str, Callable[..., Any]] = {
     "nn.conv2d": _conv2d,
     "nn.conv2d_transpose": _conv2d_transpose,
     "nn.conv2d_backward_weight": _conv2d_backward_weight,
+    "nn.depth_to_space": _depth_to_space,
+    "nn.upsampling": _upsampled,
     "nn.max_pool2d": _max_pool2d,
     "nn.max_pool2d_grad": _max_pool2d_grad,
     "nn.global_avg_pool2d": lambda _, a: a.mean((2, 3), keepdims=True),
