@@ -113,8 +113,13 @@ def test_programs_of_an_mlp_hold_what_is_predicted(
     check_memory("mlp", strategy(degrees, schedule, zero, again))
 
 
-@pytest.mark.costly
-@pytest.mark.parametrize("degrees", ["1/2/1/1", "2/1/1/1"])
+@pytest.mark.parametrize(
+    "degrees",
+    [
+        pytest.param("1/2/1/1", marks=pytest.mark.costly),
+        pytest.param("2/1/1/1", marks=pytest.mark.slow),
+    ],
+)
 def test_programs_of_hosts_hold_what_they_are_sent(degrees: str) -> None:
     check_memory("mlp", strategy(degrees, "gpipe", 0, 0), num_hosts=2)
 
