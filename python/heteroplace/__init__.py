@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from heteroplace.errors import HeteroPlaceError
@@ -33,7 +34,15 @@ _WITHOUT_TVM = {
 }
 """Public names of the planning layers, and the module of each. They too are loaded when they are
 asked for: the commands answer Ctrl-C only once this module is loaded."""
+_PROFILE_PASSES = (
+    "ChooseCapacities",
+    "PlaceBranches",
+    "PreloadWeights",
+    "Specialise",
+    "SpeculateRoutes",
+)
 _NEEDS_TVM = {
+    **dict.fromkeys(_PROFILE_PASSES, "heteroplace.relay.routing.passes"),
     "DenseMasked": "heteroplace.relay.routing.dense",
     "Executable": "heteroplace.codegen.executable",
     "Executor": "heteroplace.run.executor",
@@ -89,3 +98,5 @@ def _config_types() -> Mapping[str, str]:
 add_to_relay_transform("HeteroPlace", lambda: __getattr__("HeteroPlace"), _config_types)
 add_to_relay_transform("Shard", lambda: __getattr__("Shard"), dict)
 add_to_relay_transform("DenseMasked", lambda: __getattr__("DenseMasked"), dict)
+for _name in _PROFILE_PASSES:
+    add_to_relay_transform(_name, partial(__getattr__, _name), dict)

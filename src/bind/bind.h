@@ -16,6 +16,7 @@ void BindNet(nanobind::module_& module);
 void BindRanks(nanobind::module_& module);
 void BindExec(nanobind::module_& module);
 void BindTrace(nanobind::module_& module);
+void BindRoutes(nanobind::module_& module);
 void BindFile(nanobind::module_& module);
 
 }  // namespace heteroplace::bind

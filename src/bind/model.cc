@@ -24,7 +24,8 @@ void InitProblem(model::Problem* self, Ints run_ns, Ints device_memory, Ints uni
                  std::optional<Ints> measured_bytes, std::optional<Ints> measured_ns,
                  std::optional<Ints> is_shared, std::optional<Ints> adds,
                  std::optional<Ints> state_of, std::optional<Ints> named_offsets,
-                 std::optional<Ints> named_values, std::optional<Ints> named_bytes) {
+                 std::optional<Ints> named_values, std::optional<Ints> named_bytes,
+                 std::optional<Ints> buffer_of, std::optional<Ints> buffer_bytes) {
   model::Problem problem;
   problem.run_ns = ToWide(run_ns);
   problem.device_memory = ToNarrow(device_memory);
@@ -58,6 +59,10 @@ void InitProblem(model::Problem* self, Ints run_ns, Ints device_memory, Ints uni
     problem.values.weights = ToCsr(*named_offsets, *named_values);
     problem.values.weight_bytes = ToWide(*named_bytes);
   }
+  if (buffer_of && buffer_bytes) {
+    problem.values.buffer_of = ToNarrow(*buffer_of);
+    problem.values.buffer_bytes = ToWide(*buffer_bytes);
+  }
   problem.Finish();
   new (self) model::Problem(std::move(problem));
 }
@@ -80,6 +85,7 @@ void BindModel(nb::module_& module) {
            nb::arg("is_shared") = nb::none(), nb::arg("adds") = nb::none(),
            nb::arg("state_of") = nb::none(), nb::arg("named_offsets") = nb::none(),
            nb::arg("named_values") = nb::none(), nb::arg("named_bytes") = nb::none(),
+           nb::arg("buffer_of") = nb::none(), nb::arg("buffer_bytes") = nb::none(),
            "Lists of lists come as offsets and values; their meaning is in src/model/problem.h.")
       .def_ro("counts_lifetimes", &model::Problem::counts_lifetimes,
               "Some placement may be short of memory by the static rule.")

@@ -59,6 +59,7 @@ NB_MODULE(_core, module) {
   heteroplace::bind::BindNet(module);
   heteroplace::bind::BindExec(module);
   heteroplace::bind::BindTrace(module);
+  heteroplace::bind::BindRoutes(module);
   heteroplace::bind::BindFile(module);
   heteroplace::bind::BindRanks(module);
 }

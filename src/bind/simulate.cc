@@ -19,10 +19,13 @@ using TimesTuple = std::tuple<NumpyInts, NumpyInts, int64_t, NumpyInts, NumpyInt
                               NumpyInts, NumpyInts>;
 
 /*! \brief reads, makes, devices and resources as offsets and values, and durations in ns. */
-using CollectivesTuple = std::tuple<Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints>;
+using ExplicitTuple = std::tuple<Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints>;
+/*! \brief For each of these steps tasks and memories of weights that it brings, as offsets and
+ * values; tasks and memories of weights that are kept. */
+using LoadsTuple = std::tuple<Ints, Ints, Ints>;
 
-model::Collectives ToCollectives(const CollectivesTuple& arrays) {
-  model::Collectives found;
+model::ExplicitSteps ToExplicitSteps(const ExplicitTuple& arrays) {
+  model::ExplicitSteps found;
   found.reads = ToCsr(std::get<0>(arrays), std::get<1>(arrays));
   found.makes = ToCsr(std::get<2>(arrays), std::get<3>(arrays));
   found.devices = ToCsr(std::get<4>(arrays), std::get<5>(arrays));
@@ -34,12 +37,13 @@ model::Collectives ToCollectives(const CollectivesTuple& arrays) {
 TimesTuple SimulateSteps(const model::Problem& problem, const StepRows& rows,
                          const Ints& link_offsets, const Ints& link_values,
                          const Ints& item_offsets, const Ints& item_values, int num_items,
-                         const std::optional<CollectivesTuple>& collectives) {
+                         const std::optional<ExplicitTuple>& explicit_steps,
+                         const std::optional<LoadsTuple>& loads) {
   model::Steps steps;
   steps.list.reserve(rows.shape(0));
   for (size_t index = 0; index < rows.shape(0); ++index) {
     const int64_t* row = rows.data() + 4 * index;
-    if (row[0] < 0 || row[0] > static_cast<int64_t>(model::StepKind::kCollective)) {
+    if (row[0] < 0 || row[0] > static_cast<int64_t>(model::StepKind::kGuarded)) {
       throw Error(ErrorKind::kPlan, "step " + std::to_string(index) + " is of no known kind");
     }
     steps.list.push_back({static_cast<model::StepKind>(row[0]), static_cast<int>(row[1]),
@@ -48,7 +52,11 @@ TimesTuple SimulateSteps(const model::Problem& problem, const StepRows& rows,
   steps.links = ToCsr(link_offsets, link_values);
   steps.items = ToCsr(item_offsets, item_values);
   steps.num_items = num_items;
-  if (collectives) steps.collectives = ToCollectives(*collectives);
+  if (explicit_steps) steps.explicit_steps = ToExplicitSteps(*explicit_steps);
+  if (loads) {
+    steps.explicit_steps.loads = ToCsr(std::get<0>(*loads), std::get<1>(*loads));
+    steps.explicit_steps.kept = ToNarrow(std::get<2>(*loads));
+  }
   const int num_steps = static_cast<int>(steps.list.size());
   const bool has_items = steps.items.num_rows() != 0;
   if (steps.links.num_rows() != num_steps || (has_items && steps.items.num_rows() != num_steps)) {
@@ -71,10 +79,12 @@ void BindSimulate(nb::module_& module) {
   module.def(
       "simulate", &SimulateSteps, nb::arg("problem"), nb::arg("rows"), nb::arg("link_offsets"),
       nb::arg("link_values"), nb::arg("item_offsets"), nb::arg("item_values"), nb::arg("num_items"),
-      nb::arg("collectives") = nb::none(),
+      nb::arg("explicit_steps") = nb::none(), nb::arg("loads") = nb::none(),
       "Times of the steps; see src/simulate/simulator.h. Links of each step; items of each "
-      "step, or of none: item 0. Collectives: reads, makes, devices and resources as offsets "
-      "and values, and times in ns; a step names the position. Returns (start and finish in ns "
+      "step, or of none: item 0. Explicit steps (collectives, guarded steps, loads): reads, makes, "
+      "devices and resources as offsets and values, and times in ns; a step names the position. "
+      "Loads: task and memory of each weight that these steps bring, as offsets and values, and "
+      "where the weights are kept. Returns (start and finish in ns "
       "[num_steps], makespan in "
       "ns, used, held and peak bytes, and time in ns and step of the peak [num_memories]).");
 }

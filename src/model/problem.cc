@@ -115,7 +115,9 @@ void Problem::DeriveRule() {
                                 ? 0
                                 : *std::max_element(workspace_bytes.begin(), workspace_bytes.end());
   const int64_t all = std::accumulate(weight_bytes.begin(), weight_bytes.end(), int64_t{0}) +
-                      std::accumulate(tensor_bytes.begin(), tensor_bytes.end(), int64_t{0});
+                      std::accumulate(tensor_bytes.begin(), tensor_bytes.end(), int64_t{0}) +
+                      std::accumulate(values.buffer_bytes.begin(), values.buffer_bytes.end(),
+                                      int64_t{0});
   std::vector<int64_t> most(num_memories, all);
   for (int memory : device_memory) most[memory] += workspace;
   counts_lifetimes = false;
@@ -180,6 +182,8 @@ bool Problem::HasFitting(const SharedValues& shared) const {
   };
   return fits(shared.is_shared, num_tensors) && fits(shared.adds, num_tasks) &&
          fits(shared.state_of, num_tensors) && are_below(shared.state_of, tensor_bytes.size()) &&
+         fits(shared.buffer_of, num_tensors) &&
+         are_below(shared.buffer_of, shared.buffer_bytes.size()) &&
          (shared.weights.num_rows() == 0 || shared.weights.num_rows() == num_tasks) &&
          are_below(shared.weights.values, shared.weight_bytes.size());
 }

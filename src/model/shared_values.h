@@ -8,8 +8,8 @@
 namespace heteroplace::model {
 
 /*!
- * \brief What items, steps and tasks share, as model/graph.py says it. Solvers never see it: only
- * the simulator does. Default: nothing is shared.
+ * \brief What items, steps and tasks share, and routed buffers, as model/graph.py says it. Solvers
+ * never see it: only the simulator does. Default: nothing is shared.
  */
 struct SharedValues {
   std::vector<uint8_t> is_shared;     // [num_tensors], one value for all items; or empty
@@ -17,6 +17,8 @@ struct SharedValues {
   std::vector<int> state_of;          // [num_tensors], model input that it replaces, -1; or empty
   Csr weights;                        // [num_tasks], positions in weight_bytes; or no rows
   std::vector<int64_t> weight_bytes;  // of weights that tasks share
+  std::vector<int> buffer_of;         // [num_tensors], in buffer_bytes, -1: none; or empty
+  std::vector<int64_t> buffer_bytes;  // of routed buffers, once in a memory for all their tensors
 
   /*! \brief Whether the tensor has one value for all items in a memory. */
   bool IsShared(int tensor) const { return !is_shared.empty() && is_shared[tensor] != 0; }
@@ -24,6 +26,8 @@ struct SharedValues {
   bool Adds(int task, int tensor) const {
     return !adds.empty() && adds[task] != 0 && IsShared(tensor);
   }
+  /*! \brief The routed buffer in which the tensor lies; -1: none. */
+  int BufferOf(int tensor) const { return buffer_of.empty() ? -1 : buffer_of[tensor]; }
   /*! \brief The model input that the tensor replaces; -1: none. */
   int StateOf(int tensor) const { return state_of.empty() ? -1 : state_of[tensor]; }
   /*! \brief Whether the tensor is replaced from run to run. O(1). */

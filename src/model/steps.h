@@ -9,35 +9,43 @@
 namespace heteroplace::model {
 
 /*! \brief What a step of a plan does. */
-enum class StepKind { kRun = 0, kCopy = 1, kCollective = 2 };
+enum class StepKind { kRun = 0, kCopy = 1, kCollective = 2, kGuarded = 3 };
 
 /*! \brief A step of a plan. */
 struct Step {
   StepKind kind;
-  int id;   // task of a run or collective, tensor of a copy
-  int dst;  // device of a run, destination memory of a copy, position of a collective
+  int id;   // task of a run or collective, tensor of a copy; of a guarded step its task, -1: none
+  int dst;  // device of a run, destination memory of a copy, position of an explicit step
   int src;  // memory that a copy reads; -1 for others
 };
 
-/*! \brief What collective steps do: kinds, rings and roots are known in Python only. */
-struct Collectives {
+/*!
+ * \brief What collectives, guarded steps and loads do: kinds, rings, roots and guards are known in
+ * Python only.
+ *
+ * What a guarded step makes of a tensor that is there is the same value. Loads are guarded steps
+ * that bring weights of tasks.
+ */
+struct ExplicitSteps {
   Csr reads;                         // tensor and memory of each value, one after the other
   Csr makes;                         // the same
   Csr devices;                       // in rank order
   Csr resources;                     // what is occupied
-  std::vector<int64_t> duration_ns;  // [num_collectives]
+  std::vector<int64_t> duration_ns;  // [num_explicit_steps]
+  Csr loads;                         // task and memory of each weight that is brought; or no rows
+  std::vector<int> kept;  // task and memory of each weight that is loaded from there, each once
 
-  /*! \brief Number of collective steps. */
+  /*! \brief Number of these steps. */
   int size() const { return static_cast<int>(duration_ns.size()); }
 };
 
-/*! \brief The ordered program of run, copy and collective steps, with the links of each copy. */
+/*! \brief The ordered program of all kinds of steps, with the links of each copy. */
 struct Steps {
   std::vector<Step> list;  // [num_steps]
   Csr links;               // [num_steps], empty for all but copies
   Csr items;               // [num_steps], or no rows: every step is for item 0
   int num_items = 1;       // of the plan
-  Collectives collectives;
+  ExplicitSteps explicit_steps;
 
   /*! \brief Items of a step: those of a run are one batch. */
   std::span<const int> ItemsOf(int step) const {

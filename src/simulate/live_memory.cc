@@ -28,8 +28,7 @@ void LiveMemory::AddBatch(int task, int device, int num_items, bool has_weights)
   workspace_[device] = std::max(workspace_[device], workspace);
 }
 
-void LiveMemory::AddKept(int tensor, int memory, int first) {
-  const int64_t bytes = problem_.tensor_bytes[tensor];
+void LiveMemory::Begins(int64_t bytes, int memory, int first) {
   if (bytes == 0) return;
   if (memory_[first] >= 0 && memory_[first] != memory) {
     elsewhere_.push_back({first, memory, bytes, 0});
@@ -40,14 +39,18 @@ void LiveMemory::AddKept(int tensor, int memory, int first) {
 }
 
 void LiveMemory::AddTensor(int tensor, int memory, int first, int last, int64_t end_ns) {
-  if (problem_.tensor_bytes[tensor] == 0) return;
-  AddKept(tensor, memory, first);
-  releases_.push_back({last, memory, end_ns, problem_.tensor_bytes[tensor]});
+  AddBytes(problem_.tensor_bytes[tensor], memory, first, last, end_ns);
 }
 
-bool LiveMemory::IsKept(int tensor, int memory, model::StepKind maker) const {
+void LiveMemory::AddBytes(int64_t bytes, int memory, int first, int last, int64_t end_ns) {
+  if (bytes == 0) return;
+  Begins(bytes, memory, first);
+  releases_.push_back({last, memory, end_ns, bytes});
+}
+
+bool LiveMemory::IsKept(int tensor, int memory, bool is_copied) const {
   if (problem_.is_output[tensor] == 0) return false;
-  return problem_.host < 0 ? maker != model::StepKind::kCopy : memory == problem_.host;
+  return problem_.host < 0 ? !is_copied : memory == problem_.host;
 }
 
 void LiveMemory::Count(const Begin& begin, std::vector<int64_t>& live, Times& times) {

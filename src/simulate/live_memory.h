@@ -36,10 +36,12 @@ class LiveMemory {
    * \param end_ns When all steps that bring or read it are done.
    */
   void AddTensor(int tensor, int memory, int first, int last, int64_t end_ns);
-  /*! \brief Charges it to the end instead. */
-  void AddKept(int tensor, int memory, int first);
-  /*! \brief Whether a tensor that a run or a copy brings to a memory is live to the end. */
-  bool IsKept(int tensor, int memory, model::StepKind maker) const;
+  /*! \brief Charges bytes that are no tensor's in the same way. */
+  void AddBytes(int64_t bytes, int memory, int first, int last, int64_t end_ns);
+  /*! \brief Charges a tensor to the end instead. */
+  void AddKept(int tensor, int memory, int first) { Begins(problem_.tensor_bytes[tensor], memory, first); }
+  /*! \brief Whether a tensor that is made in a memory, or copied there, is live to the end. */
+  bool IsKept(int tensor, int memory, bool is_copied) const;
   /*! \brief Fills the peaks of `times` from its starts. */
   void FindPeaks(Times& times);
 
@@ -60,6 +62,8 @@ class LiveMemory {
     int64_t freed;  // before that
   };
 
+  /*! \brief Notes bytes that a step brings to a memory. */
+  void Begins(int64_t bytes, int memory, int first);
   /*!
    * \brief Bytes that are free when a step brings something to its memory, [num_steps]; those of
    * `elsewhere_` are noted there.

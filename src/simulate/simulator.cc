@@ -1,6 +1,7 @@
 #include "simulate/simulator.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <set>
 #include <string>
@@ -9,6 +10,8 @@
 #include "model/memory_use.h"
 #include "model/tensor_places.h"
 #include "simulate/live_memory.h"
+#include "simulate/loaded_weights.h"
+#include "simulate/step_check.h"
 #include "support/error.h"
 
 namespace heteroplace::simulate {
@@ -19,7 +22,7 @@ constexpr int64_t kAbsent = -1;
 constexpr int kNobody = -1;
 constexpr int kFirst[] = {0};  // the one item of a shared tensor
 
-/*! \brief One item of a tensor in one memory. */
+/*! \brief One item of a tensor, or a routed buffer, in one memory. */
 struct Presence {
   int64_t arrival_ns = kAbsent;
   int64_t end_ns = 0;   // when all steps that bring or read it are done
@@ -34,6 +37,7 @@ class Simulator {
         steps_(steps),
         use_(problem, steps.num_items),
         live_(problem, steps.num_items, steps.list.size()),
+        weights_(problem, steps.explicit_steps),
         free_ns_(problem.num_resources, 0),
         row_(problem.num_tensors),
         has_weights_(
@@ -47,6 +51,7 @@ class Simulator {
         for (int item : ItemsOf(tensor, all)) There(tensor, memory, item).arrival_ns = 0;
       }
     }
+    weights_.Hold(use_, live_);
   }
 
   Times Replay() {
@@ -54,17 +59,17 @@ class Simulator {
     const int count = static_cast<int>(steps_.list.size());
     const bool has_state = !problem_.values.state_of.empty();
     if (has_state) {
-      for (index_ = 0; index_ < count; ++index_) Check(steps_.list[index_]);
+      for (index_ = 0; index_ < count; ++index_) CheckStep(problem_, steps_, index_);
       PlaceState();
     }
     times.start_ns.reserve(steps_.list.size());
     times.finish_ns.reserve(steps_.list.size());
     for (index_ = 0; index_ < count; ++index_) {
       const model::Step& step = steps_.list[index_];
-      if (!has_state) Check(step);
+      if (!has_state) CheckStep(problem_, steps_, index_);
       const auto [start, finish] = step.kind == model::StepKind::kRun    ? DoRun(step)
                                    : step.kind == model::StepKind::kCopy ? DoCopy(step)
-                                                                         : DoCollective(step);
+                                                                         : DoExplicit(step);
       times.start_ns.push_back(start);
       times.finish_ns.push_back(finish);
       times.makespan_ns = std::max(times.makespan_ns, finish);
@@ -73,6 +78,11 @@ class Simulator {
       const int num_items = problem_.values.IsShared(place.tensor) ? 1 : steps_.num_items;
       for (int item = 0; item < num_items; ++item) Close(place.tensor, place.memory, item);
     }
+    for (const auto& [place, there] : buffers_) {
+      live_.AddBytes(problem_.values.buffer_bytes[place.first], place.second, there.maker,
+                     there.last, there.end_ns);
+    }
+    weights_.Close(live_);
     live_.FindPeaks(times);
     times.used_bytes = use_.used();
     return times;
@@ -99,35 +109,53 @@ class Simulator {
     for (int tensor : problem_.task_makes[task]) {
       start = std::max(start, Replaced(task, tensor, memory));
     }
+    start = std::max(start, weights_.ArrivalNs(task, memory, index_));
     const int64_t finish = start + run;
     for (int unit : problem_.device_units[step.dst]) free_ns_[unit] = finish;
+    weights_.Read(task, memory, index_, finish);
     for (int tensor : problem_.task_reads[task]) Read(tensor, memory, items, finish);
     for (int tensor : problem_.task_makes[task]) Make(task, tensor, memory, items, finish);
     AddWork(task, step.dst, size);
     return {start, finish};
   }
 
-  std::pair<int64_t, int64_t> DoCollective(const model::Step& step) {
-    const model::Collectives& all = steps_.collectives;
+  std::pair<int64_t, int64_t> DoExplicit(const model::Step& step) {
+    const model::ExplicitSteps& all = steps_.explicit_steps;
     const std::span<const int> items = steps_.ItemsOf(index_);
     const std::span<const int> reads = all.reads[step.dst], makes = all.makes[step.dst];
+    const std::span<const int> devices = all.devices[step.dst];
     int64_t start = 0;
     for (int resource : all.resources[step.dst]) start = std::max(start, free_ns_[resource]);
     for (size_t at = 0; at < reads.size(); at += 2) {
       start = std::max(start, Arrival(reads[at], reads[at + 1], items));
     }
-    for (size_t at = 0; at < makes.size(); at += 2) {
+    for (size_t at = 0; step.id >= 0 && at < makes.size(); at += 2) {
       start = std::max(start, Replaced(step.id, makes[at], makes[at + 1]));
+    }
+    for (int device : devices) {
+      const int memory = problem_.device_memory[device];
+      start = std::max(start, weights_.ArrivalNs(step.id, memory, index_));
     }
     const int64_t finish = start + all.duration_ns[step.dst];
     for (int resource : all.resources[step.dst]) free_ns_[resource] = finish;
+    for (int device : devices) {
+      weights_.Read(step.id, problem_.device_memory[device], index_, finish);
+    }
     for (size_t at = 0; at < reads.size(); at += 2) Read(reads[at], reads[at + 1], items, finish);
     for (size_t at = 0; at < makes.size(); at += 2) {
       Make(step.id, makes[at], makes[at + 1], items, finish);
     }
-    const int size = problem_.BatchSize(step.id, static_cast<int>(items.size()));
-    for (int device : all.devices[step.dst]) AddWork(step.id, device, size);
+    if (all.loads.num_rows() != 0) weights_.Bring(all.loads[step.dst], index_, finish, use_);
+    const int size = step.id < 0 ? 1 : problem_.BatchSize(step.id, static_cast<int>(items.size()));
+    for (int device : devices) AddWork(step.id, device, size);
     return {start, finish};
+  }
+
+  /*! \brief A step adds to what is there, or brings it in other cases than an earlier one. */
+  void BringAgain(Presence& there, int64_t finish) const {
+    there.arrival_ns = std::max(there.arrival_ns, finish);
+    there.end_ns = std::max(there.end_ns, finish);
+    there.last = index_;
   }
 
   std::pair<int64_t, int64_t> DoCopy(const model::Step& step) {
@@ -168,8 +196,8 @@ class Simulator {
       if (step.kind == model::StepKind::kRun) {
         const int memory = problem_.device_memory[step.dst];
         for (int tensor : problem_.task_makes[step.id]) place(tensor, memory);
-      } else if (step.kind == model::StepKind::kCollective) {
-        const std::span<const int> makes = steps_.collectives.makes[step.dst];
+      } else if (step.kind != model::StepKind::kCopy) {
+        const std::span<const int> makes = steps_.explicit_steps.makes[step.dst];
         for (size_t at = 0; at < makes.size(); at += 2) place(makes[at], makes[at + 1]);
       }
     }
@@ -180,8 +208,9 @@ class Simulator {
     uint8_t& has_weights =
         has_weights_[static_cast<size_t>(task) * static_cast<size_t>(problem_.num_devices) +
                      static_cast<size_t>(device)];
-    use_.AddWork(task, device, size, has_weights != 0);
-    live_.AddBatch(task, device, size, has_weights != 0);
+    const bool is_there = has_weights != 0 || weights_.Has(task, problem_.device_memory[device]);
+    use_.AddWork(task, device, size, is_there);
+    live_.AddBatch(task, device, size, is_there);
     if (has_weights == 0 && problem_.values.weights.num_rows() != 0) {
       const int memory = problem_.device_memory[device];
       for (int weight : problem_.values.weights[task]) {
@@ -206,12 +235,11 @@ class Simulator {
   void Make(int task, int tensor, int memory, std::span<const int> items, int64_t finish) {
     const int state = problem_.values.StateOf(tensor);
     if (state >= 0) There(state, memory, 0).arrival_ns = kAbsent;
-    if (problem_.values.Adds(task, tensor)) {
-      Presence& sum = There(tensor, memory, 0);
-      if (sum.arrival_ns != kAbsent) {
-        sum.arrival_ns = finish;
-        sum.end_ns = std::max(sum.end_ns, finish);
-        sum.last = index_;
+    const bool is_guarded = steps_.list[index_].kind == model::StepKind::kGuarded;
+    if (is_guarded || problem_.values.Adds(task, tensor)) {
+      Presence& there = There(tensor, memory, 0);
+      if (there.arrival_ns != kAbsent) {
+        BringAgain(there, finish);
         return;
       }
     }
@@ -227,6 +255,14 @@ class Simulator {
       presence = {finish, finish, index_, index_};
     }
     if (IsUpdate(tensor, index_)) return;
+    const int buffer = problem_.values.BufferOf(tensor);
+    if (buffer >= 0) {
+      if (!buffers_.contains({buffer, memory})) {
+        buffers_[{buffer, memory}] = {finish, finish, index_, index_};
+        use_.AddHeld(memory, problem_.values.buffer_bytes[buffer]);
+      }
+      return;
+    }
     const int64_t bytes = problem_.tensor_bytes[tensor] * static_cast<int64_t>(own.size());
     if (problem_.values.IsState(tensor)) {
       use_.AddHeld(memory, bytes);
@@ -235,9 +271,16 @@ class Simulator {
     }
   }
 
+  /*! \brief Whether a step brings a tensor from elsewhere. */
+  bool IsCopy(int step) const {
+    const model::StepKind kind = steps_.list[step].kind;
+    return kind == model::StepKind::kCopy ||
+           (kind == model::StepKind::kGuarded && steps_.list[step].id < 0);
+  }
+
   /*! \brief Whether a step makes the tensor in the place of state. */
   bool IsUpdate(int tensor, int step) const {
-    return problem_.values.StateOf(tensor) >= 0 && steps_.list[step].kind != model::StepKind::kCopy;
+    return problem_.values.StateOf(tensor) >= 0 && !IsCopy(step);
   }
 
   void Read(int tensor, int memory, std::span<const int> items, int64_t finish) {
@@ -252,7 +295,13 @@ class Simulator {
   void Close(int tensor, int memory, int item) {
     const Presence& presence = There(tensor, memory, item);
     if (presence.maker == kNobody || IsUpdate(tensor, presence.maker)) return;
-    if (live_.IsKept(tensor, memory, steps_.list[presence.maker].kind)) {
+    const int buffer = problem_.values.BufferOf(tensor);
+    if (buffer >= 0) {
+      Presence& whole = buffers_[{buffer, memory}];
+      whole.maker = std::min(whole.maker, presence.maker);
+      whole.last = std::max(whole.last, presence.last);
+      whole.end_ns = std::max(whole.end_ns, presence.end_ns);
+    } else if (live_.IsKept(tensor, memory, IsCopy(presence.maker))) {
       live_.AddKept(tensor, memory, presence.maker);
     } else {
       live_.AddTensor(tensor, memory, presence.maker, presence.last, presence.end_ns);
@@ -286,45 +335,6 @@ class Simulator {
     return latest;
   }
 
-  void Check(const model::Step& step) const {
-    const auto is_id = [](int id, int count) { return id >= 0 && id < count; };
-    bool exists = is_id(
-        step.id, step.kind == model::StepKind::kCopy ? problem_.num_tensors : problem_.num_tasks);
-    if (step.kind == model::StepKind::kRun) {
-      exists = exists && is_id(step.dst, problem_.num_devices);
-    } else if (step.kind == model::StepKind::kCopy) {
-      exists = exists && is_id(step.dst, problem_.num_memories) &&
-               is_id(step.src, problem_.num_memories);
-    } else {
-      exists = exists && is_id(step.dst, steps_.collectives.size());
-    }
-    for (int link : steps_.links[index_]) {
-      exists = exists && is_id(link, problem_.link_resources.num_rows());
-    }
-    const std::span<const int> items = steps_.ItemsOf(index_);
-    for (int item : items) exists = exists && is_id(item, steps_.num_items);
-    if (!exists || items.empty()) Fail("has an id that does not exist, or no item");
-    if (step.kind == model::StepKind::kCollective) CheckCollective(step.dst);
-  }
-
-  void CheckCollective(int position) const {
-    const model::Collectives& all = steps_.collectives;
-    const auto are_ids = [](std::span<const int> ids, int count) {
-      return std::all_of(ids.begin(), ids.end(), [&](int id) { return id >= 0 && id < count; });
-    };
-    bool exists = are_ids(all.devices[position], problem_.num_devices) &&
-                  are_ids(all.resources[position], problem_.num_resources) &&
-                  all.duration_ns[position] >= 0;
-    for (const std::span<const int> values : {all.reads[position], all.makes[position]}) {
-      exists = exists && values.size() % 2 == 0;
-      for (size_t at = 0; exists && at < values.size(); at += 2) {
-        exists = are_ids(values.subspan(at, 1), problem_.num_tensors) &&
-                 are_ids(values.subspan(at + 1, 1), problem_.num_memories);
-      }
-    }
-    if (!exists) Fail("is a collective with an id that does not exist, or a time below 0");
-  }
-
   [[noreturn]] void Fail(const std::string& what) const {
     throw Error(ErrorKind::kPlan,
                 "step " + std::to_string(index_) + " " + what + "; check_plan lists all faults");
@@ -334,28 +344,20 @@ class Simulator {
   const model::Steps& steps_;
   model::MemoryUse use_;
   LiveMemory live_;
+  LoadedWeights weights_;
   std::vector<int64_t> free_ns_;             // [num_resources]
   model::TensorPlaces row_;                  // of presences_
   std::vector<Presence> presences_;          // rows of num_items
   std::vector<uint8_t> has_weights_;         // [num_tasks][num_devices]
   std::set<std::pair<int, int>> has_named_;  // weights that tasks share, and memories
+  std::map<std::pair<int, int>, Presence> buffers_;  // routed buffers by memory, brought so far
   int index_ = 0;                            // of the current step
 };
 
 }  // namespace
 
 Times Simulate(const model::Problem& problem, const model::Steps& steps) {
-  const model::Collectives& all = steps.collectives;
-  for (const model::Csr* lists : {&all.reads, &all.makes, &all.devices, &all.resources}) {
-    if (lists->num_rows() != all.size()) {
-      throw Error(ErrorKind::kPlan, "the lists of the collectives have sizes that disagree");
-    }
-  }
-  if (steps.links.offsets.size() != steps.list.size() + 1 ||
-      (steps.items.num_rows() != 0 && steps.items.offsets.size() != steps.list.size() + 1) ||
-      steps.num_items < 1) {
-    throw Error(ErrorKind::kPlan, "the lists of a plan have sizes that disagree");
-  }
+  CheckLists(problem, steps);
   return Simulator(problem, steps).Replay();
 }
 

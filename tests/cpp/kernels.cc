@@ -131,3 +131,76 @@ EXPORT int keep_positive(exec::TVMValue* arguments, int*, int, exec::TVMValue*, 
   std::copy_n(scratch, count, to);
   return Free(scratch);
 }
+
+namespace {
+
+int32_t* Integers(exec::TVMValue* arguments, int index) {
+  return static_cast<int32_t*>(Argument(arguments, index)->data);
+}
+
+int64_t Count(exec::TVMValue* arguments, int index) {
+  const exec::DLTensor* tensor = Argument(arguments, index);
+  int64_t count = 1;
+  for (int axis = 0; axis < tensor->ndim; ++axis) count *= tensor->shape[axis];
+  return count;
+}
+
+}  // namespace
+
+/*! \brief Seats, loads and offsets of a router = what the caller has chosen. */
+EXPORT int decide(exec::TVMValue* arguments, int*, int, exec::TVMValue*, int*, void*) {
+  if (Fails()) return -1;
+  for (int each = 0; each < 3; ++each) {
+    std::copy_n(Integers(arguments, each), Count(arguments, each), Integers(arguments, each + 3));
+  }
+  return 0;
+}
+
+/*! \brief Rows of a routed buffer (3) = the cells (0) that seats (1) and offsets (2) send there. */
+EXPORT int dispatch(exec::TVMValue* arguments, int*, int, exec::TVMValue*, int*, void*) {
+  if (Fails()) return -1;
+  const int64_t* shape = Argument(arguments, 1)->shape;
+  const int64_t extent = Argument(arguments, 0)->shape[1];
+  for (int64_t cell = 0; cell < shape[0]; ++cell) {
+    for (int64_t branch = 0; branch < shape[1]; ++branch) {
+      const int64_t seat = Integers(arguments, 1)[cell * shape[1] + branch];
+      if (seat == 0) continue;
+      const int64_t row = Integers(arguments, 2)[branch] + seat - 1;
+      std::copy_n(Data(arguments, 0) + cell * extent, extent, Data(arguments, 3) + row * extent);
+    }
+  }
+  return 0;
+}
+
+/*! \brief Cells (3) = the sums of their rows in a routed buffer (0); without a seat 0. */
+EXPORT int combine(exec::TVMValue* arguments, int*, int, exec::TVMValue*, int*, void*) {
+  if (Fails()) return -1;
+  const int64_t* shape = Argument(arguments, 1)->shape;
+  const int64_t extent = Argument(arguments, 3)->shape[1];
+  float* to = Data(arguments, 3);
+  std::fill_n(to, shape[0] * extent, 0.0F);
+  for (int64_t cell = 0; cell < shape[0]; ++cell) {
+    for (int64_t branch = 0; branch < shape[1]; ++branch) {
+      const int64_t seat = Integers(arguments, 1)[cell * shape[1] + branch];
+      if (seat == 0) continue;
+      const int64_t row = Integers(arguments, 2)[branch] + seat - 1;
+      const float* from = Data(arguments, 0) + row * extent;
+      for (int64_t i = 0; i < extent; ++i) to[cell * extent + i] += from[i];
+    }
+  }
+  return 0;
+}
+
+/*! \brief The last = the sum of the active ones of those behind the loads (0). */
+EXPORT int select_active(exec::TVMValue* arguments, int*, int count, exec::TVMValue*, int*, void*) {
+  if (Fails()) return -1;
+  const int64_t extent = Argument(arguments, count - 1)->shape[0];
+  float* to = Data(arguments, count - 1);
+  std::fill_n(to, extent, 0.0F);
+  for (int branch = 0; branch < count - 2; ++branch) {
+    if (Integers(arguments, 0)[branch] == 0) continue;
+    const float* from = Data(arguments, branch + 1);
+    for (int64_t i = 0; i < extent; ++i) to[i] += from[i];
+  }
+  return 0;
+}

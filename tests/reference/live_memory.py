@@ -7,8 +7,8 @@ import pytest
 
 from heteroplace.errors import PlanError
 from heteroplace.model.check import check_plan
-from heteroplace.model.plan import Copy
-from tests.reference.simulator import batch, is_adding, needs, puts, reference_times
+from heteroplace.model.plan import Copy, Load, Run, guard_of
+from tests.reference.simulator import batch, brings, is_adding, needs, puts, reference_times
 
 
 def check_limits_by_lifetime(found, plan, bytes_less):
@@ -41,6 +41,7 @@ def reference_peaks(graph, cluster, plan, times):
     for memory in range(len(cluster.memories)):
         held = _held_bytes(graph, cluster, plan, memory)
         values = _values(graph, cluster, plan, times, memory)
+        values += _weights(graph, cluster, plan, times, memory)
         peak = (held, 0, None)
         bringing = sorted({first for first, _, _, size in values if size})
         for index in bringing:
@@ -58,7 +59,7 @@ def reference_peaks(graph, cluster, plan, times):
 
 def _held_bytes(graph, cluster, plan, memory):
     """What is there always: weights, workspaces, state, inputs in the host memory."""
-    runs = [step for step in plan.steps if not isinstance(step, Copy)]
+    runs = [step for step in plan.steps if not isinstance(step, (Copy, Load))]
     work = [
         (run, device)
         for run in runs
@@ -66,8 +67,12 @@ def _held_bytes(graph, cluster, plan, memory):
         if cluster.devices[device].memory == memory
     ]
     held = sum(
-        graph.tasks[task].weight_bytes for task, _ in {(run.task, device) for run, device in work}
+        graph.tasks[task].weight_bytes
+        for task, _ in {(run.task, device) for run, device in work}
+        if not any(brings(load, task, memory) for load in plan.loads)
     )
+    kept = {task for load in plan.loads if load.src == memory for task in load.tasks}
+    held += sum(graph.tasks[task].weight_bytes for task in kept)
     held += sum(
         dict(weight for run, _ in work for weight in graph.tasks[run.task].weights).values()
     )
@@ -84,7 +89,7 @@ def _held_bytes(graph, cluster, plan, memory):
     states = {
         state_of[tensor]
         for index, step in enumerate(plan.steps)
-        if not isinstance(step, Copy)
+        if not isinstance(step, (Copy, Load))
         for tensor, at, _ in puts(graph, cluster, plan, index)
         if at == memory and tensor in state_of
     }
@@ -108,7 +113,10 @@ def _values(graph, cluster, plan, times, memory):
         firsts = [
             index
             for index in makers
-            if index == makers[0] or not (is_shared and is_adding(graph, plan.steps[index]))
+            if index == makers[0]
+            or not (
+                guard_of(plan.steps[index]) or (is_shared and is_adding(graph, plan.steps[index]))
+            )
         ]
         for first, after in zip(firsts, [*firsts[1:], len(steps)], strict=True):
             users = [i for i in steps if first <= i < after and key in made[i] | read[i]]
@@ -118,5 +126,40 @@ def _values(graph, cluster, plan, times, memory):
             if key[0] in graph.outputs and stays:
                 end = inf
             size = 0 if key[0] in updates and is_home else graph.tensors[key[0]].bytes
-            values.append((first, max(users), end, size))
+            values.append((graph.tensors[key[0]].buffer, first, max(users), end, size))
+    return _merged(graph, values)
+
+
+def is_guarded(plan, index):
+    """Whether a step is not made in every run."""
+    return guard_of(plan.steps[index]) is not None
+
+
+def _merged(graph, values):
+    """The values without their buffers; those of one buffer are one."""
+    found = [value for buffer, *value in values if buffer is None]
+    for name, size in graph.buffers:
+        inside = [value for buffer, *value in values if buffer == name]
+        if inside:
+            firsts, lasts, ends, _ = zip(*inside, strict=True)
+            found.append((min(firsts), max(lasts), max(ends), size))
+    return found
+
+
+def _weights(graph, cluster, plan, times, memory):
+    """The same of all weights that loads bring there."""
+    values = []
+    for task in {task for load in plan.loads if load.dst == memory for task in load.tasks}:
+        users = [
+            index
+            for index, step in enumerate(plan.steps)
+            if (isinstance(step, Load) and brings(step, task, memory))
+            or (
+                isinstance(step, Run)
+                and step.task == task
+                and cluster.devices[step.device].memory == memory
+            )
+        ]
+        end = max(times[user][1] for user in users)
+        values.append((min(users), max(users), end, graph.tasks[task].weight_bytes))
     return values

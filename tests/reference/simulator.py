@@ -1,7 +1,7 @@
 """The simulator's rules in the most obvious form: an oracle for the core."""
 
 from heteroplace.model.collectives import collective_ns
-from heteroplace.model.plan import Collective, Copy, Run
+from heteroplace.model.plan import Collective, Copy, Load, Run, guard_of
 from heteroplace.model.step_values import kind_of
 
 ANYWHERE = 0
@@ -11,16 +11,17 @@ TO_ALL = {"all_reduce", "all_gather", "broadcast"}
 TO_EACH = {"reduce_scatter", "scatter", "all_to_all"}
 
 
-def reference_times(graph, cluster, costs, plan):
+def reference_times(graph, cluster, costs, plan, decision=None):
     """Start and finish of every step: after all earlier steps that share a resource with it, after
-    the latest step that put each of its tensors there, and, if it takes the place of state, after
-    all that read the state there."""
+    the latest step that put each of its tensors there, or all of them if they are guarded, after
+    those that load its weights, and, if it takes the place of state, after all that read the state
+    there."""
     used, waits = edges(graph, cluster, plan)
     times = []
     for index, step in enumerate(plan.steps):
         before = [earlier for earlier in range(index) if used[earlier] & used[index]]
         start = max((times[earlier][1] for earlier in (*before, *waits[index])), default=0)
-        times.append((start, start + duration(graph, cluster, costs, step)))
+        times.append((start, start + duration(graph, cluster, costs, step, decision)))
     return times
 
 
@@ -31,21 +32,27 @@ def edges(graph, cluster, plan):
     made, read, used = (
         [what(graph, cluster, plan, index) for index in steps] for what in (puts, needs, resources)
     )
-    return used, [_waits_for(graph, plan.steps[i], made[: i + 1], read[: i + 1]) for i in steps]
+    return used, [_waits_for(graph, cluster, plan, made[: i + 1], read[: i + 1]) for i in steps]
 
 
-def _waits_for(graph, step, made, read):
+def _waits_for(graph, cluster, plan, made, read):
     """Of what each step up to this one has made and read, those that it waits for."""
+    step = plan.steps[len(made) - 1]
     found = set()
+    if isinstance(step, Run):
+        memory = cluster.devices[step.device].memory
+        loads = enumerate(plan.steps[: len(made) - 1])
+        found |= {i for i, s in loads if isinstance(s, Load) and brings(s, step.task, memory)}
     here = read[-1]
     if is_adding(graph, step):
         here = here | {key for key in made[-1] if graph.tensors[key[0]].shared}
     for key in here:
         before = [index for index, keys in enumerate(made[:-1]) if key in keys]
-        found |= set(before[-1:])
+        is_guarded = bool(before) and guard_of(plan.steps[before[-1]]) is not None
+        found |= set(before if is_guarded else before[-1:])
     for tensor, memory, _ in made[-1]:
         state = [old for old, new in graph.updates if new == tensor]
-        if state and not isinstance(step, Copy):
+        if state and not isinstance(step, (Copy, Load)):
             place = state[0], memory, ANYWHERE
             found |= {index for index, keys in enumerate(read[:-1]) if place in keys}
     return found
@@ -53,11 +60,38 @@ def _waits_for(graph, step, made, read):
 
 def is_adding(graph, step):
     """Whether a step adds to its shared outputs."""
-    return not isinstance(step, Copy) and graph.tasks[step.task].adds
+    return not isinstance(step, (Copy, Load)) and graph.tasks[step.task].adds
 
 
-def duration(graph, cluster, costs, step):
+def brings(load, task, memory):
+    """Whether a load brings the weights of a task to a memory."""
+    return task in load.tasks and load.dst == memory
+
+
+def is_made(guard, decision):
+    """Whether a step with that guard is made."""
+    load = decision.loads[guard.router][guard.branch]
+    predicted = guard.branch in decision.predicted[guard.router]
+    return {"active": load, "predicted": predicted, "missed": load and not predicted}[guard.when]
+
+
+def duration(graph, cluster, costs, step, decision=None):
     """How long a step takes."""
+    guard = guard_of(step)
+    if guard is not None and decision is not None and not is_made(guard, decision):
+        return 0
+    if guard is not None and isinstance(step, Run):
+        return _branch_ns(graph, costs, step, decision)
+    if isinstance(step, Load):
+        size = sum(graph.tasks[task].weight_bytes for task in step.tasks)
+        return cluster.transfer_ns(step.route, size)
+    if guard is not None and decision is not None and graph.tensors[step.tensor].buffer:
+        router = graph.routers[guard.router]
+        cells = decision.loads[guard.router][guard.branch]
+        if router.overflow == "drop":
+            cells = min(cells, max(router.capacities[guard.branch]))
+        size = graph.tensors[step.tensor].bytes * cells // router.num_cells
+        return cluster.transfer_ns(step.route, size)
     if isinstance(step, Run):
         return costs.run_ns(step.task, step.device, batch(graph, step))
     if isinstance(step, Copy):
@@ -70,6 +104,24 @@ def duration(graph, cluster, costs, step):
         num_bytes *= len(step.items)
     kind = kind_of(graph, step)
     return collective_ns(cluster, kind, num_bytes, step.devices, step.root, costs.collectives)
+
+
+def _branch_ns(graph, costs, step, decision):
+    router = graph.routers[step.guard.router]
+    capacities = router.capacities[step.guard.branch]
+    if not set(capacities) <= set(costs.batches):
+        return costs.run_ns(step.task, step.device)
+    largest = max(capacities)
+    left = largest if decision is None else decision.loads[step.guard.router][step.guard.branch]
+    left = max(left, 1)
+    if router.overflow == "drop":
+        left = min(left, largest)
+    total = 0
+    while left > 0:
+        rows = min(size for size in capacities if size >= min(left, largest))
+        total += costs.run_ns(step.task, step.device, rows)
+        left -= rows
+    return total
 
 
 def batch(graph, step):
@@ -85,7 +137,7 @@ def resources(graph, cluster, plan, index):
     step = plan.steps[index]
     if isinstance(step, Run):
         return set(cluster.devices[step.device].units)
-    if isinstance(step, Copy):
+    if isinstance(step, (Copy, Load)):
         return route_resources(cluster, step.route)
     members = [cluster.devices[device] for device in step.devices]
     name = kind_of(graph, step).name
@@ -137,6 +189,8 @@ def puts(graph, cluster, plan, index):
     step = plan.steps[index]
     if isinstance(step, Copy):
         places = [(step.tensor, step.dst)]
+    elif isinstance(step, Load):
+        places = []
     elif isinstance(step, Run):
         memory = cluster.devices[step.device].memory
         places = [(tensor, memory) for tensor in graph.task_outputs[step.task]]
@@ -155,11 +209,19 @@ def puts(graph, cluster, plan, index):
 def needs(graph, cluster, plan, index):
     """(tensor, memory, item) that a step reads."""
     step = plan.steps[index]
+    guard = guard_of(step)
+    asks = guard is not None and guard.when != "predicted"
+    loads = [graph.routers[guard.router].loads] if asks else []
     if isinstance(step, Copy):
-        places = [(step.tensor, step.src)]
+        places = [(tensor, step.src) for tensor in (step.tensor, *loads)]
+    elif isinstance(step, Load):
+        places = [(tensor, step.dst) for tensor in loads]
     elif isinstance(step, Run):
         memory = cluster.devices[step.device].memory
         places = [(tensor, memory) for tensor in graph.task_inputs[step.task]]
+        if guard is not None and not asks:
+            decided = graph.task_outputs[graph.routers[guard.router].task]
+            places = [place for place in places if place[0] not in decided]
     else:
         assert isinstance(step, Collective)
         memories, read = _memories(cluster, step), graph.task_inputs[step.task]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 
 from heteroplace.cli.place import read_costs
+from heteroplace.cli.routes import described_profile
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.files.cluster import cluster_from_json, load_cluster, ready_made_clusters
 from heteroplace.files.costs import table_from_json
 from heteroplace.files.graph import graph_from_json, load_graph
 from heteroplace.files.kinds import read_known_file
 from heteroplace.files.plan import plan_from_json
+from heteroplace.files.route_profile import route_profile_from_json
 from heteroplace.files.sharding import load_sharding
 from heteroplace.files.solution import load_solution
 from heteroplace.machine.local import open_cluster
@@ -52,6 +54,8 @@ def run_check(arguments: argparse.Namespace) -> None:
         print(f"{path}: {_describe_cluster(cluster_from_json(value, path))}: no faults")
     elif kind == "graph":
         print(f"{path}: {_describe_graph(graph_from_json(value, path).graph)}: no faults")
+    elif kind == "routes":
+        print(f"{path}: {described_profile(route_profile_from_json(value, path))}: no faults")
     elif kind in ("solution", "sharding", "model"):
         _print(path, *_check_solution(kind, path))
     elif arguments.graph is None or arguments.cluster is None:

@@ -28,6 +28,7 @@ _MODULES = (
     "heteroplace.cli.show",
     "heteroplace.cli.probe",
     "heteroplace.cli.costs",
+    "heteroplace.cli.routes",
 )
 
 

@@ -6,6 +6,7 @@ import argparse
 from collections import Counter
 from collections.abc import Iterable
 
+from heteroplace.cli.routes import profile_text
 from heteroplace.errors import ExecutionError, HeteroPlaceError
 from heteroplace.files.cluster import cluster_from_json
 from heteroplace.files.costs import NamedCost, named_costs_from_json
@@ -13,6 +14,7 @@ from heteroplace.files.graph import graph_from_json, load_graph
 from heteroplace.files.kinds import read_known_file
 from heteroplace.files.plan import plan_from_json
 from heteroplace.files.reader import did_you_mean
+from heteroplace.files.route_profile import route_profile_from_json
 from heteroplace.files.sharding import load_sharding, told_text
 from heteroplace.files.solution import load_solution
 from heteroplace.machine.local import open_cluster
@@ -81,6 +83,8 @@ def text_of_file(path: str, arguments: argparse.Namespace) -> str:
     if kind == "plan":
         graph, cluster = load_graph(arguments.graph).graph, open_cluster(arguments.cluster)
         return print_plan(graph, cluster, plan_from_json(value, graph, cluster, path))
+    if kind == "routes":
+        return profile_text(route_profile_from_json(value, path))
     if kind == "solution":
         return _solution_text(load_solution(path))
     if kind == "sharding":

@@ -19,7 +19,7 @@ from heteroplace.errors import GraphError, InfeasibleError, PlanError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import SOURCES_WITH_TIME, Cost, CostTable, build_table
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
-from heteroplace.model.plan import Copy, Plan, Step
+from heteroplace.model.plan import Collective, Load, Plan, Run, Step
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,11 @@ class Coarsening:
             )
         steps: list[Step] = []
         for step in plan.steps:
-            if not isinstance(step, Copy):
+            if isinstance(step, (Run, Collective)):
                 steps.extend(replace(step, task=task) for task in self.members[step.task])
+            elif isinstance(step, Load):
+                members = (task for group in step.tasks for task in self.members[group])
+                steps.append(replace(step, tasks=tuple(sorted(members))))
             else:
                 tensor = self.fine_tensor[step.tensor]
                 if tensor is None:

@@ -37,6 +37,8 @@ _MAX_SUM_BYTES = 1023
 """Larger buffers do not lie on the stack, and so never in registers (`kMaxStackAlloca` of TVM)."""
 _MIN_USES_OF_PANEL = 4
 """Tiles of rows that read the same columns of b, for these to be laid side by side."""
+_CACHED_BYTES = 2**17
+"""If all of b has no more, rows of the result are made one after the other, and written so."""
 _MIN_CHUNKS = 16
 """Parts that several cores can share."""
 
@@ -154,7 +156,8 @@ def _by_columns(sizes: _Sizes, left: Callable[[Any, Any], Any], b: te.Tensor) ->
     tile = _columns_tile(sizes, _item_bytes(b))
     width = tile.columns
     panels: te.Tensor | None = None
-    if sizes.rows // tile.rows >= _MIN_USES_OF_PANEL and sizes.columns > width:
+    is_reused = sizes.rows // tile.rows >= _MIN_USES_OF_PANEL and sizes.columns > width
+    if is_reused and not _is_cached(sizes, _item_bytes(b)):
         panels = te.compute(
             (sizes.columns // width, sizes.depth, width),
             lambda panel, depth, x: b[depth, panel * width + x],
@@ -173,6 +176,10 @@ def _by_columns(sizes: _Sizes, left: Callable[[Any, Any], Any], b: te.Tensor) ->
         "product",
         tag=_COLUMNS,
     )
+
+
+def _is_cached(sizes: _Sizes, item_bytes: int) -> bool:
+    return sizes.depth * sizes.columns * item_bytes <= _CACHED_BYTES
 
 
 def _shape(tensor: te.Tensor) -> tuple[int, ...]:
@@ -201,7 +208,8 @@ def schedule_matmul(_attrs: Any, outs: Any, _target: Any) -> te.Schedule:
 def _schedule_columns(schedule: te.Schedule, product: te.Tensor, result: te.Tensor) -> None:
     panels = next((each for each in product.op.input_tensors if each.op.name == _PANELS), None)
     rows, columns = _shape(product)
-    tile = _columns_tile(_Sizes(rows, columns, 0), _item_bytes(product))
+    sizes = _Sizes(rows, columns, int(product.op.reduce_axis[0].dom.extent))
+    tile = _columns_tile(sizes, _item_bytes(product))
     is_output = product.op in schedule.outputs
     sums = schedule.cache_write(product, "global")
     whole = schedule[result]
@@ -209,8 +217,9 @@ def _schedule_columns(schedule: te.Schedule, product: te.Tensor, result: te.Tens
     xo, xi = whole.split(x, tile.columns)
     yo, yi = whole.split(y, tile.rows)
     if panels is None:
-        whole.reorder(xo, yo, yi, xi)
-        at = chunk = whole.fuse(xo, yo)
+        outer = (yo, xo) if _is_cached(sizes, _item_bytes(product)) else (xo, yo)
+        whole.reorder(*outer, yi, xi)
+        at = chunk = whole.fuse(*outer)
     else:
         num_tiles, num_panels = rows // tile.rows, columns // tile.columns
         parts = -(-_MIN_CHUNKS // num_panels)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import tvm
 
@@ -65,18 +66,125 @@ class ProgramTensor:
     shape: tuple[int, ...]
 
 
+Waits = tuple[tuple[int, int], ...]
+"""(queue, count): when `queue` has finished its first `count` instructions."""
+
+When = Literal["active", "predicted", "missed"]
+"""Its load is not 0; it was predicted and may still be so; its load is not 0, and it was not."""
+
+
+@dataclass(frozen=True)
+class ProgramRouter:
+    """A router's decision as it is in one memory of a host; routers of one name are one.
+
+    Lines of one name differ in `loads`, `offsets`, `seats` and `there` alone.
+    """
+
+    name: str
+    loads: int
+    """Tensor, int32 [branches]: cells of each branch."""
+    offsets: int | None
+    """Tensor, int32 [branches]: first row of each branch in routed buffers; None: no rows move."""
+    seats: int | None
+    """Tensor, int32 [cells, branches], for recordings; None: not here."""
+    overflow: Literal["rounds", "drop", "error"]
+    num_cells: int
+    """No load is larger."""
+    rows: int
+    """Rows of a routed buffer; 0 without offsets."""
+    quantum: int
+    """Every offset is a multiple of it."""
+    capacities: tuple[tuple[int, ...], ...]
+    """Of each branch, ascending."""
+    there: Waits
+    """Loads and offsets are there when these are done; empty: they are inputs."""
+
+    def to_text(self, index: int) -> str:
+        """Return the line that declares it as router `index`."""
+        offsets, seats = (
+            "-" if tensor is None else str(tensor) for tensor in (self.offsets, self.seats)
+        )
+        capacities = ";".join(",".join(map(str, sizes)) for sizes in self.capacities)
+        return (
+            f"router {index} {_quote(self.name)} {self.loads} {offsets} {seats} {self.overflow} "
+            f"{self.num_cells} {self.rows} {self.quantum} {capacities} {_waits_text(self.there)}"
+        )
+
+
+@dataclass(frozen=True)
+class BranchGuard:
+    """When a guarded instruction is done; else it is skipped, and counts as done."""
+
+    router: int
+    """Position in `Program.routers`: where the decision is read."""
+    branch: int
+    when: When
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor of a guarded instruction."""
+
+    tensor: int
+    is_rows: bool = False
+    """Whether it is rows of a routed buffer, which begins where the tensor does: those of the
+    branch, from its offset on. Of a call it has as many as the capacity, wherever they are in its
+    shape, and each round takes the next ones; of a copy its shape begins with the buffer's."""
+
+    def to_text(self) -> str:
+        """Return it as the text has it."""
+        return f"{self.tensor}{'@' if self.is_rows else ''}"
+
+
+@dataclass(frozen=True)
+class CapacityCall:
+    """What a guarded call does at one capacity; nothing is done at those that have none."""
+
+    capacity: int
+    """0: it is done once, whatever the load, and has no rows; the only one then."""
+    kernel: int
+    operands: tuple[Operand, ...]
+
+    def to_text(self) -> str:
+        """Return it as the text has it."""
+        return (
+            f"{self.capacity}={self.kernel}({','.join(each.to_text() for each in self.operands)})"
+        )
+
+
 @dataclass
 class QueueInstruction:
     """One line of a queue."""
 
     kind: str
-    """"call", "join", "copy", "send" or "recv"."""
+    """"call", "join", "copy", "send", "recv", "branch_call" or "branch_copy"."""
     step: int
     """Position of the plan's step that it carries out."""
     fields: tuple[str, ...]
     """What stands between the step and the waits, as text."""
-    waits: tuple[tuple[int, int], ...] = ()
-    """(queue, count): start only when `queue` has finished its first `count` instructions."""
+    waits: Waits = ()
+    """What must be done before it starts."""
+
+
+def branch_call(
+    step: int,
+    guard: BranchGuard,
+    num_threads: int,
+    calls: Sequence[CapacityCall],
+    waits: Waits = (),
+) -> QueueInstruction:
+    """Return a guarded kernel call; `calls` are of ascending capacities."""
+    what = ";".join(call.to_text() for call in calls)
+    fields = (*_guard_fields(guard), str(num_threads), what)
+    return QueueInstruction("branch_call", step, fields, waits)
+
+
+def branch_copy(
+    step: int, guard: BranchGuard, source: Operand, destination: Operand, waits: Waits = ()
+) -> QueueInstruction:
+    """Return a guarded copy: of the rows of the load where both operands have rows, else of all."""
+    fields = (*_guard_fields(guard), source.to_text(), destination.to_text())
+    return QueueInstruction("branch_copy", step, fields, waits)
 
 
 @dataclass
@@ -124,13 +232,14 @@ class Program:
     kernels: tuple[str, ...]
     rank: Rank | None = None
     """None: it stands alone."""
+    routers: tuple[ProgramRouter, ...] = ()
 
     def to_text(self, step_names: Sequence[str] = ()) -> str:
         """Return the text form; `step_names` are what recordings call the steps of the plan."""
-        lines = ["heteroplace-program 1"]
+        version = 3 if self.routers else 1 if self.rank is None else 2
+        lines = [f"heteroplace-program {version}"]
         if self.rank is not None:
-            place = f"{self.rank.rank} {self.rank.num_ranks} {_quote(self.rank.host)}"
-            lines = [f"heteroplace-program 2 {place}"]
+            lines[0] += f" {self.rank.rank} {self.rank.num_ranks} {_quote(self.rank.host)}"
         for index, space in enumerate(self.spaces):
             device = f"{space.dl_device[0]} {space.dl_device[1]}"
             lines.append(f"space {index} {_quote(space.name)} {device} {space.arena_bytes}")
@@ -157,12 +266,13 @@ class Program:
         lines += [f"input {_quote(name)} {tensor}" for name, tensor in self.inputs]
         lines += [f"output {_quote(name)} {tensor}" for name, tensor in self.outputs]
         lines += [f"kernel {index} {symbol}" for index, symbol in enumerate(self.kernels)]
+        lines += [router.to_text(index) for index, router in enumerate(self.routers)]
         # A line each: whatever ends one is a blank in a name.
         names = (" ".join(name.split()) for name in step_names)
         lines += [f"step {index} {_quote(name)}" for index, name in enumerate(names)]
         for index, queue in enumerate(self.queues):
             for instruction in queue.instructions:
-                waits = ",".join(f"{other}:{count}" for other, count in instruction.waits) or "-"
+                waits = _waits_text(instruction.waits)
                 fields = " ".join(instruction.fields)
                 head = f"{instruction.kind} {index} {instruction.step}"
                 lines.append(f"{head} {fields} {waits}")
@@ -174,6 +284,14 @@ def bundle_text(programs: Sequence[Program], step_names: Sequence[str] = ()) -> 
     texts = [program.to_text(step_names) for program in programs]
     head = [] if len(texts) == 1 else [f"heteroplace-programs 2 {len(texts)}\n"]
     return "".join([*head, *texts])
+
+
+def _guard_fields(guard: BranchGuard) -> tuple[str, str, str]:
+    return str(guard.router), str(guard.branch), guard.when
+
+
+def _waits_text(waits: Waits) -> str:
+    return ",".join(f"{queue}:{count}" for queue, count in waits) or "-"
 
 
 def _quote(name: str) -> str:

@@ -71,19 +71,19 @@ class ProfileBuilder:
                 f"{len(record.loads)} branches; it has {known}"
                 f"{', ...' if len(self._routers) > _MAX_TOLD else ''}"
             )
-        known = self._open.setdefault(record.run, {})
-        if index in known:
+        decided = self._open.setdefault(record.run, {})
+        if index in decided:
             raise RoutingError(
                 f"run {record.run}: router {record.router!r} decides twice; profile each recording "
                 f"by itself, and merge the profiles"
             )
-        known[index] = record.cells
+        decided[index] = record.cells
         self._runs[index] += 1
         for counter, load in zip(self._loads[index], record.loads, strict=True):
             counter[load] += 1
         self._sets[index][record.active] += 1
-        self._count_transitions(index, known)
-        if len(known) == len(self._routers):
+        self._count_transitions(index, decided)
+        if len(decided) == len(self._routers):
             del self._open[record.run]
         elif len(self._open) > _MAX_OPEN_RUNS:
             del self._open[next(iter(self._open))]

@@ -25,8 +25,16 @@ from heteroplace.files.graph_fields import (
     TensorEntry,
 )
 from heteroplace.files.reader import Faults, decode_plain, read_json, read_struct, write_json
+from heteroplace.files.routers import (
+    branch_of,
+    branch_to_json,
+    placed_routers,
+    router_of,
+    router_to_json,
+)
 from heteroplace.model.collector import paused_collector
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder, Tensor, tensor_bytes
+from heteroplace.model.routed_values import routed_value_faults
 from heteroplace.model.shared_values import shared_value_faults
 from heteroplace.model.units import IN_63_BITS, MAX_INTEGER, parse_bytes
 
@@ -135,6 +143,8 @@ def graph_to_json(graph: TaskGraph, times: Times | None = None) -> dict[str, obj
             row["adds"] = True
         if task.weights:
             row["weights"] = dict(task.weights)
+        if task.branch is not None:
+            row["branch"] = branch_to_json(task.branch)
         if times is not None and task.name in times:
             row["times_ns"] = dict(times[task.name])
         tasks.append(row)
@@ -149,6 +159,8 @@ def graph_to_json(graph: TaskGraph, times: Times | None = None) -> dict[str, obj
         row["bytes"] = tensor.bytes
         if tensor.shared:
             row["shared"] = True
+        if tensor.buffer is not None:
+            row["buffer"] = tensor.buffer
         tensors.append(row)
     value: dict[str, object] = {
         "schema_version": SCHEMA_VERSION,
@@ -160,6 +172,10 @@ def graph_to_json(graph: TaskGraph, times: Times | None = None) -> dict[str, obj
     if graph.updates:
         names = [tensor.name for tensor in graph.tensors]
         value["updates"] = {names[state]: names[tensor] for state, tensor in graph.updates}
+    if graph.buffers:
+        value["buffers"] = dict(graph.buffers)
+    if graph.routers:
+        value["routers"] = [router_to_json(graph, router) for router in graph.routers]
     return value
 
 
@@ -192,6 +208,8 @@ def _check_names(file: GraphDescription, faults: Faults) -> None:
     for state, name in (file.updates or {}).items():
         for end in (state, name):
             faults.find(("updates", state), "tensor", end, tensors)
+    for i, router in enumerate(file.routers or ()):
+        faults.find(("routers", i, "loads"), "tensor", router.loads, tensors)
 
 
 def _note_repeat(faults: Faults, path: tuple[str, int], name: str, seen: dict[str, int]) -> None:
@@ -223,14 +241,18 @@ def _build(file: GraphDescription, source: str) -> TaskGraph:
         if tensor.producer is UNSET:
             builder.add_input(name, shape, dtype, num_bytes, bool(tensor.shared))
         else:
-            shared = bool(tensor.shared)
-            builder.add_tensor(tensor.producer, shape, dtype, num_bytes, name, shared)
+            ways = bool(tensor.shared), tensor.buffer or None
+            builder.add_tensor(tensor.producer, shape, dtype, num_bytes, name, *ways)
         for consumer in tensor.consumers or ():
             reads[consumer].append(name)
     for task in file.tasks:
         builder.add_task(_task(task), reads[task.name])
     for state, update in (file.updates or {}).items():
         builder.add_update(state, update)
+    for buffer, size in (file.buffers or {}).items():
+        builder.add_buffer(buffer, _size(size))
+    for router in file.routers or ():
+        builder.add_router(router_of(router), router.loads)
     try:
         return builder.finalize(list(file.outputs))
     except GraphError as fault:
@@ -247,8 +269,9 @@ def _plain(file: GraphDescription) -> GraphFile:
     times = {entry.name: _times(entry) for entry in file.tasks if _has_times(entry)}
     inputs = tuple(i for i, tensor in enumerate(tensors) if tensor.producer is None)
     updates = tuple((tensor_ids[old], tensor_ids[new]) for old, new in (file.updates or {}).items())
-    graph = TaskGraph(file.name, tasks, tensors, inputs, outputs, updates)
-    if shared_value_faults(graph):
+    routed = placed_routers(file.routers or (), tensors, tensor_ids), _sizes(file.buffers)
+    graph = TaskGraph(file.name, tasks, tensors, inputs, outputs, updates, *routed)
+    if shared_value_faults(graph) or routed_value_faults(graph):
         raise NotPlainError
     return GraphFile(graph, times or None)
 
@@ -271,8 +294,13 @@ def _task(entry: TaskEntry) -> Task:
         None if entry.devices is UNSET else entry.devices,
         None if entry.together is UNSET else entry.together,
         bool(entry.adds),
-        tuple((name, _size(value)) for name, value in (entry.weights or {}).items()),
+        _sizes(entry.weights),
+        branch_of(entry.branch),
     )
+
+
+def _sizes(sizes: Mapping[str, int | str] | UnsetType) -> tuple[tuple[str, int], ...]:
+    return tuple((name, _size(value)) for name, value in (sizes or {}).items())
 
 
 def _size(value: int | str | UnsetType) -> int:
@@ -316,7 +344,8 @@ def _tensors(entries: tuple[TensorEntry, ...], task_ids: dict[str, int]) -> tupl
                 raise NotPlainError  # Another order than that of the file, or a cycle.
         if name is UNSET:
             raise NotPlainError
-        tensors.append(Tensor(name, producer, index, *_form(entry), readers, bool(entry.shared)))
+        kept = bool(entry.shared), entry.buffer or None
+        tensors.append(Tensor(name, producer, index, *_form(entry), readers, *kept))
     return tuple(tensors)
 
 

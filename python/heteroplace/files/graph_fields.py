@@ -23,8 +23,10 @@ from heteroplace.files.fields import (
     about,
     kind,
     list_of,
+    one_of,
     version,
 )
+from heteroplace.model.capacities import OVERFLOWS
 from heteroplace.model.units import MAX_INTEGER
 
 SCHEMA_VERSION = 1
@@ -52,6 +54,43 @@ _OR_NULL: list[Json] = [{"type": "number", "minimum": 0}, {"type": "null"}]
 Names = Annotated[tuple[Name, ...], kind(list_of(a_name, "a list of names"), ())]
 TimeNs = Annotated[Annotated[int, Meta(ge=0, le=MAX_INTEGER)] | None, kind(_time_ns, None)]
 TimeMs = Annotated[int | float | None, kind(_time_ms, None, schema={"anyOf": _OR_NULL})]
+
+
+class BranchEntry(Struct, forbid_unknown_fields=True, kw_only=True):
+    """A branch of a router."""
+
+    router: Name
+    branch: Count
+
+
+class RouterEntry(Struct, forbid_unknown_fields=True, kw_only=True):
+    """What decides in each run how many cells each of its branches has."""
+
+    name: Name
+    loads: Annotated[Name, about("Tensor int32[branches]: the cells of each branch.")]
+    cells: Annotated[Count, about("Number of cells; 1: a cell is a whole tensor.")]
+    top_k: Annotated[Count, about("Most branches that a cell goes to.")]
+    capacities: Annotated[
+        tuple[tuple[Count, ...], ...],
+        kind(
+            list_of(list_of(a_count, ""), "a list of lists of whole numbers >= 0"),
+            (),
+            schema={
+                "type": "array",
+                "items": {"type": "array", "items": {"type": "integer", "minimum": 0}},
+            },
+        ),
+        about("For each branch the numbers of rows that its tasks are compiled for, ascending."),
+    ]
+    overflow: Annotated[
+        Text,
+        one_of(OVERFLOWS, "rounds"),
+        about("What becomes of cells beyond the largest capacity."),
+    ] = "rounds"
+    quantum: Annotated[
+        Count, about("Rows of a branch begin at multiples of it in a routed buffer.")
+    ] = 1
+    parent: Annotated[BranchEntry, about("Branch that it is in.")] | UnsetType = UNSET
 
 
 class TaskEntry(Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
@@ -83,6 +122,10 @@ class TaskEntry(Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
             dict[str, Size],
             about("Bytes by name of constants that tasks share: once in a memory."),
         ]
+        | UnsetType
+    ) = UNSET
+    branch: (
+        Annotated[BranchEntry, about("Branch that it is in; absent: it is run in every run.")]
         | UnsetType
     ) = UNSET
     times_ns: (
@@ -123,6 +166,7 @@ class TensorEntry(Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
     shared: (
         Annotated[bool, about("One value for all items in a memory, not one for each.")] | UnsetType
     ) = UNSET
+    buffer: Annotated[Name, about("Routed buffer in which its rows lie.")] | UnsetType = UNSET
 
 
 _ONE_OF_TIMES: Json = {"not": {"required": ["times_ns", "times_ms"]}}
@@ -160,3 +204,8 @@ class GraphDescription(Struct, forbid_unknown_fields=True, kw_only=True):
         ]
         | UnsetType
     ) = UNSET
+    buffers: (
+        Annotated[dict[str, Size], about("Bytes of routed buffers: once in a memory, whole.")]
+        | UnsetType
+    ) = UNSET
+    routers: tuple[RouterEntry, ...] | UnsetType = UNSET

@@ -1,5 +1,5 @@
 """Tell what a file is by its content: cluster, graph, costs, plan, solution, sharding (a solution
-and how its graph was made of a model) or compiled model."""
+and how its graph was made of a model), profile of route decisions or compiled model."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ _KEYS = {
     "tasks": "graph",
     "costs": "costs",
     "steps": "plan",
+    "profiled_routers": "routes",
 }
 # A protocol buffer whose first field is a number, as `ir_version` of an ONNX model; no text.
 _ONNX_START = b"\x08"

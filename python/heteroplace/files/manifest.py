@@ -40,6 +40,7 @@ class _ManifestFile(Struct, forbid_unknown_fields=True):
     memory: tuple[tuple[Count, Count, Count], ...]
     verification: Verification | None
     state: tuple[tuple[str, tuple[str, ...], Count | None], ...] = ()
+    model: str = ""
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,8 @@ class Manifest:
     """How its outputs compare with those of the ONNX model; None: it was made of none."""
     state: tuple[State, ...] = ()
     """Not among `inputs` and `outputs`."""
+    model_digest: str = ""
+    """Of a network with routers: whose route decisions recordings are; "": it has none."""
 
     def to_json(self) -> bytes:
         """Return the JSON bytes."""
@@ -85,6 +88,8 @@ class Manifest:
         }
         if self.state:  # else the file is as before there was any
             value["state"] = [[each.name, each.ports, each.blob_offset] for each in self.state]
+        if self.model_digest:
+            value["model"] = self.model_digest
         return json.dumps(value).encode()
 
     @classmethod
@@ -117,4 +122,5 @@ class Manifest:
             *(file.tvm, program_text, solution, file.inputs, file.outputs, memory),
             file.verification,
             tuple(State(*parts) for parts in file.state),
+            file.model,
         )

@@ -23,13 +23,14 @@ from heteroplace.files.fields import (
     about,
     kind,
     list_of,
+    one_of,
     version,
 )
 from heteroplace.files.reader import Faults, read_json, read_struct, write_json
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.digests import digest_mismatches
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Collective, Copy, Plan, Run, Step
+from heteroplace.model.plan import WHEN, Collective, Copy, Guard, Load, Plan, Run, Step, guard_of
 
 SCHEMA_VERSION = 1
 Items = Annotated[
@@ -43,10 +44,26 @@ Items = Annotated[
 ]
 
 
+class GuardEntry(Struct, forbid_unknown_fields=True, kw_only=True):
+    """When a step is made, of a routed network."""
+
+    router: Name
+    branch: Count
+    when: Annotated[
+        Text,
+        one_of(WHEN, "active"),
+        about("The branch has a load; is predicted to have one; has one and is not so predicted."),
+    ] = "active"
+
+
+GuardOfStep = Annotated[GuardEntry | None, about("When it is made; absent: in every run.")]
+
+
 class RunStep(Struct, forbid_unknown_fields=True, kw_only=True):
     """A task runs on a device."""
 
     items: Items = None
+    guard: GuardOfStep = None
     run: Annotated[Name, about("Task.")]
     on: Annotated[Name, about("Device.")]
 
@@ -55,7 +72,26 @@ class CopyStep(Struct, forbid_unknown_fields=True, kw_only=True):
     """A tensor is copied from memory to memory."""
 
     items: Items = None
+    guard: GuardOfStep = None
     copy: Annotated[Name, about("Tensor.")]
+    src: Annotated[Name, about("Memory.")] = field(name="from")
+    dst: Annotated[Name, about("Memory.")] = field(name="to")
+    via: Annotated[
+        tuple[Name, ...],
+        kind(list_of(a_name, "a list of link names"), ()),
+        Meta(min_length=1, description="Links, in order."),
+    ]
+
+
+class LoadStep(Struct, forbid_unknown_fields=True, kw_only=True):
+    """The weights of tasks are brought to where the tasks run, from where they are kept."""
+
+    guard: GuardOfStep = None
+    load: Annotated[
+        tuple[Name, ...],
+        kind(list_of(a_name, "a list of task names"), ()),
+        Meta(min_length=1, description="Tasks."),
+    ]
     src: Annotated[Name, about("Memory.")] = field(name="from")
     dst: Annotated[Name, about("Memory.")] = field(name="to")
     via: Annotated[
@@ -80,7 +116,7 @@ class CollectiveStep(Struct, forbid_unknown_fields=True, kw_only=True):
     ] = 0
 
 
-_CHOICES = {"copy": CopyStep, "collective": CollectiveStep, "run": RunStep}
+_CHOICES = {"copy": CopyStep, "collective": CollectiveStep, "load": LoadStep, "run": RunStep}
 StepEntry = Annotated[
     Any,
     Meta(
@@ -90,6 +126,7 @@ StepEntry = Annotated[
                 {"$ref": "#/$defs/RunStep"},
                 {"$ref": "#/$defs/CopyStep"},
                 {"$ref": "#/$defs/CollectiveStep"},
+                {"$ref": "#/$defs/LoadStep"},
             ]
         },
     ),
@@ -97,7 +134,7 @@ StepEntry = Annotated[
 
 
 class PlanFile(Struct, forbid_unknown_fields=True, kw_only=True):
-    """An ordered program of run, copy and collective steps."""
+    """An ordered program of run, copy, collective and load steps."""
 
     schema: SchemaLink = field(default="", name="$schema")
     schema_version: Annotated[Literal[1], version(SCHEMA_VERSION)]
@@ -212,12 +249,15 @@ def _difference(file: PlanFile, graph: TaskGraph) -> str:
     """The first thing in the steps of a plan that is not as in a graph."""
     runs = {step.run for step in file.steps if isinstance(step, RunStep)}
     runs |= {step.collective for step in file.steps if isinstance(step, CollectiveStep)}
+    loaded = {task for step in file.steps if isinstance(step, LoadStep) for task in step.load}
+    guards = (getattr(step, "guard", None) for step in file.steps)
     copies = {step.copy for step in file.steps if isinstance(step, CopyStep)}
     for what, named, known in (
-        ("task", runs, {task.name for task in graph.tasks}),
+        ("task", runs | loaded, {task.name for task in graph.tasks}),
+        ("router", {guard.router for guard in guards if guard is not None}, graph.router_ids),
         ("tensor", copies, {tensor.name for tensor in graph.tensors}),
     ):
-        strangers = sorted(named - known)
+        strangers = sorted(named - set(known))
         if strangers:
             return f"names {what} {strangers[0]!r}, which graph {graph.name!r} does not have"
     for task in graph.tasks:
@@ -255,6 +295,7 @@ class _Names:
             "device": {device.name: index for index, device in enumerate(cluster.devices)},
             "memory": {memory.name: index for index, memory in enumerate(cluster.memories)},
             "link": {link.name: index for index, link in enumerate(cluster.links)},
+            "router": graph.router_ids,
         }
 
     def step(self, entry: object, index: int) -> Step:
@@ -266,21 +307,33 @@ class _Names:
                 return ids[name]
             return self._faults.find(("steps", index, *key), what, name, ids)
 
-        assert isinstance(entry, (RunStep, CopyStep, CollectiveStep))
+        def way(entry: CopyStep | LoadStep) -> tuple[int, int, tuple[int, ...]]:
+            links = tuple(find("link", name, "via", i) for i, name in enumerate(entry.via))
+            return find("memory", entry.src, "from"), find("memory", entry.dst, "to"), links
+
+        assert isinstance(entry, (RunStep, CopyStep, CollectiveStep, LoadStep))
+        if isinstance(entry, LoadStep):
+            tasks = tuple(find("task", name, "load", i) for i, name in enumerate(entry.load))
+            return Load(tasks, *way(entry), self._guard(entry.guard, index))
         items = (0,) if entry.items is None else entry.items
         # Steps of one item need not say so; among several it would be a guess.
         if entry.items is None and self._num_items != 1:
             self._faults.missing(("steps", index), "items")
-        if isinstance(entry, RunStep):
-            return Run(find("task", entry.run, "run"), find("device", entry.on, "on"), items)
         if isinstance(entry, CollectiveStep):
             task = find("task", entry.collective, "collective")
             devices = tuple(find("device", name, "on", i) for i, name in enumerate(entry.on))
             return Collective(task, devices, items, entry.root)
-        tensor = find("tensor", entry.copy, "copy")
-        src, dst = find("memory", entry.src, "from"), find("memory", entry.dst, "to")
-        route = tuple(find("link", name, "via", i) for i, name in enumerate(entry.via))
-        return Copy(tensor, src, dst, route, items)
+        guard = self._guard(entry.guard, index)
+        if isinstance(entry, RunStep):
+            run = find("task", entry.run, "run"), find("device", entry.on, "on")
+            return Run(*run, items, guard)
+        return Copy(find("tensor", entry.copy, "copy"), *way(entry), items, guard)
+
+    def _guard(self, entry: GuardEntry | None, index: int) -> Guard | None:
+        if entry is None:
+            return None
+        path, ids = ("steps", index, "guard", "router"), self._ids["router"]
+        return Guard(self._faults.find(path, "router", entry.router, ids), entry.branch, entry.when)
 
 
 def _step_to_json(
@@ -296,14 +349,24 @@ def _step_to_json(
             value["root"] = step.root
     else:
         value = {
-            "copy": graph.tensors[step.tensor].name,
+            **_moved_to_json(step, graph),
             "from": cluster.memories[step.src].name,
             "to": cluster.memories[step.dst].name,
             "via": [cluster.links[link].name for link in step.route],
         }
-    if num_items != 1 or step.items != (0,):
+    if step.items != (0,) or (num_items != 1 and not isinstance(step, Load)):
         value["items"] = list(step.items)
+    guard = guard_of(step)
+    if guard is not None:
+        name = graph.routers[guard.router].name
+        value["guard"] = {"router": name, "branch": guard.branch, "when": guard.when}
     return value
+
+
+def _moved_to_json(step: Copy | Load, graph: TaskGraph) -> dict[str, object]:
+    if isinstance(step, Copy):
+        return {"copy": graph.tensors[step.tensor].name}
+    return {"load": [graph.tasks[task].name for task in step.tasks]}
 
 
 def _check_digests(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from msgspec import Struct, field
@@ -43,7 +44,7 @@ def _rows(width: int, expected: str) -> Any:
         if any(len(row) != width or row[-1] == 0 for row in rows):
             raise ValueError(expected)
         keys = [row[:-1] for row in rows]
-        if any(one >= other for one, other in zip(keys, keys[1:], strict=False)):
+        if any(one >= other for one, other in pairwise(keys)):
             raise ValueError(f"{expected}, ascending and each once")
         return rows
 
@@ -54,7 +55,7 @@ def _rows(width: int, expected: str) -> Any:
 def _a_set(value: object) -> tuple[int, ...]:
     """Accept a list of different branches, ascending."""
     found = list_of(a_count, "a list of branches, ascending")(value)
-    if any(one >= other for one, other in zip(found, found[1:], strict=False)):
+    if any(one >= other for one, other in pairwise(found)):
         raise ValueError("a list of branches, ascending")
     return found
 
@@ -66,9 +67,7 @@ LoadCounts = Annotated[Any, _rows(2, "a list of pairs [load, in how many runs], 
 class ActiveSet(Struct, forbid_unknown_fields=True, kw_only=True):
     """How often just these branches had cells."""
 
-    branches: Annotated[
-        Any, kind(_a_set, None, schema={"type": "array", "items": _COUNT})
-    ]
+    branches: Annotated[Any, kind(_a_set, None, schema={"type": "array", "items": _COUNT})]
     runs: PositiveCount
 
 
@@ -205,12 +204,20 @@ def _check_router(router: ProfiledRouter, path: JsonPath, faults: Faults) -> Non
             return
         for branch in active.branches:
             idle[branch] -= active.runs
-    _check_sum(sum(each.runs for each in router.active_sets), router, path, "active_sets", faults)
+    _check_sum(
+        sum(each.runs for each in router.active_sets), router, (*path, "active_sets"), faults
+    )
     for branch, histogram in enumerate(router.loads):
         if histogram is None:
             continue  # told already
         place = (*path, "loads", branch)
-        _check_sum(sum(count for _, count in histogram), router, place, "", faults)
+        total = sum(each.runs for each in router.active_sets)
+    _check_sum(total, router, (*path, "active_sets"), faults)
+    for branch, histogram in enumerate(router.loads):
+        if histogram is None:
+            continue  # told already
+        place = (*path, "loads", branch)
+        _check_sum(sum(count for _, count in histogram), router, place, faults)
         if histogram and histogram[-1][0] > router.cells:
             faults.expected(place, f"loads of at most {router.cells} cells", histogram[-1][0])
         zero = dict(histogram).get(0, 0)
@@ -220,10 +227,9 @@ def _check_router(router: ProfiledRouter, path: JsonPath, faults: Faults) -> Non
             )
 
 
-def _check_sum(found: int, router: ProfiledRouter, path: JsonPath, key: str, faults: Faults) -> None:
+def _check_sum(found: int, router: ProfiledRouter, path: JsonPath, faults: Faults) -> None:
     if found != router.runs:
-        place = (*path, key) if key else path
-        faults.add(place, f"counts of {found} runs in all, the router has {router.runs}")
+        faults.add(path, f"counts of {found} runs in all, the router has {router.runs}")
 
 
 def _check_transitions(file: RouteProfileFile, names: dict[str, int], faults: Faults) -> None:

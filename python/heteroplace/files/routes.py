@@ -21,12 +21,12 @@ import msgspec
 from msgspec import Meta, Struct
 
 from heteroplace.errors import RoutingError
-from heteroplace.files.fields import Count, Name, Text, kind, one_of, positive, version
+from heteroplace.files.fields import Name, Text, kind, one_of, positive, version
 from heteroplace.files.fields import a_count as read_count
 from heteroplace.files.reader import did_you_mean, parse_json, read_struct, show
-from heteroplace.model.route_profile import Cells, RouterShape, RouteRecord
+from heteroplace.model.route_profile import Cells, RouteRecord, RouterShape
 
-ROUTES_VERSION = 1
+ROUTES_VERSION: Literal[1] = 1
 LEVELS = (1, 2)
 """Loads of branches; also the decision about each cell."""
 _MAX_FAULTS = 50
@@ -138,9 +138,7 @@ class RoutesReader:
                 f"{self._source}: line 1: expected a JSON object with routes_version, model, level "
                 f"and routers, got no JSON ({fault}); record it again (executor.record)"
             ) from fault
-        header, faults = read_struct(
-            value, RoutesHeader, f"{self._source}: line 1", RoutingError
-        )
+        header, faults = read_struct(value, RoutesHeader, f"{self._source}: line 1", RoutingError)
         names: dict[str, int] = {}
         for index, entry in enumerate(header.routers):
             if entry.name and names.setdefault(entry.name, index) != index:
@@ -168,8 +166,7 @@ class RoutesReader:
             next(file)
             for number, text in enumerate(file, 2):
                 try:
-                    line = decoder.decode(text)
-                    record = _record(line, shapes, self.level)
+                    record = _record(decoder.decode(text), shapes, self.level)
                 except ValueError as fault:  # also those of msgspec
                     faults.append(f"line {number}: {fault}")
                     if len(faults) == _MAX_FAULTS:
@@ -195,6 +192,24 @@ class RoutesReader:
             raise RoutingError(f"{self._source}: cannot be read: {fault.strerror}") from fault
         except ValueError as fault:
             raise RoutingError(f"{self._source}: is no text: {fault}") from fault
+
+
+def records_of_lines(
+    lines: bytes, routers: Sequence[RouterShape], level: int
+) -> Iterator[RouteRecord]:
+    """Yield the records in whole lines, without a header, as they are written.
+
+    Raises
+    ------
+    RoutingError
+        A line is wrong.
+    """
+    shapes = {shape.name: shape for shape in routers}
+    for text in lines.splitlines():
+        try:
+            yield _record(msgspec.json.decode(text, type=_Line), shapes, level)
+        except ValueError as fault:
+            raise RoutingError(f"a record of routes is wrong: {fault}") from fault
 
 
 def is_routes_file(path: str | os.PathLike[str]) -> bool:

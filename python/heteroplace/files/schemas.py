@@ -17,15 +17,17 @@ from heteroplace.files.cost_fields import CostsFile
 from heteroplace.files.graph_fields import GraphDescription
 from heteroplace.files.measurements import MeasurementsFile
 from heteroplace.files.output import write_text
-from heteroplace.files.plan import CollectiveStep, CopyStep, PlanFile, RunStep
+from heteroplace.files.plan import CollectiveStep, CopyStep, LoadStep, PlanFile, RunStep
+from heteroplace.files.route_profile import RouteProfileFile
 
 FOLDER = Path(__file__).resolve().parent.parent / "schemas"
 _FILES: dict[str, tuple[type[Struct], ...]] = {
     "cluster": (ClusterFile,),
     "graph": (GraphDescription,),
     "costs": (CostsFile,),
-    "plan": (PlanFile, CollectiveStep, CopyStep, RunStep),
+    "plan": (PlanFile, CollectiveStep, CopyStep, LoadStep, RunStep),
     "measurements": (MeasurementsFile,),
+    "routes": (RouteProfileFile,),
 }
 """The struct of each file, and those that it only names."""
 _NO_DEFAULTS: tuple[object, ...] = (None, "", [], {})

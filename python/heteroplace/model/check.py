@@ -14,6 +14,8 @@ from dataclasses import replace
 
 from heteroplace.errors import PlanError
 from heteroplace.model.check_collective import collective_faults
+from heteroplace.model.check_guards import GuardCheck, unknown_guard
+from heteroplace.model.check_parts import group_faults, route_faults, unknown_ids
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.collectives import collective_kind
 from heteroplace.model.collector import paused_collector
@@ -22,9 +24,17 @@ from heteroplace.model.digests import digest_mismatches
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.live_memory import LivePeak, held_bytes, live_peaks
 from heteroplace.model.memory import plan_memory_use
-from heteroplace.model.plan import Collective, Copy, Plan, Run, Step, devices_of
+from heteroplace.model.plan import Collective, Copy, Load, Plan, Run, Step, devices_of
 from heteroplace.model.presence import Presence
-from heteroplace.model.step_values import Place, items_of, kind_of, makes, reads
+from heteroplace.model.step_values import (
+    Place,
+    guard_reads,
+    items_of,
+    kind_of,
+    makes,
+    reads,
+    table_sizes,
+)
 from heteroplace.model.text.plan import quote_step
 from heteroplace.model.units import format_bytes
 
@@ -76,6 +86,7 @@ class _Checker:
         """Steps that name what exists, for the memory rule."""
         self._known_items: set[tuple[int, ...]] = set()
         """Items of steps that are in order."""
+        self._guards = GuardCheck(graph, cluster, plan)
         self._present = Presence(graph, cluster, plan, filter(self._is_whole, plan.steps))
 
     def digest_faults(self) -> list[str]:
@@ -95,14 +106,21 @@ class _Checker:
                 self._check_run(index, step)
             elif isinstance(step, Copy):
                 self._check_copy(index, step)
+            elif isinstance(step, Load):
+                self._check_load(index, step)
             else:
                 self._check_collective(index, step)
         for task_id, task in enumerate(self._graph.tasks):
             missing = [item for item in self._all_items if (task_id, item) not in self._device]
             if missing:
                 self._faults.append(f"task {task.name!r} is never run{self._for(missing)}")
+        for step_index, fault in self._guards.end_faults():
+            if step_index is None:
+                self._faults.append(fault)
+            else:
+                self._note(step_index, fault)
         self._check_needs()
-        self._check_groups()
+        self._faults += group_faults(self._graph, self._cluster, self._device, self._for)
         self._check_memory()
         return self._faults
 
@@ -136,24 +154,8 @@ class _Checker:
 
     def _unknown_ids(self, step: Step) -> list[tuple[str, int, int]]:
         """(kind, id, how many there are) of each id in a step that does not exist."""
-        graph, cluster = self._graph, self._cluster
-        ids: tuple[tuple[str, int, int], ...]
-        if isinstance(step, Copy):
-            count = len(cluster.memories)
-            ids = (
-                ("tensor", step.tensor, len(graph.tensors)),
-                ("memory", step.src, count),
-                ("memory", step.dst, count),
-            )
-        elif isinstance(step, Run):
-            ids = (
-                ("task", step.task, len(graph.tasks)),
-                ("device", step.device, len(cluster.devices)),
-            )
-        else:
-            devices = (("device", device, len(cluster.devices)) for device in step.devices)
-            ids = (("task", step.task, len(graph.tasks)), *devices)
-        return [one for one in ids if not 0 <= one[1] < one[2]]
+        unknown = unknown_ids(self._graph, self._cluster, step)
+        return unknown or unknown_guard(self._graph, step)
 
     def _has_unknown_ids(self, index: int, step: Step) -> bool:
         unknown = self._unknown_ids(step)
@@ -174,8 +176,11 @@ class _Checker:
 
     def _check_run(self, index: int, step: Run) -> None:
         task, device = self._graph.tasks[step.task], self._cluster.devices[step.device]
-        if self._has_run_before(index, step):
+        if step.guard is None and self._has_run_before(index, step):
             return
+        if self._guards.concerns_plan:
+            for fault in (*self._guards.guard_faults(step), *self._guards.run_faults(step)):
+                self._note(index, fault)
         if collective_kind(task.op) is not None:
             self._note(index, "the task is a collective, of several devices at once")
             return
@@ -184,7 +189,7 @@ class _Checker:
             self._note(index, f"the task is allowed on {allowed} only")
         self._check_cost(index, step)
         for place in reads(self._graph, self._cluster, step):
-            self._check_read(index, place, step.items)
+            self._check_read(index, step, place)
         self._make(index, step)
 
     def _check_collective(self, index: int, step: Collective) -> None:
@@ -199,7 +204,7 @@ class _Checker:
             self._check_parts(index, step, places)
         else:
             for place in places:
-                self._check_read(index, place, step.items)
+                self._check_read(index, step, place)
         self._make(index, step)
 
     def _has_run_before(self, index: int, step: Run | Collective) -> bool:
@@ -215,10 +220,14 @@ class _Checker:
             self._note(index, f"the task has run before{self._for(repeated)}")
         return bool(repeated)
 
-    def _check_read(self, index: int, place: Place, items: Iterable[int]) -> None:
-        """Whether a step may read a tensor for some items in a memory."""
+    def _check_read(self, index: int, step: Step, place: Place) -> None:
+        """Whether a step may read a tensor in a memory."""
+        items = step.items
         self._note_read(place, items)
         if self._present.has(place, items):
+            fault = self._guards.concerns_plan and self._guards.read_fault(step, place)
+            if fault:
+                self._note(index, fault)
             return
         absent = self._present.absent(place, items)
         name, memory = self._names(place)
@@ -266,6 +275,8 @@ class _Checker:
         if self._graph.updates and len(step.items) < self._plan.items:
             self._note_partial_updates(index, step)
         self._charged.append(step)
+        if isinstance(step, Run):
+            self._guards.make(step)
         self._device.update(((step.task, item), devices_of(step)[0]) for item in step.items)
         for fault in self._present.make(step):
             self._note(index, fault)
@@ -283,18 +294,18 @@ class _Checker:
 
     def _check_cost(self, index: int, step: Run) -> None:
         """The device takes batches of that size, and their cost is known."""
-        size = self._graph.batch_size(step.task, len(step.items))
         sizes = self._cluster.devices[step.device].batch_sizes
-        if size not in sizes:
-            takes = ", ".join(map(str, sizes))
-            self._note(index, f"a batch of {size}; the device takes batches of {takes}")
-        elif size not in self._costs.batches:
-            known = ", ".join(map(str, self._costs.batches))
-            self._note(index, f"a batch of {size}; the costs are for batches of {known}")
-        else:
-            cost = self._costs.cost(step.task, step.device, size)
-            if cost.ns is None:
-                self._note(index, f"its cost there is {cost.source} ({cost.reason})")
+        for size in table_sizes(self._graph, self._costs, step):
+            if step.guard is None and size not in sizes:
+                takes = ", ".join(map(str, sizes))
+                self._note(index, f"a batch of {size}; the device takes batches of {takes}")
+            elif size not in self._costs.batches:
+                known = ", ".join(map(str, self._costs.batches))
+                self._note(index, f"a batch of {size}; the costs are for batches of {known}")
+            else:
+                cost = self._costs.cost(step.task, step.device, size)
+                if cost.ns is None:
+                    self._note(index, f"its cost there is {cost.source} ({cost.reason})")
 
     def _check_copy(self, index: int, step: Copy) -> None:
         source, target = (step.tensor, step.src), (step.tensor, step.dst)
@@ -305,31 +316,36 @@ class _Checker:
             self._note(index, f"the tensor is not in memory {src!r} by then{self._for(absent)}")
         there = self._present.items_at(target)
         repeated = [item for item in step.items if item in there] if there else []
+        if repeated and self._guards.is_other_case(step, target):
+            repeated = []
         if repeated:
             _, dst = self._names(target)
             self._note(index, f"the tensor is in memory {dst!r} already{self._for(repeated)}")
-        for fault in self._route_faults(step):
+        for fault in route_faults(self._cluster, step):
             self._note(index, fault)
+        if self._guards.concerns_plan:
+            self._check_guard(index, step)
+            fault = self._guards.read_fault(step, source)
+            if fault:
+                self._note(index, fault)
+            self._guards.make(step)
         self._charged.append(step)
         fault = self._present.copy(target, step.items)
         if fault and not repeated:
             self._note(index, fault)
 
-    def _route_faults(self, step: Copy) -> list[str]:
-        links = self._cluster.links
-        unknown = [link for link in step.route if link not in range(len(links))]
-        if unknown:
-            return [f"its route has link ids that do not exist: {unknown}"]
-        memory = step.src
-        for link in step.route:
-            if links[link].src != memory:
-                name = self._cluster.memories[memory].name
-                return [f"its route breaks at link {links[link].name!r}, not from memory {name!r}"]
-            memory = links[link].dst
-        if memory != step.dst or not step.route:
-            name = self._cluster.memories[memory].name
-            return [f"its route ends in memory {name!r}"]
-        return []
+    def _check_load(self, index: int, step: Load) -> None:
+        self._check_guard(index, step)
+        for fault in (*route_faults(self._cluster, step), *self._guards.load_faults(index, step)):
+            self._note(index, fault)
+        self._charged.append(step)
+
+    def _check_guard(self, index: int, step: Copy | Load) -> None:
+        """The guard of a transfer, and that the router's loads are where it looks at them."""
+        for fault in self._guards.guard_faults(step):
+            self._note(index, fault)
+        for place in guard_reads(self._graph, step):
+            self._check_read(index, step, place)
 
     def _check_needs(self) -> None:
         """Outputs are in the host memory, and every copy has a reader."""
@@ -339,8 +355,11 @@ class _Checker:
                 place = tensor, cluster.host
                 self._note_read(place, self._all_items)
                 absent = self._present.absent(place, self._all_items)
+                name, host = self._names(place)
+                fault = self._guards.read_fault(None, place)
+                if fault:
+                    self._faults.append(f"output {name!r} in the host memory {host!r}: {fault}")
                 if absent:
-                    name, host = self._names(place)
                     self._faults.append(
                         f"output {name!r} does not end in the host memory "
                         f"{host!r}{self._for(absent)}"
@@ -353,24 +372,6 @@ class _Checker:
             if unread:
                 items_left_out = step.items if items != step.items else unread
                 self._note(index, f"nobody reads the tensor there{self._for(items_left_out)}")
-
-    def _check_groups(self) -> None:
-        """Tasks of one colocation group share a device, item by item."""
-        groups: dict[tuple[str, int], dict[int, str]] = {}
-        for (task_id, item), device in sorted(self._device.items()):
-            task = self._graph.tasks[task_id]
-            if task.together is not None:
-                groups.setdefault((task.together, item), {}).setdefault(device, task.name)
-        for (group, item), tasks in groups.items():
-            if len(tasks) > 1:
-                where = ", ".join(
-                    f"{name!r} @{self._cluster.devices[device].name}"
-                    for device, name in tasks.items()
-                )
-                self._faults.append(
-                    f"tasks of colocation group {group!r} must share a device"
-                    f"{self._for([item])}: {where}"
-                )
 
     def _check_memory(self) -> None:
         """By the static rule; if that does not fit, by lifetime."""

@@ -45,6 +45,8 @@ def first_difference(saved: TaskGraph, graph: TaskGraph) -> str:
             if _returns_others(saved, graph)
             else f"has other updates of state than graph {graph.name!r}"
             if saved.updates != graph.updates
+            else f"has other routers or routed buffers than graph {graph.name!r}"
+            if (saved.routers, saved.buffers) != (graph.routers, graph.buffers)
             else ""
         )
     )

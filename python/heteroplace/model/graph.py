@@ -6,11 +6,14 @@ consumers read it there (Moirai and DiviML charge per edge).
 
 A graph is for one item; of a tensor there is a value for each item of a plan. What runs of several
 items add up to, and what stays from run to run, is `shared`: one value in each memory.
+
+Of a routed network some tasks are in branches: each run their router decides for how many cells
+they run (`model.routers`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -19,55 +22,13 @@ from heteroplace.errors import GraphError
 from heteroplace.model.graph_digest import STRUCTURE_FIELDS, TASK_FIELDS, graph_digest
 from heteroplace.model.graph_order import topological_order
 from heteroplace.model.identity import TaskIdentity
-from heteroplace.model.networkx_view import read_networkx, to_networkx
+from heteroplace.model.networkx_view import from_networkx, to_networkx
+from heteroplace.model.routed_values import routed_value_faults
+from heteroplace.model.routers import Router, branches_around
 from heteroplace.model.shared_values import shared_value_faults
+from heteroplace.model.tasks import Task, Tensor
 
-
-@dataclass(frozen=True)
-class Task:
-    """A group of ops that is placed as one unit."""
-
-    name: str
-    """Unique in its graph and stable from run to run."""
-    op: str
-    """The ops inside, joined by "+", e.g. "nn.conv2d+nn.relu"."""
-    members: tuple[str, ...] = ()
-    """Names of the ops inside, for provenance."""
-    flops: int = 0
-    """Floating point operations of one run (a multiply-add counts 2)."""
-    weight_bytes: int = 0
-    """Constants it reads, resident on its device for as long as the program is loaded."""
-    workspace_bytes: int = 0
-    """Scratch memory while it runs."""
-    devices: tuple[str, ...] | None = None
-    """Names of the devices it may run on; None: any that has a cost for it."""
-    together: str | None = None
-    """Label shared by the tasks that must be on one device; None: free."""
-    adds: bool = False
-    """Its shared outputs are added to: each run adds its items' part, the first one in a memory to
-    zero. False: each run makes them anew."""
-    weights: tuple[tuple[str, int], ...] = ()
-    """(name, bytes) of constants that it shares with other tasks (tied embeddings), beside
-    `weight_bytes`: they are once in a memory, whatever reads them there."""
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """A value made by a task, or an input of the model."""
-
-    name: str
-    producer: int | None
-    """Id of the task that makes it; None: a model input."""
-    index: int
-    """Which output of its producer (or which input of the model) it is."""
-    shape: tuple[int, ...]
-    dtype: str
-    bytes: int
-    consumers: tuple[int, ...] = ()
-    """Ids of the tasks that read it, ascending, each once."""
-    shared: bool = False
-    """One value for all items in a memory: what runs of several items add up to (a gradient), or a
-    weight that a step updates."""
+__all__ = ["Task", "TaskGraph", "TaskGraphBuilder", "Tensor", "tensor_bytes"]
 
 
 @dataclass(frozen=True)
@@ -87,6 +48,26 @@ class TaskGraph:
     updates: tuple[tuple[int, int], ...] = ()
     """State: (model input, tensor that replaces it). The input lies from the start in each memory
     where its update is made, and is replaced there in place, from run to run."""
+    routers: tuple[Router, ...] = ()
+    """In the topological order of their tasks."""
+    buffers: tuple[tuple[str, int], ...] = ()
+    """(name, bytes) of routed buffers. Tensors of one lie in it together: in a memory it is once,
+    whole, while any of them is there."""
+
+    @cached_property
+    def router_ids(self) -> Mapping[str, int]:
+        """The id of each router by its name."""
+        return {router.name: index for index, router in enumerate(self.routers)}
+
+    @cached_property
+    def buffer_bytes(self) -> Mapping[str, int]:
+        """The size of each routed buffer by its name."""
+        return dict(self.buffers)
+
+    @cached_property
+    def branches(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """For each task the (router id, branch) that it is in, the innermost first."""
+        return tuple(branches_around(self.routers, self.router_ids, t.branch) for t in self.tasks)
 
     @cached_property
     def state_of(self) -> Mapping[int, int]:
@@ -199,24 +180,7 @@ class TaskGraph:
         GraphError
             It is not directed, has a cycle, or an attribute is wrong.
         """
-        entries = read_networkx(value)
-        builder = TaskGraphBuilder(entries.name)
-        reads: dict[str, list[str]] = {name: [] for name in entries.tasks}
-        for entry in entries.tensors:
-            for consumer in entry.consumers:
-                reads[consumer].append(entry.name)
-        for name, fields_of_task in entries.tasks.items():
-            builder.add_task(Task(name, **fields_of_task), reads[name])
-        for entry in entries.tensors:
-            if entry.producer is None:
-                builder.add_input(entry.name, entry.shape, entry.dtype, entry.bytes, entry.shared)
-            else:
-                builder.add_tensor(
-                    entry.producer, entry.shape, entry.dtype, entry.bytes, entry.name, entry.shared
-                )
-        for state, tensor in entries.updates:
-            builder.add_update(state, tensor)
-        return builder.finalize(entries.outputs)
+        return from_networkx(value, TaskGraphBuilder)
 
     def digest(self) -> str:
         """Return a hex digest of the whole graph; computed once."""
@@ -261,6 +225,9 @@ class TaskGraphBuilder:
         self._producer: dict[str, str | None] = {}
         self._num_outputs: dict[str | None, int] = {None: 0}
         self._updates: list[tuple[str, str]] = []
+        self._routers: list[tuple[Router, str]] = []
+        """Without ids, each with the name of its loads."""
+        self._buffers: dict[str, int] = {}
         self._faults: list[str] = []
 
     def add_input(
@@ -293,6 +260,7 @@ class TaskGraphBuilder:
         num_bytes: int | None = None,
         name: str | None = None,
         shared: bool = False,
+        buffer: str | None = None,
     ) -> str:
         """Add the next output of task `producer`; return the tensor's name.
 
@@ -300,12 +268,25 @@ class TaskGraphBuilder:
         and dtype. The default name is "PRODUCER.INDEX".
         """
         index = self._num_outputs.get(producer, 0)
-        tensor = Tensor(name or f"{producer}.{index}", None, 0, shape, dtype, 0, (), shared)
+        name = name or f"{producer}.{index}"
+        tensor = Tensor(name, None, 0, shape, dtype, 0, (), shared, buffer)
         return self._add(tensor, producer, num_bytes)
 
     def add_update(self, state: str, tensor: str) -> None:
         """Say that `tensor` replaces the model input `state`, both shared, from run to run."""
         self._updates.append((state, tensor))
+
+    def add_buffer(self, name: str, num_bytes: int) -> None:
+        """Add a routed buffer, for tensors that name it."""
+        if name in self._buffers:
+            self._faults.append(f"buffer name {name!r} is used twice")
+        if num_bytes < 0:
+            self._faults.append(f"buffer {name!r}: {num_bytes} bytes; expected >= 0")
+        self._buffers[name] = num_bytes
+
+    def add_router(self, router: Router, loads: str) -> None:
+        """Add a router whose loads are the tensor of that name; the ids in it are ignored."""
+        self._routers.append((router, loads))
 
     def _add(self, tensor: Tensor, producer: str | None, num_bytes: int | None) -> str:
         """Add a tensor with its index and its size."""
@@ -328,7 +309,8 @@ class TaskGraphBuilder:
         ------
         GraphError
             Names that do not exist or repeat, negative sizes, or a cycle (one is named); else what
-            is wrong with shared values (`model.shared_values`). Otherwise all faults at once.
+            is wrong with shared values (`model.shared_values`) or with routers and branches
+            (`model.routed_values`). Otherwise all faults at once.
         """
         faults = self._faults + self._unknown_names(outputs)
         if faults:
@@ -343,18 +325,9 @@ class TaskGraphBuilder:
         tensors = []
         for name, tensor in self._tensors.items():
             producer = self._producer[name]
-            tensors.append(
-                Tensor(
-                    name,
-                    None if producer is None else task_id[producer],
-                    tensor.index,
-                    tensor.shape,
-                    tensor.dtype,
-                    tensor.bytes,
-                    tuple(sorted(consumers[name])),
-                    tensor.shared,
-                )
-            )
+            maker = None if producer is None else task_id[producer]
+            readers = tuple(sorted(consumers[name]))
+            tensors.append(replace(tensor, producer=maker, consumers=readers))
         graph = TaskGraph(
             self._name,
             tuple(self._tasks[name] for name in order),
@@ -362,11 +335,23 @@ class TaskGraphBuilder:
             tuple(i for i, tensor in enumerate(tensors) if tensor.producer is None),
             tuple(tensor_id[name] for name in outputs),
             tuple((tensor_id[state], tensor_id[tensor]) for state, tensor in self._updates),
+            self._placed_routers(tensor_id, tensors),
+            tuple(self._buffers.items()),
         )
-        faults = shared_value_faults(graph)
+        faults = shared_value_faults(graph) or routed_value_faults(graph)
         if faults:
             raise GraphError(f"graph {self._name!r}: " + "; ".join(faults))
         return graph
+
+    def _placed_routers(
+        self, tensor_id: Mapping[str, int], tensors: Sequence[Tensor]
+    ) -> tuple[Router, ...]:
+        """The routers with their ids, in the order of their tasks; -1: a model input's."""
+        placed = []
+        for router, name in self._routers:
+            task = tensors[tensor_id[name]].producer
+            placed.append(replace(router, task=-1 if task is None else task, loads=tensor_id[name]))
+        return tuple(sorted(placed, key=lambda router: router.task))
 
     def _unknown_names(self, outputs: list[str]) -> list[str]:
         faults = []
@@ -384,6 +369,9 @@ class TaskGraphBuilder:
             for tensor in update:
                 if tensor not in self._tensors:
                     faults.append(f"update {' -> '.join(update)}: {tensor!r} does not exist")
+        for router, loads in self._routers:
+            if loads not in self._tensors:
+                faults.append(f"router {router.name!r}: its loads {loads!r} do not exist")
         return faults
 
 

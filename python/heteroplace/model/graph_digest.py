@@ -1,7 +1,7 @@
 """A task graph -> the digest by which plans, costs and files know it.
 
-What older graphs do not say (shared tensors, tasks that add, named weights, updates) is left out
-where nothing says it: their digests stay.
+What older graphs do not say (shared tensors, tasks that add, named weights, updates, branches,
+routers, buffers) is left out where nothing says it: their digests stay.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ TASK_FIELDS = (
 """Fields of a task that every digest has."""
 TENSOR_FIELDS = ("name", "producer", "index", "shape", "dtype", "bytes", "consumers")
 """Fields of a tensor that every digest has."""
-ADDED_TASK_FIELDS = ("adds", "weights")
+ADDED_TASK_FIELDS = ("adds", "weights", "branch")
 """Further fields of a task, which a plan depends on too."""
-ADDED_TENSOR_FIELDS = ("shared",)
+ADDED_TENSOR_FIELDS = ("shared", "buffer")
 """Further fields of a tensor, likewise."""
 
 
@@ -47,6 +47,8 @@ def graph_digest(graph: TaskGraph, name: str, task_fields: tuple[str, ...]) -> s
                 added[field] = column
     if added or graph.updates:
         columns += [added, graph.updates]
+    if graph.routers or graph.buffers:
+        columns += [graph.routers, graph.buffers]
     try:
         text = msgspec.json.encode(columns)
     except (UnicodeEncodeError, OverflowError):

@@ -14,6 +14,11 @@ A shared tensor that steps add to is one value from the first of them on; one th
 another value each time. An update takes the place of the state, so it needs no bytes, and waits
 for all that read the state there.
 
+What guarded steps make of one tensor is one value, from the first of them on. A routed buffer is
+live, whole, from the first step that brings one of its tensors to the last that reads one. Weights
+that loads bring are live from the first load to the last run of their task, and always where they
+are kept.
+
 What the static rule (`model/memory.py`) counts is never less; where that fits, nothing else need be
 looked at. The core has the same rule in `src/simulate/live_memory.cc`.
 """
@@ -22,17 +27,19 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Collective, Copy, Plan, Step, devices_of
+from heteroplace.model.hosts import are_of_one_cpu
+from heteroplace.model.plan import Collective, Copy, Load, Plan, Run, Step, devices_of, guard_of
 from heteroplace.model.step_values import (
     Place,
     adds_to,
     items_of,
     kind_of,
+    loaded_places,
     makes,
     occupied,
     reads,
@@ -79,8 +86,9 @@ def live_peaks(
     Parameters
     ----------
     views
-        Tasks that give what they read another shape, if that needs no bytes there, as in a compiled
-        program, nor what the giver of a broadcast has of it; None: each makes a value of its own.
+        Tasks that give what they read another shape, to count as a compiled program does: these,
+        and the giver of a broadcast, need no bytes for what they make, while members of another
+        collective get what is on other hosts. None: each step makes values of its own, no others.
 
     Complexity: O(steps log steps + items read).
     """
@@ -142,16 +150,21 @@ def held_bytes(graph: TaskGraph, cluster: Cluster, plan: Plan) -> list[int]:
         )
     for tensor, memory in state_places(graph, cluster, plan.steps):
         held[memory] += graph.tensors[tensor].bytes
+    loaded = loaded_places(plan.steps)
+    kept = {(task, load.src) for load in plan.loads for task in load.tasks}
+    for task_id, memory in kept:
+        held[memory] += graph.tasks[task_id].weight_bytes
     has_weights: set[tuple[int, int]] = set()
     named: set[tuple[str, int]] = set()
     for step in plan.steps:
-        if isinstance(step, Copy):
+        if not isinstance(step, (Run, Collective)):
             continue
         task = graph.tasks[step.task]
         scratch = task.workspace_bytes * graph.batch_size(step.task, len(step.items))
         for device in devices_of(step):
             memory = cluster.devices[device].memory
-            if (step.task, device) not in has_weights:
+            is_resident = (step.task, memory) not in loaded
+            if is_resident and (step.task, device) not in has_weights:
                 has_weights.add((step.task, device))
                 held[memory] += task.weight_bytes
             for name, num_bytes in task.weights:
@@ -185,6 +198,9 @@ class _Walk:
         """By tensor, memory and item."""
         self._read_until: dict[Place, int] = {}
         """When all steps that read a state there are done."""
+        self._loaded = loaded_places(plan.steps)
+        self._weights: dict[tuple[int, int], _Value] = {}
+        """By task and memory, of weights that loads have brought."""
         self.starts: list[int] = []
         """[num_steps], ns."""
         self.values: list[_Value] = []
@@ -202,6 +218,8 @@ class _Walk:
             self._make(index, step, finish)
             self.starts.append(start)
         self._keep_outputs()
+        self._merge_buffers()
+        self.values += self._weights.values()
 
     def _waits(self, step: Step) -> Iterator[int]:
         """When what a step reads, adds to or replaces is ready for it."""
@@ -209,6 +227,8 @@ class _Walk:
         for place in reads(graph, cluster, step):
             for value in self._values_at(place, step.items):
                 yield value.arrival_ns
+        for value in self._weights_of(step):
+            yield value.arrival_ns
         for tensor, memory in makes(graph, cluster, step):
             if adds_to(graph, step, tensor):
                 for value in self._values_at((tensor, memory), step.items):
@@ -224,7 +244,17 @@ class _Walk:
             if value is not None:
                 yield value
 
+    def _weights_of(self, step: Step) -> Iterator[_Value]:
+        """What loads have brought for a run."""
+        if self._loaded and isinstance(step, Run):
+            value = self._weights.get((step.task, self._cluster.devices[step.device].memory))
+            if value is not None:
+                yield value
+
     def _read(self, index: int, step: Step, finish: int) -> None:
+        for value in self._weights_of(step):
+            value.last = index
+            value.end_ns = max(value.end_ns, finish)
         for place in reads(self._graph, self._cluster, step):
             if place in self._states:
                 self._read_until[place] = max(self._read_until.get(place, 0), finish)
@@ -234,11 +264,13 @@ class _Walk:
 
     def _make(self, index: int, step: Step, finish: int) -> None:
         graph = self._graph
+        if self._views is not None and isinstance(step, Collective):
+            self._exchange(index, step, finish)
+        is_guarded = guard_of(step) is not None
         for tensor, memory in makes(graph, self._cluster, step):
-            if adds_to(graph, step, tensor) and (tensor, memory, 0) in self._there:
-                value = self._there[tensor, memory, 0]
-                value.last, value.arrival_ns = index, finish
-                value.end_ns = max(value.end_ns, finish)
+            is_again = is_guarded or adds_to(graph, step, tensor)
+            if is_again and (tensor, memory, 0) in self._there:
+                _extend(self._there[tensor, memory, 0], index, finish)
                 continue
             source = self._same_value(step, memory)
             is_update = (graph.state_of.get(tensor), memory) in self._states
@@ -246,13 +278,35 @@ class _Walk:
             for item in items_of(graph, tensor, step.items):
                 found = None if source is None else self._there.get((source, memory, item))
                 if found is not None:
-                    found.last, found.arrival_ns = index, max(found.arrival_ns, finish)
-                    found.end_ns = max(found.end_ns, finish)
+                    _extend(found, index, finish)
                     self._there[tensor, memory, item] = found
                     continue
                 value = _Value(index, index, finish, finish, memory, size)
                 self._there[tensor, memory, item] = value
                 self.values.append(value)
+        if isinstance(step, Load):
+            self._load(index, step, finish)
+
+    def _load(self, index: int, step: Load, finish: int) -> None:
+        for task in step.tasks:
+            place = task, step.dst
+            if place in self._weights:
+                _extend(self._weights[place], index, finish)
+            else:
+                size = self._graph.tasks[task].weight_bytes
+                self._weights[place] = _Value(index, index, finish, finish, step.dst, size)
+
+    def _exchange(self, index: int, step: Collective, finish: int) -> None:
+        """What members get of others for a collective alone."""
+        graph, cluster = self._graph, self._cluster
+        if kind_of(graph, step).name in ("broadcast", "scatter"):
+            return
+        for memory in dict.fromkeys(memory for _, memory in makes(graph, cluster, step)):
+            for tensor, home in reads(graph, cluster, step):
+                if home == memory or are_of_one_cpu(cluster, home, memory):
+                    continue
+                size = value_bytes(graph, tensor, step.items)
+                self.values.append(_Value(index, index, finish, finish, memory, size))
 
     def _same_value(self, step: Step, memory: int) -> int | None:
         """The tensor that has the bytes of what a step makes in a memory; None: that has its own.
@@ -277,3 +331,25 @@ class _Walk:
             is_made = not isinstance(steps[value.first], Copy)
             if tensor in self._outputs and (is_made if host is None else memory == host):
                 value.last = len(steps)
+
+    def _merge_buffers(self) -> None:
+        """Of the tensors of a routed buffer only the whole is left, in each memory."""
+        buffers: dict[tuple[str, int], _Value] = {}
+        for (tensor, memory, _), value in self._there.items():
+            name = self._graph.tensors[tensor].buffer
+            if name is None:
+                continue
+            value.num_bytes = 0
+            whole = buffers.setdefault(
+                (name, memory), replace(value, num_bytes=self._graph.buffer_bytes[name])
+            )
+            whole.first = min(whole.first, value.first)
+            whole.last = max(whole.last, value.last)
+            whole.end_ns = max(whole.end_ns, value.end_ns)
+        self.values += buffers.values()
+
+
+def _extend(value: _Value, index: int, finish: int) -> None:
+    """A step brings it again."""
+    value.last, value.arrival_ns = index, max(value.arrival_ns, finish)
+    value.end_ns = max(value.end_ns, finish)

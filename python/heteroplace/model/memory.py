@@ -7,8 +7,9 @@ order. It is enough for a plan to fit; a plan may also fit by lifetime (`model/l
 With several items (DiviML, eq. 6) tensors are there once for each item, a batch needs the workspace
 of all its items, and weights are there once for each device that runs the task. A shared tensor is
 there once each time that it is made anew, state where its updates are made, and weights that tasks
-share once in a memory. The core has the same rule in `src/model/memory_use.cc`; a property test
-compares them.
+share once in a memory. A routed buffer is there once, whole, where any of its tensors is; weights
+that loads bring are there once, and where they are kept. The core has the same rule in
+`src/model/memory_use.cc`; a property test compares them.
 """
 
 from __future__ import annotations
@@ -18,8 +19,15 @@ from dataclasses import dataclass
 
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Copy, Plan, devices_of
-from heteroplace.model.step_values import Place, adds_to, makes, state_places, value_bytes
+from heteroplace.model.plan import Copy, Load, Plan, devices_of, guard_of
+from heteroplace.model.step_values import (
+    Place,
+    adds_to,
+    loaded_places,
+    makes,
+    state_places,
+    value_bytes,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +76,20 @@ def memory_use(
 def plan_memory_use(graph: TaskGraph, cluster: Cluster, plan: Plan) -> tuple[int, ...]:
     """Return the bytes that a plan needs in each memory. Its steps must name what exists."""
     use = _Use(graph, cluster, plan.items, state_places(graph, cluster, plan.steps))
+    use.loaded = loaded_places(plan.steps)
     added: set[Place] = set()
     has_shared = graph.has_shared_values
     for step in plan.steps:
-        if not isinstance(step, Copy):
+        if isinstance(step, Load):
+            for task in step.tasks:
+                use.add_loaded(task, step.src, step.dst)
+        elif not isinstance(step, Copy):
             size = graph.batch_size(step.task, len(step.items))
             for device in devices_of(step):
                 use.add_task(step.task, device, size)
         for tensor, memory in makes(graph, cluster, step):
-            if has_shared and adds_to(graph, step, tensor):
+            is_again = has_shared and adds_to(graph, step, tensor)
+            if is_again or guard_of(step) is not None:
                 if (tensor, memory) in added:
                     continue
                 added.add((tensor, memory))
@@ -102,6 +115,12 @@ class _Use:
         """(task, device) pairs."""
         self._named: set[tuple[str, int]] = set()
         """(weight, memory) pairs."""
+        self._buffers: set[tuple[str, int]] = set()
+        """(routed buffer, memory) pairs."""
+        self.loaded: frozenset[tuple[int, int]] = frozenset()
+        """(task, memory) pairs whose weights loads bring."""
+        self._kept_in: set[tuple[int, int]] = set()
+        """(task, memory) pairs of these weights, where they are charged so far."""
         self._states = frozenset(states)
         self._kept: frozenset[int] = frozenset()
         """Tensors with room set aside in the host memory."""
@@ -117,7 +136,7 @@ class _Use:
         """Charge weights and workspace of a task that a device runs for a batch of items."""
         memory = self._cluster.devices[device].memory
         found = self._graph.tasks[task]
-        if (task, device) not in self._has_weights:
+        if (task, device) not in self._has_weights and (task, memory) not in self.loaded:
             self._has_weights.add((task, device))
             self._used[memory] += found.weight_bytes
         for name, num_bytes in found.weights:
@@ -127,11 +146,23 @@ class _Use:
         workspace = found.workspace_bytes * batch
         self._workspace[device] = max(self._workspace[device], workspace)
 
+    def add_loaded(self, task: int, *memories: int) -> None:
+        """Charge the weights of a task where they are kept and where a load brings them."""
+        for memory in memories:
+            if (task, memory) not in self._kept_in:
+                self._kept_in.add((task, memory))
+                self._used[memory] += self._graph.tasks[task].weight_bytes
+
     def add_tensor(self, tensor: int, memory: int, items: tuple[int, ...]) -> None:
         """Charge items of a tensor that are made in a memory or copied there."""
         if self._states and (self._graph.state_of.get(tensor), memory) in self._states:
             return  # it takes the place of the state
-        if memory != self._cluster.host or tensor not in self._kept:
+        buffer = self._graph.tensors[tensor].buffer
+        if buffer is not None:
+            if (buffer, memory) not in self._buffers:
+                self._buffers.add((buffer, memory))
+                self._used[memory] += self._graph.buffer_bytes[buffer]
+        elif memory != self._cluster.host or tensor not in self._kept:
             found = self._graph.tensors[tensor]
             self._used[memory] += found.bytes if found.shared else found.bytes * len(items)
 

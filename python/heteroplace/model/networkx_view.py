@@ -1,11 +1,12 @@
 """Task graph <-> the directed multigraph of the package networkx: its attributes, documented.
 
 A node is a task, called as it is, with the attributes `op`, `members`, `flops`, `weight_bytes`,
-`workspace_bytes`, `devices`, `together`, `adds` and `weights`, as in `Task`; all may be left out.
-An edge goes from the task that makes a tensor to one that reads it, with the attributes `tensor`
-(name; its key too), `index` (which output of its producer), `shape`, `dtype`, `bytes` and `shared`;
-edges of one tensor are one value that several tasks read. Either `bytes`, or `shape` and `dtype`,
-must be there; an edge without `tensor` is a tensor of its own. Attributes of the graph:
+`workspace_bytes`, `devices`, `together`, `adds`, `weights` and `branch`, as in `Task`; all may be
+left out. An edge goes from the task that makes a tensor to one that reads it, with the attributes
+`tensor` (name; its key too), `index` (which output of its producer), `shape`, `dtype`, `bytes`,
+`shared` and `buffer`; edges of one tensor are one value that several tasks read. Either `bytes`, or
+`shape` and `dtype`, must be there; an edge without `tensor` is a tensor of its own. Attributes of
+the graph:
 
     name      of the network
     inputs    model inputs: {name, shape, dtype, bytes, consumers}
@@ -13,18 +14,23 @@ must be there; an edge without `tensor` is a tensor of its own. Attributes of th
     outputs   names of the tensors that the model returns; left out: all of `unread`
     tensors   names of all tensors, in the order of their ids; may be left out
     updates   pairs of names: a model input that is state, and what replaces it; may be left out
+    routers   routers: {name, loads (name of a tensor), num_cells, top_k, capacities, overflow,
+              quantum, parent}, as in `Router`; may be left out
+    buffers   pairs of name and bytes of routed buffers; may be left out
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from heteroplace.errors import GraphError, MissingPackageError
+from heteroplace.model.routers import Router
+from heteroplace.model.tasks import Task
 
 if TYPE_CHECKING:
-    from heteroplace.model.graph import TaskGraph
+    from heteroplace.model.graph import TaskGraph, TaskGraphBuilder
 
 _TASK_DEFAULTS: Mapping[str, Any] = {
     "op": "",
@@ -36,7 +42,10 @@ _TASK_DEFAULTS: Mapping[str, Any] = {
     "together": None,
     "adds": False,
     "weights": (),
+    "branch": None,
 }
+_ROUTER_COUNTS = ("num_cells", "top_k", "quantum")
+_ROUTER_FIELDS = ("num_cells", "top_k", "capacities", "overflow", "quantum", "parent")
 _COUNTS = ("flops", "weight_bytes", "workspace_bytes")
 _TUPLES = ("members", "devices")
 
@@ -56,6 +65,7 @@ class TensorEntry:
     """None: by shape and dtype."""
     consumers: tuple[str, ...] = ()
     shared: bool = False
+    buffer: str | None = None
 
 
 @dataclass
@@ -68,6 +78,9 @@ class GraphEntries:
     tensors: list[TensorEntry] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
     updates: list[tuple[str, str]] = field(default_factory=list)
+    routers: list[tuple[Router, str]] = field(default_factory=list)
+    """Without ids, each with the name of its loads."""
+    buffers: list[tuple[str, int]] = field(default_factory=list)
 
 
 def to_networkx(graph: TaskGraph) -> Any:
@@ -88,7 +101,7 @@ def to_networkx(graph: TaskGraph) -> Any:
         found.add_node(task.name, **{key: getattr(task, key) for key in _TASK_DEFAULTS})
     inputs, unread = [], []
     for tensor in graph.tensors:
-        keys = ("shape", "dtype", "bytes", "shared")
+        keys = ("shape", "dtype", "bytes", "shared", "buffer")
         size = {key: getattr(tensor, key) for key in keys}
         consumers = [names[task] for task in tensor.consumers]
         if tensor.producer is None:
@@ -111,7 +124,46 @@ def to_networkx(graph: TaskGraph) -> Any:
             (graph.tensors[state].name, graph.tensors[tensor].name)
             for state, tensor in graph.updates
         ]
+    if graph.routers:
+        found.graph["routers"] = [
+            {"name": router.name, "loads": graph.tensors[router.loads].name}
+            | {key: getattr(router, key) for key in _ROUTER_FIELDS}
+            for router in graph.routers
+        ]
+    if graph.buffers:
+        found.graph["buffers"] = list(graph.buffers)
     return found
+
+
+def from_networkx(value: Any, new_builder: Callable[[str], TaskGraphBuilder]) -> TaskGraph:
+    """Return the graph that a builder makes of what a networkx graph describes.
+
+    Raises
+    ------
+    GraphError
+        As `read_networkx`, or what the builder finds.
+    """
+    entries = read_networkx(value)
+    builder = new_builder(entries.name)
+    reads: dict[str, list[str]] = {name: [] for name in entries.tasks}
+    for entry in entries.tensors:
+        for consumer in entry.consumers:
+            reads[consumer].append(entry.name)
+    for name, fields_of_task in entries.tasks.items():
+        builder.add_task(Task(name, **fields_of_task), reads[name])
+    for entry in entries.tensors:
+        form = entry.shape, entry.dtype, entry.bytes
+        if entry.producer is None:
+            builder.add_input(entry.name, *form, entry.shared)
+        else:
+            builder.add_tensor(entry.producer, *form, entry.name, entry.shared, entry.buffer)
+    for state, tensor in entries.updates:
+        builder.add_update(state, tensor)
+    for buffer, num_bytes in entries.buffers:
+        builder.add_buffer(buffer, num_bytes)
+    for router, loads in entries.routers:
+        builder.add_router(router, loads)
+    return builder.finalize(entries.outputs)
 
 
 def read_networkx(value: Any) -> GraphEntries:
@@ -154,6 +206,9 @@ def read_networkx(value: Any) -> GraphEntries:
     last = [entry.name for entry in entries.tensors if not entry.consumers and entry.producer]
     entries.outputs = [str(name) for name in value.graph.get("outputs", last)]
     entries.updates = [_pair(pair) for pair in value.graph.get("updates", ())]
+    entries.routers = [_router(found) for found in value.graph.get("routers", ())]
+    where = "the graph attribute 'buffers'"
+    entries.buffers = [_weight(pair, where) for pair in value.graph.get("buffers", ())]
     return entries
 
 
@@ -192,7 +247,7 @@ def _tensor(described: dict[str, Any], where: str) -> TensorEntry:
     if unknown or "name" not in described or "producer" not in described:
         raise GraphError(
             f"{where} has {', '.join(map(repr, unknown)) or 'no name or producer'}; a tensor has: "
-            f"tensor (or name), producer, index, shape, dtype, bytes, shared"
+            f"tensor (or name), producer, index, shape, dtype, bytes, shared, buffer"
         )
     if described.get("bytes") is None and not described.get("dtype"):
         raise GraphError(f"{where} says no size; give it bytes, or shape and dtype")
@@ -206,6 +261,8 @@ def _tensor(described: dict[str, Any], where: str) -> TensorEntry:
         described[key] = tuple(one(item) for item in given)
     described["dtype"] = str(described.get("dtype", ""))
     described["shared"] = _flag(described.get("shared", False), f"shared of {where}")
+    if described.get("buffer") is not None:
+        described["buffer"] = _text(described["buffer"], f"buffer of {where}")
     return TensorEntry(**described)
 
 
@@ -229,7 +286,37 @@ def _task_fields(node: object, attributes: Mapping[str, Any]) -> dict[str, Any]:
     found["adds"] = _flag(found["adds"], f"adds of node {node!r}")
     where = f"weights of node {node!r}"
     found["weights"] = tuple(_weight(weight, where) for weight in _list(found["weights"], where))
+    found["branch"] = _branch(found["branch"], f"branch of node {node!r}")
     return found
+
+
+def _router(value: object) -> tuple[Router, str]:
+    where = "the graph attribute 'routers'"
+    known = {"name", "loads", *_ROUTER_FIELDS}
+    if not isinstance(value, Mapping) or set(value) - known:
+        raise GraphError(f"{where} has {value!r}; a router has: {', '.join(sorted(known))}")
+    missing = sorted(known - {"overflow", "quantum", "parent"} - set(value))
+    if missing:
+        raise GraphError(f"{where} has a router without {', '.join(missing)}: {dict(value)}")
+    counts = {key: _count(value.get(key, 1), f"{key} in {where}") for key in _ROUTER_COUNTS}
+    rows = [_list(row, f"capacities in {where}") for row in _list(value["capacities"], where)]
+    router = Router(
+        _text(value["name"], f"a name in {where}"),
+        -1,
+        -1,
+        capacities=tuple(tuple(_count(size, f"a capacity in {where}") for size in r) for r in rows),
+        overflow=_text(value.get("overflow", "rounds"), f"overflow in {where}"),
+        parent=_branch(value.get("parent"), f"parent in {where}"),
+        **counts,
+    )
+    return router, _text(value["loads"], f"loads in {where}")
+
+
+def _branch(value: object, where: str) -> tuple[str, int] | None:
+    if value is None:
+        return None
+    router, branch = _two(value, where)
+    return _text(router, f"the router of {where}"), _count(branch, f"the number of {where}")
 
 
 def _weight(value: object, where: str) -> tuple[str, int]:

@@ -1,4 +1,4 @@
-"""A plan: the ordered program of run, copy and collective steps. It says where and in which order.
+"""A plan: the ordered program of run, copy, collective and load steps: where, and in which order.
 
 When each step starts is a `Timeline`. The schedule is the order of the program (DistIR, section 2):
 each unit (core, GPU) and whatever copies contend for (`Cluster.link_resources`) serves one step at
@@ -8,6 +8,9 @@ plan has exactly one timeline for given costs, found in one pass. A collective (
 an op on several devices) takes the units of all its devices and the links between them; where all
 these devices have copy engines, the links only.
 
+Of a routed network (`model.routers`) steps may be guarded: they are made only in runs whose router
+says so. The order holds for every run; a skipped step takes no time.
+
 A plan may be for several items (model inputs) at once, as DiviML's (section II): a run of several
 items is one batch, a copy of several items is one transfer of all their bytes.
 """
@@ -15,6 +18,26 @@ items is one batch, a copy of several items is one transfer of all their bytes.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
+
+WHEN = ("active", "predicted", "missed")
+"""When a guarded step is made: the branch has a load; a prediction said, before the router did,
+that it will have one; it has one, and the prediction did not say so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Makes a step depend on what a router decides, or is predicted to decide, in the run.
+
+    What "predicted" makes and nothing then needs is never read; "predicted" and "missed" together
+    are "active". A step that is skipped takes no time, and counts as done at once.
+    """
+
+    router: int
+    """Id of the router."""
+    branch: int
+    when: str = "active"
+    """One of WHEN."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +48,8 @@ class Run:
     device: int
     items: tuple[int, ...] = (0,)
     """Which of the plan's items form this batch, ascending."""
+    guard: Guard | None = None
+    """When it is run; None: in every run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +64,32 @@ class Copy:
     """Ids of the links it goes over."""
     items: tuple[int, ...] = (0,)
     """For which of the plan's items, ascending."""
+    guard: Guard | None = None
+    """When it is made; None: in every run. Of a tensor in a routed buffer it is only the rows that
+    the branch has then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Bring the own weights of tasks (`Task.weight_bytes`) from where they are kept to where the
+    tasks run; they are given up there after the last of these runs in plan order.
+
+    Tasks that are never loaded have their weights where they run from the start. Weights that tasks
+    share stay there too.
+    """
+
+    tasks: tuple[int, ...]
+    """Ascending; they are one transfer."""
+    src: int
+    """Memory where the weights are kept from run to run."""
+    dst: int
+    """Memory of the devices that run the tasks."""
+    route: tuple[int, ...]
+    """Ids of the links it goes over."""
+    guard: Guard | None = None
+    """When it is made; None: in every run."""
+    items: ClassVar[tuple[int, ...]] = (0,)
+    """A plan that loads weights is of one item."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +106,7 @@ class Collective:
     it."""
 
 
-Step = Run | Copy | Collective
+Step = Run | Copy | Collective | Load
 
 MOVED_BY_HAND = "; moved by hand: "
 """In the origin of a plan, before the tasks that were moved after a solver had made it."""
@@ -84,7 +135,7 @@ class Plan:
         """
         devices = [-1] * num_tasks
         for step in self.steps:
-            if not isinstance(step, Copy):
+            if isinstance(step, (Run, Collective)):
                 devices[step.task] = next(iter(devices_of(step)), -1)
         return tuple(devices)
 
@@ -93,7 +144,7 @@ class Plan:
         collective."""
         devices: list[set[int]] = [set() for _ in range(num_tasks)]
         for step in self.steps:
-            if not isinstance(step, Copy):
+            if isinstance(step, (Run, Collective)):
                 devices[step.task].update(devices_of(step))
         return tuple(tuple(sorted(found)) for found in devices)
 
@@ -108,13 +159,28 @@ class Plan:
         return tuple(step for step in self.steps if isinstance(step, Copy))
 
     @property
+    def loads(self) -> tuple[Load, ...]:
+        """The load steps in plan order."""
+        return tuple(step for step in self.steps if isinstance(step, Load))
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether some step is not made in every run."""
+        return any(guard_of(step) is not None for step in self.steps)
+
+    @property
     def collectives(self) -> tuple[Collective, ...]:
         """The collective steps in plan order."""
         return tuple(step for step in self.steps if isinstance(step, Collective))
 
 
 def devices_of(step: Step) -> tuple[int, ...]:
-    """Return the devices that a step is run on, in rank order; () for a copy."""
+    """Return the devices that a step is run on, in rank order; () for a copy or a load."""
     if isinstance(step, Run):
         return (step.device,)
     return step.devices if isinstance(step, Collective) else ()
+
+
+def guard_of(step: Step) -> Guard | None:
+    """Return when a step is made; None: in every run."""
+    return None if isinstance(step, Collective) else step.guard

@@ -10,7 +10,7 @@ distributions and expected costs need it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from heteroplace.errors import RoutingError
 
@@ -46,6 +46,10 @@ class RouteRecord:
     def active(self) -> tuple[int, ...]:
         """Branches with at least one cell, ascending."""
         return tuple(branch for branch, load in enumerate(self.loads) if load)
+
+    def at_level(self, level: int) -> RouteRecord:
+        """Return the record without what a recording of level 1 leaves out."""
+        return self if level > 1 else replace(self, cells=None)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,9 @@
 
 The one place that knows it for all kinds of steps. A value is (tensor, memory), one for each item
 of the step, or one for all of them where the tensor is shared.
+
+A guarded step reads the router's loads too, in the memory where it looks at them; only what is made
+because it is predicted waits for nothing of the router.
 """
 
 from __future__ import annotations
@@ -17,8 +20,9 @@ from heteroplace.model.collectives import (
     edges,
 )
 from heteroplace.model.cost import CostTable
+from heteroplace.model.decision import Decision
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Collective, Copy, Run, Step
+from heteroplace.model.plan import Collective, Copy, Load, Run, Step
 
 Place = tuple[int, int]
 """(tensor, memory)"""
@@ -33,12 +37,17 @@ def kind_of(graph: TaskGraph, step: Collective) -> CollectiveKind:
 
 
 def reads(graph: TaskGraph, cluster: Cluster, step: Step) -> list[Place]:
-    """Return what a step reads, and in which memory it reads it."""
+    """Return what a step reads, and in which memory it reads it; each once."""
     if isinstance(step, Copy):
-        return [(step.tensor, step.src)]
+        return [(step.tensor, step.src), *guard_reads(graph, step)]
+    if isinstance(step, Load):
+        return guard_reads(graph, step)
     tensors = graph.task_inputs[step.task]
     if isinstance(step, Run):
         memory = cluster.devices[step.device].memory
+        if step.guard is not None and step.guard.when == "predicted":
+            router = graph.routers[step.guard.router].task
+            tensors = tuple(t for t in tensors if graph.tensors[t].producer != router)
         return [(tensor, memory) for tensor in tensors]
     memories = [cluster.devices[device].memory for device in step.devices]
     if kind_of(graph, step).reads == "root":
@@ -48,10 +57,21 @@ def reads(graph: TaskGraph, cluster: Cluster, step: Step) -> list[Place]:
     return list(zip(tensors, memories, strict=False))
 
 
+def guard_reads(graph: TaskGraph, step: Copy | Load) -> list[Place]:
+    """Return what a transfer reads to know whether it is made: the loads, where it begins for a
+    copy and where it ends for a load. A run reads them anyway."""
+    if step.guard is None or step.guard.when == "predicted":
+        return []
+    memory = step.src if isinstance(step, Copy) else step.dst
+    return [(graph.routers[step.guard.router].loads, memory)]
+
+
 def makes(graph: TaskGraph, cluster: Cluster, step: Step) -> list[Place]:
     """Return what a step makes or brings, and in which memory it is then; each once."""
     if isinstance(step, Copy):
         return [(step.tensor, step.dst)]
+    if isinstance(step, Load):
+        return []
     tensors = graph.task_outputs[step.task]
     if isinstance(step, Run):
         memory = cluster.devices[step.device].memory
@@ -72,7 +92,7 @@ def items_of(graph: TaskGraph, tensor: int, items: tuple[int, ...]) -> tuple[int
 
 def adds_to(graph: TaskGraph, step: Step, tensor: int) -> bool:
     """Say whether a step that makes `tensor` adds to the value that is there."""
-    is_added = not isinstance(step, Copy) and graph.tasks[step.task].adds
+    is_added = isinstance(step, (Run, Collective)) and graph.tasks[step.task].adds
     return is_added and graph.tensors[tensor].shared
 
 
@@ -83,7 +103,9 @@ def state_places(graph: TaskGraph, cluster: Cluster, steps: Iterable[Step]) -> l
     state_of = graph.state_of
     places: dict[Place, None] = {}
     for step in steps:
-        if isinstance(step, Copy) or not any(t in state_of for t in graph.task_outputs[step.task]):
+        if not isinstance(step, (Run, Collective)):
+            continue
+        if not any(tensor in state_of for tensor in graph.task_outputs[step.task]):
             continue
         for tensor, memory in makes(graph, cluster, step):
             if tensor in state_of:
@@ -99,7 +121,7 @@ def occupied(graph: TaskGraph, cluster: Cluster, step: Step) -> tuple[int, ...]:
     """
     if isinstance(step, Run):
         return cluster.unit_ids[step.device]
-    if isinstance(step, Copy):
+    if isinstance(step, (Copy, Load)):
         return cluster.route_resources(step.route)
     pairs = edges(cluster, kind_of(graph, step), step.devices, step.root)
     devices = () if is_async(graph, cluster, step) else step.devices
@@ -119,7 +141,7 @@ def channels_of(graph: TaskGraph, cluster: Cluster, step: Step) -> tuple[str, ..
     """Return the channels that a step uses, each once."""
     if isinstance(step, Run):
         return ()
-    if isinstance(step, Copy):
+    if isinstance(step, (Copy, Load)):
         routes = [step.route]
     else:
         pairs = edges(cluster, kind_of(graph, step), step.devices, step.root)
@@ -127,21 +149,75 @@ def channels_of(graph: TaskGraph, cluster: Cluster, step: Step) -> tuple[str, ..
     return tuple(dict.fromkeys(cluster.links[link].channel for way in routes for link in way))
 
 
-def step_ns(graph: TaskGraph, cluster: Cluster, costs: CostTable, step: Step) -> int | None:
+def loaded_places(steps: Iterable[Step]) -> frozenset[tuple[int, int]]:
+    """Return the (task, memory) whose weights loads bring."""
+    loads = (step for step in steps if isinstance(step, Load))
+    return frozenset((task, step.dst) for step in loads for task in step.tasks)
+
+
+def step_ns(
+    graph: TaskGraph,
+    cluster: Cluster,
+    costs: CostTable,
+    step: Step,
+    decision: Decision | None = None,
+) -> int | None:
     """Return how long a step takes in ns; None: the device cannot run the task.
+
+    Parameters
+    ----------
+    decision
+        What the routers decide; a step that is not made then takes no time. None: every step is
+        made, tasks of a branch for its largest capacity, or, by a table without times for its
+        capacities, as long as the table expects; whole tensors are copied.
 
     Raises
     ------
     MissingCostError
-        The cost is unknown, or the table has none for that many items.
+        The cost is unknown, or the table has none for that many items or rows.
     """
+    if isinstance(step, Collective):
+        return collective_step_ns(graph, cluster, costs.collectives, step)
+    if decision is not None and step.guard is not None and not decision.makes(step.guard):
+        return 0
     if isinstance(step, Run):
-        size = graph.batch_size(step.task, len(step.items))
-        return costs.run_ns(step.task, step.device, size)
-    if isinstance(step, Copy):
-        num_bytes = value_bytes(graph, step.tensor, step.items)
-        return cluster.transfer_ns(step.route, num_bytes)
-    return collective_step_ns(graph, cluster, costs.collectives, step)
+        return _run_ns(graph, costs, step, decision)
+    return cluster.transfer_ns(step.route, moved_bytes(graph, step, decision))
+
+
+def moved_bytes(graph: TaskGraph, step: Copy | Load, decision: Decision | None = None) -> int:
+    """Return the bytes that a transfer moves if it is made: all rows that there can be, or those of
+    a decision."""
+    if isinstance(step, Load):
+        return sum(graph.tasks[task].weight_bytes for task in step.tasks)
+    num_bytes = value_bytes(graph, step.tensor, step.items)
+    if decision is None or step.guard is None or graph.tensors[step.tensor].buffer is None:
+        return num_bytes
+    row_bytes = num_bytes // graph.routers[step.guard.router].num_cells
+    return row_bytes * decision.cells(graph, step.guard)
+
+
+def _run_ns(graph: TaskGraph, costs: CostTable, step: Run, decision: Decision | None) -> int | None:
+    if decision is None or step.guard is None:
+        return costs.run_ns(step.task, step.device, table_sizes(graph, costs, step)[-1])
+    total = 0
+    for rows, times in decision.rounds(graph, step.guard):
+        taken = costs.run_ns(step.task, step.device, rows)
+        if taken is None:
+            return None
+        total += times * taken
+    return total
+
+
+def table_sizes(graph: TaskGraph, costs: CostTable, step: Run) -> tuple[int, ...]:
+    """Return the batch sizes at which a table says how long a run takes, ascending.
+
+    Of a branch they are its capacities. A table that is not for these has expected times, for 1.
+    """
+    if step.guard is None:
+        return (graph.batch_size(step.task, len(step.items)),)
+    capacities = graph.routers[step.guard.router].capacities[step.guard.branch]
+    return capacities if set(capacities) <= set(costs.batches) else (1,)
 
 
 def collective_step_ns(

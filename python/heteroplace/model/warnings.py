@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Copy, Plan
+from heteroplace.model.plan import Copy, Load, Plan
 from heteroplace.model.step_values import items_of, makes, reads
 from heteroplace.model.text.plan import quote_step
 
@@ -31,6 +31,8 @@ def plan_warnings(graph: TaskGraph, cluster: Cluster, plan: Plan) -> list[str]:
     brought: dict[_Value, int] = {}
     kept = {*graph.outputs, *(tensor for _, tensor in graph.updates)}
     for index, step in enumerate(plan.steps):
+        if isinstance(step, Load):
+            continue
         quoted = quote_step(plan, index, graph, cluster)
         if isinstance(step, Copy):
             values = [(step.tensor, step.src, i) for i in items_of(graph, step.tensor, step.items)]

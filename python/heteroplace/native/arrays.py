@@ -19,8 +19,8 @@ IntArray = npt.NDArray[np.int64]
 
 IMPOSSIBLE = NO_TIME
 """In `NativeProblem.run_ns` and `what_if`: the task cannot be there."""
-RUN, COPY, COLLECTIVE = 0, 1, 2
-"""In the first column of `NativePlan.rows`; the last one only in those of `simulate_steps`."""
+RUN, COPY, COLLECTIVE, GUARDED = 0, 1, 2, 3
+"""In the first column of `NativePlan.rows`; the last two only in those of `simulate_steps`."""
 
 
 def ints(values: Sequence[int] | IntArray) -> IntArray:
@@ -103,6 +103,17 @@ def shared_values(graph: TaskGraph) -> dict[str, IntArray]:
         "named_offsets": offsets,
         "named_values": values,
         "named_bytes": ints([sizes[name] for name in ids]),
+    }
+
+
+def routed_buffers(graph: TaskGraph) -> dict[str, IntArray]:
+    """Return the routed buffers as arguments of the core; {} if there are none."""
+    if not graph.buffers:
+        return {}
+    ids = {name: index for index, (name, _) in enumerate(graph.buffers)}
+    return {
+        "buffer_of": ints([-1 if t.buffer is None else ids[t.buffer] for t in graph.tensors]),
+        "buffer_bytes": ints([num_bytes for _, num_bytes in graph.buffers]),
     }
 
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 import heteroplace._core as _core
 from heteroplace.model.memory import MemoryUse
+from heteroplace.native.routes import RouteDecisions
 from heteroplace.native.trace import RecordedTrace
 
 
@@ -182,6 +183,7 @@ class Executor:
             transport,
         )
         self._describe(self._core)
+        self.routes = RouteDecisions(self._core)
 
     def _describe(self, program: _core.Executor | _core.RankedExecutor) -> None:
         """Take what does not change; `program` says which instructions there are."""

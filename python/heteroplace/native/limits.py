@@ -73,6 +73,7 @@ def check_bytes(graph: TaskGraph, cluster: Cluster) -> int:
     of_tensor = [tensor.bytes for tensor in graph.tensors]
     copies = _copy_counts(graph, cluster)
     total = sum(of_task) + sum((1 + n) * size for n, size in zip(copies, of_tensor, strict=True))
+    total += sum(size for _, size in graph.buffers) * len(cluster.memories)
     if total > MAX_PLAN_BYTES:
         if max(of_task, default=0) >= max(of_tensor, default=0):
             largest = max(of_task)

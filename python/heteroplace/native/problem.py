@@ -26,6 +26,7 @@ from heteroplace.native.arrays import (
     group_ids,
     ints,
     measured_transfers,
+    routed_buffers,
     routes,
     shared_values,
     task_reads,
@@ -111,8 +112,8 @@ class NativeProblem:
         self.cluster = cluster
         self.graph_digest = graph.digest()
         self.cluster_digest = cluster.digest()
-        self.collectives = costs.collectives
-        """Times of collectives that were measured."""
+        self.costs = costs
+        """Times of collectives that were measured, and of guarded runs."""
         self.task_group = group_ids(graph)
         self.batch_run_ns = np.stack(
             [
@@ -175,6 +176,7 @@ class NativeProblem:
             batch_run_ns=self.batch_run_ns.ravel(),
             **measured_transfers(cluster),
             **shared_values(graph),
+            **routed_buffers(graph),
         )
 
     @property

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from heteroplace.files.output import write_text
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Collective, Plan, Run, Step
-from heteroplace.model.step_values import collective_bytes, items_of, makes, reads, value_bytes
+from heteroplace.model.plan import Collective, Copy, Plan, Run, Step
+from heteroplace.model.step_values import collective_bytes, items_of, makes, moved_bytes, reads
 from heteroplace.model.text.plan import step_name
 from heteroplace.model.timeline import Timeline
 
@@ -117,9 +117,13 @@ def _args(step: Step, graph: TaskGraph, cluster: Cluster) -> Event:
             "devices": [cluster.devices[device].name for device in step.devices],
             "bytes": collective_bytes(graph, step),
         }
-    return {
-        "tensor": graph.tensors[step.tensor].name,
-        "bytes": value_bytes(graph, step.tensor, step.items),
+    moved: Event = (
+        {"tensor": graph.tensors[step.tensor].name}
+        if isinstance(step, Copy)
+        else {"tasks": [graph.tasks[task].name for task in step.tasks]}
+    )
+    return moved | {
+        "bytes": moved_bytes(graph, step),
         "route": [cluster.links[link].name for link in step.route],
     }
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Copy, Plan, devices_of
+from heteroplace.model.plan import Collective, Plan, Run, devices_of
 from heteroplace.model.text.plan import step_name
 from heteroplace.model.timeline import Timeline
 from heteroplace.model.units import format_ns
@@ -50,7 +50,7 @@ def divergences(
     shared = [
         index
         for index, step in enumerate(plan.steps)
-        if not isinstance(step, Copy) and index in times[0] and index in times[1]
+        if isinstance(step, (Run, Collective)) and index in times[0] and index in times[1]
     ]
     found = []
     for device in range(len(cluster.devices)):

@@ -12,9 +12,9 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import PREDICTED, SOURCES_WITH_TIME, CostTable
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.memory import MemoryUse
-from heteroplace.model.plan import Collective, Copy, Plan, devices_of
+from heteroplace.model.plan import Collective, Copy, Load, Plan, Run, devices_of
 from heteroplace.model.solution import Solution
-from heteroplace.model.step_values import channels_of, collective_bytes, is_async, value_bytes
+from heteroplace.model.step_values import channels_of, collective_bytes, is_async, moved_bytes
 from heteroplace.model.timeline import Timeline
 from heteroplace.model.trace import QueueUse
 from heteroplace.model.units import format_bytes, format_ns
@@ -80,7 +80,7 @@ def placement_table(
     span = {
         step.task: times[index]
         for index, step in enumerate(plan.steps)
-        if not isinstance(step, Copy) and index in times
+        if isinstance(step, (Run, Collective)) and index in times
     }
     placement = plan.devices_of_tasks(len(graph.tasks))
     groups = _groups(placement, shared=len(graph.tasks) > max_rows)
@@ -173,16 +173,17 @@ def memory_text(
 def channel_table(graph: TaskGraph, cluster: Cluster, plan: Plan, timeline: Timeline) -> str:
     """Return the load of each channel that is used; "" if nothing is copied.
 
-    A collective counts as one copy of its whole tensor on each channel of its ring, or to its root.
+    Of what guarded copies move the most that it can be is told. A collective counts as one copy of
+    its whole tensor on each channel of its ring, or to its root.
     """
     times = timeline.step_times
     of_channel: dict[str, _Traffic] = {}
     of_route: dict[tuple[int, ...], _Traffic] = {}
     for index, step in enumerate(plan.steps):
-        if isinstance(step, Copy):
+        if isinstance(step, (Copy, Load)):
             start, finish = times.get(index, (0, 0))
             traffic = of_route.setdefault(step.route, _Traffic())
-            traffic.add(1, value_bytes(graph, step.tensor, step.items), finish - start)
+            traffic.add(1, moved_bytes(graph, step), finish - start)
         elif isinstance(step, Collective):
             start, finish = times.get(index, (0, 0))
             for channel in channels_of(graph, cluster, step):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
@@ -17,9 +18,11 @@ from heteroplace.model.timeline import Timeline
 from heteroplace.model.verification import Verification
 from heteroplace.native.compiled_file import CompiledFile, SealedCode
 from heteroplace.native.execute import Executor as NativeExecutor
+from heteroplace.native.routes import PredictionCounts
 from heteroplace.run.arrays import Array
 from heteroplace.run.devices import check_devices_exist
 from heteroplace.run.loaded_program import LoadedProgram
+from heteroplace.run.routes import RouteRecording
 from heteroplace.run.state import ProgramState
 from heteroplace.run.timeline import measured_timeline
 from heteroplace.run.trace import Trace
@@ -200,6 +203,58 @@ class Executor(LoadedProgram):
             How many calls are kept, the last ones; None: as many as 8 MiB hold.
         """
         return Trace(self._native, self.solution, max_requests)
+
+    def predict(self, routes: Mapping[str, Collection[int]]) -> None:
+        """Predict which branches of routers are active, in calls that begin from now on.
+
+        What the plan does of a prediction is done before the router has decided, and again only
+        where it was wrong: outputs are the same whatever is predicted. Calls at work keep what was
+        predicted when they began.
+
+        Parameters
+        ----------
+        routes
+            The branches of each router, by its name, that will be active, and no others of it;
+            none: nothing is predicted. Routers that are not named keep what was predicted.
+
+        Raises
+        ------
+        ExecutionError
+            There is no such router or branch; nothing is changed.
+        """
+        self._native.routes.predict(routes)
+
+    def prediction_counts(self) -> dict[str, PredictionCounts]:
+        """Return how predictions of each router came out, in calls that succeeded so far.
+
+        Raises
+        ------
+        ExecutionError
+            The network has no routers.
+        """
+        return self._native.routes.prediction_counts()
+
+    def record(self, path: str | os.PathLike[str], level: int = 1) -> RouteRecording:
+        """Record the route decisions of all calls that end from now on; return what closes it.
+
+        A thread writes them to a file (`files/routes.py`), from which `heteroplace.build` can make
+        a plan that fits them.
+
+        Parameters
+        ----------
+        path
+            The file; what is there is replaced.
+        level
+            1: loads of branches; 2: also where each cell goes.
+
+        Raises
+        ------
+        ExecutionError
+            The network has no routers, is recorded already, or `level` is another number.
+        OSError
+            The file cannot be written.
+        """
+        return RouteRecording(self._native.routes, self._manifest.model_digest, path, level)
 
     @property
     def predicted_memory(self) -> tuple[MemoryUse, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from heteroplace.model.plan import Copy, devices_of
+from heteroplace.model.plan import Collective, Copy, Load, Run, devices_of
 from heteroplace.model.solution import Solution
 from heteroplace.model.timeline import Span, Timeline
 
@@ -16,7 +16,7 @@ def measured_timeline(
     cluster, plan = solution.cluster, solution.plan
     times: dict[int, tuple[int, int]] = {}
     for step, is_kernel, start, finish in records:
-        if not isinstance(plan.steps[step], Copy) and not is_kernel:
+        if isinstance(plan.steps[step], (Run, Collective)) and not is_kernel:
             # A worker that helps is there before the kernel begins, and a copy of a value that
             # only the compiled form has belongs to no step of the plan.
             continue
@@ -26,7 +26,7 @@ def measured_timeline(
     spans = []
     for step, (start, finish) in sorted(times.items()):
         action = plan.steps[step]
-        if isinstance(action, Copy):
+        if isinstance(action, (Copy, Load)):
             resources = [cluster.links[action.route[0]].channel]
         else:
             resources = [cluster.devices[device].name for device in devices_of(action)]

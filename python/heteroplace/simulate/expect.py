@@ -18,8 +18,9 @@ import numpy as np
 
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
+from heteroplace.model.decision import Decision
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Copy, Plan, Run, Step
+from heteroplace.model.plan import Copy, Load, Plan, Run, Step, guard_of
 from heteroplace.model.solution import RunTime
 from heteroplace.model.step_values import Place, adds_to, items_of, makes, occupied, reads
 from heteroplace.model.timeline import Span, Timeline
@@ -73,10 +74,16 @@ def expect(
     interference: Interference,
     num_draws: int = NUM_DRAWS,
     seed: int = 0,
+    decision: Decision | None = None,
 ) -> Expectation:
     """Return the run time to expect of `plan`, and when its steps are expected to run.
 
     Complexity: O(steps x draws).
+
+    Parameters
+    ----------
+    decision
+        As in `simulate`.
 
     Raises
     ------
@@ -86,7 +93,7 @@ def expect(
         As `simulate`.
     """
     interference.check(graph, cluster)
-    simulated = simulate(graph, cluster, costs, plan)
+    simulated = simulate(graph, cluster, costs, plan, decision=decision)
     times = np.zeros((len(plan.steps), 2))
     for span in simulated.spans:
         times[span.step] = span.start_ns, span.finish_ns
@@ -150,7 +157,10 @@ def _disturbed(
 def _waits(graph: TaskGraph, cluster: Cluster, plan: Plan) -> list[_Waits]:
     """What each step waits for, by the rules of the simulator."""
     holder: dict[int, int] = {}
-    bringer: dict[tuple[int, int, int], int] = {}
+    bringers: dict[tuple[int, int, int], tuple[int, ...]] = {}
+    """Of each value the steps that bring it; more than one if they are guarded."""
+    loaders: dict[tuple[int, int], set[int]] = {}
+    """By task and memory the loads of its weights."""
     fetched: set[tuple[int, int, int]] = set()
     states = set(graph.state_of.values())
     readers: dict[Place, set[int]] = {}
@@ -166,21 +176,23 @@ def _waits(graph: TaskGraph, cluster: Cluster, plan: Plan) -> list[_Waits]:
         for tensor, src, item in _values(graph, reads(graph, cluster, step), step):
             if tensor in states:
                 readers.setdefault((tensor, src), set()).add(index)
-            maker = bringer.get((tensor, src, item))
-            if maker is None:
-                continue
-            before.add(maker)
-            if isinstance(step, Run) and (tensor, item, step.device) not in fetched:
+            makers = bringers.get((tensor, src, item), ())
+            before.update(makers)
+            if makers and isinstance(step, Run) and (tensor, item, step.device) not in fetched:
                 fetched.add((tensor, item, step.device))
+                maker = makers[-1]
                 made = plan.steps[maker]
                 if isinstance(made, Run) and not resources & resources_of[maker]:
                     fetched_bytes += graph.tensors[tensor].bytes
         written = makes(graph, cluster, step)
         for tensor, memory in written:
-            if adds_to(graph, step, tensor) and (tensor, memory, 0) in bringer:
-                before.add(bringer[tensor, memory, 0])
+            if adds_to(graph, step, tensor):
+                before.update(bringers.get((tensor, memory, 0), ()))
             if tensor in graph.state_of:
                 before |= readers.get((graph.state_of[tensor], memory), set()) - {index}
+        if isinstance(step, Run):
+            weights = step.task, cluster.devices[step.device].memory
+            before |= loaders.get(weights, set())
         messages = {}
         for other in ahead - before:
             latency_ns = 0 if resources & units else _latency_ns(cluster, plan.steps[other])
@@ -192,14 +204,18 @@ def _waits(graph: TaskGraph, cluster: Cluster, plan: Plan) -> list[_Waits]:
         waits.append(_Waits(own, others, tuple(messages.items()), fetched_bytes))
         resources_of.append(resources)
         holder.update(dict.fromkeys(resources, index))
+        is_guarded = guard_of(step) is not None
         for value in _values(graph, written, step):
-            bringer[value] = index
+            bringers[value] = (*(bringers.get(value, ()) if is_guarded else ()), index)
+        if isinstance(step, Load):
+            for task in step.tasks:
+                loaders.setdefault((task, step.dst), set()).add(index)
     return waits
 
 
 def _latency_ns(cluster: Cluster, step: Step) -> int:
     """How long the last byte of a message is under way; 0: it is none, but a copy on one host."""
-    if not isinstance(step, Copy):
+    if not isinstance(step, (Copy, Load)):
         return 0
     hosts, links = cluster.memory_hosts, [cluster.links[link] for link in step.route]
     return sum(link.latency_ns for link in links if hosts[link.src] != hosts[link.dst])

@@ -6,12 +6,14 @@ from heteroplace.errors import PlanError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
+from heteroplace.model.decision import Decision
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Collective, Plan, Run
+from heteroplace.model.plan import Collective, Plan, Run, guard_of
 from heteroplace.model.step_values import channels_of, is_async
 from heteroplace.model.timeline import Peak, Span, Timeline
 from heteroplace.native.problem import NativeProblem
 from heteroplace.native.simulate import simulate_steps
+from heteroplace.simulate.decisions import full_table
 
 
 def simulate(
@@ -20,6 +22,7 @@ def simulate(
     costs: CostTable,
     plan: Plan,
     native: NativeProblem | None = None,
+    decision: Decision | None = None,
 ) -> Timeline:
     """Return when each step of `plan` starts and finishes, and what the memories hold.
 
@@ -31,7 +34,12 @@ def simulate(
     Parameters
     ----------
     native
-        The three as the core has them, if they are there; None: they are made.
+        The three as the core has them, if they are there; None: they are made. Of a table by
+        capacity it is made of `full_table`.
+    decision
+        What the routers decide in this run (`model.decision.decision_of`); steps that are not made
+        have no spans. None: every step is made, tasks of a branch for as many cells as they can
+        have at once or, by a table that is not by capacity, as long as it says.
 
     Raises
     ------
@@ -40,8 +48,10 @@ def simulate(
         batch; the message is that of `check_plan`, with all faults of the plan.
     """
     try:
-        native = native or NativeProblem(graph, cluster, costs)
-        times = simulate_steps(native, plan.steps, plan.items)
+        if native is None:
+            table = full_table(graph, cluster, costs) if graph.routers else costs
+            native = NativeProblem(graph, cluster, table)
+        times = simulate_steps(native, plan.steps, plan.items, costs, decision)
     except PlanError:
         # The core knows ids only; the check lists all faults and quotes their steps.
         check_plan(graph, cluster, costs, plan)
@@ -51,6 +61,9 @@ def simulate(
     of_device: list[tuple[str, ...]] = [(device.name,) for device in cluster.devices]
     of_route: dict[tuple[int, ...], tuple[str, ...]] = {}
     for index, step in enumerate(plan.steps):
+        guard = guard_of(step)
+        if decision is not None and guard is not None and not decision.makes(guard):
+            continue
         if isinstance(step, Run):
             resources = of_device[step.device]
         elif isinstance(step, Collective):

@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from heteroplace.model.check_guards import require_unguarded
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Copy, Plan, Step
+from heteroplace.model.plan import Copy, Load, Plan, Step
 from heteroplace.model.step_values import occupied, step_ns
 
 
@@ -24,9 +25,12 @@ def throughput_ns(graph: TaskGraph, cluster: Cluster, costs: CostTable, plan: Pl
 
     Raises
     ------
+    PlanError
+        A step is guarded: how often it is made is not said.
     MissingCostError
         A cost that is needed is unknown.
     """
+    require_unguarded(plan, "steady states")
     # Many copies have the same route and size.
     transfers_ns: dict[tuple[tuple[int, ...], int], int] = {}
 
@@ -64,11 +68,19 @@ def repeat_plan(plan: Plan, count: int) -> Plan:
     """Return the plan that runs `plan` `count` times, each after the other in order of service.
 
     Nothing waits for the end of a repetition: a resource starts the next one when it is free.
+
+    Raises
+    ------
+    PlanError
+        A step is guarded or loads weights: such plans are of one item.
     """
+    require_unguarded(plan, "repetitions")
     steps = (shifted(plan, step, number) for number in range(count) for step in plan.steps)
     return replace(plan, steps=tuple(steps), items=plan.items * count)
 
 
 def shifted(plan: Plan, step: Step, number: int) -> Step:
-    """Return the step for the items of repetition `number`."""
+    """Return the step for the items of repetition `number`; loads have none."""
+    if isinstance(step, Load):
+        return step
     return replace(step, items=tuple(item + number * plan.items for item in step.items))

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from heteroplace.errors import PlanError
 from heteroplace.model.check import check_plan
-from heteroplace.model.plan import Copy, Plan, Run, Step
+from heteroplace.model.plan import Copy, Load, Plan, Run, Step
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.native.throughput import placement_loads
 from heteroplace.simulate.throughput import throughput_ns
@@ -74,7 +74,7 @@ def single_plan_of_items(problem: Problem, device: int, items: int) -> Plan | No
     for step in plan.steps:
         if isinstance(step, Copy):
             steps.append(replace(step, items=everything))
-        elif not batches[step.task]:
+        elif isinstance(step, Load) or not batches[step.task]:
             return None
         else:
             steps += [Run(step.task, device, batch) for batch in batches[step.task]]

@@ -79,7 +79,8 @@ class Problem:
     Raises
     ------
     SolverError
-        The graph has collectives, shared tensors or shared weights, of which solvers know nothing.
+        The graph has collectives, shared tensors, shared weights or routers, of which solvers know
+        nothing.
     """
 
     graph: TaskGraph
@@ -95,6 +96,11 @@ class Problem:
                 f"graph {self.graph.name!r} has the {found}: solvers place graphs in which each "
                 f"task runs on one device and tensors belong to one item; an explicit schedule "
                 f"of this graph is simulated and compiled as it is, without a solver"
+            )
+        if self.graph.routers:
+            raise SolverError(
+                f"graph {self.graph.name!r} has the router {self.graph.routers[0].name!r}: solve "
+                f"its expected_view (heteroplace.solve.routed), and guard the plan that is found"
             )
 
     @cached_property

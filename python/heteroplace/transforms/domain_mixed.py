@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from heteroplace.errors import GraphError, PlanError
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Copy
+from heteroplace.model.plan import Copy, Load
 from heteroplace.transforms.dispatch import (
     AnyValue,
     Array,
@@ -83,6 +83,7 @@ class MixedDomain:
         if isinstance(call.step, Copy):
             pairs = zip(call.makes, call.reads, strict=True)
             return {made: values[read] for made, read in pairs}
+        assert not isinstance(call.step, Load)  # `interpret` refuses them
         task, items = call.step.task, call.step.items
         if self._graph.batch_size(task, len(items)) == 1:
             items = items[:1]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from heteroplace.errors import PlanError
+from heteroplace.model.check_guards import require_unguarded
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan, Step
@@ -73,8 +74,10 @@ def interpret(
     Raises
     ------
     PlanError
-        A step reads a value that is not there, or a domain refuses it; the step is quoted.
+        A step reads a value that is not there, or a domain refuses it; the step is quoted. Or a
+        step is guarded or loads weights.
     """
+    require_unguarded(plan, "interpretations")
     walk = _Walk(graph, cluster, plan, domain)
     for index, step in enumerate(plan.steps):
         walk.run(index, step)

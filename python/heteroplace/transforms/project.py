@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from heteroplace.model.check_guards import require_unguarded
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Collective, Copy, Plan, Run
@@ -79,7 +80,14 @@ class RankProgram:
 
 
 def project(graph: TaskGraph, cluster: Cluster, plan: Plan) -> tuple[RankProgram, ...]:
-    """Return the program of each memory that takes part in a plan, ascending by memory."""
+    """Return the program of each memory that takes part in a plan, ascending by memory.
+
+    Raises
+    ------
+    PlanError
+        A step is guarded or loads weights.
+    """
+    require_unguarded(plan, "programs of ranks")
     found: dict[int, list[RankStep]] = {}
 
     def add(memory: int, step: RankStep) -> None:
@@ -96,7 +104,7 @@ def project(graph: TaskGraph, cluster: Cluster, plan: Plan) -> tuple[RankProgram
                 step.dst,
                 Receive(tag, step.tensor, step.items, step.src, tensor.shape, tensor.dtype, size),
             )
-        else:
+        elif isinstance(step, Collective):
             memories = [cluster.devices[device].memory for device in step.devices]
             group = tuple(dict.fromkeys(memories))
             for memory in group:

@@ -18,7 +18,7 @@ from heteroplace.errors import ClusterError, ShardingError, UnsupportedRelayErro
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.collectives import CollectiveCosts
 from heteroplace.model.collector import paused_collector
-from heteroplace.model.plan import Collective, Copy, Plan, Run
+from heteroplace.model.plan import Collective, Copy, Load, Plan, Run
 from heteroplace.model.timeline import Timeline
 from heteroplace.simulate.simulator import simulate
 from heteroplace.transforms.assemble import assemble
@@ -313,7 +313,7 @@ def row_of_plan(
         elif isinstance(step, Collective):
             busy += lengths[index] * len(step.devices)
             shared += lengths[index] * len(step.devices)
-        elif isinstance(step, Copy):
+        elif isinstance(step, (Copy, Load)):
             ends = sum(memory in memories for memory in (step.src, step.dst))
             engines = any(cluster.devices[device].copy_engines != 0 for device in devices)
             busy += 0 if engines else ends * lengths[index]

@@ -98,14 +98,21 @@ int64_t LineReader::Integer(std::string_view text, const char* what, int64_t min
 std::vector<int64_t> LineReader::List(size_t field, const char* what, int64_t min,
                                       int64_t max) const {
   std::vector<int64_t> values;
-  const std::string& text = fields_[field];
-  if (text == "-") return values;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    values.push_back(Integer(std::string_view(text).substr(begin, end - begin), what, min, max));
-    begin = end + 1;
+  if (fields_[field] == "-") return values;
+  for (std::string_view item : Split(fields_[field], ',')) {
+    values.push_back(Integer(item, what, min, max));
   }
   return values;
+}
+
+std::vector<std::string_view> LineReader::Split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(separator, begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
 }
 
 }  // namespace heteroplace::exec

@@ -42,6 +42,9 @@ class LineReader {
   /*! \brief A field as integers with commas between; "-" for none. */
   std::vector<int64_t> List(size_t field, const char* what, int64_t min, int64_t max) const;
 
+  /*! \brief The parts of a text between separators, at least one. */
+  static std::vector<std::string_view> Split(std::string_view text, char separator);
+
   static int64_t LastId(size_t size) { return static_cast<int64_t>(size) - 1; }
 
   static constexpr int64_t kMaxCount = std::numeric_limits<int32_t>::max();

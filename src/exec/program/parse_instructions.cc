@@ -1,5 +1,4 @@
 // Lines that say what is done: calls, joins, copies and messages.
-#include <algorithm>
 #include <utility>
 
 #include "exec/program/program_parser.h"
@@ -12,24 +11,34 @@ void ProgramParser::ParseCall() {
   Queue& queue = program_.queues[static_cast<size_t>(Id(1, "queue", program_.queues.size()))];
   call.kernel = Id(3, "kernel", program_.kernels.size());
   call.threads = static_cast<int32_t>(Number(4, "threads", 1, 1024));
-  ExpectComputes(queue);
-  if (queue.kind == QueueKind::kCopy) Fail("copy queue '" + queue.name + "' runs no kernels");
-  if (call.threads > 1 && queue.kind != QueueKind::kCpu) {
-    Fail("a call on queue '" + queue.name + "' has " + fields_[4] +
-         " threads; only cpu queues have teams");
-  }
+  ExpectRunsKernels(queue, call.threads);
   for (int64_t id : List(5, "tensor id", 0, LastId(program_.tensors.size()))) {
-    const Tensor& tensor = program_.tensors[static_cast<size_t>(id)];
-    const Space& space = program_.spaces[static_cast<size_t>(tensor.space)];
-    if (!(space.device == queue.device)) {
-      Fail("tensor " + std::to_string(id) + " is on " + DeviceName(space.device) + " (space '" +
-           space.name + "'), the call's queue '" + queue.name + "' on " + DeviceName(queue.device) +
-           "; copy the tensor first");
-    }
-    ExpectAlignedTensor(static_cast<int32_t>(id));
+    ExpectKernelTensor(queue, static_cast<int32_t>(id));
     call.tensors.push_back(static_cast<int32_t>(id));
   }
   queue.instructions.push_back(std::move(call));
+}
+
+/*! \brief Of the queue of a call. */
+void ProgramParser::ExpectRunsKernels(const Queue& queue, int32_t threads) const {
+  ExpectComputes(queue);
+  if (queue.kind == QueueKind::kCopy) Fail("copy queue '" + queue.name + "' runs no kernels");
+  if (threads > 1 && queue.kind != QueueKind::kCpu) {
+    Fail("a call on queue '" + queue.name + "' has " + std::to_string(threads) +
+         " threads; only cpu queues have teams");
+  }
+}
+
+/*! \brief Of what a call on a queue takes. */
+void ProgramParser::ExpectKernelTensor(const Queue& queue, int32_t id) const {
+  const Tensor& tensor = program_.tensors[static_cast<size_t>(id)];
+  const Space& space = program_.spaces[static_cast<size_t>(tensor.space)];
+  if (!(space.device == queue.device)) {
+    Fail("tensor " + std::to_string(id) + " is on " + DeviceName(space.device) + " (space '" +
+         space.name + "'), the call's queue '" + queue.name + "' on " + DeviceName(queue.device) +
+         "; copy the tensor first");
+  }
+  ExpectAlignedTensor(id);
 }
 
 void ProgramParser::ParseJoin() {
@@ -56,14 +65,18 @@ void ProgramParser::ParseCopy() {
          " bytes");
   }
   if (dst.storage == Storage::kConstant) Fail("a copy overwrites a constant");
-  for (const Tensor* tensor : {&src, &dst}) {
-    const Space& space = program_.spaces[static_cast<size_t>(tensor->space)];
-    if (space.device.device_type != kDLCPU && queue.device.device_type == kDLCPU) {
-      Fail("queue '" + queue.name + "' is on cpu:0 and cannot copy a tensor of space '" +
-           space.name + "' on " + DeviceName(space.device));
-    }
-  }
+  for (int32_t id : copy.tensors) ExpectCopyable(queue, id);
   queue.instructions.push_back(std::move(copy));
+}
+
+/*! \brief Of what a queue copies. */
+void ProgramParser::ExpectCopyable(const Queue& queue, int32_t id) const {
+  const Tensor& tensor = program_.tensors[static_cast<size_t>(id)];
+  const Space& space = program_.spaces[static_cast<size_t>(tensor.space)];
+  if (space.device.device_type != kDLCPU && queue.device.device_type == kDLCPU) {
+    Fail("queue '" + queue.name + "' is on cpu:0 and cannot copy a tensor of space '" + space.name +
+         "' on " + DeviceName(space.device));
+  }
 }
 
 void ProgramParser::ParseMessage(bool is_send) {
@@ -97,12 +110,14 @@ Instruction ProgramParser::ParseInstruction(Opcode opcode, size_t waits_field) {
   instruction.opcode = opcode;
   instruction.step = Number(2, "step", 0, kMaxBytes);
   instruction.line = line_;
-  const std::string& text = fields_[waits_field];
-  if (text == "-") return instruction;
-  size_t begin = 0;
-  while (begin <= text.size()) {
-    size_t end = std::min(text.find(',', begin), text.size());
-    std::string_view item = std::string_view(text).substr(begin, end - begin);
+  instruction.waits = ParseWaits(waits_field);
+  return instruction;
+}
+
+std::vector<Wait> ProgramParser::ParseWaits(size_t field) const {
+  std::vector<Wait> waits;
+  if (fields_[field] == "-") return waits;
+  for (std::string_view item : Split(fields_[field], ',')) {
     size_t colon = item.find(':');
     if (colon == std::string_view::npos) {
       Fail("wait '" + std::string(item) + "'; expected <queue>:<count>");
@@ -112,10 +127,9 @@ Instruction ProgramParser::ParseInstruction(Opcode opcode, size_t waits_field) {
         Integer(item.substr(0, colon), "queue of a wait", 0, LastId(program_.queues.size())));
     wait.count =
         static_cast<int32_t>(Integer(item.substr(colon + 1), "count of a wait", 1, kMaxCount));
-    instruction.waits.push_back(wait);
-    begin = end + 1;
+    waits.push_back(wait);
   }
-  return instruction;
+  return waits;
 }
 
 }  // namespace heteroplace::exec

@@ -35,9 +35,9 @@ std::vector<int32_t> WrittenTensors(const Program& program) {
   for (const Queue& queue : program.queues) {
     for (const Instruction& at : queue.instructions) {
       // Which arguments a kernel writes is known to the kernel alone.
-      if (at.opcode == Opcode::kCall) {
+      if (at.IsCall()) {
         written.insert(written.end(), at.tensors.begin(), at.tensors.end());
-      } else if (at.opcode == Opcode::kCopy) {
+      } else if (at.IsCopy()) {
         written.push_back(at.tensors[1]);
       } else if (at.opcode == Opcode::kReceive) {
         written.push_back(at.tensors[0]);

@@ -6,11 +6,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "exec/devices/tvm_abi.h"
+#include "exec/program/router.h"
+#include "exec/program/wait.h"
 
 namespace heteroplace::exec {
 
@@ -19,6 +22,9 @@ inline constexpr int kProgramVersion = 1;
 
 /*! \brief Version of the programs of several hosts, which exchange messages. */
 inline constexpr int kBundleVersion = 2;
+
+/*! \brief Version of programs with routers, of one host or of several. */
+inline constexpr int kRouterVersion = 3;
 
 /*! \brief Most hosts that have programs together. */
 inline constexpr int64_t kMaxHosts = 65536;
@@ -69,13 +75,7 @@ struct Port {
   int32_t tensor;
 };
 
-enum class Opcode : uint8_t { kCall, kJoin, kCopy, kSend, kReceive };
-
-/*! \brief Holds an instruction back until `queue` has finished its first `count` instructions. */
-struct Wait {
-  int32_t queue;
-  int32_t count;
-};
+enum class Opcode : uint8_t { kCall, kJoin, kCopy, kSend, kReceive, kBranchCall, kBranchCopy };
 
 struct Instruction {
   Opcode opcode;
@@ -87,6 +87,7 @@ struct Instruction {
   bool is_awaited_by_message = false;
   /*! \brief Step of the plan that this instruction carries out. */
   int64_t step;
+  /*! \brief Call: the kernel; of a guarded one that of its largest capacity. */
   int32_t kernel = -1;
   /*! \brief Size of the team that runs the kernel, also in its joins; 1 for one core. */
   int32_t threads = 1;
@@ -95,7 +96,8 @@ struct Instruction {
    * loop, and reads again what it wrote.
    */
   int32_t rank = 0;
-  /*! \brief Call: arguments; copy: source, destination; send, receive: the one; join: none. */
+  /*! \brief Call: arguments, of all capacities; copy: source, destination; send, receive: the one;
+   * join: none. */
   std::vector<int32_t> tensors;
   /*! \brief Send, receive: the number of the message among those of all hosts. */
   int64_t tag = -1;
@@ -103,8 +105,15 @@ struct Instruction {
   int32_t leader_queue = -1;
   int32_t leader_index = -1;
   std::vector<Wait> waits;
+  /*! \brief Guarded call or copy: what it is of a branch; else null. */
+  std::shared_ptr<const BranchWork> work;
   /*! \brief Line of the text, for messages. */
   int32_t line = 0;
+
+  bool IsCall() const { return opcode == Opcode::kCall || opcode == Opcode::kBranchCall; }
+  bool IsCopy() const { return opcode == Opcode::kCopy || opcode == Opcode::kBranchCopy; }
+  /*! \brief Whether the thread of its queue reads a load, and so has waited for it itself. */
+  bool ReadsLoad() const { return work != nullptr && work->when != When::kPredicted; }
 };
 
 enum class QueueKind { kCpu, kCuda, kCopy, kFake, kSend, kReceive };
@@ -150,6 +159,7 @@ struct Program {
   std::vector<Constant> constants;
   std::vector<Tensor> tensors;
   std::vector<std::string> kernels;  // symbols
+  std::vector<Router> routers;
   /*! \brief What the plan's steps are about, for people; may be shorter than the plan. */
   std::vector<std::string> step_names;
   std::vector<Port> inputs;
@@ -163,6 +173,8 @@ struct Program {
   bool IsState(const Port& port) const;
   /*! \brief Whether any port is. */
   bool HasState() const;
+  /*! \brief Branches of all routers, those of one name once. */
+  size_t NumRoutedBranches() const;
 };
 
 /*!

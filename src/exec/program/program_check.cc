@@ -25,7 +25,7 @@ void CheckWaits(Program* program, size_t queue, const Instruction& instruction) 
     }
     Instruction& awaited = other.instructions[static_cast<size_t>(wait.count - 1)];
     awaited.is_awaited = true;
-    const bool is_stream = program->queues[queue].IsAsync();
+    const bool is_stream = program->queues[queue].IsAsync() && !instruction.ReadsLoad();
     (is_stream ? awaited.is_awaited_by_stream : awaited.is_awaited_by_host) = true;
     if (program->queues[queue].HasMessages()) awaited.is_awaited_by_message = true;
   }
@@ -39,7 +39,7 @@ void CheckJoin(Program* program, size_t queue, const Instruction& join) {
                    leader.name + "', which has " + std::to_string(leader.instructions.size()));
   }
   Instruction& call = leader.instructions[static_cast<size_t>(join.leader_index)];
-  if (call.opcode != Opcode::kCall || call.threads < 2) {
+  if (!call.IsCall() || call.threads < 2) {
     Fail(join,
          "a join of line " + std::to_string(call.line) + ", which is no call with several threads");
   }
@@ -58,7 +58,7 @@ void FormTeams(Program* program) {
   for (size_t q = 0; q < program->queues.size(); ++q) {
     for (size_t i = 0; i < program->queues[q].instructions.size(); ++i) {
       Instruction& at = program->queues[q].instructions[i];
-      if (at.opcode == Opcode::kCall) teams[q][i].push_back({q, &at});
+      if (at.IsCall()) teams[q][i].push_back({q, &at});
       if (at.opcode != Opcode::kJoin) continue;
       const size_t leader = static_cast<size_t>(at.leader_queue);
       std::vector<Member>& team = teams[leader][static_cast<size_t>(at.leader_index)];
@@ -71,7 +71,7 @@ void FormTeams(Program* program) {
   for (size_t q = 0; q < teams.size(); ++q) {
     for (size_t i = 0; i < teams[q].size(); ++i) {
       const Instruction& call = program->queues[q].instructions[i];
-      if (call.opcode != Opcode::kCall) continue;
+      if (!call.IsCall()) continue;
       const std::vector<Member>& team = teams[q][i];
       if (team.size() != static_cast<size_t>(call.threads)) {
         Fail(call, "the call has " + std::to_string(call.threads) + " threads and " +

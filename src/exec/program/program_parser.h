@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "exec/program/line_reader.h"
 #include "exec/program/program.h"
@@ -46,11 +47,31 @@ class ProgramParser : private LineReader {
   void ParseCopy();
   void ParseMessage(bool is_send);
   void ExpectComputes(const Queue& queue) const;
+  void ExpectRunsKernels(const Queue& queue, int32_t threads) const;
+  void ExpectKernelTensor(const Queue& queue, int32_t id) const;
+  void ExpectCopyable(const Queue& queue, int32_t id) const;
   Instruction ParseInstruction(Opcode opcode, size_t waits_field);
+  std::vector<Wait> ParseWaits(size_t field) const;
+
+  // Routers, and what they guard; parse_branches.cc.
+  void ParseRouter();
+  int32_t ParseDecision(size_t field, const char* what, const std::vector<int64_t>& shape) const;
+  Overflow ParseOverflow() const;
+  void ParseCapacities(Router* router) const;
+  void CheckRouterRows(const Router& router) const;
+  void ParseBranchCall();
+  void ParseBranchCopy();
+  BranchWork ParseGuard() const;
+  CapacityCall ParseCapacityCall(std::string_view text, const Router& router,
+                                 const BranchWork& work) const;
+  Operand ParseOperand(std::string_view text) const;
+  void CheckRows(int32_t tensor, int64_t row_bytes, const Router& router) const;
+  void CheckCallRows(const CapacityCall& call, const Router& router, int32_t branch) const;
 
   Program program_;
   bool has_header_ = false;
   bool has_peers_ = false;
+  bool has_routers_ = false;
 };
 
 }  // namespace heteroplace::exec

@@ -22,6 +22,7 @@ Program ProgramParser::Parse(std::string_view text) {
   if (program_.queues.empty()) Fail("the program has no queue");
   CheckPorts(program_);
   CheckSynchronisation(&program_);
+  CheckRouters(&program_);
   return std::move(program_);
 }
 
@@ -52,13 +53,15 @@ bool ProgramParser::ParseLine() {
     ParseWorkspace();
   } else if (word == "space") {
     ParseSpace();
+  } else if (has_routers_ && word == "router") {
+    ParseRouter();
   } else if (word == "end") {
     ExpectFields(1, "end");
     return true;
   } else {
     Fail("unknown word '" + word + "'; expected space, queue, workspace, constant, tensor, " +
          "input, output, kernel, step, call, join, copy" + (has_peers_ ? ", send, recv" : "") +
-         " or end");
+         (has_routers_ ? ", router, branch_call, branch_copy" : "") + " or end");
   }
   return false;
 }
@@ -74,6 +77,10 @@ bool ProgramParser::ParseInstructionLine() {
     ParseCopy();
   } else if (has_peers_ && (word == "send" || word == "recv")) {
     ParseMessage(word == "send");
+  } else if (has_routers_ && word == "branch_call") {
+    ParseBranchCall();
+  } else if (has_routers_ && word == "branch_copy") {
+    ParseBranchCopy();
   } else {
     return false;
   }
@@ -81,23 +88,27 @@ bool ProgramParser::ParseInstructionLine() {
 }
 
 void ProgramParser::ParseHeader() {
-  const std::string one = std::to_string(kProgramVersion), several = std::to_string(kBundleVersion);
+  const std::string one = std::to_string(kProgramVersion), several = std::to_string(kBundleVersion),
+                    routed = std::to_string(kRouterVersion);
   if (fields_[0] != "heteroplace-program") {
     Fail("expected 'heteroplace-program " + one + "', got '" + fields_[0] +
          "'; this is no program of heteroplace");
   }
   has_header_ = true;
-  has_peers_ = fields_.size() > 1 && fields_[1] == several;
+  has_routers_ = fields_.size() > 1 && fields_[1] == routed;
+  has_peers_ =
+      fields_.size() > 1 && (fields_[1] == several || (has_routers_ && fields_.size() > 2));
   if (has_peers_) return ParseHost();
   ExpectFields(2, "heteroplace-program <version>");
-  if (fields_[1] != one) {
+  if (fields_[1] != one && !has_routers_) {
     Fail("the program has format version " + fields_[1] + ", this library reads version " + one +
-         " and, for one of several hosts, " + several + "; build the artefact again");
+         ", for one of several hosts " + several + " and, for one with routers, " + routed +
+         "; build the artefact again");
   }
 }
 
 void ProgramParser::ParseHost() {
-  ExpectFields(5, "heteroplace-program 2 <rank> <number of hosts> <host>");
+  ExpectFields(5, "heteroplace-program <version> <rank> <number of hosts> <host>");
   program_.num_hosts = static_cast<int32_t>(Number(3, "number of hosts", 1, kMaxHosts));
   program_.rank = static_cast<int32_t>(Number(2, "rank", 0, program_.num_hosts - 1));
   program_.host = fields_[4];

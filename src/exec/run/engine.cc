@@ -38,6 +38,9 @@ Engine::Engine(const ExecutorSource& source)
              }),
       ring_(static_cast<size_t>(source.max_in_flight)) {
   Cores().Refresh();
+  if (!image_.program().routers.empty()) {
+    decisions_ = std::make_unique<Decisions>(&image_.program());
+  }
   const std::vector<Queue>& queues = image_.program().queues;
   for (size_t q = 0; q < queues.size(); ++q) {
     workers_.push_back(std::make_unique<Worker>(this, &image_, &progress_, q));
@@ -199,6 +202,7 @@ int64_t Engine::Launch(Slot* slot) {
   ring_[static_cast<size_t>(number) % ring_.size()].store(slot, std::memory_order_relaxed);
   slot->start_ns = NowNs();
   BeginTrace(slot);
+  if (decisions_ != nullptr) decisions_->Begin(slot);
   // Sequentially consistent: all of the above is seen by whoever sees the new number.
   num_submitted_.store(number + 1);
   return number;
@@ -262,6 +266,7 @@ void Engine::Finish(Slot* slot) {
   slot->has_outputs = !slot->HasFailed();
   if (!slot->has_outputs) slot->ForgetState();
   EndTrace(slot);
+  if (decisions_ != nullptr) EndDecisions(slot);
   if (network_ != nullptr && !slot->has_outputs) network_->AbortFor(slot);
   if (slot->measurement != nullptr && Repeat(slot)) return;
   // Before the slot is handed back: a caller whose requests are over may fork, and must find the

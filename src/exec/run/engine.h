@@ -11,9 +11,11 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "exec/run/core_turns.h"
+#include "exec/run/decisions.h"
 #include "exec/run/fork_guard.h"
 #include "exec/run/image.h"
 #include "exec/run/limit.h"
@@ -124,6 +126,10 @@ class Engine : private ForkAware {
   /*! \brief See Executor. */
   void StartTrace(std::optional<int64_t> max_requests);
   Trace StopTrace(const Limit& limit);
+  void Predict(const std::vector<PredictedBranches>& all);
+  std::vector<std::pair<std::string, PredictionCounts>> PredictionsOf();
+  void StartDecisions(DecisionLevel level);
+  RecordedDecisions TakeDecisions(bool ends);
 
   // For the workers.
 
@@ -164,6 +170,8 @@ class Engine : private ForkAware {
   void BeginTrace(Slot* slot);
   void EndTrace(Slot* slot);
   void WakeAll() noexcept;
+  Decisions* RoutedDecisions() const;
+  void EndDecisions(Slot* slot);
   std::string DescribeStuck(Slot* slot, const char* before) const noexcept;
 
   void BeforeFork() override;
@@ -190,6 +198,8 @@ class Engine : private ForkAware {
   /*! \brief Guards the order of submission, and all below that says so. */
   std::mutex mutex_;
   std::vector<std::atomic<Slot*>> ring_;
+  /*! \brief Guarded by mutex_; null: the program has no routers, which is constant after load. */
+  std::unique_ptr<Decisions> decisions_;
   std::shared_ptr<TraceRecorder> trace_;   // guarded by mutex_; null: nothing is recorded
   bool is_measuring_ = false;              // guarded by mutex_
   std::string stuck_;                      // guarded by mutex_; the last step that did not end

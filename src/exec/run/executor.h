@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "exec/measure/sampling.h"
@@ -83,6 +84,19 @@ class Executor {
    * \throws Error kExecution if nothing is recorded.
    */
   Trace StopTrace(const Limit& limit = {});
+
+  /*! \brief See Decisions. \throws Error kExecution. */
+  void Predict(const std::vector<PredictedBranches>& all) { engine_->Predict(all); }
+  /*! \brief How predictions of each router came out. \throws Error kExecution without routers. */
+  std::vector<std::pair<std::string, PredictionCounts>> PredictionsOf() {
+    return engine_->PredictionsOf();
+  }
+  /*! \brief Records the decisions of all requests that end from now on. \throws Error kExecution if
+   * it records already, the program has no routers, or cells are not known. */
+  void StartDecisions(DecisionLevel level) { engine_->StartDecisions(level); }
+  /*! \brief What was recorded since the last call; ends the recording if so. \throws Error
+   * kExecution if nothing is recorded. */
+  RecordedDecisions TakeDecisions(bool ends) { return engine_->TakeDecisions(ends); }
 
   /*! \brief ns of every instruction in each timed run. [num_instructions][num_runs] as RunTimed. */
   std::vector<int64_t> Profile(int64_t num_runs, const Limit& limit = {});

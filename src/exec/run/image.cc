@@ -23,6 +23,14 @@ void CheckBlob(const Program& program, const Blob& blob) {
   }
 }
 
+/*! \brief The kernels of a call, at all capacities. */
+std::vector<int32_t> KernelsOf(const Instruction& call) {
+  if (call.work == nullptr) return {call.kernel};
+  std::vector<int32_t> kernels;
+  for (const CapacityCall& each : call.work->calls) kernels.push_back(each.kernel);
+  return kernels;
+}
+
 /*! \brief The program of this rank, all of them being checked. */
 Program OwnProgram(const ExecutorSource& source) {
   std::vector<Program> programs = ParsePrograms(source.program_text);
@@ -47,6 +55,7 @@ Image::Image(const ExecutorSource& source)
   abi_ = LoadTvmAbi(source.libtvm_path);
   library_ = std::make_unique<KernelLibrary>(&abi_, source.library_path, source.module);
   program_ = OwnProgram(source);
+  branch_steps_ = MakeBranchSteps(program_);
   if (library_->IsInMemory()) CheckKernelsInMemory();
   blob_ = source.blob;
   CheckBlob(program_, blob_);
@@ -75,7 +84,7 @@ void Image::CheckKernelsInMemory() const {
   }
   for (const Queue& queue : program_.queues) {
     for (const Instruction& at : queue.instructions) {
-      if (at.opcode == Opcode::kCall && at.threads > 1) {
+      if (at.IsCall() && at.threads > 1) {
         throw Error(ErrorKind::kArtifact, "program line " + std::to_string(at.line) +
                                               ": a call has " + std::to_string(at.threads) +
                                               " threads, but kernels in memory have no "
@@ -95,8 +104,11 @@ void Image::PrepareCuda() {
   for (const Queue& queue : program_.queues) {
     if (queue.device.device_type != kDLCUDA) continue;
     for (const Instruction& at : queue.instructions) {
-      if (at.opcode == Opcode::kCall) {
-        symbols[queue.device.device_id].push_back(program_.kernels[static_cast<size_t>(at.kernel)]);
+      if (at.IsCall()) {
+        std::vector<std::string>& names = symbols[queue.device.device_id];
+        for (int32_t kernel : KernelsOf(at)) {
+          names.push_back(program_.kernels[static_cast<size_t>(kernel)]);
+        }
         continue;
       }
       const DLDevice src = device_of(at.tensors[0]);

@@ -13,6 +13,7 @@
 #include "exec/devices/device.h"
 #include "exec/net/transport.h"
 #include "exec/program/program.h"
+#include "exec/run/branch_steps.h"
 #include "exec/run/device_memory.h"
 #include "exec/run/kernel_library.h"
 #include "exec/run/order.h"
@@ -79,6 +80,8 @@ class Image {
   bool HasGpu() const { return devices_.rbegin()->first.first == kDLCUDA; }
   /*! \brief Index of a CUDA device that the program uses. */
   int32_t gpu() const { return devices_.rbegin()->first.second; }
+  /*! \brief Guarded instructions of a queue, in order. */
+  const std::vector<BranchStep>& branch_steps(size_t queue) const { return branch_steps_[queue]; }
   bool uses_cuda_graphs() const { return has_cuda_graphs_; }
   bool uses_cuda_words() const { return has_cuda_words_; }
   /*! \brief Messages to the other hosts; null: there are none. */
@@ -101,6 +104,7 @@ class Image {
   std::unique_ptr<KernelLibrary> library_;
   Program program_;
   std::vector<KernelFunction> kernels_;
+  std::vector<std::vector<BranchStep>> branch_steps_;  // [num_queues]; they point into program_
   /*! \brief By device type and id: hosts come first, GPUs last. */
   std::map<std::pair<int32_t, int32_t>, std::unique_ptr<Device>> devices_;
   Blob blob_;

@@ -26,6 +26,10 @@ Slot::Slot(const Image* image, int index)
   for (size_t s = 0; s < arenas_.size(); ++s) AllocateSpace(s, &externals);
   BindTensors(externals);
   BindArguments();
+  for (size_t q = 0; q < queues.size(); ++q) {
+    branch_arguments_.emplace_back(image->branch_steps(q), &tensors_);
+  }
+  predicted.resize(image->program().NumRoutedBranches());
 }
 
 void Slot::AllocateSpace(size_t space, std::vector<char*>* externals) {

@@ -53,6 +53,8 @@ class Slot {
   DLTensor* tensor(int32_t id) { return &tensors_[static_cast<size_t>(id)]; }
   /*! \brief Arguments of the call whose first one is at this position in the queue's list. */
   TVMValue* arguments(size_t queue, size_t first) { return arguments_[queue].data() + first; }
+  /*! \brief Arguments of a queue's guarded calls. */
+  BranchArguments* branch_arguments(size_t queue) { return &branch_arguments_[queue]; }
   /*! \brief Events of an asynchronous queue: of its awaited instructions, then of its end. */
   std::vector<std::unique_ptr<Event>>& events(size_t queue) { return events_[queue]; }
 
@@ -100,6 +102,8 @@ class Slot {
   std::vector<int64_t> input_versions;
   /*! \brief Whether the present request has set it. [num_inputs] */
   std::vector<bool> is_input_given;
+  /*! \brief Branches that were predicted when the request began, those of all decisions. */
+  std::vector<uint8_t> predicted;
   /*! \brief Whether the last request succeeded, so that outputs can be read. */
   bool has_outputs = false;
   /*! \brief Whether it was abandoned as one of its steps did not end. */
@@ -134,6 +138,7 @@ class Slot {
   std::vector<char*> arenas_;                                // [num_spaces]
   std::vector<DLTensor> tensors_;                            // [num_tensors]
   std::vector<std::vector<TVMValue>> arguments_;             // [num_queues], of all calls in order
+  std::vector<BranchArguments> branch_arguments_;            // [num_queues]
   std::vector<std::vector<std::unique_ptr<Event>>> events_;  // [num_queues]
   std::vector<std::vector<std::unique_ptr<RecordedWork>>> recorded_;  // [num_queues]
   std::vector<std::vector<std::unique_ptr<Event>>> timers_;           // [num_queues]

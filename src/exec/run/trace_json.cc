@@ -62,10 +62,10 @@ std::map<Place, std::set<Place>> ArrowsTo(const Program& program) {
     for (const Wait& wait : at.waits) arrows[place].insert({wait.queue, wait.count - 1});
     if (at.opcode == Opcode::kSend) sends.emplace(at.tag, place);
     if (at.opcode == Opcode::kReceive) receives.emplace(at.tag, place);
-    const bool is_move = at.opcode == Opcode::kCopy || at.opcode == Opcode::kSend;
+    const bool is_move = at.IsCopy() || at.opcode == Opcode::kSend;
     if (is_move) draw(makers, at.tensors[0]);
     for (size_t t = 0; t < at.tensors.size(); ++t) {
-      if ((at.opcode == Opcode::kCopy && t == 1) || at.opcode == Opcode::kReceive) {
+      if ((at.IsCopy() && t == 1) || at.opcode == Opcode::kReceive) {
         copies[at.tensors[t]] = place;
       } else {
         draw(copies, at.tensors[t]);
@@ -164,7 +164,7 @@ class TraceWriter {
     }
     const auto step = static_cast<size_t>(at.step);
     if (step < step_names_.size()) return step_names_[step];
-    if (at.opcode == Opcode::kCopy) return "copy of tensor " + std::to_string(at.tensors[0]);
+    if (at.IsCopy()) return "copy of tensor " + std::to_string(at.tensors[0]);
     if (at.tag >= 0) return "message " + std::to_string(at.tag);
     return program_.kernels[static_cast<size_t>(at.kernel)];
   }
@@ -185,7 +185,7 @@ class TraceWriter {
 
   void Slice(const TraceEvent& event) {
     const Instruction& at = At(program_, event.queue, event.instruction);
-    const char* kinds[] = {"run", "join", "copy", "send", "recv"};
+    const char* kinds[] = {"run", "join", "copy", "send", "recv", "run", "copy"};
     std::string name = event.is_done ? "" : "given up: ";
     name += NameOf(at);
     Event("X", kQueues, event.queue + 1, name, event.start_ns);
@@ -196,7 +196,7 @@ class TraceWriter {
              ", \"slot\": " + std::to_string(event.slot) +
              ", \"instruction\": " + std::to_string(event.instruction) +
              ", \"step\": " + std::to_string(at.step);
-    if (at.opcode == Opcode::kCall) {
+    if (at.IsCall()) {
       text_ += ", \"kernel\": " + JsonText(program_.kernels[static_cast<size_t>(at.kernel)]) +
                ", \"threads\": " + std::to_string(at.threads);
     } else if (at.opcode != Opcode::kJoin) {

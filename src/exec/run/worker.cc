@@ -206,7 +206,7 @@ bool Worker::Await(const BoundInstruction& instruction) {
     } else if (wait.event >= 0) {
       Event* event =
           slot_->events(static_cast<size_t>(wait.queue))[static_cast<size_t>(wait.event)].get();
-      if (stream_ != nullptr && stream_->Wait(event)) continue;
+      if (stream_ != nullptr && !instruction.waits_on_host && stream_->Wait(event)) continue;
       if (!AwaitEvent(wait, event)) return false;
     }
   }
@@ -272,6 +272,9 @@ bool Worker::Execute(const BoundInstruction& instruction) {
                      static_cast<size_t>(instruction.bytes));
       }
       return true;
+    case Opcode::kBranchCall:
+    case Opcode::kBranchCopy:
+      return ExecuteBranch(instruction);
     case Opcode::kSend:
     case Opcode::kReceive:
       return true;  // of no worker

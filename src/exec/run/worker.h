@@ -15,6 +15,7 @@
 #include "exec/devices/workspace.h"
 #include "exec/measure/sampling.h"
 #include "exec/program/program.h"
+#include "exec/run/branch_steps.h"
 #include "exec/run/progress_table.h"
 #include "exec/run/slot.h"
 #include "exec/run/sync.h"
@@ -49,6 +50,10 @@ struct BoundWait {
 struct BoundInstruction {
   Opcode opcode;
   bool is_awaited;
+  /*! \brief Whether others have joined it, who leave when it is told. */
+  bool has_joins = false;
+  /*! \brief Whether the thread of a stream waits itself, as it reads what is waited for. */
+  bool waits_on_host = false;
   /*! \brief Whether a message waits for it. */
   bool is_sent = false;
   /*! \brief Size of the team of a call or a join, and this worker's place in it. */
@@ -66,6 +71,8 @@ struct BoundInstruction {
   KernelFunction kernel;
   size_t first_argument = 0;
   int num_arguments = 0;
+  /*! \brief Guarded: place among those of the queue; -1: it is not. */
+  int32_t branch = -1;
   /*! \brief Join: the team, and its leader's counter when the call is over. */
   Team* team = nullptr;
   Progress* leader = nullptr;
@@ -75,6 +82,29 @@ struct BoundInstruction {
   int32_t src = -1;
   int32_t dst = -1;
   int64_t bytes = 0;
+};
+
+/*! \brief A count of another queue after which a part of a decision is there. */
+struct BoundThere {
+  Progress* progress;
+  /*! \brief As those of waits. */
+  int64_t count;
+  int64_t length;
+  /*! \brief Whether it is an asynchronous queue, and its device tells how far it is. */
+  bool is_async;
+  bool has_word;
+};
+
+/*! \brief A guarded instruction with all of it that is the same in every request. */
+struct BoundBranch {
+  When when;
+  int32_t branch;
+  int32_t loads;
+  int64_t num_cells;
+  size_t flag;
+  const BranchStep* step;
+  std::vector<KernelFunction> kernels;         // [num_calls]
+  std::vector<std::vector<BoundThere>> there;  // [num_doubts]
 };
 
 /*! \brief Calls of an instruction that are timed, without help, to know whether that pays. */
@@ -207,8 +237,22 @@ class Worker {
   bool AwaitDevice(const std::function<bool()>& is_reached);
   bool Execute(const BoundInstruction& instruction);
   bool Call(const BoundInstruction& instruction);
-  bool CallOpen(const BoundInstruction& instruction);
-  bool CallIn(TeamRole role, const BoundInstruction& instruction);
+  bool Call(TeamRole role, const KernelCall& call, size_t place);
+  bool CallAs(TeamRole role, const KernelCall& call, size_t place);
+  bool CallOpen(TeamRole role, const KernelCall& call, CallTime* time);
+  bool CallIn(TeamRole role, const KernelCall& call);
+  // Guarded instructions: see worker_branch.cc.
+  void BindBranch(const Instruction& from, const std::vector<std::unique_ptr<Worker>>& workers);
+  bool ExecuteBranch(const BoundInstruction& instruction) noexcept;
+  void IssueBranch(const BoundInstruction& instruction);
+  int64_t TakeLoad(const BoundBranch& at);
+  bool IsRefuted(const BoundBranch& at) const;
+  bool IsThere(const BoundThere& there) const;
+  void ForgetNested(const BranchStep& step);
+  template <typename Visit>
+  bool ForEachRound(const BranchStep& step, int64_t load, const Visit& visit);
+  KernelCall CallOf(const BoundBranch& at, const CapacityStep& call, size_t round,
+                    int64_t first_row);
   KernelCall CallOf(const BoundInstruction& instruction) {
     return {instruction.kernel, slot_->arguments(index_, instruction.first_argument),
             type_codes_.data(), instruction.num_arguments};
@@ -216,7 +260,7 @@ class Worker {
   /*! \brief Tells whoever waits for the instruction, or has joined it, that it is done. */
   void Tell(const BoundInstruction& instruction, size_t position) {
     if (instruction.is_awaited) progress_.Publish(base_ + static_cast<int64_t>(position) + 1);
-    if (instruction.opcode == Opcode::kCall && instruction.role.threads > 1) team_.End();
+    if (instruction.has_joins) team_.End();
     if (instruction.is_sent) AdvanceNetwork();
   }
   void AdvanceNetwork();
@@ -267,7 +311,9 @@ class Worker {
   const size_t index_;
   const bool has_teams_;
   std::vector<BoundInstruction> instructions_;
-  std::vector<int> type_codes_;  // all equal; as many as the longest call needs
+  std::vector<BoundBranch> branches_;  // guarded instructions, in order
+  std::vector<int32_t> zeros_;         // loads of a nested router whose branch is not active
+  std::vector<int> type_codes_;        // all equal; as many as the longest call needs
   std::unique_ptr<Device> fake_device_;
   std::unique_ptr<Stream> stream_;
   /*! \brief `reached` of this queue as its stream can write it; 0: cores look at events. */
@@ -297,7 +343,8 @@ class Worker {
   /*! \brief Calls to be done without help, as helpers lost their cores: now, and the last time. */
   int64_t closed_calls_ = 0;
   int64_t last_closed_calls_ = 0;
-  std::vector<CallTime> call_times_;  // [num_instructions]; empty: nobody helps
+  /*! \brief Of instructions, then of the capacities of guarded ones; empty: nobody helps. */
+  std::vector<CallTime> call_times_;
   /*! \brief Instructions of the present request that were issued, of a stream. */
   size_t num_issued_ = 0;
   /*! \brief Requests that are issued but not finished, in order. */

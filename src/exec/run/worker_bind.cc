@@ -13,7 +13,7 @@ namespace {
 uint32_t MaxThreads(const Queue& queue) {
   int32_t threads = 1;
   for (const Instruction& instruction : queue.instructions) {
-    if (instruction.opcode == Opcode::kCall) threads = std::max(threads, instruction.threads);
+    if (instruction.IsCall()) threads = std::max(threads, instruction.threads);
   }
   return static_cast<uint32_t>(threads);
 }
@@ -108,13 +108,16 @@ void Worker::Bind(const std::vector<std::unique_ptr<Worker>>& workers) {
     to.opcode = from.opcode;
     to.is_awaited = from.is_awaited;
     to.is_sent = from.is_awaited_by_message;
+    to.has_joins = from.IsCall() && from.threads > 1;
+    to.waits_on_host = stream_ != nullptr && from.ReadsLoad();
     to.role = {static_cast<uint32_t>(from.threads), static_cast<uint32_t>(from.rank)};
     for (const Wait& wait : from.waits) {
       Worker& other = *workers[static_cast<size_t>(wait.queue)];
       const BoundInstruction& awaited = other.instructions_[static_cast<size_t>(wait.count - 1)];
-      const bool has_word = stream_ == nullptr && awaited.writes_word;
+      const bool is_host = stream_ == nullptr || to.waits_on_host;
+      const bool has_word = is_host && awaited.writes_word;
       uint64_t counter = 0;
-      if (word_ != 0 && other.stream_ == nullptr && table_->may_streams_wait()) {
+      if (!is_host && word_ != 0 && other.stream_ == nullptr && table_->may_streams_wait()) {
         // As far from this queue's word for the device as it is for the host.
         counter = word_ + (reinterpret_cast<uint64_t>(&other.progress_.done) -
                            reinterpret_cast<uint64_t>(&progress_.reached));
@@ -135,10 +138,17 @@ void Worker::Bind(const std::vector<std::unique_ptr<Worker>>& workers) {
       to.leader = &leader.progress_;
       to.leader_count = static_cast<int64_t>(from.leader_index) + 1;
       to.leader_length = static_cast<int64_t>(leader.instructions_.size());
-    } else if (from.opcode == Opcode::kCopy) {
+    } else if (from.IsCopy()) {
       to.src = from.tensors[0];
       to.dst = from.tensors[1];
       to.bytes = program.tensors[static_cast<size_t>(to.src)].bytes;
+    }
+    if (from.work != nullptr) {
+      to.branch = static_cast<int32_t>(branches_.size());
+      BindBranch(from, workers);
+      for (const CapacityCall& call : from.work->calls) {
+        most_arguments = std::max(most_arguments, call.operands.size());
+      }
     }
   }
   type_codes_.assign(most_arguments, kTVMDLTensorHandle);

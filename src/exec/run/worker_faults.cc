@@ -30,9 +30,12 @@ std::string Worker::StepText(size_t index, const std::string& what) const {
   if (index >= queue_.instructions.size()) return "a step " + what + " " + QueueText(queue_);
   const Instruction& at = queue_.instructions[index];
   std::string text = "step " + std::to_string(at.step) + " " + what + " " + QueueText(queue_);
-  if (at.opcode == Opcode::kCall) {
-    text += " in kernel '" + image_->program().kernels[static_cast<size_t>(at.kernel)] + "'";
+  const Program& program = image_->program();
+  if (at.work != nullptr) {
+    const Router& router = program.routers[static_cast<size_t>(at.work->router)];
+    text += " in " + router.Describe(at.work->branch);
   }
+  if (at.IsCall()) text += " in kernel '" + program.kernels[static_cast<size_t>(at.kernel)] + "'";
   if (at.tag >= 0) {
     text += " in message " + std::to_string(at.tag) +
             (at.opcode == Opcode::kSend ? " to rank " : " from rank ") +
@@ -46,7 +49,7 @@ std::string Worker::StepsText(size_t first, size_t end) const {
   const auto name = [&](size_t index) {
     const Instruction& at = queue_.instructions[index];
     return std::to_string(at.step) +
-           (at.opcode == Opcode::kCall
+           (at.IsCall()
                 ? " (kernel '" + image_->program().kernels[static_cast<size_t>(at.kernel)] + "')"
                 : " (a copy)");
   };

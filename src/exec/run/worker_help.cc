@@ -12,7 +12,9 @@ namespace heteroplace::exec {
 
 void Worker::HelpEachOther(std::vector<Team*> others) {
   others_ = std::move(others);
-  call_times_.resize(instructions_.size());
+  size_t num_calls = instructions_.size();
+  for (const BoundBranch& at : branches_) num_calls += at.step->calls.size();
+  call_times_.resize(num_calls);
   const auto num_others = static_cast<uint32_t>(others_.size());
   for (BoundInstruction& instruction : instructions_) {
     // The team's own cores are no help.
@@ -37,49 +39,59 @@ void Worker::Help(Team* team) {
   if (team->HelpOnce() != 0) workspace_.Clear();
 }
 
-bool Worker::Call(const BoundInstruction& instruction) {
-  if (!has_teams_) return CallIn({}, instruction);
-  if (is_open_ && instruction.role.helpers > 0) return CallOpen(instruction);
-  return CallIn({instruction.role.threads, instruction.role.rank, 0}, instruction);
-}
-
-/*! \brief Makes a call with which others may help, if it is long enough for them to come. */
-bool Worker::CallOpen(const BoundInstruction& instruction) {
-  CallTime& time = call_times_[static_cast<size_t>(&instruction - instructions_.data())];
-  TeamRole alone = instruction.role;
-  alone.helpers = 0;
-  if (time.num_timed < kTimedCalls) {
-    // Without help: short calls take longer with it, and would pass for long ones.
-    const int64_t start_ns = NowNs();
-    if (!CallIn(alone, instruction)) return false;
-    time.least_ns = std::min(time.least_ns, NowNs() - start_ns);
-    ++time.num_timed;
-    return true;
-  }
-  if (time.least_ns < kLeastOpenNs) return CallIn(alone, instruction);
-  if (closed_calls_ > 0) {
-    --closed_calls_;
-    return CallIn(alone, instruction);
-  }
-  if (!CallIn(instruction.role, instruction)) return false;
-  // On a machine with other programs a helper may lose its core within a chunk, for milliseconds.
-  const bool is_lost = team_.TakeWaitNs() > std::max(kLostCoreNs, time.least_ns);
-  last_closed_calls_ =
-      is_lost ? std::min(kMostClosedCalls, 2 * last_closed_calls_ + 16) : last_closed_calls_ / 2;
-  if (is_lost) closed_calls_ = last_closed_calls_;
-  return true;
-}
-
 /*! \brief Calls the kernel; its parallel loops are shared as the role says. */
-bool Worker::CallIn(TeamRole role, const BoundInstruction& instruction) {
+[[gnu::always_inline]] inline bool Worker::CallIn(TeamRole role, const KernelCall& call) {
   const bool is_shared = role.threads > 1 || role.helpers > 0;
   if (is_shared) team_.Begin(role);
-  const int code = CallKernel(image_->abi(), CallOf(instruction));
+  const int code = CallKernel(image_->abi(), call);
   // Joiners stay until the call is published: `Tell` ends those.
   if (is_shared && (role.threads == 1 || code != 0)) team_.End();
   if (code == 0) return true;
   Fail(image_->abi().LastErrorLine().c_str());
   return false;
+}
+
+/*! \brief Makes a call; `place` is that of its times. Inlined: all around a kernel takes ten ns. */
+[[gnu::always_inline]] inline bool Worker::CallAs(TeamRole role, const KernelCall& call,
+                                                  size_t place) {
+  if (!has_teams_) return CallIn({}, call);
+  if (is_open_ && role.helpers > 0) return CallOpen(role, call, &call_times_[place]);
+  return CallIn({role.threads, role.rank, 0}, call);
+}
+
+bool Worker::Call(const BoundInstruction& instruction) {
+  return CallAs(instruction.role, CallOf(instruction),
+                static_cast<size_t>(&instruction - instructions_.data()));
+}
+
+bool Worker::Call(TeamRole role, const KernelCall& call, size_t place) {
+  return CallAs(role, call, place);
+}
+
+/*! \brief Makes a call with which others may help, if it is long enough for them to come. */
+bool Worker::CallOpen(TeamRole role, const KernelCall& call, CallTime* time) {
+  TeamRole alone = role;
+  alone.helpers = 0;
+  if (time->num_timed < kTimedCalls) {
+    // Without help: short calls take longer with it, and would pass for long ones.
+    const int64_t start_ns = NowNs();
+    if (!CallIn(alone, call)) return false;
+    time->least_ns = std::min(time->least_ns, NowNs() - start_ns);
+    ++time->num_timed;
+    return true;
+  }
+  if (time->least_ns < kLeastOpenNs) return CallIn(alone, call);
+  if (closed_calls_ > 0) {
+    --closed_calls_;
+    return CallIn(alone, call);
+  }
+  if (!CallIn(role, call)) return false;
+  // On a machine with other programs a helper may lose its core within a chunk, for milliseconds.
+  const bool is_lost = team_.TakeWaitNs() > std::max(kLostCoreNs, time->least_ns);
+  last_closed_calls_ =
+      is_lost ? std::min(kMostClosedCalls, 2 * last_closed_calls_ + 16) : last_closed_calls_ / 2;
+  if (is_lost) closed_calls_ = last_closed_calls_;
+  return true;
 }
 
 }  // namespace heteroplace::exec

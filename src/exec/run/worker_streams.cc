@@ -187,9 +187,11 @@ void Worker::PollPending() noexcept {
 void Worker::IssueOne(const BoundInstruction& instruction) {
   if (instruction.opcode == Opcode::kCall) {
     stream_->Launch(CallOf(instruction));
-  } else {
+  } else if (instruction.opcode == Opcode::kCopy) {
     stream_->Copy(*slot_->tensor(instruction.dst), *slot_->tensor(instruction.src),
                   instruction.bytes);
+  } else {
+    IssueBranch(instruction);
   }
 }
 

@@ -113,7 +113,7 @@ def test_all_faults_of_a_plan_are_reported_at_once(read):
         '  $.steps[0].to: no memory is called "gramm"; did you mean "gram"?',
         '  $.steps[0].via[0]: no link is called "upp"; did you mean "up"?',
         '  $.steps[1]: the key "on" is missing',
-        '  $.steps[1]: unknown key "at"; known keys: items, copy, collective, run, on',
+        '  $.steps[1]: unknown key "at"; known keys: items, guard, copy, collective, load, run, on',
     ]
     assert not VALIDATORS["plan"].is_valid(value)
 

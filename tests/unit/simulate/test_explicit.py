@@ -328,7 +328,7 @@ def test_the_core_refuses_collectives_that_do_not_exist() -> None:
         (empty, empty, -1),
     ):
         arrays = (*reads, *empty, *devices, *empty, np.array([time_ns], dtype=np.int64))
-        with pytest.raises(PlanError, match="is a collective with an id that does not exist"):
+        with pytest.raises(PlanError, match="names an id that does not exist"):
             _core.simulate(native.core, rows, *empty, *nothing, 1, arrays)
     with pytest.raises(PlanError, match="step 0 has an id that does not exist"):
         _core.simulate(native.core, rows, *empty, *nothing, 1)

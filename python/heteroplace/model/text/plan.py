@@ -8,7 +8,12 @@
     all_reduce sum @ cpu.0,gpu items 0,1
     broadcast new @ cpu.0,gpu root gpu items 0,1
 
-A plan of one item does not mention items. A collective is called by its kind; it mentions its root
+    run e0 @ gpu if r 0
+    copy e0.0 gpu => ram via pcie if r 0
+    load e1,e2 ram => gpu via pcie if r 1 predicted
+
+A plan of one item does not mention items. Behind "if" stand the router, the branch and, but for
+"active", when a guarded step is made. A collective is called by its kind; it mentions its root
 where that kind has one.
 """
 
@@ -21,11 +26,14 @@ from heteroplace.errors import PlanError
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.collectives import KINDS, collective_kind
 from heteroplace.model.graph import Task, TaskGraph, Tensor
-from heteroplace.model.plan import Collective, Copy, Plan, Run, Step
+from heteroplace.model.plan import Collective, Copy, Guard, Load, Plan, Run, Step, guard_of
+from heteroplace.model.routers import Router
 from heteroplace.model.text.words import LIST, QUOTED, WORD, Lines, ids, quote, split, unquote
 
-_Named = Task | Tensor | Memory | Device | Link
+_Named = Task | Tensor | Memory | Device | Link | Router
 _ITEMS = r"(?: items (\(\)|\d+(?:,\d+)*))?"
+_GUARD = rf"(?: if ({WORD}) (\d+)(?: ({WORD}))?)?"
+_WAY = rf"({WORD}) => ({WORD}) via ({LIST})"
 _COLLECTIVE = "collective"
 """A collective step whose task is no collective, or does not exist."""
 
@@ -44,11 +52,14 @@ def print_plan(graph: TaskGraph, cluster: Cluster, plan: Plan) -> str:
 
 
 def step_name(step: Step, graph: TaskGraph, cluster: Cluster) -> str:
-    """Return what a step is about, for tables: its task, or "TENSOR FROM => TO" for a copy."""
-    if not isinstance(step, Copy):
+    """Return what a step is about, for tables: its task, or "TENSOR FROM => TO" for a copy, and
+    tasks for a load."""
+    if isinstance(step, (Run, Collective)):
         return _name(graph.tasks, step.task)
     src, dst = _name(cluster.memories, step.src), _name(cluster.memories, step.dst)
-    return f"{_name(graph.tensors, step.tensor)} {src} => {dst}"
+    if isinstance(step, Copy):
+        return f"{_name(graph.tensors, step.tensor)} {src} => {dst}"
+    return f"{','.join(_name(graph.tasks, task) for task in step.tasks) or '()'} {src} => {dst}"
 
 
 def step_line(step: Step, graph: TaskGraph, cluster: Cluster, num_items: int = 1) -> str:
@@ -63,9 +74,13 @@ def step_line(step: Step, graph: TaskGraph, cluster: Cluster, num_items: int = 1
         line = _collective_line(step, name, graph, cluster)
     else:
         route = ",".join(_name(cluster.links, link) for link in step.route)
-        line = f"copy {name} via {route or '()'}"
-    if num_items != 1 or step.items != (0,):
+        line = f"{'copy' if isinstance(step, Copy) else 'load'} {name} via {route or '()'}"
+    if step.items != (0,) or (num_items != 1 and not isinstance(step, Load)):
         line += f" items {','.join(map(str, step.items)) or '()'}"
+    guard = guard_of(step)
+    if guard is not None:
+        line += f" if {_name(graph.routers, guard.router)} {guard.branch}"
+        line += "" if guard.when == "active" else f" {quote(guard.when)}"
     return line
 
 
@@ -104,27 +119,23 @@ def parse_plan(text: str, graph: TaskGraph, cluster: Cluster) -> Plan:
     task_id = ids((task.name for task in graph.tasks), "task", PlanError)
     tensor_id = ids((tensor.name for tensor in graph.tensors), "tensor", PlanError)
     device_id = ids((device.name for device in cluster.devices), "device", PlanError)
-    memory_id = ids((memory.name for memory in cluster.memories), "memory", PlanError)
-    link_id = ids((link.name for link in cluster.links), "link", PlanError)
+    guard, find_way = _guard_parser(graph), _way_parser(cluster)
     steps: list[Step] = []
     while not lines.next_is("reason"):
         if lines.next_is("run"):
-            task, device, items = lines.match(rf"run ({WORD}) @ ({WORD}){_ITEMS}")
-            run = Run(task_id(unquote(task)), device_id(unquote(device)), _parse_items(items))
-            steps.append(run)
+            task, device, items, *end = lines.match(rf"run ({WORD}) @ ({WORD}){_ITEMS}{_GUARD}")
+            run = task_id(unquote(task)), device_id(unquote(device)), _parse_items(items)
+            steps.append(Run(*run, guard(*end)))
         elif lines.next_is("copy"):
-            tensor, src, dst, route, items = lines.match(
-                rf"copy ({WORD}) ({WORD}) => ({WORD}) via ({LIST}){_ITEMS}"
+            tensor, *way, items, router, branch, when = lines.match(
+                rf"copy ({WORD}) {_WAY}{_ITEMS}{_GUARD}"
             )
-            steps.append(
-                Copy(
-                    tensor_id(unquote(tensor)),
-                    memory_id(unquote(src)),
-                    memory_id(unquote(dst)),
-                    tuple(link_id(link) for link in split(route)),
-                    _parse_items(items),
-                )
-            )
+            copied = tensor_id(unquote(tensor)), *find_way(*way), _parse_items(items)
+            steps.append(Copy(*copied, guard(router, branch, when)))
+        elif lines.next_is("load"):
+            tasks, *way, router, branch, when = lines.match(rf"load ({LIST}) {_WAY}{_GUARD}")
+            loaded = tuple(map(task_id, split(tasks))), *find_way(*way)
+            steps.append(Load(*loaded, guard(router, branch, when)))
         elif any(map(lines.next_is, (_COLLECTIVE, *KINDS))):
             steps.append(_parse_collective(lines, task_id, device_id))
         else:
@@ -136,6 +147,30 @@ def parse_plan(text: str, graph: TaskGraph, cluster: Cluster) -> Plan:
     graph_digest, cluster_digest = map(unquote, digests)
     count = int(num_items or 1)
     return Plan(graph_digest, cluster_digest, tuple(steps), origin, tuple(reasons), count)
+
+
+def _guard_parser(graph: TaskGraph) -> Callable[..., Guard | None]:
+    """A function from the words behind "if", or None where there are none, to the guard."""
+    router_id = ids((router.name for router in graph.routers), "router", PlanError)
+
+    def parse(router: str | None, branch: str, when: str | None) -> Guard | None:
+        if router is None:
+            return None
+        return Guard(router_id(unquote(router)), int(branch), unquote(when or "active"))
+
+    return parse
+
+
+def _way_parser(cluster: Cluster) -> Callable[..., tuple[int, int, tuple[int, ...]]]:
+    """A function from the words of a way to the memories at its ends and its links."""
+    memory_id = ids((memory.name for memory in cluster.memories), "memory", PlanError)
+    link_id = ids((link.name for link in cluster.links), "link", PlanError)
+
+    def parse(src: str, dst: str, route: str) -> tuple[int, int, tuple[int, ...]]:
+        links = tuple(link_id(link) for link in split(route))
+        return memory_id(unquote(src)), memory_id(unquote(dst)), links
+
+    return parse
 
 
 def _parse_collective(

@@ -17,7 +17,7 @@ from functools import cached_property
 from heteroplace.decompose.serial_modules import ChainModule
 from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
-from heteroplace.model.plan import Collective, Copy, Run, Step, devices_of
+from heteroplace.model.plan import Collective, Copy, Load, Run, Step, devices_of
 from heteroplace.native.arrays import IMPOSSIBLE
 from heteroplace.solve.problem import Problem
 
@@ -114,13 +114,13 @@ class LocalModule:
 
     def local_steps(self, steps: Iterable[Step]) -> tuple[LocalStep, ...]:
         """Return steps of this module in its own terms."""
-        task_of, tensor_of = self._task_of, self._tensor_of
-        return tuple(
-            (1, tensor_of[step.tensor], step.dst, step.src)
-            if isinstance(step, Copy)
-            else (0, task_of[step.task], _device(step), -1)
-            for step in steps
-        )
+        return tuple(map(self._local_step, steps))
+
+    def _local_step(self, step: Step) -> LocalStep:
+        if isinstance(step, Copy):
+            return 1, self._tensor_of[step.tensor], step.dst, step.src
+        assert not isinstance(step, Load)  # solvers load nothing
+        return 0, self._task_of[step.task], _device(step), -1
 
     @cached_property
     def _task_of(self) -> dict[int, int]:
@@ -142,9 +142,10 @@ def split_steps(
     exits = {module.exit for module in modules}
     found: list[list[Step]] = [[] for _ in modules]
     for step in steps:
-        if not isinstance(step, Copy):
+        if isinstance(step, (Run, Collective)):
             index = module_of[step.task]
         else:
+            assert isinstance(step, Copy)  # solvers load nothing
             made = problem.graph.tensors[step.tensor].producer
             # Inputs are only copied where there is a host, and then all in the first module.
             index = 0 if made is None else module_of[made] + (made in exits)
@@ -311,7 +312,9 @@ class ModuleProblem:
         for step in steps:
             if isinstance(step, Copy):
                 local.append((1, step.tensor, step.dst, step.src))
-            elif self._has_entry and step.task == 0:
+                continue
+            assert not isinstance(step, Load)
+            if self._has_entry and step.task == 0:
                 ends[0] = self._cluster.devices[_device(step)].memory
             elif step.task - shift == count:
                 ends[1] = self._cluster.devices[_device(step)].memory

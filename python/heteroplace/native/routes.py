@@ -1,0 +1,84 @@
+"""Route decisions of the requests of an executor: what is predicted, and what is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import heteroplace._core as _core
+from heteroplace.model.route_profile import RouterShape
+
+
+class PredictionCounts(NamedTuple):
+    """How the predictions of a router came out, in calls that succeeded."""
+
+    num_calls: int
+    """Calls in which branches were predicted and the router decided."""
+    num_exact: int
+    """Of these, the ones where just the predicted branches were active."""
+    num_wider: int
+    """Of these, the ones where all active branches were predicted, and more."""
+
+    @property
+    def num_missed(self) -> int:
+        """Those where an active branch was not predicted."""
+        return self.num_calls - self.num_exact - self.num_wider
+
+
+class RouteDecisions:
+    """Those of one executor. Any thread may call any method."""
+
+    def __init__(self, core: _core.Executor) -> None:
+        self._core = core
+
+    @property
+    def routers(self) -> tuple[RouterShape, ...]:
+        """The routers of the program; empty if it has none."""
+        return tuple(RouterShape(*each) for each in _core.routers(self._core))
+
+    def predict(self, routes: Mapping[str, Iterable[int]]) -> None:
+        """Predict exactly these active branches of routers, from the next request on.
+
+        Raises
+        ------
+        ExecutionError
+            There is no such router or branch; nothing is changed.
+        """
+        _core.predict_routes(self._core, [(name, [*each]) for name, each in routes.items()])
+
+    def prediction_counts(self) -> dict[str, PredictionCounts]:
+        """Return how predictions of each router came out so far.
+
+        Raises
+        ------
+        ExecutionError
+            The program has no routers.
+        """
+        return {
+            name: PredictionCounts(*counts) for name, *counts in _core.route_predictions(self._core)
+        }
+
+    def start(self, level: int) -> None:
+        """Record the decisions of all requests that end from now on, in memory of 16 MiB.
+
+        Parameters
+        ----------
+        level
+            1: loads of branches; 2: also where each cell goes.
+
+        Raises
+        ------
+        ExecutionError
+            It records already, the program has no routers, or cells are not known.
+        """
+        _core.start_decisions(self._core, level > 1)
+
+    def take(self, *, ends: bool) -> tuple[bytes, int]:
+        """Return lines of JSON recorded since the last call, and how many requests had no room.
+
+        Raises
+        ------
+        ExecutionError
+            Nothing is recorded.
+        """
+        return _core.take_decisions(self._core, ends)

@@ -1,0 +1,108 @@
+"""A module with routers -> what each branch is: which are alike, their weights, rows that align.
+
+Branches that are equal but for their weights are one kind: what is chosen for one of them holds for
+all (Cui et al., "Optimizing Dynamic Neural Networks with Brainstorm", OSDI 2023, 4.1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import gcd, lcm
+
+import tvm
+from tvm import relay
+
+from heteroplace.relay.expressions import post_order, static_shape, type_bytes
+from heteroplace.relay.routing.regions import branches_of_values, routing_call
+from heteroplace.relay.routing.router import router_options
+
+ALIGNMENT_BYTES = 64
+"""Of the tensors that kernels take."""
+
+
+@dataclass(frozen=True)
+class BranchUse:
+    """What one branch of a router is."""
+
+    kind: int
+    """Equal for branches of this router that differ in their weights alone."""
+    weight_bytes: int
+    """Of the constants that it reads, each once."""
+    row_multiple: int
+    """Rows of all its tensors begin where kernels take tensors at multiples of so many rows."""
+    holds_router: bool
+    """Another router decides about its rows."""
+
+
+@dataclass
+class _Found:
+    """What was seen of one branch."""
+
+    signature: list[tuple[str, ...]] = field(default_factory=list)
+    constants: dict[relay.Expr, int] = field(default_factory=dict)
+    row_multiple: int = 1
+    holds_router: bool = False
+
+
+def branch_uses(mod: tvm.IRModule) -> dict[str, tuple[BranchUse, ...]]:
+    """Return the branches of each router by its name; types must be inferred, routers have names.
+
+    What is made in a nested router's branches counts for the branches around it too.
+    """
+    body = mod["main"].body
+    inside = branches_of_values(body)
+    found: dict[str, list[_Found]] = {}
+    cells: dict[str, int] = {}
+    for node in post_order(body):
+        if not isinstance(node, relay.Call):
+            continue
+        call = routing_call(node)
+        if call is not None and call.kind == "router":
+            options = router_options(call.op.attrs)
+            found[options.name] = [_Found() for _ in range(options.num_branches)]
+            cells[options.name] = static_shape(node.checked_type.fields[0])[0]
+        for router, branch in inside[node]:
+            name = router_options(_router_attrs(router)).name
+            _add(found[name][branch], node, None if call is None else call.kind, cells[name])
+    return {name: _numbered(branches) for name, branches in found.items()}
+
+
+def _router_attrs(router: relay.Expr) -> tvm.ir.Attrs:
+    call = routing_call(router)
+    assert call is not None  # a branch is of a router
+    return call.op.attrs
+
+
+def _add(found: _Found, node: relay.Call, kind: str | None, num_rows: int) -> None:
+    """Note a call in a branch of `num_rows` rows; `kind`: of an op of routing."""
+    types = [str(argument.checked_type) for argument in node.args]
+    if kind is None:
+        attrs = "" if node.attrs is None else str(tvm.ir.structural_hash(node.attrs))
+        found.signature.append((str(node.op), attrs, *types))
+    else:
+        found.signature.append((kind, *types))
+    found.holds_router |= kind == "router"
+    for argument in node.args:
+        fields = argument.fields if isinstance(argument, relay.Tuple) else [argument]
+        for read in fields:
+            if isinstance(read, relay.Constant):
+                found.constants[read] = type_bytes(read.checked_type)
+    if isinstance(node.checked_type, tvm.ir.TensorType):
+        num_bytes = type_bytes(node.checked_type)
+        if num_bytes and num_bytes % num_rows == 0:
+            row_bytes = num_bytes // num_rows
+            multiple = ALIGNMENT_BYTES // gcd(ALIGNMENT_BYTES, row_bytes)
+            found.row_multiple = lcm(found.row_multiple, multiple)
+
+
+def _numbered(branches: list[_Found]) -> tuple[BranchUse, ...]:
+    kinds: dict[tuple[tuple[str, ...], ...], int] = {}
+    return tuple(
+        BranchUse(
+            kinds.setdefault(tuple(each.signature), len(kinds)),
+            sum(each.constants.values()),
+            each.row_multiple,
+            each.holds_router,
+        )
+        for each in branches
+    )

@@ -1,0 +1,244 @@
+"""A profile of route decisions -> the module whose routers are specialised to it.
+
+    ChooseCapacities   router(%mask; capacities 1,2,4,..)  ==>  router(%mask; capacities 2,18,64)
+    PlaceBranches      router(%mask; memories "")          ==>  router(%mask; memories "gpu0,gpu1")
+    SpeculateRoutes    router(%mask; predict "")           ==>  router(%mask; predict "0,1")
+    PreloadWeights     router(%mask; preload "")           ==>  router(%mask; preload "0,3")
+
+They change attributes of routers only, so the module computes what it did, and running one of them
+on its own output changes nothing. `Specialise` asks the rules of `heteroplace.dynamic.specialise`
+which of them pay, and says so. Names are given to routers that have none; the profile must be of
+the model by its digest, which does not depend on these attributes.
+
+Source: Cui et al., "Optimizing Dynamic Neural Networks with Brainstorm" (OSDI 2023), 4.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tvm
+
+from heteroplace.dynamic.specialise import (
+    CAPACITIES,
+    PLACEMENT,
+    PRELOADING,
+    SPECULATION,
+    Choice,
+    RouterUse,
+    specialise,
+)
+from heteroplace.dynamic.speculation import SpeculationTimes
+from heteroplace.errors import RoutingError
+from heteroplace.machine.local import open_cluster
+from heteroplace.model.cluster import Cluster
+from heteroplace.relay.routing.changes import (
+    PLACED_BY,
+    Changes,
+    Profile,
+    Routed,
+    capacity_changes,
+    memory_changes,
+    memory_ids,
+    prediction_changes,
+    preload_changes,
+    routed_module,
+)
+from heteroplace.relay.routing.rewrite import update_routers
+from heteroplace.solve.problem import SolveOptions
+
+NUM_SIZES = 6
+"""Capacities of a kind of branches: what the paper's networks of 256 experts need per layer."""
+_LOG = logging.getLogger("heteroplace")
+
+
+def ChooseCapacities(  # noqa: N802  (TVM's passes are factories named like classes)
+    profile: Profile, num_sizes: int = NUM_SIZES, mode: str = "optimal"
+) -> tvm.transform.ModulePass:
+    """Return the pass that compiles branches for the loads that they had.
+
+    Parameters
+    ----------
+    num_sizes, mode
+        As of `choose_capacities`; branches of one kind share their sizes.
+
+    A router of fewer than `MIN_RUNS` runs keeps its capacities. So does one with whole tensors as
+    cells, which has none to choose; and the largest one stays where the model's numbers or errors,
+    or a router inside of the branch, depend on it.
+
+    Raises
+    ------
+    RoutingError
+        When the pass runs: the profile is of another model, or a parameter is wrong.
+    """
+
+    def change(routed: Routed) -> Changes:
+        return capacity_changes(routed, num_sizes, mode)
+
+    return _pass("ChooseCapacities", profile, change)
+
+
+def PlaceBranches(  # noqa: N802
+    profile: Profile,
+    cluster: Cluster | str | os.PathLike[str],
+    by: str = "coactivation",
+    **options: Any,
+) -> tvm.transform.ModulePass:
+    """Return the pass that puts branches that the same cells take into one memory of a cluster.
+
+    Parameters
+    ----------
+    cluster
+        As of `HeteroPlace`; with one memory nothing changes.
+    by
+        One of `PLACED_BY`: by the cells that go from branch to branch, or to balance the loads of
+        each router by itself, for which a recording of loads is enough.
+    options
+        Of `SolveOptions`: `time_limit_s`, `seed`, `engine`.
+
+    Raises
+    ------
+    ClusterError
+        The cluster file is wrong.
+    RoutingError
+        `by` is something else; or, when the pass runs, the profile is of another model.
+    InfeasibleError
+        When the pass runs: weights do not fit.
+    """
+    if by not in PLACED_BY:
+        raise RoutingError(f"by is {by!r}, expected one of {', '.join(PLACED_BY)}")
+    found = cluster if isinstance(cluster, Cluster) else open_cluster(cluster)
+    solve = SolveOptions(**options)
+    return _pass("PlaceBranches", profile, lambda routed: memory_changes(routed, found, by, solve))
+
+
+def SpeculateRoutes(  # noqa: N802
+    profile: Profile, times: Mapping[str, SpeculationTimes] | None = None
+) -> tvm.transform.ModulePass:
+    """Return the pass that predicts routers where that is expected to pay.
+
+    Parameters
+    ----------
+    times
+        By the name of a router. Of one that is missing a miss is taken to cost what a hit saves.
+
+    Only routers with whole tensors as cells are predicted, and of their branches those without
+    routers: rows are known when the router has decided. Raises, when the pass runs, RoutingError as
+    `ChooseCapacities`.
+    """
+    return _pass("SpeculateRoutes", profile, lambda routed: prediction_changes(routed, times or {}))
+
+
+def PreloadWeights(  # noqa: N802
+    profile: Profile, budget_bytes: int
+) -> tvm.transform.ModulePass:
+    """Return the pass that says of which branches weights are loaded ahead.
+
+    Parameters
+    ----------
+    budget_bytes
+        For the weights of all branches that are held at once.
+
+    What saves most time of loads stays within the budget, beside room for the largest branch; of
+    the others those are loaded ahead that are active in most runs. Where all weights fit nothing
+    is. Raises, when the pass runs, RoutingError as `ChooseCapacities`, and InfeasibleError where a
+    branch is larger than the budget.
+    """
+    return _pass("PreloadWeights", profile, lambda routed: preload_changes(routed, budget_bytes))
+
+
+def Specialise(  # noqa: N802
+    profile: Profile,
+    cluster: Cluster | str | os.PathLike[str] | None = None,
+    *,
+    times: Mapping[str, SpeculationTimes] | None = None,
+    num_sizes: int = NUM_SIZES,
+    forced: Mapping[str, bool] | None = None,
+    report: Callable[[str], None] | None = None,
+) -> tvm.transform.ModulePass:
+    """Return the pass that does of all these what pays, and says why.
+
+    Parameters
+    ----------
+    cluster
+        As of `HeteroPlace`; None: one memory with room for everything.
+    times
+        As of `SpeculateRoutes`, but a router that is missing is not predicted.
+    num_sizes
+        As of `ChooseCapacities`.
+    forced
+        Rules that are not asked: see `heteroplace.dynamic.specialise.specialise`.
+    report
+        Takes a line for each rule and router: rule, inputs, decision. None: they go to the logger
+        `heteroplace`.
+
+    Raises
+    ------
+    ClusterError
+        The cluster file is wrong.
+    RoutingError, InfeasibleError
+        As of the others, when the pass runs.
+    """
+    found = cluster if cluster is None or isinstance(cluster, Cluster) else open_cluster(cluster)
+
+    def change(routed: Routed) -> Changes:
+        changes, choices = _specialised(routed, found, times or {}, num_sizes, forced)
+        for choice in choices:
+            (report or _LOG.info)(choice.text())
+        return changes
+
+    return _pass("Specialise", profile, change)
+
+
+def _pass(
+    name: str, profile: Profile, change: Callable[[Routed], Changes]
+) -> tvm.transform.ModulePass:
+    def transform(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+        routed = routed_module(mod, profile)
+        changes = change(routed)
+        return update_routers(routed.mod, changes) if changes else routed.mod
+
+    return tvm.transform.module_pass(transform, opt_level=0, name=name)
+
+
+def _specialised(
+    routed: Routed,
+    cluster: Cluster | None,
+    times: Mapping[str, SpeculationTimes],
+    num_sizes: int,
+    forced: Mapping[str, bool] | None,
+) -> tuple[Changes, tuple[Choice, ...]]:
+    memories = [] if cluster is None else memory_ids(cluster)
+    room = None if cluster is None else sum(cluster.memories[id].bytes for id in memories)
+    weights = {name: sum(use.weight_bytes for use in uses) for name, uses in routed.uses.items()}
+    total = sum(weights[router.options.name] for router in routed.routers if router.parent is None)
+    choices = specialise(
+        [
+            RouterUse(
+                routed.profile.router(router.options.name),
+                max(1, len(memories)) if router.parent is None else 1,
+                times=times.get(router.options.name) if router.num_cells == 1 else None,
+                weight_bytes=total,
+                room_bytes=room,
+            )
+            for router in routed.routers
+        ],
+        forced,
+    )
+    chosen = {(choice.router, choice.rule) for choice in choices if choice.is_chosen}
+    changes: Changes = {}
+    makers: dict[str, Callable[[], Changes]] = {
+        CAPACITIES: lambda: capacity_changes(routed, num_sizes, "optimal"),
+        PLACEMENT: lambda: {} if cluster is None else memory_changes(routed, cluster),
+        SPECULATION: lambda: prediction_changes(routed, times),
+        PRELOADING: lambda: {} if room is None else preload_changes(routed, room),
+    }
+    for rule, make in makers.items():
+        if any(each == rule for _, each in chosen):
+            for name, options in make().items():
+                if (name, rule) in chosen:
+                    changes.setdefault(name, {}).update(options)
+    return changes, choices

@@ -1,0 +1,131 @@
+"""Route decisions of an executor's calls -> a file of records (`files/routes.py`), as they come.
+
+The core keeps the decisions of calls that have ended and makes lines of them; a thread writes these
+several times a second. Recording costs a call a copy of some numbers, whatever the file does.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+from pathlib import Path
+from typing import BinaryIO
+
+from heteroplace.errors import ExecutionError
+from heteroplace.files.routes import LEVELS, header_line
+from heteroplace.native.routes import RouteDecisions
+
+_LOG = logging.getLogger("heteroplace")
+
+_WRITE_S = 0.1
+"""Between two looks: what 8 MiB hold of the tiniest networks takes longer."""
+
+
+class RouteRecording:
+    """A recording at work, until it is closed, or its process ends; `with` closes it.
+
+    Parameters
+    ----------
+    routes
+        Of the executor that is recorded, which lives until then.
+    model_digest
+        Whose decisions they are.
+    path
+        The file; what is there is replaced.
+    level
+        1: loads of branches; 2: also where each cell goes.
+
+    Raises
+    ------
+    ExecutionError
+        The network has no routers, is recorded already, or `level` is another number.
+    OSError
+        The file cannot be written.
+    """
+
+    def __init__(
+        self,
+        routes: RouteDecisions,
+        model_digest: str,
+        path: str | os.PathLike[str],
+        level: int,
+    ) -> None:
+        if level not in LEVELS:
+            raise ExecutionError(
+                f"level {level} of a recording; expected 1 (loads of branches) or 2 (also where "
+                "each cell goes)"
+            )
+        self._routes = routes
+        self._num_dropped = 0
+        self._is_closing = threading.Event()
+        self._fault: OSError | None = None
+        self._lock = threading.Lock()
+        self._is_closed = False
+        routes.start(level)
+        try:
+            self._file = self._begin_file(
+                Path(path), header_line(model_digest, level, routes.routers)
+            )
+            self._thread = threading.Thread(
+                target=self._work, name="heteroplace-routes", daemon=True
+            )
+            self._thread.start()
+        except BaseException:
+            routes.take(ends=True)
+            raise
+        atexit.register(self.close)
+
+    @staticmethod
+    def _begin_file(path: Path, header: str) -> BinaryIO:
+        file = path.open("wb")
+        file.write(header.encode())
+        file.flush()
+        return file
+
+    def __enter__(self) -> RouteRecording:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def num_dropped(self) -> int:
+        """Calls so far whose decisions came too fast, and are not in the file."""
+        return self._num_dropped
+
+    def close(self) -> None:
+        """End it: what calls that have ended decided is in the file. May be called again.
+
+        Raises
+        ------
+        OSError
+            The file could not be written; what comes after the last whole line is not valid.
+        """
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+        atexit.unregister(self.close)
+        self._is_closing.set()
+        self._thread.join()
+        self._file.close()
+        if self._num_dropped:
+            _LOG.warning(
+                "%d calls are not in the recording of routes: they came too fast", self._num_dropped
+            )
+        if self._fault is not None:
+            raise self._fault
+
+    def _work(self) -> None:
+        is_last = False
+        while not is_last:
+            is_last = self._is_closing.wait(_WRITE_S) or self._fault is not None
+            lines, num_dropped = self._routes.take(ends=is_last)
+            self._num_dropped += num_dropped
+            try:
+                self._file.write(lines)
+                self._file.flush()
+            except OSError as fault:  # of a full disk, for example: told by close
+                self._fault = self._fault or fault

@@ -1,0 +1,196 @@
+"""A profile or records of route decisions -> decisions, the times to expect of them, their mean.
+
+A plan of a routed network has one timeline for each decision; what it takes on average is the mean
+over those that were recorded, or over such as a profile makes likely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from math import ceil
+from random import Random
+
+from heteroplace.errors import RoutingError
+from heteroplace.model.capacities import padded_load
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.cost import Cost, CostTable, build_table
+from heteroplace.model.decision import Decision, decision_of
+from heteroplace.model.graph import TaskGraph
+from heteroplace.model.plan import Plan
+from heteroplace.model.route_profile import RouteProfile, RouteRecord, RouterProfile
+from heteroplace.model.routers import Router
+from heteroplace.native.problem import NativeProblem
+from heteroplace.native.simulate import simulate_steps
+
+LoadShares = tuple[tuple[int, float], ...]
+"""(load, in what share of all runs) of one branch; what is left of 1 are runs without it."""
+_Predicted = Mapping[str, Collection[int]] | None
+
+
+def decisions_of_records(
+    graph: TaskGraph, records: Iterable[RouteRecord], predicted: _Predicted = None
+) -> list[Decision]:
+    """Return the decision of each recorded run, in their order; `predicted` as in `decision_of`.
+
+    Raises
+    ------
+    RoutingError
+        The records are not those of the routers of the graph.
+    """
+    runs: dict[int, dict[str, Sequence[int]]] = {}
+    for record in records:
+        runs.setdefault(record.run, {})[record.router] = record.loads
+    return [decision_of(graph, loads, predicted) for loads in runs.values()]
+
+
+def sampled_decisions(
+    graph: TaskGraph, profile: RouteProfile, count: int, seed: int, predicted: _Predicted = None
+) -> list[Decision]:
+    """Return random decisions as a profile makes them likely, each router on its own.
+
+    Of each router a set of active branches is drawn, and a load of each of them; where that is more
+    than there are cells, the largest loads are cut. Routers with whole tensors as cells are exact.
+    """
+    random = Random(seed)
+    found = []
+    for _ in range(count):
+        loads: dict[str, tuple[int, ...]] = {}
+        for router in graph.routers:
+            parent = router.parent
+            if parent is None or loads[parent[0]][parent[1]]:
+                loads[router.name] = _sampled_loads(router, profile.router(router.name), random)
+            else:
+                loads[router.name] = (0,) * router.num_branches
+        found.append(decision_of(graph, loads, predicted))
+    return found
+
+
+def _sampled_loads(router: Router, profile: RouterProfile, random: Random) -> tuple[int, ...]:
+    sets = profile.active_sets
+    active = random.choices([one for one, _ in sets], [count for _, count in sets])[0]
+    loads = [0] * router.num_branches
+    for branch in active:
+        some = [entry for entry in profile.loads[branch] if entry[0]]
+        load = random.choices([load for load, _ in some], [count for _, count in some])[0]
+        largest = router.capacities[branch][-1]
+        loads[branch] = min(load, largest) if router.overflow == "error" else load
+    for _ in range(sum(loads) - router.num_cells * router.top_k):
+        loads[loads.index(max(loads))] -= 1
+    return tuple(loads)
+
+
+def expected_ns(
+    graph: TaskGraph,
+    cluster: Cluster,
+    costs: CostTable,
+    plan: Plan,
+    decisions: Sequence[Decision],
+) -> float:
+    """Return the mean makespan of a plan over decisions, in ns; `costs` has times by capacity.
+
+    Raises
+    ------
+    RoutingError
+        There are no decisions.
+    """
+    if not decisions:
+        raise RoutingError("no decisions are given; expected at least one")
+    native = NativeProblem(graph, cluster, full_table(graph, cluster, costs))
+    times: dict[Decision, int] = {}
+    for decision in decisions:
+        if decision not in times:
+            found = simulate_steps(native, plan.steps, plan.items, costs, decision)
+            times[decision] = found.makespan_ns
+    return sum(times[decision] for decision in decisions) / len(decisions)
+
+
+def load_shares(
+    graph: TaskGraph, profile: RouteProfile | None
+) -> Mapping[tuple[str, int], LoadShares]:
+    """Return how often each branch has which load, by router's name and branch.
+
+    Parameters
+    ----------
+    profile
+        None: in each run of its router every branch has the same load.
+    """
+    shares: dict[tuple[str, int], LoadShares] = {}
+    for router in graph.routers:
+        reached = 1.0
+        if router.parent is not None:
+            reached = sum(share for load, share in shares[router.parent] if load)
+        even = ceil(router.num_cells * router.top_k / router.num_branches)
+        known = None if profile is None else profile.router(router.name)
+        for branch in range(router.num_branches):
+            pmf = ((even, 1.0),) if known is None else known.load_pmf(branch)
+            shares[router.name, branch] = tuple((load, reached * share) for load, share in pmf)
+    return shares
+
+
+def expected_table(
+    graph: TaskGraph, cluster: Cluster, costs: CostTable, profile: RouteProfile | None
+) -> CostTable:
+    """Return what each task takes on average, of one item; what solvers of routed networks take.
+
+    Of a task in a branch that is the mean over its loads of its times at the capacities that they
+    are padded to, rounded up; of others what `costs` says.
+
+    Raises
+    ------
+    MissingCostError
+        `costs` has no times for a capacity.
+    RoutingError
+        The profile lacks a router.
+    """
+    shares = load_shares(graph, profile)
+
+    def cost(task: int, device: int) -> Cost:
+        router, branch = _branch_of(graph, task)
+        mean = 0.0
+        for load, share in shares[router.name, branch]:
+            capacities = router.capacities[branch]
+            padded = padded_load(load, capacities, router.overflow)
+            full, rest = divmod(padded, capacities[-1])
+            for rows, times in ((capacities[-1], full), (rest, 1 if rest else 0)):
+                found = costs.run_ns(task, device, rows) if times else 0
+                if found is None:
+                    return costs.cost(task, device, rows)
+                mean += share * times * found
+        return Cost.scaled(ceil(mean), "expected over the loads of its branch")
+
+    return _table(graph, cluster, costs, cost)
+
+
+def full_table(graph: TaskGraph, cluster: Cluster, costs: CostTable) -> CostTable:
+    """Return what each task takes if each branch has as many cells as it can have at once: its
+    largest capacity, where `costs` is by capacity."""
+    if costs.batches == (1,):
+        return costs
+
+    def cost(task: int, device: int) -> Cost:
+        router, branch = _branch_of(graph, task)
+        capacities = router.capacities[branch]
+        is_by_capacity = set(capacities) <= set(costs.batches)
+        return costs.cost(task, device, capacities[-1] if is_by_capacity else 1)
+
+    return _table(graph, cluster, costs, cost)
+
+
+def _branch_of(graph: TaskGraph, task: int) -> tuple[Router, int]:
+    router, branch = graph.branches[task][0]
+    return graph.routers[router], branch
+
+
+def _table(
+    graph: TaskGraph, cluster: Cluster, costs: CostTable, of_branch: Callable[[int, int], Cost]
+) -> CostTable:
+    """A table of one item whose tasks in branches cost what `of_branch` says."""
+    costs.check(graph, cluster)
+
+    def cost(task: int, device: int) -> Cost:
+        if graph.tasks[task].branch is None:
+            return costs.cost(task, device)
+        return of_branch(task, device)
+
+    return replace(build_table(graph, cluster, cost), collectives=costs.collectives)

@@ -1,0 +1,382 @@
+// Random programs with routers over cores and fake devices, and what they compute.
+//
+// Four routers: "moe" sends cells to branches, which do rows of routed buffers, some of them in a
+// second memory; "inner" is nested in its branch 0; "exit" chooses branches for a whole tensor and
+// is speculated, and so is "deep", nested in its branch 0. What routers decide is an input.
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "routed_decisions.h"
+#include "routed_text.h"
+
+namespace heteroplace::test {
+
+inline constexpr int kNumRouters = 4;
+enum RouterName { kMoe, kInner, kExit, kDeep };
+inline const char* const kRouterNames[] = {"moe", "inner", "exit", "deep"};
+inline constexpr int kNumBuffers = 4;  // of routed rows, in each memory
+
+/*! \brief Inputs of a program, and what it makes of them. */
+struct RoutedSample {
+  std::vector<float> cells, vector;
+  std::vector<Decision> decisions;          // [kNumRouters]
+  std::vector<std::vector<float>> outputs;  // y0 ... y3
+  std::vector<std::vector<int32_t>> loads;  // [kNumRouters], at the end
+  bool fails = false;
+};
+
+/*! \brief Writes a random program; samples of it have the same form. */
+class RoutedWriter : private RoutedText {
+ public:
+  explicit RoutedWriter(Random& random) : RoutedText(random) {
+    extent_ = random.Below(2) == 0 ? 16 : 8;
+    RandomForms();
+    rows_ = 0;
+    for (int branch = 0; branch < forms_[kMoe].num_branches(); ++branch) {
+      const int padded = forms_[kMoe].Padded(branch, forms_[kMoe].cells);
+      rows_ += (padded + 1) / 2 * 2;
+    }
+    AddValues();
+    DoMoe();
+    DoSpeculated();
+    text_ = Finish();
+  }
+
+  const std::string& text() const { return text_; }
+  const RouterForm& form(int router) const { return forms_[static_cast<size_t>(router)]; }
+  int extent() const { return extent_; }
+  int rows() const { return rows_; }
+
+  RoutedSample RandomSample(Random& random, bool may_fail) const {
+    RoutedSample sample;
+    const auto numbers = [&](int count) {
+      std::vector<float> values;
+      for (int i = 0; i < count; ++i) values.push_back(static_cast<float>(random.Below(8)));
+      return values;
+    };
+    const RouterForm& moe = forms_[kMoe];
+    sample.cells = numbers(moe.cells * extent_);
+    sample.vector = numbers(extent_);
+    for (const RouterForm& form : forms_) sample.decisions.push_back(RandomDecision(form, random));
+    sample.fails = sample.decisions[kMoe].has_overflow;
+    if (may_fail && random.Below(2) == 0) Spoil(&sample, random);
+    for (const Decision& decision : sample.decisions) sample.loads.push_back(decision.loads);
+    if (sample.loads[kMoe][0] == 0) sample.loads[kInner].assign(sample.loads[kInner].size(), 0);
+    if (sample.loads[kExit][0] == 0) sample.loads[kDeep].assign(sample.loads[kDeep].size(), 0);
+    Compute(&sample);
+    return sample;
+  }
+
+ private:
+  /*! \brief A decision that no router may make. */
+  void Spoil(RoutedSample* sample, Random& random) const {
+    Decision& decision = sample->decisions[kMoe];
+    const auto branch = static_cast<size_t>(random.Below(forms_[kMoe].num_branches()));
+    const int kind = random.Below(3);
+    if (kind == 0) decision.loads[branch] = forms_[kMoe].cells + 1 + random.Below(1000);
+    if (kind == 1) decision.loads[branch] = -1 - random.Below(1000);
+    if (kind == 2) {
+      decision.loads[branch] = 1;
+      decision.offsets[branch] = random.Below(2) == 0 ? -1 : rows_;
+    }
+    decision.seats.assign(decision.seats.size(), 0);  // dispatch looks at no number
+    sample->fails = true;
+  }
+
+  void Compute(RoutedSample* sample) const {
+    const RouterForm& moe = forms_[kMoe];
+    std::vector<float> cells(sample->cells.size());
+    const auto num_branches = static_cast<size_t>(moe.num_branches());
+    for (size_t i = 0; i < cells.size(); ++i) {
+      for (size_t branch = 0; branch < num_branches; ++branch) {
+        const size_t cell = i / static_cast<size_t>(extent_);
+        if (sample->decisions[kMoe].seats[cell * num_branches + branch] == 0) continue;
+        float value = sample->cells[i];
+        for (int n = 0; n < num_twice_[branch]; ++n) value = 2 * value + 1;
+        cells[i] += value;
+      }
+    }
+    const auto sum = [&](int router, int num_twice) {
+      std::vector<float> values = sample->vector;
+      for (float& value : values) {
+        for (int n = 0; n < num_twice; ++n) value = 2 * value + 1;
+        int active = 0;
+        for (int32_t load : sample->loads[static_cast<size_t>(router)]) active += load != 0;
+        value *= static_cast<float>(active);
+      }
+      return values;
+    };
+    sample->outputs = {cells, sum(kInner, 1), sum(kExit, 1), sum(kDeep, 2)};
+  }
+
+  void RandomForms() {
+    forms_.resize(kNumRouters);
+    RouterForm& moe = forms_[kMoe];
+    moe.cells = 1 + random_.Below(9);
+    moe.quantum = extent_ == 16 ? 1 + random_.Below(2) : 2;
+    moe.overflow = std::vector<std::string>{"rounds", "rounds", "drop",
+                                            "error"}[static_cast<size_t>(random_.Below(4))];
+    moe.capacities.resize(1 + static_cast<size_t>(random_.Below(4)));
+    for (std::vector<int>& capacities : moe.capacities) {
+      for (int capacity : {1, 2, 4, 8}) {
+        // Rounds begin at multiples of the largest one.
+        if (capacity > 1 && random_.Below(2) == 0) capacities.push_back(capacity);
+        if (capacity == 1 && random_.Below(4) == 0) capacities.push_back(capacity);
+      }
+      if (capacities.empty() || capacities.back() == 1) capacities.push_back(4);
+    }
+    for (int router : {kInner, kExit, kDeep}) {
+      forms_[static_cast<size_t>(router)].capacities.resize(
+          1 + static_cast<size_t>(random_.Below(3)), {1});
+    }
+  }
+
+  void AddValues() {
+    for (int router = 0; router < kNumRouters; ++router) {
+      const RouterForm& form = forms_[static_cast<size_t>(router)];
+      const std::string branches = std::to_string(form.num_branches()), r = std::to_string(router);
+      const std::string seats = std::to_string(form.cells) + "," + branches;
+      std::vector<int> given{AddInput("seats" + r, true, seats),
+                             AddInput("loads" + r, true, branches),
+                             AddInput("offsets" + r, true, branches)};
+      std::vector<int> made{Add(0, true, seats, form.cells * form.num_branches()),
+                            Add(0, true, branches, form.num_branches()),
+                            Add(0, true, branches, form.num_branches())};
+      given_.push_back(given);
+      made_.push_back(made);
+      AddOutput("l" + r, made[1]);
+    }
+  }
+
+  /*! \brief A value for dependences: what a branch has in a buffer. Above all tensors. */
+  static int PartOf(int space, int buffer, int branch) {
+    return 10000 + 1000 * space + 100 * buffer + branch;
+  }
+
+  std::vector<int> PartsOf(int space, int buffer) const {
+    std::vector<int> parts;
+    for (int branch = 0; branch < forms_[kMoe].num_branches(); ++branch) {
+      parts.push_back(PartOf(space, buffer, branch));
+    }
+    return parts;
+  }
+
+  void Describe(int line, int router, const std::vector<int>& decision,
+                const std::vector<std::pair<int, int>>& there) {
+    SetRouter(line, kRouterNames[router], forms_[static_cast<size_t>(router)], rows_, decision,
+              there);
+  }
+
+  std::string Rows() const { return std::to_string(rows_) + "," + std::to_string(extent_); }
+
+  void DoMoe() {
+    const int nan = AddInput("nan", false, Rows());
+    cells_ = AddInput("cells", false,
+                      std::to_string(forms_[kMoe].cells) + "," + std::to_string(extent_));
+    vector_ = AddInput("vector", false, std::to_string(extent_));
+    for (int space = 0; space < 2; ++space) {
+      for (int buffer = 0; buffer < kNumBuffers; ++buffer) {
+        // A tensor of the largest capacity has a place, too, where no load is so large.
+        const int tensor = Add(space, false, Rows(), std::max(rows_, 8) * extent_);
+        buffers_[space].push_back(tensor);
+        Emit(Queue(), "copy", std::to_string(nan) + " " + std::to_string(tensor), {nan},
+             PartsOf(space, buffer));
+      }
+    }
+    const Line near = Decide(kMoe, given_[kMoe], made_[kMoe]);
+    const Line far = CopyDecision(near);
+    const std::vector<int>& made = made_[kMoe];
+    Emit(Queue(), "call",
+         std::to_string(kDispatch) + " 1 " + Ids({cells_, made[0], made[2], buffers_[0][0]}),
+         {cells_, made[0], made[2]}, PartsOf(0, 0));
+    for (int branch = 0; branch < forms_[kMoe].num_branches(); ++branch)
+      DoBranch(branch, near, far);
+    DoInner(near);
+    const int out =
+        Add(0, false, std::to_string(forms_[kMoe].cells) + "," + std::to_string(extent_),
+            forms_[kMoe].cells * extent_);
+    std::vector<int> reads = PartsOf(0, kNumBuffers - 1);
+    reads.insert(reads.end(), {made[0], made[2]});
+    Emit(Queue(), "call",
+         std::to_string(kCombine) + " 1 " +
+             Ids({buffers_[0][kNumBuffers - 1], made[0], made[2], out}),
+         reads, {out});
+    AddOutput("y0", out);
+  }
+
+  Line Decide(int router, std::vector<int> tensors, const std::vector<int>& made) {
+    const int line = ReserveRouter();
+    tensors.insert(tensors.end(), made.begin(), made.end());
+    const auto there = Emit(Core(), "call", std::to_string(kDecide) + " 1 " + Ids(tensors),
+                            given_[static_cast<size_t>(router)], made);
+    const bool moves_rows = router == kMoe;
+    Describe(line, router, {made[1], moves_rows ? made[2] : -1, moves_rows ? made[0] : -1},
+             {there});
+    return {line, {made[1], made[2]}, {}};
+  }
+
+  /*! \brief The decision of "moe" in the second memory. */
+  Line CopyDecision(const Line& near) {
+    Line far{ReserveRouter(), {}, {}};
+    std::vector<std::pair<int, int>> there;
+    const int num_branches = forms_[kMoe].num_branches();
+    for (int tensor : near.reads) {
+      const int copy = Add(1, true, std::to_string(num_branches), num_branches);
+      there.push_back(Emit(Queue(), "copy", std::to_string(tensor) + " " + std::to_string(copy),
+                           {tensor}, {copy}));
+      far.reads.push_back(copy);
+      far.writers.push_back(there.back().first);
+    }
+    Describe(far.id, kMoe, {far.reads[0], far.reads[1], -1}, there);
+    return far;
+  }
+
+  void DoBranch(int branch, const Line& near, const Line& far) {
+    const int space = random_.Below(2);
+    const auto line = [&]() -> const Line& { return random_.Below(2) == 0 ? near : far; };
+    const auto copy_rows = [&](int from, int to, int buffer) {
+      const Line& guard = line();
+      const std::string what = std::to_string(buffers_[from][static_cast<size_t>(buffer)]) + "@ " +
+                               std::to_string(buffers_[to][static_cast<size_t>(buffer)]) + "@";
+      Guarded(Queue(guard.writers), guard, branch, "active", what, {PartOf(from, buffer, branch)},
+              {PartOf(to, buffer, branch)}, /*is_call=*/false);
+    };
+    if (space == 1) copy_rows(0, 1, 0);
+    num_twice_.push_back(0);
+    for (int step = 0; step + 1 < kNumBuffers; ++step) {
+      const int kernel = random_.Below(3) == 0 ? kKeepPositive : kTwice;
+      num_twice_.back() += kernel == kTwice ? 1 : 0;
+      // At some capacities it may be fused with another one, whose call then does both.
+      std::vector<int> first, second;
+      for (int capacity : forms_[kMoe].capacities[static_cast<size_t>(branch)]) {
+        (random_.Below(4) == 0 ? second : first).push_back(capacity);
+      }
+      for (const std::vector<int>& capacities : {first, second}) {
+        if (!capacities.empty()) DoStep(branch, line(), space, step, kernel, capacities);
+      }
+    }
+    if (space == 1) copy_rows(1, 0, kNumBuffers - 1);
+  }
+
+  void DoStep(int branch, const Line& line, int space, int step, int kernel,
+              const std::vector<int>& capacities) {
+    const int queue = Queue(line.writers);
+    int threads = 1;
+    if (kernel == kTwice && queue < num_cores_ && num_cores_ == 2 && random_.Below(2) == 0) {
+      threads = 2;
+      body_ += "join " + std::to_string(1 - queue) + " 0 " + std::to_string(queue) + " " +
+               std::to_string(length_[static_cast<size_t>(queue)]) + " -\n";
+      ++length_[static_cast<size_t>(1 - queue)];
+    }
+    std::string calls;
+    for (int capacity : capacities) {
+      calls += (calls.empty() ? "" : ";") + std::to_string(capacity) + "=" +
+               std::to_string(kernel) + "(" + std::to_string(RowsAt(space, step, capacity)) + "@," +
+               std::to_string(RowsAt(space, step + 1, capacity)) + "@)";
+    }
+    Guarded(queue, line, branch, "active", std::to_string(threads) + " " + calls,
+            {PartOf(space, step, branch)}, {PartOf(space, step + 1, branch)});
+  }
+
+  /*! \brief A tensor of so many rows where a buffer begins. */
+  int RowsAt(int space, int buffer, int capacity) {
+    int& tensor = rows_at_[{space, buffer, capacity}];
+    if (tensor != 0) return tensor;
+    const int64_t place =
+        places_[static_cast<size_t>(buffers_[space][static_cast<size_t>(buffer)])];
+    return tensor =
+               Add(space, false, std::to_string(capacity * extent_), capacity * extent_, place);
+  }
+
+  /*! \brief A router in branch 0 of "moe". Its loads are copied to the second memory. */
+  void DoInner(const Line& outer) {
+    const std::vector<int>& made = made_[kInner];
+    std::vector<int> tensors = given_[kInner];
+    tensors.insert(tensors.end(), made.begin(), made.end());
+    Line near{ReserveRouter(), {made[1]}, {}}, far{ReserveRouter(), {}, {}};
+    const auto there =
+        Guarded(Core(), outer, 0, "active", Once(kDecide, tensors), given_[kInner], made);
+    Describe(near.id, kInner, {made[1], -1, -1}, {there});
+    const int num_branches = forms_[kInner].num_branches();
+    const int copy = Add(1, true, std::to_string(num_branches), num_branches);
+    const auto copied =
+        Guarded(Queue(), outer, 0, "active", std::to_string(made[1]) + " " + std::to_string(copy),
+                {made[1]}, {copy}, /*is_call=*/false);
+    far.reads = {copy};
+    far.writers = {copied.first};
+    Describe(far.id, kInner, {copy, -1, -1}, {copied});
+    std::vector<int> values;
+    for (int branch = 0; branch < num_branches; ++branch) {
+      values.push_back(Add(0, false, std::to_string(extent_), extent_));
+      const Line& line = random_.Below(2) == 0 ? near : far;
+      Guarded(Queue(line.writers), line, branch, "active", Once(kTwice, {vector_, values.back()}),
+              {vector_}, {values.back()});
+    }
+    Select("y1", made[1], values);
+  }
+
+  void Select(const std::string& name, int loads, const std::vector<int>& values) {
+    const int out = Add(0, false, std::to_string(extent_), extent_);
+    std::vector<int> reads{loads};
+    reads.insert(reads.end(), values.begin(), values.end());
+    Call(Queue(), kSelect, reads, {out});
+    AddOutput(name, out);
+  }
+
+  void DoSpeculated() {
+    Line exit{ReserveRouter(), {made_[kExit][1]}, {}}, deep{ReserveRouter(), {made_[kDeep][1]}, {}};
+    std::vector<int> values, nested;
+    for (int i = 0; i < forms_[kExit].num_branches(); ++i) {
+      values.push_back(Add(0, false, std::to_string(extent_), extent_));
+    }
+    for (int i = 0; i < forms_[kDeep].num_branches(); ++i) {
+      nested.push_back(Add(0, false, std::to_string(extent_), extent_));
+    }
+    std::vector<int> tensors = given_[kDeep];
+    tensors.insert(tensors.end(), made_[kDeep].begin(), made_[kDeep].end());
+    std::pair<int, int> there;
+    const auto decide = [&] {
+      std::vector<int> own = given_[kExit];
+      own.insert(own.end(), made_[kExit].begin(), made_[kExit].end());
+      there = Emit(Core(), "call", std::to_string(kDecide) + " 1 " + Ids(own), given_[kExit],
+                   made_[kExit]);
+    };
+    const auto do_all = [&](const std::string& when) {
+      for (size_t b = 0; b < values.size(); ++b) {
+        Guarded(Queue(), exit, static_cast<int>(b), when, Once(kTwice, {vector_, values[b]}),
+                {vector_}, {values[b]});
+      }
+      const auto decided =
+          Guarded(Core(), exit, 0, when, Once(kDecide, tensors), given_[kDeep], made_[kDeep]);
+      for (size_t b = 0; b < nested.size(); ++b) {
+        Guarded(Queue(), deep, static_cast<int>(b), when, Once(kTwice, {values[0], nested[b]}),
+                {values[0]}, {nested[b]});
+      }
+      return decided;
+    };
+    const bool is_early = random_.Below(2) == 0;
+    if (is_early) decide();
+    do_all("predicted");
+    if (!is_early) decide();
+    Describe(exit.id, kExit, {made_[kExit][1], -1, -1}, {there});
+    Describe(deep.id, kDeep, {made_[kDeep][1], -1, -1}, {do_all("missed")});
+    Select("y2", made_[kExit][1], values);
+    Select("y3", made_[kDeep][1], nested);
+  }
+
+  int extent_ = 0, rows_ = 0;
+  int cells_ = -1, vector_ = -1;
+  std::vector<RouterForm> forms_;
+  std::vector<int> num_twice_;               // [branches of "moe"]
+  std::vector<std::vector<int>> given_;      // seats, loads, offsets. [kNumRouters]
+  std::vector<std::vector<int>> made_;       // the same as routers write them
+  std::vector<int> buffers_[2];              // tensors of whole buffers, by space
+  std::map<std::vector<int>, int> rows_at_;  // by space, buffer, capacity
+  std::string text_;
+};
+
+}  // namespace heteroplace::test

@@ -1,0 +1,250 @@
+"""Random routed networks, plans of them with guards and loads, and decisions of their routers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from heteroplace.model.cluster import Cluster, Device, Link, Memory
+from heteroplace.model.cost import Cost, build_table
+from heteroplace.model.decision import Decision, decision_of
+from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
+from heteroplace.model.plan import Copy, Guard, Load, Plan, Run, Step
+from heteroplace.model.routers import Router
+from heteroplace.solve.routed import guarded
+from tests.corpus import corpus
+from tests.strategies import AMPLE, Instance, in_any_mode
+
+BATCHES = (1, 2, 3, 4, 5, 6)
+"""All capacities that a random router may have."""
+
+
+@dataclass(frozen=True)
+class RoutedCase:
+    """A routed network, a valid plan of it, and what its routers may decide."""
+
+    instance: Instance
+    plan: Plan
+    decisions: tuple[Decision, ...]
+
+
+def layer_graph(
+    *, num_cells: int = 6, capacities: tuple[tuple[int, ...], ...] = ((1, 2, 4, 6),) * 3
+) -> TaskGraph:
+    """A layer of branches of two tasks each, between a task before and one behind it.
+
+    Its tensors are x, scores, seats, loads, x.B and h.B and y.B of branch B, and y. Rows of cells
+    have 8 bytes; with one cell nothing is in a buffer.
+    """
+    builder = TaskGraphBuilder("layer")
+    _add_layer(builder, _Layer("r", num_cells, 2, capacities), builder.add_input("x", (8,), "int8"))
+    return builder.finalize(["r.y"])
+
+
+@dataclass(frozen=True)
+class _Layer:
+    name: str
+    num_cells: int
+    top_k: int
+    capacities: tuple[tuple[int, ...], ...]
+    overflow: str = "rounds"
+    parent: tuple[str, int] | None = None
+    depth: int = 2
+    """Tasks of a branch, one behind the other."""
+    nested: dict[int, _Layer] = field(default_factory=dict)
+    """Layers behind the tasks of a branch."""
+    weight_bytes: int = 5
+
+
+def _add_layer(builder: TaskGraphBuilder, layer: _Layer, x: str) -> str:
+    """Add router, dispatch, branches and their join; return the name of what they make."""
+    name, cells = layer.name, layer.num_cells
+    around = layer.parent
+    outer = [] if around is None else [f"{around[0]}.loads"]
+    is_routed = cells > 1
+    builder.add_task(Task(f"{name}.route", "route", branch=around), [x, *outer])
+    seats = builder.add_tensor(f"{name}.route", (cells,), "int32", name=f"{name}.seats")
+    loads = builder.add_tensor(
+        f"{name}.route", (len(layer.capacities),), "int32", name=f"{name}.loads"
+    )
+    sent = [x] * len(layer.capacities)
+    if is_routed:
+        for place in ("in", "mid", "out"):
+            builder.add_buffer(f"{name}.{place}", 8 * cells * layer.top_k + 8)
+        builder.add_task(Task(f"{name}.send", "dispatch", branch=around), [x, seats, *outer])
+        sent = [
+            builder.add_tensor(
+                *(f"{name}.send", (cells, 8), "int8", None, f"{name}.x.{branch}"),
+                buffer=f"{name}.in",
+            )
+            for branch in range(len(layer.capacities))
+        ]
+    made = []
+    for branch in range(len(layer.capacities)):
+        value = sent[branch]
+        for index in range(layer.depth):
+            is_last = index == layer.depth - 1
+            task = f"{name}.{branch}.{index}"
+            place = f"{name}.{'out' if is_last else 'mid'}" if is_routed else None
+            builder.add_task(
+                Task(
+                    *(task, "dense", (), 16),
+                    weight_bytes=layer.weight_bytes + branch,
+                    workspace_bytes=index,
+                    branch=(name, branch),
+                ),
+                [value, loads],
+            )
+            value = builder.add_tensor(task, (cells, 8), "int8", buffer=place)
+        if branch in layer.nested:
+            value = _add_layer(builder, layer.nested[branch], value)
+        made.append(value)
+    router = Router(
+        *(name, -1, -1, cells, layer.top_k, layer.capacities, layer.overflow), parent=around
+    )
+    builder.add_router(router, loads)
+    builder.add_task(Task(f"{name}.join", "combine", branch=around), [*made, seats, loads, *outer])
+    return builder.add_tensor(f"{name}.join", (cells, 8), "int8", name=f"{name}.y")
+
+
+@corpus
+def routed_plans(random: Random) -> RoutedCase:
+    """A routed network and a valid plan of it; see `random_routed_plan`."""
+    return random_routed_plan(random)
+
+
+def random_routed_plan(random: Random) -> RoutedCase:
+    """One or two layers, maybe nested; rows or whole tensors; predictions and loads."""
+    builder = TaskGraphBuilder("routed")
+    value = builder.add_input("x", (8,), "int8")
+    for index in range(random.randint(1, 2)):
+        builder.add_task(Task(f"before.{index}", "relu", weight_bytes=3), [value])
+        before = builder.add_tensor(f"before.{index}", (8,), "int8")
+        value = _add_layer(builder, _random_layer(random, f"r{index}", 1), before)
+    graph = builder.finalize([value])
+    cluster = in_any_mode(random, _random_cluster(random))
+    costs = build_table(
+        graph, cluster, lambda *_: Cost.given(random.randint(0, 12)), batches=BATCHES
+    )
+    plan = Plan(graph.digest(), cluster.digest(), _placed(random, graph, cluster), "random")
+    plan = guarded(graph, cluster, plan)
+    steps = _with_predictions(random, graph, list(plan.steps))
+    steps = _with_loads(random, graph, cluster, steps)
+    decisions = tuple(random_decision(random, graph) for _ in range(3))
+    instance = Instance(graph, cluster, costs)
+    return RoutedCase(instance, replace(plan, steps=tuple(steps)), decisions)
+
+
+def _random_layer(
+    random: Random, name: str, nesting: int, parent: tuple[str, int] | None = None, cells: int = 0
+) -> _Layer:
+    num_branches = random.randint(1, 3)
+    num_cells = cells or random.choice([1, 1, 2, 4, 6])
+    capacities = tuple(
+        (1,) if num_cells == 1 else tuple(sorted(random.sample(BATCHES, random.randint(1, 3))))
+        for _ in range(num_branches)
+    )
+    nested = {}
+    if nesting and random.random() < 0.4:
+        branch = random.randrange(num_branches)
+        inner = _random_layer(random, f"{name}.n", nesting - 1, (name, branch), num_cells)
+        nested[branch] = inner
+    top_k = random.randint(1, num_branches)
+    overflow = random.choice(["rounds", "rounds", "drop"])
+    depth = random.randint(1, 2)
+    return _Layer(name, num_cells, top_k, capacities, overflow, parent, depth, nested)
+
+
+def _random_cluster(random: Random) -> Cluster:
+    """One to three memories, all joined, the first one the host or none."""
+    count = random.randint(1, 3)
+    devices = [Device("cpu.0", "cpu", "", 0, 0, (0,)), Device("cpu.1", "cpu", "", 0, 0, (1,))]
+    devices += [Device(f"gpu{i}", "cuda", "", i, i) for i in range(1, count)]
+    links = tuple(
+        Link(f"{a}-{b}", a, b, random.choice([1, 2]) * 10**9, random.randint(0, 3), f"{a}-{b}")
+        for a in range(count)
+        for b in range(count)
+        if a != b
+    )
+    memories = tuple(Memory(f"m{i}", AMPLE) for i in range(count))
+    return Cluster("box", memories, tuple(devices), links, host=0)
+
+
+def _placed(random: Random, graph: TaskGraph, cluster: Cluster) -> tuple[Step, ...]:
+    """Each task on some device, and copies where they are needed."""
+    steps: list[Step] = []
+    home = {tensor: 0 for tensor in graph.inputs}
+    there = {(tensor, 0) for tensor in graph.inputs}
+
+    def bring(tensor: int, memory: int) -> None:
+        if (tensor, memory) not in there:
+            there.add((tensor, memory))
+            src = home[tensor]
+            steps.append(Copy(tensor, src, memory, cluster.route(src, memory)))
+
+    for task in range(len(graph.tasks)):
+        device = random.randrange(len(cluster.devices))
+        memory = cluster.devices[device].memory
+        for tensor in graph.task_inputs[task]:
+            bring(tensor, memory)
+        steps.append(Run(task, device))
+        for tensor in graph.task_outputs[task]:
+            home[tensor] = memory
+            there.add((tensor, memory))
+    for tensor in graph.outputs:
+        bring(tensor, 0)
+    return tuple(steps)
+
+
+def _with_predictions(random: Random, graph: TaskGraph, steps: list[Step]) -> list[Step]:
+    """Some runs of whole tensors as two, one for each case; what is first reads no loads."""
+    found: list[Step] = []
+    for step in steps:
+        guard = None if not isinstance(step, Run) else step.guard
+        if guard is None or graph.routers[guard.router].num_cells > 1 or random.random() < 0.5:
+            found.append(step)
+            continue
+        found += [replace(step, guard=replace(guard, when=w)) for w in ("predicted", "missed")]
+    return found
+
+
+def _with_loads(
+    random: Random, graph: TaskGraph, cluster: Cluster, steps: list[Step]
+) -> list[Step]:
+    """Some weights are loaded, right before the first run of their task or where its loads are."""
+    if len(cluster.memories) == 1:
+        return steps
+    found: list[Step] = []
+    for step in steps:
+        is_first = isinstance(step, Run) and (step.guard is None or step.guard.when != "missed")
+        if isinstance(step, Run) and is_first and random.random() < 0.3:
+            dst = cluster.devices[step.device].memory
+            src = random.choice([m for m in range(len(cluster.memories)) if m != dst])
+            guards: list[Guard | None] = [None]
+            if step.guard is not None:
+                active = replace(step.guard, when="active")
+                both = [replace(active, when=when) for when in ("predicted", "missed")]
+                # Before a predicted run the router may not have decided.
+                choices = [[None], both] if step.guard.when == "predicted" else [[active], both]
+                guards = random.choice([*choices, [None]])
+            route = cluster.route(src, dst)
+            loads = [Load((step.task,), src, dst, route, guard) for guard in guards]
+            found += loads
+        found.append(step)
+    return found
+
+
+def random_decision(random: Random, graph: TaskGraph) -> Decision:
+    """Loads that the routers of a graph can decide, and any predictions."""
+    loads: dict[str, list[int]] = {}
+    predicted = {}
+    for router in graph.routers:
+        count = router.num_branches
+        loads[router.name] = [0] * count
+        parent = router.parent
+        if parent is None or loads[parent[0]][parent[1]]:
+            for _ in range(router.num_cells):
+                for branch in random.sample(range(count), random.randint(0, router.top_k)):
+                    loads[router.name][branch] += 1
+        predicted[router.name] = random.sample(range(count), random.randint(0, count))
+    return decision_of(graph, loads, predicted)

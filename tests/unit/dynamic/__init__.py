@@ -1,0 +1,1 @@
+"""Profiles of route decisions, and what is chosen by them."""

@@ -1,0 +1,203 @@
+"""Timelines of routed plans: one for each decision, what they hold, and the mean over decisions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+
+from heteroplace.errors import MissingCostError, PlanError, RoutingError
+from heteroplace.model.cost import Cost, build_table
+from heteroplace.model.decision import decision_of
+from heteroplace.model.live_memory import LivePeak, held_bytes, live_peaks
+from heteroplace.model.memory import plan_memory_use
+from heteroplace.model.plan import guard_of
+from heteroplace.model.route_profile import RouteProfile, RouteRecord, RouterProfile
+from heteroplace.native.problem import NativeProblem
+from heteroplace.native.simulate import simulate_steps
+from heteroplace.simulate.decisions import (
+    decisions_of_records,
+    expected_ns,
+    expected_table,
+    full_table,
+    sampled_decisions,
+)
+from heteroplace.simulate.expect import expect_alone
+from heteroplace.simulate.simulator import simulate
+from heteroplace.simulate.throughput import throughput_ns
+from tests.reference.live_memory import reference_peaks
+from tests.reference.simulator import is_made, reference_times
+from tests.routed_plans import RoutedCase, layer_graph, routed_plans
+from tests.strategies import num_cases
+from tests.unit.model.test_check_guards import ROWS, ROWS_PLAN, cluster, costs, plan_of
+
+LAYER = layer_graph(capacities=((1, 2, 6), (2, 4)))
+PROFILE = RouteProfile(
+    "model",
+    (
+        RouterProfile(
+            *("r", 6, 2, 4),
+            loads=(((0, 1), (1, 2), (6, 1)), ((0, 2), (5, 2))),
+            active_sets=(((0,), 2), ((0, 1), 1), ((1,), 1)),
+        ),
+    ),
+)
+
+
+@given(routed_plans())
+@num_cases(300)
+def test_each_decision_has_the_timeline_and_the_memory_of_the_references(case: RoutedCase) -> None:
+    found, plan = case.instance, case.plan
+    whole = found.graph, found.cluster
+    for decision in (None, *case.decisions):
+        expected = reference_times(*whole, found.costs, plan, decision)
+        timeline = simulate(*whole, found.costs, plan, decision=decision)
+        for span in timeline.spans:
+            assert (span.start_ns, span.finish_ns) == expected[span.step]
+        made = {
+            index
+            for index, step in enumerate(plan.steps)
+            if decision is None or guard_of(step) is None or is_made(guard_of(step), decision)
+        }
+        assert {span.step for span in timeline.spans} == made
+        assert timeline.makespan_ns == max(finish for _, finish in expected)
+        peaks = zip(timeline.peak_bytes, timeline.peaks, strict=True)
+        assert [(size, peak.time_ns, peak.step) for size, peak in peaks] == reference_peaks(
+            *whole, plan, expected
+        )
+        assert timeline.used_bytes == plan_memory_use(*whole, plan)
+
+
+@given(routed_plans())
+@num_cases(100)
+def test_python_and_core_agree_about_memory(case: RoutedCase) -> None:
+    found, plan = case.instance, case.plan
+    full = full_table(found.graph, found.cluster, found.costs)
+    times = simulate_steps(NativeProblem(found.graph, found.cluster, full), plan.steps)
+    peaks = live_peaks(found.graph, found.cluster, found.costs, plan)
+    steps = [None if step < 0 else step for step in times.peak_step]
+    assert peaks == tuple(map(LivePeak, times.peak_bytes, steps))
+    assert times.held_bytes == tuple(held_bytes(found.graph, found.cluster, plan))
+    assert all(peak <= used for peak, used in zip(times.peak_bytes, times.used_bytes, strict=True))
+
+
+@given(routed_plans())
+@num_cases(50)
+def test_what_is_expected_without_disturbance_is_what_is_simulated(case: RoutedCase) -> None:
+    found, plan = case.instance, case.plan
+    expectation = expect_alone(found.graph, found.cluster, found.costs, plan)
+    simulated = simulate(found.graph, found.cluster, found.costs, plan)
+    assert expectation.makespan_ns == simulated.makespan_ns
+    with pytest.raises(PlanError, match="steady states make every step"):
+        throughput_ns(found.graph, found.cluster, found.costs, plan)
+
+
+def test_a_branch_runs_at_the_capacities_that_hold_its_load() -> None:
+    table = build_table(
+        LAYER, cluster(), lambda _t, _d, rows: Cost.given(10 * rows + 1), batches=(1, 2, 4, 6)
+    )
+    plan = plan_of(LAYER, ROWS_PLAN)
+    lengths = {}
+    for loads in ((0, 0), (3, 2), (6, 6)):
+        timeline = simulate(
+            LAYER, cluster(), table, plan, decision=decision_of(LAYER, {"r": loads})
+        )
+        times = timeline.step_times
+        lengths[loads] = [
+            None if index not in times else times[index][1] - times[index][0]
+            for index in (6, 8, 2, 4)
+        ]
+    # Branch 1 of 6 cells: 4 rows, then 2; its rows have 8 bytes at 1 byte a ns, its weights 6.
+    assert lengths == {
+        (0, 0): [None] * 4,
+        (3, 2): [61, 21, 16, 6],
+        (6, 6): [61, 41 + 21, 48, 6],
+    }
+
+
+def test_skipped_steps_take_no_time_and_hold_nothing_up() -> None:
+    plan = plan_of(ROWS, ROWS_PLAN)
+    idle = simulate(ROWS, cluster(), costs(ROWS), plan, decision=decision_of(ROWS, {"r": (0, 0)}))
+    # The router, what sends, the copy of the loads, the weights of r.0.0 on the same channel, join.
+    assert idle.makespan_ns == 3 + 3 + 8 + 5 + 3
+    busy = simulate(ROWS, cluster(), costs(ROWS), plan, decision=decision_of(ROWS, {"r": (6, 6)}))
+    assert busy.makespan_ns > idle.makespan_ns
+
+
+@pytest.mark.parametrize(
+    ("loads", "predicted", "fault"),
+    [
+        ({}, {}, "no loads are given for router 'r'"),
+        ({"r": (1, 1), "q": (1,)}, {}, "has no router 'q'; there are: r"),
+        ({"r": (1, 1, 1)}, {}, "expected one for each of its 2 branches"),
+        ({"r": (-1, 1)}, {}, "expected 0 to 6 cells in each branch"),
+        ({"r": (7, 1)}, {}, "expected 0 to 6 cells in each branch"),
+        ({"r": (1, 1)}, {"r": (2,)}, "it has 0 to 1"),
+        ({"r": (1, 1)}, {"q": (0,)}, "has no router 'q'"),
+    ],
+)
+def test_impossible_decisions_are_refused(
+    loads: dict[str, tuple[int, ...]], predicted: dict[str, tuple[int, ...]], fault: str
+) -> None:
+    with pytest.raises(RoutingError, match=fault):
+        decision_of(LAYER, loads, predicted)
+
+
+def test_loads_beyond_what_a_router_sends_are_refused() -> None:
+    router = LAYER.routers[0]
+    one = replace(LAYER, routers=(replace(router, top_k=1),))
+    with pytest.raises(RoutingError, match="expected at most 6 together"):
+        decision_of(one, {"r": (4, 3)})
+    strict = replace(LAYER, routers=(replace(router, overflow="error"),))
+    with pytest.raises(RoutingError, match="branch 1 holds at most 4"):
+        decision_of(strict, {"r": (6, 5)})
+
+
+@given(routed_plans())
+@num_cases(50)
+def test_expected_times_are_means_over_records(case: RoutedCase) -> None:
+    found, plan = case.instance, case.plan
+    records = [
+        RouteRecord(run, router.name, decision.loads[index])
+        for run, decision in enumerate(case.decisions)
+        for index, router in enumerate(found.graph.routers)
+    ]
+    decisions = decisions_of_records(found.graph, records)
+    assert [one.loads for one in decisions] == [one.loads for one in case.decisions]
+    whole = found.graph, found.cluster, found.costs, plan
+    spans = [simulate(*whole, decision=one).makespan_ns for one in case.decisions]
+    assert expected_ns(*whole, case.decisions) == sum(spans) / len(spans)
+
+
+def test_no_decisions_have_no_mean() -> None:
+    with pytest.raises(RoutingError, match="expected at least one"):
+        expected_ns(ROWS, cluster(), costs(ROWS), plan_of(ROWS, ROWS_PLAN), [])
+
+
+def test_expected_table_weighs_padded_loads() -> None:
+    table = build_table(
+        LAYER, cluster(), lambda _t, _d, rows: Cost.given(10 * rows), batches=(1, 2, 4, 6)
+    )
+    expected = expected_table(LAYER, cluster(), table, PROFILE)
+    by_name = {task.name: expected.run_ns(i, 0) for i, task in enumerate(LAYER.tasks)}
+    # Loads 0, 1, 1, 6 at capacities 1 and 6; 0, 0, 5, 5 as 4 rows and then 2.
+    assert by_name["r.0.0"] == (10 + 10 + 60) / 4
+    assert by_name["r.1.1"] == 2 * 60 / 4
+    assert by_name["r.join"] == 10
+    even = expected_table(LAYER, cluster(), table, None)
+    assert even.run_ns(LAYER.tasks.index(LAYER.tasks[2]), 0) == 60
+    without = build_table(LAYER, cluster(), lambda *_: Cost.given(1))
+    with pytest.raises(MissingCostError, match="no times for"):
+        expected_table(LAYER, cluster(), without, PROFILE)
+
+
+def test_sampled_decisions_follow_the_profile() -> None:
+    found = sampled_decisions(LAYER, PROFILE, 400, seed=7)
+    assert found == sampled_decisions(LAYER, PROFILE, 400, seed=7)
+    assert {one.loads[0] for one in found} == {(1, 0), (6, 0), (1, 5), (6, 5), (0, 5)}
+    share = sum(one.loads[0][1] == 5 for one in found) / len(found)
+    assert abs(share - 0.5) < 0.1
+    other = replace(PROFILE, routers=(replace(PROFILE.routers[0], name="q"),))
+    with pytest.raises(RoutingError, match="has no router 'r'"):
+        sampled_decisions(LAYER, other, 1, seed=0)
