@@ -97,6 +97,8 @@ class RoutedCombiner:
         """By name of the variable: what is joined."""
         self._taken: dict[str, int] = {}
         """By name of the variable: what is taken."""
+        self._reshaped: set[int] = set()
+        """Values that are of unlike shapes at unlike capacities."""
         self._row_bytes: dict[int, int] = {}
         """Of values that are rows."""
 
@@ -183,6 +185,8 @@ class RoutedCombiner:
                 self._row_bytes[value] = row_bytes
             for version, call in group.calls.items():
                 self._ids[version, call.writes[at]] = value
+                if self._own(version, call.writes[at]).shape != own.shape:
+                    self._reshaped.add(value)
             writes.append(value)
         group.writes = tuple(writes)
         if None in group.row_bytes:
@@ -308,7 +312,11 @@ class RoutedCombiner:
             self._root(self._made(self._names[position]))
             for position in (made.loads, made.offsets, made.seats)
         )
-        return RouterValues(router, loads, offsets if num_rows else None, seats, num_rows)
+        # At some capacities a nested router has fewer cells, and seats of another shape.
+        has_all = self._values[seats].shape[0] == router.num_cells and seats not in self._reshaped
+        return RouterValues(
+            router, loads, offsets if num_rows else None, seats if has_all else None, num_rows
+        )
 
     def _add(self, value: Value) -> int:
         self._values.append(value)
