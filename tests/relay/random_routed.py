@@ -1,7 +1,8 @@
 """Random routed networks: any protocol, gates, residuals, flows, overflow and nesting.
 
-A network is made of its seed alone. Each routed part reads tensors of the same shape as the next,
-so that they follow one another; branches are unlike (widths, depths, identity, nested routers).
+A network is made of its seed alone; to make one takes longer than to run it by numpy. Each routed
+part reads tensors of the same shape as the next, so that they follow one another; branches are
+unlike (widths, depths, identity, nested routers).
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from tvm import relay
 from heteroplace import routing
 from heteroplace.relay.routing.cells import shape_of
 from heteroplace.relay.routing.rewrite import named_routers
-from tests.corpus import corpus
 
 Array = np.ndarray
 MAX_DEPTH = 2
@@ -62,12 +62,6 @@ def random_mask(
             count = int(generator.integers(0, min(most, usable.size) + 1))
             mask[cell, generator.choice(usable, count, replace=False, p=chances)] = 1
     return mask
-
-
-@corpus
-def routed_networks(random: Random) -> RoutedCase:
-    """Small ones, to be run by numpy or to be compiled."""
-    return random_routed(random)
 
 
 def random_routed(random: Random, dtype: str | None = None, max_parts: int = 3) -> RoutedCase:

@@ -253,7 +253,13 @@ class _Lowering:
         memory = self._cluster.devices[instruction.device].memory
         if instruction.guard is not None:
             return self._branches.call(instruction, memory, num_threads)
-        arguments = [self._tensor(value, memory) for value in (*call.reads, *call.writes)]
+        # What members of a collective bring, cores of one host read where it was made.
+        read_in = dict(instruction.reads)
+        arguments = [
+            self._tensor(value, read_in.get(root(self._calls, value), memory))
+            for value in call.reads
+        ]
+        arguments += [self._tensor(value, memory) for value in call.writes]
         fields = (str(self._kernel(call.kernel)), str(num_threads), ",".join(map(str, arguments)))
         return QueueInstruction("call", instruction.step, fields)
 

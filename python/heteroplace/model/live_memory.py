@@ -26,17 +26,19 @@ looked at. The core has the same rule in `src/simulate/live_memory.cc`.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
+from heteroplace.model.hosts import are_of_one_cpu
 from heteroplace.model.plan import Collective, Copy, Load, Plan, Run, Step, devices_of, guard_of
 from heteroplace.model.step_values import (
     Place,
     adds_to,
     items_of,
+    kind_of,
     loaded_places,
     makes,
     occupied,
@@ -73,14 +75,25 @@ class _Value:
 
 
 def live_peaks(
-    graph: TaskGraph, cluster: Cluster, costs: CostTable, plan: Plan
+    graph: TaskGraph,
+    cluster: Cluster,
+    costs: CostTable,
+    plan: Plan,
+    views: Set[int] | None = None,
 ) -> tuple[LivePeak, ...]:
     """Return the peak of each memory. The plan must be whole.
+
+    Parameters
+    ----------
+    views
+        Tasks that give what they read another shape, to count as a compiled program does: these,
+        and the giver of a broadcast, need no bytes for what they make, while members of another
+        collective get what is on other hosts. None: each step makes values of its own, no others.
 
     Complexity: O(steps log steps + items read).
     """
     count = len(plan.steps)
-    walk = _Walk(graph, cluster, costs, plan)
+    walk = _Walk(graph, cluster, costs, plan, views)
     live = held_bytes(graph, cluster, plan)
     peaks = [LivePeak(num_bytes, None) for num_bytes in live]
     begun: list[list[_Value]] = [[] for _ in range(count)]
@@ -167,10 +180,18 @@ def held_bytes(graph: TaskGraph, cluster: Cluster, plan: Plan) -> list[int]:
 class _Walk:
     """One pass over the steps: when each starts, and from when to when each value is there."""
 
-    def __init__(self, graph: TaskGraph, cluster: Cluster, costs: CostTable, plan: Plan) -> None:
+    def __init__(
+        self,
+        graph: TaskGraph,
+        cluster: Cluster,
+        costs: CostTable,
+        plan: Plan,
+        views: Set[int] | None,
+    ) -> None:
         self._graph = graph
         self._cluster = cluster
         self._plan = plan
+        self._views = views
         self._states = frozenset(state_places(graph, cluster, plan.steps))
         self._outputs = frozenset(graph.outputs)
         self._there: dict[tuple[int, int, int], _Value] = {}
@@ -243,15 +264,23 @@ class _Walk:
 
     def _make(self, index: int, step: Step, finish: int) -> None:
         graph = self._graph
+        if self._views is not None and isinstance(step, Collective):
+            self._exchange(index, step, finish)
         is_guarded = guard_of(step) is not None
         for tensor, memory in makes(graph, self._cluster, step):
             is_again = is_guarded or adds_to(graph, step, tensor)
             if is_again and (tensor, memory, 0) in self._there:
                 _extend(self._there[tensor, memory, 0], index, finish)
                 continue
+            source = self._same_value(step, memory)
             is_update = (graph.state_of.get(tensor), memory) in self._states
-            size = 0 if is_update else graph.tensors[tensor].bytes
+            size = 0 if is_update or source is not None else graph.tensors[tensor].bytes
             for item in items_of(graph, tensor, step.items):
+                found = None if source is None else self._there.get((source, memory, item))
+                if found is not None:
+                    _extend(found, index, finish)
+                    self._there[tensor, memory, item] = found
+                    continue
                 value = _Value(index, index, finish, finish, memory, size)
                 self._there[tensor, memory, item] = value
                 self.values.append(value)
@@ -266,6 +295,36 @@ class _Walk:
             else:
                 size = self._graph.tasks[task].weight_bytes
                 self._weights[place] = _Value(index, index, finish, finish, step.dst, size)
+
+    def _exchange(self, index: int, step: Collective, finish: int) -> None:
+        """What members get of others for a collective alone; of what is added up one is the sum."""
+        graph, cluster, kind = self._graph, self._cluster, kind_of(self._graph, step)
+        if kind.reads == "root":
+            return
+        for memory in dict.fromkeys(memory for _, memory in makes(graph, cluster, step)):
+            sent = [
+                value_bytes(graph, tensor, step.items)
+                for tensor, home in reads(graph, cluster, step)
+                if home != memory and not are_of_one_cpu(cluster, home, memory)
+            ]
+            for size in sent[1:] if kind.sums and kind.makes != "each" else sent:
+                self.values.append(_Value(index, index, finish, finish, memory, size))
+
+    def _same_value(self, step: Step, memory: int) -> int | None:
+        """The tensor that has the bytes of what a step makes in a memory; None: that has its own.
+
+        If it is always there, it is no value of the walk.
+        """
+        if self._views is None or isinstance(step, Copy):
+            return None
+        is_given = (
+            isinstance(step, Collective)
+            and kind_of(self._graph, step).name == "broadcast"
+            and self._cluster.devices[step.devices[step.root]].memory == memory
+        )
+        return (
+            self._graph.task_inputs[step.task][0] if is_given or step.task in self._views else None
+        )
 
     def _keep_outputs(self) -> None:
         """Outputs stay in the host memory, or where they are made."""

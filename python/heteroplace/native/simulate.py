@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, count
+from itertools import chain
 
 import numpy as np
 
@@ -23,6 +23,8 @@ from heteroplace.model.step_values import collective_step_ns, makes, occupied, r
 from heteroplace.native.arrays import COLLECTIVE, COPY, GUARDED, RUN, IntArray, csr, ints
 from heteroplace.native.limits import check_items
 from heteroplace.native.problem import NativePlan, NativeProblem
+
+_ONLY_FIRST = frozenset({(0,)})
 
 _Explicit = tuple[
     IntArray, IntArray, IntArray, IntArray, IntArray, IntArray, IntArray, IntArray, IntArray
@@ -75,19 +77,16 @@ def simulate_steps(
     CostMismatchError
         So many items, or such long explicit steps, that sums of their times or sizes are too large.
     """
-    explicit = [
-        step for step in steps if isinstance(step, (Collective, Load)) or step.guard is not None
-    ]
+    rows, explicit = _rows(steps)
     times = _explicit_ns(native, explicit, costs or native.costs, decision) if explicit else []
     arrays = _explicit(native, explicit, times) if explicit else None
     loads = _loads(explicit)
     if items > 1 or explicit:
         check_items(items, native.longest_ns, native.most_bytes, sum(times))
-    links = csr(step.route if isinstance(step, Copy) else () for step in steps)
+    links = csr([step.route if isinstance(step, Copy) else () for step in steps])
     # No lists of items at all: every step is for item 0.
-    has_items = items != 1 or any(step.items != (0,) for step in steps)
-    members = csr(step.items for step in steps if has_items)
-    rows = _rows(steps)
+    has_items = items != 1 or not {step.items for step in steps} <= _ONLY_FIRST
+    members = csr([step.items for step in steps] if has_items else ())
     return _times(_core.simulate(native.core, rows, *links, *members, items, arrays, loads))
 
 
@@ -173,20 +172,22 @@ def simulate_plan(native: NativeProblem, plan: NativePlan) -> StepTimes:
 def native_plan_of(native: NativeProblem, steps: Sequence[Step]) -> NativePlan:
     """Return steps of one item, with copies along `Cluster.route`, that fit, as a native plan."""
     makespan_ns = simulate_steps(native, steps).makespan_ns
-    return NativePlan(_rows(steps), makespan_ns, 0, native.cluster)
+    return NativePlan(_rows(steps)[0], makespan_ns, 0, native.cluster)
 
 
-def _rows(steps: Sequence[Step]) -> IntArray:
-    numbers = count()
-    rows = [
-        (RUN, step.task, step.device, -1)
-        if isinstance(step, Run) and step.guard is None
-        else (COPY, step.tensor, step.dst, step.src)
-        if isinstance(step, Copy) and step.guard is None
-        else _explicit_row(step, next(numbers))
-        for step in steps
-    ]
-    return np.array(rows, dtype=np.int64).reshape(-1, 4)
+def _rows(steps: Sequence[Step]) -> tuple[IntArray, list[Step]]:
+    """The steps as the core reads them, and the explicit ones among them, in their order."""
+    values: list[int] = []
+    explicit: list[Step] = []
+    for step in steps:
+        if isinstance(step, Run) and step.guard is None:
+            values += (RUN, step.task, step.device, -1)
+        elif isinstance(step, Copy) and step.guard is None:
+            values += (COPY, step.tensor, step.dst, step.src)
+        else:
+            values += _explicit_row(step, len(explicit))
+            explicit.append(step)
+    return np.array(values, dtype=np.int64).reshape(-1, 4), explicit
 
 
 def _explicit_row(step: Step, position: int) -> tuple[int, int, int, int]:

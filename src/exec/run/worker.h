@@ -236,11 +236,9 @@ class Worker {
   bool AwaitEvent(const BoundWait& wait, Event* event);
   bool AwaitDevice(const std::function<bool()>& is_reached);
   bool Execute(const BoundInstruction& instruction);
-  bool Call(const BoundInstruction& instruction) {
-    return Call(instruction.role, CallOf(instruction),
-                static_cast<size_t>(&instruction - instructions_.data()));
-  }
+  bool Call(const BoundInstruction& instruction);
   bool Call(TeamRole role, const KernelCall& call, size_t place);
+  bool CallAs(TeamRole role, const KernelCall& call, size_t place);
   bool CallOpen(TeamRole role, const KernelCall& call, CallTime* time);
   bool CallIn(TeamRole role, const KernelCall& call);
   // Guarded instructions: see worker_branch.cc.

@@ -39,11 +39,33 @@ void Worker::Help(Team* team) {
   if (team->HelpOnce() != 0) workspace_.Clear();
 }
 
-/*! \brief Makes a call; `place` is that of its times. */
-bool Worker::Call(TeamRole role, const KernelCall& call, size_t place) {
+/*! \brief Calls the kernel; its parallel loops are shared as the role says. */
+[[gnu::always_inline]] inline bool Worker::CallIn(TeamRole role, const KernelCall& call) {
+  const bool is_shared = role.threads > 1 || role.helpers > 0;
+  if (is_shared) team_.Begin(role);
+  const int code = CallKernel(image_->abi(), call);
+  // Joiners stay until the call is published: `Tell` ends those.
+  if (is_shared && (role.threads == 1 || code != 0)) team_.End();
+  if (code == 0) return true;
+  Fail(image_->abi().LastErrorLine().c_str());
+  return false;
+}
+
+/*! \brief Makes a call; `place` is that of its times. Inlined: all around a kernel takes ten ns. */
+[[gnu::always_inline]] inline bool Worker::CallAs(TeamRole role, const KernelCall& call,
+                                                  size_t place) {
   if (!has_teams_) return CallIn({}, call);
   if (is_open_ && role.helpers > 0) return CallOpen(role, call, &call_times_[place]);
   return CallIn({role.threads, role.rank, 0}, call);
+}
+
+bool Worker::Call(const BoundInstruction& instruction) {
+  return CallAs(instruction.role, CallOf(instruction),
+                static_cast<size_t>(&instruction - instructions_.data()));
+}
+
+bool Worker::Call(TeamRole role, const KernelCall& call, size_t place) {
+  return CallAs(role, call, place);
 }
 
 /*! \brief Makes a call with which others may help, if it is long enough for them to come. */
@@ -70,18 +92,6 @@ bool Worker::CallOpen(TeamRole role, const KernelCall& call, CallTime* time) {
       is_lost ? std::min(kMostClosedCalls, 2 * last_closed_calls_ + 16) : last_closed_calls_ / 2;
   if (is_lost) closed_calls_ = last_closed_calls_;
   return true;
-}
-
-/*! \brief Calls the kernel; its parallel loops are shared as the role says. */
-bool Worker::CallIn(TeamRole role, const KernelCall& call) {
-  const bool is_shared = role.threads > 1 || role.helpers > 0;
-  if (is_shared) team_.Begin(role);
-  const int code = CallKernel(image_->abi(), call);
-  // Joiners stay until the call is published: `Tell` ends those.
-  if (is_shared && (role.threads == 1 || code != 0)) team_.End();
-  if (code == 0) return true;
-  Fail(image_->abi().LastErrorLine().c_str());
-  return false;
 }
 
 }  // namespace heteroplace::exec

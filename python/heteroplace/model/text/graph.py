@@ -111,28 +111,15 @@ def parse_graph(text: str) -> TaskGraph:
     reads: list[list[str]] = []
     tensors: list[Tensor] = []
     makers: list[str | None] = []
-    kind = rf"(\d+) ({WORD}) \[([\d,]*)\] (\d+)( shared)?(?: in ({WORD}))?"
     while not lines.next_is("outputs"):
         if lines.next_is("task"):
             task, read = _parse_task(lines)
             tasks.append(task)
             reads.append(read)
-            continue
-        is_input = lines.next_is("input")
-        pattern = rf"input ({WORD})()" if is_input else rf"tensor ({WORD}) = ({WORD})"
-        found = lines.match(f"{pattern} {kind}")
-        tensor, producer, index, dtype, shape, size, shared, buffer = found
-        extents = tuple(int(extent) for extent in shape.split(",") if extent)
-        makers.append(None if is_input else unquote(producer))
-        name_of, type_of = unquote(tensor), unquote(dtype)
-        number, num_bytes = int(index), int(size)
-        tensors.append(
-            Tensor(
-                *(name_of, None, number, extents, type_of, num_bytes, ()),
-                shared=shared is not None,
-                buffer=unquote(buffer) if buffer else None,
-            )
-        )
+        else:
+            tensor, maker = _parse_tensor(lines)
+            tensors.append(tensor)
+            makers.append(maker)
     outputs = split(lines.match(rf"outputs ({LIST})")[0])
     updates = []
     while lines.next_is("update"):
@@ -168,6 +155,22 @@ def parse_graph(text: str) -> TaskGraph:
         tuple(_placed(router, tensor_id(loads), makers, task_id) for router, loads in routers),
         tuple(buffers),
     )
+
+
+def _parse_tensor(lines: Lines) -> tuple[Tensor, str | None]:
+    """The tensor of the next line, without ids, and its producer; None: it is an input."""
+    is_input = lines.next_is("input")
+    pattern = rf"input ({WORD})()" if is_input else rf"tensor ({WORD}) = ({WORD})"
+    kind = rf"(\d+) ({WORD}) \[([\d,]*)\] (\d+)( shared)?(?: in ({WORD}))?"
+    found = lines.match(f"{pattern} {kind}")
+    name, producer, index, dtype, shape, size, shared, buffer = found
+    extents = tuple(int(extent) for extent in shape.split(",") if extent)
+    tensor = Tensor(
+        *(unquote(name), None, int(index), extents, unquote(dtype), int(size), ()),
+        shared=shared is not None,
+        buffer=unquote(buffer) if buffer else None,
+    )
+    return tensor, None if is_input else unquote(producer)
 
 
 def _placed(

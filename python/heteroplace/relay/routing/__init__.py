@@ -4,6 +4,7 @@ from heteroplace.relay.routing.api import route
 from heteroplace.relay.routing.cells import Cells, annotate_cell
 from heteroplace.relay.routing.decision import Decision
 from heteroplace.relay.routing.dense import dense_masked
+from heteroplace.relay.routing.loops import loop
 from heteroplace.relay.routing.protocols import (
     batch_prioritised,
     capacity_factor,
@@ -30,6 +31,7 @@ __all__ = [
     "hashed",
     "host",
     "label",
+    "loop",
     "route",
     "threshold",
     "top_k",

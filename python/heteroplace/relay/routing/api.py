@@ -13,6 +13,8 @@ Source: Cui et al., "Optimizing Dynamic Neural Networks with Brainstorm" (OSDI 2
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from numbers import Integral
+from typing import Any, TypeAlias
 
 from tvm import relay
 
@@ -36,7 +38,7 @@ from heteroplace.relay.routing.regions import branches_of_values, routing_call
 from heteroplace.relay.routing.results import checked_results
 from heteroplace.relay.routing.router import RouterOptions, router_options
 
-Branch = Callable[..., "relay.Expr | Sequence[relay.Expr]"] | relay.Function
+Branch: TypeAlias = "Callable[..., relay.Expr | Sequence[relay.Expr]] | relay.Function"
 """Rows of each flow -> the result's rows, or several results."""
 GATES = (None, "dispatch", "combine")
 """Where cells are multiplied by the decision's gates."""
@@ -196,7 +198,7 @@ def _made_by(
                 f"branch {of.branch} of router {of.router!r} takes {len(branch.params)} tensors; "
                 f"it gets rows of {len(rows)}"
             )
-        made = relay.bind(branch.body, dict(zip(branch.params, rows, strict=True)))
+        made: Any = relay.bind(branch.body, dict(zip(branch.params, rows, strict=True)))
     else:
         made = branch(*rows)
     if isinstance(made, relay.expr.TupleWrapper):
@@ -265,12 +267,14 @@ def _capacities(
     most = num_cells
     if decision.capacity is not None:
         overflow, most = "drop", min(num_cells, decision.capacity)
-    if given is None:
-        sizes = (default_capacities(most),) * num_branches
-    elif all(isinstance(one, int) for one in given):
-        sizes = (tuple(given),) * num_branches
+    each: list[Any] = list(default_capacities(most) if given is None else given)
+    of_all = [isinstance(one, Integral) for one in each]
+    if all(of_all) and each:
+        sizes = (tuple(map(int, each)),) * num_branches
+    elif not any(of_all):
+        sizes = tuple(tuple(map(int, one)) for one in each)
     else:
-        sizes = tuple(tuple(one) for one in given)
+        raise RoutingError(f"router {name!r}: capacities {each} are neither of all nor of each")
     faults = [size for size in sizes if size and size[-1] != most]
     if decision.capacity is not None and faults:
         raise RoutingError(

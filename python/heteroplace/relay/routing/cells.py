@@ -82,13 +82,13 @@ class Cells:
             return _reshaped(tensor, (self.num_cells, *out))
         extents = dict(zip(self.kept, out, strict=True))
         cell = [extents.get(axis, 1) for axis in range(len(self.shape))]
-        cells = annotate_cell(tensor, self.dims, cell)
-        if cells.layout != self.layout:
+        layout, _ = cell_layout(shape, self.dims, cell, f"residual {name_of(tensor)}")
+        if layout != self.layout:
             raise RoutingError(
-                f"residual {name_of(tensor)} {shape} has {cells.layout} cells of {tuple(cell)}, "
-                f"expected {self.layout}"
+                f"residual {name_of(tensor)} {shape} has {layout} cells of {tuple(cell)}, expected "
+                f"{self.layout}"
             )
-        return cells.rows
+        return annotate_cell(tensor, self.dims, cell).rows
 
 
 def annotate_cell(
@@ -117,7 +117,8 @@ def annotate_cell(
     whole, dims = shape_of(x), tuple(dims)
     layout, extents = cell_layout(whole, dims, shape, name_of(x))
     cells = Cells(x, x, dims, layout, extents, is_by_branch)
-    split, places = [], {}
+    split: list[int] = []
+    places: dict[tuple[int, str], int] = {}
     for axis, extent in enumerate(extents):
         if axis in dims:
             places[axis, "cells"] = len(split)

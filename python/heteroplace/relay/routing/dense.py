@@ -67,7 +67,7 @@ class _Taken(NamedTuple):
 
 class _Field(NamedTuple):
     taken: _Taken
-    index: int
+    field: int
 
 
 class _Buffer(NamedTuple):
@@ -115,9 +115,9 @@ class _Dense:
         if isinstance(node, relay.Tuple):
             return relay.Tuple([self._value(field) for field in node.fields], node.span)
         found = self._mapped.get(node, node)
-        if isinstance(found, _Field) and found.index == _SEATS:
+        if isinstance(found, _Field) and found.field == _SEATS:
             return found.taken.seats
-        if isinstance(found, _Field) and found.index == _LOADS:
+        if isinstance(found, _Field) and found.field == _LOADS:
             return relay.sum(relay.cast(found.taken.mask, "int32"), axis=0)
         if isinstance(found, tuple):
             raise RoutingError(
@@ -175,7 +175,7 @@ class _Dense:
         if not outer.keys:
             return ()
         seats = relay.cast(relay.take(outer.seats, _index(branches[-1].branch), axis=1), "float32")
-        each = shape_of(routing_call(node).reads[0])[0] // shape_of(outer.mask)[0]
+        each = shape_of(node.args[0].fields[0])[0] // shape_of(outer.mask)[0]
         return (relay.repeat(seats, each, 0) if each > 1 else seats,)
 
     def _take(self, call: RoutingCall) -> relay.Expr:

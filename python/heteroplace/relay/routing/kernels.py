@@ -187,10 +187,10 @@ def dispatch_body(is_by_branch: bool) -> Body:
             row = offsets[branch] + seats[cell, branch] - 1
             is_seated = tir.all(seats[cell, branch] > 0, row < makes[0].shape[0])
             with ib.if_scope(is_seated), element() as at:
-                value = x[(cell, branch, *at) if is_by_branch else (cell, *at)]
+                value = x[_index(cell, branch, *at) if is_by_branch else _index(cell, *at)]
                 for gate in gates:
                     value = value * gate[cell, branch].astype(reads[0].dtype)
-                buffer[(row, *at)] = value
+                buffer[_index(row, *at)] = value
         return ib.get()
 
     return body
@@ -209,7 +209,7 @@ def join_body(reads: list[Any], makes: list[Any]) -> tir.Stmt:
             end = offsets[branch + 1] if branch + 1 < len(branches) else makes[0].shape[0]
             is_used = tir.all(index < loads[branch], row < tir.min(end, makes[0].shape[0]))
             with ib.if_scope(is_used), element() as at:
-                joined[(row, *at)] = values[(index, *at)]
+                joined[_index(row, *at)] = values[_index(index, *at)]
     return ib.get()
 
 
@@ -233,7 +233,7 @@ def combine_body(has_gates: bool, has_residual: bool) -> Body:
                     found[0] = 1
             with ib.if_scope(found[0] == 0), element() as at:
                 nothing = tir.const(0, makes[0].dtype)
-                y[(cell, *at)] = others[-1][(cell, *at)] if has_residual else nothing
+                y[_index(cell, *at)] = others[-1][_index(cell, *at)] if has_residual else nothing
         return ib.get()
 
     return body
@@ -245,12 +245,16 @@ def _add_row(
     """Add a row of a branch to what a cell has; the first is put there, so one is a copy."""
 
     def value(at: tuple[Any, ...]) -> Any:
-        return joined[(row, *at)] if gate is None else joined[(row, *at)] * gate
+        return joined[_index(row, *at)] if gate is None else joined[_index(row, *at)] * gate
 
     with ib.if_scope(found[0] == 0), element() as at:
-        y[(cell, *at)] = value(at)
+        y[_index(cell, *at)] = value(at)
     with ib.else_scope(), element() as at:
-        y[(cell, *at)] = y[(cell, *at)] + value(at)
+        y[_index(cell, *at)] = y[_index(cell, *at)] + value(at)
+
+
+def _index(*at: Any) -> tuple[Any, ...]:
+    return at
 
 
 def _is_gpu() -> bool:

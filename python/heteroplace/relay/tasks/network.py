@@ -16,6 +16,7 @@ from heteroplace.model.graph import TaskGraph
 from heteroplace.relay.annotate.foreign import extract_annotated
 from heteroplace.relay.annotate.reader import is_annotated
 from heteroplace.relay.expressions import static_shape, tensor_types
+from heteroplace.relay.routing.find import without_branches
 from heteroplace.relay.routing.rewrite import model_digest, named_routers
 from heteroplace.relay.tasks.extract import Extraction, extract, neutral_module
 from heteroplace.relay.tasks.extract_routed import extract_routed, has_routers
@@ -99,11 +100,12 @@ def cut_network(
     Raises
     ------
     UnsupportedRelayError
-        The module has control flow or dynamic shapes.
+        The module has loops, references or dynamic shapes. An `If` becomes a router.
     LoweringError
         Its annotations contradict each other, or name devices that the cluster does not have.
     """
     digest = ""
+    mod = without_branches(mod)
     if has_routers(mod):
         mod = named_routers(mod)
         digest = model_digest(mod)
