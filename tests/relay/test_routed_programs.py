@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given
 from item_plans import with_second_memory
-from random_routed import RoutedCase, random_routed, routed_networks
+from random_routed import RoutedCase, random_routed
 from relay_models import cpu_cluster, module, random_inputs, stock_outputs, var
 from routed_models import (
     Shape,
@@ -18,7 +18,6 @@ from routed_models import (
     switch_layer,
     whole_branches,
 )
-from tests.strategies import exact_cases
 from tvm import relay
 
 import heteroplace
@@ -36,8 +35,10 @@ Inputs = dict[str, np.ndarray]
 
 def outputs(executable: Executable, inputs: Sequence[Inputs], slots: int = 1) -> list[list[bytes]]:
     """The outputs of some runs, to the last bit."""
-    with Executor(executable, max_in_flight=slots) as executor:
-        return [[array.tobytes() for array in executor.run(**each)] for each in inputs]
+    executor = Executor(executable, max_in_flight=slots)
+    with ThreadPoolExecutor(slots) as threads:
+        found = list(threads.map(executor.run, inputs))
+    return [[array.tobytes() for array in arrays] for arrays in found]
 
 
 def check_near(found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> None:
@@ -55,29 +56,27 @@ def run_random(case: RoutedCase, seed: int) -> None:
     count = len(cut_network(case.mod).graph.tasks)
     devices = [random.randrange(len(cluster.devices)) for _ in range(count)]
     executable = routed_executable(case.mod, cluster, devices)
-    with Executor(executable) as executor:
-        for number in range(2):
-            inputs = case.inputs(number)
-            try:
-                found = executor.run(**inputs)
-            except ExecutionError as err:
-                assert "overflow is an error" in str(err)
-                continue
-            check_near(found, stock_outputs(case.mod, inputs))
+    executor = Executor(executable)
+    for number in range(2):
+        inputs = case.inputs(number)
+        try:
+            found = executor.run(inputs)
+        except ExecutionError as err:
+            assert "overflow is an error" in str(err)
+            continue
+        check_near(found, stock_outputs(case.mod, inputs))
 
 
 @pytest.mark.costly
-def test_random_routed_networks_equal_stock() -> None:
-    """One of other shape each time is in `test_all_random_routed_networks`."""
-    for seed in (2, 5):
-        run_random(random_routed(Random(seed), max_parts=2), seed)
+def test_a_random_routed_network_equals_stock() -> None:
+    """Many more are in `test_a_thousand_random_routed_networks`."""
+    run_random(random_routed(Random(5), max_parts=2), 5)
 
 
 @pytest.mark.slow
-@given(case=routed_networks())
-@exact_cases(1000)
-def test_all_random_routed_networks(case: RoutedCase) -> None:
-    run_random(case, case.seed)
+def test_a_thousand_random_routed_networks() -> None:
+    for seed in range(100, 1100):
+        run_random(random_routed(Random(seed)), seed)
 
 
 @pytest.mark.costly
@@ -123,12 +122,12 @@ def test_whole_tensors_are_chosen_and_predicted() -> None:
     assert " predicted " in predicted.manifest.program_text
     assert " missed " in predicted.manifest.program_text
     for executable in (plain, predicted):
-        with Executor(executable) as executor:
-            for branches in ([], [0], [1], [0, 1]):
-                if executable is predicted:
-                    executor.predict({"choice": set(branches)})
-                for each, want in zip(inputs, expected, strict=True):
-                    check_near(executor.run(**each), want)
+        executor = Executor(executable)
+        for branches in ([], [0], [1], [0, 1]):
+            if executable is predicted:
+                executor.predict({"choice": branches})
+            for each, want in zip(inputs, expected, strict=True):
+                check_near(executor.run(each), want)
 
 
 def test_a_capacity_is_measured_as_a_network_without_branches() -> None:
@@ -167,9 +166,7 @@ def test_a_branch_that_mixes_rows_is_refused() -> None:
 
 def test_a_plan_of_several_items_of_a_routed_network_is_refused() -> None:
     with pytest.raises(UnsupportedRelayError, match="router"):
-        heteroplace.build(
-            switch_layer(), cpu_cluster(), costs=costs_by_capacity, objective="throughput", items=2
-        )
+        heteroplace.build(switch_layer(), cpu_cluster(), costs=costs_by_capacity, items=2)
 
 
 def test_routes_for_a_model_without_routers_are_refused() -> None:
