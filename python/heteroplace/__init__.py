@@ -44,6 +44,7 @@ _PROFILE_PASSES = (
 _NEEDS_TVM = {
     **dict.fromkeys(_PROFILE_PASSES, "heteroplace.relay.routing.passes"),
     "DenseMasked": "heteroplace.relay.routing.dense",
+    "FindRouters": "heteroplace.relay.routing.find",
     "Executable": "heteroplace.codegen.executable",
     "Executor": "heteroplace.run.executor",
     "HeteroPlace": "heteroplace.hetero_place",
@@ -98,5 +99,6 @@ def _config_types() -> Mapping[str, str]:
 add_to_relay_transform("HeteroPlace", lambda: __getattr__("HeteroPlace"), _config_types)
 add_to_relay_transform("Shard", lambda: __getattr__("Shard"), dict)
 add_to_relay_transform("DenseMasked", lambda: __getattr__("DenseMasked"), dict)
+add_to_relay_transform("FindRouters", lambda: __getattr__("FindRouters"), dict)
 for _name in _PROFILE_PASSES:
     add_to_relay_transform(_name, partial(__getattr__, _name), dict)

@@ -50,6 +50,8 @@ def _value(node: relay.Expr, reads: list[Any], inputs: Mapping[str, Array]) -> A
         return reads
     if isinstance(node, relay.TupleGetItem):
         return reads[0][node.index]
+    if isinstance(node, relay.If):
+        return reads[1] if reads[0] else reads[2]
     found = _OPS[node.op.name.removeprefix("heteroplace.")](node.attrs, *reads)
     _check_shape(node, found)
     return found
@@ -58,6 +60,13 @@ def _value(node: relay.Expr, reads: list[Any], inputs: Mapping[str, Array]) -> A
 def _check_shape(node: relay.Call, value: Any) -> None:
     if isinstance(node.checked_type, relay.TensorType):
         assert value.shape == tuple(int(extent) for extent in node.checked_type.shape), node
+
+
+def _scattered_elements(attrs: Any, data: Array, indices: Array, updates: Array) -> Array:
+    found = data.copy()
+    assert attrs.reduction == "update"
+    np.put_along_axis(found, indices, updates, int(attrs.axis))
+    return found
 
 
 def _softmax(attrs: Any, data: Array) -> Array:
@@ -99,10 +108,12 @@ def _bias_add(attrs: Any, data: Array, bias: Array) -> Array:
 
 
 def _conv2d(attrs: Any, data: Array, kernel: Array) -> Array:
-    """NCHW, stride 1."""
+    """NCHW."""
     (top, left, bottom, right), groups = (int(pad) for pad in attrs.padding), int(attrs.groups)
+    down, across = (int(stride) for stride in attrs.strides)
     padded = np.pad(data, ((0, 0), (0, 0), (top, bottom), (left, right)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, kernel.shape[2:], (2, 3))
+    windows = windows[:, :, ::down, ::across]
     parts = zip(np.split(windows, groups, 1), np.split(kernel, groups, 0), strict=True)
     return np.concatenate([np.einsum("nchwij,ocij->nohw", *part) for part in parts], 1)
 
@@ -116,6 +127,21 @@ def _conv2d_transpose(attrs: Any, data: Array, kernel: Array) -> Array:
         np.pad(data, widths), kernel.shape[2:], (2, 3)
     )
     return np.einsum("nihwyx,ioyx->nohw", windows, kernel[:, :, ::-1, ::-1])
+
+
+def _depth_to_space(attrs: Any, data: Array) -> Array:
+    """NCHW, the block before the channels."""
+    assert str(attrs.mode) == "DCR"
+    (rows, channels, height, width), size = data.shape, int(attrs.block_size)
+    parts = data.reshape(rows, size, size, channels // size**2, height, width)
+    moved = parts.transpose(0, 3, 4, 1, 5, 2)
+    return moved.reshape(rows, channels // size**2, height * size, width * size)
+
+
+def _upsampled(attrs: Any, data: Array) -> Array:
+    """NCHW, to the nearest."""
+    assert str(attrs["method"]) == "nearest_neighbor"
+    return data.repeat(int(attrs.scale_h), 2).repeat(int(attrs.scale_w), 3)
 
 
 def _conv2d_backward_weight(attrs: Any, grad: Array, data: Array) -> Array:
@@ -228,11 +254,14 @@ def _slice_in_range(attrs: Any, data: Array) -> Array:
     return data[tuple(slice(at, None if size == -1 else at + size) for at, size in pairs)]
 
 
-def _topk(attrs: Any, data: Array) -> Array:
-    """Indices along the last axis; of equal values the first."""
-    assert str(attrs.ret_type) == "indices" and not int(attrs.is_ascend)
-    order = np.argsort(-data, axis=-1, kind="stable")
-    return order[..., : int(attrs.k)].astype(str(attrs.dtype))
+def _topk(attrs: Any, data: Array) -> Array | list[Array]:
+    """Indices along the last axis, of equal values the first, and if asked for the values."""
+    assert str(attrs.ret_type) in ("indices", "both") and not int(attrs.is_ascend)
+    order = np.argsort(-data, axis=-1, kind="stable")[..., : int(attrs.k)]
+    indices = order.astype(str(attrs.dtype))
+    if str(attrs.ret_type) == "indices":
+        return indices
+    return [np.take_along_axis(data, order, -1), indices]
 
 
 _erf = np.vectorize(math.erf, otypes=["float64"])
@@ -272,6 +301,8 @@ _OPS: dict[str, Callable[..., Any]] = {
     "nn.conv2d": _conv2d,
     "nn.conv2d_transpose": _conv2d_transpose,
     "nn.conv2d_backward_weight": _conv2d_backward_weight,
+    "nn.depth_to_space": _depth_to_space,
+    "nn.upsampling": _upsampled,
     "nn.max_pool2d": _max_pool2d,
     "nn.max_pool2d_grad": _max_pool2d_grad,
     "nn.global_avg_pool2d": lambda _, a: a.mean((2, 3), keepdims=True),
@@ -340,8 +371,11 @@ _OPS: dict[str, Callable[..., Any]] = {
     "logical_and": lambda _, a, b: a & b,
     "logical_not": lambda _, a: ~a,
     "any": _reduced(np.any),
+    "all": _reduced(np.all),
     "bitwise_and": lambda _, a, b: a & b,
     "right_shift": lambda _, a, b: a >> b,
     "mod": lambda _, a, b: np.fmod(a, b),
+    "einsum": lambda attrs, a: np.einsum(str(attrs.equation), *a),
+    "scatter_elements": _scattered_elements,
     **ROUTING_OPS,
 }

@@ -21,6 +21,10 @@ from heteroplace.tvm_bridge import require_tvm
 
 USAGE = 2
 _NEED_TVM = {
+    "dynamic": (
+        "heteroplace.bench.dynamic.command",
+        "networks with routers, specialised to traces, against dense and padded ones",
+    ),
     "compile": ("heteroplace.bench.compile", "processor time of import and compilation"),
     "batches": ("heteroplace.bench.batches", "batch 16 predicted from 1, 2 and 4, and measured"),
     "profile": ("heteroplace.bench.profile", "measuring all kernels, against one stock build"),

@@ -31,7 +31,7 @@ class Network(NamedTuple):
     "Shapes of the inputs, all float32."
 
 
-class _Weights:
+class Weights:
     """Makes the parameters of a network: seeded, named, in the order of use."""
 
     def __init__(self, seed: int) -> None:
@@ -103,7 +103,7 @@ def randomly_wired(
         As `wiring`.
     """
     before = wiring(kind, nodes, seed)
-    weights = _Weights(seed)
+    weights = Weights(seed)
     image = _variable("image", (batch, 3, 2 * size, 2 * size))
     stem = _conv(weights, "stem.conv", image, 3, channels, kernel=3, strides=2)
     stem = set_span(relay.nn.relu(_batch_norm(weights, "stem.bn", stem, channels)), "stem.relu")
@@ -120,7 +120,7 @@ def randomly_wired(
     return weights.network({"image": image}, set_span(mean, "mean"))
 
 
-def _gated(weights: _Weights, value: Any) -> Any:
+def _gated(weights: Weights, value: Any) -> Any:
     return relay.multiply(value, weights.gate())
 
 
@@ -131,7 +131,7 @@ def _add_up(terms: list[Any]) -> Any:
     return total
 
 
-def _wired_node(weights: _Weights, name: str, value: Any, channels: int, separable: bool) -> Any:
+def _wired_node(weights: Weights, name: str, value: Any, channels: int, separable: bool) -> Any:
     """relu, convolution, batch norm: the paper's node after its weighted sum."""
     value = set_span(relay.nn.relu(value), f"{name}.relu")
     if separable:
@@ -143,7 +143,7 @@ def _wired_node(weights: _Weights, name: str, value: Any, channels: int, separab
 
 
 def _conv(
-    weights: _Weights,
+    weights: Weights,
     name: str,
     value: Any,
     in_channels: int,
@@ -169,7 +169,7 @@ def _conv(
     return set_span(conv, name)
 
 
-def _batch_norm(weights: _Weights, name: str, value: Any, channels: int) -> Any:
+def _batch_norm(weights: Weights, name: str, value: Any, channels: int) -> Any:
     shape = (channels,)
     normed = relay.nn.batch_norm(
         value,
@@ -193,7 +193,7 @@ def small_cnn(channels: int = 8, size: int = 16, seed: int = 0) -> Network:
     seed
         Of the weights.
     """
-    weights = _Weights(seed)
+    weights = Weights(seed)
     image = _variable("image", (1, 3, size, size))
     stem = set_span(relay.nn.relu(_conv(weights, "stem", image, 3, channels, 3)), "stem.relu")
     left = _conv(weights, "left", stem, channels, channels, 3)

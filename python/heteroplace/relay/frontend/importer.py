@@ -32,6 +32,7 @@ from heteroplace.relay.expressions import static_shape
 from heteroplace.relay.frontend.converters import CONVERTERS, RANDOM_OPS, REFUSED
 from heteroplace.relay.frontend.incremental_types import IncrementalImport, linear_time_import
 from heteroplace.relay.frontend.limits import check_sizes
+from heteroplace.relay.frontend.onnx_choices import choose_branches
 from heteroplace.relay.frontend.onnx_control_flow import expand_control_flow
 from heteroplace.relay.frontend.onnx_functions import expand_functions
 from heteroplace.relay.frontend.onnx_load import (
@@ -42,6 +43,7 @@ from heteroplace.relay.frontend.onnx_load import (
     set_input_values,
     true_inputs,
 )
+from heteroplace.relay.frontend.onnx_masks import masks_for_positions
 from heteroplace.relay.frontend.onnx_repair import (
     IMPORTER_OPSET,
     ONNX_DOMAINS,
@@ -180,10 +182,16 @@ def from_onnx(
     try:
         model, lines = expand_functions(model, is_known)
         report += lines
-        report += expand_control_flow(model)
+        lines = expand_control_flow(model)
+        report += lines
+        if lines:  # bodies are in the graph now, with ops of their own
+            model, lines = expand_functions(model, is_known)
+            report += lines
         if simplify:
             model, lines = simplify_offline(model)
             report += lines
+        report += masks_for_positions(model)
+        choose_branches(model)
         report += repair_model(model)
     except FrontendError as err:
         raise FrontendError(f"{where}: {err}") from err

@@ -216,7 +216,7 @@ def _converters(opset: int) -> dict[str, Any]:
 def _is_local(node: Any) -> bool:
     """Return True for forms whose type follows from their parts without a scope."""
     return isinstance(
-        node, (relay.Call, relay.Tuple, relay.TupleGetItem, relay.Var, relay.Constant)
+        node, (relay.Call, relay.Tuple, relay.TupleGetItem, relay.Var, relay.Constant, relay.If)
     )
 
 

@@ -44,7 +44,7 @@ def widen_bfloat16(model: ModelProto) -> list[str]:
         More values are computed in bfloat16 than can be compiled.
     """
     graph = model.graph
-    if not _names_bfloat16(model):
+    if not names_bfloat16(model):
         return []
     narrow = _bfloat16_values(model)
     for tensor in graph.initializer:
@@ -101,7 +101,7 @@ def _widened_node(
     return [copy, *rounds]
 
 
-def _names_bfloat16(model: ModelProto) -> bool:
+def names_bfloat16(model: ModelProto) -> bool:
     """Tell whether some value can be bfloat16: one that is given is, or an attribute says so."""
     graph = model.graph
     types = {tensor.data_type for tensor in graph.initializer}

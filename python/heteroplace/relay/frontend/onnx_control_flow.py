@@ -1,11 +1,13 @@
-"""An ONNX model -> an equal one without the branches and loops whose course is known already.
+"""An ONNX model -> an equal one whose only control flow is a choice between values of the graph.
 
     If (true) {then} {else}        ==>  then
     Scan (state, x [3, ...]) {body} ==>  body, body, body, and the results stacked
     Loop (3, true, state) {body}   ==>  likewise
+    If (c) {Relu(x)} {Neg(x)}      ==>  a = Relu(x), b = Neg(x), If (c) {a} {b}
 
-A condition or a number of steps is known if it is made of constants and sizes only. Other control
-flow stays, and is refused by name later.
+A condition or a number of steps is known if it is made of constants and sizes only. The nodes of
+branches that are chosen in the run become nodes of the graph: what nobody but a branch reads still
+belongs to it. Other loops stay, and are refused by name later.
 """
 
 from __future__ import annotations
@@ -20,18 +22,21 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_h
 from heteroplace.relay.frontend.onnx_process import evaluate, infer_shapes
 from heteroplace.relay.frontend.onnx_repair import opset_of
 
-_MAX_ROUNDS = 8
-"""Bodies may hold control flow of their own."""
+_MAX_ROUNDS = 64
+"""Bodies may hold control flow of their own; each round opens one level."""
 _MAX_NODES = 20_000
 """A loop that would become more nodes stays a loop."""
 _MAX_ANCESTORS = 200
 """A condition made of more nodes is taken for computed."""
+BRANCHES = ("then_branch", "else_branch")
 _UNSQUEEZE_AXES_OPERAND = 13
 _SCAN_WITHOUT_BATCH = 9
 
 
 def expand_control_flow(model: ModelProto) -> list[str]:
     """Put branches and steps in place of `If`, `Scan` and `Loop` where they are known.
+
+    Of an `If` whose condition is not known, the branches are opened.
 
     Parameters
     ----------
@@ -40,24 +45,52 @@ def expand_control_flow(model: ModelProto) -> list[str]:
 
     Returns
     -------
-    One line that says how many of each were replaced.
+    A line that says how many of each were replaced, and one that says how many were opened.
     """
     counts: dict[str, int] = {}
+    num_opened = 0
     for _ in range(_MAX_ROUNDS):
         if not any(node.op_type in _EXPANSIONS for node in model.graph.node):
             break
         graph = _Graph(model)
         for node in list(model.graph.node):
             expand = _EXPANSIONS.get(node.op_type)
-            if expand is None or not expand(graph, node):
-                graph.nodes.append(node)
-            else:
+            if expand is not None and expand(graph, node):
                 counts[node.op_type] = counts.get(node.op_type, 0) + 1
+            elif node.op_type == "If" and not is_choice(node):
+                graph.nodes.append(_opened(graph, node))
+                num_opened += 1
+            else:
+                graph.nodes.append(node)
         if not graph.is_changed:
             break
         graph.write()
     named = ", ".join(f"{count} {op_type}" for op_type, count in sorted(counts.items()))
-    return [f"put the known course in place of {named}"] if named else []
+    report = [f"put the known course in place of {named}"] if named else []
+    if num_opened:
+        report.append(f"{num_opened} If(s) choose in the run")
+    return report
+
+
+def is_choice(node: NodeProto) -> bool:
+    """Tell whether the branches of an `If` hold nothing but values of the graph around it."""
+    return all(
+        not body.initializer and {each.op_type for each in body.node} <= {"Identity"}
+        for body in (_subgraph(node, name) for name in BRANCHES)
+    )
+
+
+def chosen_values(node: NodeProto, branch: str) -> list[str]:
+    """Return the values of the graph that a branch of a choice hands on."""
+    body = _subgraph(node, branch)
+    sources = {each.output[0]: each.input[0] for each in body.node}
+    names = []
+    for value in body.output:
+        name = value.name
+        while name in sources:
+            name = sources[name]
+        names.append(name)
+    return names
 
 
 @dataclass
@@ -66,6 +99,7 @@ class _Graph:
 
     model: ModelProto
     nodes: list[NodeProto] = field(default_factory=list)
+    tensors: list[TensorProto] = field(default_factory=list)
     is_changed: bool = False
 
     def __post_init__(self) -> None:
@@ -90,11 +124,18 @@ class _Graph:
         self.nodes.append(helper.make_node("Constant", [], [name], value=tensor))
         return name
 
+    def add_tensor(self, tensor: TensorProto, name: str) -> None:
+        """Append a tensor of a body to those of the graph, so that it may be a weight."""
+        copy = TensorProto.FromString(tensor.SerializeToString())
+        copy.name = name
+        self.tensors.append(copy)
+
     def write(self) -> None:
         """Put the nodes into the model."""
         copies = [NodeProto.FromString(node.SerializeToString()) for node in self.nodes]
         del self.model.graph.node[:]
         self.model.graph.node.extend(copies)
+        self.model.graph.initializer.extend(self.tensors)
         del self.model.graph.value_info[:]
 
     def value(self, name: str) -> Any | None:
@@ -140,6 +181,22 @@ def _inline_if(graph: _Graph, node: NodeProto) -> bool:
         if output:
             graph.add("Identity", [result], output)
     return True
+
+
+def _opened(graph: _Graph, node: NodeProto) -> NodeProto:
+    """Put the nodes of both branches into the graph; return an If that chooses between values."""
+    bodies = {}
+    for name in BRANCHES:
+        prefix = f"{node.output[0]}__{name}"
+        results = _splice(graph, _subgraph(node, name), {}, prefix)
+        copies = [f"{prefix}__chosen_{i}" for i in range(len(results))]
+        nodes = [
+            helper.make_node("Identity", [result], [copy])
+            for result, copy in zip(results, copies, strict=True)
+        ]
+        types = [helper.make_empty_tensor_value_info(copy) for copy in copies]
+        bodies[name] = helper.make_graph(nodes, name, [], types)
+    return helper.make_node("If", node.input, node.output, name=node.name, **bodies)
 
 
 def _unroll_scan(graph: _Graph, node: NodeProto) -> bool:
@@ -267,8 +324,7 @@ def _splice(graph: _Graph, body: GraphProto, names: Mapping[str, str], prefix: s
     renamed = dict(names)
     for tensor in body.initializer:
         renamed[tensor.name] = f"{prefix}__{tensor.name}"
-        node = helper.make_node("Constant", [], [renamed[tensor.name]], value=tensor)
-        graph.nodes.append(node)
+        graph.add_tensor(tensor, renamed[tensor.name])
     for node in body.node:
         for name in node.output:
             if name:

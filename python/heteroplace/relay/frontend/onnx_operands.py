@@ -29,7 +29,6 @@ READ_AT_IMPORT: Mapping[str, Sequence[int]] = {
     "Expand": (1,),
     "HammingWindow": (0,),
     "HannWindow": (0,),
-    "If": (0,),
     "Loop": (0, 1),
     "MaxUnpool": (2,),
     "MelWeightMatrix": (0, 1, 2, 3, 4),

@@ -21,6 +21,7 @@ from heteroplace.relay.frontend.converters.call import (
     shape_of,
 )
 from heteroplace.relay.frontend.converters.refused import SIZE_REASON
+from heteroplace.relay.frontend.onnx_masks import REASON
 
 _Positions = npt.NDArray[np.int64]
 _PAD_MODES: dict[str, Callable[[_Positions, tuple[int, int]], _Positions]] = {
@@ -223,5 +224,8 @@ def non_zero(call: OnnxCall) -> relay.Expr:
     """Convert NonZero of a constant; of anything else the size of the result is not known."""
     value = constant_value(call.operand(0), call.params)
     if value is None:
-        raise FrontendError(SIZE_REASON)
+        reason = call.text(REASON, "")
+        raise FrontendError(
+            f"{SIZE_REASON}. It is no dispatch of rows: {reason}" if reason else SIZE_REASON
+        )
     return const(np.stack(np.nonzero(value)), "int64")

@@ -22,10 +22,6 @@ REFUSED: Mapping[str, str] = {
     "Adagrad": _TRAINING,
     "Adam": _TRAINING,
     "Bernoulli": _RANDOM,
-    "If": (
-        "its condition is not known while importing, and only dataflow can be placed. Give the "
-        "condition in input_values if it is an input, or export one branch"
-    ),
     "Loop": _FLOW,
     "Momentum": _TRAINING,
     "Multinomial": _RANDOM,

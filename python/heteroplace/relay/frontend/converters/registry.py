@@ -13,6 +13,7 @@ from tvm import relay
 
 from heteroplace.relay.frontend.converters import (
     arithmetic,
+    branches,
     movement,
     quantized,
     sequences,
@@ -36,12 +37,14 @@ from heteroplace.relay.frontend.converters.recurrent import gru, lstm, rnn
 from heteroplace.relay.frontend.converters.reductions import REDUCTIONS
 from heteroplace.relay.frontend.converters.resize import resize, upsample
 from heteroplace.relay.frontend.onnx_bfloat16 import ROUND
+from heteroplace.relay.frontend.onnx_choices import CHOOSE
 
 CONVERTERS: Mapping[str, Converter] = {
     **REDUCTIONS,
     "AveragePool": average_pool,
     "BatchNormalization": arithmetic.batch_normalization,
     "BitShift": arithmetic.bit_shift,
+    CHOOSE: branches.choose_branch,
     "CumProd": arithmetic.cumulative_product,
     "Det": arithmetic.determinant,
     "GRU": gru,
