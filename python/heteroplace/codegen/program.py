@@ -147,7 +147,9 @@ class CapacityCall:
 
     def to_text(self) -> str:
         """Return it as the text has it."""
-        return f"{self.capacity}={self.kernel}({','.join(each.to_text() for each in self.operands)})"
+        return (
+            f"{self.capacity}={self.kernel}({','.join(each.to_text() for each in self.operands)})"
+        )
 
 
 @dataclass

@@ -55,8 +55,7 @@ class RouteDecisions:
             The program has no routers.
         """
         return {
-            name: PredictionCounts(*counts)
-            for name, *counts in _core.route_predictions(self._core)
+            name: PredictionCounts(*counts) for name, *counts in _core.route_predictions(self._core)
         }
 
     def start(self, level: int) -> None:

@@ -65,8 +65,12 @@ class RouteRecording:
         self._is_closed = False
         routes.start(level)
         try:
-            self._file = self._begin_file(Path(path), header_line(model_digest, level, routes.routers))
-            self._thread = threading.Thread(target=self._work, name="heteroplace-routes", daemon=True)
+            self._file = self._begin_file(
+                Path(path), header_line(model_digest, level, routes.routers)
+            )
+            self._thread = threading.Thread(
+                target=self._work, name="heteroplace-routes", daemon=True
+            )
             self._thread.start()
         except BaseException:
             routes.take(ends=True)

@@ -100,11 +100,12 @@ def cut_network(
     LoweringError
         Its annotations contradict each other, or name devices that the cluster does not have.
     """
+    mod = without_branches(mod, params or ())
     if params:
         main = relay.build_module.bind_params_by_name(mod["main"], dict(params))
         mod = tvm.IRModule({**dict(mod.functions.items()), mod.get_global_var("main"): main})
     if not is_annotated(mod):
-        return network_of(extract(prepare(without_branches(mod)), name))
+        return network_of(extract(prepare(mod), name))
     if cluster is None:
         raise LoweringError("the module is annotated with devices; say of which cluster they are")
     return network_of(extract_annotated(mod, cluster, name))
