@@ -12,12 +12,9 @@ The pass, the command line, the benchmarks and the demo call these and repeat no
 
 from __future__ import annotations
 
-import logging
 import os
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import tvm
@@ -25,27 +22,29 @@ import tvm
 from heteroplace.codegen.carried import carried_kernels, with_kernels
 from heteroplace.codegen.compile import CompiledNetwork, task_targets
 from heteroplace.codegen.executable import Executable, write_programs
-from heteroplace.errors import LoweringError
+from heteroplace.dynamic.profile import read_profile
+from heteroplace.errors import LoweringError, PlanError, RoutingError
 from heteroplace.measure.batches import batches_of
 from heteroplace.measure.cost_models import CostModel, CostOptions, choose_cost_model
 from heteroplace.measure.cost_models.model import known_interference
 from heteroplace.measure.example_inputs import read_examples
 from heteroplace.measure.interference import measure_interference
-from heteroplace.measure.options import Progress
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable, table_from_rows
 from heteroplace.model.demands import check_reachable, with_max_memory
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.hosts import with_devices
 from heteroplace.model.plan import Plan
+from heteroplace.model.route_profile import RouteProfile
 from heteroplace.model.solution import Solution
 from heteroplace.place_options import PlaceOptions, check_options, demanded_graph
 from heteroplace.relay.annotate.moved import solution_of_module
-from heteroplace.relay.annotate.reader import strip_annotations
+from heteroplace.relay.annotate.reader import read_model_digest, strip_annotations
 from heteroplace.relay.annotate.sharded import read_sharded, without_plan
 from heteroplace.relay.annotate.writer import annotate as annotate_plan
 from heteroplace.relay.frontend.onnx_source import read_source
 from heteroplace.relay.source import Source
+from heteroplace.relay.tasks.branch_options import predicted_branches, with_branch_memories
 from heteroplace.relay.tasks.network import Network, cut_network
 from heteroplace.relay.tasks.rebatch import rebatch
 from heteroplace.simulate.interference import Interference
@@ -53,64 +52,9 @@ from heteroplace.solve import Problem, SolveOptions, solve_network
 from heteroplace.solve.feasibility import check_demands
 from heteroplace.solve.judge import num_items
 from heteroplace.solve.plan_in import read_plan_in
+from heteroplace.solve.routed_network import solve_routed
+from heteroplace.stage_log import StageLog
 from heteroplace.verify.executable import check_can_verify, verify_executable
-
-_LOG = logging.getLogger("heteroplace")
-
-
-@dataclass(frozen=True)
-class StageReport:
-    """What one stage did."""
-
-    name: str
-    wall_s: float
-    cpu_s: float
-    """Processor time of this process, and of the compilers that it started."""
-    figures: Mapping[str, int]
-    """What it found, e.g. the number of tasks."""
-
-    @property
-    def text(self) -> str:
-        """As one line, e.g. "prepare: tasks 82; 0.4 s"."""
-        found = ", ".join(f"{name} {value:,}" for name, value in self.figures.items())
-        head = f"{self.name}: {found}; " if found else f"{self.name}: "
-        return f"{head}{self.wall_s:.1f} s"
-
-
-@dataclass
-class StageLog:
-    """Collects what the stages of one network did, and tells when one begins and what it did."""
-
-    progress: Progress | None = None
-    reports: list[StageReport] = field(default_factory=list)
-
-    @contextmanager
-    def stage(self, name: str, text: str = "") -> Iterator[dict[str, int]]:
-        """Say `text`, if any, and take the time of the block, which fills in the figures."""
-        if text:
-            self.say(text)
-        figures: dict[str, int] = {}
-        wall, cpu = time.perf_counter(), _cpu_s()
-        yield figures
-        report = StageReport(name, time.perf_counter() - wall, _cpu_s() - cpu, figures)
-        self.reports.append(report)
-        self.say(report.text)
-
-    def say(self, text: str) -> None:
-        """Tell what begins, or what was done; the logger "heteroplace" is told too."""
-        _LOG.info("%s", text)
-        if self.progress is not None:
-            self.progress(text)
-
-    def cpu_s(self, *names: str) -> float:
-        """Return the processor seconds of some stages."""
-        return sum(report.cpu_s for report in self.reports if report.name in names)
-
-
-def _cpu_s() -> float:
-    """Processor seconds of this process and of the ones that it started and that have ended."""
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
 
 
 @dataclass(frozen=True)
@@ -122,6 +66,8 @@ class CostedNetwork:
     costs: CostTable
     measure_interference: Callable[[], Interference] | None
     """None: the costs were not measured here, and the store does not know it."""
+    profile: RouteProfile | None = None
+    """Of a network with routers, what is known of their decisions; None: nothing."""
 
     @property
     def graph(self) -> TaskGraph:
@@ -133,6 +79,11 @@ class CostedNetwork:
         """How tasks slow each other, measured when it is first asked for."""
         return None if self.measure_interference is None else self.measure_interference()
 
+    def interference_known(self) -> Interference:
+        """Return `interference` where it can be measured."""
+        assert self.interference is not None  # else it is not asked for
+        return self.interference
+
     def on(self, names: Sequence[str]) -> CostedNetwork:
         """Return the same for the part of the cluster with only these devices."""
         ids = [self.cluster.device_id(name) for name in names]
@@ -141,9 +92,7 @@ class CostedNetwork:
         costs = table_from_rows(self.graph, part, rows)
 
         def interference() -> Interference:
-            whole = self.interference
-            assert whole is not None  # else it is not asked for
-            return whole.on(ids, part)
+            return self.interference_known().on(ids, part)
 
         measure = None if self.measure_interference is None else interference
         return CostedNetwork(self.compiled, part, costs, measure)
@@ -226,7 +175,9 @@ def cost(
             return measure_interference(compiled, cluster, log.say, store)
 
     known: Callable[[], Interference] | None = interference
-    if not model.has_interference:
+    if compiled.graph.routers:
+        known = None  # it hangs on which branches run
+    elif not model.has_interference:
         known = known_interference(model, compiled, cluster, costs)
     return CostedNetwork(compiled, cluster, costs, known)
 
@@ -257,18 +208,19 @@ def solve(
     with (log or StageLog()).stage(
         "solve", f"placing {len(graph.tasks)} tasks on {names}"
     ) as found:
-        problem = Problem(graph, cluster, costed.costs)
-
-        def interference() -> Interference:
-            assert costed.interference is not None  # else it is not asked for
-            return costed.interference
-
-        is_known = costed.measure_interference is not None
-        solution = solve_network(
-            problem, options, interference if is_known else None, solver=solver, plan=plan
-        )
-        asked = "predicted_ns" if solution.item_ns is None else "item_ns"
-        found |= {asked: solution.objective_ns, "bound_ns": solution.bound_ns}
+        if graph.routers:
+            if plan is not None:
+                raise PlanError("a network with routers is placed by a solver; leave out plan_in")
+            predicted = predicted_branches(costed.compiled.network)
+            solution = solve_routed(
+                graph, cluster, costed.costs, options, solver, costed.profile, predicted
+            )
+        else:
+            problem, asked = Problem(graph, cluster, costed.costs), costed.interference_known
+            known = None if costed.measure_interference is None else asked
+            solution = solve_network(problem, options, known, solver=solver, plan=plan)
+        name = "predicted_ns" if solution.item_ns is None else "item_ns"
+        found |= {name: solution.objective_ns, "bound_ns": solution.bound_ns}
     return solution
 
 
@@ -309,26 +261,44 @@ def place(
     model = choose_cost_model(options.costs, asked)
     examples = read_examples(options.inputs)
     network = prepare(mod, options.params, log, cluster).with_examples(examples)
+    profile = _profile(network, options)
     network = network.with_graph(demanded_graph(network.graph, cluster, options))
+    network = with_branch_memories(network, cluster)
     early = None if saved is None else saved.plan_for(network.graph, cluster)
     items = limits.items if early is None else num_items(early, limits)
     check_demands(network.graph, cluster, early)
     if items > 1:
         rebatch(network.mod, 2)  # an op that could mix items is told at once
     compiled = compile(network, cluster, model, log)
-    costed = cost(compiled, cluster, model, log, batches_of(cluster, items))
+    costed = cost(compiled, cluster, model, log, batches_of(cluster, items, network.graph))
+    costed = replace(costed, profile=profile)
     plan = None if saved is None else saved.plan_for(costed.graph, cluster)
     return compiled, solve(costed, limits, options.solver, log, plan)
+
+
+def _profile(network: Network, options: PlaceOptions) -> RouteProfile | None:
+    """What is known of the route decisions of a network."""
+    if options.routes is None:
+        return None
+    if not network.graph.routers:
+        raise RoutingError(
+            f"routes={os.fspath(options.routes)!r} is given, and the model has no routers; leave "
+            f"it out"
+        )
+    profile = read_profile(options.routes)
+    profile.check_model(network.model_digest)
+    return profile
 
 
 def annotate(compiled: CompiledNetwork, solution: Solution) -> tvm.IRModule:
     """Write a plan into the module, with the kernels that are compiled for it already."""
     extraction = compiled.network.extraction
     assert extraction is not None  # what is placed was cut here
-    mod = annotate_plan(extraction, solution)
+    mod = annotate_plan(extraction, solution, compiled.network.model_digest)
     placement = solution.plan.placement(len(compiled.graph.tasks))
     kernels = compiled.known_kernels(solution.cluster, placement)
-    if kernels is None or solution.plan.items > 1:  # those of batches are compiled to be built
+    # Those of batches and of branches are compiled to be built.
+    if kernels is None or solution.plan.items > 1 or solution.graph.routers:
         return mod
     targets = task_targets(compiled.graph, solution.cluster, placement)
     return with_kernels(mod, compiled.network.digest, targets, kernels)
@@ -344,7 +314,9 @@ def build(compiled: CompiledNetwork, solution: Solution) -> Executable:
     """
     kernels = compiled.kernels_of(solution.cluster, solution.plan)
     source = Source(compiled.network.mod, tvm.transform.PassContext.current().opt_level)
-    return replace(write_programs(kernels, [solution])[0], source=source)
+    (found,) = write_programs(kernels, [solution])
+    manifest = replace(found.manifest, model_digest=compiled.network.model_digest)
+    return replace(found, source=source, manifest=manifest)
 
 
 def build_module(
@@ -379,8 +351,10 @@ def build_module(
     mode = verify or ("off" if source is None else source.verify)
     check_can_verify(mode, source, solution.cluster, solution.devices_not_used)
     if sharded is None:
-        compiled = CompiledNetwork.of(Network(solution.graph, strip_annotations(mod)))
-        carried = carried_kernels(mod, compiled.network.digest)
+        digest = read_model_digest(mod)
+        network = Network(solution.graph, strip_annotations(mod), model_digest=digest)
+        compiled = CompiledNetwork.of(network)
+        carried = carried_kernels(mod, network.digest)
         if carried is not None:
             compiled.add(*carried)
     else:

@@ -120,6 +120,12 @@ class PlaceOptions:
         "plan, solution or compiled model to take the plan from, of this graph: nothing is solved",
         metavar="FILE",
     )
+    routes: str | os.PathLike[str] | None = option(
+        None,
+        "profile of the route decisions of this model, or records of them: what its branches are "
+        "expected to cost (default: all branches of a router are alike)",
+        metavar="FILE",
+    )
     verify: str = option(
         "auto",
         "compare one run of what was built with onnxruntime on the ONNX model, and fail where they "

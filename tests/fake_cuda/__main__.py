@@ -11,7 +11,7 @@ from tests.fake_cuda.build import SOURCES, build_fake
 
 ROOT = SOURCES.parent.parent
 CASES = [str(path.relative_to(ROOT)) for path in sorted(SOURCES.glob("case_*.py"))]
-GPU_TESTS = ["tests/gpu/test_cuda_executor.py", "tests/gpu/test_hosts.py"]
+GPU_TESTS = [f"tests/gpu/test_{name}.py" for name in ("cuda_executor", "cuda_routed", "hosts")]
 
 
 def run_pytest(

@@ -31,6 +31,7 @@ from heteroplace.native.compiled_file import read_manifest
 from heteroplace.place_options import PlaceOptions
 from heteroplace.relay.annotate.reader import read_solution
 from heteroplace.simulate.interference import Interference
+from heteroplace.stage_log import StageLog
 
 # TVM's driver leaves files open (its configuration), and the library its folder.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
@@ -141,7 +142,7 @@ def test_interference_is_measured_once(measured: Measured) -> None:
         with tvm.transform.PassContext(opt_level=3):
             network = pipeline.prepare(two_branches())
             compiled = pipeline.compile(network, cpu_cluster(), model)
-            log = pipeline.StageLog(lines.append)
+            log = StageLog(lines.append)
             found = pipeline.cost(compiled, cpu_cluster(), model, log).interference
         assert found is not None
         return found, lines
@@ -172,7 +173,7 @@ def test_a_file_of_measured_costs_brings_the_interference_that_the_store_holds(
         if store == "kept":
             measuring_model = choose_cost_model("measure", CostOptions(measured.store))
             assert pipeline.cost(compiled, cpu_cluster(), measuring_model).interference is not None
-        log = pipeline.StageLog(lines.append)
+        log = StageLog(lines.append)
         kept = pipeline.cost(compiled, cpu_cluster(), model, log).interference
     assert (kept is not None) == (store == "kept")
     assert not measuring(lines)

@@ -25,10 +25,11 @@ from tests.corpus import corpus
 from tests.strategies import num_cases
 
 from heteroplace.codegen.combine import Items, ItemTensor, combine_batches
-from heteroplace.codegen.kernels import KernelCall, KernelCalls, NetworkPart, Value
+from heteroplace.codegen.kernels import KernelCall, KernelCalls, Value
 from heteroplace.codegen.lower import lower
 from heteroplace.codegen.lowered import Lowered
 from heteroplace.codegen.program import KERNEL_ALIGNMENT_BYTES
+from heteroplace.codegen.segment_calls import NetworkPart
 from heteroplace.codegen.segments import ValueName
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.cluster import Cluster, Device, Memory

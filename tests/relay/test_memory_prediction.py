@@ -26,9 +26,10 @@ from relay_models import (
 from heteroplace.bench.models.catalogue import load_model
 from heteroplace.bench.models.networks import small_cnn
 from heteroplace.codegen.executable import Executable
-from heteroplace.codegen.kernels import KernelCalls, lower_segments
+from heteroplace.codegen.kernels import KernelCalls
 from heteroplace.codegen.lower import lower
 from heteroplace.codegen.program import in_pages
+from heteroplace.codegen.segment_calls import lower_segments
 from heteroplace.codegen.segments import cut_segments
 from heteroplace.codegen.targets import cluster_targets
 from heteroplace.errors import InfeasibleError

@@ -42,8 +42,8 @@ def by_numpy(a: np.ndarray, b: np.ndarray, form: tuple[bool, bool]) -> np.ndarra
 @pytest.mark.parametrize(
     "sizes",
     [
-        *SIZES[:3],
-        pytest.param(SIZES[3], marks=pytest.mark.costly),
+        SIZES[0],
+        *(pytest.param(sizes, marks=pytest.mark.costly) for sizes in SIZES[1:]),
         *(
             pytest.param(sizes, marks=pytest.mark.slow)
             for sizes in [(128, 256, 512), (7, 64, 1), (1, 1, 1), (256, 31, 20), (14, 48, 1024)]

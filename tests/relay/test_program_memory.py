@@ -9,7 +9,7 @@ import pytest
 import tvm
 from item_plans import batch_costs
 from relay_models import module, var
-from sharded_plans import near_cluster
+from sharded_plans import far_cluster, near_cluster
 from tvm import relay
 
 from heteroplace.bench.models.transformers import bert_onnx, gpt_onnx
@@ -64,11 +64,11 @@ def sharded_step(name: str, rows: int, lanes: int) -> tuple[ShardedNetwork, Comp
         return network, compiled_alone(network, near_cluster(1))
 
 
-def check_memory(name: str, strategy: Strategy) -> None:
+def check_memory(name: str, strategy: Strategy, num_hosts: int = 1) -> None:
     degrees = strategy.degrees
     network, alone = sharded_step(name, degrees.rows(BATCH), degrees.tensor)
     assert network.network is not None
-    cluster = near_cluster(degrees.num_devices, engines=0)
+    cluster = far_cluster(degrees.num_devices, num_hosts, engines=0)
     sharded, plan = plan_strategy(with_scratch_of(network.sharded, alone), strategy, cluster)
     graph, costs, mod = sharded.graph, batch_costs(sharded.graph, cluster), network.network.mod
     check_plan(graph, cluster, costs, plan)
@@ -80,7 +80,7 @@ def check_memory(name: str, strategy: Strategy) -> None:
     for use, peak, live in zip(
         held, predicted, live_peaks(graph, cluster, costs, plan), strict=True
     ):
-        assert use.total_bytes <= peak <= MAX_ERROR * use.total_bytes
+        assert use.total_bytes <= peak <= MAX_ERROR * use.total_bytes, (held, predicted)
         assert use.weights_bytes + use.values_bytes <= MAX_ERROR * live.num_bytes
 
 
@@ -111,6 +111,17 @@ def test_programs_of_an_mlp_hold_what_is_predicted(
     degrees: str, schedule: str, zero: int, again: int
 ) -> None:
     check_memory("mlp", strategy(degrees, schedule, zero, again))
+
+
+@pytest.mark.parametrize(
+    "degrees",
+    [
+        pytest.param("1/2/1/1", marks=pytest.mark.costly),
+        pytest.param("2/1/1/1", marks=pytest.mark.slow),
+    ],
+)
+def test_programs_of_hosts_hold_what_they_are_sent(degrees: str) -> None:
+    check_memory("mlp", strategy(degrees, "gpipe", 0, 0), num_hosts=2)
 
 
 @pytest.mark.slow

@@ -166,6 +166,16 @@ def test_branches_of_the_same_cells_share_a_memory() -> None:
     assert [first[0], first[2], first[1], first[3]] == [second[1], second[3], second[0], second[2]]
 
 
+def test_loads_can_be_balanced_without_decisions_cell_by_cell() -> None:
+    """Loads 4, 4, 0 and 1 in the mean: the two heavy branches are apart."""
+    mod, cluster = two_layers(), mixed_cluster()
+    made = relay.transform.PlaceBranches(profile_of(mod, skewed), cluster, by="balance")
+    for each in options_of(made(mod)):
+        assert each.memories.split(",")[0] != each.memories.split(",")[1]
+    with pytest.raises(RoutingError, match="by is 'luck', expected one of coactivation, balance"):
+        relay.transform.PlaceBranches(profile_of(mod, skewed), cluster, by="luck")
+
+
 def test_weights_that_fit_nowhere_are_told() -> None:
     mod, cluster = two_layers(), mixed_cluster()
     small = tuple(replace(memory, bytes=300) for memory in cluster.memories)

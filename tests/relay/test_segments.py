@@ -29,7 +29,8 @@ from tvm import relay
 from heteroplace import pipeline
 from heteroplace.codegen.carried import carried_kernels
 from heteroplace.codegen.compile import CompiledKernels
-from heteroplace.codegen.kernels import KernelCalls, lower_segments
+from heteroplace.codegen.kernels import KernelCalls
+from heteroplace.codegen.segment_calls import lower_segments
 from heteroplace.codegen.segments import ValueName, cut_segments
 from heteroplace.codegen.targets import cluster_targets
 from heteroplace.errors import ArtifactError, LoweringError

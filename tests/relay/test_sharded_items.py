@@ -110,6 +110,15 @@ def test_a_thousand_random_plans_equal_the_sharded_network_alone(batch: int) -> 
             case.check_ranks(is_pinned=False)
 
 
+def test_plans_of_equal_parts_share_their_kernels() -> None:
+    case = ShardedCase(6, 2)
+    solutions = [case.solution(near_cluster(2)) for _ in range(2)]
+    assert solutions[0].plan != solutions[1].plan
+    one, other = (case.kernels(solution) for solution in solutions)
+    assert one.calls != other.calls
+    assert one.library is other.library
+
+
 def two_lanes(change: Callable[[list[relay.Expr]], relay.Expr]) -> tvm.IRModule:
     x = var("x", (4, 8))
     return module([x], change([relay.nn.dense(x, weights(8, 8, seed=n)) for n in range(2)]))

@@ -32,10 +32,10 @@ from heteroplace.measure.sequential import measure_sequential
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
-from heteroplace.pipeline import StageLog
 from heteroplace.relay.frontend.importer import from_onnx
 from heteroplace.run.devices import missing_devices
 from heteroplace.simulate.interference import Interference
+from heteroplace.stage_log import StageLog
 
 OPT_LEVEL = 3
 

@@ -41,6 +41,11 @@ class Clocks:
         is_before = other == queue and queue not in self._finished
         return is_before or self._known[queue].get(other, 0) > position
 
+    def done(self, instruction: int) -> tuple[int, int]:
+        """Return (queue, number of its instructions) that have finished when it has."""
+        queue, position, _ = self._done[instruction]
+        return queue, position + 1
+
     def wait(self, queue: int, instructions: Iterable[int]) -> tuple[tuple[int, int], ...]:
         """Return the waits by which `queue` knows of `instructions`, none implied by the others.
 

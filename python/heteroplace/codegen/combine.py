@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
-from heteroplace.codegen.kernels import Joined, KernelCall, KernelCalls, NetworkPart, Value
+from heteroplace.codegen.kernels import Joined, KernelCall, KernelCalls, Value
+from heteroplace.codegen.segment_calls import NetworkPart
 from heteroplace.codegen.segments import ValueName
 from heteroplace.errors import LoweringError
 

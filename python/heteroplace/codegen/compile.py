@@ -11,9 +11,12 @@ from dataclasses import dataclass, field, replace
 
 import tvm
 
+from heteroplace.codegen.at_capacity import at_capacity
 from heteroplace.codegen.items import lower_items
-from heteroplace.codegen.kernels import Kernel, KernelCalls, lower_segments
+from heteroplace.codegen.kernels import Kernel, KernelCalls
 from heteroplace.codegen.library import KernelLibrary, compile_kernels
+from heteroplace.codegen.routed import lower_routed
+from heteroplace.codegen.segment_calls import lower_segments
 from heteroplace.codegen.segments import cut_segments
 from heteroplace.codegen.targets import placed_targets
 from heteroplace.codegen.versioned import KeptParts
@@ -52,6 +55,10 @@ class CompiledNetwork:
     _parts: KeptParts = field(default_factory=KeptParts)
     _libraries: dict[tuple[Kernel, ...], KernelLibrary] = field(default_factory=dict)
     """Of the kernels of plans with collectives and shared tensors."""
+    _routed: CompiledNetwork | None = None
+    """The network as it is; None: that is this one."""
+    _capacity: int = 0
+    """At which all branches are, if it is not."""
 
     @classmethod
     def of(cls, network: Network) -> CompiledNetwork:
@@ -66,6 +73,11 @@ class CompiledNetwork:
     def with_graph(self, graph: TaskGraph) -> CompiledNetwork:
         """Return the same with more known of its tasks; see `Network.with_graph`."""
         return replace(self, network=self.network.with_graph(graph))
+
+    def at_capacity(self, capacity: int) -> CompiledNetwork:
+        """Return the network with all branches at a capacity, to be measured; its kernels are
+        those of this one."""
+        return CompiledNetwork(self.network, {}, {}, self, capacity)
 
     def calls(self, cluster: Cluster, placement: Sequence[int]) -> KernelCalls:
         """Return the kernel calls; lowered, not compiled.
@@ -84,17 +96,31 @@ class CompiledNetwork:
         """
         targets, target_of_task = placed_targets(self.graph, cluster, placement)
         key = task_targets(self.graph, cluster, placement)
-        if key not in self._calls:
-            calls = lower_network(self.network.mod, targets, target_of_task)
+        if key not in self._calls and self._routed is not None:
+            whole = self._routed.calls(cluster, placement)
+            self._calls[key] = at_capacity(whole, self._capacity)
+        elif key not in self._calls:
+            calls = self._lowered(targets, target_of_task)
             self._calls[key] = _with_inputs(calls, self.network)
         return self._calls[key]
+
+    def _lowered(
+        self, targets: tuple[tvm.target.Target, ...], target_of_task: dict[str, int]
+    ) -> KernelCalls:
+        mod = self.network.mod
+        if self.graph.routers:
+            return lower_routed(mod, self.graph, targets, target_of_task)
+        return lower_network(mod, targets, target_of_task)
 
     def kernels(self, cluster: Cluster, placement: Sequence[int]) -> CompiledKernels:
         """Return the kernel calls with their library; parameters and errors as of `calls`."""
         key = task_targets(self.graph, cluster, placement)
         if key not in self._kernels:
             calls = self.calls(cluster, placement)
-            library = compile_kernels(list(calls.kernels.values()))
+            if self._routed is None:
+                library = compile_kernels(list(calls.kernels.values()))
+            else:
+                library = self._routed.kernels(cluster, placement).library
             self._kernels[key] = CompiledKernels(calls, library)
         return self._kernels[key]
 

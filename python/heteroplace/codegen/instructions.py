@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from heteroplace.codegen.kernels import KernelCalls, Value
+from heteroplace.model.plan import Guard
 
 Instance = tuple[int, int]
 """A value in a memory: (value, memory). Aliases count as the value whose bytes they share."""
@@ -38,6 +39,8 @@ class Instruction:
     it reads nothing, and comes next in the order."""
     replaces: tuple[Instance, ...] = ()
     """Whose bytes it takes over: all others who read them come before, and are waited for."""
+    guard: Guard | None = None
+    """When it is done; None: in every run. What decides that is among what it reads."""
 
     @property
     def is_send(self) -> bool:

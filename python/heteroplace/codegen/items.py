@@ -17,7 +17,8 @@ import tvm
 
 from heteroplace.codegen.combine import Items, combine_batches
 from heteroplace.codegen.item_axes import item_inputs, item_tensors
-from heteroplace.codegen.kernels import KernelCalls, lower_parts
+from heteroplace.codegen.kernels import KernelCalls
+from heteroplace.codegen.segment_calls import lower_parts
 from heteroplace.codegen.segments import ValueName, cut_segments
 from heteroplace.codegen.targets import cluster_targets
 from heteroplace.codegen.versioned import KeptParts, lower_versioned

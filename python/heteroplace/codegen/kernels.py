@@ -1,39 +1,18 @@
-"""Segments -> kernel calls, with the lowered kernels behind them.
-
-Equal groups share one kernel. Each call is traced to its task by the spans inside the fused
-function; a call without one (an inserted layout_transform) belongs to the task whose value it
-converts.
-"""
+"""Kernel calls of a network: the values that they exchange, and the lowered kernels behind them."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import tvm
-from tvm import relay
-from tvm.relay.backend import te_compiler
 
-from heteroplace.codegen.keep_nan import keep_nan
-from heteroplace.codegen.safe_integers import define_integers
-from heteroplace.codegen.segments import Segment, ValueName
-from heteroplace.codegen.workspace import Workspace, kernel_workspace
-from heteroplace.errors import LoweringError
+from heteroplace.codegen.workspace import Workspace
 from heteroplace.model.graph import tensor_bytes
-from heteroplace.relay.expressions import (
-    is_primitive_call,
-    post_order,
-    static_shape,
-    tasks_in,
-    tensor_types,
-)
+from heteroplace.model.routers import Router
 from heteroplace.relay.ranges.interval import Interval
-from heteroplace.relay.ranges.legal import legal_inputs
-from heteroplace.relay.tasks.flops import call_flops, has_plain_weights
-from heteroplace.tvm_bridge import library_info_kept
 
 _Bytes = bytes  # below, the name is that of a size
 
@@ -46,6 +25,16 @@ class Joined:
     """Product of the extents before the axis along which items lie."""
     parts: tuple[int, ...]
     """For each item the value that holds it, itself not joined."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Which rows of a routed buffer a value is: those of a branch, where its router says."""
+
+    buffer: int
+    """The value that is the whole buffer."""
+    router: str
+    branch: int
 
 
 @dataclass(frozen=True)
@@ -74,6 +63,9 @@ class Value:
     """What state is at first; None: it has to be set."""
     in_place_of: int | None = None
     """The value whose bytes it takes over, once all who read those are done; None: of nobody."""
+    rows: Rows | None = None
+    """Set if it is rows of a routed buffer, whose shape it has: [rows, elements of a row]. At each
+    capacity it has aliases of that capacity's shape. None: it is whole."""
 
     @property
     def bytes(self) -> int:
@@ -85,6 +77,18 @@ class Value:
         """What equal weights have in common. Kept: every plan of a network asks for it again."""
         assert self.constant is not None
         return hashlib.blake2b(np.ascontiguousarray(self.constant).data, digest_size=16).digest()
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What a call in a branch is at one capacity."""
+
+    capacity: int
+    """0: cells are whole tensors, and there are no rows; the only one then."""
+    kernel: str
+    reads: tuple[int, ...]
+    """Values in the order of the kernel's arguments, in the shapes of that capacity."""
+    writes: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -107,6 +111,24 @@ class KernelCall:
     """(step of the plan, device); None: those of the run of its task for its items."""
     in_place: tuple[tuple[int, int], ...] = ()
     """(place of an input, of an output) that may be the same bytes, if nobody else reads them."""
+    branch: tuple[str, int] | None = None
+    """(router's name, branch) of a call in a branch; None: it is in none."""
+    variants: tuple[Variant, ...] = ()
+    """Of a call in a branch, by ascending capacity. Its own kernel is the last one's, and it reads
+    and writes what any of them does."""
+
+
+@dataclass(frozen=True)
+class RouterValues:
+    """What a router makes, as values of the program."""
+
+    router: Router
+    loads: int
+    offsets: int | None
+    """None: its cells are whole tensors."""
+    seats: int
+    num_rows: int
+    """Of a routed buffer; 0 without offsets."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +141,8 @@ class KernelCalls:
     """Values of the model's results."""
     kernels: dict[str, Kernel]
     """By symbol."""
+    routers: tuple[RouterValues, ...] = ()
+    """In the order of the graph."""
 
 
 @dataclass(frozen=True)
@@ -138,262 +162,3 @@ class Kernel:
     """Floating-point operations of a call; 0: it only moves data, or they are not known."""
     ranges: tuple[Interval | None, ...] = ()
     """As `Value.range`, for each value that it reads; empty: not known."""
-
-
-def lower_segments(
-    segments: Sequence[Segment], inputs: Sequence[relay.Var], outputs: Sequence[ValueName]
-) -> KernelCalls:
-    """Lower every fused function of every segment and list the calls.
-
-    Parameters
-    ----------
-    inputs, outputs
-        Of the model. The first values of the result are the inputs, used or not.
-
-    Raises
-    ------
-    LoweringError
-        TVM has no implementation of an op on a target.
-    """
-    # What is kept from earlier networks may come from other tuning records than those in force.
-    te_compiler.get().clear()
-    lowerer = _Lowerer()
-    for parameter in inputs:
-        lowerer.add_input(parameter)
-    with library_info_kept():
-        for index, segment in enumerate(segments):
-            lowerer.add_segment(index, segment)
-    return lowerer.finish(outputs)
-
-
-@dataclass(frozen=True)
-class NetworkPart:
-    """Segments that were lowered without the rest of their network."""
-
-    calls: KernelCalls
-    """Its `outputs` are the values of `exports`."""
-    imports: Mapping[ValueName, int]
-    """The value that stands for each model input, and for what the rest makes."""
-    exports: tuple[ValueName, ...]
-
-
-def lower_parts(parts: Sequence[Sequence[Segment]]) -> list[NetworkPart]:
-    """Lower parts of one network; what a part does not make itself, it imports.
-
-    Kernels that they have in common are the same ones. Raises as `lower_segments`.
-    """
-    te_compiler.get().clear()
-    kernels: dict[str, Kernel] = {}
-    found = []
-    with library_info_kept():
-        for segments in parts:
-            lowerer = _Lowerer(kernels=kernels)
-            exports = tuple(name for segment in segments for name in segment.exports)
-            imports = {
-                source: parameter
-                for segment in segments
-                for source, parameter in zip(segment.sources, segment.main.params, strict=True)
-                if source not in exports
-            }
-            values = {name: lowerer.add_import(name, var) for name, var in imports.items()}
-            for index, segment in enumerate(segments):
-                lowerer.add_segment(index, segment)
-            found.append(NetworkPart(lowerer.finish(exports), values, exports))
-    return found
-
-
-@dataclass
-class _Lowerer:
-    values: list[Value] = field(default_factory=list)
-    calls: list[KernelCall] = field(default_factory=list)
-    kernels: dict[str, Kernel] = field(default_factory=dict)
-    named: dict[ValueName, int] = field(default_factory=dict)
-    """Value of each input and import, and of each exported name."""
-    imported: set[ValueName] = field(default_factory=set)
-    forwards: dict[int, ValueName] = field(default_factory=dict)
-    """Values that stand for what a later segment may export, until all are known."""
-
-    def add_input(self, parameter: relay.Var) -> None:
-        (type_,) = tensor_types(parameter.checked_type)
-        name = parameter.name_hint
-        self.named[ValueName(name)] = self._add(type_, input_name=name)
-        self.imported.add(ValueName(name))
-
-    def add_import(self, name: ValueName, parameter: relay.Var) -> int:
-        """Add a value that is made elsewhere."""
-        (type_,) = tensor_types(parameter.checked_type)
-        self.named[name] = self._add(type_)
-        self.imported.add(name)
-        return self.named[name]
-
-    def add_segment(self, index: int, segment: Segment) -> None:
-        known: dict[relay.Expr, tuple[int, ...]] = {}
-        for parameter, source in zip(segment.main.params, segment.sources, strict=True):
-            known[parameter] = (self._source(parameter, source),)
-        with segment.target:
-            for node in post_order(segment.main.body):
-                if not isinstance(node, (relay.Var, relay.Function, tvm.ir.Op)):
-                    known[node] = self._visit(node, index, segment.target, known)
-        results = known[segment.main.body]
-        for name, value in zip(segment.exports, results, strict=True):
-            self.named[name] = value
-
-    def finish(self, outputs: Sequence[ValueName]) -> KernelCalls:
-        resolved = {value: self.named[name] for value, name in self.forwards.items()}
-
-        def real(value: int) -> int:
-            while value in resolved:
-                value = resolved[value]
-            return value
-
-        calls = [replace(each, reads=tuple(map(real, each.reads))) for each in self._attributed()]
-        values = [
-            value
-            if value.alias_of is None
-            else Value(value.shape, value.dtype, alias_of=real(value.alias_of))
-            for value in self.values
-        ]
-        found = tuple(real(self.named[name]) for name in outputs)
-        return KernelCalls(tuple(values), tuple(calls), found, self.kernels)
-
-    def _source(self, parameter: relay.Var, source: ValueName) -> int:
-        if source in self.imported:
-            return self.named[source]
-        (type_,) = tensor_types(parameter.checked_type)
-        value = self._add(type_)
-        self.forwards[value] = source
-        return value
-
-    def _add(
-        self,
-        type_: relay.TensorType,
-        input_name: str | None = None,
-        constant: np.ndarray | None = None,
-        alias_of: int | None = None,
-    ) -> int:
-        shape = static_shape(type_)
-        self.values.append(Value(shape, type_.dtype, input_name, constant, alias_of))
-        return len(self.values) - 1
-
-    def _visit(
-        self,
-        node: relay.Expr,
-        index: int,
-        target: tvm.target.Target,
-        known: dict[relay.Expr, tuple[int, ...]],
-    ) -> tuple[int, ...]:
-        if isinstance(node, relay.Constant):
-            (type_,) = tensor_types(node.checked_type)
-            return (self._add(type_, constant=node.data.numpy()),)
-        if isinstance(node, relay.Tuple):
-            return tuple(value for member in node.fields for value in known[member])
-        if isinstance(node, relay.TupleGetItem):
-            return (known[node.tuple_value][node.index],)
-        if not is_primitive_call(node):
-            raise LoweringError(f"cannot lower {type(node).__name__}: FuseOps left it unfused")
-        reads = tuple(value for argument in node.args for value in known[argument])
-        types = tensor_types(node.checked_type)
-        if "relay.reshape_only" in node.op.attrs and int(node.op.attrs["relay.reshape_only"]):
-            return (self._add(types[0], alias_of=reads[0]),)
-        writes = tuple(self._add(type_) for type_ in types)
-        kernel = self._lower(node.op, target)
-        tasks = tasks_in(node.op)
-        task = tasks[-1] if tasks else ""
-        workspace = self.kernels[kernel].workspace
-        self.calls.append(KernelCall(kernel, index, task, reads, writes, workspace))
-        return writes
-
-    def _lower(self, function: relay.Function, target: tvm.target.Target) -> str:
-        try:
-            cached = te_compiler.get().lower(function, target)
-            functions = define_integers(keep_nan(cached.funcs))
-        except (RuntimeError, ValueError, TypeError, AttributeError) as err:
-            # TVM's strategies and schedules fail by all of these where they know no way.
-            reason = last_cause(str(err))
-            raise LoweringError(
-                f"TVM cannot compile {op_text(function)} for target {target.kind.name!r}: "
-                f"{reason}. Pin its task to another device, or leave this device out of the cluster"
-            ) from err
-        symbol = str(cached.prim_fn_var.name_hint)
-        if symbol not in self.kernels:
-            workspace = kernel_workspace(functions, is_cpu=target.kind.name == "llvm")
-            legal = legal_inputs(function)
-            ranges = [
-                legal.get(parameter)
-                for parameter in function.params
-                for _ in tensor_types(parameter.checked_type)
-            ]
-            self.kernels[symbol] = Kernel(
-                symbol,
-                functions,
-                target,
-                workspace,
-                op_text(function),
-                _flops(function),
-                tuple(ranges),
-            )
-        return symbol
-
-    def _attributed(self) -> list[KernelCall]:
-        """The calls, each of them with a task.
-
-        Those without a span convert what a task makes or reads: they get the task of the nearest
-        call of their segment whose value they read, or else the one whose result they make, or
-        else that of the first call that reads theirs.
-        """
-        tasks = [call.task for call in self.calls]
-        reads = [[self._owner(value) for value in call.reads] for call in self.calls]
-        maker = {value: i for i, call in enumerate(self.calls) for value in call.writes}
-        for index, values in enumerate(reads):  # within a segment, operands come first
-            before = [tasks[maker[value]] for value in values if value in maker]
-            tasks[index] = tasks[index] or next(filter(None, before), "")
-        for name, value in self.named.items():
-            made = self._owner(value)
-            if made in maker:
-                tasks[maker[made]] = tasks[maker[made]] or name.task
-        readers: list[list[int]] = [[] for _ in self.calls]
-        for index, values in enumerate(reads):
-            for value in values:
-                if value in maker:
-                    readers[maker[value]].append(index)
-        for index in reversed(range(len(reads))):
-            tasks[index] = tasks[index] or next((tasks[i] for i in readers[index] if tasks[i]), "")
-        assert all(tasks)  # what no task reads, is read through others, or is exported
-        return [replace(call, task=task) for call, task in zip(self.calls, tasks, strict=True)]
-
-    def _owner(self, value: int) -> int:
-        """The value whose bytes this one shares. What another segment makes stays apart: a kernel
-        is of its own segment's target, and so must be its task."""
-        alias = self.values[value].alias_of
-        while alias is not None:
-            value, alias = alias, self.values[alias].alias_of
-        return value
-
-
-def op_text(function: relay.Function) -> str:
-    """The names of the ops in a fused function, in the order in which they run."""
-    return "+".join(call.op.name for call in _op_calls(function))
-
-
-def _op_calls(function: relay.Function) -> list[relay.Call]:
-    return [
-        node
-        for node in post_order(function.body)
-        if isinstance(node, relay.Call) and isinstance(node.op, tvm.ir.Op)
-    ]
-
-
-def _flops(function: relay.Function) -> int:
-    calls = _op_calls(function)
-    # Weights that were transformed for a fast algorithm no longer have the shape of their layout.
-    if any(not has_plain_weights(call) for call in calls):
-        return 0
-    return sum(call_flops(call) for call in calls)
-
-
-def last_cause(text: str) -> str:
-    """The line of TVM's long message that says what is wrong."""
-    lines = [
-        line.strip() for line in text.splitlines() if "Error:" in line or "Check failed" in line
-    ]
-    return lines[-1] if lines else text.strip().splitlines()[-1]

@@ -19,7 +19,8 @@ from pathlib import Path
 import tvm
 from tvm.contrib import cc
 
-from heteroplace.codegen.kernels import Kernel, last_cause
+from heteroplace.codegen.kernels import Kernel
+from heteroplace.codegen.segment_calls import last_cause
 from heteroplace.errors import ArtifactError, LoweringError
 from heteroplace.native.compiled_file import SealedCode
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import replace
 
+from heteroplace.codegen.branch_program import BranchProgram
 from heteroplace.codegen.clocks import Clocks
 from heteroplace.codegen.instructions import Instance, Instruction, Ordered, root
 from heteroplace.codegen.kernels import KernelCalls
@@ -18,6 +19,7 @@ from heteroplace.codegen.lifetimes import find_conflicts, touched_owners, waited
 from heteroplace.codegen.lowered import Lowered
 from heteroplace.codegen.memory_plan import Arena, lay_out
 from heteroplace.codegen.order import order_instructions
+from heteroplace.codegen.predictions import with_predictions
 from heteroplace.codegen.program import (
     Port,
     Program,
@@ -60,6 +62,7 @@ def lower(
         Weights, values and workspace do not fit in some memory, even with all reuse that the
         order allows.
     """
+    calls = with_predictions(calls, graph, plan)
     ordered = order_instructions(calls, graph, cluster, plan, predicted)
     lowered = _Lowering(calls, cluster, ordered, is_tight=predicted is None).run()
     if predicted is not None and _excess(lowered, cluster):
@@ -106,7 +109,11 @@ class _Lowering:
             if description.input_name is not None
         ]
         outputs = [self._owner((root(calls, value), self._host)) for value in calls.outputs]
-        self._kept = frozenset([*self._inputs, *outputs])
+        steps = ordered.instructions
+        self._branches = BranchProgram(calls, cluster, steps, self._tensor, self._kernel)
+        self._early = [*self._inputs, *dict.fromkeys(map(self._owner, self._branches.kept))]
+        """What has its bytes for itself: threads look at decisions at any time of a request."""
+        self._kept = frozenset([*self._early, *outputs])
         """Inputs are overwritten by what replaces them only: they may be set once for many runs."""
         self._offsets: dict[Instance, int] = {}
         self._arena_bytes = self._lay_out(is_tight)
@@ -127,7 +134,7 @@ class _Lowering:
         self._kernels: dict[str, int] = {}
 
     def run(self) -> Lowered:
-        for instance in self._inputs:
+        for instance in self._early:
             self._store(instance)
         for instruction in self._instructions:
             self._num_users.update(touched_owners(instruction, self._owner))
@@ -142,7 +149,7 @@ class _Lowering:
             len(self._cluster.memories),
             self._instructions,
             self._table.of_item,
-            self._inputs,
+            self._early,
             self._kept,
             is_tight,
             self._owner,
@@ -237,11 +244,15 @@ class _Lowering:
             return QueueInstruction("send", instruction.step, message)
         if instruction.call is None:
             source, target = instruction.source or instruction.reads[0], instruction.writes[0]
+            if instruction.guard is not None:
+                return self._branches.copy(instruction, source, target)
             tensors = (self._tensor(*source), self._tensor(*target))
             return QueueInstruction("copy", instruction.step, tuple(map(str, tensors)))
         call = self._calls.calls[instruction.call]
         assert instruction.device is not None
         memory = self._cluster.devices[instruction.device].memory
+        if instruction.guard is not None:
+            return self._branches.call(instruction, memory, num_threads)
         # What members of a collective bring, cores of one host read where it was made.
         read_in = dict(instruction.reads)
         arguments = [
@@ -249,9 +260,16 @@ class _Lowering:
             for value in call.reads
         ]
         arguments += [self._tensor(value, memory) for value in call.writes]
-        kernel = self._kernels.setdefault(call.kernel, len(self._kernels))
-        fields = (str(kernel), str(num_threads), ",".join(map(str, arguments)))
+        fields = (str(self._kernel(call.kernel)), str(num_threads), ",".join(map(str, arguments)))
         return QueueInstruction("call", instruction.step, fields)
+
+    def _kernel(self, symbol: str) -> int:
+        return self._kernels.setdefault(symbol, len(self._kernels))
+
+    def _finished(self, instance: Instance) -> tuple[tuple[int, int], ...]:
+        """After which instruction of its queue a value is in its memory; (): it is an input."""
+        writer = self._writer.get(instance)
+        return () if writer is None else (self._clocks.done(writer),)
 
     def _tensor(self, value: int, memory: int) -> int:
         """The program's tensor for a value in a memory; made once."""
@@ -268,6 +286,7 @@ class _Lowering:
         return self._tensors[value, memory]
 
     def _finish(self) -> Lowered:
+        routers = self._branches.routers(self._finished)
         inputs, outputs, state = self._ports()
         initial = self._initial()
         # A machine needs only the memories that the plan uses.
@@ -295,6 +314,7 @@ class _Lowering:
             tuple(inputs),
             tuple(outputs),
             tuple(self._kernels),
+            routers=routers,
         )
         layout = self._weights.layout
         return Lowered(

@@ -10,20 +10,20 @@ so that the order stays topological whenever a send has to wait for its receiver
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import repeat
 
+from heteroplace.codegen.branches import Branches
 from heteroplace.codegen.global_order import in_order, with_messages
 from heteroplace.codegen.instructions import Instance, Instruction, Ordered, root
 from heteroplace.codegen.joins import Joins
 from heteroplace.codegen.kernels import KernelCall, KernelCalls
 from heteroplace.codegen.legs import Legs
+from heteroplace.codegen.value_tensors import tensors_of_values
 from heteroplace.errors import LoweringError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.hosts import are_of_one_cpu
-from heteroplace.model.plan import Collective, Copy, Plan, Run
+from heteroplace.model.plan import Collective, Copy, Guard, Plan, Run
 from heteroplace.model.timeline import Timeline
 from heteroplace.relay.annotate.writer import home_device
 
@@ -78,12 +78,13 @@ class _Orderer:
             if isinstance(step, Copy)
             for item in step.items
         }
-        self._tensor = self._tensors_of_values()
+        self._branches = Branches(calls, graph, cluster, plan)
+        self._tensor = tensors_of_values(calls, graph, self._branches)
         self._by = [self._made_by(call) for call in calls.calls]
         self._made = {
             value: made
             for call, made in zip(calls.calls, self._by, strict=True)
-            for value in call.writes
+            for value in self._branches.written(call)
         }
         self._legs = Legs(cluster)
         self._copies: dict[Instance, Instruction] = {}
@@ -94,6 +95,8 @@ class _Orderer:
         calls = self._kernel_calls
         for output in calls.outputs:
             self._need(root(calls, output), self._host, None)
+        for router in calls.routers:  # who records decisions reads them there
+            self._need_decision(Guard(calls.routers.index(router), 0), self._home(router.loads))
         reads = [self._roots_read(index) for index in range(len(calls.calls))]
         for index, instances in enumerate(reads):
             for value, memory in instances:
@@ -159,8 +162,13 @@ class _Orderer:
         return joins
 
     def _taken_over(self) -> dict[Instance, tuple[Instance, int]]:
-        """Values that lie in the bytes of those that they replace."""
-        found = {}
+        """Values that lie in the bytes of those that they replace, or in a routed buffer."""
+        found: dict[Instance, tuple[Instance, int]] = {
+            (part, memory): ((buffer, memory), 0)
+            for buffer, parts in self._branches.parts.items()
+            for part in parts
+            for memory in range(len(self._cluster.memories))
+        }
         for value, made in self._made.items():
             before = self._kernel_calls.values[value].in_place_of
             if before is not None:
@@ -188,23 +196,11 @@ class _Orderer:
             device = run.device
         return _Made(device, self._cluster.devices[device].memory, step)
 
-    def _tensors_of_values(self) -> dict[int, int]:
-        """The tensor of the graph that each value is; values with another layout have none."""
-        graph, calls = self._graph, self._kernel_calls
-        inputs = {graph.tensors[tensor].name: tensor for tensor in graph.inputs}
-        found = {}
-        for value, description in enumerate(calls.values):
-            if description.input_name is not None and description.input_name in inputs:
-                found[value] = inputs[description.input_name]
-        for call in calls.calls:
-            outputs = (
-                graph.task_outputs[self._task_id[call.task]] if call.task in self._task_id else ()
-            )
-            shapes = [graph.tensors[tensor].shape for tensor in outputs]
-            batched = [calls.values[value].shape for value in call.writes]
-            count = len(call.items)
-            if len(shapes) == len(batched) and all(map(_is_batch, batched, shapes, repeat(count))):
-                found.update(zip(call.writes, outputs, strict=True))
+    def _need_decision(self, guard: Guard | None, memory: int) -> tuple[Instance, ...]:
+        """Make sure that what a guard hangs on is where it is read; return it."""
+        found = self._branches.decision(guard, memory)
+        for value, there in found:
+            self._need(value, there, None)
         return found
 
     @property
@@ -219,14 +215,19 @@ class _Orderer:
     def _roots_read(self, index: int) -> list[Instance]:
         """What a call reads, in the memory of its device, or where it copies from; not weights."""
         calls, memory = self._kernel_calls, self._by[index].memory
-        roots = dict.fromkeys(root(calls, value) for value in calls.calls[index].reads)
+        roots = dict.fromkeys(
+            part
+            for value in calls.calls[index].reads
+            for part in self._branches.spread(root(calls, value))
+        )
         if not calls.calls[index].kernel:
             memory = self._origin(next(iter(roots)), memory)
-        return [
+        read = [
             (value, self._read_in(index, value, memory))
             for value in roots
             if calls.values[value].constant is None
         ]
+        return [*read, *self._branches.decision(self._guard(index), memory)]
 
     def _read_in(self, index: int, value: int, memory: int) -> int:
         """Where a call reads a value: of a collective it may be where another member made it."""
@@ -237,12 +238,15 @@ class _Orderer:
         home = self._home(value)
         return home if are_of_one_cpu(self._cluster, home, memory) else memory
 
+    def _guard(self, index: int) -> Guard | None:
+        return self._branches.of_call(self._kernel_calls.calls[index], self._by[index].step)
+
     def _carried_out(self, index: int, reads: list[Instance]) -> list[Instruction]:
         """The instruction of a call; of one that copies to another memory, those on the way."""
         call, made = self._kernel_calls.calls[index], self._by[index]
         values = self._kernel_calls.values
         start, finish = self._span[made.step]
-        writes = tuple((value, made.memory) for value in call.writes)
+        writes = tuple((value, made.memory) for value in self._branches.written(call))
         before = [values[value].in_place_of for value in call.writes]
         replaces = tuple(
             (root(self._kernel_calls, value), made.memory) for value in before if value is not None
@@ -250,7 +254,8 @@ class _Orderer:
         if call.kernel:
             read = tuple(dict.fromkeys(reads))
             times = (made.step, start, finish)
-            return [Instruction(index, made.device, (), *times, read, writes, replaces=replaces)]
+            call_of = Instruction(index, made.device, (), *times, read, writes, replaces=replaces)
+            return [replace(call_of, guard=self._guard(index))]
         value = root(self._kernel_calls, call.reads[0])
         source = (value, self._origin(value, made.memory))
         route = self._cluster.route(source[1], made.memory) if source[1] != made.memory else ()
@@ -311,7 +316,10 @@ class _Orderer:
             replace(
                 copy,
                 route=leg.route,
-                reads=((value, leg.src),) if index else copy.reads,
+                reads=(
+                    *(((value, leg.src),) if index else copy.reads),
+                    *self._need_decision(copy.guard, leg.src),
+                ),
                 writes=((value, leg.dst),),
                 source=None if index else copy.source,
                 message=0 if leg.is_message else None,
@@ -363,9 +371,9 @@ class _Orderer:
             step = self._made[value].step if value in self._made else 0
             start = self._span[step][1] if value in self._made else 0
             finish = start + duration
-        return Instruction(
-            None, None, route, step, start, finish, ((value, source),), ((value, memory),)
-        )
+        guard = self._branches.of_copy(value, self.transfer(value, memory, item))
+        ends = ((value, source),), ((value, memory),)
+        return Instruction(None, None, route, step, start, finish, *ends, guard=guard)
 
     def over_links(
         self, source: Instance, part: Instance, written: Instance, item: int
@@ -390,11 +398,3 @@ class _Orderer:
         else:
             device, step, time = home_device(self._cluster), 0, 0
         return Instruction(None, device, (), step, time, time, (source,), (written,), part)
-
-
-def _is_batch(shape: Sequence[int], of: Sequence[int], count: int) -> bool:
-    """Whether a shape is that of several items along one axis."""
-    if len(shape) != len(of):
-        return False
-    changed = [(one, more) for one, more in zip(of, shape, strict=True) if one != more]
-    return not changed or (len(changed) == 1 and changed[0][1] == changed[0][0] * count)

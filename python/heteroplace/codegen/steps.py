@@ -13,14 +13,15 @@ from dataclasses import dataclass, replace
 
 from heteroplace.codegen.combine import Combiner, Items, ItemTensor, Place
 from heteroplace.codegen.cut_module import Import
-from heteroplace.codegen.kernels import KernelCall, KernelCalls, NetworkPart, Value
+from heteroplace.codegen.kernels import KernelCall, KernelCalls, Value
+from heteroplace.codegen.segment_calls import NetworkPart
 from heteroplace.codegen.segments import ValueName
 from heteroplace.codegen.versions import START, Version, Versions, runs_apart
 from heteroplace.errors import LoweringError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.collectives import CollectiveKind, collective_kind
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Collective, Copy, Plan, Run
+from heteroplace.model.plan import Collective, Plan, Run
 from heteroplace.model.step_values import makes
 
 IsSafe = Callable[[str, int, int], bool]
@@ -99,7 +100,7 @@ class StepCombiner(Combiner):
         self._add_batches()
         self._segment = 1 + max((call.segment for call in self._calls), default=0)
         for index, step in enumerate(self._steps.plan.steps):
-            if not isinstance(step, Copy) and runs_apart(graph, step.task):
+            if isinstance(step, (Run, Collective)) and runs_apart(graph, step.task):
                 self._add_apart(index, step)
         for version in versions.before:
             self._version(version)
@@ -192,7 +193,7 @@ class StepCombiner(Combiner):
 
     def _copy(self, source: int, target: int, place: Place) -> None:
         task = self._steps.plan.steps[place.step]
-        assert not isinstance(task, Copy)
+        assert isinstance(task, (Run, Collective))
         name, at = self._graph.tasks[task.task].name, (place.step, place.device)
         copy = KernelCall("", 0, name, (source,), (target,), items=place.items, at=at)
         self._calls.append(copy)
@@ -354,7 +355,7 @@ class StepCombiner(Combiner):
     def _place_of(self, version: Version) -> Place:
         """Where a version is made: parts that a root gives away are cut there."""
         step = self._steps.plan.steps[version.step]
-        assert not isinstance(step, Copy)
+        assert isinstance(step, (Run, Collective))
         cluster = self._steps.cluster
         if not runs_apart(self._graph, step.task):
             return self._place(step.items, self._graph.tasks[step.task].name)

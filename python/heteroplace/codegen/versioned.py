@@ -21,7 +21,8 @@ from heteroplace.codegen.combine import Items, ItemTensor
 from heteroplace.codegen.cut_module import CutModule, cut_module
 from heteroplace.codegen.in_place import may_run_in_place
 from heteroplace.codegen.item_axes import item_axes, item_inputs, item_tensors
-from heteroplace.codegen.kernels import KernelCalls, lower_parts
+from heteroplace.codegen.kernels import KernelCalls
+from heteroplace.codegen.segment_calls import lower_parts
 from heteroplace.codegen.segments import ValueName, cut_segments
 from heteroplace.codegen.steps import NetworkSteps, StepCombiner, StepPart, size_apart
 from heteroplace.codegen.targets import cluster_targets
@@ -30,7 +31,7 @@ from heteroplace.errors import LoweringError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.collectives import collective_kind
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Collective, Copy, Plan, devices_of
+from heteroplace.model.plan import Collective, Plan, Run, devices_of
 from heteroplace.relay.tasks.rebatch import rebatch
 
 
@@ -197,7 +198,7 @@ class _Kinds:
         self.members: dict[int, int] = {}
         adding_steps = {version.step for version in versions.before}
         for index, step in enumerate(plan.steps):
-            if isinstance(step, Copy):
+            if not isinstance(step, (Run, Collective)):
                 continue
             name = graph.tasks[step.task].name
             adds = index in adding_steps and graph.tasks[step.task].adds

@@ -202,6 +202,10 @@ class SpeculationGate:
         mean = sum(self._misses) / len(self._misses)
         return SpeculationTimes(self._times.router_ns, self._times.branch_ns, mean)
 
+    def close(self) -> None:
+        """End the predictions, whatever they were worth."""
+        self.is_on = False
+
     def observe(self, active: Iterable[int], miss_ns: float | None = None) -> bool:
         """Add what the router has decided; return whether it is predicted from now on.
 

@@ -166,8 +166,7 @@ class RoutesReader:
             next(file)
             for number, text in enumerate(file, 2):
                 try:
-                    line = decoder.decode(text)
-                    record = _record(line, shapes, self.level)
+                    record = _record(decoder.decode(text), shapes, self.level)
                 except ValueError as fault:  # also those of msgspec
                     faults.append(f"line {number}: {fault}")
                     if len(faults) == _MAX_FAULTS:
@@ -193,6 +192,24 @@ class RoutesReader:
             raise RoutingError(f"{self._source}: cannot be read: {fault.strerror}") from fault
         except ValueError as fault:
             raise RoutingError(f"{self._source}: is no text: {fault}") from fault
+
+
+def records_of_lines(
+    lines: bytes, routers: Sequence[RouterShape], level: int
+) -> Iterator[RouteRecord]:
+    """Yield the records in whole lines, without a header, as they are written.
+
+    Raises
+    ------
+    RoutingError
+        A line is wrong.
+    """
+    shapes = {shape.name: shape for shape in routers}
+    for text in lines.splitlines():
+        try:
+            yield _record(msgspec.json.decode(text, type=_Line), shapes, level)
+        except ValueError as fault:
+            raise RoutingError(f"a record of routes is wrong: {fault}") from fault
 
 
 def is_routes_file(path: str | os.PathLike[str]) -> bool:

@@ -128,14 +128,24 @@ def compile_batch(
     return BatchProgram(batch, with_kernel_workspaces(graph, calls), cluster, device, compiled)
 
 
-def batches_of(cluster: Cluster, items: int) -> list[int]:
-    """Return the sizes of batches that plans of so many items may have, ascending from 1."""
+def batches_of(cluster: Cluster, items: int, graph: TaskGraph | None = None) -> list[int]:
+    """Return the sizes of batches that plans of so many items may have, ascending from 1.
+
+    Of a graph with routers also the capacities of their branches, which are batches of cells.
+    """
     sizes = {size for device in cluster.devices for size in device.batch_sizes}
-    return sorted({1} | {size for size in sizes if size <= items})
+    routers = () if graph is None else graph.routers
+    capacities = {size for router in routers for own in router.capacities for size in own}
+    return sorted({1} | {size for size in sizes if size <= items} | capacities)
 
 
 def of_batch(single: CompiledNetwork, batch: int) -> CompiledNetwork:
-    """Return the network for several items at once; its tasks keep their names."""
+    """Return the network for several items at once; its tasks keep their names.
+
+    Of a network with routers: with its branches at that capacity.
+    """
+    if single.graph.routers:
+        return single.at_capacity(batch)
     mod = rebatch(single.network.mod, batch)
     network = Network(single.graph, mod)
     examples = {}

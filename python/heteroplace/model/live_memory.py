@@ -297,15 +297,17 @@ class _Walk:
                 self._weights[place] = _Value(index, index, finish, finish, step.dst, size)
 
     def _exchange(self, index: int, step: Collective, finish: int) -> None:
-        """What members get of others for a collective alone."""
-        graph, cluster = self._graph, self._cluster
-        if kind_of(graph, step).name in ("broadcast", "scatter"):
+        """What members get of others for a collective alone; of what is added up one is the sum."""
+        graph, cluster, kind = self._graph, self._cluster, kind_of(self._graph, step)
+        if kind.reads == "root":
             return
         for memory in dict.fromkeys(memory for _, memory in makes(graph, cluster, step)):
-            for tensor, home in reads(graph, cluster, step):
-                if home == memory or are_of_one_cpu(cluster, home, memory):
-                    continue
-                size = value_bytes(graph, tensor, step.items)
+            sent = [
+                value_bytes(graph, tensor, step.items)
+                for tensor, home in reads(graph, cluster, step)
+                if home != memory and not are_of_one_cpu(cluster, home, memory)
+            ]
+            for size in sent[1:] if kind.sums and kind.makes != "each" else sent:
                 self.values.append(_Value(index, index, finish, finish, memory, size))
 
     def _same_value(self, step: Step, memory: int) -> int | None:

@@ -20,6 +20,8 @@ from heteroplace.model.solution import Solution
 from heteroplace.relay.expressions import post_order, task_of_span
 from heteroplace.transforms.recompute import plain_name
 
+_GAPS = 64
+"""One byte of so many lies in gaps between values, at most as a rule."""
 _NO_KERNEL = "annotation.stop_fusion"
 
 
@@ -37,7 +39,7 @@ def program_peaks(solution: Solution, mod: tvm.IRModule) -> tuple[int, ...]:
     names = view_tasks(mod)
     views = {index for index, task in enumerate(graph.tasks) if plain_name(task.name) in names}
     peaks = live_peaks(_padded(graph), solution.cluster, solution.costs, solution.plan, views)
-    return tuple(in_pages(peak.num_bytes) for peak in peaks)
+    return tuple(in_pages(peak.num_bytes + peak.num_bytes // _GAPS) for peak in peaks)
 
 
 def view_tasks(mod: tvm.IRModule) -> frozenset[str]:

@@ -18,6 +18,7 @@ from heteroplace.native.list import critical_path_order, heft, order_place
 from heteroplace.native.problem import UNREACHABLE_PENALTY, NativePlan, NativeProblem
 from heteroplace.native.simulate import StepTimes, simulate_plan, simulate_steps
 from heteroplace.solve.problem import Problem
+from heteroplace.solve.routed import expected_view
 
 
 def check_possible(problem: Problem) -> None:
@@ -81,8 +82,11 @@ def check_demands(graph: TaskGraph, cluster: Cluster, plan: Plan | None) -> None
         The plan is not as the graph and the cluster have it.
     """
     sizes = {1} if plan is None else {1} | {len(step.items) for step in plan.steps if step.items}
+    sizes |= {size for router in graph.routers for own in router.capacities for size in own}
     anything = build_table(graph, cluster, lambda *_: Cost.given(0), tuple(sorted(sizes)))
-    check_possible(Problem(graph, cluster, anything))
+    whole = (graph, anything)
+    view, times = expected_view(graph, cluster, anything, None) if graph.routers else whole
+    check_possible(Problem(view, cluster, times))
     if plan is not None:
         check_plan(graph, cluster, anything, plan)
 

@@ -51,8 +51,7 @@ void Worker::Help(Team* team) {
   return false;
 }
 
-/*! \brief Makes a call; `place` is that of its times. In one piece with each caller: a call costs
- * ten ns. */
+/*! \brief Makes a call; `place` is that of its times. Inlined: all around a kernel takes ten ns. */
 [[gnu::always_inline]] inline bool Worker::CallAs(TeamRole role, const KernelCall& call,
                                                   size_t place) {
   if (!has_teams_) return CallIn({}, call);

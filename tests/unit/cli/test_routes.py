@@ -23,8 +23,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_made_up_decisions_are_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert capsys.readouterr().out == "a.jsonl: recording of 2 routers in 40 runs, cell by cell\n"
-    assert len((folder / "a.jsonl").read_text().splitlines()) == 81
+    assert main(["routes", "synthesise", "b.json", "--like", "a.jsonl", "--runs", "1"]) == 0
+    assert capsys.readouterr().out == "b.json: profile of 2 routers in 1 run, cell by cell\n"
+    assert len((folder / "a.jsonl").read_text().splitlines()) == 1 + 2 * 40
 
 
 def test_a_recording_is_shown_as_its_profile(
@@ -87,7 +88,7 @@ def test_good_files_are_checked(folder: Path, capsys: pytest.CaptureFixture[str]
     ("arguments", "fault"),
     [
         (["check", "none.json"], "none.json: cannot be read"),
-        (["check", "b.json"], "b.json: $: the key"),
+        (["check", "b.json"], 'the key "profiled_routers" is missing'),
         (["check", "other.jsonl", "--like", "a.jsonl"], "profiles of one model with different"),
         (["merge", "a.jsonl", "-o", "no/where.json"], "folder 'no' does not exist"),
         (["synthesise", "c.json", "--like", "a.jsonl", "--cells", "3"], "--cells: --like says"),

@@ -27,9 +27,10 @@ from heteroplace.measure.cost_models import CostOptions, choose_cost_model
 from heteroplace.measure.devices_under_test import DeviceClass, device_class
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
-from heteroplace.pipeline import CostedNetwork, StageLog
+from heteroplace.pipeline import CostedNetwork
 from heteroplace.run.executor import Executor
 from heteroplace.solve import SolveOptions
+from heteroplace.stage_log import StageLog
 
 Say = Callable[[str], None]
 """Called with a line of text whenever something long begins."""

@@ -42,7 +42,8 @@ class MeasuredCosts:
             )
             tables = {}
             for batch in batches:
-                network = compiled if batch == 1 else of_batch(compiled, batch)
+                is_whole = batch == 1 and not compiled.graph.routers
+                network = compiled if is_whole else of_batch(compiled, batch)
                 chosen = replace(options, batch=batch)
                 tables[batch] = profile_network(network, cluster, chosen).costs
         return join_batches(compiled.graph, cluster, tables)

@@ -9,7 +9,7 @@ from heteroplace.errors import UnsupportedRelayError
 from heteroplace.files.solution import solution_from_json
 from heteroplace.model.solution import Solution
 from heteroplace.relay.annotate.devices import device_key, is_barrier
-from heteroplace.relay.annotate.writer import PLAN_ATTRIBUTE
+from heteroplace.relay.annotate.writer import MODEL_ATTRIBUTE, PLAN_ATTRIBUTE
 from heteroplace.relay.expressions import SharedFields, post_order, rebuild
 
 
@@ -30,6 +30,13 @@ def read_solution(mod: tvm.IRModule) -> Solution | None:
         return None
     data = attributes[PLAN_ATTRIBUTE].data.numpy().tobytes()
     return solution_from_json(data.decode(), "attribute of main")
+
+
+def read_model_digest(mod: tvm.IRModule) -> str:
+    """Return what profiles of the routers of a placed module name it by; "": it has none."""
+    attributes = mod["main"].attrs
+    is_there = attributes is not None and MODEL_ATTRIBUTE in attributes
+    return str(attributes[MODEL_ATTRIBUTE]) if is_there else ""
 
 
 def is_annotated(mod: tvm.IRModule) -> bool:

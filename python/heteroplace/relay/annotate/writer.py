@@ -31,11 +31,15 @@ from heteroplace.relay.expressions import (
     rebuild,
     task_span,
 )
-from heteroplace.relay.tasks.extract import Extraction
+from heteroplace.relay.tasks.extract import Extraction, neutral_module
 
 PLAN_ATTRIBUTE = "heteroplace_plan"
 """Attribute of `main` that carries the solution: a constant of UTF-8 JSON bytes. (A constant, so
 that printing the module shows the placement and not a page of JSON.)"""
+
+
+MODEL_ATTRIBUTE = "heteroplace_model"
+"""Attribute of `main`: of a module with routers, what profiles of their decisions name it by."""
 
 
 def tvm_devices(cluster: Cluster) -> tuple[tvm.runtime.Device, ...]:
@@ -71,8 +75,12 @@ def tvm_devices(cluster: Cluster) -> tuple[tvm.runtime.Device, ...]:
     return tuple(found)
 
 
-def annotate(extraction: Extraction, solution: Solution) -> tvm.IRModule:
+def annotate(extraction: Extraction, solution: Solution, model_digest: str = "") -> tvm.IRModule:
     """Write the solution into the module; it also travels along, as an attribute of `main`.
+
+    Of a network with routers it only travels along: `on_device` on each row that a branch takes
+    would say where it is, and not that it is moved row by row, if at all. `model_digest` is
+    `Network.model_digest`.
 
     Raises
     ------
@@ -85,7 +93,18 @@ def annotate(extraction: Extraction, solution: Solution) -> tvm.IRModule:
             f"the plan was made for a graph with digest {plan.graph_digest}, but graph "
             f"{graph.name!r} has {graph.digest()}; solve again"
         )
-    return _Annotator(extraction, solution.cluster, plan).run(solution_to_json(solution))
+    record = solution_to_json(solution)
+    if graph.routers:
+        main = neutral_module(extraction)["main"].with_attr(MODEL_ATTRIBUTE, model_digest)
+        return with_plan(tvm.IRModule.from_expr(main), record)
+    return with_plan(_Annotator(extraction, solution.cluster, plan).run(), record)
+
+
+def with_plan(mod: tvm.IRModule, record: str) -> tvm.IRModule:
+    """Return the module with a solution, as JSON, that travels along."""
+    data = np.frombuffer(record.encode(), dtype="uint8").copy()
+    main = mod["main"].with_attr(PLAN_ATTRIBUTE, relay.const(data))
+    return relay.transform.InferType()(tvm.IRModule.from_expr(main))
 
 
 class _Annotator:
@@ -100,7 +119,7 @@ class _Annotator:
         self._made_on: list[int] = []
         self._on: dict[tuple[int, int], relay.Expr] = {}
 
-    def run(self, record: str) -> tvm.IRModule:
+    def run(self) -> tvm.IRModule:
         main = self._extraction.main
         for tensor in self._graph.tensors:
             made_on = self._home if tensor.producer is None else self._device[tensor.producer]
@@ -113,9 +132,7 @@ class _Annotator:
         outputs = [self._value(tensor, self._home) for tensor in self._graph.outputs]
         body = relay.Tuple(outputs) if _is_tuple(main.body) else outputs[0]
         function = relay.Function(main.params, body, None, [], main.attrs)
-        data = np.frombuffer(record.encode(), dtype="uint8").copy()
-        function = function.with_attr(PLAN_ATTRIBUTE, relay.const(data))
-        return relay.transform.InferType()(tvm.IRModule.from_expr(function))
+        return tvm.IRModule.from_expr(function)
 
     def _pin(self, value: relay.Expr, device: int) -> relay.Expr:
         return relay.annotation.on_device(value, self._tvm_devices[device], True, True)

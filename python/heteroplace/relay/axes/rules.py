@@ -45,7 +45,7 @@ _BROADCAST = 1
 _BY_SHAPE_NAMES = (
     "reshape broadcast_to strided_slice transpose squeeze expand_dims layout_transform nn.pad "
     "nn.dense nn.matmul nn.batch_matmul nn.batch_flatten nn.bias_add nn.prelu sum mean max min "
-    "prod all any variance argmax argmin logsumexp annotation.stop_fusion"
+    "prod all any variance argmax argmin logsumexp one_hot annotation.stop_fusion"
 )
 _BY_SHAPE = frozenset(_BY_SHAPE_NAMES.split())
 """Whatever would mix items has a result whose shape shows it, or does not type-check."""

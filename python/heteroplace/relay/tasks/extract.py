@@ -30,6 +30,7 @@ from heteroplace.relay.expressions import (
 from heteroplace.relay.shard.spans import span_name
 from heteroplace.relay.tasks.flops import call_flops
 from heteroplace.relay.tasks.prepare import fuse
+from heteroplace.relay.tasks.routed_tasks import RoutedTasks, is_view
 
 _ANCHORS = ("conv", "dense", "matmul", "lstm", "pool", "softmax", "norm")
 """A group is named after its heaviest op: the first that holds one of these words."""
@@ -76,6 +77,7 @@ class _Extractor:
         self._counts: Counter[str] = Counter()
         self._tensors: dict[relay.Expr, list[str | None]] = {}
         self._calls: dict[str, relay.Call] = {}
+        self._routed = RoutedTasks(main, self._builder)
 
     def run(self) -> Extraction:
         for parameter in self._main.params:
@@ -145,10 +147,15 @@ class _Extractor:
                 f"partition for an external compiler, or recursion); only plain operators can be "
                 f"placed: inline functions first, by relay.transform.Inline()"
             )
+        if is_view(call):
+            self._tensors[call] = self._routed.view(call, self._tensors)
+            return
         body = post_order_of_function(call.op)
         ops = [node for node in body if isinstance(node, relay.Call)]
         name = self._name(ops)
+        branch = self._routed.branch(call)
         reads = [leaf for argument in call.args for leaf in self._tensors[argument]]
+        reads += self._routed.decisions_read(call, branch)
         self._builder.add_task(
             Task(
                 name,
@@ -156,14 +163,12 @@ class _Extractor:
                 tuple(_member_name(op) for op in ops),
                 flops=sum(call_flops(op) for op in ops),
                 weight_bytes=_weight_bytes([*call.args, *body]),
+                branch=branch,
             ),
             list(dict.fromkeys(leaf for leaf in reads if leaf is not None)),
         )
         self._calls[name] = call
-        self._tensors[call] = [
-            self._builder.add_tensor(name, static_shape(type_), type_.dtype)
-            for type_ in tensor_types(call.checked_type)
-        ]
+        self._tensors[call] = self._routed.add_outputs(call, name)
 
     def _name(self, ops: list[relay.Call]) -> str:
         names = [op.op.name.rpartition(".")[2] for op in ops]
@@ -206,16 +211,18 @@ def neutral_module(extraction: Extraction, ends: Collection[int] = ()) -> tvm.IR
     shared = SharedFields()
     task_of_call = {call: index for index, call in enumerate(extraction.calls)}
     for node in post_order(extraction.main.body):
-        if node not in task_of_call:
+        if node not in task_of_call and not is_view(node):
             rebuild([node], mapped, shared)
             continue
-        name = extraction.graph.tasks[task_of_call[node]].name
+        task = task_of_call.get(node)
+        name = "" if task is None else extraction.graph.tasks[task].name
         arguments = [mapped[argument] for argument in node.args]
         inlined = dict(zip(node.op.params, arguments, strict=True))
-        rebuild(post_order_of_function(node.op), inlined, shared, task_span(name))
+        span = None if task is None else task_span(name)
+        rebuild(post_order_of_function(node.op), inlined, shared, span)
         result = inlined[node.op.body]
         is_tensor = isinstance(node.checked_type, relay.TensorType)
-        if task_of_call[node] in ends and is_tensor:
+        if task in ends and is_tensor:
             stop = relay.annotation.stop_fusion(result)
             result = relay.Call(stop.op, stop.args, stop.attrs, None, task_span(name))
         mapped[node] = result

@@ -17,7 +17,9 @@ from heteroplace.relay.annotate.foreign import extract_annotated
 from heteroplace.relay.annotate.reader import is_annotated
 from heteroplace.relay.expressions import static_shape, tensor_types
 from heteroplace.relay.routing.find import without_branches
+from heteroplace.relay.routing.rewrite import model_digest, named_routers
 from heteroplace.relay.tasks.extract import Extraction, extract, neutral_module
+from heteroplace.relay.tasks.extract_routed import extract_routed, has_routers
 from heteroplace.relay.tasks.prepare import prepare
 
 
@@ -34,6 +36,8 @@ class Network:
     """Of inputs by name, what they are when kernels are measured; others are made up."""
     state: Mapping[str, np.ndarray] = field(default_factory=dict)
     """Of inputs by name that the program replaces, what they are at first; others are to be set."""
+    model_digest: str = ""
+    """Of a module with routers, what their profiles name it by; "": it has none."""
 
     @cached_property
     def digest(self) -> str:
@@ -100,10 +104,17 @@ def cut_network(
     LoweringError
         Its annotations contradict each other, or name devices that the cluster does not have.
     """
+    digest = ""
     mod = without_branches(mod, params or ())
+    if has_routers(mod):
+        mod = named_routers(mod)
+        digest = model_digest(mod)
     if params:
         main = relay.build_module.bind_params_by_name(mod["main"], dict(params))
         mod = tvm.IRModule({**dict(mod.functions.items()), mod.get_global_var("main"): main})
+    if digest:
+        found = network_of(extract_routed(prepare(mod), name))
+        return replace(found, model_digest=digest)
     if not is_annotated(mod):
         return network_of(extract(prepare(mod), name))
     if cluster is None:

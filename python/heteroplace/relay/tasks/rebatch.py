@@ -13,7 +13,7 @@ refused by name, never approximated.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from fractions import Fraction
 from math import prod
 from typing import NamedTuple
@@ -82,7 +82,8 @@ def rebatch(
             _check_holds_items(parameter, rows)
     if batch == 1:
         return tvm.IRModule.from_expr(main)
-    return _Rebatch(batch, items).run(main)
+    growth = Growth(Fraction(batch))
+    return Rebatcher(dict.fromkeys(items, growth), f"{batch} items together").run(main)
 
 
 def _check_holds_items(parameter: relay.Var, rows: int) -> None:
@@ -95,23 +96,63 @@ def _check_holds_items(parameter: relay.Var, rows: int) -> None:
         )
 
 
-class _Rebatched(NamedTuple):
+class Growth(NamedTuple):
+    """How much longer the axis that holds the items becomes."""
+
+    scale: Fraction = Fraction(1)
+    """How many times as long."""
+    parts: int = 1
+    """Items along it before, of which no axis may hold but a part of them."""
+
+
+class Rebatched(NamedTuple):
     """An expression for several items, typed."""
 
     expr: relay.Expr
     axes: Axes
     """For each of its tensors the axis that holds the items; None: it does not depend on them."""
+    growths: tuple[Growth, ...] = ()
+    """For each of its tensors that of this axis; empty: none holds items."""
 
 
-class _Rebatch:
-    """One walk over a function, operands first."""
+class Rebatcher:
+    """One walk over a function, operands first, that changes how many items it is for.
 
-    def __init__(self, batch: int, inputs: set[str]) -> None:
-        self._batch = batch
-        self._inputs = inputs
-        self._done: dict[relay.Expr, _Rebatched] = {}
+    Parameters
+    ----------
+    growths
+        By name of the parameters that hold items, along their leading dimension.
+    purpose
+        What the function is to run for, for messages.
+    """
+
+    def __init__(self, growths: Mapping[str, Growth], purpose: str) -> None:
+        self._growths = growths
+        self._purpose = purpose
+        self._done: dict[relay.Expr, Rebatched] = {}
 
     def run(self, main: relay.Function) -> tvm.IRModule:
+        """Return the typed module.
+
+        Raises
+        ------
+        UnsupportedRelayError
+            As `rebatch`.
+        """
+        body = self._rebatched(main)
+        if None in body.axes:
+            raise UnsupportedRelayError(
+                f"output {body.axes.index(None)} of the model does not depend on the items, so for "
+                f"{self._purpose} there is one of it; remove it from the model's outputs"
+            )
+        return self._module(main, body)
+
+    def _module(self, main: relay.Function, body: Rebatched) -> tvm.IRModule:
+        parameters = [self._done[parameter].expr for parameter in main.params]
+        function = relay.Function(parameters, body.expr, attrs=main.attrs)
+        return relay.transform.InferType()(tvm.IRModule.from_expr(function))
+
+    def _rebatched(self, main: relay.Function) -> Rebatched:
         for parameter in main.params:
             self._done[parameter] = self._parameter(parameter)
         diagnostics: list[str] = []
@@ -123,40 +164,34 @@ class _Rebatch:
                     except tvm.TVMError as err:
                         reason = (diagnostics or str(err).strip().splitlines())[-1]
                         raise self._fault(node, f"its types do not fit: {reason}") from err
-        body = self._done[main.body]
-        if None in body.axes:
-            raise UnsupportedRelayError(
-                f"output {body.axes.index(None)} of the model does not depend on the items, so a "
-                f"batch of {self._batch} has one of it; remove it from the model's outputs"
-            )
-        parameters = [self._done[parameter].expr for parameter in main.params]
-        function = relay.Function(parameters, body.expr, attrs=main.attrs)
-        return relay.transform.InferType()(tvm.IRModule.from_expr(function))
+        return self._done[main.body]
 
-    def _parameter(self, parameter: relay.Var) -> _Rebatched:
+    def _parameter(self, parameter: relay.Var) -> Rebatched:
         name = parameter.name_hint
-        if name not in self._inputs:
-            return _Rebatched(parameter, (None,) * len(tensor_types(parameter.checked_type)))
-        type_ = parameter.checked_type
+        if name not in self._growths:
+            return Rebatched(parameter, (None,) * len(tensor_types(parameter.checked_type)))
+        type_, growth = parameter.checked_type, self._growths[name]
         rows, *rest = static_shape(type_)
-        shape = (self._batch * rows, *rest)
+        shape = (int(growth.scale * rows), *rest)
         var = relay.Var(name, relay.TensorType(shape, type_.dtype), parameter.span)
         write_types(var)
-        return _Rebatched(var, (0,))
+        return Rebatched(var, (0,), (growth,))
 
-    def _visit(self, node: relay.Expr) -> _Rebatched:
+    def _visit(self, node: relay.Expr) -> Rebatched:
         if isinstance(node, relay.Constant):
-            return _Rebatched(node, (None,))
+            return Rebatched(node, (None,))
         if isinstance(node, relay.Tuple):
             fields = [self._done[field] for field in node.fields]
             expr = relay.Tuple([field.expr for field in fields], node.span)
             write_types(expr)
-            return _Rebatched(expr, tuple(axis for field in fields for axis in field.axes))
+            axes = tuple(axis for field in fields for axis in field.axes)
+            return Rebatched(expr, axes, _growths(fields))
         if isinstance(node, relay.TupleGetItem):
             whole = self._done[node.tuple_value]
             expr = relay.TupleGetItem(whole.expr, node.index, node.span)
             write_types(expr)
-            return _Rebatched(expr, (whole.axes[node.index],))
+            growths = whole.growths[node.index : node.index + 1]
+            return Rebatched(expr, (whole.axes[node.index],), growths)
         if isinstance(node, relay.Call) and isinstance(node.op, tvm.ir.Op):
             return self._call(node)
         raise UnsupportedRelayError(
@@ -165,19 +200,33 @@ class _Rebatch:
             f"unroll loops first"
         )
 
-    def _call(self, call: relay.Call) -> _Rebatched:
-        axes = tuple(axis for argument in call.args for axis in self._done[argument].axes)
-        arguments = [self._done[argument].expr for argument in call.args]
+    def _growth(self, call: relay.Call, read: Sequence[Rebatched]) -> Growth:
+        """The growth of all that a call reads and that holds items."""
+        pairs = [
+            (axis, growth)
+            for each in read
+            for axis, growth in zip(each.axes, each.growths, strict=False)
+        ]
+        found = dict.fromkeys(growth for axis, growth in pairs if axis is not None)
+        if len(found) > 1:
+            raise self._fault(call, "it reads values that hold unlike numbers of them")
+        return next(iter(found), Growth())
+
+    def _call(self, call: relay.Call) -> Rebatched:
+        read = [self._done[argument] for argument in call.args]
+        axes = tuple(axis for each in read for axis in each.axes)
+        arguments = [each.expr for each in read]
         outs = tensor_types(call.checked_type)
         if all(axis is None for axis in axes):
             new = relay.Call(call.op, arguments, call.attrs, None, call.span)
             write_types(new)
-            return _Rebatched(new, (None,) * len(outs))
+            return Rebatched(new, (None,) * len(outs))
+        growth = self._growth(call, read)
         try:
-            new = self._with_shapes(call, arguments, axes)
+            new = self._with_shapes(call, arguments, axes, growth)
             write_types(new)
             found = tuple(
-                resized_axis(static_shape(old), static_shape(type_), Fraction(self._batch), ITEMS)
+                resized_axis(static_shape(old), static_shape(type_), growth.scale, ITEMS)
                 for old, type_ in zip(outs, tensor_types(new.checked_type), strict=True)
             )
         except CannotFollow as err:
@@ -189,71 +238,84 @@ class _Rebatch:
         fault = apart_fault(call, axes, [rank for each in ranks for rank in each], found, ITEMS)
         if fault:
             raise self._fault(call, fault)
-        return _Rebatched(new, found)
+        return Rebatched(new, found, (growth,) * len(found))
 
-    def _with_shapes(self, call: relay.Call, arguments: list[relay.Expr], axes: Axes) -> relay.Call:
+    def _with_shapes(
+        self, call: relay.Call, arguments: list[relay.Expr], axes: Axes, growth: Growth
+    ) -> relay.Call:
         """The call with the shapes that its attributes hold changed to those of the batch."""
         name = call.op.name
         axis = axes[0] if axes else None
         # An op of one argument is changed only if that holds items.
         if name == "reshape" and axis is not None:
-            new = relay.reshape(arguments[0], self._reshaped(call, axis))
+            new = relay.reshape(arguments[0], _reshaped(call, axis, growth))
         elif name == "broadcast_to" and axis is not None:
             shape = list(static_shape(call.checked_type))
             axis += len(shape) - len(call.args[0].checked_type.shape)
-            shape[axis] *= self._batch
+            shape[axis] = int(shape[axis] * growth.scale)
             new = relay.broadcast_to(arguments[0], shape)
         elif name == "strided_slice" and axis is not None:
             whole = static_shape(arguments[0].checked_type)
             new = with_slice_of_parts(call, arguments[0], whole, axis, ITEMS.many)
         elif name == "concatenate":
-            fields = self._repeated(call, arguments[0], axes)
+            fields = _repeated(call, arguments[0], axes, growth)
             new = relay.Call(call.op, [fields], call.attrs)
         else:
             new = relay.Call(call.op, arguments, call.attrs)
         return relay.Call(new.op, new.args, new.attrs, None, call.span)
 
-    def _reshaped(self, call: relay.Call, axis: int) -> list[int]:
-        """The new shape: the axis at which as much data precedes an item's part as before."""
-        old, shape = static_shape(call.args[0].checked_type), list(static_shape(call.checked_type))
-        found = places_after_reshape(prod(old[:axis]), 1, shape)
-        places = [place for place, blocks in found if blocks == 1]
-        if not places:
-            raise CannotFollow(
-                f"it joins the items, axis {axis} of {old}, with the axes before: {shape}"
-            )
-        place = axis if axis in places else places[0]
-        shape[place] *= self._batch
-        return shape
-
-    def _repeated(self, call: relay.Call, fields: relay.Expr, axes: Axes) -> relay.Expr:
-        """The tuple with its constants repeated for each item, so that they can be joined."""
-        held = {axis for axis in axes if axis is not None}
-        if None not in axes or len(held) != 1:
-            return fields
-        (at,) = held
-        new = []
-        for index, axis in enumerate(axes):
-            field = relay.TupleGetItem(fields, index)
-            if isinstance(fields, relay.Tuple):
-                field = fields.fields[index]
-            if axis is None:
-                rank = len(tensor_types(fields.checked_type)[index].shape)
-                repeats = [self._batch if place == at else 1 for place in range(rank)]
-                field = relay.Call(
-                    tvm.ir.Op.get("tile"),
-                    [field],
-                    relay.tile(field, repeats).attrs,
-                    None,
-                    call.span,
-                )
-            new.append(field)
-        return relay.Tuple(new)
-
     def _fault(self, call: relay.Expr, reason: str) -> UnsupportedRelayError:
         name = call.op.name if isinstance(call, relay.Call) else type(call).__name__
         where = f" of {call.span.source_name.name!r}" if isinstance(call.span, relay.Span) else ""
         return UnsupportedRelayError(
-            f"{name}{where} cannot run for {self._batch} items together: {reason}. Export the "
-            f"model with that batch size instead"
+            f"{name}{where} cannot run for {self._purpose}: {reason}. Export the model with that "
+            f"batch size instead"
         )
+
+
+def _growths(fields: Sequence[Rebatched]) -> tuple[Growth, ...]:
+    """Those of a tuple's tensors."""
+    if not any(field.growths for field in fields):
+        return ()
+    return tuple(
+        growth for field in fields for growth in field.growths or (Growth(),) * len(field.axes)
+    )
+
+
+def _reshaped(call: relay.Call, axis: int, growth: Growth) -> list[int]:
+    """The new shape: the axis at which as much data precedes an item's part as before."""
+    old, shape = static_shape(call.args[0].checked_type), list(static_shape(call.checked_type))
+    found = places_after_reshape(prod(old[:axis]), 1, shape)
+    places = [place for place, blocks in found if blocks == 1 and shape[place] % growth.parts == 0]
+    if not places:
+        raise CannotFollow(
+            f"it joins the items, axis {axis} of {old}, with the axes before: {shape}"
+        )
+    place = axis if axis in places else places[0]
+    shape[place] = int(shape[place] * growth.scale)
+    return shape
+
+
+def _repeated(call: relay.Call, fields: relay.Expr, axes: Axes, growth: Growth) -> relay.Expr:
+    """The tuple with its constants repeated for each item, so that they can be joined."""
+    held = {axis for axis in axes if axis is not None}
+    if None not in axes or len(held) != 1 or growth.scale.denominator != 1:
+        return fields
+    (at,) = held
+    new = []
+    for index, axis in enumerate(axes):
+        field = relay.TupleGetItem(fields, index)
+        if isinstance(fields, relay.Tuple):
+            field = fields.fields[index]
+        if axis is None:
+            rank = len(tensor_types(fields.checked_type)[index].shape)
+            repeats = [int(growth.scale) if place == at else 1 for place in range(rank)]
+            field = relay.Call(
+                tvm.ir.Op.get("tile"),
+                [field],
+                relay.tile(field, repeats).attrs,
+                None,
+                call.span,
+            )
+        new.append(field)
+    return relay.Tuple(new)

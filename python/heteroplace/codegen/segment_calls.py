@@ -1,0 +1,310 @@
+"""Segments -> kernel calls, with the lowered kernels behind them.
+
+Equal groups share one kernel. Each call is traced to its task by the spans inside the fused
+function; a call without one (an inserted layout_transform) belongs to the task whose value it
+converts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import tvm
+from tvm import relay
+from tvm.relay.backend import te_compiler
+
+from heteroplace.codegen.keep_nan import keep_nan
+from heteroplace.codegen.kernels import Kernel, KernelCall, KernelCalls, Value
+from heteroplace.codegen.safe_integers import define_integers
+from heteroplace.codegen.segments import Segment, ValueName
+from heteroplace.codegen.workspace import kernel_workspace
+from heteroplace.errors import LoweringError
+from heteroplace.relay.expressions import (
+    is_primitive_call,
+    post_order,
+    static_shape,
+    tasks_in,
+    tensor_types,
+)
+from heteroplace.relay.ranges.legal import legal_inputs
+from heteroplace.relay.tasks.flops import call_flops, has_plain_weights
+from heteroplace.tvm_bridge import library_info_kept
+
+
+def lower_segments(
+    segments: Sequence[Segment], inputs: Sequence[relay.Var], outputs: Sequence[ValueName]
+) -> KernelCalls:
+    """Lower every fused function of every segment and list the calls.
+
+    Parameters
+    ----------
+    inputs, outputs
+        Of the model. The first values of the result are the inputs, used or not.
+
+    Raises
+    ------
+    LoweringError
+        TVM has no implementation of an op on a target.
+    """
+    # What is kept from earlier networks may come from other tuning records than those in force.
+    te_compiler.get().clear()
+    lowerer = _Lowerer()
+    for parameter in inputs:
+        lowerer.add_input(parameter)
+    with library_info_kept():
+        for index, segment in enumerate(segments):
+            lowerer.add_segment(index, segment)
+    return lowerer.finish(outputs)
+
+
+@dataclass(frozen=True)
+class NetworkPart:
+    """Segments that were lowered without the rest of their network."""
+
+    calls: KernelCalls
+    """Its `outputs` are the values of `exports`."""
+    imports: Mapping[ValueName, int]
+    """The value that stands for each model input, and for what the rest makes."""
+    exports: tuple[ValueName, ...]
+
+
+def lower_parts(parts: Sequence[Sequence[Segment]]) -> list[NetworkPart]:
+    """Lower parts of one network; what a part does not make itself, it imports.
+
+    Kernels and weights that they have in common are the same ones. Raises as `lower_segments`.
+    """
+    te_compiler.get().clear()
+    kernels: dict[str, Kernel] = {}
+    weights: dict[_Weight, Value] = {}
+    found = []
+    with library_info_kept():
+        for segments in parts:
+            lowerer = _Lowerer(kernels=kernels, weights=weights)
+            exports = tuple(name for segment in segments for name in segment.exports)
+            imports = {
+                source: parameter
+                for segment in segments
+                for source, parameter in zip(segment.sources, segment.main.params, strict=True)
+                if source not in exports
+            }
+            values = {name: lowerer.add_import(name, var) for name, var in imports.items()}
+            for index, segment in enumerate(segments):
+                lowerer.add_segment(index, segment)
+            found.append(NetworkPart(lowerer.finish(exports), values, exports))
+    return found
+
+
+_Weight = tuple[bytes, tuple[int, ...], str]
+"""What equal weights have in common: content, shape, type."""
+
+
+@dataclass
+class _Lowerer:
+    values: list[Value] = field(default_factory=list)
+    calls: list[KernelCall] = field(default_factory=list)
+    kernels: dict[str, Kernel] = field(default_factory=dict)
+    named: dict[ValueName, int] = field(default_factory=dict)
+    """Value of each input and import, and of each exported name."""
+    imported: set[ValueName] = field(default_factory=set)
+    weights: dict[_Weight, Value] | None = None
+    """Those that parts share; None: there is one part, in which nearly all differ."""
+    forwards: dict[int, ValueName] = field(default_factory=dict)
+    """Values that stand for what a later segment may export, until all are known."""
+
+    def add_input(self, parameter: relay.Var) -> None:
+        (type_,) = tensor_types(parameter.checked_type)
+        name = parameter.name_hint
+        self.named[ValueName(name)] = self._add(type_, input_name=name)
+        self.imported.add(ValueName(name))
+
+    def add_import(self, name: ValueName, parameter: relay.Var) -> int:
+        """Add a value that is made elsewhere."""
+        (type_,) = tensor_types(parameter.checked_type)
+        self.named[name] = self._add(type_)
+        self.imported.add(name)
+        return self.named[name]
+
+    def add_segment(self, index: int, segment: Segment) -> None:
+        known: dict[relay.Expr, tuple[int, ...]] = {}
+        for parameter, source in zip(segment.main.params, segment.sources, strict=True):
+            known[parameter] = (self._source(parameter, source),)
+        with segment.target:
+            for node in post_order(segment.main.body):
+                if not isinstance(node, (relay.Var, relay.Function, tvm.ir.Op)):
+                    known[node] = self._visit(node, index, segment.target, known)
+        results = known[segment.main.body]
+        for name, value in zip(segment.exports, results, strict=True):
+            self.named[name] = value
+
+    def finish(self, outputs: Sequence[ValueName]) -> KernelCalls:
+        resolved = {value: self.named[name] for value, name in self.forwards.items()}
+
+        def real(value: int) -> int:
+            while value in resolved:
+                value = resolved[value]
+            return value
+
+        calls = [replace(each, reads=tuple(map(real, each.reads))) for each in self._attributed()]
+        values = [
+            value
+            if value.alias_of is None
+            else Value(value.shape, value.dtype, alias_of=real(value.alias_of))
+            for value in self.values
+        ]
+        found = tuple(real(self.named[name]) for name in outputs)
+        return KernelCalls(tuple(values), tuple(calls), found, self.kernels)
+
+    def _source(self, parameter: relay.Var, source: ValueName) -> int:
+        if source in self.imported:
+            return self.named[source]
+        (type_,) = tensor_types(parameter.checked_type)
+        value = self._add(type_)
+        self.forwards[value] = source
+        return value
+
+    def _add(
+        self,
+        type_: relay.TensorType,
+        input_name: str | None = None,
+        alias_of: int | None = None,
+    ) -> int:
+        shape = static_shape(type_)
+        self.values.append(Value(shape, type_.dtype, input_name, alias_of=alias_of))
+        return len(self.values) - 1
+
+    def _add_weight(self, value: Value) -> int:
+        if self.weights is not None:
+            key = value.digest, value.shape, value.dtype
+            value = self.weights.setdefault(key, value)
+        self.values.append(value)
+        return len(self.values) - 1
+
+    def _visit(
+        self,
+        node: relay.Expr,
+        index: int,
+        target: tvm.target.Target,
+        known: dict[relay.Expr, tuple[int, ...]],
+    ) -> tuple[int, ...]:
+        if isinstance(node, relay.Constant):
+            (type_,) = tensor_types(node.checked_type)
+            return (self._add_weight(Value(static_shape(type_), type_.dtype, None, _array(node))),)
+        if isinstance(node, relay.Tuple):
+            return tuple(value for member in node.fields for value in known[member])
+        if isinstance(node, relay.TupleGetItem):
+            return (known[node.tuple_value][node.index],)
+        if not is_primitive_call(node):
+            raise LoweringError(f"cannot lower {type(node).__name__}: FuseOps left it unfused")
+        reads = tuple(value for argument in node.args for value in known[argument])
+        types = tensor_types(node.checked_type)
+        if "relay.reshape_only" in node.op.attrs and int(node.op.attrs["relay.reshape_only"]):
+            return (self._add(types[0], alias_of=reads[0]),)
+        writes = tuple(self._add(type_) for type_ in types)
+        kernel = self._lower(node.op, target)
+        tasks = tasks_in(node.op)
+        task = tasks[-1] if tasks else ""
+        workspace = self.kernels[kernel].workspace
+        self.calls.append(KernelCall(kernel, index, task, reads, writes, workspace))
+        return writes
+
+    def _lower(self, function: relay.Function, target: tvm.target.Target) -> str:
+        try:
+            cached = te_compiler.get().lower(function, target)
+            functions = define_integers(keep_nan(cached.funcs))
+        except (RuntimeError, ValueError, TypeError, AttributeError) as err:
+            # TVM's strategies and schedules fail by all of these where they know no way.
+            reason = last_cause(str(err))
+            raise LoweringError(
+                f"TVM cannot compile {op_text(function)} for target {target.kind.name!r}: "
+                f"{reason}. Pin its task to another device, or leave this device out of the cluster"
+            ) from err
+        symbol = str(cached.prim_fn_var.name_hint)
+        if symbol not in self.kernels:
+            workspace = kernel_workspace(functions, is_cpu=target.kind.name == "llvm")
+            legal = legal_inputs(function)
+            ranges = [
+                legal.get(parameter)
+                for parameter in function.params
+                for _ in tensor_types(parameter.checked_type)
+            ]
+            self.kernels[symbol] = Kernel(
+                symbol,
+                functions,
+                target,
+                workspace,
+                op_text(function),
+                _flops(function),
+                tuple(ranges),
+            )
+        return symbol
+
+    def _attributed(self) -> list[KernelCall]:
+        """The calls, each of them with a task.
+
+        Those without a span convert what a task makes or reads: they get the task of the nearest
+        call of their segment whose value they read, or else the one whose result they make, or
+        else that of the first call that reads theirs.
+        """
+        tasks = [call.task for call in self.calls]
+        reads = [[self._owner(value) for value in call.reads] for call in self.calls]
+        maker = {value: i for i, call in enumerate(self.calls) for value in call.writes}
+        for index, values in enumerate(reads):  # within a segment, operands come first
+            before = [tasks[maker[value]] for value in values if value in maker]
+            tasks[index] = tasks[index] or next(filter(None, before), "")
+        for name, value in self.named.items():
+            made = self._owner(value)
+            if made in maker:
+                tasks[maker[made]] = tasks[maker[made]] or name.task
+        readers: list[list[int]] = [[] for _ in self.calls]
+        for index, values in enumerate(reads):
+            for value in values:
+                if value in maker:
+                    readers[maker[value]].append(index)
+        for index in reversed(range(len(reads))):
+            tasks[index] = tasks[index] or next((tasks[i] for i in readers[index] if tasks[i]), "")
+        assert all(tasks)  # what no task reads, is read through others, or is exported
+        return [replace(call, task=task) for call, task in zip(self.calls, tasks, strict=True)]
+
+    def _owner(self, value: int) -> int:
+        """The value whose bytes this one shares. What another segment makes stays apart: a kernel
+        is of its own segment's target, and so must be its task."""
+        alias = self.values[value].alias_of
+        while alias is not None:
+            value, alias = alias, self.values[alias].alias_of
+        return value
+
+
+def _array(node: relay.Constant) -> np.ndarray:
+    array: np.ndarray = node.data.numpy()
+    return array
+
+
+def op_text(function: relay.Function) -> str:
+    """The names of the ops in a fused function, in the order in which they run."""
+    return "+".join(call.op.name for call in _op_calls(function))
+
+
+def _op_calls(function: relay.Function) -> list[relay.Call]:
+    return [
+        node
+        for node in post_order(function.body)
+        if isinstance(node, relay.Call) and isinstance(node.op, tvm.ir.Op)
+    ]
+
+
+def _flops(function: relay.Function) -> int:
+    calls = _op_calls(function)
+    # Weights that were transformed for a fast algorithm no longer have the shape of their layout.
+    if any(not has_plain_weights(call) for call in calls):
+        return 0
+    return sum(call_flops(call) for call in calls)
+
+
+def last_cause(text: str) -> str:
+    """The line of TVM's long message that says what is wrong."""
+    lines = [
+        line.strip() for line in text.splitlines() if "Error:" in line or "Check failed" in line
+    ]
+    return lines[-1] if lines else text.strip().splitlines()[-1]

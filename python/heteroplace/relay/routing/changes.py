@@ -1,0 +1,228 @@
+"""A module and the profile of its route decisions -> what its routers are to say of themselves.
+
+One function for each pass of `passes.py`; each returns new options by the name of a router, and
+leaves out routers that keep theirs.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import relay
+
+from heteroplace.dynamic.placement import place_branches
+from heteroplace.dynamic.placement_problem import (
+    balanced_problem,
+    problem_of_profile,
+    used_bytes,
+)
+from heteroplace.dynamic.preload import WeightGroup, check_budget, choose_residents
+from heteroplace.dynamic.profile import read_profile, shapes_of
+from heteroplace.dynamic.sizes import MIN_RUNS, choose_capacities
+from heteroplace.dynamic.speculation import SpeculationTimes, choose_predictions
+from heteroplace.errors import RoutingError
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.route_profile import RouteProfile, RouterProfile, following_routers
+from heteroplace.relay.routing.branch_uses import BranchUse, branch_uses
+from heteroplace.relay.routing.rewrite import Router, model_digest, named_routers, routers_of
+from heteroplace.solve.problem import SolveOptions
+
+PLACED_BY = ("coactivation", "balance")
+PRELOAD_ACTIVATION = 0.5
+"""From this share of the runs on weights are loaded ahead."""
+_UNKNOWN_TIMES = SpeculationTimes(1.0, 1.0, 1.0)
+"""Where none are measured a miss is taken to cost what a hit saves: more hits than misses pay."""
+_LOG = logging.getLogger("heteroplace")
+
+Profile = RouteProfile | str | os.PathLike[str]
+"""A profile, or the path of one or of a recording."""
+Changes = dict[str, dict[str, Any]]
+"""New options by the name of a router."""
+
+
+@dataclass(frozen=True)
+class Routed:
+    """A module with the profile of its decisions."""
+
+    mod: tvm.IRModule
+    """Typed, with named routers."""
+    routers: tuple[Router, ...]
+    uses: Mapping[str, tuple[BranchUse, ...]]
+    profile: RouteProfile
+
+
+def routed_module(mod: tvm.IRModule, profile: Profile) -> Routed:
+    """Return a module as the others take it.
+
+    Raises
+    ------
+    RoutingError
+        It has no routers, or the profile is not of it or cannot be read.
+    """
+    if not isinstance(profile, RouteProfile):
+        profile = read_profile(profile)
+    mod = relay.transform.InferType()(named_routers(mod))
+    routers = routers_of(mod)
+    if not routers:
+        raise RoutingError("the module has no routers, so there is nothing to specialise")
+    profile.check_model(model_digest(mod))
+    return Routed(mod, routers, branch_uses(mod), profile)
+
+
+def capacity_changes(routed: Routed, num_sizes: int, mode: str) -> Changes:
+    """Return capacities for the loads that branches had; see `ChooseCapacities`."""
+    changes: Changes = {}
+    for router in routed.routers:
+        options, uses = router.options, routed.uses[router.options.name]
+        if router.num_cells == 1:
+            continue
+        seen = routed.profile.router(options.name)
+        found = choose_capacities(
+            seen,
+            num_sizes,
+            mode=mode,
+            kinds=[use.kind for use in uses],
+            largest=_largest(router, uses, seen),
+        )
+        if found is None:
+            _LOG.info(
+                "router %r keeps its capacities: %d of at least %d runs",
+                options.name,
+                seen.num_runs,
+                MIN_RUNS,
+            )
+        elif found != options.capacities:
+            changes[options.name] = {"capacities": found}
+    return changes
+
+
+def _largest(router: Router, uses: Sequence[BranchUse], seen: RouterProfile) -> list[int | None]:
+    """For each branch the capacity that it must have; None: its largest load will do."""
+    options = router.options
+    is_free = [options.overflow == "rounds" and not use.holds_router for use in uses]
+    found: list[int | None] = []
+    for branch, use in enumerate(uses):
+        if not is_free[branch]:
+            found.append(options.capacities[branch][-1])
+            continue
+        alike = [other for other, one in enumerate(uses) if one.kind == use.kind]
+        most = max(1, *(seen.max_load(other) for other in alike))
+        # A further round begins behind as many rows, where kernels must be able to take tensors.
+        aligned = -(-most // use.row_multiple) * use.row_multiple
+        found.append(min(aligned, router.num_cells) if aligned > most else None)
+    return found
+
+
+def memory_ids(cluster: Cluster) -> list[int]:
+    """Return the memories that a device computes in, by id."""
+    return sorted({device.memory for device in cluster.devices})
+
+
+def memory_changes(
+    routed: Routed, cluster: Cluster, by: str = PLACED_BY[0], options: SolveOptions | None = None
+) -> Changes:
+    """Return the memories of branches; see `PlaceBranches`."""
+    ids = memory_ids(cluster)
+    names = [cluster.memories[id].name for id in ids]
+    if any("," in name for name in names):
+        raise RoutingError(f"memories of branches are listed with commas: rename {names}")
+    if len(ids) < 2:
+        return {}
+    room = [cluster.memories[id].bytes for id in ids]
+    changes: Changes = {}
+    for chain in _chains(routed, is_linked=by == PLACED_BY[0]):
+        weights = [[use.weight_bytes for use in routed.uses[name]] for name in chain]
+        make = problem_of_profile if len(chain) > 1 else balanced_problem
+        problem = make(routed.profile, chain, len(ids), weight_bytes=weights, memory_bytes=room)
+        found = place_branches(problem, options)
+        _LOG.info("branches of %s: %s", ", ".join(chain), found.text())
+        room = [
+            left - used
+            for left, used in zip(room, used_bytes(problem, found.memories), strict=True)
+        ]
+        for name, members in zip(chain, found.memories, strict=True):
+            changes[name] = {"memories": ",".join(names[memory] for memory in members)}
+    return changes
+
+
+def _chains(routed: Routed, *, is_linked: bool) -> list[list[str]]:
+    """Routers outside of branches with enough runs, in chains that cells were seen to follow, or
+    each by itself."""
+    outer = {
+        router.options.name
+        for router in routed.routers
+        if router.parent is None and router.options.num_branches > 1
+    }
+    shapes = shapes_of(routed.profile)
+    after = {
+        shapes[src].name: shapes[dst].name
+        for src, dst in following_routers(shapes)
+        if is_linked and routed.profile.transition(shapes[src].name, shapes[dst].name) is not None
+    }
+    known = [
+        shape.name
+        for shape in shapes
+        if shape.name in outer and routed.profile.router(shape.name).num_runs >= MIN_RUNS
+    ]
+    chains: list[list[str]] = []
+    for name in known:
+        chain = next((one for one in chains if after.get(one[-1]) == name), None)
+        if chain is None:
+            chains.append([name])
+        else:
+            chain.append(name)
+    return chains
+
+
+def prediction_changes(routed: Routed, times: Mapping[str, SpeculationTimes]) -> Changes:
+    """Return the branches that are predicted; see `SpeculateRoutes`."""
+    depth: dict[str, int] = {}
+    asked = []
+    for router in routed.routers:
+        name = router.options.name
+        depth[name] = 0 if router.parent is None else depth[router.parent[0]] + 1
+        if router.num_cells == 1:
+            asked.append(routed.profile.router(name))
+    found = choose_predictions(
+        asked, {each.name: times.get(each.name, _UNKNOWN_TIMES) for each in asked}, depth
+    )
+    changes: Changes = {}
+    for each in found:
+        uses = routed.uses[each.router]
+        # What is behind another router waits for that one in any case.
+        branches = [branch for branch in each.branches if not uses[branch].holds_router]
+        if branches:
+            changes[each.router] = {"predict": ",".join(map(str, branches))}
+    return changes
+
+
+def preload_changes(routed: Routed, budget_bytes: int) -> Changes:
+    """Return the branches whose weights are loaded ahead; see `PreloadWeights`."""
+    groups, places = [], []
+    for router in routed.routers:
+        name = router.options.name
+        if router.parent is not None:
+            continue
+        seen = routed.profile.router(name)
+        for branch, use in enumerate(routed.uses[name]):
+            if use.weight_bytes:
+                share = seen.activation(branch)
+                groups.append(
+                    WeightGroup(f"{name}/{branch}", use.weight_bytes, use.weight_bytes, share)
+                )
+                places.append((name, branch))
+    check_budget(groups, budget_bytes)
+    if sum(group.weight_bytes for group in groups) <= budget_bytes:
+        return {}
+    largest = max(group.weight_bytes for group in groups)
+    stays = set(choose_residents(groups, budget_bytes - largest))
+    ahead: dict[str, list[int]] = {}
+    for index, (group, (name, branch)) in enumerate(zip(groups, places, strict=True)):
+        if index not in stays and group.activation >= PRELOAD_ACTIVATION:
+            ahead.setdefault(name, []).append(branch)
+    return {name: {"preload": ",".join(map(str, branches))} for name, branches in ahead.items()}

@@ -1,0 +1,85 @@
+"""What routers say of their branches (memories, predictions) -> where tasks may run, and when.
+
+Passes that read a profile write it there (`heteroplace.relay.routing.passes`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from heteroplace.errors import RoutingError
+from heteroplace.model.cluster import Cluster
+from heteroplace.relay.routing.rewrite import Router, routers_of
+from heteroplace.relay.tasks.network import Network
+
+
+def predicted_branches(network: Network) -> tuple[tuple[int, int], ...]:
+    """Return (router id, branch) of those that are to be run before their routers have decided."""
+    return tuple(
+        (network.graph.router_ids[router.options.name], branch)
+        for router in _routers(network)
+        for branch in _numbers(router, "predict", router.options.predict)
+    )
+
+
+def with_branch_memories(network: Network, cluster: Cluster) -> Network:
+    """Return the network whose branches run only beside the memories that their routers name.
+
+    Raises
+    ------
+    RoutingError
+        There is no such memory, or no device beside it may run a task of the branch.
+    """
+    devices: dict[tuple[str, int], list[str]] = {}
+    for router in _routers(network):
+        if not router.options.memories:
+            continue
+        names = router.options.memories.split(",")
+        if len(names) != router.options.num_branches:
+            raise RoutingError(
+                f"router {router.options.name!r} names {len(names)} memories for "
+                f"{router.options.num_branches} branches"
+            )
+        for branch, name in enumerate(names):
+            devices[router.options.name, branch] = _devices_beside(name, router, cluster)
+    tasks = []
+    for task in network.graph.tasks:
+        if task.branch in devices:
+            beside = devices[task.branch]
+            allowed = [name for name in beside if task.devices is None or name in task.devices]
+            if not allowed:
+                raise RoutingError(
+                    f"task {task.name!r} of branch {task.branch[1]} of router {task.branch[0]!r} "
+                    f"may run on {task.devices}, and its router puts it beside {beside}"
+                )
+            task = replace(task, devices=tuple(allowed))
+        tasks.append(task)
+    return network.with_graph(replace(network.graph, tasks=tuple(tasks)))
+
+
+def _routers(network: Network) -> tuple[Router, ...]:
+    return routers_of(network.mod) if network.graph.routers else ()
+
+
+def _numbers(router: Router, what: str, text: str) -> list[int]:
+    """Branches that an attribute names, comma between them."""
+    count = router.options.num_branches
+    found = text.split(",") if text else []
+    if not all(number.isdigit() and int(number) < count for number in found):
+        raise RoutingError(
+            f"router {router.options.name!r}: {what} is {text!r}, expected branches from 0 to "
+            f"{count - 1}, comma between them"
+        )
+    return [int(number) for number in found]
+
+
+def _devices_beside(memory: str, router: Router, cluster: Cluster) -> list[str]:
+    found = [
+        device.name for device in cluster.devices if cluster.memories[device.memory].name == memory
+    ]
+    if not found:
+        raise RoutingError(
+            f"router {router.options.name!r} puts a branch into memory {memory!r}, beside which "
+            f"cluster {cluster.name!r} has no device"
+        )
+    return found
