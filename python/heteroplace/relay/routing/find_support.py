@@ -61,7 +61,8 @@ class Supports:
         return self._found[expr]
 
     def of_condition(self, condition: relay.Expr) -> Support:
-        """Return where a boolean expression is true."""
+        """Return where a condition is true, or other than 0."""
+        condition = as_boolean(condition)
         found = self.of(condition)
         if found is not None:
             return found
@@ -117,6 +118,14 @@ def typed(expr: relay.Expr) -> relay.Expr:
     """Return an expression of typed parts with its own type written on it."""
     write_types(expr)
     return expr
+
+
+def as_boolean(condition: relay.Expr) -> relay.Expr:
+    """Return a condition as bool: true where it is other than 0."""
+    dtype = condition.checked_type.dtype
+    return (
+        condition if dtype == "bool" else typed(relay.not_equal(condition, relay.const(0, dtype)))
+    )
 
 
 def is_zero(expr: relay.Expr) -> bool:
@@ -290,7 +299,7 @@ def _chosen(supports: Supports, call: relay.Call) -> Support | None:
     if is_zero(otherwise):
         return _spread(supports.of_condition(condition), shape)
     if is_zero(then):
-        negated = typed(relay.logical_not(condition))
+        negated = typed(relay.logical_not(as_boolean(condition)))
         return _spread(supports.of_condition(negated), shape)
     return None
 
