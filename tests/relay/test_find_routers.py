@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import tvm
 from numpy_relay import executor_by_numpy
-from routed_patterns import FOUND, LEFT, ROWS, WIDTH, expert, inputs, is_expert, network, weight
+from routed_near_misses import LEFT
+from routed_patterns import FOUND, ROWS, WIDTH, expert, inputs, is_expert, network, weight
 from tvm import relay
 
 from heteroplace.errors import UnsupportedRelayError
