@@ -7,7 +7,7 @@ checked, and must fit into all memories.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import tvm
@@ -24,8 +24,9 @@ from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan, devices_of
 from heteroplace.model.solution import Solution
 from heteroplace.relay.annotate.sharded import annotate_sharded
-from heteroplace.sharding.costs import MeasuredCosts, check_measurable, measure_network
-from heteroplace.sharding.options import ESTIMATE, ShardOptions, check_shard_options
+from heteroplace.sharding.collectives import groups_of_plan
+from heteroplace.sharding.costs import MeasuredCosts, check_measurable
+from heteroplace.sharding.options import ESTIMATE, MEASURE, ShardOptions, check_shard_options
 from heteroplace.sharding.source import ModelSource
 from heteroplace.simulate.simulator import simulate
 from heteroplace.transforms.degrees import Degrees, rank_devices
@@ -101,15 +102,14 @@ def costs_of(
     MissingCostError
         Devices are not in this machine, or their speeds are not known.
     HeteroPlaceError
-        As `ModelSource.network` and `measure_network`.
+        As `ModelSource.measured`.
     """
     rows = degrees.rows(options.batch)
-    network = source.network(degrees.tensor, rows, options.batch)
     if options.costs == ESTIMATE:
-        return network.sharded, OpCosts(cluster, main_dtype(network.sharded.graph))
+        sharded = source.network(degrees.tensor, rows, options.batch).sharded
+        return sharded, OpCosts(cluster, main_dtype(sharded.graph))
     check_measurable(cluster)
-    options.say(f"measuring the kernels of {degrees.tensor} lanes, {rows} rows")
-    measured = measure_network(network, cluster, options)
+    measured = source.measured(degrees.tensor, rows, options.batch, cluster, options)
     return measured.sharded, MeasuredCosts(cluster, measured)
 
 
@@ -134,6 +134,10 @@ def plan_model(
     sharded, costs = costs_of(source, degrees, cluster, options)
     rewritten, plan = plan_strategy(sharded, strategy, cluster, rank_ids(cluster, options))
     table, coverage = costs.table(rewritten.graph)
+    if options.costs == MEASURE:
+        groups = groups_of_plan(rewritten.graph, plan)
+        times = source.collective_times.of(cluster, groups, options)
+        table = replace(table, collectives=times)
     check_plan(rewritten.graph, cluster, table, plan)
     rows = degrees.rows(options.batch)
     network = source.network(degrees.tensor, rows, options.batch)

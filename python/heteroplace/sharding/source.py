@@ -14,18 +14,21 @@ import numpy as np
 import tvm
 
 from heteroplace.errors import ShardingError
+from heteroplace.model.cluster import Cluster
 from heteroplace.relay.expressions import static_shape, tensor_types
 from heteroplace.relay.shard.graph import ShardedNetwork, shard_network, shard_training
 from heteroplace.relay.tasks.network import module_digest
 from heteroplace.relay.tasks.rebatch import rebatch
 from heteroplace.relay.training.optimizers import parse_optimizer
 from heteroplace.relay.training.step import TrainingStep, training_step
+from heteroplace.sharding.collectives import CollectiveTimes
+from heteroplace.sharding.costs import MeasuredNetwork, measure_network
 from heteroplace.sharding.options import ShardOptions
 from heteroplace.transforms.sharded import ShardedGraph
 
 
 class ModelSource:
-    """Makes what is asked of one model, once. Not thread-safe.
+    """Makes and measures what is asked of one model, once. Not thread-safe.
 
     Parameters
     ----------
@@ -60,7 +63,9 @@ class ModelSource:
         """Shapes of what is no weight."""
         self.own_rows = self._own_rows()
         self._networks: dict[tuple[int, int, int], ShardedNetwork] = {}
+        self._measured: dict[tuple[int, int, int, str], MeasuredNetwork] = {}
         self._steps: dict[tuple[int, int], TrainingStep] = {}
+        self.collective_times = CollectiveTimes()
         if options.is_training and not self.params:
             raise ShardingError(
                 "there is nothing to train: the weights are bound into the module, or it has none; "
@@ -104,10 +109,30 @@ class ModelSource:
         UnsupportedRelayError, TrainingError
             As `shard_network` and `training_step`.
         """
-        key = (lanes, rows, batch if self._options.is_training else rows)
+        key = self._key(lanes, rows, batch)
         if key not in self._networks:
             self._networks[key] = self._made(lanes, rows, batch)
         return self._networks[key]
+
+    def measured(
+        self, lanes: int, rows: int, batch: int, cluster: Cluster, options: ShardOptions
+    ) -> MeasuredNetwork:
+        """Return what the kernels of a network take on the devices of a cluster.
+
+        Raises
+        ------
+        HeteroPlaceError
+            As `network` and `measure_network`.
+        """
+        key = (*self._key(lanes, rows, batch), cluster.digest())
+        if key not in self._measured:
+            network = self.network(lanes, rows, batch)
+            options.say(f"measuring the kernels of {lanes} lanes, {rows} rows")
+            self._measured[key] = measure_network(network, cluster, options)
+        return self._measured[key]
+
+    def _key(self, lanes: int, rows: int, batch: int) -> tuple[int, int, int]:
+        return lanes, rows, batch if self._options.is_training else rows
 
     def step(self, rows: int, batch: int) -> TrainingStep:
         """Return the step of training of one microbatch, not cut into lanes."""

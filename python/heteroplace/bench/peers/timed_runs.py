@@ -11,6 +11,7 @@ state of the machine, never by what they gave.
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -174,6 +175,32 @@ def time_in_turns(
         if on_round is not None:
             on_round(done + 1)
     return TimedRuns({name: tuple(values) for name, values in turns.items()})
+
+
+def side_by_side(timers: Sequence[Timer]) -> Timer:
+    """Return the timer of programs that run at once, each from a thread of its own.
+
+    A run of it is one of each program: it takes as long as so many runs would one after the other
+    at the rate that all have together.
+    """
+
+    def timer(num_runs: int) -> list[int]:
+        start = threading.Barrier(len(timers))
+        times: dict[int, Sequence[int]] = {}
+
+        def run(index: int) -> None:
+            start.wait()
+            times[index] = timers[index](num_runs)
+
+        threads = [threading.Thread(target=run, args=(index,)) for index in range(len(timers))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        together = zip(*(times[index] for index in range(len(timers))), strict=True)
+        return [round(len(timers) / sum(1 / ns for ns in each)) for each in together]
+
+    return timer
 
 
 def _take_turn(
