@@ -43,6 +43,23 @@ def devices_apart(
             )
 
 
+def devices_beside(cluster: Cluster, device: int) -> tuple[int, ...]:
+    """Return the other devices that share memory or caches with one, ascending.
+
+    Those of its memory; and of a CPU all CPUs of its host, whatever memories they have.
+    """
+    own = cluster.devices[device]
+    return tuple(
+        index
+        for index, other in enumerate(cluster.devices)
+        if index != device
+        and (
+            other.memory == own.memory
+            or (other.kind == own.kind == "cpu" and other.host == own.host)
+        )
+    )
+
+
 def feeding_rank(cluster: Cluster) -> int:
     """Return the position in `hosts` of the host that feeds a model and reads its outputs.
 

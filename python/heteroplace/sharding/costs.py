@@ -39,6 +39,8 @@ class MeasuredNetwork:
     """Its tasks say the scratch memory of their kernels."""
     costs: Mapping[str, tuple[Cost, ...]]
     """By the name of a task, for each device."""
+    compiled: CompiledNetwork
+    """All of it as kernels of one device."""
 
 
 def check_measurable(cluster: Cluster) -> None:
@@ -75,7 +77,8 @@ def measure_network(
         for task, measured in zip(graph.tasks, compiled.graph.tasks, strict=True)
     )
     sharded = replace(network.sharded, graph=replace(graph, tasks=tasks))
-    return MeasuredNetwork(sharded, {task.name: row for task, row in zip(tasks, rows, strict=True)})
+    by_name = {task.name: row for task, row in zip(tasks, rows, strict=True)}
+    return MeasuredNetwork(sharded, by_name, compiled)
 
 
 def _for_one_device(graph: TaskGraph) -> TaskGraph:

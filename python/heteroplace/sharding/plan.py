@@ -26,6 +26,7 @@ from heteroplace.model.solution import Solution
 from heteroplace.relay.annotate.sharded import annotate_sharded
 from heteroplace.sharding.collectives import groups_of_plan
 from heteroplace.sharding.costs import MeasuredCosts, check_measurable
+from heteroplace.sharding.expected import expected_time
 from heteroplace.sharding.options import ESTIMATE, MEASURE, ShardOptions, check_shard_options
 from heteroplace.sharding.source import ModelSource
 from heteroplace.simulate.simulator import simulate
@@ -142,8 +143,15 @@ def plan_model(
     rows = degrees.rows(options.batch)
     network = source.network(degrees.tensor, rows, options.batch)
     assert network.network is not None  # weights are bound, or state
+    solution = _solution(rewritten.graph, cluster, table, plan)
+    if options.costs == MEASURE and degrees.num_devices > 1:
+        key = degrees.tensor, rows, options.batch
+        measured = source.measured(*key, cluster, options)
+        beside = source.interference(*key, cluster, options)
+        time = expected_time(rewritten.graph, cluster, table, plan, measured, beside)
+        solution = replace(solution, expected=time)
     return ShardedModel(
-        _solution(rewritten.graph, cluster, table, plan),
+        solution,
         strategy,
         coverage,
         network.network.mod,

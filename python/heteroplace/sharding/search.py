@@ -88,13 +88,13 @@ def search_degrees(
     found = {row.degrees: row for row in rows}
     models: list[ShardedModel] = []
     for row in best[: max(num_best, _MOST_KERNELS)]:
-        fastest_ns = min((each.solution.predicted_ns for each in models), default=0)
+        fastest_ns = min((each.solution.expected_ns for each in models), default=0)
         if len(models) >= num_best and (row.makespan_ns or 0) >= fastest_ns:
             break
         model = plan_model(source, row.degrees, cluster, options)
         found[row.degrees] = replace(row_of(model), uncovered=row.uncovered)
         models.append(model)
-    models.sort(key=lambda model: model.solution.predicted_ns)
+    models.sort(key=lambda model: model.solution.expected_ns)
     return Grid(tuple(found[each] for each in sorted(found)), tuple(models))
 
 

@@ -23,7 +23,9 @@ from heteroplace.relay.training.optimizers import parse_optimizer
 from heteroplace.relay.training.step import TrainingStep, training_step
 from heteroplace.sharding.collectives import CollectiveTimes
 from heteroplace.sharding.costs import MeasuredNetwork, measure_network
+from heteroplace.sharding.expected import interference_of
 from heteroplace.sharding.options import ShardOptions
+from heteroplace.simulate.interference import Interference
 from heteroplace.transforms.sharded import ShardedGraph
 
 
@@ -64,6 +66,7 @@ class ModelSource:
         self.own_rows = self._own_rows()
         self._networks: dict[tuple[int, int, int], ShardedNetwork] = {}
         self._measured: dict[tuple[int, int, int, str], MeasuredNetwork] = {}
+        self._interference: dict[tuple[int, int, int, str], Interference] = {}
         self._steps: dict[tuple[int, int], TrainingStep] = {}
         self.collective_times = CollectiveTimes()
         if options.is_training and not self.params:
@@ -130,6 +133,22 @@ class ModelSource:
             options.say(f"measuring the kernels of {lanes} lanes, {rows} rows")
             self._measured[key] = measure_network(network, cluster, options)
         return self._measured[key]
+
+    def interference(
+        self, lanes: int, rows: int, batch: int, cluster: Cluster, options: ShardOptions
+    ) -> Interference:
+        """Return how the tasks of a network disturb each other on the devices of a cluster.
+
+        Raises
+        ------
+        HeteroPlaceError
+            As `measured` and `interference_of`.
+        """
+        key = (*self._key(lanes, rows, batch), cluster.digest())
+        if key not in self._interference:
+            measured = self.measured(lanes, rows, batch, cluster, options)
+            self._interference[key] = interference_of(measured, cluster, options)
+        return self._interference[key]
 
     def _key(self, lanes: int, rows: int, batch: int) -> tuple[int, int, int]:
         return lanes, rows, batch if self._options.is_training else rows

@@ -40,7 +40,7 @@ ROWS = [
     row("1/1/1/1", 4.0, 4.0),
     row("2/1/1/1", 2.2, 2.0, chosen=True),
     row("1/2/1/1", 2.3, 2.5),
-    row("1/1/2/8", 2.4, 2.5),
+    row("1/1/2/8", 2.4, 2.6),
 ]
 
 
@@ -59,8 +59,8 @@ def test_every_run_has_a_line_and_its_errors() -> None:
 def test_ranks_are_compared_with_one_core_and_with_two_alone() -> None:
     found = line_of(run_table(ROWS), "MLP", len(ROWS))
     assert found[2:] == [
-        *("8", "4", "6.0", "+1.0", "1.000", "0.0"),
-        *("2.00", "1.00", "1.60", "1.60", "1.60", "1.000", "60", "0.00"),
+        *("8", "4", "7.8", "-3.8", "1.000", "0.0"),
+        *("2.00", "1.00", "1.60", "1.54", "1.54", "1.000", "60", "0.00"),
     ]
 
 

@@ -195,8 +195,8 @@ class _Runs:
     def _row(self, run: _Run, batch: int, timed: TimedRuns, is_chosen: bool) -> Row:
         degrees, name = run.degrees, str(run.degrees)
         strategy, solution = run.model.strategy, run.model.solution
-        simulated = simulate(solution.graph, solution.cluster, solution.costs, solution.plan)
-        peaks = list(simulated.peak_bytes)
+        timeline = simulate(solution.graph, solution.cluster, solution.costs, solution.plan)
+        peaks = list(timeline.peak_bytes)
         use = run.executor.memory()
         held = [use[memory.name].total_bytes if memory.name in use else 0
                 for memory in self._cluster.memories]  # fmt: skip
@@ -214,13 +214,14 @@ class _Runs:
             "schedule": strategy.schedule,
             "zero": strategy.zero,
             "recompute": strategy.recompute_every or None,
-            "simulated_ms": _ms(simulated.makespan_ns),
+            "simulated_ms": _ms(solution.expected_ns),
             "measured_ms": _ms(median(times)),
             "predicted_peak_bytes": peaks[fullest],
             "measured_peak_bytes": held[fullest],
             "fits": peaks[fullest] <= self._cluster.memories[fullest].bytes,
             "published": False,
             "grid_s": None,
+            "undisturbed_ms": _ms(solution.predicted_ns),
             "chosen": is_chosen,
             "over_one_core": round(timed.ratio(str(ONE), name), 4),
             "over_independent": round(timed.ratio(INDEPENDENT, name), 4),
