@@ -149,9 +149,7 @@ def _all_gather(whole: relay.Expr, rows: int, count: int) -> relay.Expr:
 
 def _reduce_scatter(whole: relay.Expr, rows: int, count: int) -> relay.Expr:
     parts = ops.reduce_scatter(_whole_of_each(whole, count), 0, [rows // count] * count)
-    made = [
-        _scaled(relay.TupleGetItem(parts, member), member, count) for member in range(count)
-    ]
+    made = [_scaled(relay.TupleGetItem(parts, member), member, count) for member in range(count)]
     return ops.all_gather(made, 0)
 
 
@@ -222,7 +220,7 @@ def _times(program: PlanProgram, graph: TaskGraph, num_runs: int) -> dict[int, f
     instructions = program.executor.instructions
     found: dict[int, list[int]] = defaultdict(list)
     for run in range(_NUM_WARM_RUNS + num_runs):
-        starts, finishes = program.executor.run_timed()
+        _, finishes = program.executor.run_timed()
         if run < _NUM_WARM_RUNS:
             continue
         end: dict[int, int] = {}

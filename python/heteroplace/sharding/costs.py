@@ -27,6 +27,7 @@ from heteroplace.relay.shard.graph import ShardedNetwork
 from heteroplace.relay.tasks.network import Network
 from heteroplace.run.devices import missing_devices
 from heteroplace.sharding.options import ShardOptions
+from heteroplace.sharding.sums import with_sums
 from heteroplace.transforms.recompute import plain_name
 from heteroplace.transforms.sharded import ShardedGraph
 
@@ -54,11 +55,16 @@ def check_measurable(cluster: Cluster) -> None:
 
 
 def measure_network(
-    network: ShardedNetwork, cluster: Cluster, options: ShardOptions
+    network: ShardedNetwork, cluster: Cluster, options: ShardOptions, adds: bool = False
 ) -> MeasuredNetwork:
     """Run the kernels of all lanes on each device, and note their scratch memory.
 
     Collectives are left out: what they take is said by links, and by their own measurements.
+
+    Parameters
+    ----------
+    adds
+        Gradients are added to what microbatches before have made, not made anew.
 
     Raises
     ------
@@ -67,7 +73,8 @@ def measure_network(
     """
     assert network.network is not None  # weights are bound
     graph = network.sharded.graph
-    alone = Network(_for_one_device(graph), network.network.mod)
+    mod = with_sums(network.network.mod, graph) if adds else network.network.mod
+    alone = Network(_for_one_device(graph), mod)
     compiled = with_workspaces(CompiledNetwork.of(alone), cluster)
     with CostOptions(options.store).open_store() as store:
         chosen = ProfileOptions(store=store, progress=options.progress)

@@ -105,12 +105,12 @@ def costs_of(
     HeteroPlaceError
         As `ModelSource.measured`.
     """
-    rows = degrees.rows(options.batch)
     if options.costs == ESTIMATE:
+        rows = degrees.rows(options.batch)
         sharded = source.network(degrees.tensor, rows, options.batch).sharded
         return sharded, OpCosts(cluster, main_dtype(sharded.graph))
     check_measurable(cluster)
-    measured = source.measured(degrees.tensor, rows, options.batch, cluster, options)
+    measured = source.measured(degrees, cluster, options)
     return measured.sharded, MeasuredCosts(cluster, measured)
 
 
@@ -145,9 +145,8 @@ def plan_model(
     assert network.network is not None  # weights are bound, or state
     solution = _solution(rewritten.graph, cluster, table, plan)
     if options.costs == MEASURE and degrees.num_devices > 1:
-        key = degrees.tensor, rows, options.batch
-        measured = source.measured(*key, cluster, options)
-        beside = source.interference(*key, cluster, options)
+        measured = source.measured(degrees, cluster, options)
+        beside = source.interference(degrees, cluster, options)
         time = expected_time(rewritten.graph, cluster, table, plan, measured, beside)
         solution = replace(solution, expected=time)
     return ShardedModel(

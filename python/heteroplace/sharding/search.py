@@ -141,22 +141,23 @@ def _problem(
 def _costs(
     source: ModelSource, cluster: Cluster, options: ShardOptions, degrees: Sequence[Degrees]
 ) -> OpCosts:
-    rows_of: dict[int, set[int]] = {}
+    by_rows: dict[int, dict[int, Degrees]] = {}
+    """Of each number of lanes, degrees for each number of rows."""
     for each in degrees:
-        rows_of.setdefault(each.tensor, set()).add(each.rows(options.batch))
+        by_rows.setdefault(each.tensor, {}).setdefault(each.rows(options.batch), each)
     if options.costs == ESTIMATE:
-        lanes = min(rows_of)
-        graph = source.graph(lanes, min(rows_of[lanes]), options.batch)
+        lanes = min(by_rows)
+        graph = source.graph(lanes, min(by_rows[lanes]), options.batch)
         return OpCosts(cluster, main_dtype(graph.graph))
     check_measurable(cluster)
     measured = []
-    for lanes, rows in sorted(rows_of.items()):
-        for number in _some(rows):
+    for lanes, chosen in sorted(by_rows.items()):
+        for number in _some(chosen):
             try:
                 source.network(lanes, number, options.batch)
             except ShardingError:
                 continue  # the search tells it, of each of these degrees
-            measured.append(source.measured(lanes, number, options.batch, cluster, options))
+            measured.append(source.measured(chosen[number], cluster, options))
     return fitted_costs(cluster, measured)
 
 

@@ -26,7 +26,11 @@ from heteroplace.sharding.costs import MeasuredNetwork, measure_network
 from heteroplace.sharding.expected import interference_of
 from heteroplace.sharding.options import ShardOptions
 from heteroplace.simulate.interference import Interference
+from heteroplace.transforms.degrees import Degrees
 from heteroplace.transforms.sharded import ShardedGraph
+
+_MeasuredKey = tuple[int, int, int, str, bool]
+"""Lanes, rows, batch, digest of the cluster, and whether gradients are added up."""
 
 
 class ModelSource:
@@ -65,8 +69,8 @@ class ModelSource:
         """Shapes of what is no weight."""
         self.own_rows = self._own_rows()
         self._networks: dict[tuple[int, int, int], ShardedNetwork] = {}
-        self._measured: dict[tuple[int, int, int, str], MeasuredNetwork] = {}
-        self._interference: dict[tuple[int, int, int, str], Interference] = {}
+        self._measured: dict[_MeasuredKey, MeasuredNetwork] = {}
+        self._interference: dict[_MeasuredKey, Interference] = {}
         self._steps: dict[tuple[int, int], TrainingStep] = {}
         self.collective_times = CollectiveTimes()
         if options.is_training and not self.params:
@@ -118,37 +122,44 @@ class ModelSource:
         return self._networks[key]
 
     def measured(
-        self, lanes: int, rows: int, batch: int, cluster: Cluster, options: ShardOptions
+        self, degrees: Degrees, cluster: Cluster, options: ShardOptions
     ) -> MeasuredNetwork:
-        """Return what the kernels of a network take on the devices of a cluster.
+        """Return what the kernels of one replica take on the devices of a cluster.
 
         Raises
         ------
         HeteroPlaceError
             As `network` and `measure_network`.
         """
-        key = (*self._key(lanes, rows, batch), cluster.digest())
+        lanes, rows = degrees.tensor, degrees.rows(options.batch)
+        key = self._measured_key(degrees, cluster, options)
         if key not in self._measured:
-            network = self.network(lanes, rows, batch)
+            network = self.network(lanes, rows, options.batch)
             options.say(f"measuring the kernels of {lanes} lanes, {rows} rows")
-            self._measured[key] = measure_network(network, cluster, options)
+            self._measured[key] = measure_network(network, cluster, options, adds=key[-1])
         return self._measured[key]
 
     def interference(
-        self, lanes: int, rows: int, batch: int, cluster: Cluster, options: ShardOptions
+        self, degrees: Degrees, cluster: Cluster, options: ShardOptions
     ) -> Interference:
-        """Return how the tasks of a network disturb each other on the devices of a cluster.
+        """Return how the tasks of one replica disturb each other on the devices of a cluster.
 
         Raises
         ------
         HeteroPlaceError
             As `measured` and `interference_of`.
         """
-        key = (*self._key(lanes, rows, batch), cluster.digest())
+        key = self._measured_key(degrees, cluster, options)
         if key not in self._interference:
-            measured = self.measured(lanes, rows, batch, cluster, options)
+            measured = self.measured(degrees, cluster, options)
             self._interference[key] = interference_of(measured, cluster, options)
         return self._interference[key]
+
+    def _measured_key(
+        self, degrees: Degrees, cluster: Cluster, options: ShardOptions
+    ) -> _MeasuredKey:
+        key = self._key(degrees.tensor, degrees.rows(options.batch), options.batch)
+        return *key, cluster.digest(), options.is_training and degrees.micro_batches > 1
 
     def _key(self, lanes: int, rows: int, batch: int) -> tuple[int, int, int]:
         return lanes, rows, batch if self._options.is_training else rows

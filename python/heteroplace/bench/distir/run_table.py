@@ -50,7 +50,16 @@ def _every(rows: Sequence[Row]) -> str:
 
 def _groups(rows: Sequence[Row]) -> str:
     headers = ["model", "mode", "batch", "degrees", "median |error|", "bias", "Spearman", "regret"]
-    headers += ["D=2", "over two alone", "T=2", "P=2", "P=2 K=8", "auto", "core to core ns", "others"]
+    headers += [
+        "D=2",
+        "over two alone",
+        "T=2",
+        "P=2",
+        "P=2 K=8",
+        "auto",
+        "core to core ns",
+        "others",
+    ]
     cells = []
     for key in dict.fromkeys(_group(row) for row in rows):
         chosen = [row for row in rows if _group(row) == key]
