@@ -242,7 +242,13 @@ class _Lowering:
         call = self._calls.calls[instruction.call]
         assert instruction.device is not None
         memory = self._cluster.devices[instruction.device].memory
-        arguments = [self._tensor(value, memory) for value in (*call.reads, *call.writes)]
+        # What members of a collective bring, cores of one host read where it was made.
+        read_in = dict(instruction.reads)
+        arguments = [
+            self._tensor(value, read_in.get(root(self._calls, value), memory))
+            for value in call.reads
+        ]
+        arguments += [self._tensor(value, memory) for value in call.writes]
         kernel = self._kernels.setdefault(call.kernel, len(self._kernels))
         fields = (str(kernel), str(num_threads), ",".join(map(str, arguments)))
         return QueueInstruction("call", instruction.step, fields)

@@ -22,6 +22,7 @@ from heteroplace.codegen.legs import Legs
 from heteroplace.errors import LoweringError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
+from heteroplace.model.hosts import are_of_one_cpu
 from heteroplace.model.plan import Collective, Copy, Plan, Run
 from heteroplace.model.timeline import Timeline
 from heteroplace.relay.annotate.writer import home_device
@@ -221,7 +222,20 @@ class _Orderer:
         roots = dict.fromkeys(root(calls, value) for value in calls.calls[index].reads)
         if not calls.calls[index].kernel:
             memory = self._origin(next(iter(roots)), memory)
-        return [(value, memory) for value in roots if calls.values[value].constant is None]
+        return [
+            (value, self._read_in(index, value, memory))
+            for value in roots
+            if calls.values[value].constant is None
+        ]
+
+    def _read_in(self, index: int, value: int, memory: int) -> int:
+        """Where a call reads a value: of a collective it may be where another member made it."""
+        step, found = self._plan.steps[self._by[index].step], self._kernel_calls.values[value]
+        is_exchange = isinstance(step, Collective) and self._kernel_calls.calls[index].kernel
+        if not is_exchange or found.joined is not None:
+            return memory
+        home = self._home(value)
+        return home if are_of_one_cpu(self._cluster, home, memory) else memory
 
     def _carried_out(self, index: int, reads: list[Instance]) -> list[Instruction]:
         """The instruction of a call; of one that copies to another memory, those on the way."""

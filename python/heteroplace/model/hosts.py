@@ -60,6 +60,12 @@ def devices_beside(cluster: Cluster, device: int) -> tuple[int, ...]:
     )
 
 
+def are_of_one_cpu(cluster: Cluster, *memories: int) -> bool:
+    """Say whether CPUs of one host, and nothing else, address these memories: each can read all."""
+    kinds = {device.kind for device in cluster.devices if device.memory in memories}
+    return kinds == {"cpu"} and len({cluster.memory_hosts[memory] for memory in memories}) == 1
+
+
 def feeding_rank(cluster: Cluster) -> int:
     """Return the position in `hosts` of the host that feeds a model and reads its outputs.
 
