@@ -47,21 +47,16 @@ class RankModel:
         return imported.mod, imported.params
 
 
-_TRANSFORMER = {"heads": 4, "tokens": 32, "vocabulary": 256}
+def _transformer(name: str, **training: Any) -> RankModel:
+    """Four blocks of 256, for 32 tokens."""
+    options = {"optimizer": "sgd:0.0001", **training}
+    return RankModel(name, 4, 256, (8, 32), 4, 32, 256, tuple(options.items()))
+
+
 RANK_MODELS = (
     RankModel("MLP", 8, 512, (64, 256)),
-    RankModel(
-        "BERT shape",
-        *(4, 256, (8, 32)),
-        **_TRANSFORMER,
-        training=(("optimizer", "sgd:0.0001"), ("loss", "mse"), ("prediction", 1)),
-    ),
-    RankModel(
-        "GPT-2 shape",
-        *(4, 256, (8, 32)),
-        **_TRANSFORMER,
-        training=(("optimizer", "sgd:0.0001"), ("loss", "cross_entropy")),
-    ),
+    _transformer("BERT shape", loss="mse", prediction=1),
+    _transformer("GPT-2 shape", loss="cross_entropy"),
 )
 
 
