@@ -66,9 +66,9 @@ def measure_collectives(
     LoweringError, ExecutionError, InfeasibleError
         The programs cannot be compiled or run, or need more memory than there is.
     """
-    wanted = sorted(set(kinds) & MEASURED_KINDS.keys())
+    timed = sorted(set(kinds) & MEASURED_KINDS.keys())
     samples: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
-    for kind in wanted:
+    for kind in timed:
         for found in _run(cluster, devices, MEASURED_KINDS[kind], sizes):
             if found.kind == kind:
                 samples[kind, len(devices)].append((found.bytes, found.ns))
