@@ -20,6 +20,7 @@ from heteroplace import pipeline
 from heteroplace.bench.distir.rank_models import MODES, RANK_MODELS, RankModel
 from heteroplace.bench.peers.stock import in_pass_context, silence_tuning_hint
 from heteroplace.bench.peers.timed_runs import (
+    NearCores,
     TimedRuns,
     Timer,
     balanced_rounds,
@@ -27,7 +28,9 @@ from heteroplace.bench.peers.timed_runs import (
     time_in_turns,
 )
 from heteroplace.bench.run.comparison import core_to_core_probe
+from heteroplace.costs.measurement import NEAR_CORES_NS
 from heteroplace.errors import ClusterError
+from heteroplace.measure.link_programs import load_program, two_cores
 from heteroplace.measure.link_report import with_measured_links
 from heteroplace.measure.links import measure_links
 from heteroplace.model.cluster import Cluster, Device, Memory
@@ -65,6 +68,9 @@ class RunOptions:
     rounds: int = 15
     turn_ns: int = 100_000_000
     """See `time_in_turns`."""
+    near_s: float = 120.0
+    """Seconds that are waited for near cores at most: before the links, and for each batch. Far
+    ones take ten times as long for what one of them hands to the other."""
 
 
 def run(arguments: argparse.Namespace, batches: Sequence[int], say: Say) -> list[Row]:
@@ -82,6 +88,7 @@ def run_all(options: RunOptions, say: Say) -> list[Row]:
         This process may run on one core only, or something cannot be planned, compiled or run.
     """
     silence_tuning_hint()
+    near_cores(options, say).wait()
     cluster = rank_cluster(say=say)
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -91,25 +98,46 @@ def run_all(options: RunOptions, say: Say) -> list[Row]:
     return rows
 
 
-def rank_cluster(cores: Sequence[int] | None = None, say: Say = lambda line: None) -> Cluster:
-    """Return cores of this machine as ranks with a memory each, and measured links between them.
+def near_cores(options: RunOptions, say: Say) -> NearCores:
+    """Return what waits until the ranks' cores are near, and tells if it takes long."""
+    cores = rank_cores()
+    probe = load_program(two_cores((cores[0], cores[1])))
 
-    Parameters
-    ----------
-    cores
-        None: the first two that this process may run on.
+    def core_to_core_ns() -> int | None:
+        latency_ns = probe.core_to_core_ns()
+        if latency_ns is not None and latency_ns >= NEAR_CORES_NS:
+            say(f"cores are far from each other, {latency_ns} ns")
+        return latency_ns
+
+    return NearCores(core_to_core_ns, options.near_s)
+
+
+def rank_cores() -> list[int]:
+    """Return the first cores that this process may run on, one for each rank.
 
     Raises
     ------
     ClusterError
         There are fewer.
     """
-    found = sorted(os.sched_getaffinity(0))[:NUM_RANKS] if cores is None else list(cores)
-    if cores is None and len(found) < NUM_RANKS:
+    found = sorted(os.sched_getaffinity(0))[:NUM_RANKS]
+    if len(found) < NUM_RANKS:
         raise ClusterError(
             f"{NUM_RANKS} ranks need as many cores, and this process may run on core {found[0]} "
             f"alone; allow it another one"
         )
+    return found
+
+
+def rank_cluster(cores: Sequence[int] | None = None, say: Say = lambda line: None) -> Cluster:
+    """Return cores of this machine as ranks with a memory each, and measured links between them.
+
+    Parameters
+    ----------
+    cores
+        None: those of `rank_cores`; errors as there.
+    """
+    found = rank_cores() if cores is None else list(cores)
     target = llvm_cpu_target()
     devices = tuple(
         Device(f"cpu.{rank}", "cpu", target, 0, rank, (core,), copy_engines=0)
@@ -164,6 +192,8 @@ class _Runs:
 
     def _rows_of(self, batch: int) -> list[Row]:
         options, cluster = self._shard_options(batch), self._cluster
+        near = near_cores(self._options, self._say)
+        near.wait()
         self._say(f"{self._model.name}, {self._mode}, batch {batch}: planning")
         chosen = search_degrees(self._source, cluster, options).best.strategy.degrees
         every = enumerate_degrees(NUM_RANKS, batch, MAX_MICRO_BATCHES, allow_fewer=True)
@@ -180,6 +210,7 @@ class _Runs:
             turn_ns=self._options.turn_ns,
             min_runs=_MIN_RUNS,
             core_to_core_ns=core_to_core_probe({str(run.degrees): run.executor for run in runs}),
+            before_turn=near.wait,
         )
         return [self._row(run, batch, timed, run.degrees == chosen) for run in runs]
 
