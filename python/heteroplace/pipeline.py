@@ -369,14 +369,7 @@ def build_module(
     """
     log = log or StageLog()
     sharded = read_sharded(mod)
-    if sharded is not None:
-        shared, state = sharded[0].solution, sharded[1]
-        check_can_verify(verify or "off", None, shared.cluster, ())
-        network = Network(shared.graph, without_plan(mod), state=state)
-        with log.stage("build", "writing the program"):
-            # Placed again, the module of a microbatch would not be the model.
-            return replace(build(CompiledNetwork.of(network), shared), source=None)
-    solution = solution_of_module(mod)
+    solution = solution_of_module(mod) if sharded is None else sharded[0].solution
     if solution is None:
         raise LoweringError(
             "the module carries no plan; run relay.transform.HeteroPlace(cluster) on it first, "
@@ -385,14 +378,19 @@ def build_module(
     source = read_source(mod)
     mode = verify or ("off" if source is None else source.verify)
     check_can_verify(mode, source, solution.cluster, solution.devices_not_used)
-    network = Network(solution.graph, strip_annotations(mod))
-    compiled = CompiledNetwork.of(network)
-    carried = carried_kernels(mod, network.digest)
-    if carried is not None:
-        compiled.add(*carried)
+    if sharded is None:
+        compiled = CompiledNetwork.of(Network(solution.graph, strip_annotations(mod)))
+        carried = carried_kernels(mod, compiled.network.digest)
+        if carried is not None:
+            compiled.add(*carried)
+    else:
+        compiled = CompiledNetwork.of(Network(solution.graph, without_plan(mod), state=sharded[1]))
     with log.stage("build", "writing the program"):
         executable = build(compiled, solution)
+    if sharded is not None:  # placed again, the module of a microbatch would not be the model
+        executable = replace(executable, source=None)
     if source is None or mode == "off":
         return executable
     with log.stage("verify", "comparing a run with onnxruntime"):
-        return executable.verified(verify_executable(executable, network.mod, source, mode))
+        found = verify_executable(executable, compiled.network.mod, source, mode)
+    return executable.verified(found)

@@ -192,20 +192,31 @@ def _register_pass_config(types: Mapping[str, str]) -> None:
 def add_relay_op(
     name: str,
     describe: str,
-    argument: tuple[str, str],
+    arguments: Mapping[str, tuple[str, str]],
     type_of: Callable[[Any, Any], Any],
     compute: Callable[[Any, Any, Any], list[Any]],
+    schedule: Callable[[Any, Any, Any], Any] | None = None,
+    is_fusable: bool = False,
+    is_stateful: bool = False,
 ) -> None:
-    """Add an op of one argument, which nothing fuses with, to Relay; do nothing if it is known.
+    """Add an op to Relay; do nothing if it is known.
 
     Parameters
     ----------
-    argument
-        Its type and what it is, e.g. ("Tensor", "what is copied").
+    arguments
+        By name their type and what they are, e.g. {"data": ("Tensor", "what is copied")}.
     type_of
         (types of the arguments, attributes) -> type of the result; None: they are not known yet.
     compute
-        (attributes, tensors, type of the result) -> tensors, in TE; scheduled as an injective op.
+        (attributes, tensors, type of the result) -> tensors, in TE.
+    schedule
+        (attributes, tensors, target) -> schedule; None: that of an injective op.
+    is_fusable
+        Elementwise ops behind it are fused with it, which its schedule must allow for; otherwise
+        nothing is.
+    is_stateful
+        It stays a call of its own: it is not computed while compiling, where it reads constants,
+        nor made one with an equal one.
     """
     tvm = require_tvm()
     # TVM refuses a second one of a name, and takes long to list those that it has.
@@ -216,15 +227,21 @@ def add_relay_op(
     registry = importlib.import_module("tvm.relay.op.op")
     registry.register(name, describe)
     op = registry.get(name)
-    op.set_num_inputs(1)
-    op.add_argument("data", *argument)
+    op.set_num_inputs(len(arguments))
+    for argument, what in arguments.items():
+        op.add_argument(argument, *what)
     op.set_attrs_type_key("DictAttrs")
     op.set_support_level(10)
     op.add_type_rel(name, type_of)
-    registry.register_pattern(name, registry.OpPattern.OPAQUE)
-    registry.register_stateful(name, False)
+    registry.register_stateful(name, is_stateful)
     registry.register_compute(name, compute)
-    registry.register_injective_schedule(name)
+    patterns = registry.OpPattern
+    fusing = patterns.OUT_ELEMWISE_FUSABLE if is_fusable else patterns.OPAQUE
+    registry.register_pattern(name, fusing)
+    if schedule is None:
+        registry.register_injective_schedule(name)
+    else:
+        registry.register_schedule(name, tvm.target.generic_func(schedule))
 
 
 def add_op_gradients(gradients: Mapping[str, Callable[[Any, Any], Any]], level: int) -> None:

@@ -86,10 +86,10 @@ def rows_of(seed: int) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal((BATCH, WIDTH)).astype("float32")
 
 
-def save_files(folder: Path) -> tuple[str, str]:
-    """Write the perceptron as ONNX, its rows left free, and the cluster; return their paths."""
+def onnx_perceptron(rows: str | int = "N", seed: int = 0) -> onnx.ModelProto:
+    """The perceptron as ONNX; `rows` is its number of rows, or the name of what is left free."""
     nodes, tensors, value = [], [], "x"
-    for layer, weight in enumerate(layer_weights()):
+    for layer, weight in enumerate(layer_weights(seed)):
         tensors.append(numpy_helper.from_array(np.ascontiguousarray(weight.T), f"w{layer}"))
         nodes.append(helper.make_node("MatMul", [value, f"w{layer}"], [f"z{layer}"]))
         value = f"z{layer}"
@@ -97,11 +97,15 @@ def save_files(folder: Path) -> tuple[str, str]:
             nodes.append(helper.make_node("Relu", [value], [f"a{layer}"]))
             value = f"a{layer}"
     ends = [
-        [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["N", WIDTH])]
+        [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [rows, WIDTH])]
         for name in ("x", value)
     ]
     graph = helper.make_graph(nodes, "mlp", *ends, tensors)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    onnx.save(model, folder / "mlp.onnx")
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def save_files(folder: Path) -> tuple[str, str]:
+    """Write the perceptron as ONNX, its rows left free, and the cluster; return their paths."""
+    onnx.save(onnx_perceptron(), folder / "mlp.onnx")
     save_cluster(rank_cluster(), folder / "two.json")
     return str(folder / "mlp.onnx"), str(folder / "two.json")

@@ -53,12 +53,15 @@ def near_cluster(num_devices: int, engines: int | None = None) -> Cluster:
     return apart_cluster(num_devices, lambda number: own[number % len(own)], engines)
 
 
-def far_cluster(num_devices: int, num_hosts: int) -> Cluster:
-    """The same on several hosts; cores that are not here become fake devices."""
-    own = cores()
+def far_cluster(
+    num_devices: int, num_hosts: int, engines: int | None = None, *, is_pinned: bool = True
+) -> Cluster:
+    """The same on several hosts; cores that are not here become fake devices, all of them if
+    nothing is to be pinned to a core."""
+    own = cores() if is_pinned else ()
     names = [f"host{n}" for n in range(num_hosts)]
     return apart_cluster(
-        num_devices, lambda n: own[n] if n < len(own) else FAR_CORE + n, hosts=names
+        num_devices, lambda n: own[n] if n < len(own) else FAR_CORE + n, engines, names
     )
 
 

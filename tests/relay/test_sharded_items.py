@@ -22,62 +22,92 @@ from test_items import Reference, check_same
 from test_random_ranks import load_ranks
 from tvm import relay
 
-from heteroplace.codegen.executable import Executable, write_programs
-from heteroplace.codegen.kernels import KernelCalls
+from heteroplace.codegen.compile import CompiledKernels
+from heteroplace.codegen.executable import write_programs
 from heteroplace.codegen.lower import lower
 from heteroplace.errors import LoweringError, UnsupportedRelayError
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.solution import Solution
 from heteroplace.relay import collective_ops as ops
+from heteroplace.simulate.simulator import simulate
 
 ENGINES = (None, 0, 1)
+NUM_INPUTS = 3
+NUM_BATCHES, NETWORKS_OF_BATCH, PLANS_OF_NETWORK = 10, 6, 15
 
 
-def check_ranks(
-    random: Random,
-    executable: Executable,
-    calls: KernelCalls,
-    inputs: dict[str, np.ndarray],
-    expected: list[np.ndarray],
-) -> None:
-    """The same steps on hosts answer the same."""
-    solution = executable.solution
-    count = len(solution.cluster.devices)
-    cluster = far_cluster(count, random.randint(2, count))
-    lowered = lower(calls, solution.graph, cluster, solution.plan, None)
-    code = executable.library.sealed()
-    (outputs,) = load_ranks(random, lowered, code.path).run([inputs])
-    for actual, wanted in zip(outputs, expected, strict=True):
-        assert actual.tobytes() == wanted.tobytes(), lowered.text
+class ShardedCase:
+    """A random network of lanes, compiled, and what stock TVM makes of some inputs."""
 
+    def __init__(self, seed: int, num_devices: int) -> None:
+        self.random = Random(seed)
+        self.num_devices, self.items = num_devices, self.random.randint(1, 4)
+        mod = random_sharded(self.random, num_devices, self.items)
+        extraction = extraction_of(mod)
+        self.graph, self.compiled = extraction.graph, compiled_of(extraction)
+        reference = Reference(mod)
+        each = item_inputs(mod, self.items + NUM_INPUTS - 1)
+        made = [reference.run(one) for one in each]
+        self.samples = [
+            (
+                {name: np.concatenate([one[name] for one in each[k : k + self.items]])
+                 for name in each[0]},
+                [np.concatenate(parts)
+                 for parts in zip(*made[k : k + self.items], strict=True)],
+            )
+            for k in range(NUM_INPUTS)
+        ]  # fmt: skip
+        """Inputs of a call, and its outputs."""
 
-def check_random_plan(seed: int, num_devices: int) -> None:
-    random = Random(seed)
-    items = random.randint(1, 4)
-    mod = random_sharded(random, num_devices, items)
-    extraction = extraction_of(mod)
-    cluster = near_cluster(num_devices, random.choice(ENGINES))
-    plan = ShardedPlanner(random, extraction.graph, cluster, items).plan()
-    solution = solution_of_plan(extraction.graph, cluster, plan)
-    with tvm.transform.PassContext(opt_level=3):
-        kernels = compiled_of(extraction).kernels_of(cluster, plan)
-    (executable,) = write_programs(kernels, [solution])
-    each = item_inputs(mod, items)
-    reference = Reference(mod)
-    outputs = zip(*map(reference.run, each), strict=True)
-    expected = [np.concatenate(parts) for parts in outputs]
-    inputs = {name: np.concatenate([one[name] for one in each]) for name in each[0]}
-    check_same(executable, inputs, expected)
-    check_ranks(random, executable, kernels.calls, inputs, expected)
+    def solution(self, cluster: Cluster) -> Solution:
+        """Of a random plan."""
+        plan = ShardedPlanner(self.random, self.graph, cluster, self.items).plan()
+        return solution_of_plan(self.graph, cluster, plan)
+
+    def kernels(self, solution: Solution) -> CompiledKernels:
+        with tvm.transform.PassContext(opt_level=3):
+            return self.compiled.kernels_of(solution.cluster, solution.plan)
+
+    def check_here(self) -> None:
+        """In one process, on the cores of this machine."""
+        solution = self.solution(near_cluster(self.num_devices, self.random.choice(ENGINES)))
+        (executable,) = write_programs(self.kernels(solution), [solution])
+        check_same(executable, *self.samples[0])
+
+    def check_ranks(self, *, is_pinned: bool) -> None:
+        """On several hosts, which exchange messages after random delays."""
+        random, count = self.random, self.num_devices
+        engines = random.choice(ENGINES)
+        cluster = far_cluster(count, random.randint(2, count), engines, is_pinned=is_pinned)
+        solution = self.solution(cluster)
+        kernels = self.kernels(solution)
+        known = (solution.graph, cluster, solution.costs, solution.plan)
+        predicted = simulate(*known) if random.random() < 0.5 else None
+        lowered = lower(kernels.calls, self.graph, cluster, solution.plan, predicted)
+        code = kernels.library.sealed()
+        found = load_ranks(random, lowered, code.path).run([inputs for inputs, _ in self.samples])
+        for outputs, (_, expected) in zip(found, self.samples, strict=True):
+            for actual, wanted in zip(outputs, expected, strict=True):
+                assert actual.tobytes() == wanted.tobytes(), lowered.text
 
 
 @pytest.mark.parametrize(("seed", "num_devices"), [(2, 4), (6, 2)])
 def test_random_plans_equal_the_sharded_network_alone(seed: int, num_devices: int) -> None:
-    check_random_plan(seed, num_devices)
+    case = ShardedCase(seed, num_devices)
+    case.check_here()
+    case.check_ranks(is_pinned=True)
+    case.check_ranks(is_pinned=False)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(10, 70))
-def test_more_random_plans_equal_the_sharded_network_alone(seed: int) -> None:
-    check_random_plan(seed, 2 + seed % 3)
+@pytest.mark.parametrize("batch", range(NUM_BATCHES))
+def test_a_thousand_random_plans_equal_the_sharded_network_alone(batch: int) -> None:
+    """Queues that are pinned nowhere interleave in any way."""
+    for network in range(NETWORKS_OF_BATCH):
+        case = ShardedCase(100 * batch + network, 2 + network % 3)
+        case.check_here()
+        for _ in range(PLANS_OF_NETWORK):
+            case.check_ranks(is_pinned=False)
 
 
 def two_lanes(change: Callable[[list[relay.Expr]], relay.Expr]) -> tvm.IRModule:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import tvm
 from relay_models import module, var
@@ -15,6 +16,7 @@ from shard_models import (
     descend,
     forward,
     layer_weights,
+    onnx_perceptron,
     perceptron,
     rank_cluster,
     rows_of,
@@ -36,6 +38,8 @@ from heteroplace.errors import (
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster
 from heteroplace.relay.annotate.sharded import read_sharded
+from heteroplace.relay.frontend.importer import from_onnx
+from heteroplace.relay.frontend.onnx_source import OnnxSource, with_source
 
 RATE = 0.1
 
@@ -88,6 +92,46 @@ def test_three_steps_of_training_are_those_of_numpy(options: dict[str, Any]) -> 
     if "tensor" not in options:
         for layer, weight in enumerate(weights):
             np.testing.assert_allclose(executor.state(f"w{layer}"), weight, atol=1e-5)
+
+
+def of_onnx(model: onnx.ModelProto, source: onnx.ModelProto, **options: Any) -> tvm.IRModule:
+    """A model, shared, that says it came from `source`."""
+    shapes = (
+        {"x": (1, WIDTH)} if model.graph.input[0].type.tensor_type.shape.dim[0].dim_param else {}
+    )
+    imported = from_onnx(model, input_shapes=shapes)
+    mod = with_source(imported.mod, OnnxSource.of(source, shapes, simplify=True))
+    with tvm.transform.PassContext(opt_level=3):
+        return heteroplace.shard(
+            mod, rank_cluster(), params=imported.params, batch=BATCH, costs="estimate", **options
+        )
+
+
+@pytest.mark.parametrize(
+    ("rows", "degrees"),
+    [
+        ("N", {"tensor": 2}),
+        pytest.param(2, {"data": 2}, marks=pytest.mark.costly),
+        pytest.param("N", {"pipeline": 2, "micro_batches": 4}, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_shared_model_is_compared_with_its_onnx_model(
+    rows: str | int, degrees: dict[str, int]
+) -> None:
+    """A model that takes two rows is run for two at a time."""
+    model = onnx_perceptron(rows)
+    with tvm.transform.PassContext(opt_level=3):
+        found = heteroplace.build(of_onnx(model, model, **degrees), verify="on").verification
+    assert found is not None
+    assert found.reference.startswith("onnxruntime")
+    assert found.max_relative_difference <= 1e-5
+
+
+def test_shared_model_that_is_not_its_onnx_model_is_not_built() -> None:
+    mod = of_onnx(onnx_perceptron(), onnx_perceptron(seed=1), data=2)
+    with tvm.transform.PassContext(opt_level=3), pytest.raises(VerificationError, match="differs"):
+        heteroplace.build(mod)
 
 
 @pytest.mark.slow

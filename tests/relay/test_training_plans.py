@@ -29,6 +29,7 @@ from heteroplace.model.graph import TaskGraph
 from heteroplace.model.live_memory import live_peaks
 from heteroplace.model.solution import Solution
 from heteroplace.relay.tasks.network import Network, network_of
+from heteroplace.simulate.simulator import simulate
 
 NUM_STEPS = 3
 
@@ -86,10 +87,16 @@ class TrainingCase:
         return solution_of_plan(self.graph, cluster, planner.plan())
 
     @cached_property
+    def compiled(self) -> CompiledNetwork:
+        return CompiledNetwork.of(self.network)
+
+    @cached_property
     def kernels(self) -> CompiledKernels:
-        compiled = CompiledNetwork.of(self.network)
+        return self.kernels_of(self.solution)
+
+    def kernels_of(self, solution: Solution) -> CompiledKernels:
         with tvm.transform.PassContext(opt_level=3):
-            return compiled.kernels_of(self.solution.cluster, self.solution.plan)
+            return self.compiled.kernels_of(solution.cluster, solution.plan)
 
     @cached_property
     def executable(self) -> Executable:
@@ -140,12 +147,33 @@ def test_training_steps_are_those_of_numpy_and_of_the_kernels(
     check_training(small, tmp_path)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1, 25))
-def test_more_training_steps(seed: int, tmp_path: Path) -> None:
+def check_ranks(case: TrainingCase, seed: int, folder: Path) -> None:
+    """Another plan of the step, over hosts whose queues are pinned nowhere."""
+    random = Random(seed)
+    engines, count = random.choice((None, 0, 1)), case.num_devices
+    cluster = far_cluster(count, random.randint(2, count), engines, is_pinned=False)
+    plan = TrainingPlanner(random, case.graph, cluster, case.replicas, case.micro).plan()
+    solution = solution_of_plan(case.graph, cluster, plan)
+    kernels = case.kernels_of(solution)
+    known = (case.graph, cluster, solution.costs, plan)
+    predicted = simulate(*known) if random.random() < 0.5 else None
+    lowered = lower(kernels.calls, case.graph, cluster, plan, predicted)
+    ranks = load_ranks(random, lowered, kernels.library.sealed().path, in_flight=1)
+    alone, state = KernelsAlone(kernels, folder), dict(case.weights)
+    ports = [(rank, port) for rank in ranks.programs for port, _, _ in rank.inputs]
+    for rank, port in ports:
+        if port.partition("@")[0] in state:
+            rank.set_input(port, state[port.partition("@")[0]])
+    found = ranks.run([case.inputs] * NUM_STEPS)
+    for far_loss, *_ in found:
+        (loss,), state = alone.run(case.inputs, state)
+        assert far_loss.tobytes() == loss.tobytes(), lowered.text
+
+
+def random_case(seed: int) -> TrainingCase:
     random = Random(seed)
     replicas = random.choice((2, 3))
-    case = TrainingCase(
+    return TrainingCase(
         seed,
         replicas,
         random.randint(1, 3),
@@ -153,7 +181,19 @@ def test_more_training_steps(seed: int, tmp_path: Path) -> None:
         random.choice((1, 2, 4)),
         tuple(random.choice((8, 16)) for _ in range(random.randint(3, 4))),
     )
+
+
+def test_ranks_of_another_plan_train_alike(small: TrainingCase, tmp_path: Path) -> None:
+    check_ranks(small, 1, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 25))
+def test_more_training_steps(seed: int, tmp_path: Path) -> None:
+    case = random_case(seed)
     check_training(case, tmp_path)
+    for plan in range(5):
+        check_ranks(case, plan, tmp_path)
 
 
 def test_state_is_what_was_set_before_any_run(small: TrainingCase) -> None:

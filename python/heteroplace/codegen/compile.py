@@ -7,15 +7,16 @@ measure a network is not made again to build it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import tvm
 
 from heteroplace.codegen.items import lower_items
-from heteroplace.codegen.kernels import KernelCalls, lower_segments
+from heteroplace.codegen.kernels import Kernel, KernelCalls, lower_segments
 from heteroplace.codegen.library import KernelLibrary, compile_kernels
 from heteroplace.codegen.segments import cut_segments
 from heteroplace.codegen.targets import placed_targets
+from heteroplace.codegen.versioned import KeptParts
 from heteroplace.codegen.versions import versioned_tensors
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
@@ -48,6 +49,9 @@ class CompiledNetwork:
     network: Network
     _calls: dict[TaskTargets, KernelCalls]
     _kernels: dict[TaskTargets, CompiledKernels]
+    _parts: KeptParts = field(default_factory=KeptParts)
+    _libraries: dict[tuple[Kernel, ...], KernelLibrary] = field(default_factory=dict)
+    """Of the kernels of plans with collectives and shared tensors."""
 
     @classmethod
     def of(cls, network: Network) -> CompiledNetwork:
@@ -105,12 +109,18 @@ class CompiledNetwork:
         LoweringError
             As `calls`.
         """
-        if plan.items == 1 and not versioned_tensors(self.graph):
+        is_versioned = bool(versioned_tensors(self.graph))
+        if plan.items == 1 and not is_versioned:
             return self.kernels(cluster, plan.placement(len(self.graph.tasks)))
-        calls = lower_items(self.network.mod, self.graph, cluster, plan)
+        calls = lower_items(self.network.mod, self.graph, cluster, plan, self._parts)
         # Examples are of one item.
         calls = _with_inputs(calls, replace(self.network, examples={}))
-        return CompiledKernels(calls, compile_kernels(list(calls.kernels.values())))
+        kernels = tuple(calls.kernels.values())
+        if not is_versioned:
+            return CompiledKernels(calls, compile_kernels(kernels))
+        if kernels not in self._libraries:  # plans of equal parts have the same kernels
+            self._libraries[kernels] = compile_kernels(kernels)
+        return CompiledKernels(calls, self._libraries[kernels])
 
     def known_kernels(self, cluster: Cluster, placement: Sequence[int]) -> CompiledKernels | None:
         """Return the kernels if they are compiled already."""

@@ -20,7 +20,7 @@ from heteroplace.codegen.item_axes import item_inputs, item_tensors
 from heteroplace.codegen.kernels import KernelCalls, lower_parts
 from heteroplace.codegen.segments import ValueName, cut_segments
 from heteroplace.codegen.targets import cluster_targets
-from heteroplace.codegen.versioned import lower_versioned
+from heteroplace.codegen.versioned import KeptParts, lower_versioned
 from heteroplace.codegen.versions import Versions
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
@@ -32,7 +32,13 @@ _Kind = tuple[int, tuple[tuple[str, int], ...]]
 """Size of a batch, and the target of each task that runs in it: equal ones share their kernels."""
 
 
-def lower_items(mod: tvm.IRModule, graph: TaskGraph, cluster: Cluster, plan: Plan) -> KernelCalls:
+def lower_items(
+    mod: tvm.IRModule,
+    graph: TaskGraph,
+    cluster: Cluster,
+    plan: Plan,
+    kept: KeptParts | None = None,
+) -> KernelCalls:
     """Lower every batch of a plan for several items.
 
     Parameters
@@ -40,6 +46,8 @@ def lower_items(mod: tvm.IRModule, graph: TaskGraph, cluster: Cluster, plan: Pla
     mod
         Neutral module for one item, whose inputs have one leading dimension, of any number of rows;
         its spans name the tasks of `graph`.
+    kept
+        What was lowered for other plans of the same module and graph; None: nothing.
 
     Returns
     -------
@@ -58,7 +66,7 @@ def lower_items(mod: tvm.IRModule, graph: TaskGraph, cluster: Cluster, plan: Pla
         register_cuda_compiler()
     versions = Versions(graph, cluster, plan)
     if not versions.is_empty:
-        return lower_versioned(mod, graph, cluster, plan, versions)
+        return lower_versioned(mod, graph, cluster, plan, versions, kept or KeptParts())
     batches: dict[Items, dict[str, int]] = {}
     for step in plan.steps:
         if isinstance(step, Run):

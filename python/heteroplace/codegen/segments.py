@@ -21,6 +21,7 @@ from tvm import relay
 
 from heteroplace.codegen.index_guards import GuardIndices
 from heteroplace.codegen.legalize import Legalize
+from heteroplace.codegen.unpacked import ReadWeightsInPlace
 from heteroplace.errors import LoweringError
 from heteroplace.relay.expressions import is_op_call, leaves, post_order, task_of_span
 from heteroplace.relay.tasks.prepare import fuse, prefix_passes
@@ -106,7 +107,8 @@ def _optimise(function: relay.Function, target: tvm.target.Target) -> relay.Func
     """Run the part of relay.build's pass list that needs the target, then FuseOps."""
     passes = prefix_passes(is_homogeneous=True)
     names = [step.info.name for step in passes]
-    chosen = [GuardIndices(), Legalize(), *passes[names.index("AlterOpLayout") :]]
+    own = [GuardIndices(), Legalize(), ReadWeightsInPlace(target)]
+    chosen = [*own, *passes[names.index("AlterOpLayout") :]]
     mod = relay.transform.InferType()(tvm.IRModule.from_expr(function))
     # Sequential runs each pass whose opt level the PassContext admits, as relay.build does.
     with target:

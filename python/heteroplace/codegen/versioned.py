@@ -12,7 +12,7 @@ is proven that each element is read before it is written (`in_place`), or else b
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import tvm
@@ -45,8 +45,35 @@ class _Kind:
     """Tasks that add what they make to what is there."""
 
 
+@dataclass(frozen=True)
+class _LoweredKinds:
+    """What plans of the same kinds of parts have in common."""
+
+    parts: Mapping[_Kind, StepPart]
+    tensors: Mapping[ValueName, ItemTensor]
+    """By name in the graph, and in cut modules, the tensors that are read for other items."""
+
+
+class KeptParts:
+    """Parts of one network, each lowered once for all its plans. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._found: dict[Hashable, _LoweredKinds] = {}
+
+    def get(self, key: Hashable, lower: Callable[[], _LoweredKinds]) -> _LoweredKinds:
+        """Return what is kept under a key, or else what `lower` makes, which is kept then."""
+        if key not in self._found:
+            self._found[key] = lower()
+        return self._found[key]
+
+
 def lower_versioned(
-    mod: tvm.IRModule, graph: TaskGraph, cluster: Cluster, plan: Plan, versions: Versions
+    mod: tvm.IRModule,
+    graph: TaskGraph,
+    cluster: Cluster,
+    plan: Plan,
+    versions: Versions,
+    kept: KeptParts,
 ) -> KernelCalls:
     """Lower all that the steps of a plan run.
 
@@ -54,6 +81,8 @@ def lower_versioned(
     ----------
     mod
         Neutral module for one item, of any number of rows; its spans name the tasks of `graph`.
+    kept
+        Of this module and graph.
 
     Returns
     -------
@@ -68,6 +97,40 @@ def lower_versioned(
     """
     targets, target_of_device = cluster_targets(cluster)
     planned = _Kinds(graph, plan, versions, target_of_device)
+    texts = tuple(f"{target} host {target.host}" for target in targets)
+    members = tuple(sorted(planned.members.items()))
+    lowered = kept.get(
+        (texts, plan.items, members, tuple(planned.kinds)),
+        lambda: _lower_kinds(mod, graph, plan.items, planned, targets),
+    )
+    steps = NetworkSteps(
+        graph,
+        cluster,
+        plan,
+        versions,
+        {items: lowered.parts[kind] for items, kind in planned.batches.items()},
+        {key: lowered.parts[kind] for key, kind in planned.apart.items()},
+        target_of_device,
+    )
+    kernels = {
+        name: kernel
+        for part in lowered.parts.values()
+        for name, kernel in part.lowered.calls.kernels.items()
+    }
+
+    def is_safe(symbol: str, read: int, write: int) -> bool:
+        return may_run_in_place(kernels[symbol], read, write)
+
+    return StepCombiner(steps, lowered.tensors, is_safe).combined()
+
+
+def _lower_kinds(
+    mod: tvm.IRModule,
+    graph: TaskGraph,
+    num_items: int,
+    planned: _Kinds,
+    targets: Sequence[tvm.target.Target],
+) -> _LoweredKinds:
     mods = _modules(mod, graph, planned.sizes)
     cuts: dict[tuple[int, frozenset[int]], CutModule] = {}
     for kind in planned.kinds:
@@ -90,26 +153,7 @@ def lower_versioned(
         cut = cuts[kind.size, kind.adding]
         made = dict(zip(cut.exported, names, strict=True))
         parts[kind] = StepPart(part, cut.imports, made)
-    steps = NetworkSteps(
-        graph,
-        cluster,
-        plan,
-        versions,
-        {items: parts[kind] for items, kind in planned.batches.items()},
-        {key: parts[kind] for key, kind in planned.apart.items()},
-        target_of_device,
-    )
-    tensors = _exchanged(mod, graph, plan, cuts, max(planned.sizes))
-    kernels = {
-        name: kernel
-        for part in parts.values()
-        for name, kernel in part.lowered.calls.kernels.items()
-    }
-
-    def is_safe(symbol: str, read: int, write: int) -> bool:
-        return may_run_in_place(kernels[symbol], read, write)
-
-    return StepCombiner(steps, tensors, is_safe).combined()
+    return _LoweredKinds(parts, _exchanged(mod, graph, num_items, cuts, max(planned.sizes)))
 
 
 def _modules(mod: tvm.IRModule, graph: TaskGraph, sizes: Sequence[int]) -> dict[int, tvm.IRModule]:
@@ -121,12 +165,12 @@ def _modules(mod: tvm.IRModule, graph: TaskGraph, sizes: Sequence[int]) -> dict[
 def _exchanged(
     mod: tvm.IRModule,
     graph: TaskGraph,
-    plan: Plan,
+    num_items: int,
     cuts: Mapping[tuple[int, frozenset[int]], CutModule],
     largest: int,
 ) -> dict[ValueName, ItemTensor]:
-    """By name in the graph, and in cut modules, the tensors that are read for other items."""
-    found = item_axes(mod, graph, plan.items)
+    """As `_LoweredKinds.tensors`."""
+    found = item_axes(mod, graph, num_items)
     if largest == 1:
         return found
     one = next((cut for (size, _), cut in cuts.items() if size == 1), None)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
 from heteroplace.codegen.instructions import root
 from heteroplace.codegen.kernels import KernelCall, KernelCalls, Value
+from heteroplace.codegen.program import aligned
 from heteroplace.model.graph import TaskGraph
 from heteroplace.relay.ranges.interval import Interval
 
@@ -45,10 +47,39 @@ def _ranges_read(calls: KernelCalls, kept: Sequence[KernelCall]) -> dict[int, In
     return found
 
 
-def with_kernel_workspaces(graph: TaskGraph, calls: KernelCalls) -> TaskGraph:
-    """Return `graph` with at least the scratch memory that the kernels of each task use."""
-    largest = {task.name: task.workspace_bytes for task in graph.tasks}
+def with_kernel_workspaces(
+    graph: TaskGraph, calls: KernelCalls, with_inner_values: bool = False
+) -> TaskGraph:
+    """Return `graph` with at least the scratch memory that the kernels of each task use.
+
+    Parameters
+    ----------
+    with_inner_values
+        Whether values that kernels of one task hand to each other are scratch memory too.
+    """
+    found = {task.name: 0 for task in graph.tasks}
     for call in calls.calls:
-        largest[call.task] = max(largest[call.task], call.workspace.caller_bytes)
-    tasks = [replace(task, workspace_bytes=largest[task.name]) for task in graph.tasks]
+        found[call.task] = max(found[call.task], call.workspace.caller_bytes)
+    if with_inner_values:
+        for name, num_bytes in _inner_bytes(calls).items():
+            found[name] += num_bytes
+    tasks = [
+        replace(task, workspace_bytes=max(task.workspace_bytes, found[task.name]))
+        for task in graph.tasks
+    ]
     return replace(graph, tasks=tuple(tasks))
+
+
+def _inner_bytes(calls: KernelCalls) -> Counter[str]:
+    """For each task the size of all values that its kernels make and nobody else reads."""
+    readers: dict[int, set[str]] = defaultdict(set)
+    for call in calls.calls:
+        for value in call.reads:
+            readers[root(calls, value)].add(call.task)
+    outputs = {root(calls, value) for value in calls.outputs}
+    inner: Counter[str] = Counter()
+    for call in calls.calls:
+        for value in call.writes:
+            if readers[value] == {call.task} and value not in outputs:
+                inner[call.task] += aligned(calls.values[value].bytes)
+    return inner

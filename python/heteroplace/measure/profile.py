@@ -145,15 +145,18 @@ def with_workspaces(
     cluster: Cluster,
     remote_hosts: Collection[str] = (),
     skips_absent: bool = False,
+    with_inner_values: bool = False,
 ) -> CompiledNetwork:
     """Return the network with the scratch memory that the kernels of each task use.
 
     The largest of all devices that can be measured; errors as of `profile_network`. The kernels are
-    lowered for it, and found again by the measuring that follows.
+    lowered for it, and found again by the measuring that follows. `with_inner_values`: values that
+    only the kernels of one task read are scratch memory of it.
     """
     for under_test in find_devices_under_test(compiled.graph, cluster, remote_hosts, skips_absent):
         calls = compiled.calls(cluster, under_test.placement)
-        compiled = compiled.with_graph(with_kernel_workspaces(compiled.graph, calls))
+        graph = with_kernel_workspaces(compiled.graph, calls, with_inner_values)
+        compiled = compiled.with_graph(graph)
     return compiled
 
 

@@ -21,17 +21,18 @@ looked at. The core has the same rule in `src/simulate/live_memory.cc`.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Copy, Plan, Step, devices_of
+from heteroplace.model.plan import Collective, Copy, Plan, Step, devices_of
 from heteroplace.model.step_values import (
     Place,
     adds_to,
     items_of,
+    kind_of,
     makes,
     occupied,
     reads,
@@ -67,14 +68,24 @@ class _Value:
 
 
 def live_peaks(
-    graph: TaskGraph, cluster: Cluster, costs: CostTable, plan: Plan
+    graph: TaskGraph,
+    cluster: Cluster,
+    costs: CostTable,
+    plan: Plan,
+    views: Set[int] | None = None,
 ) -> tuple[LivePeak, ...]:
     """Return the peak of each memory. The plan must be whole.
+
+    Parameters
+    ----------
+    views
+        Tasks that give what they read another shape, if that needs no bytes there, as in a compiled
+        program, nor what the giver of a broadcast has of it; None: each makes a value of its own.
 
     Complexity: O(steps log steps + items read).
     """
     count = len(plan.steps)
-    walk = _Walk(graph, cluster, costs, plan)
+    walk = _Walk(graph, cluster, costs, plan, views)
     live = held_bytes(graph, cluster, plan)
     peaks = [LivePeak(num_bytes, None) for num_bytes in live]
     begun: list[list[_Value]] = [[] for _ in range(count)]
@@ -156,10 +167,18 @@ def held_bytes(graph: TaskGraph, cluster: Cluster, plan: Plan) -> list[int]:
 class _Walk:
     """One pass over the steps: when each starts, and from when to when each value is there."""
 
-    def __init__(self, graph: TaskGraph, cluster: Cluster, costs: CostTable, plan: Plan) -> None:
+    def __init__(
+        self,
+        graph: TaskGraph,
+        cluster: Cluster,
+        costs: CostTable,
+        plan: Plan,
+        views: Set[int] | None,
+    ) -> None:
         self._graph = graph
         self._cluster = cluster
         self._plan = plan
+        self._views = views
         self._states = frozenset(state_places(graph, cluster, plan.steps))
         self._outputs = frozenset(graph.outputs)
         self._there: dict[tuple[int, int, int], _Value] = {}
@@ -221,12 +240,35 @@ class _Walk:
                 value.last, value.arrival_ns = index, finish
                 value.end_ns = max(value.end_ns, finish)
                 continue
+            source = self._same_value(step, memory)
             is_update = (graph.state_of.get(tensor), memory) in self._states
-            size = 0 if is_update else graph.tensors[tensor].bytes
+            size = 0 if is_update or source is not None else graph.tensors[tensor].bytes
             for item in items_of(graph, tensor, step.items):
+                found = None if source is None else self._there.get((source, memory, item))
+                if found is not None:
+                    found.last, found.arrival_ns = index, max(found.arrival_ns, finish)
+                    found.end_ns = max(found.end_ns, finish)
+                    self._there[tensor, memory, item] = found
+                    continue
                 value = _Value(index, index, finish, finish, memory, size)
                 self._there[tensor, memory, item] = value
                 self.values.append(value)
+
+    def _same_value(self, step: Step, memory: int) -> int | None:
+        """The tensor that has the bytes of what a step makes in a memory; None: that has its own.
+
+        If it is always there, it is no value of the walk.
+        """
+        if self._views is None or isinstance(step, Copy):
+            return None
+        is_given = (
+            isinstance(step, Collective)
+            and kind_of(self._graph, step).name == "broadcast"
+            and self._cluster.devices[step.devices[step.root]].memory == memory
+        )
+        return (
+            self._graph.task_inputs[step.task][0] if is_given or step.task in self._views else None
+        )
 
     def _keep_outputs(self) -> None:
         """Outputs stay in the host memory, or where they are made."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, count
+from itertools import chain
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from heteroplace.model.step_values import collective_step_ns, makes, occupied, r
 from heteroplace.native.arrays import COLLECTIVE, COPY, RUN, IntArray, csr, ints
 from heteroplace.native.limits import check_items
 from heteroplace.native.problem import NativePlan, NativeProblem
+
+_ONLY_FIRST = frozenset({(0,)})
 
 
 @dataclass(frozen=True)
@@ -52,16 +54,16 @@ def simulate_steps(native: NativeProblem, steps: Sequence[Step], items: int = 1)
     CostMismatchError
         So many items, or such long collectives, that sums of their times or sizes are too large.
     """
-    collectives = [step for step in steps if type(step) is Collective]
+    rows, collectives = _rows(steps)
     arrays = (_collectives(native, collectives),) if collectives else ()
     if items > 1 or arrays:
         collective_ns = sum(int(found[-1].sum()) for found in arrays)
         check_items(items, native.longest_ns, native.most_bytes, collective_ns)
-    links = csr(step.route if isinstance(step, Copy) else () for step in steps)
+    links = csr([step.route if isinstance(step, Copy) else () for step in steps])
     # No lists of items at all: every step is for item 0.
-    has_items = items != 1 or any(step.items != (0,) for step in steps)
-    members = csr(step.items for step in steps if has_items)
-    return _times(_core.simulate(native.core, _rows(steps), *links, *members, items, *arrays))
+    has_items = items != 1 or not {step.items for step in steps} <= _ONLY_FIRST
+    members = csr([step.items for step in steps] if has_items else ())
+    return _times(_core.simulate(native.core, rows, *links, *members, items, *arrays))
 
 
 def _collectives(native: NativeProblem, steps: Sequence[Collective]) -> tuple[IntArray, ...]:
@@ -112,20 +114,22 @@ def simulate_plan(native: NativeProblem, plan: NativePlan) -> StepTimes:
 def native_plan_of(native: NativeProblem, steps: Sequence[Step]) -> NativePlan:
     """Return steps of one item, with copies along `Cluster.route`, that fit, as a native plan."""
     makespan_ns = simulate_steps(native, steps).makespan_ns
-    return NativePlan(_rows(steps), makespan_ns, 0, native.cluster)
+    return NativePlan(_rows(steps)[0], makespan_ns, 0, native.cluster)
 
 
-def _rows(steps: Sequence[Step]) -> IntArray:
-    numbers = count()
-    rows = [
-        (RUN, step.task, step.device, -1)
-        if isinstance(step, Run)
-        else (COPY, step.tensor, step.dst, step.src)
-        if isinstance(step, Copy)
-        else (COLLECTIVE, step.task, next(numbers), -1)
-        for step in steps
-    ]
-    return np.array(rows, dtype=np.int64).reshape(-1, 4)
+def _rows(steps: Sequence[Step]) -> tuple[IntArray, list[Collective]]:
+    """The steps as the core reads them, and the collectives among them, in their order."""
+    values: list[int] = []
+    collectives: list[Collective] = []
+    for step in steps:
+        if isinstance(step, Run):
+            values += (RUN, step.task, step.device, -1)
+        elif isinstance(step, Copy):
+            values += (COPY, step.tensor, step.dst, step.src)
+        else:
+            values += (COLLECTIVE, step.task, len(collectives), -1)
+            collectives.append(step)
+    return np.array(values, dtype=np.int64).reshape(-1, 4), collectives
 
 
 def _times(

@@ -46,9 +46,9 @@ def register_collective_ops() -> None:
     """Make the ops known to TVM. Doing so again changes nothing."""
     for kind, collective in _COLLECTIVES.items():
         what = "the tensor" if collective.reads_one else "a tensor of each shard"
-        argument = ("Tensor" if collective.reads_one else "Tuple of Tensors", what)
+        arguments = {"data": ("Tensor" if collective.reads_one else "Tuple of Tensors", what)}
         name = PREFIX + kind
-        add_relay_op(name, collective.describe, argument, _type_of(name, collective),
+        add_relay_op(name, collective.describe, arguments, _type_of(name, collective),
                      _compute(collective))  # fmt: skip
 
 

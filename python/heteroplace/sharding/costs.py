@@ -71,21 +71,43 @@ def measure_network(
     MissingCostError, LoweringError, ExecutionError, CostStoreError
         See `profile_network`.
     """
-    assert network.network is not None  # weights are bound
-    graph = network.sharded.graph
-    mod = with_sums(network.network.mod, graph) if adds else network.network.mod
-    alone = Network(_for_one_device(graph), mod)
-    compiled = with_workspaces(CompiledNetwork.of(alone), cluster)
+    compiled = compiled_alone(network, cluster, adds)
     with CostOptions(options.store).open_store() as store:
         chosen = ProfileOptions(store=store, progress=options.progress)
         rows = profile_network(compiled, cluster, chosen).costs.rows
+    sharded = with_scratch_of(network.sharded, compiled)
+    pairs = zip(sharded.graph.tasks, rows, strict=True)
+    return MeasuredNetwork(sharded, {task.name: row for task, row in pairs}, compiled)
+
+
+def compiled_alone(
+    network: ShardedNetwork, cluster: Cluster, adds: bool = False
+) -> CompiledNetwork:
+    """Return the tasks of a network as kernels like any other, with the scratch memory of each.
+
+    Parameters
+    ----------
+    adds
+        As of `measure_network`.
+
+    Raises
+    ------
+    LoweringError
+        An op cannot be compiled for some target.
+    """
+    assert network.network is not None  # weights are bound
+    graph, mod = network.sharded.graph, network.network.mod
+    alone = Network(_for_one_device(graph), with_sums(mod, graph) if adds else mod)
+    return with_workspaces(CompiledNetwork.of(alone), cluster, with_inner_values=True)
+
+
+def with_scratch_of(sharded: ShardedGraph, compiled: CompiledNetwork) -> ShardedGraph:
+    """Return a sharded graph whose tasks say the scratch memory that `compiled_alone` found."""
     tasks = tuple(
-        replace(task, workspace_bytes=measured.workspace_bytes)
-        for task, measured in zip(graph.tasks, compiled.graph.tasks, strict=True)
+        replace(task, workspace_bytes=alone.workspace_bytes)
+        for task, alone in zip(sharded.graph.tasks, compiled.graph.tasks, strict=True)
     )
-    sharded = replace(network.sharded, graph=replace(graph, tasks=tasks))
-    by_name = {task.name: row for task, row in zip(tasks, rows, strict=True)}
-    return MeasuredNetwork(sharded, by_name, compiled)
+    return replace(sharded, graph=replace(sharded.graph, tasks=tasks))
 
 
 def _for_one_device(graph: TaskGraph) -> TaskGraph:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import tvm
@@ -24,9 +25,11 @@ from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan, devices_of
 from heteroplace.model.solution import Solution
 from heteroplace.relay.annotate.sharded import annotate_sharded
+from heteroplace.relay.frontend.onnx_source import OnnxSource, with_source
 from heteroplace.sharding.collectives import groups_of_plan
 from heteroplace.sharding.costs import MeasuredCosts, check_measurable
 from heteroplace.sharding.expected import expected_time
+from heteroplace.sharding.memory import program_peaks
 from heteroplace.sharding.options import ESTIMATE, MEASURE, ShardOptions, check_shard_options
 from heteroplace.sharding.source import ModelSource
 from heteroplace.simulate.simulator import simulate
@@ -50,6 +53,14 @@ class ShardedModel:
     state: Mapping[str, np.ndarray]
     """Of inputs that a step of training replaces, what they are at first."""
     options: ShardOptions
+    source: OnnxSource | None = None
+    """The ONNX model that it came from; None: it is not known, or the model is trained."""
+
+    @cached_property
+    def peak_bytes(self) -> tuple[int, ...]:
+        """What the program will hold in each memory of the cluster at most; never less than it does
+        hold, but for gaps between values that do not fit together."""
+        return program_peaks(self.solution, self.module)
 
     @property
     def record(self) -> ShardingRecord:
@@ -71,7 +82,8 @@ class ShardedModel:
 
     def to_module(self) -> tvm.IRModule:
         """Return the Relay module that `heteroplace.build` takes."""
-        return annotate_sharded(self.module, sharding_to_json(self.record), self.state)
+        mod = annotate_sharded(self.module, sharding_to_json(self.record), self.state)
+        return with_source(mod, self.source)
 
 
 def rank_ids(cluster: Cluster, options: ShardOptions) -> tuple[int, ...] | None:
@@ -156,6 +168,7 @@ def plan_model(
         network.network.mod,
         source.state(degrees.tensor, rows, options.batch),
         options,
+        source.onnx,
     )
 
 
@@ -190,7 +203,8 @@ def replayed_model(source: ModelSource, record: ShardingRecord, where: str) -> S
     assert network.network is not None  # weights are bound, or state
     state = source.state(degrees.tensor, rows, options.batch)
     strategy = strategy_of(options, degrees)
-    return ShardedModel(record.solution, strategy, Coverage(), network.network.mod, state, options)
+    mod = network.network.mod
+    return ShardedModel(record.solution, strategy, Coverage(), mod, state, options, source.onnx)
 
 
 def options_of(record: ShardingRecord) -> ShardOptions:

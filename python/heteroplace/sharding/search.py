@@ -103,6 +103,7 @@ def row_of(model: ShardedModel) -> SearchRow:
     solution, degrees = model.solution, model.strategy.degrees
     graph, cluster, plan = solution.graph, solution.cluster, solution.plan
     timeline = simulate(graph, cluster, solution.costs, plan)
+    timeline = replace(timeline, peak_bytes=model.peak_bytes)
     devices = rank_devices(cluster, degrees, rank_ids(cluster, model.options))
     return row_of_plan(model.options.batch, degrees, cluster, plan, timeline, devices)
 

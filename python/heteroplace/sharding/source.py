@@ -16,7 +16,14 @@ import tvm
 from heteroplace.errors import ShardingError
 from heteroplace.model.cluster import Cluster
 from heteroplace.relay.expressions import static_shape, tensor_types
-from heteroplace.relay.shard.graph import ShardedNetwork, shard_network, shard_training
+from heteroplace.relay.frontend.onnx_source import read_source
+from heteroplace.relay.shard.graph import (
+    ShardedNetwork,
+    prepared_network,
+    prepared_step,
+    shard_prepared,
+    shard_prepared_step,
+)
 from heteroplace.relay.tasks.network import module_digest
 from heteroplace.relay.tasks.rebatch import rebatch
 from heteroplace.relay.training.optimizers import parse_optimizer
@@ -57,6 +64,8 @@ class ModelSource:
         options: ShardOptions,
         name: str = "model",
     ) -> None:
+        self.onnx = None if options.is_training else read_source(mod)
+        """The ONNX model whose outputs it must have; None: none is known."""
         self.mod = tvm.relay.transform.InferType()(mod)
         self.params = {key: _nd(value) for key, value in (params or {}).items()}
         self.name = name
@@ -73,6 +82,8 @@ class ModelSource:
         self._interference: dict[_MeasuredKey, Interference] = {}
         self._steps: dict[tuple[int, int], TrainingStep] = {}
         self.collective_times = CollectiveTimes()
+        self._prepared: dict[tuple[int, int], tvm.IRModule] = {}
+        """By rows of a microbatch and of the batch; any number of lanes is cut out of each."""
         if options.is_training and not self.params:
             raise ShardingError(
                 "there is nothing to train: the weights are bound into the module, or it has none; "
@@ -193,12 +204,21 @@ class ModelSource:
 
     def _made(self, lanes: int, rows: int, batch: int) -> ShardedNetwork:
         uneven = True if self._options.uneven else None
+        prepared = self._prepared_for(rows, batch)
         if self._options.is_training:
             step = self.step(rows, batch)
-            return shard_training(step, tensor=lanes, uneven=uneven, name=self.name)
-        return shard_network(
-            self._of_rows(rows), self.params, tensor=lanes, uneven=uneven, name=self.name
-        )
+            return shard_prepared_step(step, prepared, tensor=lanes, uneven=uneven, name=self.name)
+        return shard_prepared(prepared, tensor=lanes, uneven=uneven, name=self.name)
+
+    def _prepared_for(self, rows: int, batch: int) -> tvm.IRModule:
+        key = (rows, batch if self._options.is_training else rows)
+        if key not in self._prepared:
+            self._prepared[key] = (
+                prepared_step(self.step(rows, batch))
+                if self._options.is_training
+                else prepared_network(self._of_rows(rows), self.params)
+            )
+        return self._prepared[key]
 
     def _of_rows(self, rows: int) -> tvm.IRModule:
         count, rest = divmod(rows, self.own_rows)

@@ -18,7 +18,7 @@ from heteroplace.codegen.executable import Executable
 from heteroplace.errors import HeteroPlaceError, VerificationError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.verification import Verification
-from heteroplace.relay.frontend.onnx_load import all_nodes
+from heteroplace.relay.frontend.onnx_load import all_nodes, true_inputs
 from heteroplace.relay.frontend.onnx_source import OnnxSource
 from heteroplace.relay.ranges.arrays import legal_arrays
 from heteroplace.run.devices import missing_devices
@@ -32,6 +32,8 @@ NO_SOURCE = (
     "can be compared, and not after verify='off'"
 )
 
+_MAX_COMPARED = 8
+"""Items, or parts of a batch, that are compared; each is a run of onnxruntime."""
 _QUANTISED_TYPES = frozenset({"int8", "uint8"})
 
 
@@ -131,16 +133,20 @@ def _compared(executable: Executable, mod: tvm.IRModule, source: OnnxSource) -> 
     if changed:
         raise _CannotCompare(f"{', '.join(changed)} changed since it was imported; import it again")
     num_items = executable.solution.plan.items
-    items = [legal_arrays(mod["main"], seed) for seed in range(num_items)]
+    items = _parts_of_model([legal_arrays(mod["main"], seed) for seed in range(num_items)], source)
+    compared = _spread(len(items), _MAX_COMPARED)
     try:
-        references = [list(run_source(source, item, _flops(executable)).values()) for item in items]
+        references = {
+            index: list(run_source(source, items[index], _flops(executable)).values())
+            for index in compared
+        }
     except VerificationError as fault:
         raise _CannotCompare(str(fault)) from fault
     together = {name: np.concatenate([item[name] for item in items]) for name in items[0]}
-    outputs = Executor(executable).run(items[0] if num_items == 1 else together)
+    outputs = Executor(executable).run(items[0] if len(items) == 1 else together)
     tolerance = _tolerance(executable, source)
     found = []
-    for index, references_of_item in enumerate(references):
+    for index, references_of_item in references.items():
         part = [
             _item(output, reference, index)
             for output, reference in zip(outputs, references_of_item, strict=True)
@@ -163,6 +169,41 @@ def _compared(executable: Executable, mod: tvm.IRModule, source: OnnxSource) -> 
         tolerance.relative,
         note,
     )
+
+
+def _parts_of_model(
+    items: Sequence[dict[str, np.ndarray]], source: OnnxSource
+) -> list[dict[str, np.ndarray]]:
+    """The inputs of items, cut into as many rows as the model takes, where it says how many."""
+    rows = next((shape[0] for shape in _fixed_shapes(source) if shape and shape[0]), 0)
+    found = []
+    for item in items:
+        counts = {array.shape[0] if array.ndim else 0 for array in item.values()}
+        count = counts.pop() // rows if rows and len(counts) == 1 else 1
+        if count <= 1:
+            found.append(item)
+            continue
+        found += [
+            {name: array[part * rows : (part + 1) * rows] for name, array in item.items()}
+            for part in range(count)
+        ]
+    return found
+
+
+def _fixed_shapes(source: OnnxSource) -> list[list[int]]:
+    """The shapes of the model's inputs, 0 for what they leave open."""
+    return [
+        [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        for value in true_inputs(source.graph_only().graph)
+        if value.type.HasField("tensor_type")
+    ]
+
+
+def _spread(count: int, most: int) -> list[int]:
+    """So many of `count` numbers at most, from the first to the last."""
+    if count <= most:
+        return list(range(count))
+    return [number * (count - 1) // (most - 1) for number in range(most)]
 
 
 def _item(output: np.ndarray, reference: np.ndarray, index: int) -> np.ndarray:

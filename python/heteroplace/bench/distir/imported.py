@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import tvm
+
 from heteroplace.bench.distir.gpt2 import SEQUENCE, VOCABULARY
 from heteroplace.bench.distir.published import PublishedModel
 from heteroplace.bench.models.transformers import gpt_onnx
 from heteroplace.model.graph import TaskGraph
 from heteroplace.relay.frontend.importer import from_onnx
-from heteroplace.relay.shard.graph import shard_network
+from heteroplace.relay.shard.graph import prepared_network, shard_prepared
 from heteroplace.relay.tasks.rebatch import rebatch
 from heteroplace.transforms.repeat import repeat_layers
 from heteroplace.transforms.sharded import ShardedGraph
@@ -40,6 +42,7 @@ class ImportedSource:
         onnx = gpt_onnx(blocks, model.width, model.heads, SEQUENCE, VOCABULARY)
         self._times = model.layers - blocks + 1
         self._imported = from_onnx(onnx)
+        self._prepared: dict[int, tvm.IRModule] = {}
 
     def __call__(self, num_lanes: int, rows: int, batch: int) -> ShardedGraph:
         """Return the graph of one replica.
@@ -49,9 +52,11 @@ class ImportedSource:
         HeteroPlaceError
             The network cannot be cut into so many lanes.
         """
-        mod = rebatch(self._imported.mod, rows, ["ids"])
-        network = shard_network(
-            mod, self._imported.params, tensor=num_lanes, inputs=["ids"], uneven=True
+        if rows not in self._prepared:
+            mod = rebatch(self._imported.mod, rows, ["ids"])
+            self._prepared[rows] = prepared_network(mod, self._imported.params)
+        network = shard_prepared(
+            self._prepared[rows], tensor=num_lanes, inputs=["ids"], uneven=True
         )
         sharded = network.sharded
         if self._times > 1:

@@ -19,6 +19,7 @@ import tvm
 from tvm import relay
 
 from heteroplace.relay.expressions import post_order_of_function
+from heteroplace.relay.products import without_transposes
 from heteroplace.relay.shard.boundaries import with_layers_apart, with_own_gradients
 from heteroplace.relay.shard.module import ShardedModule, shard_module
 from heteroplace.relay.shard.spans import Tag, tag_of
@@ -64,8 +65,27 @@ def shard_network(
     UnsupportedRelayError, ShardingError
         As `shard_module`.
     """
+    prepared = prepared_network(mod, params)
+    return shard_prepared(prepared, tensor=tensor, inputs=inputs, uneven=uneven, name=name)
+
+
+def prepared_network(
+    mod: tvm.IRModule, params: Mapping[str, tvm.nd.NDArray] | None = None
+) -> tvm.IRModule:
+    """Return what `shard_prepared` cuts into any number of lanes."""
     bound = relay.build_module.bind_params_by_name(mod["main"], dict(params or {}))
-    prepared = prepare(tvm.IRModule.from_expr(bound))
+    return prepare(tvm.IRModule.from_expr(bound))
+
+
+def shard_prepared(
+    prepared: tvm.IRModule,
+    *,
+    tensor: int,
+    inputs: Collection[str] | None = None,
+    uneven: bool | None = None,
+    name: str = "model",
+) -> ShardedNetwork:
+    """Cut a prepared network into lanes and these into tasks; see `shard_network`."""
     module = shard_module(prepared, tensor=tensor, inputs=inputs, uneven=uneven)
     extraction = extract(with_layers_apart(module.mod), name)
     weights = {part for weight in module.weights for part in weight.parts}
@@ -89,8 +109,24 @@ def shard_training(
     UnsupportedRelayError, ShardingError
         As `shard_module`.
     """
+    return shard_prepared_step(step, prepared_step(step), tensor=tensor, uneven=uneven, name=name)
+
+
+def prepared_step(step: TrainingStep) -> tvm.IRModule:
+    """Return what `shard_prepared_step` cuts into any number of lanes."""
+    return without_transposes(prepare(step.module_with_gradients))
+
+
+def shard_prepared_step(
+    step: TrainingStep,
+    prepared: tvm.IRModule,
+    *,
+    tensor: int,
+    uneven: bool | None = None,
+    name: str = "step",
+) -> ShardedNetwork:
+    """Cut a prepared step into lanes and these into tasks; see `shard_training`."""
     states, first = step.state, 1 + len(step.state)
-    prepared = prepare(step.module_with_gradients)
     like = {1 + index: state for index, state in enumerate(states)}
     like |= {first + index: weight for index, weight in enumerate(step.weights)}
     parameters = [parameter.name_hint for parameter in prepared["main"].params]

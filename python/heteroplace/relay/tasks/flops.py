@@ -44,6 +44,11 @@ _FREE = frozenset(
 )
 """Ops that move data and compute nothing."""
 
+_PRODUCTS = frozenset(
+    {"nn.dense", "nn.batch_matmul", "nn.matmul", "nn.contrib_dense_pack", "heteroplace_matmul"}
+)
+"""Ops whose result has as many elements as its rows and columns, each a sum of products."""
+
 
 def call_flops(call: relay.Call) -> int:
     """Return the floating point operations of one call of an operator; types must be inferred."""
@@ -56,11 +61,11 @@ def call_flops(call: relay.Call) -> int:
             elements = math.prod(static_shape(call.args[0].checked_type))
             return 2 * elements * _weights_per(call, "Ii")
         return 2 * outputs[0] * _weights_per(call, "Oo")
-    if name in ("nn.dense", "nn.batch_matmul", "nn.matmul", "nn.contrib_dense_pack"):
+    if name in _PRODUCTS:
         data = static_shape(call.args[0].checked_type)
         weights = math.prod(static_shape(call.args[1].checked_type))
         rows = outputs[0] // max(1, _columns(call))
-        depth = data[-2] if getattr(call.attrs, "transpose_a", False) else data[-1]
+        depth = data[-2] if _transposes_a(call) else data[-1]
         return 2 * rows * _columns(call) * depth if weights else 0
     if "pool2d" in name and hasattr(call.attrs, "pool_size"):
         return outputs[0] * math.prod(int(extent) for extent in call.attrs.pool_size)
@@ -71,6 +76,10 @@ def call_flops(call: relay.Call) -> int:
     ]
     # A reduction reads more than it writes, an elementwise op writes as much as it reads.
     return max([*outputs, *inputs])
+
+
+def _transposes_a(call: relay.Call) -> bool:
+    return "transpose_a" in set(call.attrs.keys()) and bool(call.attrs["transpose_a"])
 
 
 def has_plain_weights(call: relay.Call) -> bool:

@@ -1,0 +1,85 @@
+"""Products of two matrices of floating point: what they read, before it is transposed.
+
+TVM's gradients of dense layers are dense layers of transposes, each of which would be a task and a
+tensor of its own.
+
+    nn.dense(%g, transpose(%w))               ==>  nn.matmul(%g, %w)
+    nn.dense(transpose(%g), transpose(%x))    ==>  nn.matmul(%g, %x, transpose_a=True)
+    nn.dense(%x, transpose(transpose(%w)))    ==>  nn.dense(%x, %w)
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import tvm
+from tvm import relay
+
+from heteroplace.relay.expressions import is_op_call, post_order, rebuild, static_shape
+
+_DTYPES = ("float32", "float64")
+
+
+class Operand(NamedTuple):
+    """A matrix, and whether its transpose is meant."""
+
+    value: relay.Expr
+    is_transposed: bool
+
+    def before(self) -> Operand:
+        """Return the same as it is before it is transposed, if it is a transpose."""
+        if not is_op_call(self.value, "transpose"):
+            return self
+        axes = self.value.attrs.axes
+        is_swap = not axes or [int(axis) % 2 for axis in axes] == [1, 0]
+        return Operand(self.value.args[0], self.is_transposed != is_swap)
+
+
+def operands_of(expr: relay.Expr) -> tuple[Operand, Operand] | None:
+    """Return what an expression, typed, multiplies; None: it is no such product."""
+    if not is_op_call(expr, "nn.dense") and not is_op_call(expr, "nn.matmul"):
+        return None
+    types = [*(argument.checked_type for argument in expr.args), expr.checked_type]
+    if any(len(static_shape(each)) != 2 or each.dtype != types[0].dtype for each in types):
+        return None
+    if types[0].dtype not in _DTYPES:
+        return None
+    a, b = expr.args
+    if expr.op.name == "nn.dense":
+        return Operand(a, False), Operand(b, True)
+    return Operand(a, bool(expr.attrs.transpose_a)), Operand(b, bool(expr.attrs.transpose_b))
+
+
+def without_transposes(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return a typed module whose products read matrices as they are before they are transposed.
+
+    What it computes stays, but for the order in which products are summed up. Spans stay.
+    """
+    main = mod["main"]
+    mapped: dict[relay.Expr, relay.Expr] = {}
+
+    def rewrite(old: relay.Expr, new: relay.Expr) -> relay.Expr:
+        found = operands_of(old)
+        if found is None or not any(is_op_call(value, "transpose") for value, _ in found):
+            return new
+        a, b = map(_untransposed, found)
+        if (a.is_transposed, b.is_transposed) == (False, True):
+            made = relay.nn.dense(mapped[a.value], mapped[b.value])
+        else:
+            made = relay.nn.matmul(
+                mapped[a.value],
+                mapped[b.value],
+                transpose_a=a.is_transposed,
+                transpose_b=b.is_transposed,
+            )
+        return relay.Call(made.op, made.args, made.attrs, None, old.span)
+
+    rebuild(post_order(main.body), mapped, rewrite)
+    function = relay.Function(main.params, mapped[main.body], attrs=main.attrs)
+    return relay.transform.InferType()(tvm.IRModule.from_expr(function))
+
+
+def _untransposed(operand: Operand) -> Operand:
+    while is_op_call(operand.value, "transpose"):
+        operand = operand.before()
+    return operand
