@@ -40,7 +40,6 @@ from heteroplace.sharding.options import ShardOptions, read_shard_options
 from heteroplace.sharding.plan import ShardedModel, plan_model
 from heteroplace.sharding.search import search_degrees
 from heteroplace.sharding.source import ModelSource
-from heteroplace.simulate.simulator import simulate
 from heteroplace.stats import half_spread, median
 from heteroplace.transforms.degrees import Degrees, enumerate_degrees
 from heteroplace.tvm_bridge import llvm_cpu_target
@@ -226,8 +225,7 @@ class _Runs:
     def _row(self, run: _Run, batch: int, timed: TimedRuns, is_chosen: bool) -> Row:
         degrees, name = run.degrees, str(run.degrees)
         strategy, solution = run.model.strategy, run.model.solution
-        timeline = simulate(solution.graph, solution.cluster, solution.costs, solution.plan)
-        peaks = list(timeline.peak_bytes)
+        peaks = run.model.peak_bytes
         use = run.executor.memory()
         held = [use[memory.name].total_bytes if memory.name in use else 0
                 for memory in self._cluster.memories]  # fmt: skip
