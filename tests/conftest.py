@@ -86,12 +86,13 @@ def _why_no_gpu() -> str | None:
     return None if count.value else "this machine has no NVIDIA GPU"
 
 
-def _is_of_this_commit(item: pytest.Item, seed: int) -> bool:
-    """Whether a run of CI takes a test: of those marked `costly` each commit takes a third, all of
+def _is_of_this_commit(item: pytest.Item) -> bool:
+    """Whether a run of CI takes a test: of those marked `costly` each commit takes a part, all of
     a file together."""
     is_partial = bool(os.environ.get("CI")) and not os.environ.get("ALL_CASES")
     if not is_partial or item.get_closest_marker("costly") is None:
         return True
+    seed = int(item.config.option.hypothesis_seed)
     return (zlib.crc32(item.path.stem.encode()) + seed) % _NUM_TURNS == 0
 
 
@@ -104,8 +105,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     when several run tests at once. These files come first, the longest at the head: the tests of
     tests/unit, which go anywhere, keep all workers busy to the end.
     """
-    seed = int(config.option.hypothesis_seed)
-    kept = [item for item in items if _is_of_this_commit(item, seed)]
+    kept = [item for item in items if _is_of_this_commit(item)]
     if len(kept) < len(items):
         config.hook.pytest_deselected(items=[*{*items} - {*kept}])
         items[:] = kept

@@ -51,19 +51,16 @@ WITH_TVM = ("check_exec", "check_faults", "check_helping", "check_ranks")
 TURNS = 8
 """One eighth of the cases after the other; see check.h."""
 
-RANKS = ("check_file", "check_group", "check_ranks", "check_transport")
-RUNNING = tuple(sorted(THREADED.keys() - {"check_search", *RANKS}))
+RANKS = ("check_group", "check_ranks", "check_transport")
+RUNNING = ("check_file", *sorted(THREADED.keys() - {"check_search", *RANKS}))
 """Programs about several hosts, and about one; the others are about what makes plans."""
 
 PLANNING = tuple(name for name in PROGRAMS if name not in (*RUNNING, *RANKS))
 
 PARTS = {
-    "running": (MEMORY, RUNNING),
-    "threads of running": (THREAD, RUNNING),
-    "ranks": (MEMORY, RANKS),
-    "threads of ranks": (THREAD, tuple(name for name in RANKS if name in THREADED)),
-    "planning": (MEMORY, PLANNING),
-    "threads of planning": (THREAD, tuple(name for name in PLANNING if name in THREADED)),
+    part + suffix: (sanitizer, tuple(name for name in programs if name in may_run))
+    for part, programs in (("running", RUNNING), ("ranks", RANKS), ("planning", PLANNING))
+    for suffix, sanitizer, may_run in (("", MEMORY, PROGRAMS), (" threads", THREAD, THREADED))
 }
 """What a commit builds, one after the other: with the half of the core that the programs run."""
 

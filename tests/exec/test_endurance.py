@@ -176,6 +176,7 @@ print(faults)
 """
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "queues",
     [

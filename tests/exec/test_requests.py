@@ -274,6 +274,7 @@ def test_a_child_that_was_forked_in_mid_request_is_told(library: str) -> None:
     run_script(library, ("fake:100000000",), SLOW, body)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("queues", [("cpu",), ("fake:1000",)])
 def test_a_pool_of_processes_runs_what_its_parent_has_loaded(
     library: str, queues: tuple[str, ...]

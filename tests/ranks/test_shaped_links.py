@@ -24,6 +24,7 @@ FEW_BYTES = 200_000
 TIMEOUT_S = 120.0
 
 
+@pytest.mark.costly
 def test_all_bytes_go_over_the_link_while_the_core_that_sends_goes_on(shaped_links: str) -> None:
     script = [sys.executable, str(Path(overlap_rank.__file__))]
     found = json.loads(run_ranks(2, script, SLOW, TIMEOUT_S))
@@ -91,6 +92,7 @@ def test_plans_over_two_ranks_are_equal_to_one_process(
             assert 1 <= sent / planned <= MOST_HEADERS
 
 
+@pytest.mark.costly
 def test_the_table_has_a_line_for_each_plan_and_one_for_the_predictions() -> None:
     row = {
         **{"case": "plan/x", "model": "x", "ranks": 2, "link": "one machine", "bytes": 8},

@@ -1,9 +1,32 @@
 """Live memory in the most obvious form: who holds how many bytes when a step brings some."""
 
+from dataclasses import replace
 from math import inf
 
+import pytest
+
+from heteroplace.errors import PlanError
+from heteroplace.model.check import check_plan
 from heteroplace.model.plan import Copy
-from tests.reference.simulator import batch, is_adding, needs, puts
+from tests.reference.simulator import batch, is_adding, needs, puts, reference_times
+
+
+def check_limits_by_lifetime(found, plan, bytes_less):
+    """A plan passes in memories as large as its peaks, and is refused in smaller ones."""
+    times = reference_times(found.graph, found.cluster, found.costs, plan)
+    peaks = reference_peaks(found.graph, found.cluster, plan, times)
+    memories = tuple(
+        replace(memory, bytes=max(1, peak - bytes_less))
+        for memory, (peak, *_) in zip(found.cluster.memories, peaks, strict=True)
+    )
+    cluster = replace(found.cluster, memories=memories)
+    costs = replace(found.costs, devices=cluster.identities)
+    moved = replace(plan, cluster_digest=cluster.digest())
+    if all(peak <= m.bytes for (peak, *_), m in zip(peaks, memories, strict=True)):
+        check_plan(found.graph, cluster, costs, moved)
+        return
+    with pytest.raises(PlanError, match=r"memory 'm?\d*.*' needs .* too few\)"):
+        check_plan(found.graph, cluster, costs, moved)
 
 
 def reference_peaks(graph, cluster, plan, times):

@@ -140,6 +140,7 @@ def test_stock_build_compiles_a_mixed_module() -> None:
     assert "device_index" in library.get_graph_json()
 
 
+@pytest.mark.costly
 def test_stock_tvm_computes_the_same_from_the_annotated_module() -> None:
     mod = fire_modules()
     inputs = random_inputs(mod)

@@ -117,6 +117,7 @@ def test_a_device_that_is_not_here_is_predicted(
         assert row[-1].ns is not None
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("order", ["dfs", "pipeline"])
 def test_a_model_is_measured_over_several_devices(files: Path, order: str) -> None:
     assert main([*PROFILE, *OUTPUTS, "--sequential", order]) == 0
@@ -218,6 +219,7 @@ def test_wrong_options_are_usage_errors(
     assert f"argument {option}: expected" in capsys.readouterr().err
 
 
+@pytest.mark.costly
 def test_an_interrupt_keeps_what_was_measured(
     files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

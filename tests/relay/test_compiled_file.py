@@ -97,6 +97,7 @@ def test_a_file_that_is_written_over_while_it_is_loaded_is_refused(
         file.check()
 
 
+@pytest.mark.costly
 def test_a_process_that_is_killed_leaves_nothing_in_the_temporary_folder(
     good: Path, tmp_path: Path
 ) -> None:
@@ -273,6 +274,7 @@ def check_sparse(folder: Path, num_bytes: int) -> None:
     assert float(output) == pytest.approx(np.exp(2), rel=1e-6)
 
 
+@pytest.mark.costly
 def test_loading_takes_no_memory_for_weights(tmp_path: Path) -> None:
     check_sparse(tmp_path, 3 * GIB // 10)
 

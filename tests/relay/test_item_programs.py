@@ -264,12 +264,14 @@ def lowered_of(
     return lower(calls_of(graph, tensors, solution), graph, cluster, solution.plan, timeline)
 
 
+@pytest.mark.costly
 @num_cases(100)
 @given(item_cases())
 def test_every_item_gets_what_it_gets_alone(case: ItemCase) -> None:
     case.check(case.lowered)
 
 
+@pytest.mark.costly
 @num_cases(40)
 @given(item_cases())
 def test_so_it_does_in_half_the_memory_or_is_refused(case: ItemCase) -> None:

@@ -84,6 +84,7 @@ def test_every_read_finds_its_value_whatever_the_timing(case) -> None:
     check_program(case[0], lower_case(case))
 
 
+@pytest.mark.costly
 @num_cases(100)
 @given(lowering_cases())
 def test_a_program_in_half_the_memory_is_as_correct_or_refused(case) -> None:

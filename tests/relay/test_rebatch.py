@@ -111,6 +111,7 @@ def test_weights_that_are_parameters_stay_as_they_are() -> None:
         assert int(new.checked_type.shape[0]) == first
 
 
+@pytest.mark.costly
 def test_tasks_of_all_batches_correspond() -> None:
     network = randomly_wired(nodes=6, channels=8, size=8)
     graphs = []

@@ -163,6 +163,7 @@ def test_inference_in_lanes_and_stages_is_that_of_the_whole_network(tmp_path: Pa
     check_strategy(StrategyCase(strategy("1/2/2/2"), is_training=False), tmp_path)
 
 
+@pytest.mark.costly
 def test_training_by_everything_at_once_is_that_of_the_whole_network(tmp_path: Path) -> None:
     check_strategy(StrategyCase(strategy("2/2/1/2", "1f1b", 3, 2), is_training=True), tmp_path)
 

@@ -65,6 +65,7 @@ def test_mlp_has_an_all_reduce_for_each_layer_but_the_first(layers: int, tensor:
     assert (found[False], found[True]) == (layers // 2, (layers - 1) // 2)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("tensor", [2, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["bert", pytest.param("gpt2", marks=pytest.mark.slow)])
 def test_sharded_transformer_trains_as_the_whole(name: str, tensor: int) -> None:

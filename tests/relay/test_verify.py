@@ -78,6 +78,7 @@ def test_a_model_is_verified_by_default_and_the_summary_says_so(tmp_path: Path) 
     assert load_manifest(tmp_path / "net.so").verification == found
 
 
+@pytest.mark.costly
 @pytest.mark.usefixtures("wrong_relu")
 def test_a_wrong_op_is_named(tmp_path: Path) -> None:
     onnx.save(tiny_cnn(), tmp_path / "net.onnx")

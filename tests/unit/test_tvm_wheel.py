@@ -212,6 +212,7 @@ def test_cache_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tvm_wheel.default_cache_dir() == Path.home() / ".cache" / "heteroplace"
 
 
+@pytest.mark.costly
 def test_file_runs_where_nothing_is_installed() -> None:
     command = [sys.executable, "-I", "-S", str(SCRIPT), "check"]
     done = subprocess.run(command, capture_output=True, text=True)

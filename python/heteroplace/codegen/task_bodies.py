@@ -47,14 +47,15 @@ class TaskBodies:
             for task, results in self._results.items()
             for result, tensor in zip(results, graph.task_outputs[self._task_id[task]], strict=True)
         }
+        self._result_of = {tensor: result for result, tensor in self._tensor_of.items()}
 
     def expression(self, tensor: int) -> relay.Expr | None:
         """Return what a tensor is in the module; None: the module does not make it."""
-        for (call, index), other in self._tensor_of.items():
-            if other == tensor:
-                is_tuple = isinstance(call.checked_type, relay.TupleType)
-                return relay.TupleGetItem(call, index) if is_tuple else call
-        return None
+        if tensor not in self._result_of:
+            return None
+        call, index = self._result_of[tensor]
+        is_tuple = isinstance(call.checked_type, relay.TupleType)
+        return relay.TupleGetItem(call, index) if is_tuple else call
 
     def instance(
         self, task: int, reads: Sequence[relay.Expr]

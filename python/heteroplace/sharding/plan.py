@@ -58,8 +58,8 @@ class ShardedModel:
 
     @cached_property
     def peak_bytes(self) -> tuple[int, ...]:
-        """What the program will hold in each memory of the cluster at most; never less than it does
-        hold, but for gaps between values that do not fit together."""
+        """What the program will hold in each memory of the cluster, scratch memory of kernels
+        included where costs are measured."""
         return program_peaks(self.solution, self.module)
 
     @property

@@ -21,6 +21,7 @@ from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.hosts import devices_beside
 from heteroplace.model.plan import Copy, Plan, Run, Step
+from heteroplace.model.solution import RunTime
 from heteroplace.model.step_values import Place, adds_to, items_of, makes, occupied, reads
 from heteroplace.model.timeline import Span, Timeline
 from heteroplace.simulate.interference import FloatArray, Interference, no_interference
@@ -44,6 +45,11 @@ class Expectation:
     """A tenth of all runs are slower."""
     timeline: Timeline
     """With the median start and finish of every step over the draws."""
+
+    @property
+    def run_time(self) -> RunTime:
+        """The same without its timeline."""
+        return RunTime(self.makespan_ns, self.low_ns, self.high_ns)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.plan import Plan
-from heteroplace.model.solution import RunTime, Solution
+from heteroplace.model.solution import Solution
 from heteroplace.simulate.expect import Expectation, expect, expect_alone
 from heteroplace.simulate.interference import Interference
 from heteroplace.solve.explain import explain
@@ -94,9 +94,7 @@ def solve_network(
         result.bound_ns,
         tuple((name, objective) for name, objective, _ in result.candidates),
         tuple(single_objectives(problem, options.objective, result.plan.items).items()),
-        None
-        if expected is None
-        else RunTime(expected.makespan_ns, expected.low_ns, expected.high_ns),
+        None if expected is None else expected.run_time,
         result.objective_ns if options.objective == THROUGHPUT else None,
     )
 

@@ -33,9 +33,6 @@ Network::Network(Engine* engine, const Image* image,
       if (worker->queue().kind == kind) channels_.emplace_back(engine, image, worker.get());
     }
   }
-  for (Channel& channel : channels_) {
-    if (!channel.is_receiving()) sends_.push_back(&channel);
-  }
 }
 
 Network::~Network() {
@@ -78,9 +75,9 @@ bool Network::Look() noexcept {
 bool Network::Round() noexcept {
   bool has_moved = false;
   try {
-    for (Channel* channel : sends_) {
+    for (Channel& channel : channels_) {
       if (is_aborted_.load()) break;
-      has_moved = channel->StartSome() || has_moved;
+      if (!channel.is_receiving()) has_moved = channel.StartSome() || has_moved;
     }
     for (Channel& channel : channels_) {
       if (is_aborted_.load()) break;

@@ -68,8 +68,6 @@ class Network {
   const std::shared_ptr<Transport> transport_;
   /*! \brief Guarded by the transport's mutex; receives first, so that what comes in goes on. */
   std::deque<Channel> channels_;
-  /*! \brief Those of them that send. */
-  std::vector<Channel*> sends_;
   /*! \brief Whether somebody looks. */
   std::atomic<bool> is_busy_{false};
   /*! \brief Somebody has asked for a look since the last one began. */

@@ -58,6 +58,7 @@ def small(
     return exact_rows(ExactOptions(".", budget_s=budget_s), said.append), said
 
 
+@pytest.mark.costly
 def test_rows_are_those_of_place_with_their_own_columns_behind(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -193,6 +194,7 @@ def test_files_under_the_published_names_are_a_table(
     assert single["makespan"] is None, "no device has room for all four tasks"
 
 
+@pytest.mark.costly
 @pytest.mark.skipif(GRAPHS_VARIABLE not in os.environ, reason=f"{GRAPHS_VARIABLE} is not set")
 def test_published_files_stand_beside_their_references() -> None:
     options = ExactOptions("published/example-1", ("cpsat",), budget_s=5)

@@ -41,6 +41,7 @@ class Fixed:
         return SolveResult(self._plan, 1, 0, "feasible", self.name, 0.0)
 
 
+@pytest.mark.costly
 def test_a_row_per_graph_and_solver_with_the_keys_that_readers_rely_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -43,6 +43,7 @@ def test_who_takes_longer_than_the_budget_is_late() -> None:
     assert "late on 1 of 1 graphs (g)" in auto_table([found])
 
 
+@pytest.mark.costly
 def test_the_command_writes_a_row_for_each_graph(tmp_path: Path) -> None:
     path = tmp_path / "auto.json"
     options = ["--only", "rwnn/er10x1$", "--solvers", "heft", "--budget", "0.5"]

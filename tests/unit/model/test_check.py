@@ -14,8 +14,7 @@ from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Copy, Plan, Run, Step
 from tests.instances import cpu, diamond, gpus, instance
-from tests.reference.live_memory import reference_peaks
-from tests.reference.simulator import reference_times
+from tests.reference.live_memory import check_limits_by_lifetime
 from tests.strategies import Instance, exact_cases, instances_with_plan, num_cases
 
 
@@ -109,21 +108,7 @@ def test_memory_exactly_full_is_fine_and_one_byte_less_is_not() -> None:
 def test_a_plan_of_one_item_passes_if_it_fits_by_lifetime(
     case: tuple[Instance, Plan], bytes_less: int
 ) -> None:
-    found, plan = case
-    times = reference_times(found.graph, found.cluster, found.costs, plan)
-    peaks = reference_peaks(found.graph, found.cluster, plan, times)
-    memories = tuple(
-        replace(memory, bytes=max(1, peak - bytes_less))
-        for memory, (peak, *_) in zip(found.cluster.memories, peaks, strict=True)
-    )
-    cluster = replace(found.cluster, memories=memories)
-    costs = replace(found.costs, devices=cluster.identities)
-    moved = replace(plan, cluster_digest=cluster.digest())
-    if all(peak <= m.bytes for (peak, *_), m in zip(peaks, memories, strict=True)):
-        check_plan(found.graph, cluster, costs, moved)
-        return
-    with pytest.raises(PlanError, match=r"memory 'm?\d*.*' needs .* too few\)"):
-        check_plan(found.graph, cluster, costs, moved)
+    check_limits_by_lifetime(*case, bytes_less)
 
 
 def test_output_must_end_in_the_host_memory() -> None:

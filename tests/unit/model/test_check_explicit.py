@@ -21,8 +21,7 @@ from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder, Tensor
 from heteroplace.model.plan import Collective, Copy, Plan, Run, Step
 from tests.explicit_plans import explicit_plans
 from tests.instances import gpus
-from tests.reference.live_memory import reference_peaks
-from tests.reference.simulator import reference_times
+from tests.reference.live_memory import check_limits_by_lifetime
 from tests.strategies import Instance, exact_cases
 
 BOTH = (0, 1)
@@ -326,17 +325,4 @@ def test_state_is_not_in_the_host_memory_unless_it_is_updated_there() -> None:
 def test_an_explicit_plan_is_limited_by_what_lives_at_once(
     case: tuple[Instance, Plan], bytes_less: int
 ) -> None:
-    found, plan = case
-    times = reference_times(found.graph, found.cluster, found.costs, plan)
-    peaks = reference_peaks(found.graph, found.cluster, plan, times)
-    memories = tuple(
-        replace(memory, bytes=max(1, peak - bytes_less))
-        for memory, (peak, *_) in zip(found.cluster.memories, peaks, strict=True)
-    )
-    cluster = replace(found.cluster, memories=memories)
-    moved = replace(plan, cluster_digest=cluster.digest())
-    if all(peak <= m.bytes for (peak, *_), m in zip(peaks, memories, strict=True)):
-        check_plan(found.graph, cluster, found.costs, moved)
-        return
-    with pytest.raises(PlanError, match=r"memory 'm?\d*.*' needs .* too few\)"):
-        check_plan(found.graph, cluster, found.costs, moved)
+    check_limits_by_lifetime(*case, bytes_less)

@@ -137,6 +137,7 @@ def check_strategy(strategy: Strategy, seed: int, is_buffered: bool) -> None:
         assert np.array_equal(np.asarray(value), values[key])
 
 
+@pytest.mark.costly
 @given(ANY_STRATEGY, st.integers(0, 2**32 - 1), st.booleans())
 @exact_cases(30)
 def test_any_strategy_equals_sequential_training_and_its_ranks(

@@ -35,7 +35,7 @@ from heteroplace.machine.hosts import hosts_of_cores
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable, table_from_rows
 from heteroplace.model.plan import Copy, Plan, Run
-from heteroplace.model.solution import RunTime, Solution
+from heteroplace.model.solution import Solution
 from heteroplace.native.list import evaluate_order
 from heteroplace.simulate.expect import expect_alone
 from heteroplace.simulate.simulator import simulate
@@ -172,8 +172,7 @@ def _solution(problem: Problem, plan: Plan) -> Solution:
     graph, cluster, costs = problem.graph, problem.cluster, problem.costs
     predicted_ns = simulate(graph, cluster, costs, plan).makespan_ns
     expected = expect_alone(graph, cluster, costs, plan)
-    run_time = RunTime(expected.makespan_ns, expected.low_ns, expected.high_ns)
-    return Solution(graph, cluster, costs, plan, predicted_ns, 0, expected=run_time)
+    return Solution(graph, cluster, costs, plan, predicted_ns, 0, expected=expected.run_time)
 
 
 def _one_process(network: _Network) -> tuple[Cluster, list[int]]:

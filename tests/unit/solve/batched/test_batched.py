@@ -247,6 +247,7 @@ def test_simulated_makespan_is_never_later_than_scheduled() -> None:
     assert sum(fit) > 0.08 * len(fit)
 
 
+@pytest.mark.costly
 @given(instances(max_tasks=3, max_batch=3), st.integers(1, 2))
 @exact_cases(60)
 def test_no_plan_is_below_brute_force(case: Instance, items: int) -> None:

@@ -149,6 +149,7 @@ def layered(random: Random) -> Instance:
     return batched(edges, run_ns, widths, (1, 2), random.randint(0, 5))
 
 
+@pytest.mark.costly
 @given(layered().map(free), st.integers(1, 2))
 @exact_cases(10)
 def test_bound_of_modules_is_below_the_optimum(problem: Problem, items: int) -> None:

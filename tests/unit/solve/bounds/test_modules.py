@@ -123,6 +123,7 @@ def test_bound_is_at_most_the_optimum_of_any_graph(case: Instance, num_channels:
     assert solved(problem_of(case), path) <= optimum
 
 
+@pytest.mark.costly
 @given(chains(max_tasks=5), st.data())
 @exact_cases(50)
 def test_subproblem_takes_no_longer_than_the_whole(case: Instance, data: st.DataObject) -> None:
@@ -223,6 +224,7 @@ def test_a_known_makespan_ends_the_work() -> None:
     assert 1 <= first <= 17
 
 
+@pytest.mark.costly
 @given(chains(max_tasks=6))
 @exact_cases(50)
 def test_bound_over_a_chain_is_at_most_the_optimum(case: Instance) -> None:

@@ -88,6 +88,7 @@ def found_by_lifetime(instance: Instance) -> list[bool]:
     return found if optimum is not None else []
 
 
+@pytest.mark.costly
 def test_solvers_against_brute_force_with_tight_memory() -> None:
     found: list[bool] = []
 

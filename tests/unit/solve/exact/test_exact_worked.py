@@ -225,6 +225,7 @@ def sample() -> Formulation:
     return replace(formulation, choices=tuple(choices))
 
 
+@pytest.mark.costly
 @every_engine
 def test_the_published_sample_takes_30(engine: Engine) -> None:
     end = engine(sample(), None)

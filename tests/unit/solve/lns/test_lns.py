@@ -242,6 +242,7 @@ def test_full_memories_are_kept() -> None:
     assert end.makespan_ns < end.start_ns
 
 
+@pytest.mark.costly
 def test_budget_in_iterations_gives_one_plan_for_any_number_of_threads() -> None:
     problem = problem_of(layered(30))
     found = set()

@@ -57,6 +57,7 @@ def test_search_finds_nearly_all_optima_and_nothing_below_one() -> None:
     assert sum(ratios) <= 1.02 * len(ratios)
 
 
+@pytest.mark.costly
 def test_plan_fits_and_beats_every_start_that_fits_and_nearly_all_are_found() -> None:
     are_found: list[bool] = []
 

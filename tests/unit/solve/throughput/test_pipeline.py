@@ -92,6 +92,7 @@ def test_convex_parts_that_wait_for_each_other_are_no_stages() -> None:
     assert stage_order(problem, [device[task.name] for task in case.graph.tasks]) is None
 
 
+@pytest.mark.costly
 @given(instances(max_tasks=5, is_memory_tight=True, has_modes=True))
 @exact_cases(50)
 def test_stages_equal_exhaustive_search(case: Instance) -> None:

@@ -1,0 +1,135 @@
+"""What the program of a step of training holds in each memory: what is predicted of its plan."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+import tvm
+from item_plans import batch_costs
+from relay_models import module, var
+from sharded_plans import near_cluster
+from tvm import relay
+
+from heteroplace.bench.models.transformers import bert_onnx, gpt_onnx
+from heteroplace.codegen.compile import CompiledNetwork
+from heteroplace.codegen.items import lower_items
+from heteroplace.codegen.lower import lower
+from heteroplace.model.check import check_plan
+from heteroplace.model.live_memory import live_peaks
+from heteroplace.model.solution import Solution
+from heteroplace.relay.expressions import task_span
+from heteroplace.relay.frontend.importer import from_onnx
+from heteroplace.relay.shard.graph import ShardedNetwork, shard_training
+from heteroplace.relay.tasks.rebatch import rebatch
+from heteroplace.relay.training import SGD, training_step
+from heteroplace.sharding.costs import compiled_alone, with_scratch_of
+from heteroplace.sharding.memory import program_peaks, view_tasks
+from heteroplace.simulate.simulator import simulate
+from heteroplace.transforms.degrees import Degrees
+from heteroplace.transforms.strategy import Strategy, plan_strategy
+
+BATCH = 8
+MAX_ERROR = 1.05
+SMALL = {"layers": 2, "hidden": 64, "heads": 4, "tokens": 32, "vocabulary": 128}
+
+
+def wide_mlp() -> tuple[tvm.IRModule, dict[str, tvm.nd.NDArray]]:
+    """Layers whose values are large beside the pages that memory comes in."""
+    value, inputs, params = var("x", (1, 256)), [], {}
+    inputs.append(value)
+    for layer in range(4):
+        inputs.append(var(f"w{layer}", (256, 256)))
+        params[f"w{layer}"] = tvm.nd.array(np.full((256, 256), 0.01, "float32"))
+        value = relay.nn.relu(relay.nn.dense(value, inputs[-1]))
+    return module(inputs, value), params
+
+
+@cache
+def sharded_step(name: str, rows: int, lanes: int) -> tuple[ShardedNetwork, CompiledNetwork]:
+    if name == "mlp":
+        mod, params = wide_mlp()
+        loss, output = "mse", None
+    else:
+        found = from_onnx({"bert": bert_onnx, "gpt2": gpt_onnx}[name](**SMALL, seed=0))
+        mod, params = found.mod, found.params
+        loss, output = ("mse", 1) if name == "bert" else ("cross_entropy", 0)
+    inputs = [p.name_hint for p in mod["main"].params if p.name_hint not in params]
+    with tvm.transform.PassContext(opt_level=3):
+        step = training_step(
+            rebatch(mod, rows, inputs), params, loss, SGD(lr=0.1), batch=BATCH, output=output
+        )
+        network = shard_training(step, tensor=lanes)
+        return network, compiled_alone(network, near_cluster(1))
+
+
+def check_memory(name: str, strategy: Strategy) -> None:
+    degrees = strategy.degrees
+    network, alone = sharded_step(name, degrees.rows(BATCH), degrees.tensor)
+    assert network.network is not None
+    cluster = near_cluster(degrees.num_devices, engines=0)
+    sharded, plan = plan_strategy(with_scratch_of(network.sharded, alone), strategy, cluster)
+    graph, costs, mod = sharded.graph, batch_costs(sharded.graph, cluster), network.network.mod
+    check_plan(graph, cluster, costs, plan)
+    with tvm.transform.PassContext(opt_level=3):
+        calls = lower_items(mod, graph, cluster, plan)
+    assert not any("layout_transform" in kernel.op for kernel in calls.kernels.values())
+    held = lower(calls, graph, cluster, plan, simulate(graph, cluster, costs, plan)).memory
+    predicted = program_peaks(Solution(graph, cluster, costs, plan, 0, 0), mod)
+    for use, peak, live in zip(
+        held, predicted, live_peaks(graph, cluster, costs, plan), strict=True
+    ):
+        assert use.total_bytes <= peak <= MAX_ERROR * use.total_bytes
+        assert use.weights_bytes + use.values_bytes <= MAX_ERROR * live.num_bytes
+
+
+def strategy(degrees: str, schedule: str, zero: int, again: int) -> Strategy:
+    return Strategy(Degrees(*map(int, degrees.split("/"))), schedule, zero, again)
+
+
+STRATEGIES = [
+    ("1/1/2/4", "1f1b", 0, 1),
+    ("2/1/1/2", "gpipe", 3, 0),
+    ("1/1/1/1", "gpipe", 0, 0),
+    ("1/2/1/1", "gpipe", 0, 0),
+    ("1/1/2/4", "gpipe", 0, 0),
+    ("2/1/1/2", "1f1b", 1, 0),
+    ("2/1/1/2", "1f1b", 2, 0),
+    ("2/1/1/4", "gpipe", 0, 2),
+]
+
+
+@pytest.mark.parametrize(
+    ("degrees", "schedule", "zero", "again"),
+    [
+        *(pytest.param(*each, marks=pytest.mark.costly) for each in STRATEGIES[:2]),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in STRATEGIES[2:]),
+    ],
+)
+def test_programs_of_an_mlp_hold_what_is_predicted(
+    degrees: str, schedule: str, zero: int, again: int
+) -> None:
+    check_memory("mlp", strategy(degrees, schedule, zero, again))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["bert", "gpt2"])
+@pytest.mark.parametrize(("degrees", "schedule", "zero", "again"), STRATEGIES)
+def test_programs_of_transformers_hold_what_is_predicted(
+    name: str, degrees: str, schedule: str, zero: int, again: int
+) -> None:
+    check_memory(name, strategy(degrees, schedule, zero, again))
+
+
+def test_a_task_of_other_shapes_alone_is_a_view() -> None:
+    x = var("x", (4, 6))
+    flat = of_task(relay.reshape(x, (24,)), "reshape.1")
+    turned = of_task(relay.transpose(x), "transpose.1")
+    moved = of_task(relay.reshape(of_task(relay.tanh(turned), "tanh.1"), (24,)), "tanh.1")
+    mod = module([x], of_task(relay.add(flat, moved), "add.1"))
+    assert view_tasks(mod) == {"reshape.1"}
+
+
+def of_task(call: relay.Call, task: str) -> relay.Call:
+    return relay.Call(call.op, call.args, call.attrs, None, task_span(task))
