@@ -1,8 +1,8 @@
 """Measure how the tasks of a network disturb each other on the devices of this machine.
 
 The network runs on one device with a clock around every kernel, in turns alone and while every
-other device that shares memory or caches runs it too, or the links of its memory copy. The ratio of
-the times is what a task loses beside others; times of the single runs show how much they scatter.
+other device of the same memory runs it too, or the links of that memory copy. The ratio of the
+times is what a task loses beside others; the times of the single runs show how much they scatter.
 Both change with the machine's state (neighbours of a virtual machine, clocks), as costs do; so they
 are kept with the costs, and used with them.
 """
@@ -37,7 +37,6 @@ from heteroplace.measure.link_programs import contention, load_program
 from heteroplace.measure.plan_program import load_programs, serial_plan
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.hosts import devices_beside
 from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.run.devices import missing_devices
 from heteroplace.simulate.expect import fetched_bytes
@@ -257,10 +256,7 @@ class _Measuring:
         self._own = programs[0]
         self._is_own = np.array([at == device for at in placement])
         self._others = [program.executor for program in programs[1 : 1 + len(others)]]
-        # A core without a copy engine makes its copies itself, so there are none beside its tasks.
-        has_engines = cluster.devices[device].copy_engines != 0
-        memory = cluster.devices[device].memory
-        self._copies = _all_copies(cluster, memory) if has_engines else []
+        self._copies = _all_copies(cluster, cluster.devices[device].memory)
         self._in_turns = programs[-1] if others else None
         self._fetched = fetched_bytes(graph, cluster, programs[-1].plan)
         self._num_runs = self._own.count_runs(_ROUND_NS, _MIN_RUNS, _MAX_RUNS)
@@ -352,13 +348,14 @@ def _all_copies(cluster: Cluster, memory: int) -> list[NativeExecutor]:
 
 
 def _beside(cluster: Cluster, device: int, placement: list[int]) -> list[int]:
-    """Devices that share memory or caches with one and can work while those of `placement` do."""
+    """Devices of the same memory that can work while those of `placement` do."""
     chosen: list[int] = []
     taken = {unit for at in (device, *placement) for unit in cluster.unit_ids[at]}
     ids = [
-        other
-        for other in devices_beside(cluster, device)
-        if cluster.devices[other].target == cluster.devices[device].target
+        index
+        for index, other in enumerate(cluster.devices)
+        if other.memory == cluster.devices[device].memory
+        and other.target == cluster.devices[device].target
     ]
     for index in sorted(ids, key=lambda index: len(cluster.unit_ids[index])):
         if not taken & set(cluster.unit_ids[index]):

@@ -43,23 +43,6 @@ def devices_apart(
             )
 
 
-def devices_beside(cluster: Cluster, device: int) -> tuple[int, ...]:
-    """Return the other devices that share memory or caches with one, ascending.
-
-    Those of its memory; and of a CPU all CPUs of its host, whatever memories they have.
-    """
-    own = cluster.devices[device]
-    return tuple(
-        index
-        for index, other in enumerate(cluster.devices)
-        if index != device
-        and (
-            other.memory == own.memory
-            or (other.kind == own.kind == "cpu" and other.host == own.host)
-        )
-    )
-
-
 def are_of_one_cpu(cluster: Cluster, *memories: int) -> bool:
     """Say whether CPUs of one host, and nothing else, address these memories: each can read all."""
     kinds = {device.kind for device in cluster.devices if device.memory in memories}

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from heteroplace.codegen.compile import CompiledNetwork
-from heteroplace.costs.op_costs import Coverage, OpCosts, graph_work, plain_op
+from heteroplace.costs.op_costs import OpCosts, graph_work, plain_op
 from heteroplace.costs.op_regression import MIN_SIZES, OpRegression, fit_op_regression
 from heteroplace.costs.work import Work, op_types
 from heteroplace.errors import MissingCostError, ShardingError
@@ -21,14 +21,12 @@ from heteroplace.measure.options import ProfileOptions
 from heteroplace.measure.profile import profile_network, with_workspaces
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.collectives import collective_kind
-from heteroplace.model.cost import Cost, CostTable, build_table
+from heteroplace.model.cost import Cost
 from heteroplace.model.graph import TaskGraph
 from heteroplace.relay.shard.graph import ShardedNetwork
 from heteroplace.relay.tasks.network import Network
 from heteroplace.run.devices import missing_devices
 from heteroplace.sharding.options import ShardOptions
-from heteroplace.sharding.sums import with_sums
-from heteroplace.transforms.recompute import plain_name
 from heteroplace.transforms.sharded import ShardedGraph
 
 
@@ -40,8 +38,6 @@ class MeasuredNetwork:
     """Its tasks say the scratch memory of their kernels."""
     costs: Mapping[str, tuple[Cost, ...]]
     """By the name of a task, for each device."""
-    compiled: CompiledNetwork
-    """All of it as kernels of one device."""
 
 
 def check_measurable(cluster: Cluster) -> None:
@@ -55,7 +51,7 @@ def check_measurable(cluster: Cluster) -> None:
 
 
 def measure_network(
-    network: ShardedNetwork, cluster: Cluster, options: ShardOptions, adds: bool = False
+    network: ShardedNetwork, compiled: CompiledNetwork, cluster: Cluster, options: ShardOptions
 ) -> MeasuredNetwork:
     """Run the kernels of all lanes on each device, and note their scratch memory.
 
@@ -63,32 +59,24 @@ def measure_network(
 
     Parameters
     ----------
-    adds
-        Gradients are added to what microbatches before have made, not made anew.
+    compiled
+        What `compiled_alone` makes of the network.
 
     Raises
     ------
     MissingCostError, LoweringError, ExecutionError, CostStoreError
         See `profile_network`.
     """
-    compiled = compiled_alone(network, cluster, adds)
     with CostOptions(options.store).open_store() as store:
         chosen = ProfileOptions(store=store, progress=options.progress)
         rows = profile_network(compiled, cluster, chosen).costs.rows
     sharded = with_scratch_of(network.sharded, compiled)
     pairs = zip(sharded.graph.tasks, rows, strict=True)
-    return MeasuredNetwork(sharded, {task.name: row for task, row in pairs}, compiled)
+    return MeasuredNetwork(sharded, {task.name: row for task, row in pairs})
 
 
-def compiled_alone(
-    network: ShardedNetwork, cluster: Cluster, adds: bool = False
-) -> CompiledNetwork:
+def compiled_alone(network: ShardedNetwork, cluster: Cluster) -> CompiledNetwork:
     """Return the tasks of a network as kernels like any other, with the scratch memory of each.
-
-    Parameters
-    ----------
-    adds
-        As of `measure_network`.
 
     Raises
     ------
@@ -96,8 +84,7 @@ def compiled_alone(
         An op cannot be compiled for some target.
     """
     assert network.network is not None  # weights are bound
-    graph, mod = network.sharded.graph, network.network.mod
-    alone = Network(_for_one_device(graph), with_sums(mod, graph) if adds else mod)
+    alone = Network(_for_one_device(network.sharded.graph), network.network.mod)
     return with_workspaces(CompiledNetwork.of(alone), cluster, with_inner_values=True)
 
 
@@ -120,33 +107,6 @@ def _for_one_device(graph: TaskGraph) -> TaskGraph:
     )
     tensors = tuple(replace(tensor, shared=False) for tensor in graph.tensors)
     return replace(graph, tasks=tasks, tensors=tensors, updates=())
-
-
-def table_of(graph: TaskGraph, cluster: Cluster, costs: Mapping[str, Sequence[Cost]]) -> CostTable:
-    """Return the costs of a rewritten graph: tasks that are computed again cost what they did.
-
-    Collectives that a rewrite has added take no time of one device.
-    """
-
-    def cost(task: int, device: int) -> Cost:
-        entry = graph.tasks[task]
-        if collective_kind(entry.op) is not None:
-            return Cost.given(0)
-        return costs[plain_name(entry.name)][device]
-
-    return build_table(graph, cluster, cost)
-
-
-class MeasuredCosts(OpCosts):
-    """Costs of one measured network, and of what rewrites make of it."""
-
-    def __init__(self, cluster: Cluster, measured: MeasuredNetwork) -> None:
-        super().__init__(cluster)
-        self._measured = measured
-
-    def table(self, graph: TaskGraph) -> tuple[CostTable, Coverage]:
-        """See `OpCosts.table`; nothing is extrapolated."""
-        return table_of(graph, self.cluster, self._measured.costs), Coverage()
 
 
 def fitted_costs(

@@ -88,13 +88,13 @@ def search_degrees(
     found = {row.degrees: row for row in rows}
     models: list[ShardedModel] = []
     for row in best[: max(num_best, _MOST_KERNELS)]:
-        fastest_ns = min((each.solution.expected_ns for each in models), default=0)
+        fastest_ns = min((each.solution.predicted_ns for each in models), default=0)
         if len(models) >= num_best and (row.makespan_ns or 0) >= fastest_ns:
             break
         model = plan_model(source, row.degrees, cluster, options)
         found[row.degrees] = replace(row_of(model), uncovered=row.uncovered)
         models.append(model)
-    models.sort(key=lambda model: model.solution.expected_ns)
+    models.sort(key=lambda model: model.solution.predicted_ns)
     return Grid(tuple(found[each] for each in sorted(found)), tuple(models))
 
 
@@ -142,23 +142,22 @@ def _problem(
 def _costs(
     source: ModelSource, cluster: Cluster, options: ShardOptions, degrees: Sequence[Degrees]
 ) -> OpCosts:
-    by_rows: dict[int, dict[int, Degrees]] = {}
-    """Of each number of lanes, degrees for each number of rows."""
+    rows_of: dict[int, set[int]] = {}
     for each in degrees:
-        by_rows.setdefault(each.tensor, {}).setdefault(each.rows(options.batch), each)
+        rows_of.setdefault(each.tensor, set()).add(each.rows(options.batch))
     if options.costs == ESTIMATE:
-        lanes = min(by_rows)
-        graph = source.graph(lanes, min(by_rows[lanes]), options.batch)
+        lanes = min(rows_of)
+        graph = source.graph(lanes, min(rows_of[lanes]), options.batch)
         return OpCosts(cluster, main_dtype(graph.graph))
     check_measurable(cluster)
     measured = []
-    for lanes, chosen in sorted(by_rows.items()):
-        for number in _some(chosen):
+    for lanes, rows in sorted(rows_of.items()):
+        for number in _some(rows):
             try:
                 source.network(lanes, number, options.batch)
             except ShardingError:
                 continue  # the search tells it, of each of these degrees
-            measured.append(source.measured(chosen[number], cluster, options))
+            measured.append(source.measured(lanes, number, cluster, options))
     return fitted_costs(cluster, measured)
 
 

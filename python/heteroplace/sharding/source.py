@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 import tvm
 
+from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.errors import ShardingError
 from heteroplace.model.cluster import Cluster
 from heteroplace.relay.expressions import static_shape, tensor_types
@@ -29,15 +30,17 @@ from heteroplace.relay.tasks.rebatch import rebatch
 from heteroplace.relay.training.optimizers import parse_optimizer
 from heteroplace.relay.training.step import TrainingStep, training_step
 from heteroplace.sharding.collectives import CollectiveTimes
-from heteroplace.sharding.costs import MeasuredNetwork, measure_network
-from heteroplace.sharding.expected import interference_of
+from heteroplace.sharding.costs import (
+    MeasuredNetwork,
+    compiled_alone,
+    measure_network,
+    with_scratch_of,
+)
 from heteroplace.sharding.options import ShardOptions
-from heteroplace.simulate.interference import Interference
-from heteroplace.transforms.degrees import Degrees
 from heteroplace.transforms.sharded import ShardedGraph
 
-_MeasuredKey = tuple[int, int, int, str, bool]
-"""Lanes, rows, batch, digest of the cluster, and whether gradients are added up."""
+_MeasuredKey = tuple[int, int, int, str]
+"""Lanes, rows, batch, digest of the cluster."""
 
 
 class ModelSource:
@@ -79,7 +82,7 @@ class ModelSource:
         self.own_rows = self._own_rows()
         self._networks: dict[tuple[int, int, int], ShardedNetwork] = {}
         self._measured: dict[_MeasuredKey, MeasuredNetwork] = {}
-        self._interference: dict[_MeasuredKey, Interference] = {}
+        self._alone: dict[_MeasuredKey, CompiledNetwork] = {}
         self._steps: dict[tuple[int, int], TrainingStep] = {}
         self.collective_times = CollectiveTimes()
         self._prepared: dict[tuple[int, int], tvm.IRModule] = {}
@@ -133,44 +136,41 @@ class ModelSource:
         return self._networks[key]
 
     def measured(
-        self, degrees: Degrees, cluster: Cluster, options: ShardOptions
+        self, lanes: int, rows: int, cluster: Cluster, options: ShardOptions
     ) -> MeasuredNetwork:
-        """Return what the kernels of one replica take on the devices of a cluster.
+        """Return what the kernels of a network take, all of it on each device of a cluster.
 
         Raises
         ------
         HeteroPlaceError
             As `network` and `measure_network`.
         """
-        lanes, rows = degrees.tensor, degrees.rows(options.batch)
-        key = self._measured_key(degrees, cluster, options)
+        key = (*self._key(lanes, rows, options.batch), cluster.digest())
         if key not in self._measured:
             network = self.network(lanes, rows, options.batch)
+            alone = self._compiled_alone(lanes, rows, options.batch, cluster)
             options.say(f"measuring the kernels of {lanes} lanes, {rows} rows")
-            self._measured[key] = measure_network(network, cluster, options, adds=key[-1])
+            self._measured[key] = measure_network(network, alone, cluster, options)
         return self._measured[key]
 
-    def interference(
-        self, degrees: Degrees, cluster: Cluster, options: ShardOptions
-    ) -> Interference:
-        """Return how the tasks of one replica disturb each other on the devices of a cluster.
+    def with_scratch(self, lanes: int, rows: int, batch: int, cluster: Cluster) -> ShardedGraph:
+        """Return the graph of one replica, whose tasks say the scratch memory of their kernels.
 
         Raises
         ------
         HeteroPlaceError
-            As `measured` and `interference_of`.
+            As `network` and `compiled_alone`.
         """
-        key = self._measured_key(degrees, cluster, options)
-        if key not in self._interference:
-            measured = self.measured(degrees, cluster, options)
-            self._interference[key] = interference_of(measured, cluster, options)
-        return self._interference[key]
+        alone = self._compiled_alone(lanes, rows, batch, cluster)
+        return with_scratch_of(self.network(lanes, rows, batch).sharded, alone)
 
-    def _measured_key(
-        self, degrees: Degrees, cluster: Cluster, options: ShardOptions
-    ) -> _MeasuredKey:
-        key = self._key(degrees.tensor, degrees.rows(options.batch), options.batch)
-        return *key, cluster.digest(), options.is_training and degrees.micro_batches > 1
+    def _compiled_alone(
+        self, lanes: int, rows: int, batch: int, cluster: Cluster
+    ) -> CompiledNetwork:
+        key = (*self._key(lanes, rows, batch), cluster.digest())
+        if key not in self._alone:
+            self._alone[key] = compiled_alone(self.network(lanes, rows, batch), cluster)
+        return self._alone[key]
 
     def _key(self, lanes: int, rows: int, batch: int) -> tuple[int, int, int]:
         return lanes, rows, batch if self._options.is_training else rows

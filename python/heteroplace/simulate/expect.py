@@ -19,7 +19,6 @@ import numpy as np
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.hosts import devices_beside
 from heteroplace.model.plan import Copy, Plan, Run, Step
 from heteroplace.model.solution import RunTime
 from heteroplace.model.step_values import Place, adds_to, items_of, makes, occupied, reads
@@ -285,11 +284,15 @@ class _Loss:
 
 
 def _beside(cluster: Cluster, device: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Resources that work beside a device: units of others that share memory or caches with it,
-    and what its links occupy."""
+    """Resources that work beside a device: units of others of its memory, and its links'."""
     memory = cluster.devices[device].memory
     own = set(cluster.unit_ids[device])
-    units = {unit for other in devices_beside(cluster, device) for unit in cluster.unit_ids[other]}
+    units = {
+        unit
+        for other, at in enumerate(cluster.devices)
+        if at.memory == memory
+        for unit in cluster.unit_ids[other]
+    }
     links = {
         resource
         for index, link in enumerate(cluster.links)

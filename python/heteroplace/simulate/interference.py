@@ -40,9 +40,8 @@ class Interference:
     """[num_tasks, num_devices]: time of now while all others rest; 0: not measured. Costs may be
     of another day, or of a minute when the machine was quicker."""
     slowdown: FloatArray
-    """[num_tasks, num_devices]: time while all other devices that share memory or caches with it
-    work (`devices_beside`), over the time while they rest; 1 but for noise where they do not
-    disturb it."""
+    """[num_tasks, num_devices]: time while all other devices of the same memory work, over the
+    time while they rest; 1 but for noise where they do not disturb it."""
     copy_slowdown: FloatArray
     """[num_tasks, num_devices]: the same beside copies into and out of the device's memory."""
     scatter: tuple[FloatArray, ...]
@@ -66,33 +65,6 @@ class Interference:
         now = np.where(is_known, self.alone_ns, 0.0).sum(axis=0)
         then = np.where(is_known, cost_ns, 0.0).sum(axis=0)
         return np.where(then > 0, now / np.maximum(then, 1.0), 1.0)
-
-    def of_tasks(
-        self, graph: TaskGraph, cluster: Cluster, rows: Sequence[int | None]
-    ) -> Interference:
-        """Return that of a graph made of this one's, on a cluster of equal devices.
-
-        Parameters
-        ----------
-        rows
-            For each task of `graph` the task of this one that it is; None: nothing disturbs it.
-        """
-        known = np.array([row is not None for row in rows], dtype=np.bool_)
-        ids = np.array([row or 0 for row in rows], dtype=np.intp)
-
-        def taken(values: FloatArray, quiet: float, axis: int = 0) -> FloatArray:
-            picked = np.take(values, ids, axis=axis)
-            return np.where(known if axis else known[:, None], picked, quiet)
-
-        return replace(
-            self,
-            graph_digest=graph.digest(),
-            cluster_digest=cluster.digest(),
-            alone_ns=taken(self.alone_ns, 0.0),
-            slowdown=taken(self.slowdown, 1.0),
-            copy_slowdown=taken(self.copy_slowdown, 1.0),
-            scatter=tuple(taken(scatter, 1.0, axis=1) for scatter in self.scatter),
-        )
 
     def on(self, devices: Sequence[int], cluster: Cluster) -> Interference:
         """Return the part for `cluster`, which has only these devices of the one measured."""

@@ -67,7 +67,7 @@ class RunOptions:
     rounds: int = 15
     turn_ns: int = 100_000_000
     """See `time_in_turns`."""
-    near_s: float = 120.0
+    near_s: float = 60.0
     """Seconds that are waited for near cores at most: before the links, and for each batch. Far
     ones take ten times as long for what one of them hands to the other."""
 
@@ -243,14 +243,13 @@ class _Runs:
             "schedule": strategy.schedule,
             "zero": strategy.zero,
             "recompute": strategy.recompute_every or None,
-            "simulated_ms": _ms(solution.expected_ns),
+            "simulated_ms": _ms(solution.predicted_ns),
             "measured_ms": _ms(median(times)),
             "predicted_peak_bytes": peaks[fullest],
             "measured_peak_bytes": held[fullest],
             "fits": peaks[fullest] <= self._cluster.memories[fullest].bytes,
             "published": False,
             "grid_s": None,
-            "undisturbed_ms": _ms(solution.predicted_ns),
             "chosen": is_chosen,
             "over_one_core": round(timed.ratio(str(ONE), name), 4),
             "over_independent": round(timed.ratio(INDEPENDENT, name), 4),
@@ -263,7 +262,8 @@ class _Runs:
 
 
 def _loaded(model: ShardedModel) -> _Run:
-    executable = pipeline.build_module(model.to_module())
+    assert model.compiled is not None  # it was measured
+    executable = pipeline.build(model.compiled, model.solution)
     # Costs are those of cores that do what is planned for them, and nothing else.
     executor = Executor(executable, helping=False)
     for name, array in made_up_inputs(model, executable).items():
