@@ -1,4 +1,4 @@
-"""Collectives over two cores of this machine, timed by real runs, and what plans say of them."""
+"""Collectives and kernels of plans over two cores of this machine, timed by real runs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from sharded_plans import near_cluster
 
 from heteroplace.measure.collectives import MEASURED_KINDS, measure_collectives
 from heteroplace.model.check import check_plan
-from heteroplace.model.cost import CostTable
+from heteroplace.model.collectives import collective_kind
 from heteroplace.model.step_values import collective_step_ns
+from heteroplace.sharding.in_plan import _mean, _Time
 from heteroplace.sharding.options import ShardOptions
 from heteroplace.sharding.plan import ShardedModel, plan_model
 from heteroplace.sharding.search import search_degrees
@@ -48,17 +49,26 @@ def test_every_kind_is_timed(kind: str) -> None:
     assert fit[:2] == (kind, 2)
 
 
-def test_plans_of_lanes_have_measured_collectives_and_disturbed_times() -> None:
+def test_plans_of_lanes_have_measured_collectives_and_kernels() -> None:
     model = planned(1, 2)
     solution = model.solution
-    check_plan(solution.graph, solution.cluster, solution.costs, solution.plan)
-    table: CostTable = solution.costs
+    graph, cluster, table = solution.graph, solution.cluster, solution.costs
+    check_plan(graph, cluster, table, solution.plan)
     assert table.collectives is not None
     assert [fit[:2] for fit in table.collectives.fits] == [("all_reduce", 2)]
     (step, *_) = solution.plan.collectives
-    by_rings = collective_step_ns(solution.graph, solution.cluster, None, step)
-    assert collective_step_ns(solution.graph, solution.cluster, table.collectives, step) != by_rings
-    assert solution.expected is not None and solution.expected_ns > 0
+    by_rings = collective_step_ns(graph, cluster, None, step)
+    assert collective_step_ns(graph, cluster, table.collectives, step) != by_rings
+    for task, description in enumerate(graph.tasks):
+        if collective_kind(description.op) is None:
+            assert {table.cost(task, device).source for device in (0, 1)} == {"measured"}
+
+
+def test_gradients_cost_what_adding_takes_for_all_but_the_first_microbatch() -> None:
+    first, _ = times = [_Time(10.0, 1.0), _Time(30.0, 1.0)]
+    assert _mean(times, True, 4).ns == (10 + 3 * 30) / 4
+    assert _mean(times, False, 4).ns == 20
+    assert _mean([first], True, 1).ns == 10
 
 
 @pytest.mark.slow
@@ -69,5 +79,5 @@ def test_grids_know_the_collectives_of_lanes_and_of_replicas() -> None:
         source = ModelSource(mod, params, options)
         grid = search_degrees(source, rank_cluster(), options)
     assert {model.strategy.degrees.num_devices for model in grid.models} <= {1, 2}
-    times = [model.solution.expected_ns for model in grid.models]
+    times = [model.solution.predicted_ns for model in grid.models]
     assert times == sorted(times)
