@@ -3,11 +3,10 @@
 DistIR (arXiv 2111.05426, section 4) fits all-reduces to measured runs, for each number of members.
 Here a program has chains of collectives of several sizes. Between two of them each member computes
 what it brings to the next, so that this lies where it does in a network: in the caches of its core.
-A collective lasts from the end of what its last member computes to the end of the last of its own
-kernels, as the simulator counts it. Of one that all members have the result of, what it does to the
-computation behind it is a part: that writes to bytes which others have just read, and which their
-caches must give up first, which may take longer than all else. So it lasts from the end of the one
-before to its own, less what the computation takes when nobody else reads.
+A collective lasts from the end of the last of these computations to the end of the last of its own
+kernels, as the simulator counts it; what it moves is moved within that time. That what others have
+just read must leave their caches before it can be written again, lengthens the kernels behind it:
+costs have it that were measured in a plan.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import tvm
 from tvm import relay
@@ -39,8 +37,6 @@ _WIDTH = 128
 _DTYPE, _ELEMENT_BYTES = "float32", 4
 _CHAIN = 5
 """Collectives of one size in a row; the first does not count."""
-_NUM_QUIET = 3
-"""Of the same computation by one member, with nothing exchanged; the first does not count."""
 _NUM_RUNS, _NUM_WARM_RUNS = 31, 5
 
 _Link = Callable[[relay.Expr, int, int], relay.Expr]
@@ -98,8 +94,17 @@ def _run(
         plan = _plan(network.graph, cluster, devices)
         compiled = CompiledNetwork.of(network).kernels_of(cluster, plan)
     (program,) = load_programs(compiled, network.graph, cluster, [plan])
-    timed = _Times(program, network.graph)
-    return timed.samples(sizes)
+    times = _times(program, network.graph)
+    by_size: dict[tuple[str, int], list[float]] = defaultdict(list)
+    for index, time_ns in times.items():
+        step = plan.steps[index]
+        assert isinstance(step, Collective)
+        num_bytes = collective_bytes(network.graph, step)
+        by_size[_kind(network.graph, step.task).name, num_bytes].append(time_ns)
+    return [
+        _Sample(kind, num_bytes, max(1, round(median(values[1:]))))
+        for (kind, num_bytes), values in by_size.items()
+    ]
 
 
 def _chains(link: _Link, count: int, sizes: Sequence[int]) -> tvm.IRModule:
@@ -111,16 +116,8 @@ def _chains(link: _Link, count: int, sizes: Sequence[int]) -> tvm.IRModule:
         for _ in range(_CHAIN):
             whole = link(whole, rows, count)
         outputs.append(whole)
-        outputs += [_computed(link, whole, rows, count) for _ in range(_NUM_QUIET)]
     function = relay.Function(inputs, relay.Tuple(outputs))
     return relay.transform.InferType()(tvm.IRModule.from_expr(function))
-
-
-def _computed(link: _Link, whole: relay.Expr, rows: int, count: int) -> relay.Expr:
-    """What the first member computes in a link."""
-    is_part = link in (_all_gather, _gather)
-    parts = _parts_of_each(whole, rows, count) if is_part else _whole_of_each(whole, count)
-    return parts[0]
 
 
 def _scaled(value: relay.Expr, member: int, count: int) -> relay.Expr:
@@ -206,10 +203,10 @@ def _plan(graph: TaskGraph, cluster: Cluster, devices: Sequence[int]) -> Plan:
 
 
 def _member(graph: TaskGraph, task: int) -> int:
-    """The member whose part of a collective a task makes; of what none reads, the first."""
+    """The member whose part of a collective a task makes."""
     (tensor,) = graph.task_outputs[task]
-    readers = graph.tensors[tensor].consumers
-    return graph.task_inputs[readers[0]].index(tensor) if readers else 0
+    (reader,) = graph.tensors[tensor].consumers
+    return graph.task_inputs[reader].index(tensor)
 
 
 def _kind(graph: TaskGraph, task: int) -> CollectiveKind:
@@ -218,79 +215,25 @@ def _kind(graph: TaskGraph, task: int) -> CollectiveKind:
     return kind
 
 
-class _Times:
-    """Ends of the steps in some runs of the chains, and what follows from them."""
-
-    def __init__(self, program: PlanProgram, graph: TaskGraph) -> None:
-        self._graph = graph
-        self._steps = program.plan.steps
-        instructions = program.executor.instructions
-        self._runs: list[dict[int, tuple[int, int]]] = []
-        """For each run (first start, last end) of the kernels of each step that has any, in ns."""
-        for run in range(_NUM_WARM_RUNS + _NUM_RUNS):
-            starts, finishes = program.executor.run_timed()
-            if run < _NUM_WARM_RUNS:
-                continue
-            spans: dict[int, tuple[int, int]] = {}
-            for at, start, end in zip(
-                instructions, starts.tolist(), finishes.tolist(), strict=True
-            ):
-                if at.kernel is not None:
-                    first, last = spans.get(at.step, (start, end))
-                    spans[at.step] = min(first, start), max(last, end)
-            self._runs.append(spans)
-
-    def samples(self, sizes: Sequence[int]) -> list[_Sample]:
-        """Return the median time of each kind and size."""
-        chains: list[list[int]] = []
-        """Steps of collectives with kernels, for each size in the order of the plan."""
-        quiet: list[list[int]] = []
-        """Steps of computations that nothing is exchanged beside."""
-        is_in_chain = False
-        for index, step in enumerate(self._steps):
-            if isinstance(step, Copy) or index not in self._runs[0]:
-                continue
-            if isinstance(step, Collective):
-                if not is_in_chain:
-                    chains.append([])
-                    quiet.append([])
-                chains[-1].append(index)
-                is_in_chain = True
-            elif not self._graph.tensors[self._graph.task_outputs[step.task][0]].consumers:
-                quiet[-1].append(index)
-                is_in_chain = False
-        assert len(chains) == len(sizes)
-        found = []
-        for chain, alone in zip(chains, quiet, strict=True):
-            quiet_ns = median([self._length_ns(index) for index in alone[1:]])
-            by_kind: dict[tuple[str, int], list[float]] = defaultdict(list)
-            for before, index in pairwise(chain):
-                step = self._steps[index]
-                assert isinstance(step, Collective)
-                kind, num_bytes = _kind(self._graph, step.task), collective_bytes(self._graph, step)
-                by_kind[kind.name, num_bytes].append(self._lasts_ns(before, index, quiet_ns))
-            found += [
-                _Sample(kind, num_bytes, max(1, round(median(values))))
-                for (kind, num_bytes), values in by_kind.items()
-            ]
-        return found
-
-    def _length_ns(self, index: int) -> float:
-        return median([run[index][1] - run[index][0] for run in self._runs])
-
-    def _lasts_ns(self, before: int, index: int, quiet_ns: float) -> float:
-        """What a collective takes that comes after another one."""
-        step = self._steps[index]
-        assert isinstance(step, Collective)
-        start_ns = self._brought_ns(step)
-        lasts = median([run[index][1] - at for run, at in zip(self._runs, start_ns, strict=True)])
-        if _kind(self._graph, step.task).makes != "all":
-            return lasts
-        whole = median([run[index][1] - run[before][1] for run in self._runs])
-        return max(lasts, whole - quiet_ns)
-
-    def _brought_ns(self, step: Collective) -> list[int]:
-        """When the last member has computed what it brings, in each run."""
-        run_of = {each.task: i for i, each in enumerate(self._steps) if not isinstance(each, Copy)}
-        makers = [run_of[task] for task in self._graph.predecessors[step.task]]
-        return [max(run[maker][1] for maker in makers) for run in self._runs]
+def _times(program: PlanProgram, graph: TaskGraph) -> dict[int, float]:
+    """Return for each collective step with kernels its median ns over some runs."""
+    steps = program.plan.steps
+    run_of = {step.task: index for index, step in enumerate(steps) if not isinstance(step, Copy)}
+    makers = {
+        index: [run_of[task] for task in graph.predecessors[step.task]]
+        for index, step in enumerate(steps)
+        if isinstance(step, Collective)
+    }
+    found: dict[int, list[int]] = defaultdict(list)
+    for run in range(_NUM_WARM_RUNS + _NUM_RUNS):
+        _, finishes = program.executor.run_timed()
+        if run < _NUM_WARM_RUNS:
+            continue
+        end: dict[int, int] = {}
+        for at, finish in zip(program.executor.instructions, finishes.tolist(), strict=True):
+            if at.kernel is not None:
+                end[at.step] = max(finish, end.get(at.step, finish))
+        for index, before in makers.items():
+            if index in end and all(other in end for other in before):
+                found[index].append(end[index] - max(end[other] for other in before))
+    return {index: median(values) for index, values in found.items()}

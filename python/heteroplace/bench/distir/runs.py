@@ -67,7 +67,7 @@ class RunOptions:
     rounds: int = 15
     turn_ns: int = 100_000_000
     """See `time_in_turns`."""
-    near_s: float = 60.0
+    near_s: float = 90.0
     """Seconds that are waited for near cores at most: before the links, and for each batch. Far
     ones take ten times as long for what one of them hands to the other."""
 
@@ -198,6 +198,7 @@ class _Runs:
         every = enumerate_degrees(NUM_RANKS, batch, MAX_MICRO_BATCHES, allow_fewer=True)
         runs = []
         for degrees in dict.fromkeys((*every, chosen)):
+            near.wait()
             model = plan_model(self._source, degrees, cluster, options)
             self._say(f"building {degrees}")
             runs.append(_loaded(model))
