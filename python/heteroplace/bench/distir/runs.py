@@ -67,7 +67,7 @@ class RunOptions:
     rounds: int = 15
     turn_ns: int = 100_000_000
     """See `time_in_turns`."""
-    near_s: float = 90.0
+    near_s: float = 60.0
     """Seconds that are waited for near cores at most: before the links, and for each batch. Far
     ones take ten times as long for what one of them hands to the other."""
 
