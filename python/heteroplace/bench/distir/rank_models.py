@@ -48,9 +48,9 @@ class RankModel:
 
 
 def _transformer(name: str, **training: Any) -> RankModel:
-    """Four blocks of 256, for 32 tokens."""
+    """Two blocks of 256, for 32 tokens."""
     options = {"optimizer": "sgd:0.0001", **training}
-    return RankModel(name, 4, 256, (8, 32), 4, 32, 256, tuple(options.items()))
+    return RankModel(name, 2, 256, (8, 32), 4, 32, 256, tuple(options.items()))
 
 
 RANK_MODELS = (

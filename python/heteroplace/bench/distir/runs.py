@@ -18,6 +18,7 @@ from pathlib import Path
 
 from heteroplace import pipeline
 from heteroplace.bench.distir.rank_models import MODES, RANK_MODELS, RankModel
+from heteroplace.bench.distir.run_table import run_table
 from heteroplace.bench.peers.stock import in_pass_context, silence_tuning_hint
 from heteroplace.bench.peers.timed_runs import (
     NearCores,
@@ -194,12 +195,16 @@ class _Runs:
         near = near_cores(self._options, self._say)
         near.wait()
         self._say(f"{self._model.name}, {self._mode}, batch {batch}: planning")
-        chosen = search_degrees(self._source, cluster, options).best.strategy.degrees
+        grid = search_degrees(self._source, cluster, options)
+        chosen = grid.best.strategy.degrees
+        planned = {model.strategy.degrees: model for model in grid.models}
         every = enumerate_degrees(NUM_RANKS, batch, MAX_MICRO_BATCHES, allow_fewer=True)
         runs = []
         for degrees in dict.fromkeys((*every, chosen)):
             near.wait()
-            model = plan_model(self._source, degrees, cluster, options)
+            model = planned.get(degrees)
+            if model is None:
+                model = plan_model(self._source, degrees, cluster, options)
             self._say(f"building {degrees}")
             runs.append(_loaded(model))
         beside = self._independent(batch // NUM_RANKS)
@@ -212,7 +217,9 @@ class _Runs:
             core_to_core_ns=core_to_core_probe({str(run.degrees): run.executor for run in runs}),
             before_turn=near.wait,
         )
-        return [self._row(run, batch, timed, run.degrees == chosen) for run in runs]
+        rows = [self._row(run, batch, timed, run.degrees == chosen) for run in runs]
+        self._say(run_table(rows))
+        return rows
 
     def _independent(self, batch: int) -> Timer:
         """Two programs of one core, each with half of the batch, at once."""
