@@ -30,7 +30,7 @@ from heteroplace.transforms.search_rows import SearchRow, ranked
 from heteroplace.transforms.sharded import ShardedGraph
 from heteroplace.transforms.strategy import rewrite
 
-KERNELS_OF_BEST = 3
+KERNELS_OF_BEST = 5
 """So many of the best degrees at least are costed again, each by its own kernels, and all that are
 faster by fitted costs than the best of these, up to the next number."""
 _MOST_KERNELS = 12
