@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 import tvm
 from numpy_relay import run_by_numpy
-from relay_models import TARGET, module, var
+from relay_models import CUDA, TARGET, module, var
 from test_rebatch import outputs
 from tvm import relay
 from tvm.contrib import graph_executor
@@ -18,6 +19,7 @@ from heteroplace.errors import RoutingError
 from heteroplace.relay.routing import ops
 from heteroplace.relay.routing.host import call_host
 from heteroplace.relay.routing.router import RouterOptions
+from heteroplace.tvm_bridge import register_cuda_compiler
 
 MASK = np.array(
     [[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 1, 0], [1, 0, 0], [0, 1, 0]],
@@ -78,6 +80,7 @@ def names(mod: tvm.IRModule) -> list[str]:
     return [parameter.name_hint for parameter in mod["main"].params]
 
 
+@pytest.mark.costly
 def test_the_worked_instance() -> None:
     assert RouterOptions("r", LIKE, 2).rows(CELLS) == 18
     found = check_by_numpy(routed(RouterOptions("r", LIKE, 2)))
@@ -95,6 +98,7 @@ VARIANTS = {
 """Cells behind a capacity dropped, in order or the least important; unlike branches, aligned."""
 
 
+@pytest.mark.costly
 def test_routers_of_every_kind() -> None:
     results = []
     for name, options in VARIANTS.items():
@@ -114,6 +118,7 @@ def test_routers_of_every_kind() -> None:
     assert found[14].tolist() == [0, 4, 12]
 
 
+@pytest.mark.costly
 def test_whole_tensors_are_chosen() -> None:
     mask, x, other = var("mask", (1, 3), "int32"), var("x", (4, 3)), var("other", (4, 3))
     options = RouterOptions("r", ((1,),) * 3, 3)
@@ -180,6 +185,22 @@ def test_a_function_on_the_host_decides() -> None:
     assert len(calls) == 3
     with pytest.raises(RoutingError, match="'f' reads nothing"):
         call_host("f", [], (4, 2))
+
+
+@pytest.mark.costly
+def test_gpus_have_a_kernel_for_each_part() -> None:
+    register_cuda_compiler()
+    every = routed(VARIANTS["first"], var("priority", (CELLS,)))
+    body = relay.Tuple([every[0], every[7]])
+    mod = module(relay.analysis.free_vars(body), body)
+    with tvm.transform.PassContext(opt_level=0):
+        library = relay.build(mod, target=tvm.target.Target(CUDA, host=TARGET))
+    code = library.get_lib().imported_modules[0].get_source()
+    # A thread for each branch counts, a block for each cell finds seats, one thread adds up, and
+    # cells are dropped.
+    assert len(set(re.findall(r"\w*router\w*kernel\w*", code))) == 4
+    for op in ("dispatch", "take_branch", "join_branches", "combine"):
+        assert re.search(rf"__global__ .*{op}\w*kernel", code)
 
 
 def test_a_constant_mask_is_decided_in_the_run() -> None:

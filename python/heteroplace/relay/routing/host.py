@@ -9,9 +9,10 @@ import tvm
 from tvm import relay, te, tir, topi
 
 from heteroplace.errors import RoutingError
+from heteroplace.relay.routing.ops import PREFIX
 from heteroplace.tvm_bridge import add_relay_op
 
-NAME = "heteroplace.host_decision"
+NAME = PREFIX + "host_decision"
 
 
 def call_host(function: str, inputs: Sequence[relay.Expr], shape: tuple[int, int]) -> relay.Call:

@@ -4,8 +4,8 @@ Scores are float32[C, B], or the layout of the cells followed by B. What a proto
 scores, and with what is no number, is that of TVM's `argmax` and `topk`.
 
 Sources: Fedus et al., "Switch Transformers" (JMLR 2022), 2.2: capacity factor; Riquelme et al.,
-"Scaling Vision with Sparse Mixture of Experts" (NeurIPS 2021), 4: batch-prioritised routing; Cui et
-al., "Optimizing Dynamic Neural Networks with Brainstorm" (OSDI 2023), 3.2: routers.
+NeurIPS 2021, 4 (arXiv:2106.05974): batch-prioritised routing; Cui et al., "Optimizing Dynamic
+Neural Networks with Brainstorm" (OSDI 2023), 3.2: routers.
 """
 
 from __future__ import annotations
