@@ -23,7 +23,7 @@ from heteroplace.codegen.carried import carried_kernels, with_kernels
 from heteroplace.codegen.compile import CompiledNetwork, task_targets
 from heteroplace.codegen.executable import Executable, write_programs
 from heteroplace.dynamic.profile import read_profile
-from heteroplace.errors import LoweringError, PlanError, RoutingError
+from heteroplace.errors import LoweringError, PlanError, RoutingError, UnsupportedRelayError
 from heteroplace.measure.batches import batches_of
 from heteroplace.measure.cost_models import CostModel, CostOptions, choose_cost_model
 from heteroplace.measure.cost_models.model import known_interference
@@ -267,6 +267,11 @@ def place(
     early = None if saved is None else saved.plan_for(network.graph, cluster)
     items = limits.items if early is None else num_items(early, limits)
     check_demands(network.graph, cluster, early)
+    if items > 1 and network.graph.routers:
+        raise UnsupportedRelayError(
+            f"the model has the router {network.graph.routers[0].name!r}, and a plan for {items} "
+            f"items was asked for; its cells are what it has several of: leave out items"
+        )
     if items > 1:
         rebatch(network.mod, 2)  # an op that could mix items is told at once
     compiled = compile(network, cluster, model, log)

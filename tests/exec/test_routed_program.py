@@ -24,6 +24,7 @@ from heteroplace.codegen.program import (
 )
 from heteroplace.errors import ArtifactError, ExecutionError
 from heteroplace.files.routes import header_line
+from heteroplace.model.route_profile import RouteRecord
 from heteroplace.native.execute import Executor
 from heteroplace.run.routes import RouteRecording
 
@@ -174,6 +175,28 @@ def test_a_recording_that_cannot_begin_leaves_none(library: str, tmp_path: Path)
     with RouteRecording(executor.routes, "digest", tmp_path / "routes.jsonl", level=1):
         pass
     assert len((tmp_path / "routes.jsonl").read_text().splitlines()) == 1
+
+
+def test_what_an_observer_raises_ends_the_recording_and_no_call(
+    library: str, tmp_path: Path
+) -> None:
+    executor = make_executor(library, TEXT)
+    seen = []
+
+    def observe(record: RouteRecord) -> None:
+        seen.append(record.loads)
+        if len(seen) == 2:
+            raise LookupError("enough")
+
+    recording = RouteRecording(executor.routes, "digest", tmp_path / "r.jsonl", 1, observe)
+    for loads in ((2, 1), (0, 3), (1, 0)):
+        set_inputs(executor, loads, (0, 2) if loads[0] else (0, 0))
+        executor.run()
+    with pytest.raises(LookupError, match="enough"):
+        recording.close()
+    recording.close()
+    assert [tuple(loads) for loads in seen] == [(2, 1), (0, 3)]
+    executor.run()
 
 
 def test_predictions_name_routers_and_branches_that_there_are(library: str) -> None:

@@ -1,4 +1,5 @@
-"""Cases of mutated JSON files: clusters, graphs, costs, plans, solutions, compiled models, exports.
+"""Cases of mutated JSON files: clusters, graphs, costs, plans, solutions, compiled models, exports,
+route decisions and their profiles.
 
 What is read without a fault must be written and read again as the same value, and `heteroplace
 check`, `show` and `place` must go on with it or end with their codes for faults.
@@ -20,14 +21,19 @@ import msgspec
 
 import heteroplace.cli.main as command_line
 from heteroplace.costs.store_file import load_rows, rows_to_json
+from heteroplace.dynamic.profile import ProfileBuilder, read_profile
+from heteroplace.dynamic.traces import TraceOptions, synthesise
 from heteroplace.files.cluster import cluster_from_json, cluster_to_json, load_cluster
 from heteroplace.files.costs import costs_from_json, costs_to_json, load_costs
 from heteroplace.files.graph import graph_from_json, graph_to_json, load_graph
 from heteroplace.files.manifest import Manifest
 from heteroplace.files.plan import load_plan, plan_from_json, plan_to_json
+from heteroplace.files.route_profile import route_profile_from_json, route_profile_to_json
+from heteroplace.files.routes import RoutesWriter
 from heteroplace.files.solution import load_solution, solution_from_json, solution_to_json
 from heteroplace.model.memory import MemoryUse
 from heteroplace.model.plan import Plan, Run
+from heteroplace.model.route_profile import RouteRecord, RouterShape
 from heteroplace.model.solution import RunTime, Solution
 from heteroplace.native.compiled_file import read_manifest
 from tests.compiled_files import NEEDS, PROGRAM, Parts, empty_library
@@ -36,7 +42,10 @@ from tests.instances import instance
 from tests.measurements import note, row
 from tests.strategies import Instance
 
-KINDS = ("cluster", "graph", "costs", "plan", "solution", "model", "measurements")
+KINDS = (
+    *("cluster", "graph", "costs", "plan", "solution", "model", "measurements"),
+    *("routes", "records"),
+)
 _CODES = {0, 2, 3, 4}
 _make_parser = cache(command_line.make_parser)
 _type_info = cache(msgspec.inspect.type_info)
@@ -73,6 +82,7 @@ _CLUSTER: dict[str, Any] = {
         }
     ],
 }
+_ROUTERS = (RouterShape("a", 3, 2), RouterShape("exit", 1, 2), RouterShape("b", 3, 3))
 _TIMES = {"a": (4, 3, 2), "b": (6, 4, None), "c": (5, 3, 1), "d": (1, 1, 1)}
 _EDGES = [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d")]
 
@@ -108,6 +118,11 @@ def _good(kind: str) -> Any:
         return rows_to_json([row(), row(1), row(2, site=3)], [note()])
     if kind == "solution":
         return json.loads(solution_to_json(made))
+    if kind == "routes":
+        builder = ProfileBuilder("m", _ROUTERS)
+        for record in _records():
+            builder.add(record)
+        return route_profile_to_json(builder.profile())
     ports = (("x", (1, 2), "float32"),)
     manifest = Manifest("0.17.dev0", PROGRAM, made, ports, ports, (MemoryUse(1, 2, 3),) * 2)
     value = json.loads(manifest.to_json())
@@ -119,8 +134,13 @@ def run_case(seed: str, number: int, folder: Path) -> str:
     """Read one damaged file; returns "right", or raises the typed error that refuses it."""
     kind = KINDS[number % len(KINDS)]
     random = Random(f"{seed} json {number}")
-    path = folder / ("model.so" if kind == "model" else "damaged.json")
-    path.write_bytes(_compiled(random) if kind == "model" else mutate_json(_good(kind), random))
+    path = folder / {"model": "model.so", "records": "damaged.jsonl"}.get(kind, "damaged.json")
+    if kind == "model":
+        path.write_bytes(_compiled(random))
+    elif kind == "records":
+        path.write_bytes(_recording(random, folder))
+    else:
+        path.write_bytes(mutate_json(_good(kind), random))
     with _made_once():
         _run_commands(kind, path, folder)
         _check_round_trip(kind, path)
@@ -151,6 +171,23 @@ def _compiled(random: Random) -> bytes:
     return mutate_bytes(data, random) if random.random() < 0.2 else data
 
 
+def _records() -> list[RouteRecord]:
+    return list(synthesise(_ROUTERS, TraceOptions(3, top_k=2)))
+
+
+def _recording(random: Random, folder: Path) -> bytes:
+    """A recording of which a line, or some bytes, are wrong, mostly."""
+    path = folder / "good.jsonl"
+    with RoutesWriter(path, "m", 2, _ROUTERS) as writer:
+        for record in _records():
+            writer.write(record)
+    lines = path.read_bytes().splitlines()
+    chosen = random.randrange(len(lines))
+    lines[chosen] = mutate_json(json.loads(lines[chosen]), random).replace(b"\n", b" ")
+    data = b"".join(line + b"\n" for line in lines)
+    return mutate_bytes(data, random) if random.random() < 0.2 else data
+
+
 def _run_commands(kind: str, path: Path, folder: Path) -> None:
     good = {}
     for name in ("graph", "cluster"):
@@ -164,6 +201,8 @@ def _run_commands(kind: str, path: Path, folder: Path) -> None:
         commands.append(["place", "--solver", "heft", *given, "-o", str(folder / "out.json")])
     if kind == "measurements":
         commands = [["costs", "import", str(path), "--store", str(folder / "store.sqlite")]]
+    if kind == "records":
+        commands = [["routes", "check", str(path)], ["routes", "show", str(path)]]
     for command in commands:
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
@@ -194,6 +233,9 @@ def _check_round_trip(kind: str, path: Path) -> None:
     elif kind == "model":
         value = read_manifest(path)
         again = Manifest.from_json(value.to_json(), value.program_text, "again")
+    elif kind in ("routes", "records"):
+        value = read_profile(path)
+        again = route_profile_from_json(json.loads(json.dumps(route_profile_to_json(value))))
     else:
         value = load_rows(path)
         path.write_text(json.dumps(rows_to_json(*value)))

@@ -67,7 +67,7 @@ class Shape:
     has_residual: bool = False
 
 
-def switch_layer(shape: Shape = Shape(), seed: int = 0) -> tvm.IRModule:  # noqa: B008
+def switch_layer(shape: Shape = Shape(), seed: int = 0) -> tvm.IRModule:
     """Scores of a dense layer, experts of two, and what is around them in a transformer."""
     weights = Weights(seed)
     x = var("x", (shape.cells, shape.width))
@@ -140,3 +140,19 @@ def routed_executable(
     solution = routed_solution(network, cluster, placement)
     kernels = CompiledNetwork.of(network).kernels(cluster, placement)
     return write_programs(kernels, [solution])[0]
+
+
+def whole_branches() -> tvm.IRModule:
+    """A whole tensor, by its sum to one of two branches, or to both."""
+    weights, x = Weights(5), var("x", (1, 8))
+    total = relay.sum(x, axis=1)
+    low = relay.less(total, relay.const(8.0))
+    high = relay.greater(total, relay.const(0.0))
+    mask = relay.stack([relay.cast(low, "int32"), relay.cast(high, "int32")], axis=1)
+    y = routing.route(
+        routing.annotate_cell(x, dims=(0,), shape=(1, 8)),
+        routing.from_mask(mask, top_k=2),
+        [expert(weights, 8, 16), expert(weights, 8, 24)],
+        name="choice",
+    )
+    return module([x], relay.nn.relu(y))

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import tvm
 from numpy_relay import executor_by_numpy
-from routed_patterns import FOUND, LEFT, ROWS, WIDTH, expert, inputs, is_expert, network, weight
+from routed_near_misses import LEFT
+from routed_patterns import FOUND, ROWS, WIDTH, expert, inputs, is_expert, network, weight
 from tvm import relay
 
 from heteroplace.errors import UnsupportedRelayError
@@ -134,3 +135,25 @@ def test_a_split_and_a_look_up_are_no_routing_of_one_example() -> None:
         return relay.concatenate([*rows, *looked], 0)
 
     assert find_routers(network(make)).report == ()
+
+
+def test_a_condition_of_numbers_holds_where_they_are_other_than_0() -> None:
+    def make(x: relay.Expr, ids: relay.Expr, s: relay.Expr, c: relay.Expr) -> relay.Expr:
+        half = relay.clip(relay.expand_dims(relay.cast(ids, "float32"), 1), 0.0, 0.5)
+        return relay.where(half, expert(x), x)
+
+    mod = network(make)
+    result = find_routers(mod)
+    assert len(result.found) == 1
+    check_equal(mod, result.mod)
+
+
+def test_a_choice_of_tensors_within_a_branch_of_rows_stays() -> None:
+    def make(x: relay.Expr, ids: relay.Expr, s: relay.Expr, c: relay.Expr) -> relay.Expr:
+        return relay.where(is_expert(ids, 0), relay.where(c, expert(x), expert(x)), x)
+
+    mod = network(make)
+    result = find_routers(mod)
+    assert len(result.found) == 1
+    assert "only a part of it is in a branch" in result.left[0]
+    check_equal(mod, result.mod)

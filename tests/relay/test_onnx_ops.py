@@ -170,9 +170,10 @@ def test_known_branch_is_taken(condition: bool) -> None:
 
 def test_branch_of_an_input_is_taken_by_its_given_value() -> None:
     model = conditional(None)
-    assert inputs_read_at_import(model) == ("c",)
+    assert inputs_read_at_import(model) == ()
     imported = from_onnx(model, input_values={"c": np.array(False)})
     assert list(imported.inputs) == ["x"]
+    assert "put the known course in place of 1 If" in imported.report
 
 
 def test_bfloat16_is_rounded_after_every_op() -> None:

@@ -284,3 +284,15 @@ def test_the_command_measures_and_writes(
     assert [size for size, _ in written[0].measured] == list(QUICK.sizes)
     assert main(arguments) == WRONG_INPUT
     assert main(["check", str(found)]) == 0
+
+
+def test_a_core_without_a_copy_engine_copies_itself() -> None:
+    cluster = memories(2)
+    devices = tuple(replace(device, copy_engines=0) for device in cluster.devices)
+    for program in (
+        round_trips(replace(cluster, devices=devices), (4, 8))[0],
+        contention(replace(cluster, devices=devices), [(0, 1), (1, 0)], [[1, 1]], [(0, 1)], 8)[0],
+    ):
+        assert {queue.kind for queue in program.queues} == {"cpu"}
+    threads = round_trips(cluster, (4, 8))[0]
+    assert [queue.kind for queue in threads.queues].count("copy") == 2

@@ -7,17 +7,19 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from numpy_relay import run_by_numpy
-from tvm import relay
 
 from heteroplace import routing
-from heteroplace.bench.models.routed import RoutedNetwork
+from heteroplace.bench.models.routed import STEER, RoutedNetwork
 from heteroplace.bench.models.routed_catalogue import ROUTED
 from heteroplace.bench.models.routed_experts import swin_moe, switch, switch_layer, task_moe
+from heteroplace.bench.models.routed_onnx import exits, masked_experts
 from heteroplace.bench.models.routed_vision import dynamic_routing, live_sr, msdnet
 from heteroplace.dynamic.traces import TraceOptions, synthesise
+from heteroplace.relay.frontend.importer import from_onnx
+from heteroplace.relay.routing.find import find_routers
 from heteroplace.relay.routing.rewrite import routers_of
 
-pytestmark = pytest.mark.relay
+pytestmark = [pytest.mark.relay, pytest.mark.costly]
 
 TINY: dict[str, Callable[[], RoutedNetwork]] = {
     "switch layer": lambda: switch_layer(tokens=6, width=4, hidden=8, experts=3, k=2),
@@ -47,8 +49,41 @@ def test_networks_with_routers_equal_their_dense_form(name: str) -> None:
         np.testing.assert_allclose(ours[0], expected[0], rtol=1e-4, atol=1e-4)
 
 
-def test_published_sizes() -> None:
-    main = dynamic_routing(size=8, width=1).mod["main"]
-    assert isinstance(main, relay.Function)
+@pytest.mark.slow
+def test_the_grid_has_as_many_routers_as_that_of_its_source() -> None:
     assert len(dynamic_routing(size=8, width=1).routers) == 186
+
+
+def test_all_networks_are_in_the_catalogue() -> None:
     assert set(ROUTED) >= {"switch_layer", "swin_moe", "task_moe", "live_sr", "msdnet"}
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_the_onnx_form_of_experts_is_the_relay_form(k: int) -> None:
+    network = switch_layer(tokens=6, width=4, hidden=8, experts=3, k=k)
+    imported = from_onnx(masked_experts(network), simplify=False)
+    found = find_routers(imported.bind_params(), imported.inputs)
+    (line,) = found.found
+    assert f"3 branches of 5, 5, 5 ops, at most {k} for each cell" in line
+    given = network.inputs(1)
+    params = {key: value.numpy() for key, value in network.params.items()}
+    with np.errstate(all="ignore"):
+        ours = run_by_numpy(network.mod, given | params)
+        read = run_by_numpy(found.mod, given)
+    np.testing.assert_allclose(ours[0], read[0], rtol=1e-4, atol=1e-4)
+
+
+def test_the_onnx_form_of_exits_is_the_relay_form() -> None:
+    network = msdnet(exits=3, size=8, width=2, classes=3)
+    imported = from_onnx(exits(network), simplify=False)
+    found = find_routers(imported.bind_params(), imported.inputs)
+    assert len(found.found) == 2
+    params = {key: value.numpy() for key, value in network.params.items()}
+    for leaves in ((0, 0), (0, 1), (1, 0)):
+        given = network.inputs(1)
+        for index, leave in enumerate(leaves):
+            given[f"steer.exit{index}"][0, 0] = STEER if leave else -STEER
+        with np.errstate(all="ignore"):
+            ours = run_by_numpy(network.mod, given | params)
+            read = run_by_numpy(found.mod, given)
+        np.testing.assert_allclose(ours[0], read[0], rtol=1e-4, atol=1e-4)

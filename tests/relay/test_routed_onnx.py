@@ -27,21 +27,27 @@ _RNG = np.random.default_rng(2)
 ROWS, WIDTH, EXPERTS = 6, 4, 3
 
 
-def check(model: onnx.ModelProto, cases: Sequence[Mapping[str, Any]]) -> FoundRouters:
+@pytest.fixture(
+    params=[False, pytest.param(True, marks=pytest.mark.slow)], ids=["plain", "simplified"]
+)
+def simplify(request: pytest.FixtureRequest) -> bool:
+    """Whether onnxruntime simplifies the model before."""
+    return bool(request.param)
+
+
+def check(
+    model: onnx.ModelProto, cases: Sequence[Mapping[str, Any]], simplify: bool = False
+) -> FoundRouters:
     """Compare the network with routers with onnxruntime; return what was found."""
-    results = []
-    for simplify in (False, True):
-        imported = from_onnx(model, simplify=simplify)
-        result = find_routers(imported.bind_params(), imported.inputs)
-        results.append(result)
-        for given in cases:
-            expected = om.run_onnxruntime(model, dict(given))
-            with np.errstate(all="ignore"):
-                found = run_by_numpy(result.mod, given)
-            for one, other in zip(found, expected, strict=True):
-                np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
-    assert len(results[0].found) == len(results[1].found)
-    return results[0]
+    imported = from_onnx(model, simplify=simplify)
+    result = find_routers(imported.bind_params(), imported.inputs)
+    for given in cases:
+        expected = om.run_onnxruntime(model, dict(given))
+        with np.errstate(all="ignore"):
+            found = run_by_numpy(result.mod, given)
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+    return result
 
 
 # --- If -------------------------------------------------------------------------------------------
@@ -60,7 +66,7 @@ def with_conditions(model: onnx.ModelProto, names: str) -> onnx.ModelProto:
     return model
 
 
-def nested(depth: int = 1) -> onnx.ModelProto:
+def nested() -> onnx.ModelProto:
     """Branches with weights, several results, and values captured from all around them."""
     inner = {
         branch: body(branch, [om.node(op, "h x", f"{branch}_z")], {f"{branch}_z": [4]})
@@ -89,13 +95,13 @@ def nested(depth: int = 1) -> onnx.ModelProto:
     return with_conditions(om.make_model(nodes, {"x": [4]}, ["out", "z"]), "cd")
 
 
-def test_nested_branches_with_captures_equal_onnxruntime() -> None:
+def test_nested_branches_with_captures_equal_onnxruntime(simplify: bool) -> None:
     cases = [
         {"x": np.array([-1, 2, -3, 4], "f"), "c": np.array(c), "d": np.array(d)}
         for c in (True, False)
         for d in (True, False)
     ]
-    assert len(check(nested(), cases).found) == 2
+    assert len(check(nested(), cases, simplify).found) == 2
 
 
 def test_nodes_around_that_only_a_branch_reads_belong_to_it() -> None:
@@ -203,7 +209,7 @@ def rows() -> list[dict[str, np.ndarray]]:
 INPUTS = {"x": [ROWS, WIDTH], "s": [ROWS, EXPERTS]}
 
 
-def test_where_over_cells_equals_onnxruntime() -> None:
+def test_where_over_cells_equals_onnxruntime(simplify: bool) -> None:
     nodes, weights, result = expert_nodes(0)
     nodes += [
         om.node("ReduceSum", "s axes", "sum", keepdims=1),
@@ -211,10 +217,10 @@ def test_where_over_cells_equals_onnxruntime() -> None:
         om.node("Where", f"c {result} x", "y"),
     ]
     weights |= {"axes": np.array([1]), "zero": np.array(0, "f")}
-    assert len(check(om.make_model(nodes, INPUTS, ["y"], weights), rows()).found) == 1
+    assert len(check(om.make_model(nodes, INPUTS, ["y"], weights), rows(), simplify).found) == 1
 
 
-def test_masked_experts_by_one_hot_equal_onnxruntime() -> None:
+def test_masked_experts_by_one_hot_equal_onnxruntime(simplify: bool) -> None:
     nodes = [
         om.node("Softmax", "s", "p", axis=1),
         om.node("ArgMax", "p", "best", axis=1, keepdims=0),
@@ -229,11 +235,11 @@ def test_masked_experts_by_one_hot_equal_onnxruntime() -> None:
         nodes += [*more, om.node("Mul", f"{result} g{index}", f"t{index}"),
                   om.node("Add", f"{total} t{index}", f"y{index}")]  # fmt: skip
         total, weights = f"y{index}", weights | tensors
-    (line,) = check(om.make_model(nodes, INPUTS, [total], weights), rows()).found
+    (line,) = check(om.make_model(nodes, INPUTS, [total], weights), rows(), simplify).found
     assert "3 branches" in line and "at most 1 for each cell" in line
 
 
-def test_masked_experts_by_top_k_and_scatter_equal_onnxruntime() -> None:
+def test_masked_experts_by_top_k_and_scatter_equal_onnxruntime(simplify: bool) -> None:
     nodes = [
         om.node("Softmax", "s", "p", axis=1),
         om.node("TopK", "p k", "best where", axis=1),
@@ -257,7 +263,7 @@ def test_masked_experts_by_top_k_and_scatter_equal_onnxruntime() -> None:
         om.node("Mul", "all gates3", "weighted"),
         om.node("ReduceSum", "weighted axes", "y", keepdims=0),
     ]
-    (line,) = check(om.make_model(nodes, INPUTS, ["y"], weights), rows()).found
+    (line,) = check(om.make_model(nodes, INPUTS, ["y"], weights), rows(), simplify).found
     assert "at most 2 for each cell" in line
 
 
@@ -303,15 +309,17 @@ def by_positions(kind: str) -> onnx.ModelProto:
     return om.make_model(nodes, INPUTS, [total], weights, 16)
 
 
-@pytest.mark.parametrize("kind", ["set", "add", "nd"])
-def test_rows_by_position_equal_onnxruntime(kind: str) -> None:
-    (line,) = check(by_positions(kind), rows()).found
+@pytest.mark.parametrize(
+    "kind", ["set", *(pytest.param(kind, marks=pytest.mark.costly) for kind in ("add", "nd"))]
+)
+def test_rows_by_position_equal_onnxruntime(kind: str, simplify: bool) -> None:
+    (line,) = check(by_positions(kind), rows(), simplify).found
     assert "3 branches" in line and "at most 1 for each cell" in line
     report = from_onnx(by_positions(kind), simplify=False).report
     assert sum("by mask" in each for each in report) == EXPERTS
 
 
-def test_scattered_elements_of_whole_rows_equal_onnxruntime() -> None:
+def test_scattered_elements_of_whole_rows_equal_onnxruntime(simplify: bool) -> None:
     nodes, weights, result = expert_nodes(0, "x0")
     nodes = [
         om.node("ReduceMax", "s", "top", axes=[1], keepdims=0),
@@ -326,7 +334,7 @@ def test_scattered_elements_of_whole_rows_equal_onnxruntime() -> None:
         om.node("ScatterElements", f"x at {result}", "y", axis=0),
     ]
     weights |= {"zero": np.array(0, "f"), "axes0": np.array([0]), "axes1": np.array([1])}
-    assert len(check(om.make_model(nodes, INPUTS, ["y"], weights, 16), rows()).found) == 1
+    assert len(check(om.make_model(nodes, INPUTS, ["y"], weights, 16), rows(), simplify).found) == 1
 
 
 NEAR: dict[str, tuple[list[onnx.NodeProto], str]] = {

@@ -14,16 +14,14 @@ import tvm
 from tvm.driver.tvmc.shape_parser import parse_shape_string
 
 from heteroplace import pipeline
-from heteroplace.codegen.executable import Executable
 from heteroplace.errors import FrontendError, MissingCostError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.demands import check_reachable
 from heteroplace.relay.frontend.importer import from_onnx
 from heteroplace.relay.frontend.onnx_load import read_model, true_inputs
-from heteroplace.relay.ranges.arrays import array_in
-from heteroplace.relay.ranges.legal import legal_inputs
 from heteroplace.run.devices import missing_devices
 from heteroplace.run.executor import Executor
+from heteroplace.sharding.inputs import made_up_inputs
 from heteroplace.sharding.options import ShardOptions
 from heteroplace.sharding.plan import ShardedModel, plan_model
 from heteroplace.sharding.search import KERNELS_OF_BEST, row_of, search_degrees
@@ -139,7 +137,7 @@ def _run_all(models: Sequence[ShardedModel], options: ShardOptions) -> dict[Degr
     for model in models:
         options.say(f"compiling {model.strategy.degrees}")
         executable = pipeline.build_module(model.to_module())
-        executors[model.strategy.degrees] = Executor(executable), inputs_of(model, executable)
+        executors[model.strategy.degrees] = Executor(executable), made_up_inputs(model, executable)
     times: dict[Degrees, list[int]] = {degrees: [] for degrees in executors}
     for _ in range(_TURNS):
         for degrees, (executor, inputs) in executors.items():
@@ -153,17 +151,6 @@ def _turn_ns(executor: Executor, inputs: Mapping[str, np.ndarray]) -> int:
     executor.run(inputs)
     (first,) = executor.benchmark(1)
     return int(median(executor.benchmark(max(1, min(_MOST_RUNS, _ROUND_NS // max(1, first))))))
-
-
-def inputs_of(model: ShardedModel, executable: Executable) -> dict[str, np.ndarray]:
-    """Return made-up inputs of a whole batch that are legal for the ops that read them."""
-    main = model.module["main"]
-    legal = {parameter.name_hint: interval for parameter, interval in legal_inputs(main).items()}
-    random = np.random.default_rng(0)
-    return {
-        name: array_in(legal.get(name), shape, dtype, random)
-        for name, shape, dtype in executable.manifest.inputs
-    }
 
 
 def _one_row(path: Path, given: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int]]:

@@ -108,13 +108,13 @@ class BranchProgram:
             router = made.router
             values = [made.loads, *(() if made.offsets is None else (made.offsets,))]
             there = {wait for value in values for wait in finished((value, memory))}
-            is_home = self._home[made.seats] == memory
+            seats = made.seats if self._home[made.loads] == memory else None
             found.append(
                 ProgramRouter(
                     router.name,
                     self._tensor(made.loads, memory),
                     None if made.offsets is None else self._tensor(made.offsets, memory),
-                    self._tensor(made.seats, memory) if is_home else None,
+                    None if seats is None else self._tensor(seats, memory),
                     cast(Overflow, router.overflow),
                     router.num_cells,
                     made.num_rows,

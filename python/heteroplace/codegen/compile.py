@@ -77,7 +77,7 @@ class CompiledNetwork:
     def at_capacity(self, capacity: int) -> CompiledNetwork:
         """Return the network with all branches at a capacity, to be measured; its kernels are
         those of this one."""
-        return CompiledNetwork(self.network, {}, {}, self, capacity)
+        return CompiledNetwork(self.network, {}, {}, _routed=self, _capacity=capacity)
 
     def calls(self, cluster: Cluster, placement: Sequence[int]) -> KernelCalls:
         """Return the kernel calls; lowered, not compiled.

@@ -126,7 +126,8 @@ class RouterValues:
     loads: int
     offsets: int | None
     """None: its cells are whole tensors."""
-    seats: int
+    seats: int | None
+    """None: there is no place that has them all, as that of a nested router."""
     num_rows: int
     """Of a routed buffer; 0 without offsets."""
 

@@ -187,7 +187,7 @@ def _shape(tensor: te.Tensor) -> tuple[int, ...]:
 
 
 def _item_bytes(tensor: te.Tensor) -> int:
-    return tvm.DataType(tensor.dtype).bits // 8
+    return int(tvm.DataType(tensor.dtype).bits) // 8
 
 
 def schedule_matmul(_attrs: Any, outs: Any, _target: Any) -> te.Schedule:

@@ -10,8 +10,8 @@ capacity, so a layout in which rows are not outermost is as good as any.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from heteroplace.codegen.kernels import (
     KernelCall,
@@ -21,6 +21,7 @@ from heteroplace.codegen.kernels import (
     Value,
     Variant,
 )
+from heteroplace.codegen.paired_calls import PairedCall, Version, paired_calls
 from heteroplace.codegen.program import KERNEL_ALIGNMENT_BYTES
 from heteroplace.codegen.routed_module import Branch, RoutedModule
 from heteroplace.codegen.segment_calls import NetworkPart
@@ -33,28 +34,6 @@ from heteroplace.relay.expressions import static_shape
 
 _MAIN = -1
 """In place of a version: what is in no branch."""
-
-
-@dataclass(frozen=True)
-class Version:
-    """All branches at one of their capacities."""
-
-    part: NetworkPart
-    capacities: Mapping[Branch, int]
-    """Of the branches that are in it; 0: its cells are whole tensors."""
-
-
-@dataclass
-class _Group:
-    """The calls of several versions that are one."""
-
-    task: str
-    branch: Branch
-    row_bytes: tuple[int | None, ...]
-    """Of what it makes; None: it is whole."""
-    calls: dict[int, KernelCall] = field(default_factory=dict)
-    """By version."""
-    writes: tuple[int, ...] = ()
 
 
 class RoutedCombiner:
@@ -111,7 +90,7 @@ class RoutedCombiner:
         for value in inputs:
             assert value.input_name is not None
             self._inputs[value.input_name] = self._add(value)
-        groups = self._paired()
+        groups = paired_calls(self._graph, self._versions, self._whole_names())
         for group in groups:
             self._unify(group)
         for name in self._cut.joined:
@@ -129,50 +108,17 @@ class RoutedCombiner:
         }
         return KernelCalls(tuple(self._values), tuple(calls), outputs, kernels, routers)
 
-    def _paired(self) -> list[_Group]:
-        """The calls of branches, those of a task in their order, tasks in that of the graph."""
-        whole = self._whole_roots()
-        found: dict[tuple[object, ...], _Group] = {}
-        for version, each in enumerate(self._versions):
-            counts = Counter(call.task for call in each.part.calls.calls)
-            for call in each.part.calls.calls:
-                counts[call.task] -= 1
-                branch = self._branch_of[call.task]
-                assert branch is not None  # others are left out of versions
-                capacity = each.capacities[branch]
-                made = [(version, value) for value in call.writes]
-                rows = tuple(
-                    None if value in whole else _row_bytes(self._own(*value), capacity)
-                    for value in made
-                )
-                types = tuple(self._own(*value).dtype for value in made)
-                key = (call.task, counts[call.task], rows, types)
-                group = found.setdefault(key, _Group(call.task, branch, rows))
-                group.calls[version] = call
-        place = {task.name: at for at, task in enumerate(self._graph.tasks)}
-        return sorted(found.values(), key=lambda group: place[group.task])
-
-    def _whole_roots(self) -> set[tuple[int, int]]:
-        """What branches make for nested routers and their buffers, though it has rows."""
+    def _whole_names(self) -> set[ValueName]:
+        """What branches make for nested routers and their buffers, though it may have rows."""
         positions = {taken.buffer for taken in self._cut.taken.values()}
         for made in self._cut.routers.values():
             positions |= {made.seats, made.loads, made.offsets}
-        names = {self._names[position] for position in positions}
-        return {
-            self._root_in_part(at, value)
-            for name in names
-            for at, value in self._exported.get(name, ())
-        }
+        return {self._names[position] for position in positions}
 
     def _own(self, version: int, value: int) -> Value:
         return self._parts[version].calls.values[value]
 
-    def _root_in_part(self, version: int, value: int) -> tuple[int, int]:
-        while (alias_of := self._own(version, value).alias_of) is not None:
-            value = alias_of
-        return version, value
-
-    def _unify(self, group: _Group) -> None:
+    def _unify(self, group: PairedCall) -> None:
         """One value for what the versions of a call make."""
         largest = max(group.calls)
         writes = []
@@ -188,7 +134,7 @@ class RoutedCombiner:
         if None in group.row_bytes:
             self._check_whole(group)
 
-    def _check_whole(self, group: _Group) -> None:
+    def _check_whole(self, group: PairedCall) -> None:
         """Raise LoweringError if what is not in rows would be made anew by each round."""
         router = self._routers[group.branch[0]]
         sizes = router.capacities[group.branch[1]]
@@ -244,7 +190,7 @@ class RoutedCombiner:
                 f"capacity, of which that is so"
             )
 
-    def _place_others(self, groups: Sequence[_Group]) -> None:
+    def _place_others(self, groups: Sequence[PairedCall]) -> None:
         """Buffers for what branches make and read themselves; those of other branches share them.
 
         Two values of one branch are never in one: they may be there at the same time.
@@ -272,7 +218,7 @@ class RoutedCombiner:
             writes=tuple(self._value(_MAIN, value) for value in call.writes),
         )
 
-    def _branch_call(self, group: _Group, first_segment: int) -> KernelCall:
+    def _branch_call(self, group: PairedCall, first_segment: int) -> KernelCall:
         variants = []
         for version in sorted(group.calls):
             call = group.calls[version]
@@ -308,7 +254,11 @@ class RoutedCombiner:
             self._root(self._made(self._names[position]))
             for position in (made.loads, made.offsets, made.seats)
         )
-        return RouterValues(router, loads, offsets if num_rows else None, seats, num_rows)
+        # Where the branch around it drops cells, a nested router has seats for fewer of them.
+        has_all = self._values[seats].shape[0] == router.num_cells
+        return RouterValues(
+            router, loads, offsets if num_rows else None, seats if has_all else None, num_rows
+        )
 
     def _add(self, value: Value) -> int:
         self._values.append(value)
@@ -394,11 +344,6 @@ class RoutedCombiner:
                 f"its branch a single capacity"
             )
         return found[-1]
-
-
-def _row_bytes(value: Value, capacity: int) -> int | None:
-    """Bytes of a row of a value at a capacity; None: it is not made of so many rows."""
-    return value.bytes // capacity if capacity and value.bytes % capacity == 0 else None
 
 
 def _has_rounds(router: Router, sizes: Sequence[int]) -> bool:

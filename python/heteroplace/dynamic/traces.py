@@ -20,6 +20,8 @@ from heteroplace.model.route_profile import RouteRecord, RouterShape
 from heteroplace.options import option
 
 NUM_PARTNERS = 2
+_MAX_CHOICES = 1 << 26
+"""Cells times branches of a router."""
 _MAIN_PARTNER_SHARE = 0.7
 """Of the cells that follow a partner; the others take the second one."""
 
@@ -75,7 +77,18 @@ def synthesise(routers: Sequence[RouterShape], options: TraceOptions) -> Iterato
 
     Cells keep their place: co-activation is between a router and the one before it, where both
     decide about as many cells.
+
+    Raises
+    ------
+    RoutingError
+        A router has too many cells and branches to be held in memory.
     """
+    for router in routers:
+        if router.num_cells * router.num_branches > _MAX_CHOICES:
+            raise RoutingError(
+                f"router {router.name!r} decides about {router.num_cells} cells and "
+                f"{router.num_branches} branches; at most {_MAX_CHOICES} pairs of both are made up"
+            )
     random = np.random.default_rng(options.seed)
     popularity = [_popularity(router.num_branches, options.skew, random) for router in routers]
     partners = [

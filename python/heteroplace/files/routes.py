@@ -30,6 +30,8 @@ ROUTES_VERSION: Literal[1] = 1
 LEVELS = (1, 2)
 """Loads of branches; also the decision about each cell."""
 _MAX_FAULTS = 50
+MAX_BRANCHES = 1 << 16
+"""Of a router: whoever counts has a counter for each."""
 _DROPPED = -1
 
 PositiveCount = Annotated[int, kind(positive(read_count), 0, least=1)]
@@ -143,6 +145,9 @@ class RoutesReader:
         for index, entry in enumerate(header.routers):
             if entry.name and names.setdefault(entry.name, index) != index:
                 faults.add(("routers", index, "name"), f"{show(entry.name)} occurs twice")
+            if entry.branches > MAX_BRANCHES:
+                place = ("routers", index, "branches")
+                faults.expected(place, f"at most {MAX_BRANCHES} branches", entry.branches)
         faults.check()
         self.model_digest: str = header.model
         self.level: int = header.level

@@ -17,7 +17,7 @@ from heteroplace.codegen.program import (
 )
 from heteroplace.codegen.targets import DL_DEVICE_TYPES
 from heteroplace.errors import ClusterError
-from heteroplace.model.cluster import Cluster
+from heteroplace.model.cluster import Cluster, Device
 
 REST_BYTES = 1 << 20
 """Before it hands something over a memory's own queue copies this much: longer than a waiting
@@ -145,8 +145,12 @@ class CopyWriter:
     def copy_queue(self, src: int, dst: int) -> int:
         """The queue of copies from `src` to `dst`; its device is the first GPU at an end, if any.
 
-        The same as in plans (`heteroplace.codegen.lower`).
+        A core that has no copy engine copies what it gets itself, and else what it gives. The same
+        as in plans (`heteroplace.codegen.queues`).
         """
+        for end in (dst, src) if self._kinds(src, dst) == {"cpu"} else ():
+            if any(device.copy_engines == 0 for device in self._devices_of(end)):
+                return self._homes[end]
         if (src, dst) not in self._copy_queues:
             self._copy_queues[src, dst] = len(self._queues)
             gpus = [
@@ -210,13 +214,19 @@ class CopyWriter:
             self._queues.append(Queue(name, kind, self._dl_device(memory), memory, core, host=host))
         return homes
 
+    def _devices_of(self, memory: int) -> list[Device]:
+        return [device for device in self._cluster.devices if device.memory == memory]
+
+    def _kinds(self, *memories: int) -> set[str]:
+        return {device.kind for memory in memories for device in self._devices_of(memory)}
+
     def _cores_of(self, memory: int) -> list[int]:
         """Cores of the CPU devices of a memory, each once; none for a GPU's."""
         return list(
             dict.fromkeys(
                 core
-                for device in self._cluster.devices
-                if device.memory == memory and device.kind == "cpu"
+                for device in self._devices_of(memory)
+                if device.kind == "cpu"
                 for core in device.cores
             )
         )

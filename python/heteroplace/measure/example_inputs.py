@@ -49,7 +49,9 @@ def input_arrays(values: tuple[Value, ...]) -> dict[str, np.ndarray]:
 
 
 def made_up(value: Value, random: np.random.Generator) -> np.ndarray:
-    """Return data for a value: its example, or random numbers in its range."""
+    """Return data for a value: what it is at first, its example, or random numbers in its range."""
+    if value.initial is not None:
+        return value.initial
     if value.example is None:
         return array_in(value.range, value.shape, value.dtype, random)
     is_opaque = value.example.dtype.name == "bfloat16"  # a type that the core takes by its bits

@@ -44,7 +44,10 @@ class PlanProgram:
         # Loaders know the code by its path, which is another's as soon as the code is gone.
         self._code = code
         for name, array in input_arrays(compiled.calls.values).items():
-            self.executor.set_input(name, array)
+            for port in lowered.state.get(name, ()):
+                self.executor.set_own_input(port, array)
+            if name not in lowered.state:
+                self.executor.set_input(name, array)
         self.queue_kinds = tuple(queue.kind for queue in program.queues)
         """"cpu", "cuda" or "copy" for each queue of the executor."""
         kernels = compiled.calls.kernels

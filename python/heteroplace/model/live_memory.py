@@ -315,7 +315,7 @@ class _Walk:
 
         If it is always there, it is no value of the walk.
         """
-        if self._views is None or isinstance(step, Copy):
+        if self._views is None or isinstance(step, (Copy, Load)):
             return None
         is_given = (
             isinstance(step, Collective)

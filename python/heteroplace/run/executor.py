@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from heteroplace.codegen.executable import Executable
 from heteroplace.errors import ArtifactError, ExecutionError
 from heteroplace.files.manifest import Manifest
 from heteroplace.model.memory import MemoryUse
+from heteroplace.model.route_profile import RouteRecord
 from heteroplace.model.solution import Solution
 from heteroplace.model.timeline import Timeline
 from heteroplace.model.verification import Verification
@@ -234,7 +235,12 @@ class Executor(LoadedProgram):
         """
         return self._native.routes.prediction_counts()
 
-    def record(self, path: str | os.PathLike[str], level: int = 1) -> RouteRecording:
+    def record(
+        self,
+        path: str | os.PathLike[str],
+        level: int = 1,
+        observe: Callable[[RouteRecord], None] | None = None,
+    ) -> RouteRecording:
         """Record the route decisions of all calls that end from now on; return what closes it.
 
         A thread writes them to a file (`files/routes.py`), from which `heteroplace.build` can make
@@ -246,6 +252,8 @@ class Executor(LoadedProgram):
             The file; what is there is replaced.
         level
             1: loads of branches; 2: also where each cell goes.
+        observe
+            Called with each record by the thread that writes it, such as a monitor of drift.
 
         Raises
         ------
@@ -254,7 +262,8 @@ class Executor(LoadedProgram):
         OSError
             The file cannot be written.
         """
-        return RouteRecording(self._native.routes, self._manifest.model_digest, path, level)
+        digest = self._manifest.model_digest
+        return RouteRecording(self._native.routes, digest, path, level, observe)
 
     @property
     def predicted_memory(self) -> tuple[MemoryUse, ...]:

@@ -10,11 +10,13 @@ import atexit
 import logging
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
 from heteroplace.errors import ExecutionError
-from heteroplace.files.routes import LEVELS, header_line
+from heteroplace.files.routes import LEVELS, header_line, records_of_lines
+from heteroplace.model.route_profile import RouteRecord
 from heteroplace.native.routes import RouteDecisions
 
 _LOG = logging.getLogger("heteroplace")
@@ -36,6 +38,9 @@ class RouteRecording:
         The file; what is there is replaced.
     level
         1: loads of branches; 2: also where each cell goes.
+    observe
+        Called by the writing thread with each record, such as a monitor of drift; what it raises
+        ends the recording, and is raised by `close`.
 
     Raises
     ------
@@ -51,16 +56,17 @@ class RouteRecording:
         model_digest: str,
         path: str | os.PathLike[str],
         level: int,
+        observe: Callable[[RouteRecord], None] | None = None,
     ) -> None:
         if level not in LEVELS:
             raise ExecutionError(
                 f"level {level} of a recording; expected 1 (loads of branches) or 2 (also where "
                 "each cell goes)"
             )
-        self._routes = routes
+        self._routes, self._level, self._observe = routes, level, observe
         self._num_dropped = 0
         self._is_closing = threading.Event()
-        self._fault: OSError | None = None
+        self._kept = _KeptFault()
         self._lock = threading.Lock()
         self._is_closed = False
         routes.start(level)
@@ -102,6 +108,8 @@ class RouteRecording:
         ------
         OSError
             The file could not be written; what comes after the last whole line is not valid.
+        Exception
+            What `observe` has raised.
         """
         with self._lock:
             if self._is_closed:
@@ -115,17 +123,41 @@ class RouteRecording:
             _LOG.warning(
                 "%d calls are not in the recording of routes: they came too fast", self._num_dropped
             )
-        if self._fault is not None:
-            raise self._fault
+        if self._kept.fault is not None:
+            raise self._kept.fault
 
     def _work(self) -> None:
-        is_last = False
-        while not is_last:
-            is_last = self._is_closing.wait(_WRITE_S) or self._fault is not None
-            lines, num_dropped = self._routes.take(ends=is_last)
-            self._num_dropped += num_dropped
-            try:
-                self._file.write(lines)
-                self._file.flush()
-            except OSError as fault:  # of a full disk, for example: told by close
-                self._fault = self._fault or fault
+        with self._kept:
+            while not self._is_closing.wait(_WRITE_S):
+                self._write(self._take(ends=False))
+        # Also after a fault: the core is to keep nothing more.
+        lines = self._take(ends=True)
+        if self._kept.fault is None:
+            with self._kept:
+                self._write(lines)
+
+    def _take(self, *, ends: bool) -> bytes:
+        lines, num_dropped = self._routes.take(ends=ends)
+        self._num_dropped += num_dropped
+        return lines
+
+    def _write(self, lines: bytes) -> None:
+        self._file.write(lines)
+        self._file.flush()
+        if self._observe is not None:
+            for record in records_of_lines(lines, self._routes.routers, self._level):
+                self._observe(record)
+
+
+class _KeptFault:
+    """Keeps what is raised within it, for another thread to raise."""
+
+    def __init__(self) -> None:
+        self.fault: BaseException | None = None
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, fault: BaseException | None, __: object) -> bool:
+        self.fault = fault
+        return True

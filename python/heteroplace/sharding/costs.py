@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from heteroplace.codegen.compile import CompiledNetwork
-from heteroplace.costs.op_costs import Coverage, OpCosts, graph_work, plain_op
+from heteroplace.costs.op_costs import OpCosts, graph_work, plain_op
 from heteroplace.costs.op_regression import MIN_SIZES, OpRegression, fit_op_regression
 from heteroplace.costs.work import Work, op_types
 from heteroplace.errors import MissingCostError, ShardingError
@@ -21,13 +21,12 @@ from heteroplace.measure.options import ProfileOptions
 from heteroplace.measure.profile import profile_network, with_workspaces
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.collectives import collective_kind
-from heteroplace.model.cost import Cost, CostTable, build_table
+from heteroplace.model.cost import Cost
 from heteroplace.model.graph import TaskGraph
 from heteroplace.relay.shard.graph import ShardedNetwork
 from heteroplace.relay.tasks.network import Network
 from heteroplace.run.devices import missing_devices
 from heteroplace.sharding.options import ShardOptions
-from heteroplace.transforms.recompute import plain_name
 from heteroplace.transforms.sharded import ShardedGraph
 
 
@@ -52,18 +51,22 @@ def check_measurable(cluster: Cluster) -> None:
 
 
 def measure_network(
-    network: ShardedNetwork, cluster: Cluster, options: ShardOptions
+    network: ShardedNetwork, compiled: CompiledNetwork, cluster: Cluster, options: ShardOptions
 ) -> MeasuredNetwork:
     """Run the kernels of all lanes on each device, and note their scratch memory.
 
     Collectives are left out: what they take is said by links, and by their own measurements.
+
+    Parameters
+    ----------
+    compiled
+        What `compiled_alone` makes of the network.
 
     Raises
     ------
     MissingCostError, LoweringError, ExecutionError, CostStoreError
         See `profile_network`.
     """
-    compiled = compiled_alone(network, cluster)
     with CostOptions(options.store).open_store() as store:
         chosen = ProfileOptions(store=store, progress=options.progress)
         rows = profile_network(compiled, cluster, chosen).costs.rows
@@ -104,33 +107,6 @@ def _for_one_device(graph: TaskGraph) -> TaskGraph:
     )
     tensors = tuple(replace(tensor, shared=False) for tensor in graph.tensors)
     return replace(graph, tasks=tasks, tensors=tensors, updates=())
-
-
-def table_of(graph: TaskGraph, cluster: Cluster, costs: Mapping[str, Sequence[Cost]]) -> CostTable:
-    """Return the costs of a rewritten graph: tasks that are computed again cost what they did.
-
-    Collectives that a rewrite has added take no time of one device.
-    """
-
-    def cost(task: int, device: int) -> Cost:
-        entry = graph.tasks[task]
-        if collective_kind(entry.op) is not None:
-            return Cost.given(0)
-        return costs[plain_name(entry.name)][device]
-
-    return build_table(graph, cluster, cost)
-
-
-class MeasuredCosts(OpCosts):
-    """Costs of one measured network, and of what rewrites make of it."""
-
-    def __init__(self, cluster: Cluster, measured: MeasuredNetwork) -> None:
-        super().__init__(cluster)
-        self._measured = measured
-
-    def table(self, graph: TaskGraph) -> tuple[CostTable, Coverage]:
-        """See `OpCosts.table`; nothing is extrapolated."""
-        return table_of(graph, self.cluster, self._measured.costs), Coverage()
 
 
 def fitted_costs(

@@ -7,12 +7,13 @@ checked, and must fit into all memories.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 import tvm
 
+from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.costs.op_costs import Coverage, OpCosts
 from heteroplace.costs.work import main_dtype
 from heteroplace.errors import PlanError
@@ -26,9 +27,12 @@ from heteroplace.model.plan import Plan, devices_of
 from heteroplace.model.solution import Solution
 from heteroplace.relay.annotate.sharded import annotate_sharded
 from heteroplace.relay.frontend.onnx_source import OnnxSource, with_source
-from heteroplace.sharding.costs import MeasuredCosts, check_measurable, measure_network
+from heteroplace.relay.tasks.network import Network
+from heteroplace.sharding.collectives import groups_of_plan
+from heteroplace.sharding.costs import check_measurable
+from heteroplace.sharding.in_plan import costs_in_plan, shorter
 from heteroplace.sharding.memory import program_peaks
-from heteroplace.sharding.options import ESTIMATE, ShardOptions, check_shard_options
+from heteroplace.sharding.options import MEASURE, ShardOptions, check_shard_options
 from heteroplace.sharding.source import ModelSource
 from heteroplace.simulate.simulator import simulate
 from heteroplace.transforms.degrees import Degrees, rank_devices
@@ -53,6 +57,8 @@ class ShardedModel:
     options: ShardOptions
     source: OnnxSource | None = None
     """The ONNX model that it came from; None: it is not known, or the model is trained."""
+    compiled: CompiledNetwork | None = field(default=None, repr=False, compare=False)
+    """With the kernels that were measured; None: it is made of a file."""
 
     @cached_property
     def peak_bytes(self) -> tuple[int, ...]:
@@ -103,26 +109,23 @@ def strategy_of(options: ShardOptions, degrees: Degrees) -> Strategy:
     return Strategy(degrees, options.schedule, zero, options.recompute_every, options.cuts)
 
 
-def costs_of(
-    source: ModelSource, degrees: Degrees, cluster: Cluster, options: ShardOptions
-) -> tuple[ShardedGraph, OpCosts]:
-    """Return the graph of one replica for some degrees, and what its tasks cost.
-
-    Raises
-    ------
-    MissingCostError
-        Devices are not in this machine, or their speeds are not known.
-    HeteroPlaceError
-        As `ModelSource.network` and `measure_network`.
-    """
-    rows = degrees.rows(options.batch)
-    network = source.network(degrees.tensor, rows, options.batch)
-    if options.costs == ESTIMATE:
-        return network.sharded, OpCosts(cluster, main_dtype(network.sharded.graph))
-    check_measurable(cluster)
-    options.say(f"measuring the kernels of {degrees.tensor} lanes, {rows} rows")
-    measured = measure_network(network, cluster, options)
-    return measured.sharded, MeasuredCosts(cluster, measured)
+def _measured_costs(
+    source: ModelSource,
+    sharded: ShardedGraph,
+    strategy: Strategy,
+    compiled: CompiledNetwork,
+    plan: Plan,
+    cluster: Cluster,
+    options: ShardOptions,
+) -> CostTable:
+    """What the tasks of a plan take in a shorter one, and its collectives by themselves."""
+    degrees = strategy.degrees
+    options.say(f"measuring the kernels of {degrees}")
+    short = replace(strategy, degrees=shorter(degrees))
+    _, run = plan_strategy(sharded, short, cluster, rank_ids(cluster, options))
+    table = costs_in_plan(compiled, cluster, run, degrees.micro_batches)
+    groups = groups_of_plan(compiled.graph, plan)
+    return replace(table, collectives=source.collective_times.of(cluster, groups, options))
 
 
 def plan_model(
@@ -143,21 +146,32 @@ def plan_model(
     """
     check_degrees(source, degrees, cluster, options)
     strategy = strategy_of(options, degrees)
-    sharded, costs = costs_of(source, degrees, cluster, options)
-    rewritten, plan = plan_strategy(sharded, strategy, cluster, rank_ids(cluster, options))
-    table, coverage = costs.table(rewritten.graph)
-    check_plan(rewritten.graph, cluster, table, plan)
     rows = degrees.rows(options.batch)
-    network = source.network(degrees.tensor, rows, options.batch)
+    key = degrees.tensor, rows, options.batch
+    network, state = source.network(*key), source.state(*key)
     assert network.network is not None  # weights are bound, or state
+    is_measured = options.costs == MEASURE
+    if is_measured:
+        check_measurable(cluster)
+    sharded = source.with_scratch(*key, cluster) if is_measured else network.sharded
+    rewritten, plan = plan_strategy(sharded, strategy, cluster, rank_ids(cluster, options))
+    compiled = CompiledNetwork.of(Network(rewritten.graph, network.network.mod, state=state))
+    if is_measured:
+        coverage = Coverage()
+        table = _measured_costs(source, sharded, strategy, compiled, plan, cluster, options)
+    else:
+        estimates = OpCosts(cluster, main_dtype(sharded.graph))
+        table, coverage = estimates.table(rewritten.graph)
+    check_plan(rewritten.graph, cluster, table, plan)
     return ShardedModel(
         _solution(rewritten.graph, cluster, table, plan),
         strategy,
         coverage,
         network.network.mod,
-        source.state(degrees.tensor, rows, options.batch),
+        state,
         options,
         source.onnx,
+        compiled,
     )
 
 

@@ -15,9 +15,11 @@ from heteroplace.costs.op_costs import OpCosts
 from heteroplace.costs.work import main_dtype
 from heteroplace.errors import InfeasibleError, ShardingError
 from heteroplace.model.cluster import Cluster
+from heteroplace.model.collectives import CollectiveCosts
 from heteroplace.model.units import format_bytes
-from heteroplace.sharding.costs import check_measurable, fitted_costs, measure_network
-from heteroplace.sharding.options import ESTIMATE, ShardOptions
+from heteroplace.sharding.collectives import Group, groups_of_grid
+from heteroplace.sharding.costs import check_measurable, fitted_costs
+from heteroplace.sharding.options import ESTIMATE, MEASURE, ShardOptions
 from heteroplace.sharding.plan import ShardedModel, plan_model, rank_ids, strategy_of
 from heteroplace.sharding.source import ModelSource
 from heteroplace.simulate.simulator import simulate
@@ -28,7 +30,7 @@ from heteroplace.transforms.search_rows import SearchRow, ranked
 from heteroplace.transforms.sharded import ShardedGraph
 from heteroplace.transforms.strategy import rewrite
 
-KERNELS_OF_BEST = 3
+KERNELS_OF_BEST = 5
 """So many of the best degrees at least are costed again, each by its own kernels, and all that are
 faster by fitted costs than the best of these, up to the next number."""
 _MOST_KERNELS = 12
@@ -129,6 +131,7 @@ def _problem(
         source.graph,
         cluster,
         _costs(source, cluster, options, degrees),
+        _collectives(source, cluster, options, degrees),
         schedule=options.schedule,
         devices=rank_ids(cluster, options),
         rewrite=sum_replicas if is_plain else rewritten,
@@ -150,13 +153,33 @@ def _costs(
     measured = []
     for lanes, rows in sorted(rows_of.items()):
         for number in _some(rows):
-            options.say(f"measuring the kernels of {lanes} lanes, {number} rows")
             try:
-                network = source.network(lanes, number, options.batch)
+                source.network(lanes, number, options.batch)
             except ShardingError:
                 continue  # the search tells it, of each of these degrees
-            measured.append(measure_network(network, cluster, options))
+            measured.append(source.measured(lanes, number, cluster, options))
     return fitted_costs(cluster, measured)
+
+
+def _collectives(
+    source: ModelSource, cluster: Cluster, options: ShardOptions, degrees: Sequence[Degrees]
+) -> CollectiveCosts | None:
+    """What the collectives of all degrees take, as far as it can be measured."""
+    if options.costs != MEASURE:
+        return None
+    groups: dict[Group, None] = {}
+    alike = {(each.data, each.tensor): each for each in degrees if each.data * each.tensor > 1}
+    for each in alike.values():
+        try:
+            sharded = source.graph(each.tensor, each.rows(options.batch), options.batch)
+            rewritten = rewrite(sharded, strategy_of(options, each))
+        except ShardingError:
+            continue  # the search tells it
+        ranks = rank_devices(cluster, each, rank_ids(cluster, options))
+        lanes = [ranks[each.rank(0, lane, 0)] for lane in range(each.tensor)]
+        replicas = [ranks[each.rank(replica, 0, 0)] for replica in range(each.data)]
+        groups |= dict.fromkeys(groups_of_grid(rewritten, lanes, replicas))
+    return source.collective_times.of(cluster, groups, options)
 
 
 def _some(rows: Iterable[int]) -> list[int]:

@@ -13,7 +13,9 @@ from functools import cached_property
 import numpy as np
 import tvm
 
+from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.errors import ShardingError
+from heteroplace.model.cluster import Cluster
 from heteroplace.relay.expressions import static_shape, tensor_types
 from heteroplace.relay.frontend.onnx_source import read_source
 from heteroplace.relay.shard.graph import (
@@ -27,12 +29,22 @@ from heteroplace.relay.tasks.network import module_digest
 from heteroplace.relay.tasks.rebatch import rebatch
 from heteroplace.relay.training.optimizers import parse_optimizer
 from heteroplace.relay.training.step import TrainingStep, training_step
+from heteroplace.sharding.collectives import CollectiveTimes
+from heteroplace.sharding.costs import (
+    MeasuredNetwork,
+    compiled_alone,
+    measure_network,
+    with_scratch_of,
+)
 from heteroplace.sharding.options import ShardOptions
 from heteroplace.transforms.sharded import ShardedGraph
 
+_MeasuredKey = tuple[int, int, int, str]
+"""Lanes, rows, batch, digest of the cluster."""
+
 
 class ModelSource:
-    """Makes what is asked of one model, once. Not thread-safe.
+    """Makes and measures what is asked of one model, once. Not thread-safe.
 
     Parameters
     ----------
@@ -69,7 +81,10 @@ class ModelSource:
         """Shapes of what is no weight."""
         self.own_rows = self._own_rows()
         self._networks: dict[tuple[int, int, int], ShardedNetwork] = {}
+        self._measured: dict[_MeasuredKey, MeasuredNetwork] = {}
+        self._alone: dict[_MeasuredKey, CompiledNetwork] = {}
         self._steps: dict[tuple[int, int], TrainingStep] = {}
+        self.collective_times = CollectiveTimes()
         self._prepared: dict[tuple[int, int], tvm.IRModule] = {}
         """By rows of a microbatch and of the batch; any number of lanes is cut out of each."""
         if options.is_training and not self.params:
@@ -115,10 +130,50 @@ class ModelSource:
         UnsupportedRelayError, TrainingError
             As `shard_network` and `training_step`.
         """
-        key = (lanes, rows, batch if self._options.is_training else rows)
+        key = self._key(lanes, rows, batch)
         if key not in self._networks:
             self._networks[key] = self._made(lanes, rows, batch)
         return self._networks[key]
+
+    def measured(
+        self, lanes: int, rows: int, cluster: Cluster, options: ShardOptions
+    ) -> MeasuredNetwork:
+        """Return what the kernels of a network take, all of it on each device of a cluster.
+
+        Raises
+        ------
+        HeteroPlaceError
+            As `network` and `measure_network`.
+        """
+        key = (*self._key(lanes, rows, options.batch), cluster.digest())
+        if key not in self._measured:
+            network = self.network(lanes, rows, options.batch)
+            alone = self._compiled_alone(lanes, rows, options.batch, cluster)
+            options.say(f"measuring the kernels of {lanes} lanes, {rows} rows")
+            self._measured[key] = measure_network(network, alone, cluster, options)
+        return self._measured[key]
+
+    def with_scratch(self, lanes: int, rows: int, batch: int, cluster: Cluster) -> ShardedGraph:
+        """Return the graph of one replica, whose tasks say the scratch memory of their kernels.
+
+        Raises
+        ------
+        HeteroPlaceError
+            As `network` and `compiled_alone`.
+        """
+        alone = self._compiled_alone(lanes, rows, batch, cluster)
+        return with_scratch_of(self.network(lanes, rows, batch).sharded, alone)
+
+    def _compiled_alone(
+        self, lanes: int, rows: int, batch: int, cluster: Cluster
+    ) -> CompiledNetwork:
+        key = (*self._key(lanes, rows, batch), cluster.digest())
+        if key not in self._alone:
+            self._alone[key] = compiled_alone(self.network(lanes, rows, batch), cluster)
+        return self._alone[key]
+
+    def _key(self, lanes: int, rows: int, batch: int) -> tuple[int, int, int]:
+        return lanes, rows, batch if self._options.is_training else rows
 
     def step(self, rows: int, batch: int) -> TrainingStep:
         """Return the step of training of one microbatch, not cut into lanes."""

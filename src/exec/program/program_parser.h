@@ -1,4 +1,5 @@
-// The state of reading one program's text, line by line; the form of each line is in README.md.
+// The state of reading one program's text, line by line; the form of each line is in README.md and
+// routers.md.
 #pragma once
 
 #include <string>

@@ -224,6 +224,14 @@ class RouterChecker {
     }
   }
 
+  /*! \brief Whether an instruction that makes the decision writes a tensor. */
+  bool IsWrittenThere(const Router& router, int32_t tensor) const {
+    return std::any_of(router.there.begin(), router.there.end(), [&](const Wait& wait) {
+      const Queue& queue = program_.queues[static_cast<size_t>(wait.queue)];
+      return MayWrite(queue.instructions[static_cast<size_t>(wait.count - 1)], tensor);
+    });
+  }
+
   /*! \brief Decisions are read until the end of a request: nothing else may be in their bytes. */
   void CheckBytes(const Router& router) const {
     for (int32_t id : {router.loads, router.offsets, router.seats}) {
@@ -235,6 +243,8 @@ class RouterChecker {
             other.space != own.space || other.bytes == 0) {
           continue;
         }
+        // The same at another capacity of the branch around it.
+        if (other.place == own.place && IsWrittenThere(router, static_cast<int32_t>(t))) continue;
         if (own.place >= other.place + other.bytes || other.place >= own.place + own.bytes) {
           continue;
         }

@@ -34,6 +34,7 @@ void AddList(const int32_t* words, int64_t count, std::string* text) {
 Decisions::Decisions(const Program* program)
     : program_(program),
       is_speculated_(program->routers.size()),
+      is_of_rows_(program->routers.size()),
       asked_(program->NumRoutedBranches()),
       predicted_(asked_.size()),
       counts_(program->routers.size()) {
@@ -45,6 +46,14 @@ Decisions::Decisions(const Program* program)
     };
     const auto line = std::find_if(routers.begin(), routers.end(), is_whole);
     routers_.push_back(line == routers.end() ? &routers[r] : &*line);
+  }
+  for (const Router& router : routers) {
+    for (const Wait& wait : router.there) {
+      const Queue& queue = program->queues[static_cast<size_t>(wait.queue)];
+      const Instruction& at = queue.instructions[static_cast<size_t>(wait.count - 1)];
+      if (at.opcode != Opcode::kBranchCall || at.work->calls[0].capacity == 0) continue;
+      is_of_rows_[static_cast<size_t>(router.decision)] = true;
+    }
   }
   for (const Queue& queue : program->queues) {
     for (const Instruction& at : queue.instructions) {
@@ -219,10 +228,11 @@ bool Decisions::RecordCells(Slot* slot, const Router& router, bool has_turn) {
   // The one cell of a router without seats is where loads are.
   const int32_t* seats = IntegersOf(slot, router.seats >= 0 ? router.seats : router.loads);
   const int64_t num_branches = router.num_branches();
+  const int64_t num_decided = has_turn ? NumDecided(slot, router) : 0;
   for (int64_t cell = 0; cell < router.num_cells; ++cell, seats += num_branches) {
     const size_t count_at = words_.size();
     if (!Add(0)) return false;
-    for (int64_t begin = 0; has_turn && begin < num_branches; begin += kSeatsAtOnce) {
+    for (int64_t begin = 0; cell < num_decided && begin < num_branches; begin += kSeatsAtOnce) {
       const int64_t end = std::min(begin + kSeatsAtOnce, num_branches);
       int32_t any = 0;
       for (int64_t b = begin; b < end; ++b) any |= seats[b];
@@ -234,6 +244,15 @@ bool Decisions::RecordCells(Slot* slot, const Router& router, bool has_turn) {
     }
   }
   return true;
+}
+
+/*! \brief Cells of a router in its turn: of rows those with a cell, as others are padding. */
+int64_t Decisions::NumDecided(Slot* slot, const Router& router) const {
+  const std::vector<Router>& routers = program_->routers;
+  const Router& first = routers[static_cast<size_t>(router.decision)];
+  if (!is_of_rows_[static_cast<size_t>(router.decision)]) return router.num_cells;
+  const Router& outer = routers[static_cast<size_t>(first.outer)];
+  return std::min<int64_t>(router.num_cells, IntegersOf(slot, outer.loads)[first.outer_branch]);
 }
 
 std::string Decisions::LinesOf(const Program& program, const Words& words) {

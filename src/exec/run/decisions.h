@@ -81,6 +81,7 @@ class Decisions {
   void Count(Slot* slot, const Router& router);
   bool Record(Slot* slot, const Router& router, bool has_turn);
   bool RecordCells(Slot* slot, const Router& router, bool has_turn);
+  int64_t NumDecided(Slot* slot, const Router& router) const;
   bool Add(int32_t word);
   void Join();
 
@@ -88,6 +89,7 @@ class Decisions {
   /*! \brief Of each decision the line with seats, or the first one. */
   std::vector<const Router*> routers_;
   std::vector<bool> is_speculated_;  // [num_routers]: whether the program has predicted work of it
+  std::vector<bool> is_of_rows_;     // [num_routers]: whether its cells are rows of what is around
   std::vector<uint8_t> asked_;       // [num_branches] as callers have predicted
   std::vector<uint8_t> predicted_;   // [num_branches] the same where it holds for what is around
   bool predicts_ = false;

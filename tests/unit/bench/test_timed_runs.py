@@ -6,10 +6,12 @@ import threading
 
 import pytest
 
+from heteroplace.bench.peers import timed_runs
 from heteroplace.bench.peers.timed_runs import (
     LONG_RUN_NS,
     MAX_RUNS,
     MIN_RUNS,
+    NearCores,
     TimedRuns,
     Turn,
     balanced_rounds,
@@ -190,3 +192,22 @@ def test_quiet_is_not_said_while_a_thread_works() -> None:
         worker.join()
     assert not was_quiet
     assert wait_until_quiet(10.0)
+
+
+def test_something_is_waited_for_before_each_turn() -> None:
+    clocks, turns = make_clocks()
+    waits: list[int] = []
+    time_in_turns(clocks, num_rounds=2, before_turn=lambda: waits.append(len(turns)))
+    assert len(waits) == 2 * len(clocks) and waits[0] == len(clocks)
+
+
+def test_near_cores_are_waited_for_as_long_as_the_budget_lasts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(timed_runs.time, "sleep", slept.append)
+    latencies = iter([200, 200, 40, 200, 200, None])
+    near = NearCores(lambda: next(latencies), budget_s=1.2)
+    assert near.wait() and len(slept) == 2
+    assert not near.wait() and len(slept) == 3
+    assert near.wait()

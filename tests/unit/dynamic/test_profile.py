@@ -189,6 +189,11 @@ def test_all_wrong_records_are_told_at_once(tmp_path: Path) -> None:
         ('{"routes_version":2,"model":"m","level":1,"routers":[]}', "is of version 2"),
         ('{"routes_version":1,"model":"m","level":3,"routers":[]}', "one of 1, 2"),
         ('"routes_version"', "expected an object"),
+        (
+            '{"routes_version":1,"model":"m","level":1,"routers":['
+            '{"name":"a","cells":1,"branches":1000000}]}',
+            "at most 65536 branches, got 1000000",
+        ),
         ('{"routes_version":1,"level":1}', 'the key "model" is missing'),
         ('{"routes_version" 1}', "got no JSON"),
         (

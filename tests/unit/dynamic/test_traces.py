@@ -87,6 +87,11 @@ def test_placement_saves_what_the_paper_reports(num_memories: int, skew: float) 
     assert round(predicted, 3) == moved * CELL_BYTES
 
 
+def test_routers_that_no_memory_holds_are_refused() -> None:
+    with pytest.raises(RoutingError, match="about 1099511627776 cells and 2 branches"):
+        next(synthesise([RouterShape("r", 2**40, 2)], TraceOptions(1)))
+
+
 def test_numbers_out_of_range_are_told_at_once() -> None:
     with pytest.raises(RoutingError) as fault:
         TraceOptions(0, skew=-1, coactivation=1.5, top_k=0, seed=-1)

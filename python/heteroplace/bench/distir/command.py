@@ -7,7 +7,7 @@ A row for each configuration of each model and batch:
     simulated_ms, predicted_peak_bytes, fits
                     simulated on the modelled machine (`machine.py`); null: it cannot be made
     measured_ms, measured_peak_bytes
-                    null here: no machine has been asked
+                    null, as no machine has been asked; of a rank that is fullest with `--run`
     published       true for the configuration that the paper prints as the best of its batch
     place           of the published D/T/P among all of the batch, 1 first; null for other rows
     grid_s          seconds that the whole grid of the model took here
@@ -15,12 +15,14 @@ A row for each configuration of each model and batch:
                     shares of the devices' time
 
 `grid_s` is measured here; all else is simulated, or printed in the paper. With `--growth` a row has
-model, layers, tasks (of a microbatch in one lane) and the processor seconds of the whole grid.
+model, layers, tasks (of a microbatch in one lane) and the processor seconds of the whole grid. What
+rows of `--run` have beside these, `run_table` says.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import re
 from collections.abc import Callable
 from dataclasses import asdict
@@ -30,11 +32,16 @@ from heteroplace.bench.distir import table as distir_table
 from heteroplace.bench.distir.grids import Comparison, Grid, compare, measure_growth, run_grid
 from heteroplace.bench.distir.machine import GIB, MachineFigures
 from heteroplace.bench.distir.published import MODELS
+from heteroplace.bench.distir.run_table import run_table
 from heteroplace.bench.plots import check_can_plot, plot_fronts
 from heteroplace.transforms.search_rows import SearchRow
+from heteroplace.tvm_bridge import require_tvm
 
 Say = Callable[[str], None]
 Row = dict[str, object]
+
+_RUNS = "heteroplace.bench.distir.runs"
+"""Imports TVM, so it is imported when it is asked for."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +57,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--imported", action="store_true", help="GPT-2 from ONNX, cut by its axes (needs TVM)"
     )
     kinds.add_argument(
+        "--run",
+        action="store_true",
+        dest="runs",
+        help="small networks on two one-core ranks of this machine, predicted and run (needs TVM)",
+    )
+    kinds.add_argument(
         "--growth", action="store_true", help="time of the grids against layers, and no rows else"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=15, metavar="N", help="turns of each run (default: 15)"
     )
     parser.add_argument(
         "--memory-gib", type=float, default=32.0, metavar="GIB", help="of a device (default: 32)"
@@ -74,6 +90,10 @@ def run(arguments: argparse.Namespace, say: Say) -> list[Row]:
     if arguments.plot is not None:
         check_can_plot(arguments.plot)
     batches = [int(batch) for batch in filter(None, (arguments.batches or "").split(","))]
+    if arguments.runs:
+        require_tvm()
+        rows: list[Row] = importlib.import_module(_RUNS).run(arguments, batches, say)
+        return rows
     figures = MachineFigures(memory_bytes=round(arguments.memory_gib * GIB))
     models = [model for model in MODELS if re.search(arguments.only or "", model.name)]
     if arguments.growth:
@@ -106,6 +126,8 @@ def table(rows: list[Row]) -> str:
     """Return the summary of the rows."""
     if rows and "seconds" in rows[0]:
         return distir_table.growth_table(rows)
+    if rows and rows[0].get("measured_ms") is not None:
+        return run_table(rows)
     return distir_table.row_table(rows)
 
 

@@ -1,7 +1,7 @@
-"""`bench dynamic`: networks with routers, specialised to traces of stated skew, against their peers.
+"""`bench dynamic`: networks with routers, specialised to traces of stated skew, against peers.
 
-For each network and trace all variants run in turns, in one process, from arrays to arrays, over the
-runs of the trace one after the other:
+For each network and trace all variants run in turns, in one process, from arrays to arrays, over
+the runs of the trace one after the other:
 
 - ours: routers with the capacities of no profile ("default"), or what a pass makes of the trace's
   profile ("capacities": `ChooseCapacities`; "specialised": `Specialise`);

@@ -1,6 +1,6 @@
-"""ONNX forms of networks with routers, as exporters write them: for onnxruntime, and for FindRouters.
+"""ONNX forms of networks with routers, as exporters write them; for onnxruntime and FindRouters.
 
-Experts are computed for every token and multiplied by gates that are 0 for all others; exits are an
+Experts are computed for every token and multiplied by gates that are 0 for others; exits are an
 `If`. The weights are those of the Relay forms by name, in ONNX's order of axes.
 """
 
@@ -96,17 +96,18 @@ def _block(graph: _Form, network: RoutedNetwork, x: str, index: int) -> str:
     best = graph.op("ReduceMax", graph.op("Softmax", logits, axis=1), axes=[1], keepdims=0)
     first = graph.op("Gather", steer_name(name), graph.constant(0, np.int64), axis=1)
     sure = graph.op("Greater", graph.op("Add", best, first), graph.constant(0.9, np.float32))
-    # The nodes behind the exit go into the branch.
-    outer, graph.nodes = graph.nodes, []
+    begin = len(graph.nodes)
     behind = _block(graph, network, x, index + 1)
-    inner, graph.nodes = graph.nodes, outer
+    # The nodes behind the exit go into the branch; nodes are numbered, and none comes after them.
+    inner = graph.nodes[begin:]
+    del graph.nodes[begin:]
     end = f"{name}_behind"
     inner.append(helper.make_node("Identity", [behind], [end]))
+    leaves = [helper.make_node("Identity", [logits], [f"{name}_leaves"])]
     bodies = {
-        "then_branch": _body(f"{name}_exit", [helper.make_node("Identity", [logits], [f"{name}_y"])],
-                             f"{name}_y", classes),
+        "then_branch": _body(f"{name}_exit", leaves, f"{name}_leaves", classes),
         "else_branch": _body(f"{name}_goes_on", inner, end, classes),
-    }  # fmt: skip
+    }
     result: str = f"{name}_chosen"
     graph.nodes.append(helper.make_node("If", [sure], [result], name=name, **bodies))
     return result

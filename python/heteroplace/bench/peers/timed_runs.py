@@ -11,6 +11,7 @@ state of the machine, never by what they gave.
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ _LEAST_SHARE = 1 / 3
 """At least this part of the turns counts."""
 _QUIET_NS = 1_000_000
 _QUIET_SLICE_S = 0.01
+_NEAR_SLICE_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,7 @@ def time_in_turns(
     min_runs: int = MIN_RUNS,
     core_to_core_ns: Callable[[], int | None] | None = None,
     on_round: Callable[[int], None] | None = None,
+    before_turn: Callable[[], object] | None = None,
 ) -> TimedRuns:
     """Time several things in turns.
 
@@ -155,6 +158,8 @@ def time_in_turns(
         Measures the core-to-core latency; None from it: there is only one.
     on_round
         Called with the number of rounds done, after each.
+    before_turn
+        Called before each turn, e.g. to wait until cores are near.
     """
     if num_rounds < 1:
         raise ValueError(f"num_rounds must be at least 1, got {num_rounds}")
@@ -168,12 +173,40 @@ def time_in_turns(
     for done in range(num_rounds):
         first = done % len(names)
         for name in names[first:] + names[:first]:
+            if before_turn is not None:
+                before_turn()
             turns[name].append(
                 _take_turn(timers[name], num_runs[name], num_warm[name], core_to_core_ns)
             )
         if on_round is not None:
             on_round(done + 1)
     return TimedRuns({name: tuple(values) for name, values in turns.items()})
+
+
+def side_by_side(timers: Sequence[Timer]) -> Timer:
+    """Return the timer of programs that run at once, each from a thread of its own.
+
+    A run of it is one of each program: it takes as long as so many runs would one after the other
+    at the rate that all have together.
+    """
+
+    def timer(num_runs: int) -> list[int]:
+        start = threading.Barrier(len(timers))
+        times: dict[int, Sequence[int]] = {}
+
+        def run(index: int) -> None:
+            start.wait()
+            times[index] = timers[index](num_runs)
+
+        threads = [threading.Thread(target=run, args=(index,)) for index in range(len(timers))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        together = zip(*(times[index] for index in range(len(timers))), strict=True)
+        return [round(len(timers) / sum(1 / ns for ns in each)) for each in together]
+
+    return timer
 
 
 def _take_turn(
@@ -188,6 +221,33 @@ def _take_turn(
     latencies.append(None if core_to_core_ns is None else core_to_core_ns())
     known = [latency for latency in latencies if latency is not None]
     return Turn(int(median(times)), max(known, default=None), others)
+
+
+class NearCores:
+    """Waits until cores are near, as long as its budget lasts. Not thread-safe.
+
+    Parameters
+    ----------
+    core_to_core_ns
+        Measures the core-to-core latency.
+    budget_s
+        Seconds for all waits together; then cores are taken as they are.
+    """
+
+    def __init__(self, core_to_core_ns: Callable[[], int | None], budget_s: float) -> None:
+        self._core_to_core_ns = core_to_core_ns
+        self._left_s = budget_s
+
+    def wait(self) -> bool:
+        """Wait until they are near; return False if the budget ended first."""
+        while True:
+            latency_ns = self._core_to_core_ns()
+            if latency_ns is None or latency_ns < NEAR_CORES_NS:
+                return True
+            if self._left_s <= 0:
+                return False
+            self._left_s -= _NEAR_SLICE_S
+            time.sleep(_NEAR_SLICE_S)
 
 
 def wait_until_quiet(limit_s: float = 1.0) -> bool:

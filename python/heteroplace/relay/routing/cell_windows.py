@@ -57,7 +57,8 @@ def convolved(
     )
     found: Sets | None = None
     for tap in product(*(range(size) for size in sizes[2:])):
-        tap_mask = None if mask is None else mask[(slice(None), slice(None), *tap)]
+        place = (slice(None), slice(None), *tap)
+        tap_mask = None if mask is None else mask[place]
         part = _over_channels(windows.at(tap), tap_mask, sizes[0], groups)
         found = part if found is None else found | part
     assert found is not None  # a kernel has a tap

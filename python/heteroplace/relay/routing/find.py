@@ -118,12 +118,20 @@ def FindRouters(inputs: Collection[str] | None = None) -> tvm.transform.Pass:  #
     return tvm.transform.module_pass(run, opt_level=0, name="FindRouters")
 
 
-def without_branches(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return a module with routers in place of its `If`s; the very module if it has none."""
-    nodes = post_order(mod["main"].body)
-    if not any(isinstance(node, relay.If) for node in nodes):
+def without_branches(mod: tvm.IRModule, weights: Collection[str] = ()) -> tvm.IRModule:
+    """Return a module with routers in place of its `If`s; the very module if it has none.
+
+    Parameters
+    ----------
+    weights
+        Names of the parameters that are no inputs.
+    """
+    main = mod["main"]
+    if not any(isinstance(node, relay.If) for node in post_order(main.body)):
         return mod
-    return find_routers(mod, only_if=True).mod
+    names = [parameter.name_hint for parameter in main.params]
+    inputs = [name for name in names if name not in weights]
+    return find_routers(mod, inputs, only_if=True).mod
 
 
 def _in_order(graph: Graph, candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -147,7 +155,7 @@ def _nested(graph: Graph, candidates: Sequence[Candidate]) -> tuple[list[Candida
                 if inner is outer or inner not in kept or outer not in kept:
                     continue
                 if outer.num_cells > 1 and _is_torn(
-                    graph, inner, branch.region, branch.build is not None
+                    graph, inner, branch.region, outer.num_cells, branch.build is not None
                 ):
                     kept = [each for each in kept if each is not inner]
                     dropped.append(
@@ -157,11 +165,13 @@ def _nested(graph: Graph, candidates: Sequence[Candidate]) -> tuple[list[Candida
     return kept, dropped
 
 
-def _is_torn(graph: Graph, inner: Candidate, region: Region, is_written_anew: bool) -> bool:
+def _is_torn(
+    graph: Graph, inner: Candidate, region: Region, num_rows: int, is_written_anew: bool
+) -> bool:
     """The result of a router is in a branch of rows, and something that it is made of is not."""
     if inner.sink not in region.nodes:
         return False
-    if is_written_anew:
+    if is_written_anew or inner.num_cells != num_rows:
         return True
     if any(not branch.region.nodes <= region.nodes for branch in inner.branches):
         return True

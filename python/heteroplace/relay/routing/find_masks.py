@@ -8,14 +8,12 @@ import numpy as np
 from tvm import relay
 
 from heteroplace.relay.expressions import static_shape
-from heteroplace.relay.routing.find_support import Support, typed
+from heteroplace.relay.routing.find_support import Support, as_boolean, typed
 
 
 def two_way(condition: relay.Expr) -> relay.Expr:
     """Return the mask [1, 2] of one condition: the first branch if it holds, else the second."""
-    chosen = relay.cast(relay.reshape(condition, (1, 1)), "int32")
-    if condition.checked_type.dtype != "bool":
-        chosen = relay.cast(relay.cast(relay.reshape(condition, (1, 1)), "bool"), "int32")
+    chosen = relay.cast(relay.reshape(as_boolean(condition), (1, 1)), "int32")
     other = relay.subtract(relay.const(1, "int32"), chosen)
     return typed(relay.concatenate([chosen, other], 1))
 

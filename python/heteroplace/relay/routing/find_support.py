@@ -24,6 +24,7 @@ from heteroplace.relay.axes.rules import is_broadcast
 from heteroplace.relay.axes.shapes import slice_entries
 from heteroplace.relay.expressions import static_shape
 from heteroplace.relay.frontend.incremental_types import write_types
+from heteroplace.relay.routing.find_positive import is_positive, summed_axes
 
 
 class Origin(NamedTuple):
@@ -61,7 +62,8 @@ class Supports:
         return self._found[expr]
 
     def of_condition(self, condition: relay.Expr) -> Support:
-        """Return where a boolean expression is true."""
+        """Return where a condition is true, or other than 0."""
+        condition = as_boolean(condition)
         found = self.of(condition)
         if found is not None:
             return found
@@ -117,6 +119,14 @@ def typed(expr: relay.Expr) -> relay.Expr:
     """Return an expression of typed parts with its own type written on it."""
     write_types(expr)
     return expr
+
+
+def as_boolean(condition: relay.Expr) -> relay.Expr:
+    """Return a condition as bool: true where it is other than 0."""
+    dtype = condition.checked_type.dtype
+    return (
+        condition if dtype == "bool" else typed(relay.not_equal(condition, relay.const(0, dtype)))
+    )
 
 
 def is_zero(expr: relay.Expr) -> bool:
@@ -234,17 +244,9 @@ def _summed(supports: Supports, call: relay.Call) -> Support | None:
         return None
     attrs = call.attrs
     mask = typed(relay.sum(found.mask, attrs.axis, attrs.keepdims, attrs.exclude))
-    if 0 in _summed_axes(call):
+    if 0 in summed_axes(call):
         return Support(mask, _width(mask))
     return Support(mask, min(found.most, _width(mask)), found.origin)
-
-
-def _summed_axes(call: relay.Call) -> list[int]:
-    rank = len(call.args[0].checked_type.shape)
-    if call.attrs.axis is None:
-        return list(range(rank))
-    named = [int(axis) % rank for axis in call.attrs.axis]
-    return [a for a in range(rank) if a not in named] if call.attrs.exclude else named
 
 
 def _multiplied(supports: Supports, call: relay.Call) -> Support | None:
@@ -290,7 +292,7 @@ def _chosen(supports: Supports, call: relay.Call) -> Support | None:
     if is_zero(otherwise):
         return _spread(supports.of_condition(condition), shape)
     if is_zero(then):
-        negated = typed(relay.logical_not(condition))
+        negated = typed(relay.logical_not(as_boolean(condition)))
         return _spread(supports.of_condition(negated), shape)
     return None
 
@@ -312,74 +314,6 @@ def _scattered(supports: Supports, call: relay.Call) -> Support | None:
     mask = typed(relay.scatter_elements(zeros, indices, ones, axis, str(call.attrs.reduction)))
     each = prod(shape[1:]) if found is None else found.most
     return Support(mask, min(each, _width(mask)) if axis else _width(mask))
-
-
-def is_positive(expr: relay.Expr) -> bool:
-    """Say whether an expression is above 0 everywhere, by how it is made."""
-    if isinstance(expr, relay.Constant):
-        return bool((expr.data.numpy() > 0).all())
-    if not isinstance(expr, relay.Call):
-        return False
-    name, args = getattr(expr.op, "name", ""), expr.args
-    if name == "clip":
-        return float(expr.attrs.a_min) > 0
-    if name == "maximum":
-        return any(is_positive(each) for each in args)
-    if name == "add":
-        return any(is_positive(args[i]) and is_nonnegative(args[1 - i]) for i in range(2))
-    if name in ("multiply", "divide"):
-        return all(is_positive(each) for each in args)
-    if name in ("sqrt", "reshape", "expand_dims", "squeeze", "broadcast_to", "transpose"):
-        return is_positive(args[0])
-    if name in ("sum", "max"):
-        return is_positive(args[0]) or _holds_largest(args[0], expr)
-    return False
-
-
-def _holds_largest(expr: relay.Expr, reduction: relay.Call) -> bool:
-    """The largest values of a softmax, which add up to 1, along the axis that is reduced."""
-    if not isinstance(expr, relay.TupleGetItem) or expr.index:
-        return False
-    call = expr.tuple_value
-    if getattr(getattr(call, "op", None), "name", "") != "topk" or int(call.attrs.is_ascend):
-        return False
-    source = call.args[0]
-    if getattr(getattr(source, "op", None), "name", "") != "nn.softmax":
-        return False
-    rank = len(source.checked_type.shape)
-    axes = {int(call.attrs.axis) % rank, int(source.attrs.axis) % rank}
-    return set(_summed_axes(reduction)) == axes
-
-
-_NONNEGATIVE_OF_SUCH = frozenset(
-    (
-        *("sum", "max", "mean", "multiply", "add", "maximum", "reshape", "expand_dims"),
-        *("squeeze", "broadcast_to", "take", "strided_slice", "transpose", "where"),
-    )
-)
-"""Ops that make nothing below 0 of what is not."""
-
-
-def is_nonnegative(expr: relay.Expr) -> bool:
-    """Say whether an expression is nowhere below 0, by how it is made."""
-    if isinstance(expr, relay.TupleGetItem):
-        call = expr.tuple_value
-        name = getattr(getattr(call, "op", None), "name", "")
-        return name in ("topk", "split") and is_nonnegative(call.args[0])
-    if isinstance(expr, relay.Constant):
-        return bool((expr.data.numpy() >= 0).all())
-    if not isinstance(expr, relay.Call):
-        return False
-    name = getattr(expr.op, "name", "")
-    if name in ("nn.softmax", "sigmoid", "exp", "nn.relu", "abs", "sqrt"):
-        return True
-    if name in _NONNEGATIVE_OF_SUCH:
-        values = expr.args[1:] if name == "where" else expr.args
-        values = values[:1] if name == "take" else values
-        return all(is_nonnegative(each) for each in values)
-    return name == "cast" and (
-        expr.args[0].checked_type.dtype == "bool" or is_nonnegative(expr.args[0])
-    )
 
 
 _Rule = Callable[[Supports, Any], "Support | None"]

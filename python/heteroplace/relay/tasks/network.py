@@ -105,7 +105,7 @@ def cut_network(
         Its annotations contradict each other, or name devices that the cluster does not have.
     """
     digest = ""
-    mod = without_branches(mod)
+    mod = without_branches(mod, params or ())
     if has_routers(mod):
         mod = named_routers(mod)
         digest = model_digest(mod)

@@ -1,0 +1,83 @@
+"""Collectives and kernels of plans over two cores of this machine, timed by real runs."""
+
+from __future__ import annotations
+
+import pytest
+import tvm
+from relay_models import cores
+from shard_models import BATCH, perceptron, rank_cluster
+from sharded_plans import near_cluster
+
+from heteroplace.measure.collectives import MEASURED_KINDS, measure_collectives
+from heteroplace.model.check import check_plan
+from heteroplace.model.collectives import collective_kind
+from heteroplace.model.step_values import collective_step_ns
+from heteroplace.sharding.in_plan import _mean, _Time
+from heteroplace.sharding.options import ShardOptions
+from heteroplace.sharding.plan import ShardedModel, plan_model
+from heteroplace.sharding.search import search_degrees
+from heteroplace.sharding.source import ModelSource
+from heteroplace.transforms.degrees import Degrees
+
+pytestmark = [
+    pytest.mark.costly,
+    pytest.mark.skipif(len(cores()) < 2, reason="collectives need two cores"),
+]
+SIZES = (4096, 1 << 18)
+
+
+def planned(data: int, tensor: int, **given: object) -> ShardedModel:
+    mod, params = perceptron()
+    options = ShardOptions(batch=BATCH, store=None, **given)  # type: ignore[arg-type]
+    with tvm.transform.PassContext(opt_level=3):
+        source = ModelSource(mod, params, options)
+        return plan_model(source, Degrees(data, tensor, 1, 1), rank_cluster(), options)
+
+
+def test_a_line_is_fitted_to_each_kind_that_computes() -> None:
+    cluster = near_cluster(2, engines=0)
+    found = measure_collectives(cluster, (0, 1), ["broadcast", "all_reduce"], SIZES)
+    assert [(kind, count) for kind, count, *_ in found.fits] == [("all_reduce", 2)]
+    large, small = (found.ns("all_reduce", 2, size) for size in (1 << 22, 4096))
+    assert large is not None and small is not None and large > small > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", MEASURED_KINDS)
+def test_every_kind_is_timed(kind: str) -> None:
+    (fit,) = measure_collectives(near_cluster(2), (1, 0), [kind], SIZES).fits
+    assert fit[:2] == (kind, 2)
+
+
+def test_plans_of_lanes_have_measured_collectives_and_kernels() -> None:
+    model = planned(1, 2)
+    solution = model.solution
+    graph, cluster, table = solution.graph, solution.cluster, solution.costs
+    check_plan(graph, cluster, table, solution.plan)
+    assert table.collectives is not None
+    assert [fit[:2] for fit in table.collectives.fits] == [("all_reduce", 2)]
+    (step, *_) = solution.plan.collectives
+    by_rings = collective_step_ns(graph, cluster, None, step)
+    assert collective_step_ns(graph, cluster, table.collectives, step) != by_rings
+    for task, description in enumerate(graph.tasks):
+        if collective_kind(description.op) is None:
+            assert {table.cost(task, device).source for device in (0, 1)} == {"measured"}
+
+
+def test_gradients_cost_what_adding_takes_for_all_but_the_first_microbatch() -> None:
+    first, _ = times = [_Time(10.0, 1.0), _Time(30.0, 1.0)]
+    assert _mean(times, True, 4).ns == (10 + 3 * 30) / 4
+    assert _mean(times, False, 4).ns == 20
+    assert _mean([first], True, 1).ns == 10
+
+
+@pytest.mark.slow
+def test_grids_know_the_collectives_of_lanes_and_of_replicas() -> None:
+    mod, params = perceptron()
+    options = ShardOptions(batch=BATCH, store=None, optimizer="sgd:0.1")
+    with tvm.transform.PassContext(opt_level=3):
+        source = ModelSource(mod, params, options)
+        grid = search_degrees(source, rank_cluster(), options)
+    assert {model.strategy.degrees.num_devices for model in grid.models} <= {1, 2}
+    times = [model.solution.predicted_ns for model in grid.models]
+    assert times == sorted(times)

@@ -1,0 +1,175 @@
+"""Routed networks, compiled: outputs, guards, and what only the compiler can get wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from random import Random
+
+import numpy as np
+import pytest
+from item_plans import with_second_memory
+from random_routed import RoutedCase, random_routed
+from relay_models import cpu_cluster, module, random_inputs, stock_outputs, var
+from routed_models import (
+    Shape,
+    costs_by_capacity,
+    routed_executable,
+    switch_layer,
+    whole_branches,
+)
+from tvm import relay
+
+import heteroplace
+from heteroplace.codegen.compile import CompiledNetwork
+from heteroplace.codegen.executable import Executable
+from heteroplace.errors import ExecutionError, RoutingError, UnsupportedRelayError
+from heteroplace.measure.batches import batches_of, of_batch
+from heteroplace.relay.routing.resize import resize_branches
+from heteroplace.relay.routing.rewrite import update_routers
+from heteroplace.relay.tasks.network import cut_network
+from heteroplace.run.executor import Executor
+
+Inputs = dict[str, np.ndarray]
+
+
+def outputs(executable: Executable, inputs: Sequence[Inputs], slots: int = 1) -> list[list[bytes]]:
+    """The outputs of some runs, to the last bit."""
+    executor = Executor(executable, max_in_flight=slots)
+    with ThreadPoolExecutor(slots) as threads:
+        found = list(threads.map(executor.run, inputs))
+    return [[array.tobytes() for array in arrays] for arrays in found]
+
+
+def check_near(found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> None:
+    """Outputs within 1e-5 of the largest element."""
+    for got, want in zip(found, expected, strict=True):
+        assert got.shape == want.shape
+        scale = max(1e-30, float(np.abs(want).max(initial=0)))
+        worst = float(np.abs(got.astype("float64") - want).max(initial=0))
+        assert worst <= 1e-5 * scale, f"{worst} of {scale}"
+
+
+def run_random(case: RoutedCase, seed: int) -> None:
+    """A network placed at random over two memories gives what stock TVM makes of it."""
+    random, cluster = Random(seed), with_second_memory(cpu_cluster())
+    count = len(cut_network(case.mod).graph.tasks)
+    devices = [random.randrange(len(cluster.devices)) for _ in range(count)]
+    executable = routed_executable(case.mod, cluster, devices)
+    executor = Executor(executable)
+    for number in range(2):
+        inputs = case.inputs(number)
+        try:
+            found = executor.run(inputs)
+        except ExecutionError as err:
+            assert "overflow is an error" in str(err)
+            continue
+        check_near(found, stock_outputs(case.mod, inputs))
+
+
+@pytest.mark.costly
+def test_a_random_routed_network_equals_stock() -> None:
+    """Many more are in `test_a_thousand_random_routed_networks`."""
+    run_random(random_routed(Random(5), max_parts=2), 5)
+
+
+@pytest.mark.slow
+def test_a_thousand_random_routed_networks() -> None:
+    for seed in range(100, 1100):
+        run_random(random_routed(Random(seed)), seed)
+
+
+@pytest.mark.costly
+def test_a_switch_layer_is_the_same_wherever_its_branches_are() -> None:
+    shape = Shape(top_k=2, capacities=(1, 4), has_residual=True)
+    mod, cluster = switch_layer(shape), with_second_memory(cpu_cluster())
+    inputs = [random_inputs(mod, seed) for seed in range(4)]
+    (expected,) = stock_outputs(mod, inputs[0])
+    alone = routed_executable(mod)
+    found = outputs(alone, inputs)
+    check_near([np.frombuffer(found[0][0], "float32").reshape(expected.shape)], [expected])
+    random = Random(3)
+    devices = [random.randrange(3) for _ in alone.solution.graph.tasks]
+    spread = routed_executable(mod, cluster, devices)
+    assert "branch_copy" in spread.manifest.program_text
+    assert outputs(spread, inputs) == found
+    assert outputs(alone, inputs, slots=3) == found
+
+
+@pytest.mark.costly
+def test_branches_are_compiled_at_their_capacities_and_alike_ones_once() -> None:
+    executable = routed_executable(switch_layer())
+    text = executable.manifest.program_text
+    calls = [line.split() for line in text.splitlines() if line.startswith("branch_call")]
+    assert len(calls) == 8
+    capacities = [[each.partition("=")[0] for each in call[7].split(";")] for call in calls]
+    assert capacities == [["1", "4", "16"]] * 8
+    kernels = {each.partition("=")[2].partition("(")[0] for c in calls for each in c[7].split(";")}
+    assert len(kernels) == 6  # two layers at three capacities, for all four experts
+
+
+@pytest.mark.costly
+def test_whole_tensors_are_chosen_and_predicted() -> None:
+    mod = whole_branches()
+    inputs = [{"x": np.full((1, 8), value, "float32")} for value in (-1.0, 0.5, 2.0)]
+    expected = [stock_outputs(mod, each) for each in inputs]
+    cluster = cpu_cluster()
+    plain = heteroplace.build(mod, cluster, costs=costs_by_capacity)
+    assert " 0=" in plain.manifest.program_text
+    predicted = heteroplace.build(
+        update_routers(mod, {"choice": {"predict": "1"}}), cluster, costs=costs_by_capacity
+    )
+    assert " predicted " in predicted.manifest.program_text
+    assert " missed " in predicted.manifest.program_text
+    for executable in (plain, predicted):
+        executor = Executor(executable)
+        for branches in ([], [0], [1], [0, 1]):
+            if executable is predicted:
+                executor.predict({"choice": branches})
+            for each, want in zip(inputs, expected, strict=True):
+                check_near(executor.run(each), want)
+
+
+def test_a_capacity_is_measured_as_a_network_without_branches() -> None:
+    network, cluster = cut_network(switch_layer()), cpu_cluster()
+    assert batches_of(cluster, 1, network.graph) == [1, 4, 16]
+    compiled = CompiledNetwork.of(network)
+    placement = [0] * len(network.graph.tasks)
+    whole = compiled.calls(cluster, placement)
+    for capacity in (1, 4, 16):
+        calls = of_batch(compiled, capacity).calls(cluster, placement)
+        assert all(call.branch is None and not call.variants for call in calls.calls)
+        assert len(calls.calls) == len(whole.calls)
+        rows = {
+            calls.values[call.writes[0]].shape[0]
+            for call, routed in zip(calls.calls, whole.calls, strict=True)
+            if routed.branch is not None
+        }
+        assert rows == {capacity}
+
+
+def test_rows_of_any_width_begin_where_kernels_take_them() -> None:
+    network = cut_network(switch_layer(Shape(width=3, hidden=5, capacities=(1, 5))))
+    (router,) = network.graph.routers
+    assert router.quantum == 16
+    # Rounds of five rows would begin anywhere: there is a capacity for all cells.
+    assert router.capacities == ((1, 5, 16),) * 4
+
+
+def test_a_branch_that_mixes_rows_is_refused() -> None:
+    rows = var("rows", (4, 8))
+    mixed = relay.nn.softmax(rows, axis=0)
+    mod = module([rows], relay.Tuple([mixed]))
+    with pytest.raises(UnsupportedRelayError, match="softmax"):
+        resize_branches(mod, {"rows": ("r", 0)}, {("r", 0): 2})
+
+
+def test_a_plan_of_several_items_of_a_routed_network_is_refused() -> None:
+    with pytest.raises(UnsupportedRelayError, match="router"):
+        heteroplace.build(switch_layer(), cpu_cluster(), costs=costs_by_capacity, items=2)
+
+
+def test_routes_for_a_model_without_routers_are_refused() -> None:
+    x = var("x")
+    with pytest.raises(RoutingError, match="no routers"):
+        heteroplace.build(module([x], relay.nn.relu(x)), cpu_cluster(), routes="routes.json")
