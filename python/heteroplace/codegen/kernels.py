@@ -139,6 +139,7 @@ class LoadedWeight:
     weight: int
     value: int
     """What it is there."""
+    memory: int
     step: int
 
 

@@ -77,7 +77,7 @@ class _Loader:
                 f"the weights of task {call.task!r} are loaded by steps {steps}; expected one "
                 f"step, or a predicted one and a missed one"
             )
-        steps = sorted(steps, key=lambda step: when[steps.index(step)] != "predicted")
+        steps = sorted(steps, key=lambda step: _when(self._plan, step) != "predicted")
         run = None if call.at is None else guard_of(self._plan.steps[call.at[0]])
         if run is not None and run.when == "predicted":
             steps = steps[:1]
@@ -106,7 +106,10 @@ class _Loader:
                 own = self._values[value]
                 self._loaded[step, value] = len(self._values)
                 self._values.append(Value(own.shape, own.dtype, in_place_of=before))
-                self._found.append(LoadedWeight(value, self._loaded[step, value], step))
+                load = self._plan.steps[step]
+                assert isinstance(load, Load)
+                made = LoadedWeight(value, self._loaded[step, value], load.dst, step)
+                self._found.append(made)
             before = self._loaded[step, value]
         assert before is not None
         return before

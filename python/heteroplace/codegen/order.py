@@ -88,8 +88,7 @@ class _Orderer:
             for value in self._branches.written(call)
         }
         for each in calls.loads:
-            dst = plan.steps[each.step].dst
-            self._made[each.value] = _Made(-1, dst, each.step)
+            self._made[each.value] = _Made(-1, each.memory, each.step)
         self._legs = Legs(cluster)
         self._copies: dict[Instance, Instruction] = {}
         self._needed: dict[Instance, int | None] = {}

@@ -17,7 +17,8 @@ import tvm
 from tvm import relay
 
 from heteroplace.codegen.kernels import KernelCalls, Value
-from heteroplace.codegen.routed_calls import RoutedCombiner, Version
+from heteroplace.codegen.paired_calls import Version
+from heteroplace.codegen.routed_calls import RoutedCombiner
 from heteroplace.codegen.routed_module import Branch, RoutedModule, cut_regions
 from heteroplace.codegen.segment_calls import lower_parts
 from heteroplace.codegen.segments import cut_segments

@@ -90,10 +90,13 @@ class _Resizer(Rebatcher):
         read = [self._done[argument].expr for argument in reads_of(call)]
         growth = self._of_branch.get((str(call.attrs["router"]), int(call.attrs["branch"])))
         before = int(call.attrs["rows"])
-        is_same = growth is None or growth.scale == 1
-        new = with_reads(call, read, rows=before if is_same else int(growth.scale * before))
+        if growth is None or growth.scale == 1:
+            new = with_reads(call, read)
+            write_types(new)
+            return Rebatched(new, (None,))
+        new = with_reads(call, read, rows=int(growth.scale * before))
         write_types(new)
-        return Rebatched(new, (None,)) if is_same else Rebatched(new, (0,), (growth,))
+        return Rebatched(new, (0,), (growth,))
 
     def _check_rows(self, call: relay.Call, read: Rebatched) -> None:
         """A nested router has the rows around it as its cells: each first axis but the buffer's."""
