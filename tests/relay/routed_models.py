@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import tvm
@@ -18,7 +18,7 @@ from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, CostTable, table_from_rows
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Copy, Plan, Run, Step
+from heteroplace.model.plan import Copy, Guard, Load, Plan, Run, Step
 from heteroplace.model.solution import Solution
 from heteroplace.relay.tasks.network import Network, cut_network
 from heteroplace.simulate.simulator import simulate
@@ -156,3 +156,32 @@ def whole_branches() -> tvm.IRModule:
         name="choice",
     )
     return module([x], relay.nn.relu(y))
+
+
+def loaded_executable(
+    resident: Executable, network: Network, branches: Sequence[int], when: Sequence[str | None]
+) -> Executable:
+    """The same with the weights of some branches in the host's memory, loaded before they run."""
+    solution = resident.solution
+    graph, cluster, plan = solution.graph, solution.cluster, solution.plan
+    steps: list[Step] = []
+    done: set[int] = set()
+    loads = graph.routers[0].loads
+    assert cluster.host is not None
+    for step in plan.steps:
+        branch = None if not isinstance(step, Run) else graph.tasks[step.task].branch
+        if isinstance(step, Run) and branch is not None and branch[1] in branches:
+            memory = cluster.devices[step.device].memory
+            route = cluster.route(cluster.host, memory)
+            tasks = tuple(at for at, task in enumerate(graph.tasks) if task.branch == branch)
+            for each in when if branch[1] not in done else ():
+                guard = None if each is None else Guard(0, branch[1], each)
+                steps.append(Load(tasks, cluster.host, memory, route, guard))
+            done.add(branch[1])
+        steps.append(step)
+    assert any(isinstance(step, Copy) and step.tensor == loads for step in steps)
+    made = replace(plan, steps=tuple(steps))
+    check_plan(graph, cluster, solution.costs, made)
+    placement = plan.placement(len(graph.tasks))
+    kernels = CompiledNetwork.of(network).kernels(cluster, placement)
+    return write_programs(kernels, [replace(solution, plan=made)])[0]

@@ -14,6 +14,7 @@ from relay_models import cpu_cluster, module, random_inputs, stock_outputs, var
 from routed_models import (
     Shape,
     costs_by_capacity,
+    loaded_executable,
     routed_executable,
     switch_layer,
     whole_branches,
@@ -173,3 +174,28 @@ def test_routes_for_a_model_without_routers_are_refused() -> None:
     x = var("x")
     with pytest.raises(RoutingError, match="no routers"):
         heteroplace.build(module([x], relay.nn.relu(x)), cpu_cluster(), routes="routes.json")
+
+
+@pytest.mark.costly
+def test_weights_are_loaded_before_their_branch_runs() -> None:
+    mod, cluster = switch_layer(), with_second_memory(cpu_cluster())
+    network = cut_network(mod)
+    graph = network.graph
+    apart = len(cluster.devices) - 1
+    devices = [apart if task.branch else 0 for task in graph.tasks]
+    resident = routed_executable(mod, cluster, devices)
+    expected = outputs(resident, inputs := [random_inputs(mod, seed) for seed in range(4)])
+    plan = resident.solution.plan
+    for when in (("active",), ("predicted", "missed"), (None,)):
+        loaded = loaded_executable(resident, network, [0, 2], when)
+        text = loaded.manifest.program_text
+        copies = [line for line in text.splitlines() if line.startswith("branch_copy")]
+        assert any("@" not in copy for copy in copies) == (when != (None,))
+        executor = Executor(loaded)
+        for branches in ([], [0, 1], [2]):
+            executor.predict({"switch": branches} if "predicted" in when else {})
+            assert [[y.tobytes() for y in executor.run(each)] for each in inputs] == expected
+        assert len(loaded.solution.plan.steps) > len(plan.steps)
+    # Two experts of four have their weights in one memory, and the others in the other.
+    constants = [line.split() for line in text.splitlines() if line.startswith("constant")]
+    assert {constant[2] for constant in constants} == {"0", "1"}

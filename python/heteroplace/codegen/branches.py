@@ -8,6 +8,7 @@ another memory.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 
 from heteroplace.codegen.instructions import Instance, root
 from heteroplace.codegen.kernels import KernelCall, KernelCalls
@@ -39,11 +40,6 @@ class Branches:
         }
         """Of what branches make but for decisions, when it is there."""
 
-    @property
-    def parts(self) -> dict[int, tuple[int, ...]]:
-        """By routed buffer the values that are rows of it."""
-        return self._parts
-
     def spread(self, value: int) -> tuple[int, ...]:
         """Return the parts of a routed buffer; of any other value itself."""
         return self._parts.get(value, (value,))
@@ -53,6 +49,26 @@ class Branches:
         return tuple(
             part for value in call.writes for part in self.spread(root(self._calls, value))
         )
+
+    def places(self, memory_of: Mapping[int, int]) -> dict[Instance, tuple[Instance, int]]:
+        """Return for values without bytes of their own where they are, as `Ordered.stored`.
+
+        Parameters
+        ----------
+        memory_of
+            For each value the memory in which it is made.
+        """
+        found: dict[Instance, tuple[Instance, int]] = {
+            (part, memory): ((buffer, memory), 0)
+            for buffer, parts in self._parts.items()
+            for part in parts
+            for memory in range(len(self._cluster.memories))
+        }
+        for value, memory in memory_of.items():
+            before = self._calls.values[value].in_place_of
+            if before is not None:
+                found[value, memory] = (root(self._calls, before), memory), 0
+        return found
 
     def of_call(self, call: KernelCall, step: int) -> Guard | None:
         """Return when a call is made that carries out a step of the plan."""

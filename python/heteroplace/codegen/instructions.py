@@ -33,7 +33,8 @@ class Instruction:
     """Weights are not among them."""
     writes: tuple[Instance, ...]
     source: Instance | None = None
-    """Of a copy of a part of what it reads: that part, as a value; None: all of it."""
+    """Of a copy of a part of what it reads, that part, as a value; of weights, these; None: all of
+    what it reads."""
     message: int | None = None
     """Tag of the message, which its two sides share. What sends it writes nothing; what receives
     it reads nothing, and comes next in the order."""
@@ -41,6 +42,11 @@ class Instruction:
     """Whose bytes it takes over: all others who read them come before, and are waited for."""
     guard: Guard | None = None
     """When it is done; None: in every run. What decides that is among what it reads."""
+
+    @property
+    def origin(self) -> Instance:
+        """Of a copy, what is copied."""
+        return self.source or self.reads[0]
 
     @property
     def is_send(self) -> bool:

@@ -133,6 +133,16 @@ class RouterValues:
 
 
 @dataclass(frozen=True)
+class LoadedWeight:
+    """A weight that a step of the plan brings to where it is read."""
+
+    weight: int
+    value: int
+    """What it is there."""
+    step: int
+
+
+@dataclass(frozen=True)
 class KernelCalls:
     """The whole network as kernel calls; within a segment their order respects dependencies."""
 
@@ -144,6 +154,7 @@ class KernelCalls:
     """By symbol."""
     routers: tuple[RouterValues, ...] = ()
     """In the order of the graph."""
+    loads: tuple[LoadedWeight, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from heteroplace.codegen.clocks import Clocks
 from heteroplace.codegen.instructions import Instance, Instruction, Ordered, root
 from heteroplace.codegen.kernels import KernelCalls
 from heteroplace.codegen.lifetimes import find_conflicts, touched_owners, waited_for
+from heteroplace.codegen.loaded_weights import with_loads
 from heteroplace.codegen.lowered import Lowered
 from heteroplace.codegen.memory_plan import Arena, lay_out
 from heteroplace.codegen.order import order_instructions
@@ -62,7 +63,7 @@ def lower(
         Weights, values and workspace do not fit in some memory, even with all reuse that the
         order allows.
     """
-    calls = with_predictions(calls, graph, plan)
+    calls = with_loads(with_predictions(calls, graph, plan), graph, plan)
     ordered = order_instructions(calls, graph, cluster, plan, predicted)
     lowered = _Lowering(calls, cluster, ordered, is_tight=predicted is None).run()
     if predicted is not None and _excess(lowered, cluster):
@@ -239,11 +240,11 @@ class _Lowering:
             message = (str(instruction.message), str(self._tensor(*instruction.writes[0])))
             return QueueInstruction("recv", instruction.step, message)
         if instruction.is_send:
-            source = instruction.source or instruction.reads[0]
+            source = instruction.origin
             message = (str(instruction.message), str(self._tensor(*source)))
             return QueueInstruction("send", instruction.step, message)
         if instruction.call is None:
-            source, target = instruction.source or instruction.reads[0], instruction.writes[0]
+            source, target = instruction.origin, instruction.writes[0]
             if instruction.guard is not None:
                 return self._branches.copy(instruction, source, target)
             tensors = (self._tensor(*source), self._tensor(*target))

@@ -18,6 +18,7 @@ from heteroplace.codegen.instructions import Instance, Instruction, Ordered, roo
 from heteroplace.codegen.joins import Joins
 from heteroplace.codegen.kernels import KernelCall, KernelCalls
 from heteroplace.codegen.legs import Legs
+from heteroplace.codegen.loaded_weights import load_copies
 from heteroplace.codegen.value_tensors import tensors_of_values
 from heteroplace.errors import LoweringError
 from heteroplace.model.cluster import Cluster
@@ -86,6 +87,9 @@ class _Orderer:
             for call, made in zip(calls.calls, self._by, strict=True)
             for value in self._branches.written(call)
         }
+        for each in calls.loads:
+            dst = plan.steps[each.step].dst
+            self._made[each.value] = _Made(-1, dst, each.step)
         self._legs = Legs(cluster)
         self._copies: dict[Instance, Instruction] = {}
         self._needed: dict[Instance, int | None] = {}
@@ -101,6 +105,9 @@ class _Orderer:
         for index, instances in enumerate(reads):
             for value, memory in instances:
                 self._need(value, memory, index)
+        loads = [
+            leg for load in load_copies(calls, self._plan, self._span) for leg in self._cut(load)
+        ]
         joins = self._joins()
         called = [
             instruction
@@ -109,7 +116,7 @@ class _Orderer:
                 index, [r for read in instances for r in joins.reads.get(read, (read,))]
             )
         ]
-        copies = self._read_copies([*called, *joins.copies], joins)
+        copies = [*loads, *self._read_copies([*called, *joins.copies], joins)]
         called = self._in_place(called, [*copies, *joins.copies], joins)
         instructions = in_order([*called, *copies, *joins.copies])
         return Ordered(with_messages(instructions), tuple(joins.values), joins.stored)
@@ -163,18 +170,8 @@ class _Orderer:
 
     def _taken_over(self) -> dict[Instance, tuple[Instance, int]]:
         """Values that lie in the bytes of those that they replace, or in a routed buffer."""
-        found: dict[Instance, tuple[Instance, int]] = {
-            (part, memory): ((buffer, memory), 0)
-            for buffer, parts in self._branches.parts.items()
-            for part in parts
-            for memory in range(len(self._cluster.memories))
-        }
-        for value, made in self._made.items():
-            before = self._kernel_calls.values[value].in_place_of
-            if before is not None:
-                owner = (root(self._kernel_calls, before), made.memory)
-                found[value, made.memory] = owner, 0
-        return found
+        memory_of = {value: made.memory for value, made in self._made.items()}
+        return self._branches.places(memory_of)
 
     def _step_of(self, call: KernelCall) -> int:
         task = self._task_id.get(call.task, -1)

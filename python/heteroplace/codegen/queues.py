@@ -86,7 +86,7 @@ class QueueTable:
         Rather the one that gets the value, and has it in its caches then. A thread for the channel
         would be woken for each copy, and take that core away from its own.
         """
-        ends = (instruction.writes[0][1], instruction.reads[0][1])
+        ends = (instruction.writes[0][1], instruction.origin[1])
         kinds = {
             device.kind for device in self._cluster.devices for end in ends if device.memory == end
         }
@@ -101,7 +101,7 @@ class QueueTable:
     def _copy_queue(self, instruction: Instruction) -> int:
         """The queue of the channel that the copy enters; its device is the GPU at one end."""
         link = self._cluster.links[instruction.route[0]]
-        ends = {instruction.reads[0][1], instruction.writes[0][1]}
+        ends = {instruction.origin[1], instruction.writes[0][1]}
         rank = self._rank(instruction.writes[0][1])
         for device in self._cluster.devices:
             if device.memory in ends and device.kind == "cuda":

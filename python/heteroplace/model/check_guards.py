@@ -145,8 +145,9 @@ class GuardCheck:
                 if before is None or before[0] != key or before[1] & cases:
                     yield f"the weights of task {name!r} are there already"
                     continue
-                cases |= before[1]
-            self._weights[place] = None if key is None else (key, cases)
+            earlier = self._weights.get(place)
+            known = cases | (0 if earlier is None else earlier[1])
+            self._weights[place] = None if key is None else (key, known)
             self._unused[place] = index
 
     def read_fault(self, step: Step | None, place: Place) -> str:
