@@ -212,6 +212,19 @@ FOUND: dict[str, tuple[Make, int, int]] = {
         1,
         1,
     ),
+    "gates of a one-hot op": (
+        lambda x, ids, s, c: gated(
+            relay.multiply(
+                relay.one_hot(
+                    relay.argmax(s, axis=1), relay.const(1.0), relay.const(0.0), 3, -1, "float32"
+                ),
+                probabilities(s),
+            ),
+            [expert(x) for _ in range(3)],
+        ),
+        1,
+        1,
+    ),
     "gates by label": (
         lambda x, ids, s, c: relay.add(
             relay.multiply(relay.cast(is_expert(ids, 0), "float32"), expert(x)),

@@ -142,8 +142,10 @@ def _compared(executable: Executable, mod: tvm.IRModule, source: OnnxSource) -> 
         }
     except VerificationError as fault:
         raise _CannotCompare(str(fault)) from fault
-    together = {name: np.concatenate([item[name] for item in items]) for name in items[0]}
-    outputs = Executor(executable).run(items[0] if len(items) == 1 else together)
+    together = items[0]  # a single number of one item is no axis of several
+    if len(items) > 1:
+        together = {name: np.concatenate([item[name] for item in items]) for name in items[0]}
+    outputs = Executor(executable).run(together)
     tolerance = _tolerance(executable, source)
     found = []
     for index, references_of_item in references.items():

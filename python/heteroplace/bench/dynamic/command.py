@@ -113,7 +113,7 @@ def rows_of(
         for name, mod in {**mods, "dense": dense}.items():
             say(f"building {name}")
             built[name] = heteroplace.build(mod, cluster, params=network.params)
-            timers[name] = _ours(stack.enter_context(Executor(built[name])), inputs)
+            timers[name] = _ours(Executor(built[name]), inputs)
         say("building stock")
         timers |= _peers(stack, network, dense, cluster, inputs, form)
         say("measuring")

@@ -301,6 +301,18 @@ def _cast(supports: Supports, call: relay.Call) -> Support | None:
     return supports.of(call.args[0])
 
 
+def _one_hot(supports: Supports, call: relay.Call) -> Support | None:
+    """A one-hot vector for each index, 0 elsewhere."""
+    indices, _, off = call.args
+    shape = static_shape(indices.checked_type)
+    if not is_zero(off) or not shape or int(call.attrs.axis) == 0:
+        return None
+    one, zero = relay.const(1, "int32"), relay.const(0, "int32")
+    attrs = call.attrs
+    mask = relay.one_hot(indices, one, zero, int(attrs.depth), int(attrs.axis), "int32")
+    return Support(typed(mask), prod(shape[1:]))
+
+
 def _scattered(supports: Supports, call: relay.Call) -> Support | None:
     """Updates put into zeros."""
     data, indices, updates = call.args
@@ -325,6 +337,7 @@ _RULES: Mapping[str, _Rule] = {
     "cast": _cast,
     "divide": _divided,
     "multiply": _multiplied,
+    "one_hot": _one_hot,
     "scatter_elements": _scattered,
     "take": _taken,
     "where": _chosen,
