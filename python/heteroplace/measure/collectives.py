@@ -218,7 +218,9 @@ def _kind(graph: TaskGraph, task: int) -> CollectiveKind:
 def _times(program: PlanProgram, graph: TaskGraph) -> dict[int, float]:
     """Return for each collective step with kernels its median ns over some runs."""
     steps = program.plan.steps
-    run_of = {step.task: index for index, step in enumerate(steps) if not isinstance(step, Copy)}
+    run_of = {
+        step.task: index for index, step in enumerate(steps) if isinstance(step, Run | Collective)
+    }
     makers = {
         index: [run_of[task] for task in graph.predecessors[step.task]]
         for index, step in enumerate(steps)

@@ -170,7 +170,7 @@ def _peers(
     form: onnx.ModelProto | None,
 ) -> dict[str, Timer]:
     """Whatever is decided they compute everything, so that one run stands for the trace."""
-    cores = sorted({core for device in cluster.devices for core in device.units})
+    cores = sorted({core for device in cluster.devices for core in device.cores})
     library = build_stock(dense, network.params, cluster.devices[0].target)
     stock = StockExecutor(library, inputs[0], cores)
     stack.callback(stock.close)

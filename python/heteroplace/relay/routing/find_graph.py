@@ -161,7 +161,8 @@ class RowRegions:
 
     def _roles(self, call: relay.Call) -> tuple[bool, ...] | str:
         """For each tensor that an op reads whether it does so row by row; or why it does not."""
-        arguments, variables = [], []
+        arguments: list[relay.Expr] = []
+        variables: list[relay.Var] = []
         for argument in call.args:
             types = tensor_types(argument.checked_type)
             new = [relay.Var(f"x{len(variables) + i}", type_) for i, type_ in enumerate(types)]

@@ -66,13 +66,13 @@ class _Scope(NamedTuple):
     """Old value, or one made of old values -> what it is here."""
     parent: _Scope | None = None
     router: _Router | None = None
-    index: int = 0
+    branch: int = 0
 
     @property
     def region(self) -> Region:
         """What belongs to the branch."""
         assert self.router is not None
-        return self.router.candidate.branches[self.index].region
+        return self.router.candidate.branches[self.branch].region
 
 
 class Rewriter:
@@ -153,12 +153,12 @@ class Rewriter:
         if is_read_whole:
             return value
         if not isinstance(node.checked_type, relay.TupleType):
-            return scope.router.entered(node, value, scope.index)
+            return scope.router.entered(node, value, scope.branch)
         fields = [relay.TupleGetItem(node, i) for i in range(len(node.checked_type.fields))]
         values = [relay.TupleGetItem(value, i) for i in range(len(fields))]
         return relay.Tuple(
             [
-                scope.router.entered(old, new, scope.index)
+                scope.router.entered(old, new, scope.branch)
                 for old, new in zip(fields, values, strict=True)
             ]
         )
@@ -168,7 +168,7 @@ class Rewriter:
         mask = self._value(candidate.mask, scope)
         if scope.router is not None:
             # Rows above the load of the branch around hold no cell, and take no branch.
-            valid = valid_rows(scope.router.loads, scope.router.of_branch(scope.index))
+            valid = valid_rows(scope.router.loads, scope.router.of_branch(scope.branch))
             mask = relay.multiply(mask, relay.expand_dims(valid, 1))
         written = _Router(candidate, self._options(candidate), mask)
         results = []
@@ -184,6 +184,7 @@ class Rewriter:
         name = f"router{number}"
         self._names.add(name)
         count = len(candidate.branches)
+        sizes: tuple[tuple[int, ...], ...]
         if candidate.capacity is not None:
             sizes = ((candidate.capacity,),) * count
             return RouterOptions(name, sizes, candidate.top_k, "drop")
@@ -199,7 +200,7 @@ class Rewriter:
             value = self._value(result, scope)
             assert scope.router is not None
             if isinstance(result, relay.Constant) and scope.router.candidate.num_cells == 1:
-                value = scope.router.entered(result, value, scope.index)
+                value = scope.router.entered(result, value, scope.branch)
             is_made = result in branch.region.nodes
             is_twice = any(value.same_as(other) for other in found)
             found.append(value if is_made and not is_twice else relay.copy(value))
