@@ -114,10 +114,10 @@ void Problem::DeriveRule() {
   const int64_t workspace = workspace_bytes.empty()
                                 ? 0
                                 : *std::max_element(workspace_bytes.begin(), workspace_bytes.end());
-  const int64_t all = std::accumulate(weight_bytes.begin(), weight_bytes.end(), int64_t{0}) +
-                      std::accumulate(tensor_bytes.begin(), tensor_bytes.end(), int64_t{0}) +
-                      std::accumulate(values.buffer_bytes.begin(), values.buffer_bytes.end(),
-                                      int64_t{0});
+  const int64_t all =
+      std::accumulate(weight_bytes.begin(), weight_bytes.end(), int64_t{0}) +
+      std::accumulate(tensor_bytes.begin(), tensor_bytes.end(), int64_t{0}) +
+      std::accumulate(values.buffer_bytes.begin(), values.buffer_bytes.end(), int64_t{0});
   std::vector<int64_t> most(num_memories, all);
   for (int memory : device_memory) most[memory] += workspace;
   counts_lifetimes = false;

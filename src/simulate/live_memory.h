@@ -39,7 +39,9 @@ class LiveMemory {
   /*! \brief Charges bytes that are no tensor's in the same way. */
   void AddBytes(int64_t bytes, int memory, int first, int last, int64_t end_ns);
   /*! \brief Charges a tensor to the end instead. */
-  void AddKept(int tensor, int memory, int first) { Begins(problem_.tensor_bytes[tensor], memory, first); }
+  void AddKept(int tensor, int memory, int first) {
+    Begins(problem_.tensor_bytes[tensor], memory, first);
+  }
   /*! \brief Whether a tensor that is made in a memory, or copied there, is live to the end. */
   bool IsKept(int tensor, int memory, bool is_copied) const;
   /*! \brief Fills the peaks of `times` from its starts. */

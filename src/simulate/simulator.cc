@@ -345,13 +345,13 @@ class Simulator {
   model::MemoryUse use_;
   LiveMemory live_;
   LoadedWeights weights_;
-  std::vector<int64_t> free_ns_;             // [num_resources]
-  model::TensorPlaces row_;                  // of presences_
-  std::vector<Presence> presences_;          // rows of num_items
-  std::vector<uint8_t> has_weights_;         // [num_tasks][num_devices]
-  std::set<std::pair<int, int>> has_named_;  // weights that tasks share, and memories
+  std::vector<int64_t> free_ns_;                     // [num_resources]
+  model::TensorPlaces row_;                          // of presences_
+  std::vector<Presence> presences_;                  // rows of num_items
+  std::vector<uint8_t> has_weights_;                 // [num_tasks][num_devices]
+  std::set<std::pair<int, int>> has_named_;          // weights that tasks share, and memories
   std::map<std::pair<int, int>, Presence> buffers_;  // routed buffers by memory, brought so far
-  int index_ = 0;                            // of the current step
+  int index_ = 0;                                    // of the current step
 };
 
 }  // namespace

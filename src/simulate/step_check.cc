@@ -32,8 +32,7 @@ bool IsExplicitKnown(const model::Problem& problem, const model::ExplicitSteps& 
          AreIds(all.resources[position], problem.num_resources) && all.duration_ns[position] >= 0 &&
          ArePlaces(all.reads[position], problem.num_tensors, memories) &&
          ArePlaces(all.makes[position], problem.num_tensors, memories) &&
-         (all.loads.num_rows() == 0 ||
-          ArePlaces(all.loads[position], problem.num_tasks, memories));
+         (all.loads.num_rows() == 0 || ArePlaces(all.loads[position], problem.num_tasks, memories));
 }
 
 [[noreturn]] void Fail(int index, const std::string& what) {
@@ -65,8 +64,7 @@ void CheckStep(const model::Problem& problem, const model::Steps& steps, int ind
   const model::Step& step = steps.list[index];
   const bool is_copy = step.kind == model::StepKind::kCopy;
   const bool has_task = step.kind != model::StepKind::kGuarded || step.id != -1;
-  bool exists =
-      !has_task || IsId(step.id, is_copy ? problem.num_tensors : problem.num_tasks);
+  bool exists = !has_task || IsId(step.id, is_copy ? problem.num_tensors : problem.num_tasks);
   bool is_known = true;
   if (step.kind == model::StepKind::kRun) {
     exists = exists && IsId(step.dst, problem.num_devices);

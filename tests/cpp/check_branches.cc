@@ -263,10 +263,10 @@ int main(int count, char** arguments) {
   CHECK(count == 3);
   libtvm_path = arguments[1];
   library_path = arguments[2];
-  ForSeeds("decisions", 400, EqualsDecisions);
-  ForSeeds("callers", 200, CallersAreIndependent);
-  ForSeeds("failures", 100, FailuresAreOfOneRequest);
-  ForSeeds("recordings", 100, RecordsDecisions);
-  ForSeeds("mistakes", 40, MistakesAreRefused);
+  ForSeeds("decisions", 240, EqualsDecisions);
+  ForSeeds("callers", 96, CallersAreIndependent);
+  ForSeeds("failures", 48, FailuresAreOfOneRequest);
+  ForSeeds("recordings", 48, RecordsDecisions);
+  ForSeeds("mistakes", 16, MistakesAreRefused);
   return 0;
 }

@@ -204,14 +204,7 @@ def _check_router(router: ProfiledRouter, path: JsonPath, faults: Faults) -> Non
             return
         for branch in active.branches:
             idle[branch] -= active.runs
-    _check_sum(
-        sum(each.runs for each in router.active_sets), router, (*path, "active_sets"), faults
-    )
-    for branch, histogram in enumerate(router.loads):
-        if histogram is None:
-            continue  # told already
-        place = (*path, "loads", branch)
-        total = sum(each.runs for each in router.active_sets)
+    total = sum(each.runs for each in router.active_sets)
     _check_sum(total, router, (*path, "active_sets"), faults)
     for branch, histogram in enumerate(router.loads):
         if histogram is None:

@@ -155,7 +155,9 @@ class _Checker:
     def _unknown_ids(self, step: Step) -> list[tuple[str, int, int]]:
         """(kind, id, how many there are) of each id in a step that does not exist."""
         unknown = unknown_ids(self._graph, self._cluster, step)
-        return unknown or unknown_guard(self._graph, step)
+        if unknown or isinstance(step, Collective) or step.guard is None:
+            return unknown
+        return unknown_guard(self._graph, step)
 
     def _has_unknown_ids(self, index: int, step: Step) -> bool:
         unknown = self._unknown_ids(step)

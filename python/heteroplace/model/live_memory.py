@@ -227,8 +227,9 @@ class _Walk:
         for place in reads(graph, cluster, step):
             for value in self._values_at(place, step.items):
                 yield value.arrival_ns
-        for value in self._weights_of(step):
-            yield value.arrival_ns
+        if self._loaded:
+            for value in self._weights_of(step):
+                yield value.arrival_ns
         for tensor, memory in makes(graph, cluster, step):
             if adds_to(graph, step, tensor):
                 for value in self._values_at((tensor, memory), step.items):
@@ -246,13 +247,13 @@ class _Walk:
 
     def _weights_of(self, step: Step) -> Iterator[_Value]:
         """What loads have brought for a run."""
-        if self._loaded and isinstance(step, Run):
+        if isinstance(step, Run):
             value = self._weights.get((step.task, self._cluster.devices[step.device].memory))
             if value is not None:
                 yield value
 
     def _read(self, index: int, step: Step, finish: int) -> None:
-        for value in self._weights_of(step):
+        for value in self._weights_of(step) if self._loaded else ():
             value.last = index
             value.end_ns = max(value.end_ns, finish)
         for place in reads(self._graph, self._cluster, step):

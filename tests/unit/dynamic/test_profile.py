@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -273,6 +274,17 @@ def test_wrong_profiles_are_refused(path: tuple[str | int, ...], value: object, 
     with pytest.raises(RoutingError, match=fault) as raised:
         route_profile_from_json(changed(path, value))
     assert "$." in str(raised.value)
+
+
+def test_a_wrong_count_is_told_once_and_with_all_others() -> None:
+    """Of a histogram that cannot be read nothing more is told."""
+    value: Any = changed(("profiled_routers", 0, "active_sets", 0, "runs"), 5)
+    value["profiled_routers"][1]["loads"] = [None, None]
+    with pytest.raises(RoutingError) as fault:
+        route_profile_from_json(value)
+    assert str(fault.value).count("counts of 6 runs") == 1
+    assert str(fault.value).count("expected a list of pairs") == 2
+    assert str(fault.value).startswith("profile: 5 faults")
 
 
 def test_two_transitions_of_one_pair_are_refused() -> None:

@@ -27,7 +27,7 @@ class BranchUse:
     kind: int
     """Equal for branches of this router that differ in their weights alone."""
     weight_bytes: int
-    """Of the constants that it reads, each once."""
+    """Of the constants and parameters of `main` that it reads, each once."""
     row_multiple: int
     """Rows of all its tensors begin where kernels take tensors at multiples of so many rows."""
     holds_router: bool
@@ -39,7 +39,7 @@ class _Found:
     """What was seen of one branch."""
 
     signature: list[tuple[str, ...]] = field(default_factory=list)
-    constants: dict[relay.Expr, int] = field(default_factory=dict)
+    weights: dict[relay.Expr, int] = field(default_factory=dict)
     row_multiple: int = 1
     holds_router: bool = False
 
@@ -85,8 +85,8 @@ def _add(found: _Found, node: relay.Call, kind: str | None, num_rows: int) -> No
     for argument in node.args:
         fields = argument.fields if isinstance(argument, relay.Tuple) else [argument]
         for read in fields:
-            if isinstance(read, relay.Constant):
-                found.constants[read] = type_bytes(read.checked_type)
+            if isinstance(read, (relay.Constant, relay.Var)):
+                found.weights[read] = type_bytes(read.checked_type)
     if isinstance(node.checked_type, tvm.ir.TensorType):
         num_bytes = type_bytes(node.checked_type)
         if num_bytes and num_bytes % num_rows == 0:
@@ -100,7 +100,7 @@ def _numbered(branches: list[_Found]) -> tuple[BranchUse, ...]:
     return tuple(
         BranchUse(
             kinds.setdefault(tuple(each.signature), len(kinds)),
-            sum(each.constants.values()),
+            sum(each.weights.values()),
             each.row_multiple,
             each.holds_router,
         )

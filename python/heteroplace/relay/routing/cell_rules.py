@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from tvm import relay
 
 from heteroplace.relay.axes.rules import is_broadcast
@@ -92,8 +93,8 @@ def contracted(sets: Sets, kept: np.ndarray | None) -> Sets:
     """
     if kept is None:
         return union(sets, [2])
-    patterns, which = np.unique(kept.reshape(-1, kept.shape[-1]), axis=0, return_inverse=True)
-    which = which.reshape(kept.shape[:-1])  # [batch or 1, n]
+    patterns, inverse = np.unique(kept.reshape(-1, kept.shape[-1]), axis=0, return_inverse=True)
+    which: npt.NDArray[np.intp] = inverse.reshape(kept.shape[:-1])  # [batch or 1, n]
     full = np.broadcast_to(sets, (*sets.shape[:2], kept.shape[-1], sets.shape[-1]))
     parts = np.stack([union(full[:, :, pattern], [2])[:, :, 0] for pattern in patterns])
     batch = max(sets.shape[0], which.shape[0])

@@ -118,7 +118,8 @@ def _left(
         inside = (*outer, InBranch(router_of(loads), branch))
         if not _is_prefix(found[value], inside):
             raise RoutingError(
-                f"{_name(node)} reads as result of branch {branch} a value of {found[value]!r}"
+                f"{_name(node)} reads as result of branch {branch} a value that is made in another "
+                f"branch, or in a router nested in it"
             )
     return outer
 
