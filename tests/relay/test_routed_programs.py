@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -24,8 +25,10 @@ from tvm import relay
 import heteroplace
 from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.codegen.executable import Executable
-from heteroplace.errors import ExecutionError, RoutingError, UnsupportedRelayError
+from heteroplace.codegen.lower import lower
+from heteroplace.errors import ExecutionError, LoweringError, RoutingError, UnsupportedRelayError
 from heteroplace.measure.batches import batches_of, of_batch
+from heteroplace.measure.plan_program import serial_plan
 from heteroplace.relay.routing.resize import resize_branches
 from heteroplace.relay.routing.rewrite import update_routers
 from heteroplace.relay.tasks.network import cut_network
@@ -199,3 +202,15 @@ def test_weights_are_loaded_before_their_branch_runs() -> None:
     # Two experts of four have their weights in one memory, and the others in the other.
     constants = [line.split() for line in text.splitlines() if line.startswith("constant")]
     assert {constant[2] for constant in constants} == {"0", "1"}
+
+
+def test_a_routed_network_on_several_hosts_is_refused() -> None:
+    mod, cluster = switch_layer(), with_second_memory(cpu_cluster())
+    *near, last = cluster.devices
+    hosts = replace(cluster, devices=(*near, replace(last, host="far")))
+    network = cut_network(mod)
+    placement = [0] * len(network.graph.tasks)
+    calls = CompiledNetwork.of(network).calls(hosts, placement)
+    assert len(hosts.hosts) == 2
+    with pytest.raises(LoweringError, match="hosts"):
+        lower(calls, network.graph, hosts, serial_plan(network.graph, hosts, placement), None)

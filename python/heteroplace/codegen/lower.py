@@ -34,7 +34,7 @@ from heteroplace.codegen.queues import NO_SPACE, QueueTable
 from heteroplace.codegen.targets import DL_DEVICE_TYPES
 from heteroplace.codegen.weights import WeightTable
 from heteroplace.codegen.workspace import Workspace
-from heteroplace.errors import InfeasibleError
+from heteroplace.errors import InfeasibleError, LoweringError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.hosts import feeding_rank
@@ -58,11 +58,17 @@ def lower(
     Raises
     ------
     LoweringError
-        The calls and the plan do not belong together.
+        The calls and the plan do not belong together; a routed network on several hosts.
     InfeasibleError
         Weights, values and workspace do not fit in some memory, even with all reuse that the
         order allows.
     """
+    if calls.routers and len(cluster.hosts) > 1:
+        raise LoweringError(
+            f"router {calls.routers[0].router.name!r} decides in each run what is sent, and the "
+            f"cluster has {len(cluster.hosts)} hosts, whose messages are sent in every run; place "
+            f"a network with routers on the devices of one host"
+        )
     calls = with_loads(with_predictions(calls, graph, plan), graph, plan)
     ordered = order_instructions(calls, graph, cluster, plan, predicted)
     lowered = _Lowering(calls, cluster, ordered, is_tight=predicted is None).run()
