@@ -43,8 +43,10 @@ from heteroplace.relay.annotate.reader import read_model_digest, strip_annotatio
 from heteroplace.relay.annotate.sharded import read_sharded, without_plan
 from heteroplace.relay.annotate.writer import annotate as annotate_plan
 from heteroplace.relay.frontend.onnx_source import read_source
+from heteroplace.relay.routing.passes import ChooseCapacities
 from heteroplace.relay.source import Source
 from heteroplace.relay.tasks.branch_options import predicted_branches, with_branch_memories
+from heteroplace.relay.tasks.extract_routed import has_routers
 from heteroplace.relay.tasks.network import Network, cut_network
 from heteroplace.relay.tasks.rebatch import rebatch
 from heteroplace.simulate.interference import Interference
@@ -260,8 +262,11 @@ def place(
     asked = CostOptions(options.store, options.progress, options.missing)
     model = choose_cost_model(options.costs, asked)
     examples = read_examples(options.inputs)
+    profile = None if options.routes is None else read_profile(options.routes)
+    if profile is not None and has_routers(mod):
+        mod = ChooseCapacities(profile)(mod)
     network = prepare(mod, options.params, log, cluster).with_examples(examples)
-    profile = _profile(network, options)
+    _check_profile(network, profile, options)
     network = network.with_graph(demanded_graph(network.graph, cluster, options))
     network = with_branch_memories(network, cluster)
     early = None if saved is None else saved.plan_for(network.graph, cluster)
@@ -281,18 +286,16 @@ def place(
     return compiled, solve(costed, limits, options.solver, log, plan)
 
 
-def _profile(network: Network, options: PlaceOptions) -> RouteProfile | None:
-    """What is known of the route decisions of a network."""
-    if options.routes is None:
-        return None
+def _check_profile(network: Network, profile: RouteProfile | None, options: PlaceOptions) -> None:
+    """Refuse route decisions of another model."""
+    if profile is None or options.routes is None:
+        return
     if not network.graph.routers:
         raise RoutingError(
             f"routes={os.fspath(options.routes)!r} is given, and the model has no routers; leave "
             f"it out"
         )
-    profile = read_profile(options.routes)
     profile.check_model(network.model_digest)
-    return profile
 
 
 def annotate(compiled: CompiledNetwork, solution: Solution) -> tvm.IRModule:

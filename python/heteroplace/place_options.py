@@ -122,8 +122,8 @@ class PlaceOptions:
     )
     routes: str | os.PathLike[str] | None = option(
         None,
-        "profile of the route decisions of this model, or records of them: what its branches are "
-        "expected to cost (default: all branches of a router are alike)",
+        "profile of the route decisions of this model, or records of them: capacities are chosen "
+        "by them, and branches expected to cost accordingly (default: all of a router are alike)",
         metavar="FILE",
     )
     verify: str = option(
