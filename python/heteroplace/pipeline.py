@@ -262,11 +262,13 @@ def place(
     asked = CostOptions(options.store, options.progress, options.missing)
     model = choose_cost_model(options.costs, asked)
     examples = read_examples(options.inputs)
-    profile = None if options.routes is None else read_profile(options.routes)
-    if profile is not None and has_routers(mod):
+    profile = None
+    if options.routes is not None and has_routers(mod):
+        profile = read_profile(options.routes)
         mod = ChooseCapacities(profile)(mod)
     network = prepare(mod, options.params, log, cluster).with_examples(examples)
-    _check_profile(network, profile, options)
+    if profile is None and options.routes is not None:
+        profile = _profile(network, options.routes)
     network = network.with_graph(demanded_graph(network.graph, cluster, options))
     network = with_branch_memories(network, cluster)
     early = None if saved is None else saved.plan_for(network.graph, cluster)
@@ -286,16 +288,15 @@ def place(
     return compiled, solve(costed, limits, options.solver, log, plan)
 
 
-def _check_profile(network: Network, profile: RouteProfile | None, options: PlaceOptions) -> None:
-    """Refuse route decisions of another model."""
-    if profile is None or options.routes is None:
-        return
+def _profile(network: Network, routes: str | os.PathLike[str]) -> RouteProfile:
+    """What is known of the decisions of routers that were choices of the model (`If`)."""
     if not network.graph.routers:
         raise RoutingError(
-            f"routes={os.fspath(options.routes)!r} is given, and the model has no routers; leave "
-            f"it out"
+            f"routes={os.fspath(routes)!r} is given, and the model has no routers; leave it out"
         )
+    profile = read_profile(routes)
     profile.check_model(network.model_digest)
+    return profile
 
 
 def annotate(compiled: CompiledNetwork, solution: Solution) -> tvm.IRModule:

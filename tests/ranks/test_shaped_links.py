@@ -42,6 +42,7 @@ def test_ranks_that_fail_are_told_with_what_they_said(launcher: str) -> None:
         run_ranks(2, script, timeout_s=TIMEOUT_S)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("link", [None, SLOW], ids=["one machine", "shaped"])
 def test_ranks_that_do_not_end_are_ended(
     shaped_links: str, link: ShapedLink | None, tmp_path: Path

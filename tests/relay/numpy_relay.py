@@ -62,6 +62,13 @@ def _check_shape(node: relay.Call, value: Any) -> None:
         assert value.shape == tuple(int(extent) for extent in node.checked_type.shape), node
 
 
+def _gather(attrs: Any, data: Any, indices: Array | None = None) -> Array:
+    """Relay's op of elements, or the collective, which reads the tensors of all shards."""
+    if indices is None:
+        return np.concatenate(data, int(attrs["axis"]))
+    return np.take_along_axis(data, indices, int(attrs.axis))
+
+
 def _scattered_elements(attrs: Any, data: Array, indices: Array, updates: Array) -> Array:
     found = data.copy()
     assert attrs.reduction == "update"
@@ -361,7 +368,7 @@ _OPS: dict[str, Callable[..., Any]] = {
         for mine in zip(*(_parts(attrs, each) for each in a), strict=True)
     ],
     "reduce": lambda _, a: reduce(np.add, a),
-    "gather": lambda attrs, a: np.concatenate(a, int(attrs["axis"])),
+    "gather": _gather,
     "broadcast": lambda _, a: a,
     "scatter": _parts,
     "argmax": lambda attrs, a: a.argmax(int(attrs.axis[0])).astype("int32"),

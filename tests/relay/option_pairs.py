@@ -152,6 +152,7 @@ WITHOUT_PAIRS: Mapping[str, str] = {
     "iterations": "given with the solvers here, so that plans are the same in every run",
     "seed": "a number",
     "threads": "a number",
+    "routes": "for models with routers, which these have not: refused (test_routed_programs.py)",
     "min_gain_ratio": "asked of measured costs only",
 }
 """Options that mean the same whatever stands beside them, and why."""

@@ -129,6 +129,7 @@ def test_misuse_is_told_and_ends_no_process(program: Path, model: Path) -> None:
     assert done.stdout.splitlines().count("unknown, unknown") == 1
 
 
+@pytest.mark.costly
 def test_limits_and_cancelling_end_a_request(program: Path, tmp_path: Path) -> None:
     done = run_program("early", slow_steps(tmp_path)[0], "-", "-", program=program)
     assert (done.returncode, done.stderr) == (0, "")

@@ -27,6 +27,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
     return (model, "--cluster", cluster, "--batch", str(BATCH), "--costs", "estimate")
 
 
+@pytest.mark.costly
 def test_table_ranks_degrees_and_tells_pure_ones(
     files: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -69,6 +70,7 @@ def test_plan_is_compiled_by_tvmc_and_shown(
     )
 
 
+@pytest.mark.costly
 def test_plan_of_training_is_compiled_by_tvmc(files: tuple[str, ...]) -> None:
     training = ["--train", "--optimizer", "sgd:0.5", "--zero", "1"]
     assert main(["shard", *files, *training, "--degrees", "2,1,1", "-o", "plan.json"]) == 0

@@ -292,6 +292,7 @@ def test_spans_stay() -> None:
     assert body.args[1].span.source_name.name == "layer7"
 
 
+@pytest.mark.costly
 def test_graph_of_five_thousand_ops_folds() -> None:
     var = relay.var("x", shape=(1,))
     expr: Any = var

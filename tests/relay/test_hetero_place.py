@@ -79,6 +79,7 @@ def test_another_cluster_is_refused(placed: tvm.IRModule) -> None:
         hp.build(placed, mixed_cluster())
 
 
+@pytest.mark.costly
 def test_measured_placed_built_exported_loaded_run(tmp_path: Path) -> None:
     mod, params, shapes = small_cnn()
     inputs = {name: np.ones(shape, "float32") for name, shape in shapes.items()}
@@ -137,6 +138,7 @@ def test_an_excluded_gpu_need_not_be_here() -> None:
     np.testing.assert_array_equal(actual, stock_outputs(two_branches(), inputs)[0])
 
 
+@pytest.mark.costly
 def test_costs_from_a_table_a_file_and_a_function_give_one_placement(
     placed: tvm.IRModule, tmp_path: Path
 ) -> None:

@@ -342,6 +342,7 @@ def test_weights_do_not_travel_to_shape_inference(monkeypatch: pytest.MonkeyPatc
     assert sizes[0] < model.ByteSize() - 5000
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("sizes", [[2**31, 2**31], [2**12, 2**30]])
 def test_a_condition_that_asks_for_all_memory_is_refused(sizes: list[int]) -> None:
     branch = helper.make_graph(

@@ -78,6 +78,7 @@ def lower_case(case: tuple[KernelCalls, Instance, Plan]) -> Lowered:
     return lower(calls, instance.graph, instance.cluster, plan, predicted)
 
 
+@pytest.mark.costly
 @num_cases(250)
 @given(lowering_cases())
 def test_every_read_finds_its_value_whatever_the_timing(case) -> None:
@@ -106,6 +107,7 @@ def test_a_program_in_half_the_memory_is_as_correct_or_refused(case) -> None:
     check_program(calls, lowered)
 
 
+@pytest.mark.costly
 @num_cases(100)
 @given(lowering_cases())
 def test_no_wait_is_implied_by_the_others(case) -> None:
@@ -118,6 +120,7 @@ def test_no_wait_is_implied_by_the_others(case) -> None:
             assert not implied, f"{oracle.nodes[number]} need not wait for {oracle.nodes[wait]}"
 
 
+@pytest.mark.costly
 @num_cases(100)
 @given(lowering_cases())
 def test_every_kernel_runs_once_on_the_device_of_its_task(case) -> None:

@@ -206,6 +206,7 @@ def prediction(calls: KernelCalls, solution: Solution, cluster: Cluster | None =
     return use
 
 
+@pytest.mark.costly
 def test_prediction_needs_no_machine_code() -> None:
     extraction, cluster = extraction_of(fire_modules()), cpu_cluster()
     solution = solution_of(extraction, cluster, random_devices(extraction, cluster, 0))

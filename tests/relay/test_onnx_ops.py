@@ -87,6 +87,7 @@ def test_resize_is_exact_whatever_its_scale(name: str) -> None:
 # --- layers -----------------------------------------------------------------------------------
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("op_type", ["LSTM", "GRU", "RNN"])
 def test_recurrent_layer_runs_backward_over_the_length_of_each_sequence(op_type: str) -> None:
     gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[op_type]
@@ -189,6 +190,7 @@ def test_bfloat16_is_rounded_after_every_op() -> None:
 # --- what needs no kernel ---------------------------------------------------------------------
 
 
+@pytest.mark.costly
 def test_constants_and_inputs_are_just_returned_from_a_placed_program() -> None:
     model = om.make_model(
         [om.node("Identity", "w", "v"), om.node("Relu", "x", "y")],
@@ -217,10 +219,6 @@ def message(model: onnx.ModelProto, **options: Any) -> str:
     with pytest.raises(FrontendError) as caught:
         from_onnx(model, **options)
     return str(caught.value)
-
-
-def test_unknown_branch_is_refused_by_name() -> None:
-    assert "If 'n_y': its condition is not known while importing" in message(conditional(None))
 
 
 @pytest.mark.parametrize(

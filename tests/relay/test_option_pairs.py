@@ -125,6 +125,7 @@ def _check_refused(
 QUICK_REFUSED = {name: case for name, case in REFUSED_CASES.items() if not is_slow(case)}
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("dimension", sorted({name.split("=")[0] for name in QUICK_REFUSED}))
 def test_what_does_not_go_together_is_refused_before_anything_is_measured(
     dimension: str, setup: Setup, imported: ImportedModel, monkeypatch: pytest.MonkeyPatch

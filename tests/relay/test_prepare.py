@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import tvm
 from relay_models import conv, fire_modules, module, random_inputs, stock_outputs, var, weights
 from tvm import relay
@@ -21,6 +22,7 @@ def ops_of(mod: tvm.IRModule) -> list[str]:
     return found
 
 
+@pytest.mark.costly
 def test_batch_norm_is_folded_into_the_convolution() -> None:
     x = var("x", (1, 4, 8, 8))
     scale = [relay.const(np.full(4, value, "float32")) for value in (2.0, 0.5, 0.1, 1.5)]

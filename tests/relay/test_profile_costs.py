@@ -187,6 +187,7 @@ def test_workspaces_of_compiled_kernels_are_noted_on_their_tasks() -> None:
     assert replace(noted, tasks=graph.tasks) == graph
 
 
+@pytest.mark.costly
 def test_more_targets_than_are_kept_are_measured(extraction: Extraction) -> None:
     targets = ("llvm", "llvm -mcpu=haswell", "llvm -mcpu=core2", "llvm -mcpu=skylake")
     devices = tuple(

@@ -47,6 +47,7 @@ def profile(options: ProfileOptions, remotes: tuple[RemoteHost, ...]) -> Profile
         return profile_network(compiled_of(extraction), near_and_far(), options, remotes)
 
 
+@pytest.mark.costly
 def test_kernels_are_measured_where_their_device_is(remote: RemoteHost, tmp_path: Path) -> None:
     with CostStore(tmp_path / "costs.sqlite") as store:
         found = profile(replace(QUICK, store=store), (remote,))

@@ -91,6 +91,7 @@ def attention() -> tvm.IRModule:
     return module([data], relay.strided_slice(normed, [0, 0, 0], [1, 1, 8]))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("network", [residual_block, inception_block, attention])
 def test_batch_equals_its_items(network: Callable[[], tvm.IRModule]) -> None:
     batched = check_items(network(), batch=3)

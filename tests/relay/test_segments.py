@@ -71,6 +71,7 @@ def plain(name: str) -> str:
     return name.removeprefix("tvmgen_default_").rstrip("0123456789").rstrip("_")
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("make", [fire_modules, two_branches])
 def test_a_plan_on_one_target_has_the_kernels_of_stock_tvm(make) -> None:
     calls = calls_of(make(), cpu_cluster(), 0)

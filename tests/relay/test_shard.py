@@ -201,6 +201,7 @@ def transformer(make: Callable[..., object]) -> tuple[tvm.IRModule, dict[str, np
     return model.bind_params(), values
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("make", [bert_onnx, gpt_onnx])
 def test_transformers_have_two_all_reduces_a_layer(make: Callable[..., object]) -> None:
     mod, values = transformer(make)

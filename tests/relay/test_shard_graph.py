@@ -158,6 +158,7 @@ def test_strategies_make_valid_plans_of_inference() -> None:
     check_plan(made.graph, cluster, costs_by_op(made.graph, cluster, {}), plan)
 
 
+@pytest.mark.costly
 def test_a_transformer_without_weights_is_cut() -> None:
     """Its weights are named by the tasks, also those that it transposes first."""
     sizes = {"layers": 1, "hidden": 16, "heads": 2, "tokens": 4, "vocabulary": 12}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import numpy as np
+import pytest
 import tvm
 from hypothesis import given
 from hypothesis import strategies as st
@@ -112,6 +113,7 @@ def check(mod: tvm.IRModule, sharded: ShardedModule) -> None:
         np.testing.assert_allclose(shared, whole, rtol=0, atol=1e-5 * largest)
 
 
+@pytest.mark.costly
 @exact_cases(40)
 @given(networks(), st.sampled_from([(2, True), (3, True), (4, False)]))
 def test_shards_compute_what_the_whole_does(text: str, how: tuple[int, bool]) -> None:

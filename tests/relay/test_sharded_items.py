@@ -91,6 +91,7 @@ class ShardedCase:
                 assert actual.tobytes() == wanted.tobytes(), lowered.text
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("seed", "num_devices"), [(2, 4), (6, 2)])
 def test_random_plans_equal_the_sharded_network_alone(seed: int, num_devices: int) -> None:
     case = ShardedCase(seed, num_devices)

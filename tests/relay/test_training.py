@@ -162,6 +162,7 @@ def test_transformer_trains_all_its_weights(transformer) -> None:  # type: ignor
     assert not step.untrained
 
 
+@pytest.mark.costly
 def test_tasks_of_a_step_are_forward_backward_or_update() -> None:
     step, _ = transformer_step("gpt2")
     forward = {span_name(call) for call in calls(step.module)}

@@ -147,6 +147,7 @@ def test_device_is_said_to_be_ignored(here, capsys):
     assert capsys.readouterr().err.startswith("note: --device cpu is ignored")
 
 
+@pytest.mark.costly
 def test_compile_prints_the_import_the_tables_and_the_headline(here, capsys):
     assert main(["compile", "net.onnx", *SHAPES, *PLACE, "-o", "again.so"]) == 0
     text = capsys.readouterr().out
@@ -162,6 +163,7 @@ def test_compile_prints_the_import_the_tables_and_the_headline(here, capsys):
     assert capsys.readouterr().out.endswith(f"\n{verified.text}\n")
 
 
+@pytest.mark.costly
 def test_a_signed_file_with_its_module_is_compiled_and_run(here, tmp_path, capsys):
     keys, path = write_keys(tmp_path), str(tmp_path / "signed.so")
     written = ["--placement-with-source", "--placement-sign-with", str(keys / "first.pem")]

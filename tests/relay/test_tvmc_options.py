@@ -200,6 +200,7 @@ def places(plan: dict[str, object]) -> dict[str, str]:
     return {step["run"]: step["on"] for step in plan["steps"] if "run" in step}
 
 
+@pytest.mark.costly
 def test_tvmc_takes_the_options_of_the_pass(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     together = places(dry_run("--placement-no-split", "*", "--placement-pin", "stem=cpu.all"))
     assert set(together.values()) == {"cpu.all"}
@@ -214,6 +215,7 @@ def test_tvmc_takes_the_options_of_the_pass(here: Path, capsys: pytest.CaptureFi
     assert coarse["origin"].startswith("celeritas")
 
 
+@pytest.mark.costly
 def test_tvmc_compiles_a_saved_plan(here: Path) -> None:
     plan = dry_run("--placement-pin", "*=cpu.all")
     command = [*PLACE, *ESTIMATED, "--placement-plan-in", "plan.json", "-o", "net.so"]

@@ -65,6 +65,7 @@ def write_records(path: str) -> None:
     Path(path).write_text("\n".join(lines))
 
 
+@pytest.mark.costly
 def test_kernels_are_compiled_by_tuning_records(here: Path) -> None:
     write_records("records.json")
     assert main([*COMPILE, "--tuning-records", "records.json", "-o", "tuned.so"]) == 0

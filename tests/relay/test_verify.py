@@ -96,6 +96,7 @@ def test_what_differs_is_built_if_nobody_asks() -> None:
     assert "verified" not in executable.summary()
 
 
+@pytest.mark.costly
 def test_a_network_that_was_changed_after_its_import_is_no_wrong_node() -> None:
     mod, params = hp.frontend.from_onnx(tiny_cnn())
     other = {name: tvm.nd.array(2 * value.numpy()) for name, value in params.items()}
@@ -106,6 +107,7 @@ def test_a_network_that_was_changed_after_its_import_is_no_wrong_node() -> None:
         hp.build(mod, cpu_cluster(), other, **FAST)
 
 
+@pytest.mark.costly
 def test_rounding_that_a_network_makes_larger_is_no_fault() -> None:
     weights = np.random.default_rng(0).standard_normal((64, 8), dtype=np.float32)
     nodes = [node("MatMul", "x w", "p"), node("Mul", "p s", "q"), node("Sin", "q", "y")]
@@ -316,6 +318,7 @@ def test_a_small_fault_is_named_in_every_precision(
         built(model())
 
 
+@pytest.mark.costly
 def test_a_step_too_many_in_a_quantised_op_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     correct = quantized.round_half_even
     monkeypatch.setattr(

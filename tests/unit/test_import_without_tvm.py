@@ -58,6 +58,7 @@ def test_planning_works_without_tvm() -> None:
     assert run_without_tvm(PLAN).split() == ["1000", "False"]
 
 
+@pytest.mark.costly
 def test_the_command_line_loads_neither_tvm_nor_the_libraries_of_other_solvers() -> None:
     program = """
 import sys

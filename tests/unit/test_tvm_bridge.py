@@ -82,6 +82,7 @@ def test_unusable_tvm_is_a_typed_error(tmp_path: Path, text: str, message: str) 
     run_python(program, PYTHONPATH=f"{tmp_path}{os.pathsep}{PACKAGE_ROOT}")
 
 
+@pytest.mark.costly
 @pytest.mark.relay
 def test_tvm_loads_without_warnings_and_without_downloads() -> None:
     program = (
@@ -203,6 +204,7 @@ except AttributeError as fault:
 """
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("first", ["", "import tvm.relay"])
 def test_a_name_is_added_to_relay_transform_whenever_tvm_is_loaded(first: str) -> None:
     pytest.importorskip("tvm.relay")

@@ -220,6 +220,7 @@ def test_file_runs_where_nothing_is_installed() -> None:
     assert done.stdout.startswith("TVM ")
 
 
+@pytest.mark.costly
 @pytest.mark.relay
 def test_check_says_that_this_tvm_has_relay() -> None:
     has_relay, text = tvm_wheel.describe_tvm()

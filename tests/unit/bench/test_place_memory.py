@@ -35,6 +35,7 @@ class Noted:
         return found
 
 
+@pytest.mark.costly
 def test_the_rules_take_turns_on_one_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     solver = Noted()
     monkeypatch.setitem(SOLVERS, "noted", solver)
@@ -85,6 +86,7 @@ def test_a_solver_that_does_not_exist_is_told_before_anything_is_run() -> None:
         memory_rows("rwnn/er10x1$", ["hefd"], 0, lambda line: None)
 
 
+@pytest.mark.costly
 def test_the_command_writes_a_row_for_each_solver(tmp_path: Path) -> None:
     path = tmp_path / "memory.json"
     options = ["--only", "rwnn/er10x1$", "--solvers", "heft", "--json", str(path)]

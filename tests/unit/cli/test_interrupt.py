@@ -102,6 +102,7 @@ def check(folder: Path) -> None:
     check_plan(read.graph, cluster, costs_from_times(read.graph, cluster, read.times), plan)
 
 
+@pytest.mark.costly
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("stage", ["heft:", "search:"])
 def test_the_best_plan_so_far_is_written(folder: Path, stage: str) -> None:

@@ -67,6 +67,7 @@ COSTS = st.one_of(
 )
 
 
+@pytest.mark.costly
 @exact_cases(50)
 @given(graphs(), st.data())
 def test_saved_costs_are_read_back_equal(graph, data):

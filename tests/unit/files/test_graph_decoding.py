@@ -85,6 +85,7 @@ def changed_files(draw):
     return text.encode("utf-8", "surrogatepass")
 
 
+@pytest.mark.costly
 @given(changed_files())
 def test_both_readers_agree_on_changed_files(tmp_path_factory, data):
     found = plain(data)

@@ -106,6 +106,7 @@ NAMES = st.text(min_size=1, max_size=5)
 TIMES = st.dictionaries(NAMES, st.none() | st.integers(0, 10**15), max_size=3)
 
 
+@pytest.mark.costly
 @given(graphs(), st.data())
 def test_saved_graph_is_read_back_equal(graph, data):
     times = {task.name: data.draw(TIMES) for task in graph.tasks}

@@ -84,6 +84,7 @@ def faults_of(graph: TaskGraph, plan: Plan, box: Cluster | None = None) -> list[
     return []
 
 
+@pytest.mark.costly
 @given(routed_plans())
 @num_cases(200)
 def test_random_routed_plans_are_valid(case: RoutedCase) -> None:

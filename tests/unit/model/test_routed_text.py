@@ -19,6 +19,7 @@ from tests.routed_plans import RoutedCase, layer_graph, routed_plans
 from tests.strategies import num_cases
 
 
+@pytest.mark.costly
 @given(routed_plans())
 @num_cases(100)
 def test_networks_and_plans_come_back_from_text_files_and_networkx(case: RoutedCase) -> None:
@@ -77,6 +78,7 @@ def json_of(case: RoutedCase) -> dict[str, object]:
     return plan_to_json(case.plan, case.instance.graph, case.instance.cluster)
 
 
+@pytest.mark.costly
 @given(routed_plans())
 @num_cases(20)
 def test_guards_in_files_are_checked(case: RoutedCase) -> None:

@@ -45,6 +45,7 @@ PROFILE = RouteProfile(
 )
 
 
+@pytest.mark.costly
 @given(routed_plans())
 @num_cases(300)
 def test_each_decision_has_the_timeline_and_the_memory_of_the_references(case: RoutedCase) -> None:
@@ -82,6 +83,7 @@ def test_python_and_core_agree_about_memory(case: RoutedCase) -> None:
     assert all(peak <= used for peak, used in zip(times.peak_bytes, times.used_bytes, strict=True))
 
 
+@pytest.mark.costly
 @given(routed_plans())
 @num_cases(50)
 def test_what_is_expected_without_disturbance_is_what_is_simulated(case: RoutedCase) -> None:
@@ -154,6 +156,7 @@ def test_loads_beyond_what_a_router_sends_are_refused() -> None:
         decision_of(strict, {"r": (6, 5)})
 
 
+@pytest.mark.costly
 @given(routed_plans())
 @num_cases(50)
 def test_expected_times_are_means_over_records(case: RoutedCase) -> None:

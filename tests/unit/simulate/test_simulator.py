@@ -41,6 +41,7 @@ def with_cluster(case: Instance, plan: Plan, cluster: Cluster) -> tuple[Instance
     return Instance(case.graph, cluster, costs), replace(plan, cluster_digest=cluster.digest())
 
 
+@pytest.mark.costly
 @given(instances_with_plan(max_tasks=5, max_items=3, has_modes=True))
 @num_cases(1000)
 def test_core_equals_the_references_on_random_plans(case: tuple[Instance, Plan]) -> None:

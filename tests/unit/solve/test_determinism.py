@@ -84,6 +84,7 @@ def test_search_beats_every_start_where_cores_and_threads_must_mix() -> None:
     assert result.objective_ns < min(heuristics)
 
 
+@pytest.mark.costly
 @given(instances(max_tasks=8))
 @num_cases(80)
 def test_simulated_makespan_is_never_later_than_the_scheduler_had_it(case: Instance) -> None:

@@ -140,6 +140,7 @@ def many_outputs() -> TaskGraph:
     return builder.finalize([*made, builder.add_tensor("u", (1,), "int8")])
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("make", [empty_graph, one_task, zero_sizes, disconnected, many_outputs])
 @pytest.mark.parametrize("run_ns", [0, 7])
 @pytest.mark.parametrize("name", sorted(["auto", "single", "heft", "search", "cpsat", "moirai"]))
@@ -203,6 +204,7 @@ def test_unknown_cost_is_an_error(diamond: Instance) -> None:
         solve(Instance(diamond.graph, diamond.cluster, costs), "auto")
 
 
+@pytest.mark.costly
 def test_cpsat_refuses_large_graphs_and_auto_leaves_it_out() -> None:
     run_ns: dict[str, tuple[int | None, ...]] = {f"t{i}": (9, 10, 11) for i in range(151)}
     case = instance([], run_ns, cpu())

@@ -102,6 +102,7 @@ def test_task_allowed_nowhere_is_named(name: str) -> None:
         solve(case, name)
 
 
+@pytest.mark.costly
 @given(instances(max_tasks=6, has_modes=True), st.integers(0, 3))
 @exact_cases(40)
 def test_plans_are_valid_and_not_below_the_bound(case: Instance, seed: int) -> None:
@@ -140,6 +141,7 @@ def test_no_plan_is_below_brute_force_with_tight_memory_and_nearly_all_are_found
     assert sum(are_found) >= 0.88 * len(are_found)
 
 
+@pytest.mark.costly
 @given(instances(max_tasks=4, is_memory_tight=True))
 @num_cases(40)
 def test_walks_find_the_best_mapping_of_a_few_tasks(case: Instance) -> None:

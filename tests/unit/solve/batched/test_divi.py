@@ -195,6 +195,7 @@ def test_programme_equals_exhaustive_search(case: Instance, items: int) -> None:
     assert solve(problem, items).objective_ns == optimum
 
 
+@pytest.mark.costly
 @given(instances(max_tasks=3, max_batch=2), st.integers(1, 2))
 @exact_cases(50)
 def test_published_form_equals_exhaustive_search_with_barriers(case: Instance, items: int) -> None:
@@ -213,6 +214,7 @@ def milp_or_none(problem: Problem, items: int, rules: BatchRules) -> MilpEnd | N
     return milp(problem, items, rules) if has_device.all() else None
 
 
+@pytest.mark.costly
 @given(instances(max_tasks=5, max_batch=2, has_modes=True), st.integers(1, 2))
 @exact_cases(40)
 def test_bound_holds_in_every_congestion_mode(case: Instance, items: int) -> None:
@@ -273,6 +275,7 @@ def test_symmetry_keeps_the_optimum(symmetry: str, times: tuple[int, ...]) -> No
     assert ordered.num_rows == plain.num_rows + 4
 
 
+@pytest.mark.costly
 @given(instances(max_tasks=4, max_batch=2), st.integers(1, 2))
 @exact_cases(40)
 def test_pairs_that_edges_order_need_no_rows(case: Instance, items: int) -> None:

@@ -39,6 +39,7 @@ def test_bound_is_at_most_the_optimum_of_any_graph(case: Instance) -> None:
         assert bound_of(case, target_ns=optimum).bound_ns <= optimum
 
 
+@pytest.mark.costly
 @given(instances(max_tasks=4, is_memory_tight=True, has_modes=True))
 @exact_cases(50)
 def test_bound_is_at_most_the_optimum_with_tight_memory(case: Instance) -> None:

@@ -46,6 +46,7 @@ def test_simple_bounds_are_at_most_the_optimum_of_chains(case: Instance) -> None
             assert bound <= optimum, name
 
 
+@pytest.mark.costly
 @given(instances(max_tasks=5, is_memory_tight=True, has_modes=True))
 @exact_cases(50)
 def test_simple_bounds_are_at_most_the_optimum_with_tight_memory(case: Instance) -> None:
@@ -65,6 +66,7 @@ def test_quick_bound_is_at_most_the_optimum(case: Instance) -> None:
         assert (found.ns == 0) == (found.source == "none")
 
 
+@pytest.mark.costly
 @given(instances(max_tasks=5, has_modes=True))
 @exact_cases(25)
 def test_thorough_bound_is_at_most_the_optimum_and_no_less_than_the_quick_one(

@@ -102,6 +102,7 @@ WAYS: dict[str, Callable[[TaskGraph, int], ModulePath]] = {
 }
 
 
+@pytest.mark.costly
 @given(chains(max_tasks=6), st.sampled_from(sorted(WAYS)), st.integers(1, 3))
 @exact_cases(50)
 def test_bound_is_at_most_the_optimum(case: Instance, way: str, num_channels: int) -> None:
@@ -176,6 +177,7 @@ def test_rwnn_stacks_have_modules_that_can_be_solved(name: str) -> None:
     assert max(map(len, path.modules)) <= MAX_MODULE_TASKS
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", ["rwnn/er10x5", "rwnn/er10x5-sdep2"])
 def test_bound_of_rwnn_stacks_is_at_most_the_best_plan(name: str) -> None:
     built = select(f"^{name}$")[0].build()

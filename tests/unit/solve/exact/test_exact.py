@@ -55,6 +55,7 @@ def found_by_heuristics(instance: Instance) -> list[bool]:
     return found
 
 
+@pytest.mark.costly
 @given(instances(max_tasks=5))
 @exact_cases(60)
 def test_solvers_against_brute_force(instance: Instance) -> None:

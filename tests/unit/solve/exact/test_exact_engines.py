@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 
 from heteroplace.solve import SolveOptions, get_solver, lower_bound
@@ -29,6 +30,7 @@ def test_engine_equals_brute_force_with_tight_memory(engine: Engine, case: Insta
     assert optimum(problem_of(case), engine) == expected
 
 
+@pytest.mark.costly
 @every_engine
 @given(case=instances(max_tasks=7, has_modes=True))
 @exact_cases(30)

@@ -192,6 +192,7 @@ def reordered(case: Instance, data: st.DataObject) -> tuple[TaskGraph, list[int]
     return builder.finalize([names[tensor] for tensor in graph.outputs]), order
 
 
+@pytest.mark.costly
 @given(instances(max_tasks=5, has_modes=True))
 @exact_cases(20)
 def test_more_congestion_is_never_shorter(case: Instance) -> None:

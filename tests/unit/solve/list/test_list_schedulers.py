@@ -78,6 +78,7 @@ def problems(is_memory_tight: bool | None = None) -> st.SearchStrategy[Problem]:
     return placeable_instances(is_memory_tight).map(problem_of)
 
 
+@pytest.mark.costly
 @given(problems())
 @exact_cases(50)
 def test_plans_are_valid_fit_and_are_not_below_the_bound(problem: Problem) -> None:
@@ -119,6 +120,7 @@ def test_peft_is_that_of_plain_loops(problem: Problem) -> None:
     assert_equal(problem, PLANS["peft"](problem), reference.within_memory(reference.peft, problem))
 
 
+@pytest.mark.costly
 @given(problems())
 @num_cases(200)
 def test_earliest_pair_is_found_without_looking_at_all(problem: Problem) -> None:

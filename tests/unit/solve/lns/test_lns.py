@@ -153,6 +153,7 @@ def test_time_is_lost_only_for_memory_that_is_worth_it(
     assert FS_PER_NS * solution.gain_ns + saved >= 0
 
 
+@pytest.mark.costly
 @given(neighbourhoods())
 @num_cases(80)
 def test_tails_lead_from_each_step_to_the_end(
@@ -181,6 +182,7 @@ def test_small_plans_become_optimal_from_any_start(case: tuple[Instance, Plan]) 
     assert end.note.endswith("proven optimal") == end.is_optimal
 
 
+@pytest.mark.costly
 def test_solver_is_never_worse_than_the_search_inside_it() -> None:
     are_found: list[bool] = []
 
@@ -235,6 +237,7 @@ def test_improvement_of_one_fork_is_found_in_all_equal_ones() -> None:
     assert schedule.makespan_ns - everywhere.makespan_ns >= 0.9 * gain * (1 + len(others))
 
 
+@pytest.mark.costly
 def test_full_memories_are_kept() -> None:
     # 141 tensors of 10 bytes lie on gpu0; hardly anything else fits beside them.
     problem = problem_of(forks(20, capacity=1450))
@@ -253,6 +256,7 @@ def test_budget_in_iterations_gives_one_plan_for_any_number_of_threads() -> None
     assert len(found) == 1
 
 
+@pytest.mark.costly
 def test_solver_says_what_lns_achieved() -> None:
     problem = problem_of(layered(12))
     reports: list[ProgressReport] = []

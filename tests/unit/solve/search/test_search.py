@@ -39,6 +39,7 @@ def large(seed: int = 0) -> Problem:
     return catalogue.layered(Layered(600, seed=seed))
 
 
+@pytest.mark.costly
 def test_search_finds_nearly_all_optima_and_nothing_below_one() -> None:
     # Not all: copies leave in the order of the tasks that read them, and brute force tries all.
     ratios: list[float] = []
@@ -89,6 +90,7 @@ def test_plan_fits_and_beats_every_start_that_fits_and_nearly_all_are_found() ->
     assert sum(are_found) >= 0.95 * len(are_found)
 
 
+@pytest.mark.costly
 def test_plan_is_no_longer_than_the_best_single_device() -> None:
     compared: list[bool] = []
 

@@ -159,6 +159,7 @@ def test_two_channels_take_14_behind_a_barrier_and_10_without() -> None:
     assert solve(problem).objective_ns == 10
 
 
+@pytest.mark.costly
 @given(chains(max_tasks=6, is_memory_ample=True))
 @exact_cases(40)
 def test_chain_of_modules_is_solved_to_the_optimum(case: Instance) -> None:
@@ -207,6 +208,7 @@ def test_memory_that_joins_modules_is_kept_and_proven() -> None:
     assert any(name == "memory-constrained modules" for name, _, _ in result.candidates)
 
 
+@pytest.mark.costly
 @given(chains(max_tasks=6))
 @exact_cases(40)
 def test_the_chain_that_fits_is_the_shortest_of_all_combinations(case: Instance) -> None:
@@ -316,6 +318,7 @@ def test_progress_has_bounds_and_a_plan() -> None:
     assert [one.bound_ns for one in found] == sorted(one.bound_ns for one in found)
 
 
+@pytest.mark.costly
 def test_ctrl_c_keeps_the_best_plan() -> None:
     problem = get_instance("rwnn/er32x10").build()
     begin = time.perf_counter()

@@ -153,6 +153,7 @@ def test_priced_bound_is_at_most_the_optimum_and_the_search_at_least(
         assert max(busy.values(), default=0) == end.item_ns
 
 
+@pytest.mark.costly
 @exact_cases(50)
 @given(case=cases(max_tasks=4, is_memory_tight=True))
 def test_price_bound_is_at_most_the_optimum(case: Instance) -> None:
@@ -254,6 +255,7 @@ def test_splitting_variables_only_lowers_the_value() -> None:
     assert 0 < found.bound_ns <= placement_loads(problem.native, exact.placement).item_ns
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("num_blocks", [6, 150])
 def test_result_does_not_depend_on_the_number_of_threads(num_blocks: int) -> None:
     problem = problem_of(chain_of_blocks(num_blocks))
