@@ -59,10 +59,9 @@ inline std::vector<std::tuple<int32_t, int32_t, int64_t, std::string>> DescribeI
   for (size_t q = 0; q < program.queues.size(); ++q) {
     for (size_t i = 0; i < program.queues[q].instructions.size(); ++i) {
       const exec::Instruction& at = program.queues[q].instructions[i];
-      rows.emplace_back(static_cast<int32_t>(q), static_cast<int32_t>(i), at.step,
-                        at.IsCall()
-                            ? program.kernels[static_cast<size_t>(at.kernel)]
-                            : std::string());
+      rows.emplace_back(
+          static_cast<int32_t>(q), static_cast<int32_t>(i), at.step,
+          at.IsCall() ? program.kernels[static_cast<size_t>(at.kernel)] : std::string());
     }
   }
   return rows;
