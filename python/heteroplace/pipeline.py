@@ -43,6 +43,7 @@ from heteroplace.relay.annotate.reader import read_model_digest, strip_annotatio
 from heteroplace.relay.annotate.sharded import read_sharded, without_plan
 from heteroplace.relay.annotate.writer import annotate as annotate_plan
 from heteroplace.relay.frontend.onnx_source import read_source
+from heteroplace.relay.routing.find import without_branches
 from heteroplace.relay.routing.passes import ChooseCapacities
 from heteroplace.relay.source import Source
 from heteroplace.relay.tasks.branch_options import predicted_branches, with_branch_memories
@@ -263,12 +264,9 @@ def place(
     model = choose_cost_model(options.costs, asked)
     examples = read_examples(options.inputs)
     profile = None
-    if options.routes is not None and has_routers(mod):
-        profile = read_profile(options.routes)
-        mod = ChooseCapacities(profile)(mod)
+    if options.routes is not None:
+        mod, profile = _with_routes(mod, options.routes)
     network = prepare(mod, options.params, log, cluster).with_examples(examples)
-    if profile is None and options.routes is not None:
-        profile = _profile(network, options.routes)
     network = network.with_graph(demanded_graph(network.graph, cluster, options))
     network = with_branch_memories(network, cluster)
     early = None if saved is None else saved.plan_for(network.graph, cluster)
@@ -288,15 +286,17 @@ def place(
     return compiled, solve(costed, limits, options.solver, log, plan)
 
 
-def _profile(network: Network, routes: str | os.PathLike[str]) -> RouteProfile:
-    """What is known of the decisions of routers that were choices of the model (`If`)."""
-    if not network.graph.routers:
+def _with_routes(
+    mod: tvm.IRModule, routes: str | os.PathLike[str]
+) -> tuple[tvm.IRModule, RouteProfile]:
+    """Choose capacities by route decisions; return these too. Choices (`If`) are routers."""
+    mod = without_branches(mod)
+    if not has_routers(mod):
         raise RoutingError(
             f"routes={os.fspath(routes)!r} is given, and the model has no routers; leave it out"
         )
     profile = read_profile(routes)
-    profile.check_model(network.model_digest)
-    return profile
+    return ChooseCapacities(profile)(mod), profile
 
 
 def annotate(compiled: CompiledNetwork, solution: Solution) -> tvm.IRModule:

@@ -19,6 +19,7 @@ from heteroplace.codegen.lower import lower
 from heteroplace.codegen.lowered import Lowered
 from heteroplace.codegen.program import bundle_text
 from heteroplace.model.check import check_plan
+from heteroplace.native.compiled_file import SealedCode
 from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.native.transports import Transport, check_programs, local_transports
 from heteroplace.run.loaded_program import LoadedProgram
@@ -67,7 +68,7 @@ class Ranks:
 
 
 def load_ranks(
-    random: Random, lowered: Lowered, code_path: str, in_flight: int | None = None
+    random: Random, lowered: Lowered, code: SealedCode, in_flight: int | None = None
 ) -> Ranks:
     """The executors of a bundle, with fake devices for cores that are not here."""
     programs = [with_fakes(random, program) for program in lowered.programs]
@@ -85,7 +86,7 @@ def load_ranks(
         LoadedProgram(
             NativeExecutor(
                 str(library_path()),
-                code_path,
+                code.path,
                 text,
                 blob=blob,
                 max_in_flight=in_flight,
@@ -97,7 +98,7 @@ def load_ranks(
     return Ranks(loaded, transports, lowered.feeder)
 
 
-def check_part(random: Random, part: Part, code_path: str) -> None:
+def check_part(random: Random, part: Part, code: SealedCode) -> None:
     """Ranks of a random plan answer as one process does, and as stock TVM."""
     here = cores()
     cluster = random_hosts(
@@ -111,9 +112,9 @@ def check_part(random: Random, part: Part, code_path: str) -> None:
     one = lower(part.calls, part.graph, alone(cluster), plan, predicted)
     text = with_fakes(random, one.program).to_text()
     single = LoadedProgram(
-        NativeExecutor(str(library_path()), code_path, text, blob=weights_blob(one))
+        NativeExecutor(str(library_path()), code.path, text, blob=weights_blob(one))
     )
-    ranks = load_ranks(random, lowered, code_path)
+    ranks = load_ranks(random, lowered, code)
     found = ranks.run([inputs for inputs, _ in part.samples])
     for (inputs, stock), outputs in zip(part.samples, found, strict=True):
         by_one = single.run(inputs)
@@ -126,7 +127,7 @@ def check_batch(seed: str, num_programs: int, num_plans: int) -> None:
     parts, code = compiled_batch(seed, num_programs)
     for number, part in enumerate(parts):
         for plan in range(num_plans):
-            check_part(Random(f"{seed} {number} {plan}"), part, code.path)
+            check_part(Random(f"{seed} {number} {plan}"), part, code)
 
 
 @pytest.mark.costly

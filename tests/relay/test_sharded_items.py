@@ -85,7 +85,7 @@ class ShardedCase:
         predicted = simulate(*known) if random.random() < 0.5 else None
         lowered = lower(kernels.calls, self.graph, cluster, solution.plan, predicted)
         code = kernels.library.sealed()
-        found = load_ranks(random, lowered, code.path).run([inputs for inputs, _ in self.samples])
+        found = load_ranks(random, lowered, code).run([inputs for inputs, _ in self.samples])
         for outputs, (_, expected) in zip(found, self.samples, strict=True):
             for actual, wanted in zip(outputs, expected, strict=True):
                 assert actual.tobytes() == wanted.tobytes(), lowered.text

@@ -126,7 +126,7 @@ def check_training(case: TrainingCase, folder: Path) -> None:
         assert float(loss) == pytest.approx(of_numpy, rel=1e-5)
         for name, array in zip(exact, weights, strict=True):
             np.testing.assert_allclose(executor.state(name), array, rtol=1e-5, atol=1e-6)
-    ranks = load_ranks(Random(case.seed), lowered, code.path, in_flight=1)
+    ranks = load_ranks(Random(case.seed), lowered, code, in_flight=1)
     ports = [(rank, port) for rank in ranks.programs for port, _, _ in rank.inputs]
     for rank, port in ports:
         name = port.partition("@")[0]
@@ -158,7 +158,7 @@ def check_ranks(case: TrainingCase, seed: int, folder: Path) -> None:
     known = (case.graph, cluster, solution.costs, plan)
     predicted = simulate(*known) if random.random() < 0.5 else None
     lowered = lower(kernels.calls, case.graph, cluster, plan, predicted)
-    ranks = load_ranks(random, lowered, kernels.library.sealed().path, in_flight=1)
+    ranks = load_ranks(random, lowered, kernels.library.sealed(), in_flight=1)
     alone, state = KernelsAlone(kernels, folder), dict(case.weights)
     ports = [(rank, port) for rank in ranks.programs for port, _, _ in rank.inputs]
     for rank, port in ports:
