@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import tvm
 
 from heteroplace.model.capacities import offsets_of
 from heteroplace.relay.routing.ops import branch_around
@@ -124,6 +125,12 @@ def _enter_branch(attrs: Any, reads: list[Array]) -> Array:
     return x if loads[int(attrs["branch"])] else unwritten(x.shape, x.dtype)
 
 
+def _host_decision(attrs: Any, reads: list[Array]) -> Array:
+    mask = tvm.nd.array(np.zeros([int(extent) for extent in attrs["shape"]], "int32"))
+    tvm.get_global_func(str(attrs["function"]))(*[tvm.nd.array(read) for read in reads], mask)
+    return mask.numpy()
+
+
 ROUTING_OPS: dict[str, Callable[..., Any]] = {
     "router": _router,
     "dispatch": _dispatch,
@@ -132,4 +139,5 @@ ROUTING_OPS: dict[str, Callable[..., Any]] = {
     "combine": _combine,
     "enter_branch": _enter_branch,
     "select": _select,
+    "host_decision": _host_decision,
 }
