@@ -192,7 +192,7 @@ class _Network:
         random = self._random
         if depth == 0 and random.random() < 0.6:
             return self._by_mask(num_branches)
-        if random.random() < 0.15:
+        if (depth == 0 or self._cells == 1) and random.random() < 0.15:
             return routing.host(HOST_ROUTER, [x], self._cells, num_branches)
         total = relay.sum(self._flat(x), axis=1)
         if self._dtype != "float32":

@@ -22,6 +22,7 @@ from heteroplace.errors import RoutingError
 from heteroplace.model.capacities import default_capacities
 from heteroplace.relay.routing.cells import Cells, name_of, shape_of, type_of
 from heteroplace.relay.routing.decision import Decision
+from heteroplace.relay.routing.host import is_host_decision
 from heteroplace.relay.routing.ops import (
     BranchRows,
     branch_rows_of,
@@ -94,7 +95,7 @@ def route(
     num_cells = flows[0].num_cells
     sizes, overflow = _capacities(num_cells, decision, capacities, overflow, len(branches), name)
     options = RouterOptions(name, sizes, decision.top_k, overflow).checked(len(branches))
-    taken = router(decision.mask, options, decision.priority, _around(flows))
+    taken = router(decision.mask, options, decision.priority, _around(flows, decision))
     make = _whole if num_cells == 1 else _by_rows
     results = make(_Routed(flows, decision, options, gate, tuple(taken)), branches, residual)
     return results[0] if len(results) == 1 else results
@@ -282,7 +283,7 @@ def _capacities(
     return sizes, overflow
 
 
-def _around(flows: list[Cells]) -> tuple[relay.Expr, BranchRows] | None:
+def _around(flows: list[Cells], decision: Decision) -> tuple[relay.Expr, BranchRows] | None:
     """The branch whose rows the cells are of, behind its router's loads."""
     rows = flows[0].rows
     branches = branches_of_values(rows)[rows]
@@ -294,6 +295,12 @@ def _around(flows: list[Cells]) -> tuple[relay.Expr, BranchRows] | None:
     loads = relay.TupleGetItem(branches[-1].router, 1)
     num_rows, num_cells = shape_of(parent.reads[0])[0], flows[0].num_cells
     if num_rows > 1:
+        if is_host_decision(decision.mask):
+            raise RoutingError(
+                f"a function on the host decides about rows of branch {branch} of router "
+                f"{options.name!r}, of which it would also see those that hold no cell; decide by "
+                f"ops of Relay, or about all cells before that router"
+            )
         for flow in flows:
             if flow.dims[0] != 0 or flow.shape[0] != 1 or num_cells % num_rows:
                 raise RoutingError(
