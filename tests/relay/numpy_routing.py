@@ -23,7 +23,9 @@ UNWRITTEN = -77_777
 
 def unwritten(shape: tuple[int, ...], dtype: Any) -> Array:
     """An array in which nothing has been written."""
-    return np.full(shape, np.nan if np.dtype(dtype).kind == "f" else UNWRITTEN, dtype)
+    if np.dtype(dtype).kind == "f":
+        return np.full(shape, np.nan, dtype)
+    return np.full(shape, max(UNWRITTEN, np.iinfo(dtype).min), dtype)
 
 
 def seats_of(mask: Array, priority: Array | None = None) -> Array:

@@ -37,7 +37,7 @@ from heteroplace.relay.tasks.network import Network, cut_network
 from heteroplace.run.executor import Executor
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve.routed import guarded
-from heteroplace.solve.speculated import speculated, speculated_view
+from heteroplace.solve.speculated import speculated
 
 Array = np.ndarray
 Branch = tuple[int, int]
@@ -95,8 +95,7 @@ def random_solution(random: Random, network: Network, cluster: Cluster) -> Solut
     """A random plan of a network."""
     graph = network.graph
     predicted = [branch for branch in _predictable(graph) if random.random() < 0.5]
-    view = speculated_view(replace(graph, routers=graph.routers), graph, predicted)
-    steps = _random_steps(random, view, cluster)
+    steps = _random_steps(random, graph, cluster)
     plan = Plan(graph.digest(), cluster.digest(), tuple(steps), "at random")
     plan = speculated(graph, cluster, guarded(graph, cluster, plan), predicted)
     plan = _with_loads(random, graph, cluster, plan)
@@ -129,21 +128,16 @@ def _random_steps(random: Random, graph: TaskGraph, cluster: Cluster) -> list[St
             steps.append(Copy(tensor, home[tensor], memory, cluster.route(home[tensor], memory)))
             there.add((tensor, memory))
 
-    # Of what a task reads, what others than predicted ones wait for.
-    reads: dict[int, set[int]] = {task: set() for task in range(len(graph.tasks))}
-    for tensor_id, tensor in enumerate(graph.tensors):
-        for task in tensor.consumers:
-            reads[task].add(tensor_id)
-    pending = list(reads)
+    pending = list(range(len(graph.tasks)))
     share = random.choice((0.0, 0.3, 0.7))
     while pending:
-        ready = [task for task in pending if all(tensor in home for tensor in reads[task])]
+        ready = [task for task in pending if home.keys() >= set(graph.task_inputs[task])]
         task = random.choice(ready[:3])
         pending.remove(task)
         last = len(cluster.devices) - 1
         device = last if random.random() < share else random.randrange(last)
         memory = cluster.devices[device].memory
-        for tensor in sorted(reads[task]):
+        for tensor in graph.task_inputs[task]:
             bring(tensor, memory)
         steps.append(Run(task, device))
         for tensor in graph.task_outputs[task]:

@@ -168,6 +168,7 @@ def test_branches_that_mix_cells_are_refused(branch: Branch, words: str) -> None
         ),
         (lambda: mixture(gate="before"), "gate is 'before'"),
         (lambda: mixture(overflow="spill"), "overflow is 'spill'"),
+        (lambda: mixture(name="a\nb"), r"router 'a\\nb': a name is one line of text"),
         (lambda: mixture(capacities=[2, 1]), "positive and ascending"),
         (lambda: mixture(capacities=[[1], 2, [3]]), "neither of all nor of each"),
         (lambda: mixture(capacities=[]), "capacities of 0 branches, expected 3"),
