@@ -8,10 +8,9 @@ sums and products without a branch, which run as fast as vectors do:
     erf(x)      x p(x^2) / q(x^2), of x within +-4
     sigmoid(x)  1 / (1 + e) or e / (1 + e), e = exp(-|x|)
 
-Over all numbers of 32 bits exp and sigmoid are within 2 units in the last place, tanh and erf
-within 1e-6 of the value; NaN stays NaN, and infinities, zeros and denormals come out as they should.
-A loop that runs element by element has them as well, so that an element has the same value wherever
-it stands. Other types, and targets other than CPUs, stay as they are.
+Over all numbers of 32 bits exp is within 2 and sigmoid within 3 units in the last place, tanh and
+erf within 1e-6 of the value. NaN stays NaN; infinities, zeros and denormals come out as they should.
+Other types, and targets other than CPUs, stay as they are.
 
 Source: Moshier, Cephes mathematical library, `expf`; the rational functions are those of Eigen
 (`generic_fast_tanh_float`) and of its erf, minimax fits by sollya.
@@ -99,7 +98,7 @@ def _exp_near_0(x: tir.PrimExpr) -> tir.PrimExpr:
 
 
 def _times_power(value: tir.PrimExpr, exponent: tir.PrimExpr) -> tir.PrimExpr:
-    """Multiply by a power of 2 that may lie beyond those of normal numbers: by two of about half."""
+    """Multiply by a power of 2 that may not be a normal number: by two of about half."""
     kind = tvm.DataType(str(exponent.dtype))
     integers = "int32" if kind.lanes == 1 else f"int32x{kind.lanes}"
 
