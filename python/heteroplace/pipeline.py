@@ -22,6 +22,7 @@ import tvm
 from heteroplace.codegen.carried import carried_kernels, with_kernels
 from heteroplace.codegen.compile import CompiledNetwork, task_targets
 from heteroplace.codegen.executable import Executable, write_programs
+from heteroplace.codegen.targets import with_stock_kernels
 from heteroplace.dynamic.profile import read_profile
 from heteroplace.errors import LoweringError, PlanError, RoutingError, UnsupportedRelayError
 from heteroplace.measure.batches import batches_of
@@ -260,6 +261,8 @@ def place(
     check_can_verify(options.verify, read_source(mod), cluster, options.exclude)
     saved = None if options.plan_in is None else read_plan_in(options.plan_in)
     cluster = with_max_memory(cluster, options.max_memory)
+    if options.kernels == "tvm":
+        cluster = with_stock_kernels(cluster)
     asked = CostOptions(options.store, options.progress, options.missing)
     model = choose_cost_model(options.costs, asked)
     examples = read_examples(options.inputs)

@@ -101,6 +101,7 @@ DIMENSIONS: Mapping[str, tuple[Value, ...]] = {
         Value("off", given(store="off")),
         Value("file", in_folder(store="costs.sqlite")),
     ),
+    "kernels": (Value("auto"), Value("tvm", given(kernels="tvm"))),
     "device": (Value("here"), Value("absent")),
     "pin": (
         Value("none"),

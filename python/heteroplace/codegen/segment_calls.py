@@ -19,6 +19,7 @@ from heteroplace.codegen.keep_nan import keep_nan
 from heteroplace.codegen.kernels import Kernel, KernelCall, KernelCalls, Value
 from heteroplace.codegen.safe_integers import define_integers
 from heteroplace.codegen.segments import Segment, ValueName
+from heteroplace.codegen.targets import has_stock_kernels
 from heteroplace.codegen.vector_math import vector_math
 from heteroplace.codegen.workspace import kernel_workspace
 from heteroplace.errors import LoweringError
@@ -214,7 +215,7 @@ class _Lowerer:
         try:
             cached = te_compiler.get().lower(function, target)
             functions = define_integers(keep_nan(cached.funcs))
-            if target.kind.name == "llvm":
+            if not has_stock_kernels(target):
                 functions = vector_math(functions)
         except (RuntimeError, ValueError, TypeError, AttributeError) as err:
             # TVM's strategies and schedules fail by all of these where they know no way.

@@ -8,8 +8,8 @@ sums and products without a branch, which run as fast as vectors do:
     erf(x)      x p(x^2) / q(x^2), of x within +-4
     sigmoid(x)  1 / (1 + e) or e / (1 + e), e = exp(-|x|)
 
-Over all numbers of 32 bits exp is within 2 and sigmoid within 3 units in the last place, tanh and
-erf within 1e-6 of the value. NaN stays NaN; infinities, zeros and denormals come out as they should.
+Over all numbers of 32 bits exp is within 2 and sigmoid within 3 units in the last place, tanh
+and erf within 1e-6 of the value. NaN stays NaN; infinities, zeros and denormals come out right.
 Other types, and targets other than CPUs, stay as they are.
 
 Source: Moshier, Cephes mathematical library, `expf`; the rational functions are those of Eigen
