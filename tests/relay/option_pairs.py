@@ -235,6 +235,7 @@ REFUSED: tuple[Rule, ...] = (
         MissingCostError,
         "cannot measure on devices that are not in this machine: far",
     ),
+    Rule({"costs": "file", "kernels": "tvm"}, MissingCostError, "does not know: .*tvm_kernels"),
     Rule({"costs": "file", "device": "absent"}, MissingCostError, "does not know: .* on 'far'"),
 )
 """The first one that holds says why."""

@@ -7,11 +7,22 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 import tvm
-from relay_models import TARGET
+from relay_models import (
+    TARGET,
+    cpu_cluster,
+    module,
+    random_costs,
+    random_inputs,
+    stock_outputs,
+    var,
+)
 from scipy import special
-from tvm import te
+from tvm import relay, te
 
+import heteroplace as hp
 from heteroplace.codegen.vector_math import vector_math
+from heteroplace.errors import SolverError
+from heteroplace.place_options import KERNELS
 
 pytestmark = pytest.mark.relay
 
@@ -83,3 +94,21 @@ def test_what_is_no_number_or_has_no_end(name: str) -> None:
 @pytest.mark.parametrize("dtype", ["float64", "float16"])
 def test_other_types_stay(dtype: str) -> None:
     _kernel("exp", 16, dtype)
+
+
+def test_tvm_kernels_have_the_bits_of_stock_tvm() -> None:
+    x = var("x", (4, 37))
+    mod = module([x], relay.nn.softmax(relay.erf(relay.tanh(relay.sigmoid(x)))))
+    inputs = random_inputs(mod)
+    (expected,) = stock_outputs(mod, inputs)
+    found = {}
+    for kernels in KERNELS:
+        with tvm.transform.PassContext(opt_level=3):
+            executable = hp.build(
+                mod, cpu_cluster(), costs=random_costs, solver="heft", kernels=kernels
+            )
+        (found[kernels],) = hp.Executor(executable).run(**inputs)
+        np.testing.assert_allclose(found[kernels], expected, rtol=1e-6)
+    assert found["tvm"].tobytes() == expected.tobytes() != found["auto"].tobytes()
+    with pytest.raises(SolverError, match="kernels='stock'; expected one of auto, tvm"):
+        hp.build(mod, cpu_cluster(), kernels="stock")

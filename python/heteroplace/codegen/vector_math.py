@@ -1,7 +1,8 @@
 """Lowered kernels for CPUs -> the same with exp, tanh, erf and sigmoid of floats as polynomials.
 
 TVM calls the C library for each element, though the loop around is one over vectors. Here they are
-sums and products without a branch, which run as fast as vectors do:
+functions in LLVM's text that are put into their callers, without a branch and for as many lanes as
+a vector has (`llvm_text.py`):
 
     exp(x)      2^n * p(x - n ln 2), n = round(x / ln 2), in two factors so that neither overflows
     tanh(x)     x p(x^2) / q(x^2), of x within +-9
@@ -12,6 +13,9 @@ Over all numbers of 32 bits exp is within 2 and sigmoid within 3 units in the la
 and erf within 1e-6 of the value. NaN stays NaN; infinities, zeros and denormals come out right.
 Other types, and targets other than CPUs, stay as they are.
 
+Not as expressions of TIR: of names for values TVM's simplifier makes the values again in many
+places, and so much of each function inside of another one that compiling three takes minutes.
+
 Source: Moshier, Cephes mathematical library, `expf`; the rational functions are those of Eigen
 (`generic_fast_tanh_float`) and of its erf, minimax fits by sollya.
 """
@@ -19,10 +23,12 @@ Source: Moshier, Cephes mathematical library, `expf`; the rational functions are
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import cache, reduce
 
 import tvm
 from tvm import tir
+
+from heteroplace.codegen.llvm_text import LlvmFunction, Name
 
 _TYPE = "float32"
 _LOG2_E = 1.44269504088896341
@@ -66,123 +72,82 @@ def vector_math(functions: tvm.IRModule) -> tvm.IRModule:
 def _rewritten(function: tvm.ir.BaseFunc) -> tvm.ir.BaseFunc:
     if not isinstance(function, tir.PrimFunc):
         return function
-    body = tir.stmt_functor.ir_transform(function.body, None, _replacement, ["tir.Call"])
-    return function if body.same_as(function.body) else function.with_body(body)
+    used: dict[str, str] = {}
+    """Text of each function that is called, by name."""
+
+    def replacement(call: tir.Call) -> tir.PrimExpr | None:
+        op = str(getattr(call.op, "name", "")).removeprefix("tir.")
+        kind = tvm.DataType(str(call.dtype))
+        if op not in _FUNCTIONS or str(call.dtype).partition("x")[0] != _TYPE:
+            return None
+        name = f"heteroplace_{op}_{call.dtype}"
+        used[name] = _text(op, name, kind.lanes)
+        return tir.call_pure_extern(call.dtype, name, *call.args)
+
+    body = tir.stmt_functor.ir_transform(function.body, None, replacement, ["tir.Call"])
+    for text in used.values():
+        body = tir.AttrStmt(tir.const(0, "int32"), "pragma_import_llvm", tir.StringImm(text), body)
+    return function.with_body(body) if used else function
 
 
-def _replacement(call: tir.Call) -> tir.PrimExpr | None:
-    """What stands for a call; None: it stays."""
-    build = _FUNCTIONS.get(getattr(call.op, "name", ""))
-    if build is None or str(call.dtype).partition("x")[0] != _TYPE:
-        return None
-    (argument,) = call.args
-    return _let("x", argument, build)
+@cache
+def _text(op: str, name: str, lanes: int) -> str:
+    function = LlvmFunction(name, lanes)
+    return function.returning(_FUNCTIONS[op](function, function.argument))
 
 
-def _exp(x: tir.PrimExpr) -> tir.PrimExpr:
-    return _let("x", _within(x, _EXP_LEAST, _EXP_MOST), _exp_within)
+def _exp(f: LlvmFunction, x: Name) -> Name:
+    within = _within(f, x, _EXP_LEAST, _EXP_MOST)
+    whole = f.floor(f.fma(within, f.number(_LOG2_E), f.number(0.5)))
+    minus = f.negative(whole)
+    rest = f.fma(minus, f.number(_LN2_LOW), f.fma(minus, f.number(_LN2_HIGH), within))
+    value = f.fma(f.product(_polynomial(f, _EXP, rest), rest), rest, rest)
+    value = f.sum(value, f.number(1))
+    # By a power of 2 that may not be a normal number: by two of about half.
+    exponent = f.whole_number(whole)
+    half = f.integers("ashr", exponent, 1)
+    for each in (half, f.integers("sub", exponent, half)):
+        biased = f.integers("add", each, _EXPONENT_BIAS)
+        value = f.product(value, f.of_bits(f.integers("shl", biased, _MANTISSA_BITS)))
+    return value
 
 
-def _exp_within(x: tir.PrimExpr) -> tir.PrimExpr:
-    """Of numbers for which it is neither 0 nor infinite, or hardly so."""
-
-    def scaled(whole: tir.PrimExpr) -> tir.PrimExpr:
-        rest = x - whole * _constant(_LN2_HIGH, x) - whole * _constant(_LN2_LOW, x)
-        return _let("rest", rest, lambda rest: _times_power(_exp_near_0(rest), whole))
-
-    return _let("whole", tir.floor(x * _constant(_LOG2_E, x) + _constant(0.5, x)), scaled)
-
-
-def _exp_near_0(x: tir.PrimExpr) -> tir.PrimExpr:
-    return _polynomial(_EXP, x) * x * x + x + _constant(1, x)
-
-
-def _times_power(value: tir.PrimExpr, exponent: tir.PrimExpr) -> tir.PrimExpr:
-    """Multiply by a power of 2 that may not be a normal number: by two of about half."""
-    kind = tvm.DataType(str(exponent.dtype))
-    integers = "int32" if kind.lanes == 1 else f"int32x{kind.lanes}"
-
-    def power(exponent: tir.PrimExpr) -> tir.PrimExpr:
-        bits = (exponent + _integer(_EXPONENT_BIAS, integers)) << _integer(_MANTISSA_BITS, integers)
-        return tir.reinterpret(str(value.dtype), bits)
-
-    def product(whole: tir.PrimExpr) -> tir.PrimExpr:
-        half = whole >> _integer(1, integers)
-        return _let("half", half, lambda half: value * power(half) * power(whole - half))
-
-    return _let("exponent", tir.Cast(integers, exponent), product)
-
-
-def _sigmoid(x: tir.PrimExpr) -> tir.PrimExpr:
-    zero, one = _constant(0, x), _constant(1, x)
-
-    def build(e: tir.PrimExpr) -> tir.PrimExpr:
-        return tir.Select(tir.LT(x, zero), e, one) / (one + e)
-
+def _sigmoid(f: LlvmFunction, x: Name) -> Name:
+    is_below = f.compare("olt", x, f.number(0))
     # Not of -|x|: of NaN neither side of a comparison holds, and the second one has it.
-    return _let("e", _exp(tir.Select(tir.LT(x, zero), x, -x)), build)
+    e = _exp(f, f.select(is_below, x, f.negative(x)))
+    return f.quotient(f.select(is_below, e, f.number(1)), f.sum(f.number(1), e))
 
 
-def _tanh(x: tir.PrimExpr) -> tir.PrimExpr:
-    return _let("x", _within(x, -_TANH_MOST, _TANH_MOST), _rational(_TANH_P, _TANH_Q))
+def _tanh(f: LlvmFunction, x: Name) -> Name:
+    return _rational(f, _within(f, x, -_TANH_MOST, _TANH_MOST), _TANH_P, _TANH_Q)
 
 
-def _erf(x: tir.PrimExpr) -> tir.PrimExpr:
-    return _let("x", _within(x, -_ERF_MOST, _ERF_MOST), _rational(_ERF_P, _ERF_Q))
+def _erf(f: LlvmFunction, x: Name) -> Name:
+    return _rational(f, _within(f, x, -_ERF_MOST, _ERF_MOST), _ERF_P, _ERF_Q)
 
 
-def _rational(
-    above: Sequence[float], below: Sequence[float]
-) -> Callable[[tir.PrimExpr], tir.PrimExpr]:
-    """x p(x^2) / q(x^2)."""
-
-    def build(x: tir.PrimExpr) -> tir.PrimExpr:
-        def quotient(square: tir.PrimExpr) -> tir.PrimExpr:
-            # Their ratio first: of a denormal x nothing is lost then.
-            return x * (_polynomial(above, square) / _polynomial(below, square))
-
-        return _let("square", x * x, quotient)
-
-    return build
+def _rational(f: LlvmFunction, x: Name, above: Sequence[float], below: Sequence[float]) -> Name:
+    """x p(x^2) / q(x^2); the ratio first: of a denormal x nothing is lost then."""
+    square = f.product(x, x)
+    return f.product(x, f.quotient(_polynomial(f, above, square), _polynomial(f, below, square)))
 
 
-def _polynomial(coefficients: Sequence[float], x: tir.PrimExpr) -> tir.PrimExpr:
+def _polynomial(f: LlvmFunction, coefficients: Sequence[float], x: Name) -> Name:
     """By Horner's rule; the coefficient of the highest power comes first."""
-    first, *others = coefficients
-    return reduce(lambda sum_, each: sum_ * x + _constant(each, x), others, _constant(first, x))
+    first, *others = map(f.number, coefficients)
+    return reduce(lambda sum_, each: f.fma(sum_, x, each), others, first)
 
 
-def _within(x: tir.PrimExpr, least: float, most: float) -> tir.PrimExpr:
+def _within(f: LlvmFunction, x: Name, least: float, most: float) -> Name:
     """Clip; a NaN is neither below nor above, and stays."""
-    low, high = _constant(least, x), _constant(most, x)
-    below = tir.Select(tir.GT(x, high), high, x)
-    return _let("below", below, lambda below: tir.Select(tir.LT(below, low), low, below))
+    below = f.select(f.compare("ogt", x, f.number(most)), f.number(most), x)
+    return f.select(f.compare("olt", below, f.number(least)), f.number(least), below)
 
 
-def _let(
-    name: str, value: tir.PrimExpr, build: Callable[[tir.PrimExpr], tir.PrimExpr]
-) -> tir.PrimExpr:
-    """Name what is read several times."""
-    variable = tir.Var(name, value.dtype)
-    return tir.Let(variable, value, build(variable))
-
-
-def _constant(value: float, like: tir.PrimExpr) -> tir.PrimExpr:
-    """A constant with as many lanes as an expression."""
-    lanes = tvm.DataType(str(like.dtype)).lanes
-    scalar = tir.const(value, _TYPE)
-    return scalar if lanes == 1 else tir.Broadcast(scalar, lanes)
-
-
-def _integer(value: int, dtype: str) -> tir.PrimExpr:
-    lanes = tvm.DataType(dtype).lanes
-    scalar = tir.const(value, "int32")
-    return scalar if lanes == 1 else tir.Broadcast(scalar, lanes)
-
-
-_FUNCTIONS: dict[str, Callable[[tir.PrimExpr], tir.PrimExpr]] = {
-    "tir.exp": _exp,
-    "tir.tanh": _tanh,
-    "tir.erf": _erf,
-    "tir.sigmoid": _sigmoid,
+_FUNCTIONS: dict[str, Callable[[LlvmFunction, Name], Name]] = {
+    "exp": _exp,
+    "tanh": _tanh,
+    "erf": _erf,
+    "sigmoid": _sigmoid,
 }
