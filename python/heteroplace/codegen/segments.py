@@ -13,7 +13,7 @@ are scheduled one by one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 
 import tvm
@@ -116,6 +116,23 @@ def _optimise(function: relay.Function, target: tvm.target.Target) -> relay.Func
         return fuse(mod)["main"]
 
 
+def planned_task(call: relay.Call, known: Container[str]) -> str:
+    """Return the task of a plan that a call is of.
+
+    Raises
+    ------
+    LoweringError
+        It is of none that is known.
+    """
+    task = task_of_span(call)
+    if task is None or task not in known:
+        raise LoweringError(
+            f"op {getattr(call.op, 'name', 'function')} belongs to no task of the plan: the module "
+            f"was changed after it was planned; plan it again, or run HeteroPlace as the last pass"
+        )
+    return task
+
+
 def call_names(main: relay.Function) -> dict[relay.Call, str]:
     """Return a name for each op call of a neutral function, unique in it.
 
@@ -151,13 +168,7 @@ class _Cutter:
         return tuple(self._export(value) for value in leaves(self._main.body))
 
     def _add_call(self, call: relay.Call) -> None:
-        task = task_of_span(call)
-        if task is None or task not in self._target_of_task:
-            raise LoweringError(
-                f"op {getattr(call.op, 'name', 'function')} belongs to no task of the plan: the "
-                f"module was changed after HeteroPlace ran; run HeteroPlace as the last pass"
-            )
-        segment = self._target_of_task[task]
+        segment = self._target_of_task[planned_task(call, self._target_of_task)]
         self._segment_of[call] = segment
         arguments = [self._read(argument, segment) for argument in call.args]
         new = relay.Call(call.op, arguments, call.attrs, call.type_args, call.span)
