@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from heteroplace.codegen.branches import Branches
 from heteroplace.codegen.global_order import in_order, with_messages
+from heteroplace.codegen.grouped import with_groups
 from heteroplace.codegen.instructions import Instance, Instruction, Ordered, root
 from heteroplace.codegen.joins import Joins
 from heteroplace.codegen.kernels import KernelCall, KernelCalls
@@ -118,6 +119,7 @@ class _Orderer:
         copies = [*loads, *self._read_copies([*called, *joins.copies], joins)]
         called = self._in_place(called, [*copies, *joins.copies], joins)
         instructions = in_order([*called, *copies, *joins.copies])
+        instructions = with_groups(instructions, calls, self._cluster)
         return Ordered(with_messages(instructions), tuple(joins.values), joins.stored)
 
     def _in_place(

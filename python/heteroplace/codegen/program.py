@@ -157,7 +157,7 @@ class QueueInstruction:
     """One line of a queue."""
 
     kind: str
-    """"call", "join", "copy", "send", "recv", "branch_call" or "branch_copy"."""
+    """"call", "join", "copy", "send", "recv", "branch_call", "branch_copy" or "group"."""
     step: int
     """Position of the plan's step that it carries out."""
     fields: tuple[str, ...]
