@@ -1,9 +1,8 @@
 """Instructions in order -> the same, with groups: branches of a router that are done side by side.
 
-Which branches are active, and with how many cells, is known in the run alone, so whatever order
-and core a plan gives them is a guess. Calls of branches of one router with rows, on the cores of
-one memory that the plan uses for them (or on one GPU), become one instruction: its cores take the
-branches that are active, those with most rows first, and each does all calls of one.
+The calls of a group of the plan (`model.groups`) become one instruction, of all cores that the plan
+uses for them: each takes the next active branch, those with most rows first, and does all calls of
+it. On a GPU each branch is issued to one of several streams.
 
 before ==> after, for experts a and b, of two calls each, on two cores
 
@@ -21,49 +20,46 @@ from collections.abc import Mapping, Sequence
 from heteroplace.codegen.global_order import in_order, needed_by
 from heteroplace.codegen.instructions import Instruction
 from heteroplace.codegen.kernels import KernelCalls
-from heteroplace.model.cluster import Cluster
-
-_Place = tuple[int, int]
-"""Router and memory."""
 
 
 def with_groups(
-    instructions: Sequence[Instruction], calls: KernelCalls, cluster: Cluster
+    instructions: Sequence[Instruction], calls: KernelCalls, planned: Sequence[Sequence[int]]
 ) -> tuple[Instruction, ...]:
-    """Return instructions, each after what it needs, with groups in place of the calls in them."""
-    places = [_place(each, calls, cluster) for each in instructions]
-    if not any(place is not None for place in places):
+    """Return instructions, each after what it needs, with groups in place of the calls in them.
+
+    Parameters
+    ----------
+    planned
+        Of each group the steps of the plan (`model.groups.groups_of`).
+    """
+    if not planned:
         return tuple(instructions)
-    found: dict[tuple[_Place, int], list[Instruction]] = defaultdict(list)
+    group_of = {step: number for number, steps in enumerate(planned) for step in steps}
+    places = [_place(each, calls, group_of) for each in instructions]
+    found: dict[tuple[int, int], list[Instruction]] = defaultdict(list)
     single: list[Instruction] = []
     depths = _depths(instructions, places)
     for each, place, depth in zip(instructions, places, depths, strict=True):
         (single if place is None else found[place, depth]).append(each)
     groups: list[Instruction] = []
     for members in found.values():
-        if _pays(members, cluster):
+        if len(_branches(members)) > 1:
             groups.append(_group(members))
         else:
             single += members
-    return in_order([*single, *groups]) if groups else tuple(instructions)
+    return in_order([*single, *groups])
 
 
-def _place(each: Instruction, calls: KernelCalls, cluster: Cluster) -> _Place | None:
-    """The router and the memory of a call that may be in a group, else None."""
-    if each.call is None or each.guard is None or each.guard.when != "active":
-        return None
-    call = calls.calls[each.call]
-    loaded = {load.value for load in calls.loads}
-    # Of a branch whose weights are brought in the run the next ones come while this one runs.
-    if each.replaces or not loaded.isdisjoint(call.reads):
+def _place(each: Instruction, calls: KernelCalls, group_of: Mapping[int, int]) -> int | None:
+    """The planned group of a call of a branch that makes rows, else None."""
+    if each.call is None or each.guard is None or each.replaces:
         return None
     if any(calls.values[value].rows is None for value, _ in each.writes):
         return None
-    assert each.device is not None
-    return each.guard.router, cluster.devices[each.device].memory
+    return group_of.get(each.step)
 
 
-def _depths(instructions: Sequence[Instruction], places: Sequence[_Place | None]) -> list[int]:
+def _depths(instructions: Sequence[Instruction], places: Sequence[int | None]) -> list[int]:
     """How often a way to each instruction leaves what may be a group, at most."""
     depths: list[int] = []
     for index, before in enumerate(needed_by(instructions)):
@@ -71,14 +67,6 @@ def _depths(instructions: Sequence[Instruction], places: Sequence[_Place | None]
         steps = [depths[other] + (places[other] not in (None, own)) for other in before]
         depths.append(max(steps, default=0))
     return depths
-
-
-def _pays(members: Sequence[Instruction], cluster: Cluster) -> bool:
-    """Whether there are two branches, and two cores or a GPU for them."""
-    devices = [cluster.devices[device] for device in _group(members).devices]
-    cores = {core for device in devices for core in device.cores}
-    has_room = len(cores) > 1 or devices[0].kind == "cuda"
-    return has_room and len(_branches(members)) > 1
 
 
 def _branches(members: Sequence[Instruction]) -> Mapping[int, list[Instruction]]:

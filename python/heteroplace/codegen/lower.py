@@ -205,11 +205,9 @@ class _Lowering:
         position = self._clocks.add(index, queue, helpers, sent, len(members))
         for each in members or (instruction,):
             self._need_workspaces(each, queue, helpers, bool(members))
+        join = QueueInstruction("join", instruction.step, (str(queue), str(position)))
         for helper in helpers:
-            fields = (str(queue), str(position))
-            self._queues[helper].instructions.append(
-                QueueInstruction("join", instruction.step, fields)
-            )
+            self._queues[helper].instructions.append(replace(join))
         self._retire(index, instruction)
 
     def _need_workspaces(

@@ -24,6 +24,7 @@ from heteroplace.codegen.value_tensors import tensors_of_values
 from heteroplace.errors import LoweringError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
+from heteroplace.model.groups import groups_of
 from heteroplace.model.hosts import are_of_one_cpu
 from heteroplace.model.plan import Collective, Copy, Guard, Plan, Run
 from heteroplace.model.timeline import Timeline
@@ -119,7 +120,8 @@ class _Orderer:
         copies = [*loads, *self._read_copies([*called, *joins.copies], joins)]
         called = self._in_place(called, [*copies, *joins.copies], joins)
         instructions = in_order([*called, *copies, *joins.copies])
-        instructions = with_groups(instructions, calls, self._cluster)
+        planned = groups_of(self._graph, self._cluster, self._plan.steps)
+        instructions = with_groups(instructions, calls, planned)
         return Ordered(with_messages(instructions), tuple(joins.values), joins.stored)
 
     def _in_place(
