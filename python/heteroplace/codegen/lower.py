@@ -384,7 +384,7 @@ class _Lowering:
             return MemoryUse(0, 0, 0)
         workers = [queue for queue in self._queues if queue.space == memory]
         arena = max(1, self._arena_bytes[memory])
-        workspaces = [worker.workspace_bytes for worker in workers]
+        workspaces = [worker.held_workspace_bytes for worker in workers]
         if self._dl_device(memory)[0] == DL_DEVICE_TYPES["cpu"]:
             arena = in_pages(arena)
             workspaces = [in_pages(num_bytes) for num_bytes in workspaces]
