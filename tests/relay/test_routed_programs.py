@@ -59,6 +59,12 @@ def test_a_switch_layer_is_the_same_wherever_its_branches_are() -> None:
     spread = routed_executable(mod, cluster, devices)
     assert "branch_copy" in spread.manifest.program_text
     assert outputs(spread, inputs) == found
+    # Whichever core the plan has them on, both take what is active.
+    cores = [task.branch is not None and task.branch[1] % 2 for task in alone.solution.graph.tasks]
+    shared = routed_executable(mod, cpu_cluster(), cores)
+    (group,) = [x for x in shared.manifest.program_text.splitlines() if x.startswith("group")]
+    assert group.split()[3:5] == ["2", "8"]
+    assert outputs(shared, inputs, slots=2) == found
     assert outputs(alone, inputs, slots=3) == found
 
 
