@@ -3,9 +3,10 @@
 All variants run in one process, from arrays to arrays, over the runs of the trace one after the
 other:
 
-- ours: routers with the capacities of no profile ("default"), or what a pass makes of the trace's
-  profile ("capacities": `ChooseCapacities`; "specialised": `Specialise`); variants that are the
-  same module are one row, under the first of their names;
+- ours: routers with the capacities of no profile ("default"; not of routers with many branches,
+  each of which has about ten then), or what a pass makes of the trace's profile ("capacities":
+  `ChooseCapacities`; "specialised": `Specialise`); variants that are the same module are one row,
+  under the first of their names;
 - dense: our build of the network in which every branch computes every cell (`DenseMasked`);
 - padded: our build with one capacity, the fullest load of the trace, on decisions that give idle
   branches a cell of the fullest one, so that every branch computes that many rows in every run, as
@@ -67,6 +68,9 @@ from heteroplace.progress import prefixed
 from heteroplace.relay.routing.rewrite import routers_of, update_routers
 from heteroplace.run.executor import Executor
 
+MAX_UNPROFILED = 16
+"""Branches of a router up to which the default variant is built: it compiles each about ten times.
+"""
 PROFILED = ("capacities", "specialised")
 """Variants whose plans are made for the trace's profile too."""
 NUM_ROUNDS = 9
@@ -133,8 +137,9 @@ def rows_of(
 def variants(runs: TraceRuns) -> dict[str, tvm.IRModule]:
     """Return the modules of ours by name, each once."""
     mod = runs.network.mod
+    most = max(router.num_branches for router in runs.network.routers)
     found = {
-        "default": mod,
+        **({"default": mod} if most <= MAX_UNPROFILED else {}),
         "capacities": relay.transform.ChooseCapacities(runs.profile)(mod),
         "specialised": relay.transform.Specialise(runs.profile)(mod),
     }
