@@ -29,7 +29,6 @@ Panels = dict[int, tuple[relay.Constant, relay.Constant | None]]
 """By address of its data, a constant and what it is in panels; None: it stays as it is."""
 
 _LIBRARIES = frozenset(("cblas", "mkl", "dnnl", "cublas"))
-_PACKED_TYPES = ("float32", "float64")
 
 
 def ReadWeightsInPlace(  # noqa: N802  (named as TVM names its passes)
@@ -82,7 +81,9 @@ def _in_panels(dense: relay.Call, panels: Panels) -> relay.Constant | None:
     address = constant.data.handle.contents.data
     if address not in panels:
         matrix = constant.data.numpy()
-        is_plain = matrix.dtype.name in _PACKED_TYPES and len(static_shape(rows.checked_type)) == 2
+        types = {tensor.checked_type.dtype for tensor in (rows, constant, dense)}
+        is_plain = types <= {"float32"} or types <= {"float64"}
+        is_plain = is_plain and len(static_shape(rows.checked_type)) == 2
         found = packed(matrix) if is_plain else None
         panels[address] = constant, None if found is None else relay.const(found)
     return panels[address][1]
