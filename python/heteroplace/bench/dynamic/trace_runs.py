@@ -72,16 +72,6 @@ def with_all_active(record: RouteRecord) -> RouteRecord:
     return replace(record, loads=found, cells=tuple(tuple(branches) for branches in cells))
 
 
-def timer_of(executor: Executor, inputs: Sequence[Inputs]) -> Timer:
-    """Return the timer of an executor that goes through inputs, from arrays to arrays."""
-    turns = itertools.cycle(inputs)
-
-    def run() -> None:
-        executor.run(next(turns))
-
-    return lambda num_runs: time_runs(run, num_runs)
-
-
 def mean_run_ns(executor: Executor, inputs: Sequence[Inputs]) -> float:
     """Return the mean time of a run of each of the inputs, from submission to the last kernel."""
     for given in inputs[:_WARM_RUNS]:
@@ -91,3 +81,13 @@ def mean_run_ns(executor: Executor, inputs: Sequence[Inputs]) -> float:
             executor.run(given)
     times = [request.finish_ns - request.start_ns for request in trace.requests]
     return sum(times) / len(times)
+
+
+def timer_of(executor: Executor, inputs: Sequence[Inputs]) -> Timer:
+    """Return the timer of an executor that goes through inputs, from arrays to arrays."""
+    turns = itertools.cycle(inputs)
+
+    def run() -> None:
+        executor.run(next(turns))
+
+    return lambda num_runs: time_runs(run, num_runs)
