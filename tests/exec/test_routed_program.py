@@ -212,7 +212,7 @@ def test_predictions_name_routers_and_branches_that_there_are(library: str) -> N
     executor.routes.predict({"moe": ()})
     executor.run()
     (counts,) = executor.routes.prediction_counts().values()
-    assert counts == (3, 1, 0) and counts.num_missed == 2
+    assert counts == (3, 1, 0, False) and counts.num_missed == 2
 
 
 def test_a_program_without_routers_has_no_decisions(library: str, tmp_path: Path) -> None:

@@ -1,0 +1,87 @@
+"""A router of some time in front of branches of some time: what predictions of it can save.
+
+Cui et al., "Brainstorm" (OSDI 2023), 6: the router and each branch are so many equal convolutions
+of the same tensor, so that the ratio of their times is that of the layers, whatever a layer takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from tvm import relay
+
+from heteroplace import routing
+from heteroplace.bench.models.routed import RoutedNetwork, RoutedParts, steered_top_k
+from heteroplace.model.route_profile import RouteRecord
+
+ROUTER = "guess"
+"""Name of the router."""
+
+
+def guessing(
+    router_layers: int = 8,
+    branch_layers: int = 16,
+    *,
+    branches: int = 2,
+    width: int = 32,
+    size: int = 32,
+    seed: int = 0,
+) -> RoutedNetwork:
+    """Return a network whose router takes as long as `router_layers` of the branches' layers."""
+    parts, x = _begun(width, size, seed)
+    scores = _scores(parts, x, router_layers, branches, width)
+    decision = steered_top_k(scores, parts.steer(ROUTER, 1, branches), 1)
+    cells = routing.annotate_cell(x, dims=(0,), shape=(1, width, size, size))
+    ways = [_branch(parts, index, branch_layers, width) for index in range(branches)]
+    return parts.network(routing.route(cells, decision, ways, name=ROUTER), 1)
+
+
+def router_alone(
+    network_layers: int, branches: int = 2, width: int = 32, size: int = 32, seed: int = 0
+) -> RoutedNetwork:
+    """Return the router of `guessing` as a network without branches."""
+    parts, x = _begun(width, size, seed)
+    return parts.network(_scores(parts, x, network_layers, branches, width), 1)
+
+
+def branch_alone(layers: int, width: int = 32, size: int = 32, seed: int = 0) -> RoutedNetwork:
+    """Return a branch of `guessing` as a network."""
+    parts, x = _begun(width, size, seed)
+    return parts.network(_branch(parts, 0, layers, width)(x), 1)
+
+
+def guesses(num_runs: int, share: float, seed: int = 0) -> list[RouteRecord]:
+    """Return a trace in which just this share of the runs, rounded, takes branch 0, in any order;
+    the others take branch 1."""
+    hits = np.arange(num_runs) < round(share * num_runs)
+    taken = np.where(np.random.default_rng(seed).permutation(hits), 0, 1)
+    return [
+        RouteRecord(run, ROUTER, (1 - branch, branch), ((branch,),))
+        for run, branch in enumerate(taken.tolist())
+    ]
+
+
+def _begun(width: int, size: int, seed: int) -> tuple[RoutedParts, relay.Expr]:
+    parts = RoutedParts(seed)
+    return parts, parts.input("x", 1, width, size, size)
+
+
+def _scores(
+    parts: RoutedParts, x: relay.Expr, layers: int, branches: int, width: int
+) -> relay.Expr:
+    for layer in range(layers):
+        x = parts.conv(f"{ROUTER}.{layer}", x, (width, width))
+    pooled = relay.nn.batch_flatten(relay.nn.global_avg_pool2d(x))
+    return parts.linear(f"{ROUTER}.scores", pooled, width, branches)
+
+
+def _branch(
+    parts: RoutedParts, index: int, layers: int, width: int
+) -> Callable[[relay.Expr], relay.Expr]:
+    def run(rows: relay.Expr) -> relay.Expr:
+        for layer in range(layers):
+            rows = parts.conv(f"branch{index}.{layer}", rows, (width, width))
+        return rows
+
+    return run
