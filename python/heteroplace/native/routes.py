@@ -28,6 +28,11 @@ class PredictionCounts(NamedTuple):
         """Those where an active branch was not predicted."""
         return self.num_calls - self.num_exact - self.num_wider
 
+    @property
+    def hit_rate(self) -> float | None:
+        """The share of the calls in which no active branch was missing; None: there were none."""
+        return 1 - self.num_missed / self.num_calls if self.num_calls else None
+
 
 class RouteDecisions:
     """Those of one executor. Any thread may call any method."""

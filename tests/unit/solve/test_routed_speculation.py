@@ -38,9 +38,7 @@ def whole_tensors(device: str | None = None, branches: int = 2) -> TaskGraph:
 def costs_of(graph: TaskGraph, cluster: Cluster) -> CostTable:
     lengths = {task.name: 0 for task in graph.tasks} | {"r.route": 10_000}
     lengths |= {task.name: 20_000 for task in graph.tasks if task.name.endswith(".0")}
-    return build_table(
-        graph, cluster, lambda task, _: Cost.given(lengths[graph.tasks[task].name])
-    )
+    return build_table(graph, cluster, lambda task, _: Cost.given(lengths[graph.tasks[task].name]))
 
 
 def solved(graph: TaskGraph, cluster: Cluster, probability: float | None) -> Solution:

@@ -17,38 +17,48 @@ from heteroplace.model.route_profile import RouteRecord
 
 ROUTER = "guess"
 """Name of the router."""
+NUM_BRANCHES = 2
 
 
 def guessing(
     router_layers: int = 8,
     branch_layers: int = 16,
     *,
-    branches: int = 2,
+    is_one_kernel: bool = False,
     width: int = 32,
     size: int = 32,
     seed: int = 0,
 ) -> RoutedNetwork:
-    """Return a network whose router takes as long as `router_layers` of the branches' layers."""
+    """Return a network whose router takes as long as so many layers, and each branch as others.
+
+    Parameters
+    ----------
+    is_one_kernel
+        A branch is one layer that is so many times as wide, and cannot be stopped once it runs.
+    """
     parts, x = _begun(width, size, seed)
-    scores = _scores(parts, x, router_layers, branches, width)
-    decision = steered_top_k(scores, parts.steer(ROUTER, 1, branches), 1)
+    scores = _scores(parts, x, router_layers, width)
+    decision = steered_top_k(scores, parts.steer(ROUTER, 1, NUM_BRANCHES), 1)
     cells = routing.annotate_cell(x, dims=(0,), shape=(1, width, size, size))
-    ways = [_branch(parts, index, branch_layers, width) for index in range(branches)]
+    layers = 1 if is_one_kernel else branch_layers
+    made = width * (branch_layers if is_one_kernel else 1)
+    ways = [_branch(parts, index, layers, (width, made)) for index in range(NUM_BRANCHES)]
     return parts.network(routing.route(cells, decision, ways, name=ROUTER), 1)
 
 
-def router_alone(
-    network_layers: int, branches: int = 2, width: int = 32, size: int = 32, seed: int = 0
-) -> RoutedNetwork:
+def router_alone(layers: int, *, width: int = 32, size: int = 32, seed: int = 0) -> RoutedNetwork:
     """Return the router of `guessing` as a network without branches."""
     parts, x = _begun(width, size, seed)
-    return parts.network(_scores(parts, x, network_layers, branches, width), 1)
+    return parts.network(_scores(parts, x, layers, width), 1)
 
 
-def branch_alone(layers: int, width: int = 32, size: int = 32, seed: int = 0) -> RoutedNetwork:
+def branch_alone(
+    layers: int, *, is_one_kernel: bool = False, width: int = 32, size: int = 32, seed: int = 0
+) -> RoutedNetwork:
     """Return a branch of `guessing` as a network."""
     parts, x = _begun(width, size, seed)
-    return parts.network(_branch(parts, 0, layers, width)(x), 1)
+    depth, made = (1, width * layers) if is_one_kernel else (layers, width)
+    return parts.network(_branch(parts, 0, depth, (width, made))(x), 1)
 
 
 def guesses(num_runs: int, share: float, seed: int = 0) -> list[RouteRecord]:
@@ -67,21 +77,22 @@ def _begun(width: int, size: int, seed: int) -> tuple[RoutedParts, relay.Expr]:
     return parts, parts.input("x", 1, width, size, size)
 
 
-def _scores(
-    parts: RoutedParts, x: relay.Expr, layers: int, branches: int, width: int
-) -> relay.Expr:
+def _scores(parts: RoutedParts, x: relay.Expr, layers: int, width: int) -> relay.Expr:
     for layer in range(layers):
         x = parts.conv(f"{ROUTER}.{layer}", x, (width, width))
     pooled = relay.nn.batch_flatten(relay.nn.global_avg_pool2d(x))
-    return parts.linear(f"{ROUTER}.scores", pooled, width, branches)
+    return parts.linear(f"{ROUTER}.scores", pooled, width, NUM_BRANCHES)
 
 
 def _branch(
-    parts: RoutedParts, index: int, layers: int, width: int
+    parts: RoutedParts, index: int, layers: int, widths: tuple[int, int]
 ) -> Callable[[relay.Expr], relay.Expr]:
+    """Layers from a number of channels to another one, all but the first from that on."""
+
     def run(rows: relay.Expr) -> relay.Expr:
+        width, made = widths
         for layer in range(layers):
-            rows = parts.conv(f"branch{index}.{layer}", rows, (width, width))
+            rows = parts.conv(f"branch{index}.{layer}", rows, (made if layer else width, made))
         return rows
 
     return run
