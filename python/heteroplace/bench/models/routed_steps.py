@@ -6,7 +6,7 @@ of the same tensor, so that the ratio of their times is that of the layers, what
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from tvm import relay
@@ -34,15 +34,14 @@ def guessing(
     Parameters
     ----------
     is_one_kernel
-        A branch is one layer that is so many times as wide, and cannot be stopped once it runs.
+        A branch is one layer of about as much work, which cannot be stopped once it runs.
     """
     parts, x = _begun(width, size, seed)
     scores = _scores(parts, x, router_layers, width)
     decision = steered_top_k(scores, parts.steer(ROUTER, 1, NUM_BRANCHES), 1)
     cells = routing.annotate_cell(x, dims=(0,), shape=(1, width, size, size))
-    layers = 1 if is_one_kernel else branch_layers
-    made = width * (branch_layers if is_one_kernel else 1)
-    ways = [_branch(parts, index, layers, (width, made)) for index in range(NUM_BRANCHES)]
+    kernels = _kernels(branch_layers, is_one_kernel=is_one_kernel)
+    ways = [_branch(parts, index, kernels, width) for index in range(NUM_BRANCHES)]
     return parts.network(routing.route(cells, decision, ways, name=ROUTER), 1)
 
 
@@ -57,8 +56,8 @@ def branch_alone(
 ) -> RoutedNetwork:
     """Return a branch of `guessing` as a network."""
     parts, x = _begun(width, size, seed)
-    depth, made = (1, width * layers) if is_one_kernel else (layers, width)
-    return parts.network(_branch(parts, 0, depth, (width, made))(x), 1)
+    kernels = _kernels(layers, is_one_kernel=is_one_kernel)
+    return parts.network(_branch(parts, 0, kernels, width)(x), 1)
 
 
 def guesses(num_runs: int, share: float, seed: int = 0) -> list[RouteRecord]:
@@ -84,15 +83,17 @@ def _scores(parts: RoutedParts, x: relay.Expr, layers: int, width: int) -> relay
     return parts.linear(f"{ROUTER}.scores", pooled, width, NUM_BRANCHES)
 
 
-def _branch(
-    parts: RoutedParts, index: int, layers: int, widths: tuple[int, int]
-) -> Callable[[relay.Expr], relay.Expr]:
-    """Layers from a number of channels to another one, all but the first from that on."""
+def _kernels(layers: int, *, is_one_kernel: bool) -> list[int]:
+    """Windows of the layers: 3 x 3, or one of about the area of all."""
+    return [2 * round((3 * layers**0.5 - 1) / 2) + 1] if is_one_kernel else [3] * layers
 
+
+def _branch(
+    parts: RoutedParts, index: int, kernels: Sequence[int], width: int
+) -> Callable[[relay.Expr], relay.Expr]:
     def run(rows: relay.Expr) -> relay.Expr:
-        width, made = widths
-        for layer in range(layers):
-            rows = parts.conv(f"branch{index}.{layer}", rows, (made if layer else width, made))
+        for layer, kernel in enumerate(kernels):
+            rows = parts.conv(f"branch{index}.{layer}", rows, (width, width), kernel)
         return rows
 
     return run

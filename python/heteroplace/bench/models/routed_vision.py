@@ -91,7 +91,9 @@ def _block(parts: RoutedParts, x: relay.Expr, index: int, sizes: _Sizes) -> rela
         x = parts.conv(f"block{index}.{layer}", x, (channels, channels))
     if not has_exits and index < len(layers) - 1:
         return _block(parts, x, index + 1, sizes)
-    pooled = relay.nn.batch_flatten(relay.nn.global_avg_pool2d(x))
+    extent = size // 2**index
+    # Of the whole map: TVM adds up a window in vectors, and a global pool number by number.
+    pooled = relay.nn.batch_flatten(relay.nn.avg_pool2d(x, (extent, extent)))
     logits = parts.linear(f"{name}.classifier", pooled, channels, classes)
     if index == len(layers) - 1:
         return logits
@@ -99,7 +101,6 @@ def _block(parts: RoutedParts, x: relay.Expr, index: int, sizes: _Sizes) -> rela
     sure = relay.max(relay.nn.softmax(logits, axis=1), axis=1)
     sure = relay.add(sure, relay.reshape(relay.strided_slice(steer, [0], [1], axes=[1]), (1,)))
     decision = routing.early_exit(sure, 0.9)
-    extent = size // 2**index
     flows = [
         routing.annotate_cell(logits, dims=(0,), shape=(1, classes)),
         routing.annotate_cell(x, dims=(0,), shape=(1, channels, extent, extent)),
