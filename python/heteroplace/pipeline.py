@@ -45,9 +45,9 @@ from heteroplace.relay.annotate.sharded import read_sharded, without_plan
 from heteroplace.relay.annotate.writer import annotate as annotate_plan
 from heteroplace.relay.frontend.onnx_source import read_source
 from heteroplace.relay.routing.find import without_branches
-from heteroplace.relay.routing.passes import ChooseCapacities
+from heteroplace.relay.routing.passes import ChooseCapacities, SpeculateRoutes
 from heteroplace.relay.source import Source
-from heteroplace.relay.tasks.branch_options import predicted_branches, with_branch_memories
+from heteroplace.relay.tasks.branch_options import predictions_of, with_branch_memories
 from heteroplace.relay.tasks.extract_routed import has_routers
 from heteroplace.relay.tasks.network import Network, cut_network
 from heteroplace.relay.tasks.rebatch import rebatch
@@ -215,9 +215,9 @@ def solve(
         if graph.routers:
             if plan is not None:
                 raise PlanError("a network with routers is placed by a solver; leave out plan_in")
-            predicted = predicted_branches(costed.compiled.network)
+            predictions = predictions_of(costed.compiled.network)
             solution = solve_routed(
-                graph, cluster, costed.costs, options, solver, costed.profile, predicted
+                graph, cluster, costed.costs, options, solver, costed.profile, predictions
             )
         else:
             problem, asked = Problem(graph, cluster, costed.costs), costed.interference_known
@@ -292,14 +292,15 @@ def place(
 def _with_routes(
     mod: tvm.IRModule, routes: str | os.PathLike[str]
 ) -> tuple[tvm.IRModule, RouteProfile]:
-    """Choose capacities by route decisions; return these too. Choices (`If`) are routers."""
+    """Choose capacities and predictions by route decisions; return these too. Choices (`If`) are
+    routers."""
     mod = without_branches(mod)
     if not has_routers(mod):
         raise RoutingError(
             f"routes={os.fspath(routes)!r} is given, and the model has no routers; leave it out"
         )
     profile = read_profile(routes)
-    return ChooseCapacities(profile)(mod), profile
+    return SpeculateRoutes(profile)(ChooseCapacities(profile)(mod)), profile
 
 
 def annotate(compiled: CompiledNetwork, solution: Solution) -> tvm.IRModule:

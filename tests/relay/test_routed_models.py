@@ -35,7 +35,7 @@ TINY: dict[str, Callable[[], RoutedNetwork]] = {
     "swin": lambda: swin_moe(blocks=2, windows=2, window=3, width=8, experts=3, heads=2),
     "task": lambda: task_moe(layers=2, sentences=2, length=3, width=8, hidden=8, experts=4),
     "live": lambda: live_sr(patches=3, size=4, widths=(2, 3), depth=1),
-    "msdnet": lambda: msdnet(exits=3, size=8, width=2, classes=3),
+    "msdnet": lambda: msdnet(size=8, width=2, classes=3),
     "dynamic": lambda: dynamic_routing(layers=2, scales=2, size=4, width=2),
 }
 
@@ -107,7 +107,7 @@ def test_the_onnx_form_of_experts_is_the_relay_form(k: int) -> None:
 
 
 def test_the_onnx_form_of_exits_is_the_relay_form() -> None:
-    network = msdnet(exits=3, size=8, width=2, classes=3)
+    network = msdnet(size=8, width=2, classes=3)
     imported = from_onnx(exits(network), simplify=False)
     found = find_routers(imported.bind_params(), imported.inputs)
     assert len(found.found) == 2

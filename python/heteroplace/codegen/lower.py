@@ -32,6 +32,7 @@ from heteroplace.codegen.program import (
     in_pages,
 )
 from heteroplace.codegen.queues import NO_SPACE, QueueTable
+from heteroplace.codegen.sunk_calls import sunk_calls
 from heteroplace.codegen.targets import DL_DEVICE_TYPES
 from heteroplace.codegen.weights import WeightTable
 from heteroplace.codegen.workspace import Workspace
@@ -70,6 +71,7 @@ def lower(
             f"cluster has {len(cluster.hosts)} hosts, whose messages are sent in every run; place "
             f"a network with routers on the devices of one host"
         )
+    calls = sunk_calls(calls, graph, cluster, plan)
     calls = with_loads(with_predictions(calls, graph, plan), graph, plan)
     ordered = order_instructions(calls, graph, cluster, plan, predicted)
     lowered = _Lowering(calls, cluster, ordered, is_tight=predicted is None).run()

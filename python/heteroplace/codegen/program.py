@@ -115,6 +115,23 @@ class ProgramRouter:
 
 
 @dataclass(frozen=True)
+class RouterPrediction:
+    """What is predicted of a router from the first run on."""
+
+    router: int
+    """Position in `Program.routers`."""
+    branches: tuple[int, ...]
+    """Ascending; empty: nothing."""
+    least_hits: int
+    """It is predicted as long as more than so many of 1000 runs are right."""
+
+    def to_text(self) -> str:
+        """Return its line."""
+        branches = ",".join(map(str, self.branches)) or "-"
+        return f"predict {self.router} {branches} {self.least_hits}"
+
+
+@dataclass(frozen=True)
 class BranchGuard:
     """When a guarded instruction is done; else it is skipped, and counts as done."""
 
@@ -243,6 +260,8 @@ class Program:
     rank: Rank | None = None
     """None: it stands alone."""
     routers: tuple[ProgramRouter, ...] = ()
+    predictions: tuple[RouterPrediction, ...] = ()
+    """Of a router without one all branches are predicted that the program has predicted work of."""
 
     def to_text(self, step_names: Sequence[str] = ()) -> str:
         """Return the text form; `step_names` are what recordings call the steps of the plan."""
@@ -277,6 +296,7 @@ class Program:
         lines += [f"output {_quote(name)} {tensor}" for name, tensor in self.outputs]
         lines += [f"kernel {index} {symbol}" for index, symbol in enumerate(self.kernels)]
         lines += [router.to_text(index) for index, router in enumerate(self.routers)]
+        lines += [prediction.to_text() for prediction in self.predictions]
         # A line each: whatever ends one is a blank in a name.
         names = (" ".join(name.split()) for name in step_names)
         lines += [f"step {index} {_quote(name)}" for index, name in enumerate(names)]

@@ -180,6 +180,7 @@ struct Program {
   std::vector<Tensor> tensors;
   std::vector<std::string> kernels;  // symbols
   std::vector<Router> routers;
+  std::vector<RouterPrediction> predictions;
   /*! \brief What the plan's steps are about, for people; may be shorter than the plan. */
   std::vector<std::string> step_names;
   std::vector<Port> inputs;

@@ -56,6 +56,7 @@ class ProgramParser : private LineReader {
 
   // Routers, and what they guard; parse_branches.cc.
   void ParseRouter();
+  void ParsePrediction();
   int32_t ParseDecision(size_t field, const char* what, const std::vector<int64_t>& shape) const;
   Overflow ParseOverflow() const;
   void ParseCapacities(Router* router) const;

@@ -56,13 +56,15 @@ bool ProgramParser::ParseLine() {
     ParseSpace();
   } else if (has_routers_ && word == "router") {
     ParseRouter();
+  } else if (has_routers_ && word == "predict") {
+    ParsePrediction();
   } else if (word == "end") {
     ExpectFields(1, "end");
     return true;
   } else {
     Fail("unknown word '" + word + "'; expected space, queue, workspace, constant, tensor, " +
          "input, output, kernel, step, call, join, copy" + (has_peers_ ? ", send, recv" : "") +
-         (has_routers_ ? ", router, branch_call, branch_copy, group" : "") + " or end");
+         (has_routers_ ? ", router, predict, branch_call, branch_copy, group" : "") + " or end");
   }
   return false;
 }

@@ -91,3 +91,8 @@ def timer_of(executor: Executor, inputs: Sequence[Inputs]) -> Timer:
         executor.run(next(turns))
 
     return lambda num_runs: time_runs(run, num_runs)
+
+
+def passes(timer: Timer, num_runs: int) -> Timer:
+    """Return the timer of so many runs together, such as those of a whole trace."""
+    return lambda num_passes: [sum(timer(num_runs)) for _ in range(num_passes)]
