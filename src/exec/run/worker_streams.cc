@@ -190,6 +190,7 @@ void Worker::IssueOne(const BoundInstruction& instruction) {
   } else if (instruction.opcode == Opcode::kCopy) {
     stream_->Copy(*slot_->tensor(instruction.dst), *slot_->tensor(instruction.src),
                   instruction.bytes);
+    CountCopy(instruction, instruction.bytes);
   } else {
     IssueBranch(instruction);
   }
