@@ -159,7 +159,9 @@ def test_the_largest_capacity_stays_where_cells_are_dropped() -> None:
 
 def test_branches_of_the_same_cells_share_a_memory() -> None:
     mod, cluster = two_layers(), mixed_cluster()
-    found = check_pass(relay.transform.PlaceBranches(profile_of(mod, pairs), cluster, by="coactivation"), mod)
+    found = check_pass(
+        relay.transform.PlaceBranches(profile_of(mod, pairs), cluster, by="coactivation"), mod
+    )
     first, second = (each.memories.split(",") for each in options_of(found))
     names = {cluster.memories[device.memory].name for device in cluster.devices}
     assert set(first) == set(second) == names
@@ -172,7 +174,9 @@ def test_loads_can_be_balanced_without_decisions_cell_by_cell() -> None:
     made = relay.transform.PlaceBranches(profile_of(mod, skewed), cluster, by="balance")
     for each in options_of(made(mod)):
         assert each.memories.split(",")[0] != each.memories.split(",")[1]
-    with pytest.raises(RoutingError, match="by is 'luck', expected one of homes, coactivation, balance"):
+    with pytest.raises(
+        RoutingError, match="by is 'luck', expected one of homes, coactivation, balance"
+    ):
         relay.transform.PlaceBranches(profile_of(mod, skewed), cluster, by="luck")
 
 

@@ -12,7 +12,7 @@ where it is not known what goes where.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,7 +78,9 @@ def spread_experts(
             made.append(_routed(here[memory], decision, branches, f"{name}.{memory}"))
         here = made
         if layer + 1 < sizes.layers and is_sparse:
-            here = [_received(made, at, (where[layer], where[layer + 1]), layer) for at in range(count)]
+            here = [
+                _received(made, at, (where[layer], where[layer + 1]), layer) for at in range(count)
+            ]
         elif layer + 1 < sizes.layers:
             here = [_sum(made)] * count
     return parts.network(_sum(here), 1)
