@@ -23,7 +23,7 @@ from heteroplace.codegen.carried import carried_kernels, with_kernels
 from heteroplace.codegen.compile import CompiledNetwork, task_targets
 from heteroplace.codegen.executable import Executable, write_programs
 from heteroplace.dynamic.profile import read_profile
-from heteroplace.errors import LoweringError, PlanError, RoutingError, UnsupportedRelayError
+from heteroplace.errors import LoweringError, RoutingError, UnsupportedRelayError
 from heteroplace.measure.batches import batches_of
 from heteroplace.measure.cost_models import CostModel, CostOptions, choose_cost_model
 from heteroplace.measure.cost_models.model import known_interference

@@ -1,4 +1,4 @@
-"""A plan of a routed network and its route decisions -> rows that it executes, bytes that it copies.
+"""A plan of a routed network and its decisions -> rows that it executes, bytes that it copies.
 
 Both are exact for the decision of a run, and means over what a profile knows of the runs: the
 executor counts the same (`Executor.copied_bytes`).

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from heteroplace.bench.dynamic import traces
+from heteroplace.bench.dynamic import placement, traces
 from heteroplace.bench.dynamic.row import format_rows
 from heteroplace.bench.peers.stock import silence_tuning_hint
 
@@ -18,6 +18,7 @@ Say = Callable[[str], None]
 
 EXPERIMENTS: Mapping[str, Callable[[re.Pattern[str], Say], list[dict[str, object]]]] = {
     "traces": traces.rows,
+    "placement": placement.rows,
 }
 """What `bench dynamic` measures, in this order."""
 DEFAULT = "^(switch_layer|switch_layer_top2|swin_moe|task_moe|live_sr|msdnet)/(zipf1|coactive)$"

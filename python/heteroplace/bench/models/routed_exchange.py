@@ -12,9 +12,8 @@ where it is not known what goes where.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from tvm import relay
@@ -25,6 +24,7 @@ from heteroplace.dynamic.placement_problem import BranchMemories
 from heteroplace.model.graph import TaskGraph
 from heteroplace.relay.routing.cells import shape_of
 
+Expert = Callable[[relay.Expr], relay.Expr]
 EXCHANGE = "exchange"
 """Routers of messages are called exchange.LAYER.SOURCE.DESTINATION."""
 EXPERTS = "moe"
@@ -68,7 +68,7 @@ def spread_experts(
     here = [x] * count
     for layer, row in enumerate(memories):
         name = f"{EXPERTS}.{layer}"
-        experts = parts.experts(name, sizes.experts, sizes.width, sizes.hidden)
+        experts = _experts(parts, name, sizes)
         made = []
         for memory in range(count):
             held = [expert for expert, at in enumerate(row) if at == memory]
@@ -76,27 +76,50 @@ def spread_experts(
             decision = routing.label(_look_up(local, ids[layer]), len(held))
             branches = [experts[expert] for expert in held]
             made.append(_routed(here[memory], decision, branches, f"{name}.{memory}"))
-        here = made
-        if layer + 1 < sizes.layers and is_sparse:
-            here = [
-                _received(made, at, (where[layer], where[layer + 1]), layer) for at in range(count)
-            ]
-        elif layer + 1 < sizes.layers:
-            here = [_sum(made)] * count
-    return parts.network(_sum(here), 1)
+        after = [*where, None][layer + 1]
+        ends = range(count if after is not None else 1)
+        if is_sparse:
+            here = [_received(made, end, (where[layer], after), layer) for end in ends]
+        else:
+            here = [_sum([made[end], *made[:end], *made[end + 1 :]]) for end in ends]
+    return parts.network(here[0], 1)
+
+
+def _experts(parts: RoutedParts, layer: str, sizes: ExpertLayers) -> list[Expert]:
+    """Two products with a relu between them; weights do not depend on where which expert is."""
+
+    def expert(name: str) -> Expert:
+        normal, width, hidden = parts.weights.normal, sizes.width, sizes.hidden
+        inner = normal(f"{name}.in.weight", (hidden, width), width**-0.5)
+        bias = normal(f"{name}.in.bias", (hidden,), 0.02)
+        outer = normal(f"{name}.out.weight", (width, hidden), hidden**-0.5)
+
+        def run(rows: relay.Expr) -> relay.Expr:
+            active = relay.nn.relu(relay.add(relay.nn.dense(rows, inner), bias))
+            return relay.add(rows, relay.nn.dense(active, outer))
+
+        return run
+
+    return [expert(f"{layer}.{index}") for index in range(sizes.experts)]
 
 
 def _received(
-    made: Sequence[relay.Expr], memory: int, ways: tuple[relay.Expr, relay.Expr], layer: int
+    made: Sequence[relay.Expr],
+    memory: int,
+    ways: tuple[relay.Expr, relay.Expr | None],
+    layer: int,
 ) -> relay.Expr:
-    """The tokens that a memory needs for the next layer; other rows may hold anything."""
+    """The tokens that a memory needs for the next layer; other rows may hold anything.
+
+    `ways`: the memories in which tokens are, and are needed; None: they all go to this one.
+    """
     found = made[memory]
     for source, value in enumerate(made):
         if source != memory:
-            goes = relay.logical_and(
-                relay.equal(ways[0], relay.const(source, "int32")),
-                relay.equal(ways[1], relay.const(memory, "int32")),
-            )
+            goes = relay.equal(ways[0], relay.const(source, "int32"))
+            if ways[1] is not None:
+                is_here = relay.equal(ways[1], relay.const(memory, "int32"))
+                goes = relay.logical_and(goes, is_here)
             decision = routing.from_mask(relay.expand_dims(relay.cast(goes, "int32"), 1), top_k=1)
             name = f"{EXCHANGE}.{layer}.{source}.{memory}"
             found = _routed(value, decision, [lambda rows: rows], name, found)
@@ -106,7 +129,7 @@ def _received(
 def _routed(
     x: relay.Expr,
     decision: routing.Decision,
-    branches: Sequence[Any],
+    branches: Sequence[Expert],
     name: str,
     residual: relay.Expr | None = None,
 ) -> relay.Expr:
@@ -125,15 +148,45 @@ def _look_up(table: Sequence[int], ids: relay.Expr) -> relay.Expr:
     return relay.take(relay.const(np.array(table, "int32")), ids, axis=0)
 
 
-def devices_of_tasks(graph: TaskGraph, devices: Sequence[str]) -> dict[str, str]:
-    """Return the device of each task of a network that `spread_experts` makes.
+def memories_of_tasks(graph: TaskGraph) -> list[int]:
+    """Return the memory in which each task of such a network runs.
 
-    Routers decide and rows are dispatched where cells come from, branches run and rows are joined
-    where they go; what belongs to no router is on the first device.
-
-    Parameters
-    ----------
-    devices
-        Names, of one in each memory.
+    Rows are dispatched where tokens come from, which at the beginning is memory 0; branches run,
+    and rows are joined, where they go. What prepares a decision is where all of its readers are.
     """
-    ...
+    ends = {router.name: _ends(router.name) for router in graph.routers}
+    routers = {router.task: ends[router.name][0] for router in graph.routers}
+    seats = {
+        tensor: router.name
+        for router in graph.routers
+        for tensor in graph.task_outputs[router.task]
+    }
+    found = [0] * len(graph.tasks)
+    for task in reversed(range(len(graph.tasks))):  # in topological order
+        branch = graph.tasks[task].branch
+        decided = next((seats[each] for each in graph.task_inputs[task] if each in seats), None)
+        if branch is not None:
+            found[task] = ends[branch[0]][1]
+        elif task in routers:
+            found[task] = routers[task]
+        elif decided is not None:
+            is_dispatch = any(
+                graph.tensors[each].buffer is not None for each in graph.task_outputs[task]
+            )
+            found[task] = ends[decided][0 if is_dispatch else 1]
+        else:
+            readers = {
+                found[reader]
+                for tensor in graph.task_outputs[task]
+                for reader in graph.tensors[tensor].consumers
+            }
+            found[task] = readers.pop() if len(readers) == 1 else 0
+    return found
+
+
+def _ends(router: str) -> tuple[int, int]:
+    """The memories that rows come from and go to."""
+    kind, layer, *ends = router.split(".")
+    if kind == EXCHANGE:
+        return int(ends[0]), int(ends[1])
+    return (0 if layer == "0" else int(ends[0])), int(ends[0])

@@ -10,6 +10,7 @@ slowest memory's devices, by the padded loads of the profile and the operations 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from heteroplace.costs.roofline import device_speeds
 from heteroplace.dynamic.gather import with_homes
@@ -78,7 +79,7 @@ def home_problem(
         sent.append([to_branch])
     nothing = tuple(
         tuple((0.0,) * after.num_members for _ in range(before.num_members))
-        for before, after in zip(layers, layers[1:], strict=False)
+        for before, after in pairwise(layers)
     )
     rows_ns = tuple(tuple(row) for row in byte_ns)
     problem = PlacementProblem(len(memories), tuple(layers), nothing, rows_ns, tuple(room))
