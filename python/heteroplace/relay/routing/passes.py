@@ -84,7 +84,7 @@ def ChooseCapacities(  # noqa: N802  (TVM's passes are factories named like clas
 def PlaceBranches(  # noqa: N802
     profile: Profile,
     cluster: Cluster | str | os.PathLike[str],
-    by: str = "coactivation",
+    by: str = PLACED_BY[0],
     **options: Any,
 ) -> tvm.transform.ModulePass:
     """Return the pass that chooses the memories of branches, as many of a router in each.
