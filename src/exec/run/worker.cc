@@ -249,6 +249,7 @@ bool Worker::Execute(const BoundInstruction& instruction) {
         std::memmove(slot_->tensor(instruction.dst)->data, slot_->tensor(instruction.src)->data,
                      static_cast<size_t>(instruction.bytes));
       }
+      CountCopy(instruction, instruction.bytes);
       return true;
     case Opcode::kBranchCall:
     case Opcode::kBranchCopy:
@@ -260,6 +261,20 @@ bool Worker::Execute(const BoundInstruction& instruction) {
       return true;  // of no worker
   }
   return true;
+}
+
+/*! \brief One thread adds at a time, so that no locked instruction is needed. */
+void Worker::CountCopy(const BoundInstruction& instruction, int64_t bytes) {
+  std::atomic<int64_t>& total = copied_bytes_[static_cast<size_t>(&instruction - &instructions_[0])];
+  total.store(total.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
+}
+
+std::vector<int64_t> Worker::CopiedBytes() const {
+  std::vector<int64_t> bytes(instructions_.size());
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    bytes[i] = copied_bytes_[i].load(std::memory_order_relaxed);
+  }
+  return bytes;
 }
 
 void Worker::AdvanceNetwork() { network_->Advance(); }

@@ -133,6 +133,9 @@ class Worker {
   int64_t num_finished() const { return num_finished_.load(); }
   /*! \brief Whether it waits for others, or helps them meanwhile. Any thread. */
   bool is_waiting() const { return is_waiting_.load(std::memory_order_relaxed); }
+  /*! \brief What each instruction has copied from tensor to tensor so far, in all requests, also
+   * failed ones; 0 for those that copy nothing. Any thread. [num_instructions] */
+  std::vector<int64_t> CopiedBytes() const;
   /*! \brief "step 3 `what` on queue 'q0' (cpu:0) in kernel 'add'": where it is. Any thread. */
   std::string Where(const std::string& what) const;
 
@@ -208,6 +211,7 @@ class Worker {
   }
   void AdvanceNetwork();
   void IssueOne(const BoundInstruction& instruction);
+  void CountCopy(const BoundInstruction& instruction, int64_t bytes);
   /*! \brief Finishes the requests whose work on the stream has come to its end. */
   void PollPending() noexcept;
   /*! \brief The same for all queues of the thread; whether requests are left. */
@@ -257,6 +261,8 @@ class Worker {
   std::vector<BoundInstruction> instructions_;
   std::vector<BoundBranch> branches_;  // guarded instructions, in order
   std::vector<std::unique_ptr<BoundGroup>> groups_;
+  /*! \brief See CopiedBytes; written by the thread that does a request alone. */
+  std::unique_ptr<std::atomic<int64_t>[]> copied_bytes_;  // [num_instructions]
   std::vector<int32_t> zeros_;   // loads of a nested router whose branch is not active
   std::vector<int> type_codes_;  // all equal; as many as the longest call needs
   std::unique_ptr<Device> fake_device_;

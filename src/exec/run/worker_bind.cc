@@ -199,6 +199,7 @@ void Worker::Bind(const std::vector<std::unique_ptr<Worker>>& workers) {
     }
   }
   type_codes_.assign(most_arguments, kTVMDLTensorHandle);
+  copied_bytes_ = std::make_unique<std::atomic<int64_t>[]>(instructions_.size());
   MarkRecorded();
 }
 

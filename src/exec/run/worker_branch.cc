@@ -220,6 +220,7 @@ bool Worker::ExecuteBranch(const BoundInstruction& instruction) noexcept {
     if (copy.bytes != 0) {
       std::memmove(copy.dst.data, copy.src.data, static_cast<size_t>(copy.bytes));
     }
+    CountCopy(instruction, copy.bytes);
     return true;
   } catch (const std::exception& fault) {
     Fail(CauseOf(fault));
@@ -237,6 +238,7 @@ void Worker::IssueBranch(const BoundInstruction& instruction) {
   }
   const BranchCopy copy = CopyOf(slot_, instruction, *at.step, load);
   stream_->Copy(copy.dst, copy.src, copy.bytes);
+  CountCopy(instruction, copy.bytes);
 }
 
 }  // namespace heteroplace::exec

@@ -193,6 +193,7 @@ void Worker::IssueOne(const BoundInstruction& instruction) {
   } else if (instruction.opcode == Opcode::kCopy) {
     stream_->Copy(*slot_->tensor(instruction.dst), *slot_->tensor(instruction.src),
                   instruction.bytes);
+    CountCopy(instruction, instruction.bytes);
   } else if (instruction.opcode == Opcode::kGroup) {
     IssueGroup(instruction);
   } else if (!instruction.is_grouped) {  // else its group has issued it
