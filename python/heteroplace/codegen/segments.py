@@ -21,7 +21,7 @@ from tvm import relay
 
 from heteroplace.codegen.index_guards import GuardIndices
 from heteroplace.codegen.legalize import Legalize
-from heteroplace.codegen.unpacked import ReadWeightsInPlace
+from heteroplace.codegen.unpacked import Panels, ReadWeightsInPlace
 from heteroplace.errors import LoweringError
 from heteroplace.relay.expressions import is_op_call, leaves, post_order, task_of_span
 from heteroplace.relay.tasks.prepare import fuse, prefix_passes
@@ -66,6 +66,7 @@ def cut_segments(
     mod: tvm.IRModule,
     targets: tuple[tvm.target.Target | None, ...],
     target_of_task: Mapping[str, int],
+    panels: Panels | None = None,
 ) -> tuple[tuple[Segment, ...], tuple[ValueName, ...]]:
     """Cut `mod` by target and optimise each segment under its own.
 
@@ -78,6 +79,8 @@ def cut_segments(
         the others.
     target_of_task
         Position in `targets` for each task.
+    panels
+        Of a module of branches: as of `ReadWeightsInPlace`.
 
     Returns
     -------
@@ -98,16 +101,18 @@ def cut_segments(
             function = relay.Function(
                 list(segment.params.values()), relay.Tuple(list(segment.exports.values()))
             )
-            main = _optimise(function, target)
+            main = _optimise(function, target, panels)
             segments.append(Segment(target, main, tuple(segment.params), tuple(segment.exports)))
     return tuple(segments), outputs
 
 
-def _optimise(function: relay.Function, target: tvm.target.Target) -> relay.Function:
+def _optimise(
+    function: relay.Function, target: tvm.target.Target, panels: Panels | None
+) -> relay.Function:
     """Run the part of relay.build's pass list that needs the target, then FuseOps."""
     passes = prefix_passes(is_homogeneous=True)
     names = [step.info.name for step in passes]
-    own = [GuardIndices(), Legalize(), ReadWeightsInPlace(target)]
+    own = [GuardIndices(), Legalize(), ReadWeightsInPlace(target, panels)]
     chosen = [*own, *passes[names.index("AlterOpLayout") :]]
     mod = relay.transform.InferType()(tvm.IRModule.from_expr(function))
     # Sequential runs each pass whose opt level the PassContext admits, as relay.build does.

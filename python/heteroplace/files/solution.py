@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import astuple
 
 import msgspec
@@ -16,9 +17,22 @@ from heteroplace.files.graph import graph_from_json, graph_to_json
 from heteroplace.files.plan import plan_from_json, plan_to_json
 from heteroplace.files.versioned import Versioned, read_text
 from heteroplace.model.solution import RunTime, Solution
+from heteroplace.model.speculation import PlannedPrediction, Prediction, SpeculationGain
 
 SOLUTION_VERSION = 3
 """Version of the JSON form."""
+
+
+class _Prediction(Struct):
+    router: str
+    branches: tuple[int, ...]
+    probability: float | None
+    saved_ns: float
+    miss_ns: float
+
+    def planned(self) -> PlannedPrediction:
+        told = Prediction(self.router, self.branches, self.probability)
+        return PlannedPrediction(told, SpeculationGain(self.saved_ns, self.miss_ns))
 
 
 class _Told(Struct):
@@ -30,6 +44,7 @@ class _Told(Struct):
     singles: tuple[tuple[str, Count], ...]
     expected_ns: tuple[Count, Count, Count] | None
     item_ns: Count | None
+    predictions: tuple[_Prediction, ...]
 
 
 def solution_to_json(solution: Solution) -> str:
@@ -47,8 +62,23 @@ def solution_to_json(solution: Solution) -> str:
             "singles": [list(single) for single in solution.singles],
             "expected_ns": None if solution.expected is None else list(astuple(solution.expected)),
             "item_ns": solution.item_ns,
+            # Solutions of networks without routers stay as they were.
+            **({"predictions": _told(solution.predictions)} if solution.predictions else {}),
         }
     )
+
+
+def _told(predictions: Sequence[PlannedPrediction]) -> list[dict[str, object]]:
+    return [
+        {
+            "router": each.prediction.router,
+            "branches": list(each.prediction.branches),
+            "probability": each.prediction.probability,
+            "saved_ns": each.gain.saved_ns,
+            "miss_ns": each.gain.miss_ns,
+        }
+        for each in predictions
+    ]
 
 
 def load_solution(path: str | os.PathLike[str]) -> Solution:
@@ -72,10 +102,12 @@ def solution_from_json(text: str, source: str = "placement") -> Solution:
         cluster = cluster_from_json(value["cluster"], f"{source}: cluster")
         costs = costs_from_json(value["costs"], graph, cluster, f"{source}: costs")
         plan = plan_from_json(value["plan"], graph, cluster, f"{source}: plan")
+        value = {"predictions": (), **value}
         told = msgspec.convert({name: value[name] for name in _Told.__struct_fields__}, _Told)
     return Solution(
         *(graph, cluster, costs, plan, told.predicted_ns, told.bound_ns),
         *(told.candidates, told.singles),
         None if told.expected_ns is None else RunTime(*told.expected_ns),
         told.item_ns,
+        tuple(each.planned() for each in told.predictions),
     )

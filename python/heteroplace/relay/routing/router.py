@@ -27,7 +27,8 @@ class RouterOptions:
     memories: str = ""
     """For each branch the memory that it is to be in, comma between them; "": free."""
     predict: str = ""
-    """Branches that are run before the router has decided, comma between them; "": none."""
+    """Branches that are run before the router has decided, comma between them, and the share of the
+    runs in which that is right, where it is known: "0,2@0.93"; "": none."""
     preload: str = ""
     """Branches whose weights are loaded ahead, comma between them; "": none."""
 
