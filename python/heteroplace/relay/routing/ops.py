@@ -33,13 +33,7 @@ from tvm import relay, te, topi
 
 from heteroplace.errors import RoutingError
 from heteroplace.relay.expressions import static_shape
-from heteroplace.relay.routing.kernels import (
-    Body,
-    combine_body,
-    dispatch_body,
-    join_body,
-    route_body,
-)
+from heteroplace.relay.routing import kernels
 from heteroplace.relay.routing.router import RouterOptions, router_options
 from heteroplace.tvm_bridge import add_relay_op
 
@@ -250,7 +244,9 @@ def _compute(op: _RoutingOp) -> Callable[[Any, Any, Any], list[te.Tensor]]:
     return compute
 
 
-def _extern(body: Body, reads: list[te.Tensor], makes: list[Type], name: str) -> list[te.Tensor]:
+def _extern(
+    body: kernels.Body, reads: list[te.Tensor], makes: list[Type], name: str
+) -> list[te.Tensor]:
     # Buffers without an offset of their own: rows are addressed from the start of a tensor.
     ins = [tvm.tir.decl_buffer(one.shape, one.dtype, f"read_{at}") for at, one in enumerate(reads)]
     outs = [tvm.tir.decl_buffer(*one, f"made_{at}") for at, one in enumerate(makes)]
@@ -378,19 +374,21 @@ def _select(attrs: Any, reads: list[te.Tensor], makes: list[Type]) -> list[te.Te
 def _router(attrs: Any, reads: list[te.Tensor], makes: list[Type]) -> list[te.Tensor]:
     around = branch_around(attrs)
     inside = None if around is None else (around.branch, around.limit, around.rows)
-    return _extern(route_body(router_options(attrs), inside), reads, makes, "router")
+    return _extern(kernels.route_body(router_options(attrs), inside), reads, makes, "router")
 
 
 def _dispatch(attrs: Any, reads: list[te.Tensor], makes: list[Type]) -> list[te.Tensor]:
-    return _extern(dispatch_body(bool(int(attrs["is_by_branch"]))), reads, makes, "dispatch")
+    return _extern(
+        kernels.dispatch_body(bool(int(attrs["is_by_branch"]))), reads, makes, "dispatch"
+    )
 
 
 def _join(_attrs: Any, reads: list[te.Tensor], makes: list[Type]) -> list[te.Tensor]:
-    return _extern(join_body, reads, makes, "join_branches")
+    return _extern(kernels.join_body, reads, makes, "join_branches")
 
 
 def _combine(attrs: Any, reads: list[te.Tensor], makes: list[Type]) -> list[te.Tensor]:
-    body = combine_body(bool(int(attrs["has_gates"])), bool(int(attrs["has_residual"])))
+    body = kernels.combine_body(bool(int(attrs["has_gates"])), bool(int(attrs["has_residual"])))
     return _extern(body, reads, makes, "combine")
 
 
