@@ -75,10 +75,6 @@ class BranchRows(NamedTuple):
     """How many of them may hold cells; above the largest capacity of a branch that drops, none."""
 
 
-_NO_BRANCH = BranchRows("", -1, 0, 0)
-"""Around a router that is in none."""
-
-
 def branch_rows_of(options: RouterOptions, branch: int, num_cells: int) -> BranchRows:
     """Return the rows of a branch before any profile: as many as there are cells."""
     limit = num_cells
@@ -103,7 +99,7 @@ def router(
         Loads of the router, and the branch of it, whose rows the cells are of, equally many of
         each; None: it is in no branch.
     """
-    loads, of = ([], _NO_BRANCH) if around is None else ([around[0]], around[1])
+    loads, of = ([], BranchRows("", -1, 0, 0)) if around is None else ([around[0]], around[1])
     reads = [mask, *([] if priority is None else [priority]), *loads]
     return relay.TupleWrapper(_call("router", reads, **options.attributes(), **of._asdict()), 3)
 
