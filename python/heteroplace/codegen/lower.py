@@ -226,11 +226,8 @@ class _Lowering:
             self._need_workspace(each, workspace.helper_bytes)
 
     def _workspace(self, instruction: Instruction) -> Workspace:
-        return (
-            Workspace()
-            if instruction.call is None
-            else self._calls.calls[instruction.call].workspace
-        )
+        call = instruction.call
+        return Workspace() if call is None else self._calls.calls[call].workspace
 
     def _need_help(self) -> None:
         """While it waits a core may help any other, whose cache it may share."""
