@@ -16,7 +16,7 @@ from heteroplace.codegen.clocks import Clocks
 from heteroplace.codegen.instructions import Instance, Instruction, Ordered, root
 from heteroplace.codegen.kernels import KernelCalls
 from heteroplace.codegen.lifetimes import find_conflicts, touched_owners, waited_for
-from heteroplace.codegen.loaded_weights import with_loads
+from heteroplace.codegen.loaded_weights import rooms_of, with_loads
 from heteroplace.codegen.lowered import Lowered
 from heteroplace.codegen.memory_plan import Arena, lay_out
 from heteroplace.codegen.order import order_instructions
@@ -162,11 +162,21 @@ class _Lowering:
             self._owner,
         )
         arena_bytes = []
-        for conflicts in found:
-            sizes = [self._size(instance) for instance in conflicts.instances]
+        in_room = rooms_of(self._calls)
+        for memory, conflicts in enumerate(found):
+            sizes = [
+                0 if instance in in_room else self._size(instance)
+                for instance in conflicts.instances
+            ]
             layout = lay_out(sizes, conflicts.neighbours, conflicts.live_bytes(sizes))
             self._offsets.update(zip(conflicts.instances, layout.offsets, strict=True))
             arena_bytes.append(layout.size_bytes)
+            # The room for weights is behind what comes and goes by itself.
+            for instance, offset in in_room.items():
+                if instance[1] == memory:
+                    self._offsets[instance] = layout.size_bytes + offset
+                    end = layout.size_bytes + offset + self._size(instance)
+                    arena_bytes[-1] = max(arena_bytes[-1], end)
         return tuple(arena_bytes)
 
     def _owner(self, instance: Instance) -> Instance:
