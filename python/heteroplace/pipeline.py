@@ -24,6 +24,7 @@ from heteroplace.codegen.compile import CompiledNetwork, task_targets
 from heteroplace.codegen.executable import Executable, write_programs
 from heteroplace.dynamic.profile import read_profile
 from heteroplace.errors import LoweringError, PlanError, RoutingError, UnsupportedRelayError
+from heteroplace.machine.weights_file import with_weights_file
 from heteroplace.measure.batches import batches_of
 from heteroplace.measure.cost_models import CostModel, CostOptions, choose_cost_model
 from heteroplace.measure.cost_models.model import known_interference
@@ -44,9 +45,14 @@ from heteroplace.relay.annotate.sharded import read_sharded, without_plan
 from heteroplace.relay.annotate.writer import annotate as annotate_plan
 from heteroplace.relay.frontend.onnx_source import read_source
 from heteroplace.relay.routing.find import without_branches
-from heteroplace.relay.routing.passes import ChooseCapacities
+from heteroplace.relay.routing.passes import ChooseCapacities, PreloadWeights
 from heteroplace.relay.source import Source
-from heteroplace.relay.tasks.branch_options import predicted_branches, with_branch_memories
+from heteroplace.relay.tasks.branch_options import (
+    branch_weights,
+    has_weights_budget,
+    predicted_branches,
+    with_branch_memories,
+)
 from heteroplace.relay.tasks.extract_routed import has_routers
 from heteroplace.relay.tasks.network import Network, cut_network
 from heteroplace.relay.tasks.rebatch import rebatch
@@ -214,9 +220,11 @@ def solve(
         if graph.routers:
             if plan is not None:
                 raise PlanError("a network with routers is placed by a solver; leave out plan_in")
-            predicted = predicted_branches(costed.compiled.network)
+            network = costed.compiled.network
+            predicted, weights = predicted_branches(network), branch_weights(network)
             solution = solve_routed(
-                graph, cluster, costed.costs, options, solver, costed.profile, predicted
+                *(graph, cluster, costed.costs, options, solver),
+                *(costed.profile, predicted, weights),
             )
         else:
             problem, asked = Problem(graph, cluster, costed.costs), costed.interference_known
@@ -265,7 +273,9 @@ def place(
     examples = read_examples(options.inputs)
     profile = None
     if options.routes is not None:
-        mod, profile = _with_routes(mod, options.routes)
+        mod, profile = _with_routes(mod, options.routes, options.weights_bytes)
+    if has_weights_budget(mod):
+        cluster = with_weights_file(cluster)
     network = prepare(mod, options.params, log, cluster).with_examples(examples)
     network = network.with_graph(demanded_graph(network.graph, cluster, options))
     network = with_branch_memories(network, cluster)
@@ -287,16 +297,18 @@ def place(
 
 
 def _with_routes(
-    mod: tvm.IRModule, routes: str | os.PathLike[str]
+    mod: tvm.IRModule, routes: str | os.PathLike[str], weights_bytes: int | None
 ) -> tuple[tvm.IRModule, RouteProfile]:
-    """Choose capacities by route decisions; return these too. Choices (`If`) are routers."""
+    """Choose capacities, and which weights stay, by route decisions; return these too. Choices
+    (`If`) are routers."""
     mod = without_branches(mod)
     if not has_routers(mod):
         raise RoutingError(
             f"routes={os.fspath(routes)!r} is given, and the model has no routers; leave it out"
         )
     profile = read_profile(routes)
-    return ChooseCapacities(profile)(mod), profile
+    mod = ChooseCapacities(profile)(mod)
+    return (mod if weights_bytes is None else PreloadWeights(profile, weights_bytes)(mod)), profile
 
 
 def annotate(compiled: CompiledNetwork, solution: Solution) -> tvm.IRModule:

@@ -45,7 +45,7 @@ class Preloading:
 
 
 def preloading_view(view: TaskGraph, graph: TaskGraph, asked: Preloading) -> TaskGraph:
-    """Return the view of a routed network whose branches take the budget in each memory, together.
+    """Return the view of a routed network whose branches all take their share of the budget.
 
     Parameters
     ----------
@@ -53,12 +53,13 @@ def preloading_view(view: TaskGraph, graph: TaskGraph, asked: Preloading) -> Tas
         As `expected_view` returns it.
     """
     routed = [task for task in range(len(graph.tasks)) if graph.branches[task]]
-    room = "weights of branches", min(asked.budget_bytes, sum(asked.sizes[t] for t in routed))
+    total = sum(asked.sizes[task] for task in routed)
+    if total <= asked.budget_bytes:
+        return view
     tasks = list(view.tasks)
     for task in routed:
-        if asked.sizes[task]:
-            weights = (*view.tasks[task].weights, room)
-            tasks[task] = replace(view.tasks[task], weight_bytes=0, weights=weights)
+        share = asked.sizes[task] * asked.budget_bytes // total
+        tasks[task] = replace(view.tasks[task], weight_bytes=share)
     return replace(view, tasks=tuple(tasks))
 
 

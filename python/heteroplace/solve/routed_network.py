@@ -12,6 +12,7 @@ from heteroplace.model.graph import TaskGraph
 from heteroplace.model.route_profile import RouteProfile
 from heteroplace.model.solution import Solution
 from heteroplace.solve.network import solve_network
+from heteroplace.solve.preloaded import Preloading, preloaded, preloading_view
 from heteroplace.solve.problem import Problem, SolveOptions
 from heteroplace.solve.routed import expected_view, guarded
 from heteroplace.solve.speculated import speculated, speculated_view
@@ -25,6 +26,7 @@ def solve_routed(
     solver: str = "auto",
     profile: RouteProfile | None = None,
     predicted: Collection[tuple[int, int]] = (),
+    weights: Preloading | None = None,
 ) -> Solution:
     """Place a network with routers.
 
@@ -38,6 +40,8 @@ def solve_routed(
     predicted
         (router id, branch) of those that are run before their routers have decided, if an executor
         is told so (`predict`).
+    weights
+        Which weights of branches stay under which budget; None: all do.
 
     Returns
     -------
@@ -53,8 +57,12 @@ def solve_routed(
     """
     view, expected = expected_view(graph, cluster, costs, profile)
     view = speculated_view(view, graph, predicted)
+    if weights is not None:
+        view = preloading_view(view, graph, weights)
     expected = replace(expected, tasks=view.identities)
     found = solve_network(Problem(view, cluster, expected), options, solver=solver)
     plan = speculated(graph, cluster, guarded(graph, cluster, found.plan), predicted)
+    if weights is not None:
+        plan = preloaded(graph, cluster, plan, weights)
     check_plan(graph, cluster, costs, plan)
     return replace(found, graph=graph, costs=costs, plan=plan)

@@ -3,7 +3,8 @@
     ChooseCapacities   router(%mask; capacities 1,2,4,..)  ==>  router(%mask; capacities 2,18,64)
     PlaceBranches      router(%mask; memories "")          ==>  router(%mask; memories "gpu0,gpu1")
     SpeculateRoutes    router(%mask; predict "")           ==>  router(%mask; predict "0,1")
-    PreloadWeights     router(%mask; preload "")           ==>  router(%mask; preload "0,3")
+    PreloadWeights     router(%mask; preload "")           ==>  router(%mask; preload "budget 400;
+                                                                keep 0:1000; ahead 3:900")
 
 They change attributes of routers only, so the module computes what it did, and running one of them
 on its own output changes nothing. `Specialise` asks the rules of `heteroplace.dynamic.specialise`
@@ -133,21 +134,29 @@ def SpeculateRoutes(  # noqa: N802
 
 
 def PreloadWeights(  # noqa: N802
-    profile: Profile, budget_bytes: int
+    profile: Profile, budget_bytes: int, *, ahead: bool = True
 ) -> tvm.transform.ModulePass:
-    """Return the pass that says of which branches weights are loaded ahead.
+    """Return the pass that has the weights of branches held within a budget.
 
     Parameters
     ----------
     budget_bytes
-        For the weights of all branches that are held at once.
+        For the weights of all branches that are held at any time, in each memory where branches
+        run.
+    ahead
+        False: nothing is loaded before its router has decided.
 
-    What saves most time of loads stays within the budget, beside room for the largest branch; of
-    the others those are loaded ahead that are active in most runs. Where all weights fit nothing
-    is. Raises, when the pass runs, RoutingError as `ChooseCapacities`, and InfeasibleError where a
-    branch is larger than the budget.
+    What saves most time of loads stays within the budget, beside room for the largest branch, or
+    for two; of the others those are loaded ahead that are active in most runs, the rest on demand.
+    They are kept in another memory, or in the file of the compiled model. Where all weights fit
+    nothing is loaded. Raises, when the pass runs, RoutingError as `ChooseCapacities`, and
+    InfeasibleError where a branch is larger than the budget.
     """
-    return _pass("PreloadWeights", profile, lambda routed: preload_changes(routed, budget_bytes))
+
+    def change(routed: Routed) -> Changes:
+        return preload_changes(routed, budget_bytes, has_ahead=ahead)
+
+    return _pass("PreloadWeights", profile, change)
 
 
 def Specialise(  # noqa: N802

@@ -29,7 +29,8 @@ class RouterOptions:
     predict: str = ""
     """Branches that are run before the router has decided, comma between them; "": none."""
     preload: str = ""
-    """Branches whose weights are loaded ahead, comma between them; "": none."""
+    """Which weights of branches stay under a budget, and which are loaded ahead
+    (`heteroplace.relay.routing.branch_weights`); "": all stay."""
 
     @property
     def num_branches(self) -> int:
