@@ -318,8 +318,8 @@ def annotate(compiled: CompiledNetwork, solution: Solution) -> tvm.IRModule:
     mod = annotate_plan(extraction, solution, compiled.network.model_digest)
     placement = solution.plan.placement(len(compiled.graph.tasks))
     kernels = compiled.known_kernels(solution.cluster, placement)
-    # Those of batches and of branches are compiled to be built.
-    if kernels is None or solution.plan.items > 1 or solution.graph.routers:
+    # Those of batches are compiled to be built.
+    if kernels is None or solution.plan.items > 1:
         return mod
     targets = task_targets(compiled.graph, solution.cluster, placement)
     return with_kernels(mod, compiled.network.digest, targets, kernels)
@@ -375,7 +375,7 @@ def build_module(
         digest = read_model_digest(mod)
         network = Network(solution.graph, strip_annotations(mod), model_digest=digest)
         compiled = CompiledNetwork.of(network)
-        carried = carried_kernels(mod, network.digest)
+        carried = carried_kernels(mod, network.digest, network.graph.routers)
         if carried is not None:
             compiled.add(*carried)
     else:

@@ -17,14 +17,17 @@ from routed_models import (
     costs_by_capacity,
     loaded_executable,
     routed_executable,
+    routed_solution,
     switch_layer,
     whole_branches,
 )
 from tvm import relay
 
 import heteroplace
+from heteroplace import pipeline
+from heteroplace.codegen.carried import carried_kernels
 from heteroplace.codegen.compile import CompiledNetwork
-from heteroplace.codegen.executable import Executable
+from heteroplace.codegen.executable import Executable, write_programs
 from heteroplace.codegen.lower import lower
 from heteroplace.errors import ExecutionError, LoweringError, RoutingError, UnsupportedRelayError
 from heteroplace.measure.batches import batches_of, of_batch
@@ -110,6 +113,26 @@ def test_branches_are_compiled_at_their_capacities_and_alike_ones_once() -> None
     assert capacities == [["1", "4", "16"]] * 8
     kernels = {each.partition("=")[2].partition("(")[0] for c in calls for each in c[7].split(";")}
     assert len(kernels) == 6  # two layers at three capacities, for all four experts
+
+
+@pytest.mark.costly
+def test_an_annotated_module_carries_the_kernels_of_branches() -> None:
+    network, cluster = cut_network(switch_layer()), cpu_cluster()
+    placement = [0] * len(network.graph.tasks)
+    compiled = CompiledNetwork.of(network)
+    kernels = compiled.kernels(cluster, placement)
+    solution = routed_solution(network, cluster, placement)
+    mod = pipeline.annotate(compiled, solution)
+    found = carried_kernels(mod, network.digest, network.graph.routers)
+    assert found is not None
+    assert found[1].library.files() == kernels.library.files()
+    assert found[1].calls.calls == kernels.calls.calls
+    assert found[1].calls.routers == kernels.calls.routers
+    for read, value in zip(found[1].calls.values, kernels.calls.values, strict=True):
+        assert (read.shape, read.alias_of, read.rows) == (value.shape, value.alias_of, value.rows)
+    (direct,) = write_programs(kernels, [solution])
+    again = pipeline.build_module(mod)
+    assert again.manifest.program_text == direct.manifest.program_text
 
 
 @pytest.mark.costly

@@ -107,7 +107,7 @@ class RoutedParts:
         )
         return relay.nn.relu(relay.nn.bias_add(y, bias))
 
-    def experts(self, name: str, count: int, width: int, hidden: int) -> list[Any]:
+    def experts(self, name: str, which: Iterable[int], width: int, hidden: int) -> list[Any]:
         """Return functions of rows: two products with a relu between them, each its own."""
 
         def expert(index: int) -> Any:
@@ -117,7 +117,7 @@ class RoutedParts:
 
             return run
 
-        return [expert(index) for index in range(count)]
+        return [expert(index) for index in which]
 
     def network(self, output: relay.Expr, top_k: int) -> RoutedNetwork:
         """Return the network that makes an output."""

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from heteroplace.bench.models.routed import RoutedNetwork
-from heteroplace.bench.models.routed_experts import swin_moe, switch, switch_layer, task_moe
+from heteroplace.bench.models.routed_experts import (
+    swin_moe,
+    switch,
+    switch_layer,
+    switch_layer_part,
+    task_moe,
+)
 from heteroplace.bench.models.routed_vision import dynamic_routing, live_sr, msdnet
 from heteroplace.dynamic.traces import TraceOptions
 
+_SWITCH_LAYERS = {
+    "switch_layer": (256, 768, 3072, 32, 1),
+    "switch_layer_top2": (256, 768, 3072, 32, 2),
+    "switch_layer_128": (256, 256, 1024, 128, 1),
+    "switch_layer_128_top2": (256, 256, 1024, 128, 2),
+    "switch_layer_small": (64, 64, 128, 8, 1),
+}
+"""Tokens, width, hidden layer, experts, experts of a token."""
+
 ROUTED: Mapping[str, Callable[[], RoutedNetwork]] = {
-    "switch_layer": lambda: switch_layer(256, 768, 3072, 32, 1),
-    "switch_layer_top2": lambda: switch_layer(256, 768, 3072, 32, 2),
-    "switch_layer_128": lambda: switch_layer(256, 256, 1024, 128, 1),
-    "switch_layer_small": lambda: switch_layer(64, 64, 128, 8, 1),
+    **{name: partial(switch_layer, *sizes) for name, sizes in _SWITCH_LAYERS.items()},
     "switch": lambda: switch(experts=16),
     "swin_moe": swin_moe,
     "task_moe": task_moe,
@@ -23,6 +36,11 @@ ROUTED: Mapping[str, Callable[[], RoutedNetwork]] = {
     "dynamic_routing_small": lambda: dynamic_routing(layers=6, scales=3, size=32),
 }
 """By name; the small ones are for quick looks."""
+
+HALVES: Mapping[str, Callable[[Sequence[int]], RoutedNetwork]] = {
+    name: partial(switch_layer_part, *sizes) for name, sizes in _SWITCH_LAYERS.items()
+}
+"""By name: the network with some of its branches alone."""
 
 _RUNS = 64
 TRACES: Mapping[str, TraceOptions] = {

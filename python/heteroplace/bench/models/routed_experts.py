@@ -7,6 +7,9 @@ Kudugunta et al., "Beyond Distillation" (EMNLP 2021): TaskMoE, the task of a tok
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 from tvm import relay
 
 from heteroplace import routing
@@ -25,6 +28,19 @@ def switch_layer(
     parts = RoutedParts(seed)
     x = parts.input("x", tokens, width)
     y = _experts(parts, "moe0", x, (tokens, width, hidden, experts), k)
+    return parts.network(relay.add(x, y), k)
+
+
+def switch_layer_part(
+    tokens: int, width: int, hidden: int, experts: int, k: int, branches: Sequence[int]
+) -> RoutedNetwork:
+    """Return `switch_layer` with some of its experts; cells of the others take none.
+
+    Its weights have the names of those of the whole layer, and other values.
+    """
+    parts = RoutedParts(seed=0)
+    x = parts.input("x", tokens, width)
+    y = _experts(parts, "moe0", x, (tokens, width, hidden, experts), k, branches=branches)
     return parts.network(relay.add(x, y), k)
 
 
@@ -97,9 +113,9 @@ def task_moe(
         y = _attention(parts, f"{name}.attention", x, (sentences, length, width, 4))
         x = parts.norm(f"{name}.norm", relay.add(x, y), width)
         steer = parts.steer(name, tokens, experts)
-        ids = relay.cast(relay.argmax(steer, axis=1), "int32")
+        ids = relay.topk(steer, 1, axis=1, ret_type="indices", dtype="int32")
         cells = routing.annotate_cell(x, dims=(0,), shape=(1, width))
-        branches = parts.experts(name, experts, width, hidden)
+        branches = parts.experts(name, range(experts), width, hidden)
         x = relay.add(x, routing.route(cells, routing.label(ids, experts), branches, name=name))
     return parts.network(x, 1)
 
@@ -111,14 +127,24 @@ def _experts(
     sizes: tuple[int, int, int, int],
     k: int,
     factor: float = 0.0,
+    branches: Sequence[int] | None = None,
 ) -> relay.Expr:
-    """A layer of experts, sizes of tokens, width, hidden layer and how many they are."""
+    """A layer of experts, sizes of tokens, width, hidden layer and how many they are.
+
+    `branches`: those that are there; None: all.
+    """
     tokens, width, hidden, count = sizes
     logits = parts.linear(f"{name}.router", x, width, count)
     decision = steered_top_k(logits, parts.steer(name, tokens, count), k, factor)
     cells = routing.annotate_cell(x, dims=(0,), shape=(1, width))
-    branches = parts.experts(name, count, width, hidden)
-    return routing.route(cells, decision, branches, gate="combine", name=name)
+    experts = parts.experts(name, range(count) if branches is None else branches, width, hidden)
+    if branches is not None:
+        columns = relay.const(np.array(branches, dtype="int32"))
+        mask, gates = (
+            relay.take(each, columns, axis=1) for each in (decision.mask, decision.gates)
+        )
+        decision = routing.Decision(mask, k, gates)
+    return routing.route(cells, decision, experts, gate="combine", name=name)
 
 
 def _attention(

@@ -14,7 +14,7 @@ import resource
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import numpy as np
@@ -41,7 +41,11 @@ class BoundThread:
 
     def call(self, function: Callable[..., Result], *args: object) -> Result:
         """Run `function` there, wait for it, and return or raise what it does."""
-        return self._pool.submit(function, *args).result()
+        return self.submit(function, *args).result()
+
+    def submit(self, function: Callable[..., Result], *args: object) -> Future[Result]:
+        """Run `function` there, without waiting for it."""
+        return self._pool.submit(function, *args)
 
     def close(self) -> None:
         """End the thread."""

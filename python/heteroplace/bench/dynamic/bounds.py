@@ -1,0 +1,155 @@
+"""A network with one router of rows -> what its time is compared with, beside that of its peers.
+
+No build can take less than reading the weights of its active branches once, and what a branch
+computes takes its share of the dense network's time. On two cores two programs of half of the
+branches each wait for nothing of each other: that is what sharing the branches could give at best.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+import numpy as np
+
+import heteroplace
+from heteroplace.bench.dynamic.trace_runs import TraceRuns, timer_of
+from heteroplace.bench.models.routed import RoutedNetwork
+from heteroplace.bench.models.routed_catalogue import HALVES
+from heteroplace.bench.peers.stock import BoundThread, time_runs
+from heteroplace.bench.peers.timed_runs import TimedRuns, Timer
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.hosts import with_devices
+from heteroplace.relay.routing.passes import ChooseCapacities
+from heteroplace.relay.routing.rewrite import routers_of, update_routers
+from heteroplace.run.executor import Executor
+
+_READ_ITEM = np.dtype("int64")
+
+
+def is_bounded(runs: TraceRuns) -> bool:
+    """Say whether a network has one router, and that one rows."""
+    return len(runs.network.routers) == 1 and runs.network.routers[0].num_cells > 1
+
+
+def active_bytes(runs: TraceRuns) -> int:
+    """Return the bytes of the weights of branches that are active in a run, on average."""
+    sizes = branch_bytes(runs.network)
+    total = sum(sizes[branch] for record in runs.records for branch in record.active)
+    return round(total / len(runs.records))
+
+
+def branch_bytes(network: RoutedNetwork) -> list[int]:
+    """Return the bytes of the parameters of each branch of the only router, by their names."""
+    (router,) = network.routers
+    sizes: Counter[int] = Counter()
+    for name, array in network.params.items():
+        found = re.match(rf"{re.escape(router.name)}\.(\d+)\.", name)
+        if found is not None:
+            sizes[int(found[1])] += array.numpy().nbytes
+    return [sizes[branch] for branch in range(router.num_branches)]
+
+
+def bound_timers(
+    stack: ExitStack, name: str, runs: TraceRuns, cluster: Cluster
+) -> dict[str, Timer]:
+    """Return what to time: "read", and "halves" where the network can be halved on two cores."""
+    if not is_bounded(runs):
+        return {}
+    cores = sorted({core for device in cluster.devices for core in device.cores})
+    timers = {"read": _reader(stack, active_bytes(runs), cores)}
+    single = [number for number, device in enumerate(cluster.devices) if len(device.cores) == 1]
+    if name in HALVES and len(cores) == 2 and len(single) == 2:
+        timers["halves"] = _halves(
+            stack, name, runs, [with_devices(cluster, [number]) for number in single]
+        )
+    return timers
+
+
+def bound_figures(
+    runs: TraceRuns, variant: str, executed: float, timed: TimedRuns
+) -> dict[str, object]:
+    """Return the further figures of a row; nothing where there are no bounds."""
+    if "read" not in timed.turns:
+        return {}
+    (router,) = runs.network.routers
+    share = executed / (router.num_cells * router.num_branches)
+    share_ns, read_ns = share * timed.median_ns("dense"), timed.median_ns("read")
+    halves = timed.median_ns("halves") / 1e6 if "halves" in timed.turns else None
+    return {
+        "share_ms": share_ns / 1e6,
+        "read_ms": read_ns / 1e6,
+        "bound_ratio": timed.median_ns(variant) / max(share_ns, read_ns),
+        "halves_ms": halves,
+    }
+
+
+def _reader(stack: ExitStack, num_bytes: int, cores: Sequence[int]) -> Timer:
+    """Sums up as many bytes, a part on each core."""
+    parts = np.array_split(np.ones(num_bytes // _READ_ITEM.itemsize, _READ_ITEM), len(cores))
+    threads = [BoundThread("reader", [core]) for core in cores]
+    for thread in threads:
+        stack.callback(thread.close)
+
+    def read() -> None:
+        sums = [thread.submit(part.sum) for thread, part in zip(threads, parts, strict=True)]
+        for each in sums:
+            each.result()
+
+    return lambda num_runs: time_runs(read, num_runs)
+
+
+def halves_of(runs: TraceRuns) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the branches of two halves: dealt out by their loads in the trace, heaviest first.
+
+    The heavier one of each pair goes to the half that has less so far.
+    """
+    totals: Counter[int] = Counter()
+    for record in runs.records:
+        totals.update(dict(enumerate(record.loads)))
+    ranked = sorted(totals, key=lambda branch: (-totals[branch], branch))
+    halves: tuple[list[int], list[int]] = ([], [])
+    for pair in zip(ranked[::2], ranked[1::2], strict=True):
+        order = sorted(halves, key=lambda half: sum(totals[branch] for branch in half))
+        for half, branch in zip(order, pair, strict=True):
+            half.append(branch)
+    return tuple(sorted(halves[0])), tuple(sorted(halves[1]))
+
+
+def _halves(stack: ExitStack, name: str, runs: TraceRuns, clusters: Sequence[Cluster]) -> Timer:
+    (router,) = runs.network.routers
+    (chosen,) = routers_of(ChooseCapacities(runs.profile)(runs.network.mod))
+    timers = []
+    for branches, cluster in zip(halves_of(runs), clusters, strict=True):
+        half = HALVES[name](branches)
+        sizes = tuple(chosen.options.capacities[branch] for branch in branches)
+        mod = update_routers(half.mod, {router.name: {"capacities": sizes}})
+        params = {each: runs.network.params[each] for each in half.params}
+        executor = Executor(heteroplace.build(mod, cluster, params=params))
+        stack.callback(executor.close)
+        timers.append(timer_of(executor, runs.inputs()))
+    return _together(timers)
+
+
+def _together(timers: Sequence[Timer]) -> Timer:
+    """Runs of all at once, each of which takes the longest one's mean time."""
+
+    def timer(num_runs: int) -> list[int]:
+        start = threading.Barrier(len(timers))
+        totals = [0] * len(timers)
+
+        def run(index: int) -> None:
+            start.wait()
+            totals[index] = sum(timers[index](num_runs))
+
+        threads = [threading.Thread(target=run, args=(index,)) for index in range(len(timers))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return [max(totals) // num_runs] * num_runs
+
+    return timer

@@ -1,0 +1,81 @@
+"""A network with routers and the habits of a trace -> its runs, one after the other."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from heteroplace.bench.models.routed import RoutedNetwork
+from heteroplace.bench.peers.stock import time_runs
+from heteroplace.bench.peers.timed_runs import Timer
+from heteroplace.dynamic.profile import ProfileBuilder
+from heteroplace.dynamic.traces import TraceOptions, synthesise
+from heteroplace.model.route_profile import RouteProfile, RouteRecord
+from heteroplace.relay.routing.rewrite import model_digest
+from heteroplace.run.executor import Executor
+
+Inputs = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class TraceRuns:
+    """The decisions of a network in a trace."""
+
+    network: RoutedNetwork
+    options: TraceOptions
+
+    @cached_property
+    def records(self) -> tuple[RouteRecord, ...]:
+        """All decisions, with cells, by run and router."""
+        asked = replace(self.options, top_k=self.network.top_k)
+        return tuple(synthesise(self.network.routers, asked))
+
+    @cached_property
+    def profile(self) -> RouteProfile:
+        """What is known of the network when the trace is."""
+        builder = ProfileBuilder(model_digest(self.network.mod), self.network.routers)
+        for record in self.records:
+            builder.add(record)
+        return builder.profile()
+
+    def inputs(self, records: Iterable[RouteRecord] | None = None) -> list[Inputs]:
+        """Return for each run the inputs with which routers decide so; None: as in the trace."""
+        by_run: dict[int, list[RouteRecord]] = {}
+        for record in self.records if records is None else records:
+            by_run.setdefault(record.run, []).append(record)
+        return [self.network.steered(by_run[run], run) for run in sorted(by_run)]
+
+
+def with_all_active(record: RouteRecord) -> RouteRecord:
+    """Return a decision in which idle branches have a cell each, of the fullest ones.
+
+    >>> record = RouteRecord(0, "r", (3, 0, 1), ((0,), (0,), (0,), (2,)))
+    >>> with_all_active(record).loads
+    (2, 1, 1)
+    """
+    assert record.cells is not None  # traces are of level 2
+    cells = [list(branches) for branches in record.cells]
+    loads = Counter(branch for branches in cells for branch in branches)
+    for idle in [branch for branch in range(len(record.loads)) if not loads[branch]]:
+        fullest = max(loads, key=lambda branch: (loads[branch], -branch))
+        branches = next(each for each in cells if fullest in each)
+        branches[branches.index(fullest)] = idle
+        loads[fullest] -= 1
+        loads[idle] += 1
+    found = tuple(loads[branch] for branch in range(len(record.loads)))
+    return replace(record, loads=found, cells=tuple(tuple(branches) for branches in cells))
+
+
+def timer_of(executor: Executor, inputs: Sequence[Inputs]) -> Timer:
+    """Return the timer of an executor that goes through inputs, from arrays to arrays."""
+    turns = itertools.cycle(inputs)
+
+    def run() -> None:
+        executor.run(next(turns))
+
+    return lambda num_runs: time_runs(run, num_runs)

@@ -1,0 +1,193 @@
+"""Traces of stated skew -> networks specialised to them, in turns with what users run instead.
+
+All variants run in one process, from arrays to arrays, over the runs of the trace one after the
+other:
+
+- ours: routers with the capacities of no profile ("default"), or what a pass makes of the trace's
+  profile ("capacities": `ChooseCapacities`; "specialised": `Specialise`); variants that are the
+  same module are one row, under the first of their names;
+- dense: our build of the network in which every branch computes every cell (`DenseMasked`);
+- padded: our build with one capacity, the fullest load of the trace, on decisions that give idle
+  branches a cell of the fullest one, so that every branch computes that many rows in every run, as
+  Tutel and others do it; only of routers with rows that drop none;
+- stock: `relay.build` of the dense network, on all cores;
+- onnxruntime: the network's ONNX form, on one core, where it has one.
+
+Further figures of a row, of networks with one router of rows (`bounds`):
+
+- share_ms: the share of the dense network's rows that is executed, times its time;
+- read_ms: reading as many bytes as the weights of active branches once, from memory, on all cores;
+- bound_ratio: the time of ours over the larger of the two;
+- halves_ms: two programs of half of the branches each, side by side on a core each.
+
+`ratio` is the time of ours over that of dense. Rows and hit rates are those of the trace, exact;
+`predicted_ms` and `peak_bytes` are what the build promises.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import onnx
+import tvm
+from tvm import relay
+
+import heteroplace
+from heteroplace import routing
+from heteroplace.bench.dynamic.bounds import bound_figures, bound_timers
+from heteroplace.bench.dynamic.figures import (
+    copied_bytes,
+    executed_rows,
+    fullest,
+    hit_rate,
+    predicted_ns,
+)
+from heteroplace.bench.dynamic.row import new_row
+from heteroplace.bench.dynamic.trace_runs import Inputs, TraceRuns, timer_of, with_all_active
+from heteroplace.bench.models.routed_catalogue import ROUTED, TRACES
+from heteroplace.bench.models.routed_onnx import ONNX_FORMS
+from heteroplace.bench.peers.onnx_runtime import OnnxExecutor
+from heteroplace.bench.peers.stock import StockExecutor, build_stock, in_pass_context
+from heteroplace.bench.peers.timed_runs import TimedRuns, Timer, time_in_turns
+from heteroplace.codegen.executable import Executable
+from heteroplace.machine.local import local_cluster
+from heteroplace.model.cluster import Cluster
+from heteroplace.progress import prefixed
+from heteroplace.relay.routing.rewrite import routers_of, update_routers
+from heteroplace.run.executor import Executor
+
+NUM_ROUNDS = 9
+MIN_RUNS = 2
+"""Of a turn: the dense layers of many experts take about a second."""
+
+Say = Callable[[str], None]
+
+
+def rows(only: re.Pattern[str], say: Say) -> list[dict[str, object]]:
+    """Measure the networks and traces whose label, name/trace, matches."""
+    found: list[dict[str, object]] = []
+    cluster = local_cluster(has_gpus=False)
+    for name, trace in ((name, trace) for name in ROUTED for trace in TRACES):
+        label = f"{name}/{trace}"
+        if only.search(label):
+            with in_pass_context():
+                runs = TraceRuns(ROUTED[name](), TRACES[trace])
+                form = ONNX_FORMS[name]() if name in ONNX_FORMS else None
+                found += rows_of((name, trace), runs, cluster, form, prefixed(say, label))
+    return found
+
+
+def rows_of(
+    names: tuple[str, str],
+    runs: TraceRuns,
+    cluster: Cluster,
+    form: onnx.ModelProto | None = None,
+    say: Say = lambda line: None,
+    num_rounds: int = NUM_ROUNDS,
+) -> list[dict[str, object]]:
+    """Return the figures of one network and trace, a row for each variant of ours; times in ms."""
+    network, inputs = runs.network, runs.inputs()
+    mods = variants(runs)
+    dense = routing.dense_masked(network.mod)
+    peers = {"dense": (dense, inputs)}
+    padded = padded_to_fullest(runs)
+    if padded is not None:
+        peers["padded"] = padded, runs.inputs(with_all_active(record) for record in runs.records)
+    with ExitStack() as stack:
+        timers: dict[str, Timer] = {}
+        built: dict[str, Executable] = {}
+        for name, (mod, given) in (
+            {name: (mod, inputs) for name, mod in mods.items()} | peers
+        ).items():
+            say(f"building {name}")
+            built[name] = heteroplace.build(mod, cluster, params=network.params)
+            executor = Executor(built[name])
+            stack.callback(executor.close)
+            timers[name] = timer_of(executor, given)
+        say("building peers")
+        timers |= bound_timers(stack, names[0], runs, cluster)
+        timers |= _peers(stack, runs, dense, cluster, inputs[0], form)
+        say("measuring")
+        timed = time_in_turns(timers, num_rounds=num_rounds, min_runs=MIN_RUNS)
+    return [_row(names, name, runs, mods[name], built[name], timed) for name in mods]
+
+
+def variants(runs: TraceRuns) -> dict[str, tvm.IRModule]:
+    """Return the modules of ours by name, each once."""
+    mod = runs.network.mod
+    found = {
+        "default": mod,
+        "capacities": relay.transform.ChooseCapacities(runs.profile)(mod),
+        "specialised": relay.transform.Specialise(runs.profile)(mod),
+    }
+    distinct: dict[str, tvm.IRModule] = {}
+    for name, each in found.items():
+        if not any(tvm.ir.structural_equal(each, other) for other in distinct.values()):
+            distinct[name] = each
+    return distinct
+
+
+def padded_to_fullest(runs: TraceRuns) -> tvm.IRModule | None:
+    """Return the module whose branches have one capacity, the fullest load; None: no rows."""
+    mod, most = runs.network.mod, fullest(runs.records)
+    changes = {
+        router.options.name: {
+            "capacities": ((most[router.options.name],),) * router.options.num_branches
+        }
+        for router in routers_of(mod)
+        if router.num_cells > 1 and router.options.overflow == "rounds"
+    }
+    return update_routers(mod, changes) if changes else None
+
+
+def _peers(
+    stack: ExitStack,
+    runs: TraceRuns,
+    dense: tvm.IRModule,
+    cluster: Cluster,
+    inputs: Inputs,
+    form: onnx.ModelProto | None,
+) -> dict[str, Timer]:
+    """Whatever is decided they compute everything, so that one run stands for the trace."""
+    cores = sorted({core for device in cluster.devices for core in device.cores})
+    library = build_stock(dense, runs.network.params, cluster.devices[0].target)
+    stock = StockExecutor(library, inputs, cores)
+    stack.callback(stock.close)
+    timers: dict[str, Timer] = {"stock": stock.time_calls}
+    if form is not None:
+        names = {value.name for value in form.graph.input}
+        given = {name: array for name, array in inputs.items() if name in names}
+        peer = OnnxExecutor(form, given, cores[0])
+        stack.callback(peer.close)
+        timers["onnxruntime"] = peer.time_calls
+    return timers
+
+
+def _row(
+    names: tuple[str, str],
+    variant: str,
+    runs: TraceRuns,
+    mod: tvm.IRModule,
+    executable: Executable,
+    timed: TimedRuns,
+) -> dict[str, object]:
+    records, solution = runs.records, executable.solution
+    executed = executed_rows(
+        {router.options.name: router.options for router in routers_of(mod)}, records
+    )
+    figures: dict[str, object] = {"ours_ms": timed.median_ns(variant) / 1e6}
+    for peer in ("dense", "padded", "stock", "onnxruntime"):
+        figures[f"{peer}_ms"] = timed.median_ns(peer) / 1e6 if peer in timed.turns else None
+    figures |= {
+        "ratio": timed.ratio(variant, "dense"),
+        "executed_rows": executed.executed,
+        "useful_rows": executed.useful,
+        "hit_rate": hit_rate(records, runs.network.routers),
+        "cross_bytes": copied_bytes(solution.graph, solution.plan, records),
+        "predicted_ms": predicted_ns(solution, records) / 1e6,
+        "peak_bytes": max(use.total_bytes for use in executable.memory),
+    }
+    figures |= bound_figures(runs, variant, executed.executed, timed)
+    return new_row(names[0], names[1], variant, "+".join(solution.devices_used), **figures)
