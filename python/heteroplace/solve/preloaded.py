@@ -13,7 +13,7 @@ there what is held is bounded, a load is of one task, and who lies where is deci
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -69,14 +69,14 @@ def preloaded(graph: TaskGraph, cluster: Cluster, plan: Plan, asked: Preloading)
     Raises
     ------
     InfeasibleError
-        A branch is larger than the budget; what stays, or predicted runs, leave too little room; no
-        other memory can keep weights of a memory.
+        A branch is larger than the budget; no other memory can keep weights of a memory.
     """
     plan = replace(plan, steps=_likely_last(graph, cluster, plan.steps, asked.ahead))
-    loads: list[tuple[int, Load]] = []
-    runs = [step for step in plan.steps if isinstance(step, Run)]
-    for memory in sorted({cluster.devices[run.device].memory for run in runs}):
-        loads += _MemoryPlan(graph, cluster, plan, asked, memory).loads()
+    loads = _loads_of(graph, cluster, plan, asked)
+    if loads is None:
+        plan = replace(plan, steps=tuple(_unpredicted(plan.steps)))
+        loads = _loads_of(graph, cluster, plan, asked)
+        assert loads is not None  # in the order of runs one task after the other has room
     before: dict[int, list[Load]] = defaultdict(list)
     for position, load in loads:
         before[position].append(load)
@@ -84,6 +84,30 @@ def preloaded(graph: TaskGraph, cluster: Cluster, plan: Plan, asked: Preloading)
     for index, step in enumerate(plan.steps):
         steps += [*before[index], step]
     return replace(plan, steps=tuple(steps), weights_budget=asked.budget_bytes)
+
+
+def _loads_of(
+    graph: TaskGraph, cluster: Cluster, plan: Plan, asked: Preloading
+) -> list[tuple[int, Load]] | None:
+    """(the step before which it comes, load) of all memories; None: see `_MemoryPlan.loads`."""
+    found: list[tuple[int, Load]] = []
+    runs = [step for step in plan.steps if isinstance(step, Run)]
+    for memory in sorted({cluster.devices[run.device].memory for run in runs}):
+        loads = _MemoryPlan(graph, cluster, plan, asked, memory).loads()
+        if loads is None:
+            return None
+        found += loads
+    return found
+
+
+def _unpredicted(steps: Iterable[Step]) -> Iterator[Step]:
+    """The steps without those that are predicted: what was missed is what is active."""
+    for step in steps:
+        guard = guard_of(step)
+        if guard is None or guard.when == "active" or not isinstance(step, Run):
+            yield step
+        elif guard.when == "missed":
+            yield replace(step, guard=replace(guard, when="active"))
 
 
 def _likely_last(
@@ -173,9 +197,10 @@ class _MemoryPlan:
                 if there == memory and tensor in loads_of:
                     self._decided.setdefault(loads_of[tensor], index + 1)
 
-    def loads(self) -> list[tuple[int, Load]]:
-        """(the step before which it comes, load), in their order."""
-        asked, name = self._asked, self._cluster.memories[self._memory].name
+    def loads(self) -> list[tuple[int, Load]] | None:
+        """(the step before which it comes, load), in their order; None: predicted runs hold more
+        weights at once than there is room for."""
+        asked = self._asked
         groups: dict[Branch, int] = defaultdict(int)
         for task in self._runs:
             groups[self._graph.branches[task][-1]] += asked.sizes[task]
@@ -190,17 +215,14 @@ class _MemoryPlan:
             )
         room = self._keep(groups)
         self._source()
-        for count in range(len(asked.ahead), -1, -1):
+        count = len(asked.ahead)
+        while True:
             found = self._placed(asked.ahead[:count], room, in_order_of_runs=False)
             if found is not None:
                 return found
-        found = self._placed((), room, in_order_of_runs=True)
-        if found is None:
-            raise InfeasibleError(
-                f"runs of branches that are predicted hold more weights in memory {name!r} than "
-                f"the {format_bytes(room)} that the budget for weights leaves; predict fewer"
-            )
-        return found
+            if not count:
+                return self._placed((), room, in_order_of_runs=True)
+            count = count * 3 // 4
 
     def _keep(self, groups: Mapping[Branch, int]) -> int:
         """Decide which branches stay; return what they leave of the budget."""
@@ -244,8 +266,8 @@ class _MemoryPlan:
             if placed is None:
                 return None
             position, begin = placed
-            latest = max(latest, position)
             for when, at in _times(weights, position):
+                latest = max(latest, at)
                 load = self._load(weights, when, (begin, weights.size))
                 found.append((at, len(found), load))
         return [(at, load) for at, _, load in sorted(found, key=lambda each: each[:2])]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from heteroplace.bench.dynamic import traces
+from heteroplace.bench.dynamic import preload, traces
 from heteroplace.bench.dynamic.row import format_rows
 from heteroplace.bench.peers.stock import silence_tuning_hint
 
@@ -18,9 +18,12 @@ Say = Callable[[str], None]
 
 EXPERIMENTS: Mapping[str, Callable[[re.Pattern[str], Say], list[dict[str, object]]]] = {
     "traces": traces.rows,
+    "preload": preload.rows,
 }
 """What `bench dynamic` measures, in this order."""
-DEFAULT = "^(switch_layer|switch_layer_top2|swin_moe|task_moe|live_sr|msdnet)/(zipf1|coactive)$"
+DEFAULT = (
+    "^(switch_layer|switch_layer_top2|swin_moe|task_moe|live_sr|msdnet)/(zipf1|coactive)$|^preload/"
+)
 """Labels that are measured unless --only names others."""
 PAPER_ROWS = (
     ("fusion, one layer (from the paper)", "up to 41.8x over PyTorch, one branch after another"),
