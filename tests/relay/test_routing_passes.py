@@ -201,10 +201,18 @@ def test_a_router_of_rows_is_not_predicted() -> None:
 
 
 def test_likely_weights_that_do_not_stay_are_loaded_ahead() -> None:
-    """Of 400 bytes 192 are for the largest branch: three small ones stay in the others."""
+    """Of 400 bytes 192 are for the largest branch, and three small ones stay in the others; or as
+    many are for two of them, and all likely ones are loaded ahead, which is worth more."""
     mod = two_layers()
-    found = check_pass(relay.transform.PreloadWeights(profile_of(mod, skewed), 400), mod)
-    assert [each.preload for each in options_of(found)] == ["3", "1,3"]
+    profile = profile_of(mod, skewed)
+    found = check_pass(relay.transform.PreloadWeights(profile, 400, ahead=False), mod)
+    assert [each.preload for each in options_of(found)] == [
+        "budget 400; keep 0:1000,1:1000; ahead -",
+        "budget 400; keep 0:1000; ahead -",
+    ]
+    found = check_pass(relay.transform.PreloadWeights(profile, 400), mod)
+    ahead = "budget 400; keep -; ahead 0:1000,1:1000,3:1000"
+    assert [each.preload for each in options_of(found)] == [ahead, ahead]
 
 
 def test_all_weights_that_fit_stay() -> None:

@@ -36,6 +36,7 @@ from heteroplace.report.tables import (
     placement_table,
     solution_headline,
 )
+from heteroplace.report.weights import weights_text
 from heteroplace.simulate.simulator import simulate
 
 
@@ -90,6 +91,9 @@ class Executable:
             placement_table(graph, cluster, plan, timeline, max_rows),
             cost_sources_line(solution.costs),
         ]
+        weights = weights_text(graph, cluster, plan)
+        if weights:
+            tables.insert(3, weights)
         if self.verification is not None:
             tables.append(self.verification.text)
         return "\n\n".join(tables)

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from heteroplace.codegen.instructions import Instance, Instruction
 from heteroplace.codegen.kernels import KernelCall, KernelCalls, LoadedWeight, Value, Variant
-from heteroplace.codegen.program import aligned
+from heteroplace.codegen.program import packed
 from heteroplace.errors import InfeasibleError, LoweringError
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Load, Plan, guard_of
@@ -126,7 +126,7 @@ class _Loader:
         if load.place is None:
             return None
         offset = load.place[0] + self._filled[step]
-        self._filled[step] += aligned(weight.bytes)
+        self._filled[step] += packed(weight.bytes)
         if self._filled[step] > load.place[1]:
             raise InfeasibleError(
                 f"step {step} of the plan by {self._plan.origin!r} loads weights to a place of "
@@ -190,7 +190,7 @@ def _earlier_in_room(calls: KernelCalls) -> dict[int, list[int]]:
         if before in ranges:
             ranges[value] = ranges[before]
         elif each.offset is not None:
-            begin, end = each.offset, each.offset + aligned(calls.values[value].bytes)
+            begin, end = each.offset, each.offset + packed(calls.values[value].bytes)
             ranges[value] = begin, end
             left = []
             for other in there[each.memory]:

@@ -29,6 +29,7 @@ from heteroplace.codegen.program import (
     Space,
     aligned,
     in_pages,
+    packed,
 )
 from heteroplace.codegen.queues import NO_SPACE, QueueTable
 from heteroplace.codegen.targets import DL_DEVICE_TYPES
@@ -122,6 +123,7 @@ class _Lowering:
         """What has its bytes for itself: threads look at decisions at any time of a request."""
         self._kept = frozenset([*self._early, *outputs])
         """Inputs are overwritten by what replaces them only: they may be set once for many runs."""
+        self._in_room = rooms_of(calls)
         self._offsets: dict[Instance, int] = {}
         self._arena_bytes = self._lay_out(is_tight)
         self._arenas = [Arena() for _ in cluster.memories]
@@ -162,17 +164,16 @@ class _Lowering:
             self._owner,
         )
         arena_bytes = []
-        in_room = rooms_of(self._calls)
         for memory, conflicts in enumerate(found):
             sizes = [
-                0 if instance in in_room else self._size(instance)
+                0 if instance in self._in_room else self._size(instance)
                 for instance in conflicts.instances
             ]
             layout = lay_out(sizes, conflicts.neighbours, conflicts.live_bytes(sizes))
             self._offsets.update(zip(conflicts.instances, layout.offsets, strict=True))
             arena_bytes.append(layout.size_bytes)
             # The room for weights is behind what comes and goes by itself.
-            for instance, offset in in_room.items():
+            for instance, offset in self._in_room.items():
                 if instance[1] == memory:
                     self._offsets[instance] = layout.size_bytes + offset
                     end = layout.size_bytes + offset + self._size(instance)
@@ -184,7 +185,8 @@ class _Lowering:
         return self._ordered.place(instance)[0]
 
     def _size(self, instance: Instance) -> int:
-        return aligned(self._values[instance[0]].bytes)
+        num_bytes = self._values[instance[0]].bytes
+        return packed(num_bytes) if instance in self._in_room else aligned(num_bytes)
 
     def _store(self, owner: Instance) -> tuple[int, ...]:
         """Begin to use the bytes of a value, if that is new; return who had them before."""
