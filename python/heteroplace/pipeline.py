@@ -22,8 +22,9 @@ import tvm
 from heteroplace.codegen.carried import carried_kernels, with_kernels
 from heteroplace.codegen.compile import CompiledNetwork, task_targets
 from heteroplace.codegen.executable import Executable, write_programs
+from heteroplace.codegen.targets import with_stock_kernels
 from heteroplace.dynamic.profile import read_profile
-from heteroplace.errors import LoweringError, PlanError, RoutingError, UnsupportedRelayError
+from heteroplace.errors import LoweringError, RoutingError, UnsupportedRelayError
 from heteroplace.machine.weights_file import with_weights_file
 from heteroplace.measure.batches import batches_of
 from heteroplace.measure.cost_models import CostModel, CostOptions, choose_cost_model
@@ -45,12 +46,12 @@ from heteroplace.relay.annotate.sharded import read_sharded, without_plan
 from heteroplace.relay.annotate.writer import annotate as annotate_plan
 from heteroplace.relay.frontend.onnx_source import read_source
 from heteroplace.relay.routing.find import without_branches
-from heteroplace.relay.routing.passes import ChooseCapacities, PreloadWeights
+from heteroplace.relay.routing.passes import ChooseCapacities, PreloadWeights, SpeculateRoutes
 from heteroplace.relay.source import Source
 from heteroplace.relay.tasks.branch_options import (
     branch_weights,
     has_weights_budget,
-    predicted_branches,
+    predictions_of,
     with_branch_memories,
 )
 from heteroplace.relay.tasks.extract_routed import has_routers
@@ -62,6 +63,7 @@ from heteroplace.solve.feasibility import check_demands
 from heteroplace.solve.judge import num_items
 from heteroplace.solve.plan_in import read_plan_in
 from heteroplace.solve.routed_network import solve_routed
+from heteroplace.solve.routed_replay import replay_routed
 from heteroplace.stage_log import StageLog
 from heteroplace.verify.executable import check_can_verify, verify_executable
 
@@ -218,14 +220,7 @@ def solve(
         "solve", f"placing {len(graph.tasks)} tasks on {names}"
     ) as found:
         if graph.routers:
-            if plan is not None:
-                raise PlanError("a network with routers is placed by a solver; leave out plan_in")
-            network = costed.compiled.network
-            predicted, weights = predicted_branches(network), branch_weights(network)
-            solution = solve_routed(
-                *(graph, cluster, costed.costs, options, solver),
-                *(costed.profile, predicted, weights),
-            )
+            solution = _solve_routed(costed, options, solver, plan)
         else:
             problem, asked = Problem(graph, cluster, costed.costs), costed.interference_known
             known = None if costed.measure_interference is None else asked
@@ -233,6 +228,17 @@ def solve(
         name = "predicted_ns" if solution.item_ns is None else "item_ns"
         found |= {name: solution.objective_ns, "bound_ns": solution.bound_ns}
     return solution
+
+
+def _solve_routed(
+    costed: CostedNetwork, options: SolveOptions, solver: str, plan: Plan | None
+) -> Solution:
+    asked = costed.graph, costed.cluster, costed.costs, options
+    if plan is not None:
+        return replay_routed(*asked, plan, costed.profile)
+    network = costed.compiled.network
+    choices = predictions_of(network), branch_weights(network)
+    return solve_routed(*asked, solver, costed.profile, *choices)
 
 
 def place(
@@ -268,6 +274,8 @@ def place(
     check_can_verify(options.verify, read_source(mod), cluster, options.exclude)
     saved = None if options.plan_in is None else read_plan_in(options.plan_in)
     cluster = with_max_memory(cluster, options.max_memory)
+    if options.kernels == "tvm":
+        cluster = with_stock_kernels(cluster)
     asked = CostOptions(options.store, options.progress, options.missing)
     model = choose_cost_model(options.costs, asked)
     examples = read_examples(options.inputs)
@@ -299,15 +307,15 @@ def place(
 def _with_routes(
     mod: tvm.IRModule, routes: str | os.PathLike[str], weights_bytes: int | None
 ) -> tuple[tvm.IRModule, RouteProfile]:
-    """Choose capacities, and which weights stay, by route decisions; return these too. Choices
-    (`If`) are routers."""
+    """Choose capacities, predictions and which weights stay by route decisions; return these too.
+    Choices (`If`) are routers."""
     mod = without_branches(mod)
     if not has_routers(mod):
         raise RoutingError(
             f"routes={os.fspath(routes)!r} is given, and the model has no routers; leave it out"
         )
     profile = read_profile(routes)
-    mod = ChooseCapacities(profile)(mod)
+    mod = SpeculateRoutes(profile)(ChooseCapacities(profile)(mod))
     return (mod if weights_bytes is None else PreloadWeights(profile, weights_bytes)(mod)), profile
 
 

@@ -17,12 +17,14 @@ from heteroplace.codegen.kernels import Value
 from heteroplace.codegen.library import KernelLibrary
 from heteroplace.codegen.lower import lower
 from heteroplace.codegen.lowered import Lowered
+from heteroplace.codegen.predictions import with_hit_rates
 from heteroplace.codegen.program import bundle_text
 from heteroplace.codegen.shared_weights import share_weights
 from heteroplace.codegen.weights import WeightLayout
 from heteroplace.errors import ArtifactError
 from heteroplace.files.manifest import Manifest, State
 from heteroplace.model.memory import MemoryUse
+from heteroplace.model.route_profile import RouteProfile
 from heteroplace.model.solution import Solution
 from heteroplace.model.text.plan import step_name
 from heteroplace.model.timeline import Timeline
@@ -37,6 +39,7 @@ from heteroplace.report.tables import (
     solution_headline,
 )
 from heteroplace.report.weights import weights_text
+from heteroplace.simulate.copied import routed_plan_text
 from heteroplace.simulate.simulator import simulate
 
 
@@ -79,8 +82,20 @@ class Executable:
         """Return the same, which says how its outputs compare with those of its model."""
         return replace(self, manifest=replace(self.manifest, verification=verification))
 
-    def summary(self, max_rows: int = 40) -> str:
-        """Return the headline, devices, memories and the placement table with reasons, as text."""
+    def summary(self, max_rows: int = 40, profile: RouteProfile | None = None) -> str:
+        """Return the headline, devices, memories and the placement table with reasons, as text.
+
+        Parameters
+        ----------
+        profile
+            Of the route decisions of a network with routers, by which loads, padding and bytes are
+            told; None: all branches of a router are alike.
+
+        Raises
+        ------
+        RoutingError
+            The profile is of another model.
+        """
         solution = self.solution
         graph, cluster, plan = solution.graph, solution.cluster, solution.plan
         timeline = simulate(graph, cluster, solution.costs, plan)
@@ -94,6 +109,10 @@ class Executable:
         weights = weights_text(graph, cluster, plan)
         if weights:
             tables.insert(3, weights)
+        if graph.routers:
+            if profile is not None:
+                profile.check_model(self.manifest.model_digest)
+            tables.append(routed_plan_text(solution, profile, max_rows))
         if self.verification is not None:
             tables.append(self.verification.text)
         return "\n\n".join(tables)
@@ -169,7 +188,7 @@ def write_programs(
     """
     known = timelines or [simulate(p.graph, p.cluster, p.costs, p.plan) for p in solutions]
     programs = [
-        lower(compiled.calls, p.graph, p.cluster, p.plan, timeline)
+        with_hit_rates(lower(compiled.calls, p.graph, p.cluster, p.plan, timeline), p.predictions)
         for p, timeline in zip(solutions, known, strict=True)
     ]
     for lowered in programs:

@@ -10,11 +10,13 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import tvm
 from tvm import relay
 
+from heteroplace.dynamic.gather import without_homes
 from heteroplace.dynamic.placement import place_branches
 from heteroplace.dynamic.placement_problem import (
     balanced_problem,
@@ -24,20 +26,23 @@ from heteroplace.dynamic.placement_problem import (
 from heteroplace.dynamic.preload import WeightGroup, check_budget, split_weights
 from heteroplace.dynamic.profile import read_profile, shapes_of
 from heteroplace.dynamic.sizes import MIN_RUNS, choose_capacities
+from heteroplace.dynamic.specialise import MIN_SHARE
 from heteroplace.dynamic.speculation import SpeculationTimes, choose_predictions
 from heteroplace.errors import RoutingError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.route_profile import RouteProfile, RouterProfile, following_routers
 from heteroplace.relay.routing.branch_uses import BranchUse, aligned_bytes, branch_uses
 from heteroplace.relay.routing.branch_weights import BranchWeights
+from heteroplace.relay.routing.homes import home_problem
 from heteroplace.relay.routing.rewrite import Router, model_digest, named_routers, routers_of
 from heteroplace.solve.problem import SolveOptions
 
-PLACED_BY = ("coactivation", "balance")
+COACTIVATION = "coactivation"
+PLACED_BY = ("homes", COACTIVATION, "balance")
 PRELOAD_ACTIVATION = 0.5
 """From this share of the runs on weights are loaded ahead."""
-_UNKNOWN_TIMES = SpeculationTimes(1.0, 1.0, 1.0)
-"""Where none are measured a miss is taken to cost what a hit saves: more hits than misses pay."""
+_UNKNOWN_TIMES = SpeculationTimes(1.0, 1.0, MIN_SHARE / (1 - MIN_SHARE))
+"""Where none are given; builds ask again by what they measure."""
 _LOG = logging.getLogger("heteroplace")
 
 Profile = RouteProfile | str | os.PathLike[str]
@@ -134,9 +139,44 @@ def memory_changes(
         raise RoutingError(f"memories of branches are listed with commas: rename {names}")
     if len(ids) < 2:
         return {}
+    place = _by_homes if by == PLACED_BY[0] else partial(_by_chains, by=by)
+    found = place(routed, cluster, ids, options)
+    return {
+        name: {"memories": ",".join(names[memory] for memory in members)}
+        for name, members in found.items()
+    }
+
+
+def _by_homes(
+    routed: Routed, cluster: Cluster, ids: Sequence[int], options: SolveOptions | None
+) -> dict[str, tuple[int, ...]]:
+    """Members of all routers for the best home."""
+    known = [name for chain in _chains(routed, is_linked=False) for name in chain]
+    if not known:
+        return {}
+    of_name = {router.options.name: router.options for router in routed.routers}
+    routers = [(of_name[name], routed.uses[name], routed.profile.router(name)) for name in known]
     room = [cluster.memories[id].bytes for id in ids]
-    changes: Changes = {}
-    for chain in _chains(routed, is_linked=by == PLACED_BY[0]):
+    problems = [home_problem(routers, cluster, ids, room, home) for home in range(len(ids))]
+    each = [place_branches(problem, options) for problem in problems]
+    best = min(each, key=lambda placement: placement.objective)
+    home = cluster.memories[ids[each.index(best)]].name
+    _LOG.info("branches of %s, home %s: %s", ", ".join(known), home, best.text("bytes"))
+    return dict(zip(known, without_homes(best.memories), strict=True))
+
+
+def _by_chains(
+    routed: Routed,
+    cluster: Cluster,
+    ids: Sequence[int],
+    options: SolveOptions | None,
+    *,
+    by: str,
+) -> dict[str, tuple[int, ...]]:
+    """Members of routers that follow each other, chain by chain, in the room that is left."""
+    room = [cluster.memories[id].bytes for id in ids]
+    placed: dict[str, tuple[int, ...]] = {}
+    for chain in _chains(routed, is_linked=by == COACTIVATION):
         weights = [[use.weight_bytes for use in routed.uses[name]] for name in chain]
         make = problem_of_profile if len(chain) > 1 else balanced_problem
         problem = make(routed.profile, chain, len(ids), weight_bytes=weights, memory_bytes=room)
@@ -146,9 +186,8 @@ def memory_changes(
             left - used
             for left, used in zip(room, used_bytes(problem, found.memories), strict=True)
         ]
-        for name, members in zip(chain, found.memories, strict=True):
-            changes[name] = {"memories": ",".join(names[memory] for memory in members)}
-    return changes
+        placed |= zip(chain, found.memories, strict=True)
+    return placed
 
 
 def _chains(routed: Routed, *, is_linked: bool) -> list[list[str]]:
@@ -196,9 +235,9 @@ def prediction_changes(routed: Routed, times: Mapping[str, SpeculationTimes]) ->
     for each in found:
         uses = routed.uses[each.router]
         # What is behind another router waits for that one in any case.
-        branches = [branch for branch in each.branches if not uses[branch].holds_router]
-        if branches:
-            changes[each.router] = {"predict": ",".join(map(str, branches))}
+        if not any(uses[branch].holds_router for branch in each.branches):
+            branches = ",".join(map(str, each.branches))
+            changes[each.router] = {"predict": f"{branches}@{each.probability:.6g}"}
     return changes
 
 

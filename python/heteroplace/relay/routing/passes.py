@@ -85,18 +85,20 @@ def ChooseCapacities(  # noqa: N802  (TVM's passes are factories named like clas
 def PlaceBranches(  # noqa: N802
     profile: Profile,
     cluster: Cluster | str | os.PathLike[str],
-    by: str = "coactivation",
+    by: str = PLACED_BY[0],
     **options: Any,
 ) -> tvm.transform.ModulePass:
-    """Return the pass that puts branches that the same cells take into one memory of a cluster.
+    """Return the pass that chooses the memories of branches, as many of a router in each.
 
     Parameters
     ----------
     cluster
         As of `HeteroPlace`; with one memory nothing changes.
     by
-        One of `PLACED_BY`: by the cells that go from branch to branch, or to balance the loads of
-        each router by itself, for which a recording of loads is enough.
+        One of `PLACED_BY`. "homes": for plans as solvers make them, in which a router's rows leave
+        one memory and come back: the least time of devices and links; "coactivation": branches that
+        the same cells take together, for networks that send cells from router to router by
+        themselves; needs a recording of level 2; "balance": equal loads for each router.
     options
         Of `SolveOptions`: `time_limit_s`, `seed`, `engine`.
 
@@ -125,6 +127,7 @@ def SpeculateRoutes(  # noqa: N802
     ----------
     times
         By the name of a router. Of one that is missing a miss is taken to cost what a hit saves.
+        A build asks again by what its plan takes, and leaves out what does not pay.
 
     Only routers with whole tensors as cells are predicted, and of their branches those without
     routers: rows are known when the router has decided. Raises, when the pass runs, RoutingError as
@@ -175,7 +178,7 @@ def Specialise(  # noqa: N802
     cluster
         As of `HeteroPlace`; None: one memory with room for everything.
     times
-        As of `SpeculateRoutes`, but a router that is missing is not predicted.
+        As of `SpeculateRoutes`.
     num_sizes
         As of `ChooseCapacities`.
     forced
