@@ -25,7 +25,7 @@ from heteroplace.codegen.executable import Executable, write_programs
 from heteroplace.codegen.targets import with_stock_kernels
 from heteroplace.dynamic.profile import read_profile
 from heteroplace.errors import LoweringError, RoutingError, UnsupportedRelayError
-from heteroplace.machine.weights_file import with_weights_file
+from heteroplace.measure.weights_file import with_weights_file
 from heteroplace.measure.batches import batches_of
 from heteroplace.measure.cost_models import CostModel, CostOptions, choose_cost_model
 from heteroplace.measure.cost_models.model import known_interference

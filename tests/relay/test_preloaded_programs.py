@@ -21,7 +21,7 @@ from heteroplace.dynamic.profile import ProfileBuilder
 from heteroplace.dynamic.traces import TraceOptions, synthesise
 from heteroplace.errors import InfeasibleError, RoutingError, SolverError
 from heteroplace.files.route_profile import save_route_profile
-from heteroplace.machine.weights_file import FILE_BYTES, with_weights_file
+from heteroplace.measure.weights_file import FILE_BYTES, with_weights_file
 from heteroplace.model.cluster import Cluster, Link, Memory
 from heteroplace.model.route_profile import RouteProfile, RouterShape
 from heteroplace.model.solution import Solution

@@ -190,8 +190,7 @@ class _MemoryPlan:
         self._kept: frozenset[Branch] = frozenset()
         loads_of = {router.loads: id for id, router in enumerate(graph.routers)}
         for index, step in enumerate(plan.steps):
-            is_here = isinstance(step, Run) and cluster.devices[step.device].memory == memory
-            if is_here and graph.branches[step.task] and asked.sizes[step.task]:
+            if isinstance(step, Run) and self._has_weights_here(step):
                 self._runs[step.task].append(index)
             for tensor, there in makes(graph, cluster, step):
                 if there == memory and tensor in loads_of:
@@ -321,6 +320,12 @@ class _MemoryPlan:
             f"budget of {format_bytes(self._asked.budget_bytes)}, and no other memory can keep "
             f"them: add one without devices, and a link from it, to cluster {cluster.name!r}"
         )
+
+    def _has_weights_here(self, run: Run) -> bool:
+        """Whether it reads weights of a branch in this memory."""
+        is_here = self._cluster.devices[run.device].memory == self._memory
+        is_routed = bool(self._graph.branches[run.task])
+        return is_here and is_routed and self._asked.sizes[run.task] > 0
 
     def _outer(self, task: int) -> Branch:
         return self._graph.branches[task][-1]
