@@ -25,12 +25,12 @@ from heteroplace.codegen.executable import Executable, write_programs
 from heteroplace.codegen.targets import with_stock_kernels
 from heteroplace.dynamic.profile import read_profile
 from heteroplace.errors import LoweringError, RoutingError, UnsupportedRelayError
-from heteroplace.measure.weights_file import with_weights_file
 from heteroplace.measure.batches import batches_of
 from heteroplace.measure.cost_models import CostModel, CostOptions, choose_cost_model
 from heteroplace.measure.cost_models.model import known_interference
 from heteroplace.measure.example_inputs import read_examples
 from heteroplace.measure.interference import measure_interference
+from heteroplace.measure.weights_file import with_weights_file
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable, table_from_rows
 from heteroplace.model.demands import check_reachable, with_max_memory

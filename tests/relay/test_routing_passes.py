@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tvm
 from numpy_relay import run_by_numpy
-from relay_models import mixed_cluster, module, var
+from relay_models import cpu_cluster, mixed_cluster, module, var
 from tvm import relay
 
 from heteroplace import routing
@@ -20,6 +20,7 @@ from heteroplace.dynamic.profile import ProfileBuilder
 from heteroplace.dynamic.speculation import SpeculationTimes
 from heteroplace.errors import InfeasibleError, RoutingError
 from heteroplace.files.route_profile import save_route_profile
+from heteroplace.model.cluster import Memory
 from heteroplace.model.route_profile import RouteProfile, RouteRecord, RouterShape
 from heteroplace.relay.routing.branch_uses import branch_uses
 from heteroplace.relay.routing.rewrite import model_digest, named_routers, routers_of
@@ -280,6 +281,20 @@ def test_specialise_does_what_pays_and_says_why(caplog: pytest.LogCaptureFixture
     with caplog.at_level(logging.INFO, "heteroplace"):
         relay.transform.Specialise(profile)(mod)
     assert "preloading: weights or room unknown: no" in caplog.text
+
+
+def test_specialise_preloads_where_memory_is_limited() -> None:
+    mod = two_layers()
+    cluster = replace(cpu_cluster(), memories=(Memory("ram", 800),))
+    told: list[str] = []
+    asked = {"capacities": False}
+    profile = profile_of(mod, skewed)
+    made = relay.transform.Specialise(profile, cluster, forced=asked, report=told.append)
+    found = check_pass(made, mod)
+    alone = relay.transform.PreloadWeights(profile, 720)(mod)
+    assert options_of(found) == options_of(alone)
+    assert all(each.preload.startswith("budget 720; ") for each in options_of(found))
+    assert any("preloading: weights 768 B of 800 B (above 90 %): yes" in line for line in told)
 
 
 def test_a_profile_of_another_model_is_refused(tmp_path: Path) -> None:

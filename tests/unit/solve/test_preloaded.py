@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 
 from heteroplace.errors import InfeasibleError, PlanError
+from heteroplace.files.plan import plan_from_json, plan_to_json
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, CostTable, build_table
@@ -190,6 +192,8 @@ def test_any_budget_that_holds_the_largest_branch_does(case: RoutedCase) -> None
         made = preloaded(graph, cluster, case.plan, Preloading(budget, kept, ahead, sizes))
         check_plan(graph, cluster, costs, made)
         assert parse_plan(print_plan(graph, cluster, made), graph, cluster) == made
+        value = json.loads(json.dumps(plan_to_json(made, graph, cluster)))
+        assert plan_from_json(value, graph, cluster) == made
         assert all(held.total_bytes <= budget for held in held_weights(graph, cluster, made))
         for decision in case.decisions:
             assert held_at_most(case, made, decision) <= budget

@@ -25,6 +25,7 @@ import tvm
 
 from heteroplace.dynamic.specialise import (
     CAPACITIES,
+    MAX_ROOM_SHARE,
     PLACEMENT,
     PRELOADING,
     SPECULATION,
@@ -224,7 +225,8 @@ def _specialised(
     forced: Mapping[str, bool] | None,
 ) -> tuple[Changes, tuple[Choice, ...]]:
     memories = [] if cluster is None else memory_ids(cluster)
-    room = None if cluster is None else sum(cluster.memories[id].bytes for id in memories)
+    sizes = [] if cluster is None else [cluster.memories[id].bytes for id in memories]
+    room = sum(sizes) if sizes else None
     weights = {name: sum(use.weight_bytes for use in uses) for name, uses in routed.uses.items()}
     total = sum(weights[router.options.name] for router in routed.routers if router.parent is None)
     choices = specialise(
@@ -241,12 +243,13 @@ def _specialised(
         forced,
     )
     chosen = {(choice.router, choice.rule) for choice in choices if choice.is_chosen}
+    budget = int(MAX_ROOM_SHARE * min(sizes, default=0))
     changes: Changes = {}
     makers: dict[str, Callable[[], Changes]] = {
         CAPACITIES: lambda: capacity_changes(routed, num_sizes, "optimal"),
         PLACEMENT: lambda: {} if cluster is None else memory_changes(routed, cluster),
         SPECULATION: lambda: prediction_changes(routed, times),
-        PRELOADING: lambda: {} if room is None else preload_changes(routed, room),
+        PRELOADING: lambda: preload_changes(routed, budget) if sizes else {},
     }
     for rule, make in makers.items():
         if any(each == rule for _, each in chosen):
