@@ -151,7 +151,7 @@ def test_the_pass_and_the_option_build_the_same(tmp_path: object) -> None:
         assert solution.plan.weights_budget == budget
         (held,) = held_weights(solution.graph, solution.cluster, solution.plan)
         assert held.total_bytes <= budget
-        assert "of a budget of 2 KiB" in executable.summary()
+        assert "of a budget of 2.0 KiB (" in executable.summary()
         outputs.append(Executor(executable).run(inputs))
     for one, other, want in zip(*outputs, run_by_numpy(mod, inputs), strict=True):
         np.testing.assert_array_equal(one, other)

@@ -186,7 +186,7 @@ class _MemoryPlan:
         self._runs: dict[int, list[int]] = defaultdict(list)
         """By task of a branch with weights, the runs in this memory."""
         self._decided: dict[int, int] = {}
-        """By router, the step from which on its loads are here."""
+        """By router, the step from which on its loads are here, whatever was predicted."""
         self._kept: frozenset[Branch] = frozenset()
         loads_of = {router.loads: id for id, router in enumerate(graph.routers)}
         for index, step in enumerate(plan.steps):
@@ -194,7 +194,7 @@ class _MemoryPlan:
                 self._runs[step.task].append(index)
             for tensor, there in makes(graph, cluster, step):
                 if there == memory and tensor in loads_of:
-                    self._decided.setdefault(loads_of[tensor], index + 1)
+                    self._decided[loads_of[tensor]] = index + 1
 
     def loads(self) -> list[tuple[int, Load]] | None:
         """(the step before which it comes, load), in their order; None: predicted runs hold more
