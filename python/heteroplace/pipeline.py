@@ -278,11 +278,7 @@ def place(
     early = None if saved is None else saved.plan_for(network.graph, cluster)
     items = limits.items if early is None else num_items(early, limits)
     check_demands(network.graph, cluster, early)
-    if items > 1 and network.graph.routers:
-        raise UnsupportedRelayError(
-            f"the model has the router {network.graph.routers[0].name!r}, and a plan for {items} "
-            f"items was asked for; its cells are what it has several of: leave out items"
-        )
+    _check_routed(network.graph, cluster, items)
     if items > 1:
         rebatch(network.mod, 2)  # an op that could mix items is told at once
     compiled = compile(network, cluster, model, log)
@@ -290,6 +286,24 @@ def place(
     costed = replace(costed, profile=profile)
     plan = None if saved is None else saved.plan_for(costed.graph, cluster)
     return compiled, solve(costed, limits, options.solver, log, plan)
+
+
+def _check_routed(graph: TaskGraph, cluster: Cluster, items: int) -> None:
+    """Raise UnsupportedRelayError for what no plan of a network with routers can be made for."""
+    if not graph.routers:
+        return
+    name = graph.routers[0].name
+    if items > 1:
+        raise UnsupportedRelayError(
+            f"the model has the router {name!r}, and a plan for {items} items was asked for; its "
+            f"cells are what it has several of: leave out items"
+        )
+    if len(cluster.hosts) > 1:
+        raise UnsupportedRelayError(
+            f"the model has the router {name!r}, and cluster {cluster.name!r} has the hosts "
+            f"{', '.join(cluster.hosts)}, whose messages are sent in every run: give a cluster of "
+            f"the devices of one host"
+        )
 
 
 def _with_routes(
