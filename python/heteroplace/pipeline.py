@@ -22,6 +22,7 @@ import tvm
 from heteroplace.codegen.carried import carried_kernels, with_kernels
 from heteroplace.codegen.compile import CompiledNetwork, task_targets
 from heteroplace.codegen.executable import Executable, write_programs
+from heteroplace.codegen.targets import with_stock_kernels
 from heteroplace.dynamic.profile import read_profile
 from heteroplace.errors import LoweringError, RoutingError, UnsupportedRelayError
 from heteroplace.measure.batches import batches_of
@@ -44,9 +45,9 @@ from heteroplace.relay.annotate.sharded import read_sharded, without_plan
 from heteroplace.relay.annotate.writer import annotate as annotate_plan
 from heteroplace.relay.frontend.onnx_source import read_source
 from heteroplace.relay.routing.find import without_branches
-from heteroplace.relay.routing.passes import ChooseCapacities
+from heteroplace.relay.routing.passes import ChooseCapacities, SpeculateRoutes
 from heteroplace.relay.source import Source
-from heteroplace.relay.tasks.branch_options import predicted_branches, with_branch_memories
+from heteroplace.relay.tasks.branch_options import predictions_of, with_branch_memories
 from heteroplace.relay.tasks.extract_routed import has_routers
 from heteroplace.relay.tasks.network import Network, cut_network
 from heteroplace.relay.tasks.rebatch import rebatch
@@ -229,8 +230,8 @@ def _solve_routed(
     asked = costed.graph, costed.cluster, costed.costs, options
     if plan is not None:
         return replay_routed(*asked, plan, costed.profile)
-    predicted = predicted_branches(costed.compiled.network)
-    return solve_routed(*asked, solver, costed.profile, predicted)
+    predictions = predictions_of(costed.compiled.network)
+    return solve_routed(*asked, solver, costed.profile, predictions)
 
 
 def place(
@@ -266,6 +267,8 @@ def place(
     check_can_verify(options.verify, read_source(mod), cluster, options.exclude)
     saved = None if options.plan_in is None else read_plan_in(options.plan_in)
     cluster = with_max_memory(cluster, options.max_memory)
+    if options.kernels == "tvm":
+        cluster = with_stock_kernels(cluster)
     asked = CostOptions(options.store, options.progress, options.missing)
     model = choose_cost_model(options.costs, asked)
     examples = read_examples(options.inputs)
@@ -309,14 +312,15 @@ def _check_routed(graph: TaskGraph, cluster: Cluster, items: int) -> None:
 def _with_routes(
     mod: tvm.IRModule, routes: str | os.PathLike[str]
 ) -> tuple[tvm.IRModule, RouteProfile]:
-    """Choose capacities by route decisions; return these too. Choices (`If`) are routers."""
+    """Choose capacities and predictions by route decisions; return these too. Choices (`If`) are
+    routers."""
     mod = without_branches(mod)
     if not has_routers(mod):
         raise RoutingError(
             f"routes={os.fspath(routes)!r} is given, and the model has no routers; leave it out"
         )
     profile = read_profile(routes)
-    return ChooseCapacities(profile)(mod), profile
+    return SpeculateRoutes(profile)(ChooseCapacities(profile)(mod)), profile
 
 
 def annotate(compiled: CompiledNetwork, solution: Solution) -> tvm.IRModule:

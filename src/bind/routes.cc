@@ -38,11 +38,12 @@ void Predict(exec::Executor& executor,
   Unlocked([&] { executor.Predict(all); });
 }
 
-std::vector<std::tuple<std::string, int64_t, int64_t, int64_t>> Predictions(
+std::vector<std::tuple<std::string, int64_t, int64_t, int64_t, bool>> Predictions(
     exec::Executor& executor) {
-  std::vector<std::tuple<std::string, int64_t, int64_t, int64_t>> rows;
+  std::vector<std::tuple<std::string, int64_t, int64_t, int64_t, bool>> rows;
   for (const auto& [router, counts] : Unlocked([&] { return executor.PredictionsOf(); })) {
-    rows.emplace_back(router, counts.num_requests, counts.num_exact, counts.num_wider);
+    rows.emplace_back(router, counts.num_requests, counts.num_exact, counts.num_wider,
+                      counts.is_on);
   }
   return rows;
 }
@@ -67,7 +68,7 @@ void BindRoutes(nb::module_& module) {
       .def("predict_routes", &Predict, nb::arg("executor"), nb::arg("sets"),
            "Predict the active branches of routers, from the next request on.")
       .def("route_predictions", &Predictions, nb::arg("executor"),
-           "(router, requests, exact ones, wider ones) of each.")
+           "(router, requests, exact ones, wider ones, whether it is predicted) of each.")
       .def("start_decisions", &Start, nb::arg("executor"), nb::arg("has_cells"),
            "Record route decisions; see src/exec/run/decisions.h.")
       .def(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from heteroplace.codegen.program import (
     ProgramTensor,
     Queue,
     QueueInstruction,
+    RouterPrediction,
     Space,
     branch_call,
     branch_copy,
@@ -212,7 +215,50 @@ def test_predictions_name_routers_and_branches_that_there_are(library: str) -> N
     executor.routes.predict({"moe": ()})
     executor.run()
     (counts,) = executor.routes.prediction_counts().values()
-    assert counts == (3, 1, 0) and counts.num_missed == 2
+    assert counts == (3, 1, 0, False) and counts.num_missed == 2
+
+
+@pytest.mark.parametrize(("least_hits", "share"), [(0, 0.1), (500, 0.5), (500, 0.7), (900, 0.85)])
+def test_predictions_end_where_too_few_are_right(
+    library: str, least_hits: int, share: float
+) -> None:
+    """As of the last 100 requests, and again when something else is predicted."""
+    program = replace(routed_program(), predictions=(RouterPrediction(0, (1,), least_hits),))
+    executor = make_executor(library, text_of(program))
+    random = Random(int(1000 * share))
+    for turn in range(2):
+        hits: list[bool] = []
+        is_on = True
+        for _ in range(250):
+            is_hit = random.random() < share
+            set_inputs(executor, (0, 2) if is_hit else (1, 0), (0, 0))
+            executor.run()
+            if is_on:
+                hits.append(is_hit)
+                few = least_hits and sum(hits[-100:]) * 1000 <= least_hits * 100
+                is_on = len(hits) < 100 or not few
+            (counts,) = executor.routes.prediction_counts().values()
+            assert counts.is_predicted == is_on
+        assert is_on == (share > least_hits / 1000)
+        if turn == 0:
+            first = counts
+            assert counts[:3] == (len(hits), sum(hits), 0)
+            assert counts.hit_rate == pytest.approx(sum(hits) / len(hits))
+            executor.routes.predict({"moe": [1]})
+    assert counts.num_calls - first.num_calls == len(hits)
+
+
+def test_what_a_program_has_predicted_work_of_is_predicted(library: str) -> None:
+    work = routed_program()
+    twice = [CapacityCall(0, 1, (Operand(X_ROW), Operand(Y_ROW)))]
+    guards = (BranchGuard(0, 1, "predicted"), BranchGuard(0, 1, "missed"))
+    for predictions, is_predicted in (((), True), ((RouterPrediction(0, (), 0),), False)):
+        queues = [replace(queue, instructions=[*queue.instructions]) for queue in work.queues]
+        queues[0].instructions += [branch_call(3, guard, 1, twice) for guard in guards]
+        program = replace(work, queues=tuple(queues), predictions=predictions)
+        (counts,) = make_executor(library, text_of(program)).routes.prediction_counts().values()
+        assert counts == (0, 0, 0, is_predicted)
+        assert counts.hit_rate is None
 
 
 def test_a_program_without_routers_has_no_decisions(library: str, tmp_path: Path) -> None:
@@ -258,6 +304,11 @@ def test_values_have_the_text_of_the_grammar() -> None:
         ('"moe" 4 5 6', '"moe" 4 5 5', "seats of router 'moe' are tensor 5"),
         (ROUTER, f"{ROUTER}\n{ROUTER[:7]}1{ROUTER[8:-11]}2;1 0:1,0:2", "is not as in line"),
         ("arena 8192 0 32 2", "arena 8128 0 32 2", "tensor 4 of router 'moe' shares bytes"),
+        (ROUTER, f"{ROUTER}\npredict 1 0 0", "router: got 1"),
+        (ROUTER, f"{ROUTER}\npredict 0 1,0 0", r"branch \(they are ascending\): got 0"),
+        (ROUTER, f"{ROUTER}\npredict 0 2 0", "got 2"),
+        (ROUTER, f"{ROUTER}\npredict 0 0 1001", "least hits: got 1001"),
+        (ROUTER, f"{ROUTER}\npredict 0 0 1\npredict 0 - 1", "router 'moe' is predicted twice"),
         (TWICE, TWICE.replace(" 0 0 active", " 1 0 active"), "router: got 1"),
         (TWICE, TWICE.replace(" 0 0 active", " 0 2 active"), "branch: got 2"),
         (TWICE, TWICE.replace("active", "always"), "guard 'always'"),

@@ -159,6 +159,13 @@ def _conv2d_backward_weight(attrs: Any, grad: Array, data: Array) -> Array:
     return np.einsum("nohw,niyxhw->oiyx", grad, windows)
 
 
+def _window_means(attrs: Any, a: np.ndarray) -> np.ndarray:
+    """Of windows side by side, that fill the map."""
+    high, wide = map(int, attrs.pool_size)
+    assert [*map(int, attrs.padding)] == [0] * 4 and a.shape[2:] == (high, wide)
+    return a.mean((2, 3), keepdims=True)
+
+
 def _max_pool2d(attrs: Any, data: Array) -> Array:
     """NCHW, windows of the size of the stride."""
     down, across = (int(extent) for extent in attrs.pool_size)
@@ -312,6 +319,7 @@ _OPS: dict[str, Callable[..., Any]] = {
     "nn.upsampling": _upsampled,
     "nn.max_pool2d": _max_pool2d,
     "nn.max_pool2d_grad": _max_pool2d_grad,
+    "nn.avg_pool2d": _window_means,
     "nn.global_avg_pool2d": lambda _, a: a.mean((2, 3), keepdims=True),
     "nn.batch_flatten": lambda _, a: a.reshape(len(a), -1),
     "nn.softmax": _softmax,

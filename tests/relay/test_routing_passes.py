@@ -224,7 +224,7 @@ def test_a_router_of_whole_tensors_is_predicted_where_that_pays() -> None:
     mod = early_exit()
     often = profile_of(mod, lambda run, _: (0,) if run % 10 else (1,))
     made = relay.transform.SpeculateRoutes
-    assert options_of(check_pass(made(often), mod))[0].predict == "0"
+    assert options_of(check_pass(made(often), mod))[0].predict == "0@0.9"
     (name,) = (each.name for each in options_of(mod))
     dear = {name: SpeculationTimes(10, 20, 100)}
     assert options_of(made(often, dear)(mod))[0].predict == ""

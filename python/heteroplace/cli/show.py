@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from heteroplace.cli.routes import profile_text
+from heteroplace.cli.shared import Parsers, add_command
 from heteroplace.dynamic.profile import read_profile
 from heteroplace.errors import ExecutionError, HeteroPlaceError
 from heteroplace.files.cluster import cluster_from_json
@@ -28,11 +29,13 @@ from heteroplace.report.tables import format_table, memory_text, solution_headli
 from heteroplace.simulate.copied import routed_plan_text
 
 
-def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_commands(commands: Parsers) -> None:
     """Add the subcommand `show`."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "show",
-        help="print a file as text",
+        "print a file as text",
+        run,
         description="Print clusters, task graphs and plans in their text form, cost files as "
         "tables, and of a compiled model its cluster, plan and headline.",
     )
@@ -59,7 +62,6 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="refuse a compiled model that this key (public, Ed25519, PEM) has not signed; may be "
         "repeated",
     )
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> None:

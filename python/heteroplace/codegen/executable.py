@@ -17,6 +17,7 @@ from heteroplace.codegen.kernels import Value
 from heteroplace.codegen.library import KernelLibrary
 from heteroplace.codegen.lower import lower
 from heteroplace.codegen.lowered import Lowered
+from heteroplace.codegen.predictions import with_hit_rates
 from heteroplace.codegen.program import bundle_text
 from heteroplace.codegen.shared_weights import share_weights
 from heteroplace.codegen.weights import WeightLayout
@@ -183,7 +184,7 @@ def write_programs(
     """
     known = timelines or [simulate(p.graph, p.cluster, p.costs, p.plan) for p in solutions]
     programs = [
-        lower(compiled.calls, p.graph, p.cluster, p.plan, timeline)
+        with_hit_rates(lower(compiled.calls, p.graph, p.cluster, p.plan, timeline), p.predictions)
         for p, timeline in zip(solutions, known, strict=True)
     ]
     for lowered in programs:

@@ -12,14 +12,18 @@ before ==> after, for a branch of the task a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import floor
 
 from heteroplace.codegen.instructions import root
 from heteroplace.codegen.kernels import KernelCall, KernelCalls, Value, Variant
+from heteroplace.codegen.lowered import Lowered
+from heteroplace.codegen.program import RouterPrediction
 from heteroplace.errors import LoweringError
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan, Run
+from heteroplace.model.speculation import PlannedPrediction
 
 _Places = dict[str, tuple[int, int]]
 """(step, device) by when a run is made."""
@@ -44,6 +48,22 @@ def _places(graph: TaskGraph, plan: Plan) -> dict[str, _Places]:
             of_task = found.setdefault(graph.tasks[step.task].name, {})
             of_task[step.guard.when] = index, step.device
     return found
+
+
+def with_hit_rates(lowered: Lowered, predictions: Sequence[PlannedPrediction]) -> Lowered:
+    """Return what was lowered with what is predicted from the first run on, and until when."""
+    if not predictions:
+        return lowered
+    names = [router.name for router in lowered.program.routers]
+    found = tuple(
+        RouterPrediction(
+            names.index(each.prediction.router),
+            each.prediction.branches if each.is_on else (),
+            0 if each.prediction.probability is None else floor(1000 * each.gain.least_share),
+        )
+        for each in predictions
+    )
+    return replace(lowered, program=replace(lowered.program, predictions=found))
 
 
 class _Doubler:

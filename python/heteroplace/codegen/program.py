@@ -20,6 +20,9 @@ ALIGNMENT_BYTES = 128
 KERNEL_ALIGNMENT_BYTES = 64
 """A kernel takes tensors only at multiples of this; copies take parts of them from anywhere."""
 
+SIDE_STREAMS = 4
+"""On a GPU, streams for the branches of groups (`src/exec/run/worker.h`)."""
+
 PAGE_BYTES = 4096
 """The executor takes host memory in pages of this size, one at least for an arena."""
 
@@ -112,6 +115,23 @@ class ProgramRouter:
 
 
 @dataclass(frozen=True)
+class RouterPrediction:
+    """What is predicted of a router from the first run on."""
+
+    router: int
+    """Position in `Program.routers`."""
+    branches: tuple[int, ...]
+    """Ascending; empty: nothing."""
+    least_hits: int
+    """It is predicted as long as more than so many of 1000 runs are right."""
+
+    def to_text(self) -> str:
+        """Return its line."""
+        branches = ",".join(map(str, self.branches)) or "-"
+        return f"predict {self.router} {branches} {self.least_hits}"
+
+
+@dataclass(frozen=True)
 class BranchGuard:
     """When a guarded instruction is done; else it is skipped, and counts as done."""
 
@@ -157,7 +177,7 @@ class QueueInstruction:
     """One line of a queue."""
 
     kind: str
-    """"call", "join", "copy", "send", "recv", "branch_call" or "branch_copy"."""
+    """"call", "join", "copy", "send", "recv", "branch_call", "branch_copy" or "group"."""
     step: int
     """Position of the plan's step that it carries out."""
     fields: tuple[str, ...]
@@ -205,6 +225,13 @@ class Queue:
     peer: int | None = None
     """Rank of the other host of a queue of messages; None: it is for something else."""
 
+    @property
+    def held_workspace_bytes(self) -> int:
+        """Scratch memory that it holds: of a GPU that of each stream on which branches of groups
+        run beside it, too."""
+        has_groups = any(each.kind == "group" for each in self.instructions)
+        return self.workspace_bytes * (1 + SIDE_STREAMS * (has_groups and self.kind == "cuda"))
+
 
 @dataclass(frozen=True)
 class Rank:
@@ -233,6 +260,8 @@ class Program:
     rank: Rank | None = None
     """None: it stands alone."""
     routers: tuple[ProgramRouter, ...] = ()
+    predictions: tuple[RouterPrediction, ...] = ()
+    """Of a router without one all branches are predicted that the program has predicted work of."""
 
     def to_text(self, step_names: Sequence[str] = ()) -> str:
         """Return the text form; `step_names` are what recordings call the steps of the plan."""
@@ -267,6 +296,7 @@ class Program:
         lines += [f"output {_quote(name)} {tensor}" for name, tensor in self.outputs]
         lines += [f"kernel {index} {symbol}" for index, symbol in enumerate(self.kernels)]
         lines += [router.to_text(index) for index, router in enumerate(self.routers)]
+        lines += [prediction.to_text() for prediction in self.predictions]
         # A line each: whatever ends one is a blank in a name.
         names = (" ".join(name.split()) for name in step_names)
         lines += [f"step {index} {_quote(name)}" for index, name in enumerate(names)]

@@ -15,7 +15,7 @@ from heteroplace.dynamic.sizes import MIN_RUNS
 from heteroplace.dynamic.speculation import SpeculationTimes, predict
 from heteroplace.errors import RoutingError
 from heteroplace.model.route_profile import RouterProfile
-from heteroplace.model.units import format_bytes, format_ns
+from heteroplace.model.units import format_bytes
 
 CAPACITIES, GROUPING, PLACEMENT, SPECULATION, PRELOADING = (
     "capacities",
@@ -29,6 +29,8 @@ MAX_BUSY_SHARE = 0.5
 """Of the device's units: a branch that keeps more busy gains little beside another one."""
 MAX_ROOM_SHARE = 0.9
 """Of a memory's bytes that weights may take before some of them are loaded when they are used."""
+MIN_SHARE = 0.5
+"""Of runs in which a prediction must be right, where nothing is known of what a miss costs."""
 
 
 @dataclass(frozen=True)
@@ -130,12 +132,18 @@ def _placement(use: RouterUse) -> tuple[str, bool]:
 
 def _speculation(use: RouterUse) -> tuple[str, bool]:
     prediction = predict(use.profile)
-    if prediction is None or use.times is None:
-        missing = "prediction" if prediction is None else "times of router and branches"
-        return f"no {missing}", False
-    branches = ", ".join(map(str, prediction.branches))
-    text = f"branches {branches}, {use.times.text(prediction.probability)}"
-    return text, use.times.is_worth_it(prediction.probability)
+    if use.profile.num_cells > 1:
+        return f"{use.profile.num_cells} cells, whose rows are known when it has decided", False
+    if prediction is None:
+        return "no prediction", False
+    share = prediction.probability or 0.0
+    text = f"branches {', '.join(map(str, prediction.branches))}"
+    if use.times is None:
+        rule = (
+            f"right in {share:.3f} of the runs (above {MIN_SHARE}), asked again by what they take"
+        )
+        return f"{text}, {rule}", share > MIN_SHARE
+    return f"{text}, {use.times.gain.text(share)}", use.times.gain.is_worth_it(share)
 
 
 def _preloading(use: RouterUse) -> tuple[str, bool]:
@@ -146,11 +154,3 @@ def _preloading(use: RouterUse) -> tuple[str, bool]:
         f"{100 * MAX_ROOM_SHARE:.0f} %)"
     )
     return text, use.weight_bytes > MAX_ROOM_SHARE * use.room_bytes
-
-
-def times_text(times: SpeculationTimes) -> str:
-    """Return the times of a speculation as words."""
-    return (
-        f"router {format_ns(times.router_ns)}, branches {format_ns(times.branch_ns)}, a miss "
-        f"{format_ns(times.miss_ns)} more"
-    )

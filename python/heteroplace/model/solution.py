@@ -11,6 +11,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan, devices_of
+from heteroplace.model.speculation import PlannedPrediction
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class Solution:
     """With interference (`heteroplace.simulate.expect`); None: it was not measured."""
     item_ns: int | None = None
     """Time per item in a steady state, where throughput was asked for; None: latency was."""
+    predictions: tuple[PlannedPrediction, ...] = ()
+    """Of routers, which its plan has work of."""
 
     @property
     def objective_ns(self) -> int:

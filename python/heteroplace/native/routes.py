@@ -19,10 +19,19 @@ class PredictionCounts(NamedTuple):
     num_wider: int
     """Of these, the ones where all active branches were predicted, and more."""
 
+    is_predicted: bool
+    """Whether something is predicted of calls that begin now: not where nobody did, or where too
+    few of the last 100 calls were right for that to pay."""
+
     @property
     def num_missed(self) -> int:
         """Those where an active branch was not predicted."""
         return self.num_calls - self.num_exact - self.num_wider
+
+    @property
+    def hit_rate(self) -> float | None:
+        """The share of the calls in which no active branch was missing; None: there were none."""
+        return 1 - self.num_missed / self.num_calls if self.num_calls else None
 
 
 class RouteDecisions:
@@ -54,9 +63,7 @@ class RouteDecisions:
         ExecutionError
             The program has no routers.
         """
-        return {
-            name: PredictionCounts(*counts) for name, *counts in _core.route_predictions(self._core)
-        }
+        return {row[0]: PredictionCounts(*row[1:]) for row in _core.route_predictions(self._core)}
 
     def start(self, level: int) -> None:
         """Record the decisions of all requests that end from now on, in memory of 16 MiB.

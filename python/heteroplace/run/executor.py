@@ -213,7 +213,9 @@ class Executor(LoadedProgram):
 
         What the plan does of a prediction is done before the router has decided, and again only
         where it was wrong: outputs are the same whatever is predicted. Calls at work keep what was
-        predicted when they began.
+        predicted when they began. Before the first prediction it is what the plan was made for. A
+        router is predicted no longer when so few of the last 100 calls were right that it does not
+        pay by what the plan takes; `prediction_counts` tells, and another prediction begins anew.
 
         Parameters
         ----------

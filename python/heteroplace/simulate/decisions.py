@@ -17,11 +17,11 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.decision import Decision, decision_of
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Plan
+from heteroplace.model.plan import Collective, Copy, Load, Plan, Run, Step
 from heteroplace.model.route_profile import RouteProfile, RouteRecord, RouterProfile
 from heteroplace.model.routers import Router
 from heteroplace.native.problem import NativeProblem
-from heteroplace.native.simulate import simulate_steps
+from heteroplace.native.simulate import StepTimes, simulate_steps
 
 LoadShares = tuple[tuple[int, float], ...]
 """(load, in what share of all runs) of one branch; what is left of 1 are runs without it."""
@@ -100,13 +100,56 @@ def expected_ns(
     times: dict[Decision, int] = {}
     for decision in decisions:
         if decision not in times:
-            found = simulate_steps(native, plan.steps, plan.items, costs, decision)
-            times[decision] = found.makespan_ns
+            times[decision] = decision_times(native, plan, costs, decision).makespan_ns
     return sum(times[decision] for decision in decisions) / len(decisions)
 
 
+def decision_times(
+    native: NativeProblem, plan: Plan, costs: CostTable, decision: Decision
+) -> StepTimes:
+    """Return when each step of a plan starts and finishes in a run with that decision.
+
+    What is predicted wrongly is not begun any more once its router has decided.
+
+    Parameters
+    ----------
+    native
+        With the table that `full_table` returns.
+    costs
+        By capacity.
+    """
+    found = simulate_steps(native, plan.steps, plan.items, costs, decision)
+    graph = native.graph
+    decided = {
+        step.task: int(found.finish_ns[number])
+        for number, step in enumerate(plan.steps)
+        if isinstance(step, Run)
+    }
+    refuted = [
+        number
+        for number, step in enumerate(plan.steps)
+        if isinstance(step, Run | Copy | Load)
+        and step.guard is not None
+        and step.guard.when == "predicted"
+        and not decision.loads[step.guard.router][step.guard.branch]
+        and decision.makes(step.guard)
+        and found.start_ns[number] >= decided[graph.routers[step.guard.router].task]
+    ]
+    if not refuted:
+        return found
+    # A branch without cells is not missed: such a step takes no time.
+    steps: list[Step] = list(plan.steps)
+    for number in refuted:
+        step = steps[number]
+        assert not isinstance(step, Collective) and step.guard is not None
+        steps[number] = replace(step, guard=replace(step.guard, when="missed"))
+    return simulate_steps(native, steps, plan.items, costs, decision)
+
+
 def load_shares(
-    graph: TaskGraph, profile: RouteProfile | None
+    graph: TaskGraph,
+    profile: RouteProfile | None,
+    predicted: Collection[tuple[int, int]] = (),
 ) -> Mapping[tuple[str, int], LoadShares]:
     """Return how often each branch has which load, by router's name and branch.
 
@@ -114,6 +157,8 @@ def load_shares(
     ----------
     profile
         None: in each run of its router every branch has the same load.
+    predicted
+        (router id, branch) of whole tensors that are computed whenever there is a run.
     """
     shares: dict[tuple[str, int], LoadShares] = {}
     for router in graph.routers:
@@ -125,16 +170,22 @@ def load_shares(
         for branch in range(router.num_branches):
             pmf = ((even, 1.0),) if known is None else known.load_pmf(branch)
             shares[router.name, branch] = tuple((load, reached * share) for load, share in pmf)
+            if (graph.router_ids[router.name], branch) in predicted:
+                shares[router.name, branch] = ((1, 1.0),)
     return shares
 
 
 def expected_table(
-    graph: TaskGraph, cluster: Cluster, costs: CostTable, profile: RouteProfile | None
+    graph: TaskGraph,
+    cluster: Cluster,
+    costs: CostTable,
+    profile: RouteProfile | None,
+    predicted: Collection[tuple[int, int]] = (),
 ) -> CostTable:
     """Return what each task takes on average, of one item; what solvers of routed networks take.
 
     Of a task in a branch that is the mean over its loads of its times at the capacities that they
-    are padded to, rounded up; of others what `costs` says.
+    are padded to, rounded up; of others what `costs` says. `predicted` as in `load_shares`.
 
     Raises
     ------
@@ -143,7 +194,7 @@ def expected_table(
     RoutingError
         The profile lacks a router.
     """
-    shares = load_shares(graph, profile)
+    shares = load_shares(graph, profile, predicted)
 
     def cost(task: int, device: int) -> Cost:
         router, branch = _branch_of(graph, task)

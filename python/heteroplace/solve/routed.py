@@ -8,7 +8,7 @@ does not choose.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from math import ceil
 
@@ -24,7 +24,11 @@ from heteroplace.simulate.decisions import expected_table, load_shares
 
 
 def expected_view(
-    graph: TaskGraph, cluster: Cluster, costs: CostTable, profile: RouteProfile | None
+    graph: TaskGraph,
+    cluster: Cluster,
+    costs: CostTable,
+    profile: RouteProfile | None,
+    predicted: Collection[tuple[int, int]] = (),
 ) -> tuple[TaskGraph, CostTable]:
     """Return a network without routers, of equal ids, and its costs, for solvers.
 
@@ -37,13 +41,15 @@ def expected_view(
         By capacity.
     profile
         What is known of the decisions; None: all branches of a router are alike.
+    predicted
+        As in `load_shares`.
 
     Raises
     ------
     MissingCostError, RoutingError
         As `expected_table`.
     """
-    table = expected_table(graph, cluster, costs, profile)
+    table = expected_table(graph, cluster, costs, profile, predicted)
     shares = load_shares(graph, profile)
     tensors = []
     for tensor in graph.tensors:

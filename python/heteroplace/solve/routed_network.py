@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import logging
+from collections.abc import Sequence
 from dataclasses import replace
 
 from heteroplace.model.check import check_plan
@@ -11,10 +12,14 @@ from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.route_profile import RouteProfile
 from heteroplace.model.solution import Solution
+from heteroplace.model.speculation import Prediction
+from heteroplace.simulate.speculation import planned_predictions
 from heteroplace.solve.network import solve_network
 from heteroplace.solve.problem import Problem, SolveOptions
 from heteroplace.solve.routed import expected_view, guarded
 from heteroplace.solve.speculated import speculated, speculated_view
+
+_LOG = logging.getLogger("heteroplace")
 
 
 def solve_routed(
@@ -24,7 +29,7 @@ def solve_routed(
     options: SolveOptions,
     solver: str = "auto",
     profile: RouteProfile | None = None,
-    predicted: Collection[tuple[int, int]] = (),
+    predictions: Sequence[Prediction] = (),
 ) -> Solution:
     """Place a network with routers.
 
@@ -34,10 +39,9 @@ def solve_routed(
         With the capacities of all branches among its batch sizes.
     profile
         How often branches have which loads; None: all branches of a router are alike.
-
-    predicted
-        (router id, branch) of those that are run before their routers have decided, if an executor
-        is told so (`predict`).
+    predictions
+        Branches that may be run before their routers have decided. Those that do not pay by the
+        costs of the plan are left out of it, as far as it is known how often they are right.
 
     Returns
     -------
@@ -51,10 +55,32 @@ def solve_routed(
     RoutingError
         The profile lacks a router; a branch cannot be predicted.
     """
-    view, expected = expected_view(graph, cluster, costs, profile)
+    asked = graph, cluster, costs, options, solver, profile
+    found = _solved(*asked, predictions)
+    kept = [each.prediction for each in found.predictions if each.is_on]
+    for each in found.predictions:
+        _LOG.info("%s", each.text())
+    return found if len(kept) == len(predictions) else _solved(*asked, kept)
+
+
+def _solved(
+    graph: TaskGraph,
+    cluster: Cluster,
+    costs: CostTable,
+    options: SolveOptions,
+    solver: str,
+    profile: RouteProfile | None,
+    predictions: Sequence[Prediction],
+) -> Solution:
+    """The solution with all these predictions, and what they gain."""
+    predicted = [
+        (graph.router_ids[each.router], branch) for each in predictions for branch in each.branches
+    ]
+    view, expected = expected_view(graph, cluster, costs, profile, predicted)
     view = speculated_view(view, graph, predicted)
     expected = replace(expected, tasks=view.identities)
     found = solve_network(Problem(view, cluster, expected), options, solver=solver)
     plan = speculated(graph, cluster, guarded(graph, cluster, found.plan), predicted)
     check_plan(graph, cluster, costs, plan)
-    return replace(found, graph=graph, costs=costs, plan=plan)
+    gains = planned_predictions(graph, cluster, costs, plan, predictions, profile)
+    return replace(found, graph=graph, costs=costs, plan=plan, predictions=gains)

@@ -42,6 +42,26 @@ void ProgramParser::ParseRouter() {
   program_.routers.push_back(std::move(router));
 }
 
+void ProgramParser::ParsePrediction() {
+  ExpectFields(4, "predict <router> <branches> <least hits of 1000>");
+  RouterPrediction prediction;
+  prediction.router = Id(1, "router", program_.routers.size());
+  const Router& router = program_.routers[static_cast<size_t>(prediction.router)];
+  for (const RouterPrediction& other : program_.predictions) {
+    if (program_.routers[static_cast<size_t>(other.router)].name != router.name) continue;
+    Fail("router '" + router.name + "' is predicted twice");
+  }
+  if (fields_[2] != "-") {
+    for (std::string_view item : Split(fields_[2], ',')) {
+      const int64_t least = prediction.branches.empty() ? 0 : prediction.branches.back() + 1;
+      prediction.branches.push_back(
+          Integer(item, "branch (they are ascending)", least, router.num_branches() - 1));
+    }
+  }
+  prediction.least_hits = static_cast<int32_t>(Number(3, "least hits", 0, 1000));
+  program_.predictions.push_back(std::move(prediction));
+}
+
 Overflow ProgramParser::ParseOverflow() const {
   const std::string& word = fields_[6];
   if (word == "rounds") return Overflow::kRounds;
@@ -222,6 +242,16 @@ void ProgramParser::CheckCallRows(const CapacityCall& call, const Router& router
          (is_late ? " of them, the largest capacity," : " of them, the router's quantum,") +
          " are no multiple of " + std::to_string(kTensorAlignmentBytes) + " bytes");
   }
+}
+
+void ProgramParser::ParseGroup() {
+  ExpectFields(6, "group <queue> <step> <threads> <calls> <waits>");
+  Instruction group = ParseInstruction(Opcode::kGroup, 5);
+  Queue& queue = program_.queues[static_cast<size_t>(Id(1, "queue", program_.queues.size()))];
+  group.threads = static_cast<int32_t>(Number(3, "threads", 1, 1024));
+  ExpectRunsKernels(queue, group.threads);
+  group.num_grouped = static_cast<int32_t>(Number(4, "calls", 1, kMaxCount));
+  queue.instructions.push_back(std::move(group));
 }
 
 void ProgramParser::ParseBranchCopy() {

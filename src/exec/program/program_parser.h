@@ -56,12 +56,14 @@ class ProgramParser : private LineReader {
 
   // Routers, and what they guard; parse_branches.cc.
   void ParseRouter();
+  void ParsePrediction();
   int32_t ParseDecision(size_t field, const char* what, const std::vector<int64_t>& shape) const;
   Overflow ParseOverflow() const;
   void ParseCapacities(Router* router) const;
   void CheckRouterRows(const Router& router) const;
   void ParseBranchCall();
   void ParseBranchCopy();
+  void ParseGroup();
   BranchWork ParseGuard() const;
   CapacityCall ParseCapacityCall(std::string_view text, const Router& router,
                                  const BranchWork& work) const;

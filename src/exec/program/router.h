@@ -82,6 +82,15 @@ struct Router {
   }
 };
 
+/*! \brief What is predicted of a router from the start. */
+struct RouterPrediction {
+  int32_t router = -1;
+  std::vector<int64_t> branches;
+  /*! \brief Of a thousand requests more than so many must be right, or it is predicted no longer.
+   */
+  int32_t least_hits = 0;
+};
+
 /*! \brief When a guarded instruction is done. */
 enum class When : uint8_t {
   kActive,     ///< the branch's load is not 0

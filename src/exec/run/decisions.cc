@@ -19,6 +19,13 @@ const int32_t* IntegersOf(Slot* slot, int32_t tensor) {
   return static_cast<const int32_t*>(slot->tensor(tensor)->data);
 }
 
+/*! \brief Sets what is predicted of a router to these branches. */
+void Ask(const Router& router, const std::vector<int64_t>& branches, std::vector<uint8_t>* asked) {
+  const auto first = asked->begin() + router.first_branch;
+  std::fill(first, first + router.num_branches(), uint8_t{0});
+  for (int64_t branch : branches) first[branch] = 1;
+}
+
 /*! \brief "[1, 2]" of `count` words. */
 void AddList(const int32_t* words, int64_t count, std::string* text) {
   *text += '[';
@@ -31,13 +38,24 @@ void AddList(const int32_t* words, int64_t count, std::string* text) {
 
 }  // namespace
 
+bool HitWindow::Pays(bool is_hit) noexcept {
+  bool& oldest = is_hit_[num_requests_ % kRequests];
+  if (num_requests_ >= kRequests && oldest) --num_hits_;
+  oldest = is_hit;
+  if (is_hit) ++num_hits_;
+  ++num_requests_;
+  const size_t least = static_cast<size_t>(least_hits) * kRequests;
+  return num_requests_ < kRequests || least_hits == 0 || num_hits_ * 1000 > least;
+}
+
 Decisions::Decisions(const Program* program)
     : program_(program),
       is_speculated_(program->routers.size()),
       is_of_rows_(program->routers.size()),
       asked_(program->NumRoutedBranches()),
       predicted_(asked_.size()),
-      counts_(program->routers.size()) {
+      counts_(program->routers.size()),
+      windows_(program->routers.size()) {
   const std::vector<Router>& routers = program->routers;
   for (size_t r = 0; r < routers.size(); ++r) {
     if (routers[r].decision != static_cast<int32_t>(r)) continue;
@@ -60,8 +78,15 @@ Decisions::Decisions(const Program* program)
       if (at.work == nullptr || at.work->when != When::kPredicted) continue;
       const Router& router = routers[static_cast<size_t>(at.work->router)];
       is_speculated_[static_cast<size_t>(router.decision)] = true;
+      asked_[static_cast<size_t>(router.first_branch + at.work->branch)] = 1;
     }
   }
+  for (const RouterPrediction& each : program->predictions) {
+    const Router& router = routers[static_cast<size_t>(each.router)];
+    Ask(router, each.branches, &asked_);
+    windows_[static_cast<size_t>(router.decision)].least_hits = each.least_hits;
+  }
+  Join();
 }
 
 const Router& Decisions::FindRouter(const std::string& name) const {
@@ -77,17 +102,17 @@ void Decisions::Predict(const std::vector<PredictedBranches>& all) {
   std::vector<uint8_t> asked = asked_;
   for (const PredictedBranches& each : all) {
     const Router& router = FindRouter(each.router);
-    const auto first = asked.begin() + router.first_branch;
-    std::fill(first, first + router.num_branches(), uint8_t{0});
     for (int64_t branch : each.branches) {
-      if (branch < 0 || branch >= router.num_branches()) {
-        throw Error(ErrorKind::kExecution, "router '" + each.router + "' has branches 0 to " +
-                                               std::to_string(router.num_branches() - 1) +
-                                               ", and branch " + std::to_string(branch) +
-                                               " is predicted");
-      }
-      first[branch] = 1;
+      if (branch >= 0 && branch < router.num_branches()) continue;
+      throw Error(ErrorKind::kExecution, "router '" + each.router + "' has branches 0 to " +
+                                             std::to_string(router.num_branches() - 1) +
+                                             ", and branch " + std::to_string(branch) +
+                                             " is predicted");
     }
+    Ask(router, each.branches, &asked);
+  }
+  for (const PredictedBranches& each : all) {
+    windows_[static_cast<size_t>(FindRouter(each.router).decision)].Clear();
   }
   asked_ = std::move(asked);
   Join();
@@ -115,7 +140,11 @@ void Decisions::Join() {
 std::vector<std::pair<std::string, PredictionCounts>> Decisions::counts() const {
   std::vector<std::pair<std::string, PredictionCounts>> counts;
   for (const Router* router : routers_) {
-    counts.emplace_back(router->name, counts_[static_cast<size_t>(router->decision)]);
+    auto& [_, count] =
+        counts.emplace_back(router->name, counts_[static_cast<size_t>(router->decision)]);
+    const auto first = predicted_.begin() + router->first_branch;
+    count.is_on =
+        std::find(first, first + router->num_branches(), 1) != first + router->num_branches();
   }
   return counts;
 }
@@ -204,6 +233,9 @@ void Decisions::Count(Slot* slot, const Router& router) {
   PredictionCounts& counts = counts_[static_cast<size_t>(router.decision)];
   ++counts.num_requests;
   if (!is_missed) ++(is_wider ? counts.num_wider : counts.num_exact);
+  if (windows_[static_cast<size_t>(router.decision)].Pays(!is_missed)) return;
+  Ask(router, {}, &asked_);
+  Join();
 }
 
 bool Decisions::Add(int32_t word) {

@@ -1,6 +1,7 @@
 // What is predicted of the decisions of routers, how often that came true, and their recording.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -31,6 +32,26 @@ struct PredictionCounts {
   /*! \brief Of these: the predicted branches were the active ones; or those and more. */
   int64_t num_exact = 0;
   int64_t num_wider = 0;
+  /*! \brief Whether something is predicted of requests that begin now. */
+  bool is_on = false;
+};
+
+/*! \brief Ends the predictions of a router that are too seldom right: the latest requests, in each
+ * of which something was predicted of it, and how many of them were right. */
+class HitWindow {
+ public:
+  static constexpr size_t kRequests = 100;
+  /*! \brief Of a thousand requests more than so many are right where predictions pay. */
+  int32_t least_hits = 0;
+
+  /*! \brief Adds a request; false if the window is full and holds too few that were right. */
+  bool Pays(bool is_hit) noexcept;
+  void Clear() noexcept { num_requests_ = num_hits_ = 0; }
+
+ private:
+  std::array<bool, kRequests> is_hit_{};
+  size_t num_requests_ = 0;
+  size_t num_hits_ = 0;
 };
 
 /*! \brief A part of a recording. */
@@ -48,7 +69,8 @@ class Decisions {
   explicit Decisions(const Program* program);
 
   /*! \brief Predicts that exactly these branches of some routers will be active, in requests that
-   * begin from now on; none: nothing is predicted. \throws Error kExecution, and changes nothing.
+   * begin from now on; none: nothing is predicted. Before the first call it is what the program
+   * says, or all that has predicted work. \throws Error kExecution, and changes nothing.
    */
   void Predict(const std::vector<PredictedBranches>& all);
   /*! \brief By router, in the order of the program. */
@@ -94,6 +116,7 @@ class Decisions {
   std::vector<uint8_t> predicted_;   // [num_branches] the same where it holds for what is around
   bool predicts_ = false;
   std::vector<PredictionCounts> counts_;  // [num_routers], of the first of a name
+  std::vector<HitWindow> windows_;        // [num_routers], likewise
   bool is_recording_ = false;
   DecisionLevel level_ = DecisionLevel::kLoads;
   std::vector<int32_t> words_, spare_;

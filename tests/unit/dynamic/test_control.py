@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Mapping
 
 import pytest
 
 from heteroplace.dynamic.control import RouteControl
 from heteroplace.dynamic.sizes import MIN_RUNS
-from heteroplace.dynamic.speculation import Prediction, SpeculationGate, SpeculationTimes
 from heteroplace.errors import RoutingError
 from heteroplace.files.routes import records_of_lines
 from heteroplace.model.route_profile import RouteProfile, RouteRecord, RouterProfile, RouterShape
@@ -29,47 +27,25 @@ class Predictions:
         self.calls.append(dict(routes))
 
 
-def gate(miss_ns: float = 0.0) -> SpeculationGate:
-    return SpeculationGate(Prediction("r", (0,), 0.9), SpeculationTimes(10, 20, miss_ns))
-
-
 def record(run: int, branch: int) -> RouteRecord:
     return RouteRecord(run, "r", (1 - branch, branch))
 
 
-def test_a_prediction_that_does_not_pay_is_taken_back_once(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    told = Predictions()
-    control = RouteControl(PROFILE, SIZES, told, [gate(miss_ns=15.0)])
-    assert told.calls == [{"r": (0,)}]
-    with caplog.at_level(logging.WARNING, "heteroplace"):
-        for run in range(3 * MIN_RUNS):
-            control.observe(record(run, run % 2))
-    assert told.calls == [{"r": (0,)}, {"r": ()}]
-    assert "router 'r' is no longer predicted" in caplog.text
-    assert control.drifted == ()
-
-
 def test_a_router_that_drifts_is_no_longer_predicted() -> None:
     told = Predictions()
-    control = RouteControl(PROFILE, SIZES, told, [gate()], window_runs=40)
+    control = RouteControl(PROFILE, SIZES, told, window_runs=40)
     for run in range(200):
         control.observe(record(run, 0))
-    assert told.calls == [{"r": (0,)}, {"r": ()}]
+    assert told.calls == [{"r": ()}]
     assert [drift.router for drift in control.drifted] == ["r"]
 
 
-def test_nothing_is_predicted_without_gates() -> None:
+def test_a_router_that_does_not_drift_stays_as_it_is() -> None:
     told = Predictions()
     control = RouteControl(PROFILE, SIZES, told)
-    control.observe(record(0, 0))
-    assert told.calls == []
-
-
-def test_two_gates_of_one_router_are_refused() -> None:
-    with pytest.raises(RoutingError, match="two gates are of one router"):
-        RouteControl(PROFILE, SIZES, Predictions(), [gate(), gate()])
+    for run in range(3 * MIN_RUNS):
+        control.observe(record(run, run % 2))
+    assert told.calls == [] and control.drifted == ()
 
 
 def test_lines_are_read_as_they_come() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from heteroplace.dynamic.specialise import RULES, RouterUse, mean_active, specialise, times_text
+from heteroplace.dynamic.specialise import RULES, RouterUse, mean_active, specialise
 from heteroplace.dynamic.speculation import SpeculationTimes
 from heteroplace.errors import RoutingError
 from heteroplace.model.route_profile import RouterProfile
@@ -28,14 +28,29 @@ def test_what_is_not_known_fires_no_rule() -> None:
         ({"busy_share": 0.4}, "grouping", True),
         ({"busy_share": 0.5}, "grouping", False),
         ({"num_memories": 2}, "placement", True),
-        ({"times": TIMES}, "speculation", True),
-        ({"times": SpeculationTimes(10_000, 20_000, 100_000)}, "speculation", False),
         ({"weight_bytes": 91, "room_bytes": 100}, "preloading", True),
         ({"weight_bytes": 90, "room_bytes": 100}, "preloading", False),
     ],
 )
 def test_each_rule_fires_by_its_numbers(known: dict[str, object], rule: str, fires: bool) -> None:
     assert (rule in chosen(**known)) == fires
+
+
+@pytest.mark.parametrize(
+    ("hits", "times", "rule"),
+    [
+        (90, TIMES, "0.900 x 10.0 us > 0.100 x 50.0 us: yes"),
+        (90, SpeculationTimes(10_000, 20_000, 100_000), "0.900 x 10.0 us <= 0.100 x 100 us: no"),
+        (51, None, "right in 0.510 of the runs (above 0.5), asked again by what they take: yes"),
+        (50, None, "right in 0.500 of the runs (above 0.5), asked again by what they take: no"),
+    ],
+)
+def test_speculation_is_for_whole_tensors(
+    hits: int, times: SpeculationTimes | None, rule: str
+) -> None:
+    sets = (((0,), hits), ((1,), 100 - hits))
+    whole = RouterUse(RouterProfile("r", 1, 2, 100, ((),) * 2, sets), times=times)
+    assert specialise([whole])[3].text() == f"r: speculation: branches 0, {rule}"
 
 
 def test_one_active_branch_is_not_grouped() -> None:
@@ -65,8 +80,7 @@ def test_rules_say_what_they_looked_at() -> None:
         "r: grouping: 2.0 branches active (at least 2), one keeps 25 % of the device busy (below "
         "50 %): yes",
         "r: placement: 2 memories may hold branches (at least 2): yes",
-        "r: speculation: branches 0, 1, 0.900 x 10.0 us > 0.100 x 50.0 us: yes",
+        "r: speculation: 8 cells, whose rows are known when it has decided: no",
         "r: preloading: weights 4.0 KiB of 2.0 KiB (above 90 %): yes",
     ]
     assert len(specialise([use, use])) == 2 * len(RULES)
-    assert times_text(TIMES) == "router 10.0 us, branches 20.0 us, a miss 50.0 us more"

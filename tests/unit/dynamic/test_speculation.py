@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from itertools import product
 
-import pytest
-
 from heteroplace.dynamic.sizes import MIN_RUNS
 from heteroplace.dynamic.speculation import (
     HIT,
@@ -13,14 +11,12 @@ from heteroplace.dynamic.speculation import (
     PARTIAL,
     WASTED,
     Prediction,
-    SpeculationGate,
     SpeculationTimes,
     all_right,
     choose_predictions,
     classify,
     predict,
 )
-from heteroplace.errors import RoutingError
 from heteroplace.model.route_profile import RouterProfile
 
 ONE_TO_TWO = SpeculationTimes(10, 20)
@@ -50,7 +46,9 @@ def test_what_is_worth_it_is_what_is_expected_to_be_shorter() -> None:
     for router, branch, miss in product(range(4), repeat=3):
         times = SpeculationTimes(router, branch, miss)
         for share in (0.0, 0.25, 0.5, 0.75, 1.0):
-            assert times.is_worth_it(share) == (times.expected_ns(share) < times.default_ns)
+            assert times.gain.is_worth_it(share) == (times.expected_ns(share) < times.default_ns)
+            if share != times.gain.least_share:
+                assert times.gain.is_worth_it(share) == (share > times.gain.least_share)
 
 
 def test_the_most_frequent_set_is_predicted() -> None:
@@ -85,44 +83,3 @@ def test_each_router_is_judged_by_itself() -> None:
     assert choose_predictions([sure], {}) == ()
     assert choose_predictions([sure], times, {"sure": 3}) != ()
     assert choose_predictions([sure], times, {"sure": 4}) == ()
-
-
-def gate_of(miss_ns: float = 0.0, window_runs: int = MIN_RUNS) -> SpeculationGate:
-    times = SpeculationTimes(10, 20, miss_ns)
-    return SpeculationGate(Prediction("r", (0,), 0.9), times, window_runs)
-
-
-def test_hits_are_counted_exactly() -> None:
-    gate = gate_of()
-    for active in [(0,)] * 7 + [()] + [(0, 1)] + [(1,)]:
-        assert gate.observe(active)
-    assert gate.counts == {HIT: 7, WASTED: 1, PARTIAL: 1, MISS: 1}
-    assert gate.hit_rate == 0.8
-
-
-def test_a_gate_closes_where_misses_cost_more_than_hits_save() -> None:
-    gate = gate_of()
-    states = [gate.observe((run % 2,), 12.0 if run % 2 else None) for run in range(2 * MIN_RUNS)]
-    assert all(states[: MIN_RUNS - 1])
-    assert not any(states[MIN_RUNS - 1 :])
-    assert gate.times.miss_ns == 12
-    assert sum(gate.counts.values()) == MIN_RUNS
-
-
-def test_a_gate_stays_open_where_misses_cost_nothing() -> None:
-    gate = gate_of()
-    assert all(gate.observe((run % 2,), 0.0) for run in range(3 * MIN_RUNS))
-
-
-def test_only_the_window_counts() -> None:
-    """Of 30 runs 7 misses are as many as pay; those before the window are forgotten."""
-    gate = gate_of(miss_ns=30.0)
-    early = [(1,)] * 5 + [(0,)] * (2 * MIN_RUNS - 5)
-    assert all(gate.observe(active) for active in [*early, *[(1,)] * 7])
-    assert not gate.observe((1,))
-    assert gate.hit_rate > 0.8
-
-
-def test_a_window_below_the_least_number_of_runs_is_refused() -> None:
-    with pytest.raises(RoutingError, match=f"at least {MIN_RUNS} runs, got 5"):
-        gate_of(window_runs=5)

@@ -170,7 +170,20 @@ def test_expected_times_are_means_over_records(case: RoutedCase) -> None:
     assert [one.loads for one in decisions] == [one.loads for one in case.decisions]
     whole = found.graph, found.cluster, found.costs, plan
     spans = [simulate(*whole, decision=one).makespan_ns for one in case.decisions]
-    assert expected_ns(*whole, case.decisions) == sum(spans) / len(spans)
+    assert expected_ns(*whole, case.decisions) <= sum(spans) / len(spans)
+    # What is wrongly predicted may be left out, once its router has decided.
+    right = [
+        (one, span)
+        for one, span in zip(case.decisions, spans, strict=True)
+        if all(
+            one.loads[router][branch]
+            for router, branches in enumerate(one.predicted)
+            for branch in branches
+        )
+    ]
+    if right:
+        mean = sum(span for _, span in right) / len(right)
+        assert expected_ns(*whole, [one for one, _ in right]) == mean
 
 
 def test_no_decisions_have_no_mean() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from heteroplace.bench.dynamic import placement, traces
+from heteroplace.bench.dynamic import early_exit, placement, speculation, traces
 from heteroplace.bench.dynamic.row import format_rows
 from heteroplace.bench.peers.stock import silence_tuning_hint
 
@@ -18,10 +18,15 @@ Say = Callable[[str], None]
 
 EXPERIMENTS: Mapping[str, Callable[[re.Pattern[str], Say], list[dict[str, object]]]] = {
     "traces": traces.rows,
+    "speculation": speculation.rows,
+    "early_exit": early_exit.rows,
     "placement": placement.rows,
 }
 """What `bench dynamic` measures, in this order."""
-DEFAULT = "^(switch_layer|switch_layer_top2|swin_moe|task_moe|live_sr|msdnet)/(zipf1|coactive)$"
+DEFAULT = (
+    "^((switch_layer|switch_layer_top2|swin_moe|task_moe|live_sr|msdnet)/(zipf1|coactive)"
+    "|speculation/(.:./.*|dynamic_routing_small/zipf1)|early_exit/.*)$"
+)
 """Labels that are measured unless --only names others."""
 PAPER_ROWS = (
     ("fusion, one layer (from the paper)", "up to 41.8x over PyTorch, one branch after another"),

@@ -20,6 +20,7 @@ from heteroplace.relay.routing.rewrite import model_digest
 from heteroplace.run.executor import Executor
 
 Inputs = Mapping[str, np.ndarray]
+_WARM_RUNS = 3
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,17 @@ def with_all_active(record: RouteRecord) -> RouteRecord:
     return replace(record, loads=found, cells=tuple(tuple(branches) for branches in cells))
 
 
+def mean_run_ns(executor: Executor, inputs: Sequence[Inputs]) -> float:
+    """Return the mean time of a run of each of the inputs, from submission to the last kernel."""
+    for given in inputs[:_WARM_RUNS]:
+        executor.run(given)
+    with executor.trace() as trace:
+        for given in inputs:
+            executor.run(given)
+    times = [request.finish_ns - request.start_ns for request in trace.requests]
+    return sum(times) / len(times)
+
+
 def timer_of(executor: Executor, inputs: Sequence[Inputs]) -> Timer:
     """Return the timer of an executor that goes through inputs, from arrays to arrays."""
     turns = itertools.cycle(inputs)
@@ -79,3 +91,8 @@ def timer_of(executor: Executor, inputs: Sequence[Inputs]) -> Timer:
         executor.run(next(turns))
 
     return lambda num_runs: time_runs(run, num_runs)
+
+
+def passes(timer: Timer, num_runs: int) -> Timer:
+    """Return the timer of so many runs together, such as those of a whole trace."""
+    return lambda num_passes: [sum(timer(num_runs)) for _ in range(num_passes)]

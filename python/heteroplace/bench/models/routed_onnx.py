@@ -6,7 +6,7 @@ Experts are computed for every token and multiplied by gates that are 0 for othe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -76,28 +76,44 @@ def masked_experts(network: RoutedNetwork) -> onnx.ModelProto:
 
 
 def exits(network: RoutedNetwork) -> onnx.ModelProto:
-    """Return a classifier with exits, each an `If` whose else branch holds all that is behind."""
+    """Return a classifier with exits, each an `If` whose else branch holds all that is behind; of
+    one without exits just its layers."""
     graph = _Form(network)
     x = graph.convolved("stem", "x")
-    classes = network.params["exit0.classifier.bias"].shape[0]
-    result = _block(graph, network, x, 0)
+    layers = [
+        sum(name.startswith(f"block{index}.") for name in network.params) // 2
+        for index in range(_num_blocks(network))
+    ]
+    last = len(layers) - 1
+    result = _block(graph, network, x, 0, layers)
+    classes = network.params[f"exit{last}.classifier.bias"].shape[0]
     return graph.model("exits", (result, (1, classes)))
 
 
-def _block(graph: _Form, network: RoutedNetwork, x: str, index: int) -> str:
-    x = graph.convolved(f"block{index}.0", x, 2 if index else 1)
-    x = graph.convolved(f"block{index}.1", x)
+def _num_blocks(network: RoutedNetwork) -> int:
+    return 1 + max(
+        int(name.removeprefix("block").partition(".")[0])
+        for name in network.params
+        if name.startswith("block")
+    )
+
+
+def _block(graph: _Form, network: RoutedNetwork, x: str, index: int, layers: Sequence[int]) -> str:
+    for layer in range(layers[index]):
+        x = graph.convolved(f"block{index}.{layer}", x, 2 if index and not layer else 1)
     name = f"exit{index}"
+    if not network.routers and index < len(layers) - 1:
+        return _block(graph, network, x, index + 1, layers)
     classes, channels = network.params[f"{name}.classifier.weight"].shape
     pooled = graph.op("Flatten", graph.op("GlobalAveragePool", x), axis=1)
     logits = graph.linear(f"{name}.classifier", pooled, channels, classes)
-    if index == len(network.routers):
+    if index == len(layers) - 1:
         return logits
     best = graph.op("ReduceMax", graph.op("Softmax", logits, axis=1), axes=[1], keepdims=0)
     first = graph.op("Gather", steer_name(name), graph.constant(0, np.int64), axis=1)
     sure = graph.op("Greater", graph.op("Add", best, first), graph.constant(0.9, np.float32))
     begin = len(graph.nodes)
-    behind = _block(graph, network, x, index + 1)
+    behind = _block(graph, network, x, index + 1, layers)
     # The nodes behind the exit go into the branch; nodes are numbered, and none comes after them.
     inner = graph.nodes[begin:]
     del graph.nodes[begin:]

@@ -9,6 +9,7 @@ layers and scales, each of which keeps, widens or narrows its map, or several of
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from tvm import relay
 
@@ -46,34 +47,60 @@ def _enlarger(
     return run
 
 
+class _Sizes(NamedTuple):
+    """Of an early-exit classifier."""
+
+    layers: Sequence[int]
+    size: int
+    width: int
+    classes: int
+    has_exits: bool
+
+
 def msdnet(
-    exits: int = 3, size: int = 32, width: int = 32, classes: int = 10, seed: int = 0
+    layers: Sequence[int] = (2, 2, 2),
+    size: int = 32,
+    width: int = 32,
+    classes: int = 10,
+    seed: int = 0,
+    *,
+    has_exits: bool = True,
 ) -> RoutedNetwork:
-    """Return a classifier of one image with exits: behind each block it may be sure enough."""
+    """Return a classifier of one image with exits: behind each block it may be sure enough.
+
+    Parameters
+    ----------
+    layers
+        Convolutions of each block.
+    has_exits
+        False: the same network up to its end, whatever the image.
+    """
     parts = RoutedParts(seed)
     x = parts.conv("stem", parts.input("x", 1, 3, size, size), (3, width))
-    return parts.network(_block(parts, x, 0, (exits, size, width, classes)), 1)
+    return parts.network(_block(parts, x, 0, _Sizes(layers, size, width, classes, has_exits)), 1)
 
 
-def _block(
-    parts: RoutedParts, x: relay.Expr, index: int, sizes: tuple[int, int, int, int]
-) -> relay.Expr:
-    """A block, and its exit or what comes behind; sizes of exits, image, width and classes."""
-    exits, size, width, classes = sizes
+def _block(parts: RoutedParts, x: relay.Expr, index: int, sizes: _Sizes) -> relay.Expr:
+    """A block, and its exit or what comes behind."""
+    layers, size, width, classes, has_exits = sizes
     name, channels = f"exit{index}", width * 2**index
     stride = 1 if index == 0 else 2
     before = channels if index == 0 else channels // 2
     x = parts.conv(f"block{index}.0", x, (before, channels), stride=stride)
-    x = parts.conv(f"block{index}.1", x, (channels, channels))
-    pooled = relay.nn.batch_flatten(relay.nn.global_avg_pool2d(x))
+    for layer in range(1, layers[index]):
+        x = parts.conv(f"block{index}.{layer}", x, (channels, channels))
+    if not has_exits and index < len(layers) - 1:
+        return _block(parts, x, index + 1, sizes)
+    extent = size // 2**index
+    # Of the whole map: TVM adds up a window in vectors, and a global pool number by number.
+    pooled = relay.nn.batch_flatten(relay.nn.avg_pool2d(x, (extent, extent)))
     logits = parts.linear(f"{name}.classifier", pooled, channels, classes)
-    if index == exits - 1:
+    if index == len(layers) - 1:
         return logits
     steer = parts.steer(name, 1, 2)
     sure = relay.max(relay.nn.softmax(logits, axis=1), axis=1)
     sure = relay.add(sure, relay.reshape(relay.strided_slice(steer, [0], [1], axes=[1]), (1,)))
     decision = routing.early_exit(sure, 0.9)
-    extent = size // 2**index
     flows = [
         routing.annotate_cell(logits, dims=(0,), shape=(1, classes)),
         routing.annotate_cell(x, dims=(0,), shape=(1, channels, extent, extent)),

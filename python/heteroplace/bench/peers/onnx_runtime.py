@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -11,16 +12,27 @@ from heteroplace.bench.peers.stock import BoundThread, time_runs
 
 
 class OnnxExecutor:
-    """A model in onnxruntime, on one core. Not thread-safe."""
+    """A model in onnxruntime, on one core. Not thread-safe.
 
-    def __init__(self, model: onnx.ModelProto, inputs: Mapping[str, np.ndarray], core: int) -> None:
+    Parameters
+    ----------
+    inputs
+        Of every call, or of one after the other and then again from the first on.
+    """
+
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        inputs: Mapping[str, np.ndarray] | Sequence[Mapping[str, np.ndarray]],
+        core: int,
+    ) -> None:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         # It warns of initialisers that nothing reads; they are the networks' own.
         options.log_severity_level = 3
-        self._inputs = dict(inputs)
+        self._turns = itertools.cycle([inputs] if isinstance(inputs, Mapping) else inputs)
         self._thread = BoundThread("onnxruntime", [core])
         self._session = self._thread.call(
             onnxruntime.InferenceSession,
@@ -31,7 +43,7 @@ class OnnxExecutor:
 
     def run(self) -> list[np.ndarray]:
         """Run once and return the outputs."""
-        return self._thread.call(self._session.run, None, self._inputs)
+        return self._thread.call(self._session.run, None, dict(next(self._turns)))
 
     def benchmark(self, num_runs: int) -> list[int]:
         """Run `num_runs` times; return the wall time of each in ns."""
@@ -41,7 +53,7 @@ class OnnxExecutor:
         """Return the wall time, in ns, of calls from arrays to arrays; see `time_runs`."""
 
         def run() -> None:
-            self._session.run(None, self._inputs)
+            self._session.run(None, next(self._turns))
 
         return self._thread.call(time_runs, run, num_runs, pause_s)
 

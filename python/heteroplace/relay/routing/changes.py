@@ -26,6 +26,7 @@ from heteroplace.dynamic.placement_problem import (
 from heteroplace.dynamic.preload import WeightGroup, check_budget, choose_residents
 from heteroplace.dynamic.profile import read_profile, shapes_of
 from heteroplace.dynamic.sizes import MIN_RUNS, choose_capacities
+from heteroplace.dynamic.specialise import MIN_SHARE
 from heteroplace.dynamic.speculation import SpeculationTimes, choose_predictions
 from heteroplace.errors import RoutingError
 from heteroplace.model.cluster import Cluster
@@ -39,8 +40,8 @@ COACTIVATION = "coactivation"
 PLACED_BY = ("homes", COACTIVATION, "balance")
 PRELOAD_ACTIVATION = 0.5
 """From this share of the runs on weights are loaded ahead."""
-_UNKNOWN_TIMES = SpeculationTimes(1.0, 1.0, 1.0)
-"""Where none are measured a miss is taken to cost what a hit saves: more hits than misses pay."""
+_UNKNOWN_TIMES = SpeculationTimes(1.0, 1.0, MIN_SHARE / (1 - MIN_SHARE))
+"""Where none are given; builds ask again by what they measure."""
 _LOG = logging.getLogger("heteroplace")
 
 Profile = RouteProfile | str | os.PathLike[str]
@@ -233,9 +234,9 @@ def prediction_changes(routed: Routed, times: Mapping[str, SpeculationTimes]) ->
     for each in found:
         uses = routed.uses[each.router]
         # What is behind another router waits for that one in any case.
-        branches = [branch for branch in each.branches if not uses[branch].holds_router]
-        if branches:
-            changes[each.router] = {"predict": ",".join(map(str, branches))}
+        if not any(uses[branch].holds_router for branch in each.branches):
+            branches = ",".join(map(str, each.branches))
+            changes[each.router] = {"predict": f"{branches}@{each.probability:.6g}"}
     return changes
 
 

@@ -126,6 +126,7 @@ def SpeculateRoutes(  # noqa: N802
     ----------
     times
         By the name of a router. Of one that is missing a miss is taken to cost what a hit saves.
+        A build asks again by what its plan takes, and leaves out what does not pay.
 
     Only routers with whole tensors as cells are predicted, and of their branches those without
     routers: rows are known when the router has decided. Raises, when the pass runs, RoutingError as
@@ -168,7 +169,7 @@ def Specialise(  # noqa: N802
     cluster
         As of `HeteroPlace`; None: one memory with room for everything.
     times
-        As of `SpeculateRoutes`, but a router that is missing is not predicted.
+        As of `SpeculateRoutes`.
     num_sizes
         As of `ChooseCapacities`.
     forced

@@ -172,7 +172,8 @@ def host(
     """Return the decision of a function on the host, a PackedFunc that is registered with TVM.
 
     It is called as function(*inputs, mask) with `tvm.nd.NDArray`s, and fills `mask`,
-    int32[C, B], in place. What it raises ends the run.
+    int32[C, B], in place. What it raises ends the run. It cannot decide about rows of a branch, of
+    which it would see those that hold no cell too.
 
     Parameters
     ----------

@@ -9,17 +9,41 @@ from dataclasses import replace
 
 from heteroplace.errors import RoutingError
 from heteroplace.model.cluster import Cluster
+from heteroplace.model.speculation import Prediction
 from heteroplace.relay.routing.rewrite import Router, routers_of
 from heteroplace.relay.tasks.network import Network
 
 
-def predicted_branches(network: Network) -> tuple[tuple[int, int], ...]:
-    """Return (router id, branch) of those that are to be run before their routers have decided."""
-    return tuple(
-        (network.graph.router_ids[router.options.name], branch)
-        for router in _routers(network)
-        for branch in _numbers(router, "predict", router.options.predict)
-    )
+def predictions_of(network: Network) -> tuple[Prediction, ...]:
+    """Return which branches may be run before their routers have decided, as routers say.
+
+    Raises
+    ------
+    RoutingError
+        An attribute names no branches, or a share that is none.
+    """
+    found = []
+    for router in _routers(network):
+        options = router.options
+        branches, at, share = options.predict.partition("@")
+        if options.predict:
+            told = _numbers(router, "predict", branches)
+            probability = _share(router, share) if at else None
+            found.append(Prediction(options.name, tuple(sorted(set(told))), probability))
+    return tuple(found)
+
+
+def _share(router: Router, text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise RoutingError(
+            f"router {router.options.name!r}: predict is {router.options.predict!r}, expected a "
+            f"share from 0 to 1 behind '@'"
+        )
+    return share
 
 
 def with_branch_memories(network: Network, cluster: Cluster) -> Network:

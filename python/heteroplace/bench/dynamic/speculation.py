@@ -1,0 +1,295 @@
+"""Speculation: a network of one router and its branches beside the formula; DynamicRouting.
+
+`speculation/ROUTER:BRANCH/pSHARE`: a router of so many parts of time in front of branches of so
+many, on two one-core queues that do not help each other, over a trace in which branch 0, which is
+predicted, is taken in just that share of the runs. Variants: branches of several kernels on either
+core; branches of one kernel, which cannot be stopped, both beside the second core's memory. Figures
+beside those of every row:
+
+- `ours_ms`, `default_ms`: the mean of the trace with and without predictions; `speed_up` of it;
+- `router_ms`, `branch_ms`: r and b, each as a network of its own; `miss_ms`: d, the time of a run
+  that is predicted wrongly less that of one without a prediction, measured;
+- `formula_ms`: p max(r, b) + (1 - p) (r + b + d), or r + b where it is not predicted;
+- `told_miss_ms`, `least_share`: d by the build, and what share must be right by it;
+- `hit_rate`: counted by the executor; `is_predicted`: whether it is, by the build and, in the end,
+  by the executor.
+
+`speculation/MODEL/TRACE`: a network with many routers, on all cores as any is run, with all routers
+predicted whose most frequent set is more than half of the trace ("asked"), and with those that pay
+by the build's own times ("predicted"); `default_ms` is without any. `hit_rate` is counted,
+`trace_rate` that of the trace for the `num_predicted` routers that are predicted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import heteroplace
+from heteroplace.bench.dynamic.row import new_row
+from heteroplace.bench.dynamic.trace_runs import TraceRuns, passes, timer_of
+from heteroplace.bench.models.routed_catalogue import ROUTED, TRACES
+from heteroplace.bench.models.routed_steps import (
+    ROUTER,
+    branch_alone,
+    guesses,
+    guessing,
+    router_alone,
+)
+from heteroplace.bench.peers.stock import in_pass_context
+from heteroplace.bench.peers.timed_runs import TimedRuns, Timer, time_in_turns
+from heteroplace.codegen.executable import Executable
+from heteroplace.dynamic.speculation import SpeculationTimes
+from heteroplace.machine.local import local_cluster
+from heteroplace.measure.batches import batches_of
+from heteroplace.measure.cost_models import CostOptions, choose_cost_model
+from heteroplace.model.cluster import Cluster, Link, Memory
+from heteroplace.model.route_profile import RouteRecord
+from heteroplace.model.solution import Solution
+from heteroplace.pipeline import build, cost, place, prepare
+from heteroplace.pipeline import compile as compile_network
+from heteroplace.place_options import PlaceOptions
+from heteroplace.progress import prefixed
+from heteroplace.relay.routing.passes import SpeculateRoutes
+from heteroplace.relay.routing.rewrite import update_routers
+from heteroplace.relay.tasks.branch_options import predictions_of
+from heteroplace.run.executor import Executor
+from heteroplace.simulate.decisions import decisions_of_records, expected_ns
+from heteroplace.solve.problem import SolveOptions
+from heteroplace.solve.routed_network import solve_routed
+
+LAYERS: Mapping[str, tuple[int, int]] = {"1:2": (6, 12), "2:1": (12, 6)}
+"""Of the router and of a branch, by the ratio of their times."""
+SHARES = (0.5, 0.6, 0.9, 0.95)
+NUM_RUNS = 20
+"""In a trace; every share is a whole number of them."""
+MANY = ("dynamic_routing", "dynamic_routing_small")
+"""Networks with many routers."""
+NUM_ROUNDS = 7
+_Say = Callable[[str], None]
+
+
+def rows(only: re.Pattern[str], say: _Say) -> list[dict[str, object]]:
+    """Measure what matches; return its rows."""
+    found: list[dict[str, object]] = []
+    cluster = local_cluster(has_gpus=False)
+    for ratio, layers in LAYERS.items():
+        shares = [share for share in SHARES if only.search(f"speculation/{ratio}/p{share:g}")]
+        for is_apart in (False, True) if shares and len(cluster.devices) > 1 else ():
+            with in_pass_context():
+                guess = Guess(ratio, layers, is_apart, two_cores(cluster, is_apart=is_apart))
+                found += guess.rows(shares, prefixed(say, f"speculation/{ratio}/{guess.variant}"))
+    for name in MANY:
+        for trace, options in TRACES.items():
+            label = f"speculation/{name}/{trace}"
+            if only.search(label):
+                with in_pass_context():
+                    runs = TraceRuns(ROUTED[name](), options)
+                    made = many_rows(runs, cluster, prefixed(say, label))
+                found += [{**row, "model": name, "trace": trace} for row in made]
+    return found
+
+
+def two_cores(cluster: Cluster, *, is_apart: bool) -> Cluster:
+    """Return two of its one-core devices; the second one in a memory of its own, if so."""
+    one_core = [device for device in cluster.devices if len(device.cores) == 1][:2]
+    two = replace(cluster, devices=tuple(one_core))
+    if not is_apart:
+        return two
+    far = Memory("far", cluster.memories[0].bytes)
+    links = (Link("to", 0, 1, 10**10, 1000, "to"), Link("back", 1, 0, 10**10, 1000, "back"))
+    devices = (one_core[0], replace(one_core[1], memory=1))
+    return replace(two, memories=(cluster.memories[0], far), devices=devices, links=links)
+
+
+@dataclass(frozen=True)
+class Guess:
+    """One network of a router and its branches, on two cores."""
+
+    ratio: str
+    layers: tuple[int, int]
+    """Of the router and of a branch."""
+    is_apart: bool
+    """Whether branches are one kernel each, both beside the second memory."""
+    cluster: Cluster
+
+    @property
+    def variant(self) -> str:
+        """Its name."""
+        return "one kernel, one core" if self.is_apart else "kernels, either core"
+
+    def rows(
+        self, shares: Sequence[float], say: _Say, num_rounds: int = NUM_ROUNDS
+    ) -> list[dict[str, object]]:
+        """Return a row for each share."""
+        network = guessing(*self.layers, is_one_kernel=self.is_apart)
+        far = {"memories": "far,far"} if self.is_apart else {}
+        say("building")
+        default = heteroplace.build(
+            update_routers(network.mod, {ROUTER: far}), self.cluster, params=network.params
+        )
+        asked = update_routers(network.mod, {ROUTER: {**far, "predict": "0"}})
+        options = PlaceOptions(params=network.params)
+        compiled, solution = place(asked, self.cluster, options, SolveOptions())
+        built = {share: build(compiled, _with_share(solution, share)) for share in shares}
+        always = build(compiled, solution)
+        taken = [network.steered(guesses(1, share)) for share in (1.0, 0.0)]
+        timers = self._parts(say)
+        timers["hit"] = _timer(Executor(always, helping=False), taken[:1])
+        timers["miss"] = _timer(Executor(always, helping=False), taken[1:])
+        timers["default"] = _timer(Executor(default, helping=False), taken)
+        executors = {share: Executor(built[share], helping=False) for share in shares}
+        for share, executor in executors.items():
+            turns = [taken[record.active[0]] for record in guesses(NUM_RUNS, share)]
+            timers[f"p{share:g}"] = _timer(executor, turns)
+        say("measuring")
+        timed = time_in_turns(timers, num_rounds=num_rounds)
+        return [
+            self._row(share, built[share], executor, timed) for share, executor in executors.items()
+        ]
+
+    def _parts(self, say: _Say) -> dict[str, Timer]:
+        """Router and branch alone, on one core."""
+        router_layers, branch_layers = self.layers
+        alone = {
+            "router": router_alone(router_layers),
+            "branch": branch_alone(branch_layers, is_one_kernel=self.is_apart),
+        }
+        cluster = local_cluster(self.cluster.devices[0].cores, has_gpus=False)
+        timers: dict[str, Timer] = {}
+        for name, part in alone.items():
+            say(f"building {name}")
+            built = heteroplace.build(part.mod, cluster, params=part.params)
+            timers[name] = _timer(Executor(built, helping=False), [part.inputs()])
+        return timers
+
+    def _row(
+        self, share: float, built: Executable, executor: Executor, timed: TimedRuns
+    ) -> dict[str, object]:
+        ms = {name: timed.median_ns(name) / NUM_RUNS / 1e6 for name in timed.turns}
+        miss_ms = ms["miss"] - ms["default"]
+        (planned,) = built.solution.predictions
+        counts = executor.prediction_counts()[ROUTER]
+        formula = SpeculationTimes(ms["router"], ms["branch"], miss_ms)
+        told = formula.expected_ns(share) if counts.is_predicted else formula.default_ns
+        name = f"p{share:g}"
+        return new_row(
+            f"router and branches {self.ratio}",
+            name,
+            self.variant,
+            "+".join(built.solution.devices_used),
+            ours_ms=ms[name],
+            hit_rate=counts.hit_rate,
+            predicted_ms=_mean_ns(built.solution, guesses(NUM_RUNS, share), executor) / 1e6,
+            default_ms=ms["default"],
+            speed_up=1 / timed.ratio(name, "default"),
+            router_ms=ms["router"],
+            branch_ms=ms["branch"],
+            miss_ms=miss_ms,
+            formula_ms=told,
+            told_miss_ms=planned.gain.miss_ns / 1e6,
+            least_share=planned.gain.least_share,
+            is_predicted=f"{planned.is_on}, {counts.is_predicted}",
+        )
+
+
+def many_rows(
+    runs: TraceRuns,
+    cluster: Cluster,
+    say: _Say = lambda line: None,
+    num_rounds: int = NUM_ROUNDS,
+) -> list[dict[str, object]]:
+    """Return the rows of a network with many routers, compiled and costed once."""
+    inputs = runs.inputs()
+    say("building")
+    mod = SpeculateRoutes(runs.profile)(runs.network.mod)
+    model = choose_cost_model("measure", CostOptions(PlaceOptions.store, None, "refuse"))
+    network = prepare(mod, runs.network.params, cluster=cluster)
+    compiled = compile_network(network, cluster, model)
+    costed = cost(compiled, cluster, model, batches=batches_of(cluster, 1, compiled.graph))
+    told = predictions_of(network)
+    asked = {
+        "default": (),
+        "asked": [replace(each, probability=None) for each in told],
+        "predicted": told,
+    }
+    built = {}
+    for name, predictions in asked.items():
+        say(f"placing {name}")
+        solution = solve_routed(
+            *(costed.graph, cluster, costed.costs, SolveOptions()),
+            profile=runs.profile,
+            predictions=predictions,
+        )
+        built[name] = build(compiled, solution)
+    executors = {name: Executor(each) for name, each in built.items()}
+    timers = {
+        name: passes(timer_of(executor, inputs), len(inputs))
+        for name, executor in executors.items()
+    }
+    say("measuring")
+    timed = time_in_turns(timers, num_rounds=num_rounds, min_runs=1)
+    return [
+        _many_row(name, built[name].solution, executor, runs, timed)
+        for name, executor in executors.items()
+        if name != "default"
+    ]
+
+
+def _many_row(
+    name: str, solution: Solution, executor: Executor, runs: TraceRuns, timed: TimedRuns
+) -> dict[str, object]:
+    counts = executor.prediction_counts()
+    calls = sum(each.num_calls for each in counts.values())
+    missed = sum(each.num_missed for each in counts.values())
+    num_runs = len(runs.inputs())
+    return new_row(
+        *("", "", name, "+".join(solution.devices_used)),
+        ours_ms=timed.median_ns(name) / num_runs / 1e6,
+        hit_rate=1 - missed / calls if calls else None,
+        predicted_ms=_mean_ns(solution, runs.records, executor) / 1e6,
+        default_ms=timed.median_ns("default") / num_runs / 1e6,
+        speed_up=1 / timed.ratio(name, "default"),
+        trace_rate=trace_rate(solution, runs.records),
+        num_predicted=sum(each.is_on for each in solution.predictions),
+    )
+
+
+def trace_rate(solution: Solution, records: Sequence[RouteRecord]) -> float | None:
+    """Return in what share of a trace's decisions nothing was missing from what is predicted; None:
+    nothing is."""
+    predicted = {
+        each.prediction.router: set(each.prediction.branches)
+        for each in solution.predictions
+        if each.is_on
+    }
+    hits = [
+        set(record.active) <= predicted[record.router]
+        for record in records
+        if record.router in predicted
+    ]
+    return sum(hits) / len(hits) if hits else None
+
+
+def _with_share(solution: Solution, share: float) -> Solution:
+    """The same plan, of which it is known how often its prediction is right."""
+    (planned,) = solution.predictions
+    prediction = replace(planned.prediction, probability=share)
+    return replace(solution, predictions=(replace(planned, prediction=prediction),))
+
+
+def _mean_ns(solution: Solution, records: Sequence[RouteRecord], executor: Executor) -> float:
+    """The simulated mean of a trace, predicted as the executor does in the end."""
+    counts = executor.prediction_counts()
+    predicted = {
+        each.prediction.router: each.prediction.branches
+        for each in solution.predictions
+        if counts[each.prediction.router].is_predicted
+    }
+    decisions = decisions_of_records(solution.graph, records, predicted)
+    return expected_ns(solution.graph, solution.cluster, solution.costs, solution.plan, decisions)
+
+
+def _timer(executor: Executor, inputs: Sequence[Mapping[str, object]]) -> Timer:
+    return passes(timer_of(executor, inputs), NUM_RUNS)

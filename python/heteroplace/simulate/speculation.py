@@ -1,0 +1,100 @@
+"""A plan with predicted branches -> what each prediction saves where it is right, and a miss costs.
+
+Four timelines of one decision tell it: the router predicted or not, rightly or wrongly. What is
+predicted of the other routers is right in all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.cost import CostTable
+from heteroplace.model.decision import decision_of
+from heteroplace.model.graph import TaskGraph
+from heteroplace.model.plan import Plan
+from heteroplace.model.route_profile import RouteProfile
+from heteroplace.model.routers import Router
+from heteroplace.model.speculation import PlannedPrediction, Prediction, SpeculationGain
+from heteroplace.native.problem import NativeProblem
+from heteroplace.simulate.decisions import decision_times, full_table
+
+
+def planned_predictions(
+    graph: TaskGraph,
+    cluster: Cluster,
+    costs: CostTable,
+    plan: Plan,
+    predictions: Sequence[Prediction],
+    profile: RouteProfile | None = None,
+) -> tuple[PlannedPrediction, ...]:
+    """Return what predictions are expected to gain in a plan that has them.
+
+    Parameters
+    ----------
+    costs
+        By capacity.
+    predictions
+        Of routers of whole tensors, each once.
+    profile
+        Which branches are active where a router is not as predicted; None: the first other one.
+    """
+    if not predictions:
+        return ()
+    gains = _Gains(graph, cluster, costs, plan, predictions, profile)
+    return tuple(PlannedPrediction(each, gains.of(each)) for each in predictions)
+
+
+class _Gains:
+    def __init__(
+        self,
+        graph: TaskGraph,
+        cluster: Cluster,
+        costs: CostTable,
+        plan: Plan,
+        predictions: Sequence[Prediction],
+        profile: RouteProfile | None,
+    ) -> None:
+        self._graph, self._costs, self._plan, self._profile = graph, costs, plan, profile
+        self._native = NativeProblem(graph, cluster, full_table(graph, cluster, costs))
+        self._predicted = {each.router: each.branches for each in predictions}
+
+    def of(self, prediction: Prediction) -> SpeculationGain:
+        router = self._graph.routers[self._graph.router_ids[prediction.router]]
+        branches = prediction.branches
+        others = [b for b in range(router.num_branches) if b not in branches]
+        saved = self._makespan(router, branches, ()) - self._makespan(router, branches, branches)
+        if not others:
+            return SpeculationGain(max(0, saved), 0)
+        wrong = self._often(router, others)
+        missed = self._makespan(router, wrong, branches) - self._makespan(router, wrong, ())
+        return SpeculationGain(max(0, saved), max(0, missed))
+
+    def _makespan(self, router: Router, active: Collection[int], predicted: Collection[int]) -> int:
+        """Of a run in which the router takes branches, and others of it are predicted."""
+        sets = {each.name: self._expected(each) for each in self._graph.routers}
+        sets[router.name] = tuple(active)
+        around = router.parent
+        while around is not None:
+            sets[around[0]] = (around[1],)
+            around = self._graph.routers[self._graph.router_ids[around[0]]].parent
+        loads: dict[str, tuple[int, ...]] = {}
+        for each in self._graph.routers:
+            parent = each.parent
+            is_reached = parent is None or loads[parent[0]][parent[1]] > 0
+            taken = sets[each.name] if is_reached else ()
+            loads[each.name] = tuple(int(b in taken) for b in range(each.num_branches))
+        known = {name: sets[name] for name in self._predicted if any(loads[name])}
+        decision = decision_of(self._graph, loads, {**known, router.name: predicted})
+        return decision_times(self._native, self._plan, self._costs, decision).makespan_ns
+
+    def _expected(self, router: Router) -> tuple[int, ...]:
+        return self._predicted.get(router.name) or self._often(router, range(router.num_branches))
+
+    def _often(self, router: Router, branches: Collection[int]) -> tuple[int, ...]:
+        """The set of branches, with one of some, that is active most often; else the first one."""
+        seen = () if self._profile is None else self._profile.router(router.name).active_sets
+        sets = [(count, each) for each, count in seen if not set(each).isdisjoint(branches)]
+        if not sets:
+            return (min(branches),)
+        return min(sets, key=lambda entry: (-entry[0], len(entry[1]), entry[1]))[1]

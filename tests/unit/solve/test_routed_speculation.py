@@ -1,0 +1,108 @@
+"""Predicted branches in plans: what they gain by the costs, and which of them stay."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.cost import Cost, CostTable, build_table
+from heteroplace.model.decision import decision_of
+from heteroplace.model.graph import TaskGraph
+from heteroplace.model.plan import guard_of
+from heteroplace.model.solution import Solution
+from heteroplace.model.speculation import Prediction, SpeculationGain
+from heteroplace.simulate.decisions import expected_ns
+from heteroplace.solve.problem import SolveOptions
+from heteroplace.solve.routed_network import solve_routed
+from tests.instances import cpu
+from tests.routed_plans import layer_graph
+
+OPTIONS = SolveOptions(time_limit_s=5, min_gain_ratio=0.0)
+
+
+def cores(count: int) -> Cluster:
+    both = cpu()
+    return replace(both, devices=both.devices[:count])
+
+
+def whole_tensors(device: str | None = None, branches: int = 2) -> TaskGraph:
+    """A router of 10 in front of branches of 20, which are one task in all but name."""
+    graph = layer_graph(num_cells=1, capacities=((1,),) * branches)
+    devices = None if device is None else (device,)
+    tasks = [replace(task, devices=devices) if task.branch else task for task in graph.tasks]
+    return replace(graph, tasks=tuple(tasks))
+
+
+def costs_of(graph: TaskGraph, cluster: Cluster) -> CostTable:
+    lengths = {task.name: 0 for task in graph.tasks} | {"r.route": 10_000}
+    lengths |= {task.name: 20_000 for task in graph.tasks if task.name.endswith(".0")}
+    return build_table(graph, cluster, lambda task, _: Cost.given(lengths[graph.tasks[task].name]))
+
+
+def solved(graph: TaskGraph, cluster: Cluster, probability: float | None) -> Solution:
+    prediction = Prediction("r", (0,), probability)
+    costs = costs_of(graph, cluster)
+    return solve_routed(graph, cluster, costs, OPTIONS, predictions=[prediction])
+
+
+def mean_ns(found: Solution, hits: int, misses: int) -> float:
+    predicted = {each.prediction.router: each.prediction.branches for each in found.predictions}
+    decisions = [
+        decision_of(found.graph, {"r": loads}, predicted)
+        for loads in [(1, 0)] * hits + [(0, 1)] * misses
+    ]
+    return expected_ns(found.graph, found.cluster, found.costs, found.plan, decisions)
+
+
+def is_predicted(found: Solution) -> bool:
+    return any(
+        guard is not None and guard.when == "predicted" for guard in map(guard_of, found.plan.steps)
+    )
+
+
+@pytest.mark.costly
+def test_a_branch_is_begun_beside_its_router_on_two_cores() -> None:
+    found = solved(whole_tensors(), cores(2), 0.9)
+    (planned,) = found.predictions
+    assert planned.gain == SpeculationGain(10_000, 0)
+    assert planned.is_on and is_predicted(found)
+    assert mean_ns(found, 9, 1) == 21_000
+    assert mean_ns(found, 19, 1) == 20_500
+
+
+@pytest.mark.costly
+def test_one_core_has_nothing_to_gain() -> None:
+    found = solved(whole_tensors(), cores(1), 0.99)
+    assert found.predictions == () and not is_predicted(found)
+    assert mean_ns(found, 9, 1) == 30_000
+    asked = solved(whole_tensors(), cores(1), None)
+    assert is_predicted(asked) and asked.predictions[0].is_on
+
+
+@pytest.mark.costly
+def test_a_miss_waits_for_what_cannot_be_stopped() -> None:
+    """Branches have one core: the right one waits until the wrong one, begun before, has ended."""
+    graph = whole_tensors("cpu.1")
+    found = solved(graph, cores(2), 0.9)
+    (planned,) = found.predictions
+    assert planned.gain == SpeculationGain(10_000, 10_000)
+    assert planned.gain.least_share == 0.5
+    assert mean_ns(found, 9, 1) == 0.9 * 20_000 + 0.1 * 40_000
+    assert "0.900 x 10.0 us > 0.100 x 10.0 us: yes" in planned.text()
+    assert not is_predicted(solved(graph, cores(2), 0.5))
+
+
+@pytest.mark.costly
+def test_what_has_not_begun_when_its_router_decides_is_left_out() -> None:
+    """Of two predicted branches on one core the second one is refuted in time."""
+    graph = whole_tensors("cpu.1", branches=3)
+    cluster = cores(2)
+    prediction = Prediction("r", (0, 1), None)
+    found = solve_routed(
+        graph, cluster, costs_of(graph, cluster), OPTIONS, predictions=[prediction]
+    )
+    decision = decision_of(graph, {"r": (0, 0, 1)}, {"r": (0, 1)})
+    taken = expected_ns(graph, cluster, found.costs, found.plan, [decision])
+    assert taken == 40_000
