@@ -228,9 +228,9 @@ def _solve_routed(
     costed: CostedNetwork, options: SolveOptions, solver: str, plan: Plan | None
 ) -> Solution:
     asked = costed.graph, costed.cluster, costed.costs, options
-    if plan is not None:
-        return replay_routed(*asked, plan, costed.profile)
     predictions = predictions_of(costed.compiled.network)
+    if plan is not None:
+        return replay_routed(*asked, plan, costed.profile, predictions)
     return solve_routed(*asked, solver, costed.profile, predictions)
 
 

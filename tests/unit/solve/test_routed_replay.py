@@ -24,8 +24,11 @@ def test_a_saved_plan_is_the_solution_again(case: RoutedCase) -> None:
     saved = replayed_plan(plan_to_json(solved.plan, *of), *of)
     found = replay_routed(*of, case.instance.costs, options, saved)
     assert found.plan.steps == solved.plan.steps
-    assert found.objective_ns == solved.objective_ns
     assert found.bound_ns <= found.objective_ns
+    # Copies of loads that guards need may be earlier than where the solver had them.
+    assert found.objective_ns >= solved.bound_ns
+    again = replay_routed(*of, case.instance.costs, options, found.plan)
+    assert (again.plan, again.objective_ns) == (found.plan, found.objective_ns)
 
 
 @given(routed_plans())
