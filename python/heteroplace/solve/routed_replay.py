@@ -51,7 +51,7 @@ def replay_routed(
         It breaks a rule of the network, or loads weights while it runs: which weights fit is then
         not what the bound knows of.
     RoutingError
-        The profile lacks a router.
+        The profile lacks a router, or a branch is predicted that has routers in it.
     """
     loads = [step for step in plan.steps if isinstance(step, Load)]
     if loads:
