@@ -24,7 +24,7 @@ from heteroplace.codegen.compile import CompiledNetwork, task_targets
 from heteroplace.codegen.executable import Executable, write_programs
 from heteroplace.codegen.targets import with_stock_kernels
 from heteroplace.dynamic.profile import read_profile
-from heteroplace.errors import LoweringError, RoutingError, UnsupportedRelayError
+from heteroplace.errors import LoweringError, RoutingError
 from heteroplace.measure.batches import batches_of
 from heteroplace.measure.cost_models import CostModel, CostOptions, choose_cost_model
 from heteroplace.measure.cost_models.model import known_interference
@@ -32,7 +32,7 @@ from heteroplace.measure.example_inputs import read_examples
 from heteroplace.measure.interference import measure_interference
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable, table_from_rows
-from heteroplace.model.demands import check_reachable, with_max_memory
+from heteroplace.model.demands import check_reachable, check_routed, with_max_memory
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.hosts import with_devices
 from heteroplace.model.plan import Plan
@@ -281,7 +281,7 @@ def place(
     early = None if saved is None else saved.plan_for(network.graph, cluster)
     items = limits.items if early is None else num_items(early, limits)
     check_demands(network.graph, cluster, early)
-    _check_routed(network.graph, cluster, items)
+    check_routed(network.graph, cluster, items)
     if items > 1:
         rebatch(network.mod, 2)  # an op that could mix items is told at once
     compiled = compile(network, cluster, model, log)
@@ -289,24 +289,6 @@ def place(
     costed = replace(costed, profile=profile)
     plan = None if saved is None else saved.plan_for(costed.graph, cluster)
     return compiled, solve(costed, limits, options.solver, log, plan)
-
-
-def _check_routed(graph: TaskGraph, cluster: Cluster, items: int) -> None:
-    """Raise UnsupportedRelayError for what no plan of a network with routers can be made for."""
-    if not graph.routers:
-        return
-    name = graph.routers[0].name
-    if items > 1:
-        raise UnsupportedRelayError(
-            f"the model has the router {name!r}, and a plan for {items} items was asked for; its "
-            f"cells are what it has several of: leave out items"
-        )
-    if len(cluster.hosts) > 1:
-        raise UnsupportedRelayError(
-            f"the model has the router {name!r}, and cluster {cluster.name!r} has the hosts "
-            f"{', '.join(cluster.hosts)}, whose messages are sent in every run: give a cluster of "
-            f"the devices of one host"
-        )
 
 
 def _with_routes(
