@@ -189,6 +189,7 @@ class Spread:
 class Counted:
     """Bytes of some runs."""
 
+    is_sparse: bool
     num_runs: int
     counted: int
     predicted: int
@@ -213,7 +214,7 @@ class Counted:
             "row_predicted": self.row_predicted / self.num_runs,
             "between_bytes": self.between / self.num_runs,
             "bound_bytes": placed.bound * cell,
-            "saved": 1 - self.between / halves.between,
+            "saved": 1 - self.between / halves.between if self.is_sparse else None,
             "sparse_bytes": sparse / self.num_runs,
             "dense_bytes": dense / self.num_runs,
         }
@@ -252,6 +253,7 @@ def count_bytes(spread: Spread, executor: Executor, runs: TraceRuns) -> Counted:
     num_memories = len(solution.cluster.memories)
     dense_tokens = num_memories * (num_memories - 1) * sizes.tokens
     found = Counted(
+        spread.is_sparse,
         len(inputs),
         counted,
         predicted,
