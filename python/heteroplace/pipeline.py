@@ -22,8 +22,9 @@ import tvm
 from heteroplace.codegen.carried import carried_kernels, with_kernels
 from heteroplace.codegen.compile import CompiledNetwork, task_targets
 from heteroplace.codegen.executable import Executable, write_programs
+from heteroplace.codegen.targets import with_stock_kernels
 from heteroplace.dynamic.profile import read_profile
-from heteroplace.errors import LoweringError, PlanError, RoutingError, UnsupportedRelayError
+from heteroplace.errors import LoweringError, RoutingError, UnsupportedRelayError
 from heteroplace.measure.batches import batches_of
 from heteroplace.measure.cost_models import CostModel, CostOptions, choose_cost_model
 from heteroplace.measure.cost_models.model import known_interference
@@ -56,6 +57,7 @@ from heteroplace.solve.feasibility import check_demands
 from heteroplace.solve.judge import num_items
 from heteroplace.solve.plan_in import read_plan_in
 from heteroplace.solve.routed_network import solve_routed
+from heteroplace.solve.routed_replay import replay_routed
 from heteroplace.stage_log import StageLog
 from heteroplace.verify.executable import check_can_verify, verify_executable
 
@@ -212,12 +214,7 @@ def solve(
         "solve", f"placing {len(graph.tasks)} tasks on {names}"
     ) as found:
         if graph.routers:
-            if plan is not None:
-                raise PlanError("a network with routers is placed by a solver; leave out plan_in")
-            predictions = predictions_of(costed.compiled.network)
-            solution = solve_routed(
-                graph, cluster, costed.costs, options, solver, costed.profile, predictions
-            )
+            solution = _solve_routed(costed, options, solver, plan)
         else:
             problem, asked = Problem(graph, cluster, costed.costs), costed.interference_known
             known = None if costed.measure_interference is None else asked
@@ -225,6 +222,16 @@ def solve(
         name = "predicted_ns" if solution.item_ns is None else "item_ns"
         found |= {name: solution.objective_ns, "bound_ns": solution.bound_ns}
     return solution
+
+
+def _solve_routed(
+    costed: CostedNetwork, options: SolveOptions, solver: str, plan: Plan | None
+) -> Solution:
+    asked = costed.graph, costed.cluster, costed.costs, options
+    if plan is not None:
+        return replay_routed(*asked, plan, costed.profile)
+    predictions = predictions_of(costed.compiled.network)
+    return solve_routed(*asked, solver, costed.profile, predictions)
 
 
 def place(
@@ -260,6 +267,8 @@ def place(
     check_can_verify(options.verify, read_source(mod), cluster, options.exclude)
     saved = None if options.plan_in is None else read_plan_in(options.plan_in)
     cluster = with_max_memory(cluster, options.max_memory)
+    if options.kernels == "tvm":
+        cluster = with_stock_kernels(cluster)
     asked = CostOptions(options.store, options.progress, options.missing)
     model = choose_cost_model(options.costs, asked)
     examples = read_examples(options.inputs)
@@ -307,8 +316,8 @@ def annotate(compiled: CompiledNetwork, solution: Solution) -> tvm.IRModule:
     mod = annotate_plan(extraction, solution, compiled.network.model_digest)
     placement = solution.plan.placement(len(compiled.graph.tasks))
     kernels = compiled.known_kernels(solution.cluster, placement)
-    # Those of batches and of branches are compiled to be built.
-    if kernels is None or solution.plan.items > 1 or solution.graph.routers:
+    # Those of batches are compiled to be built.
+    if kernels is None or solution.plan.items > 1:
         return mod
     targets = task_targets(compiled.graph, solution.cluster, placement)
     return with_kernels(mod, compiled.network.digest, targets, kernels)
@@ -364,7 +373,7 @@ def build_module(
         digest = read_model_digest(mod)
         network = Network(solution.graph, strip_annotations(mod), model_digest=digest)
         compiled = CompiledNetwork.of(network)
-        carried = carried_kernels(mod, network.digest)
+        carried = carried_kernels(mod, network.digest, network.graph.routers)
         if carried is not None:
             compiled.add(*carried)
     else:

@@ -33,6 +33,9 @@ VERIFY_MODES = ("auto", "on", "off")
 MISSING = ("refuse", "measure", "predict", "estimate")
 """What to do about tasks and devices that a given cost table does not know."""
 
+KERNELS = ("auto", "tvm")
+"""Values of the option `kernels`."""
+
 STORE_ON, STORE_OFF = "on", "off"
 """Values of the option `store` that are no paths."""
 
@@ -82,6 +85,12 @@ class PlaceOptions:
         "store of measured kernels: what it knows is not measured again, and what is measured goes "
         "into it; on: the user's, see `heteroplace costs`; off: everything is measured anew",
         metavar=f"{STORE_ON}|{STORE_OFF}|FILE",
+    )
+    kernels: str = option(
+        "auto",
+        "auto: what TVM computes element by element, such as exp and tanh, runs on vectors; tvm: "
+        "its kernels as they are, with the same bits as without placement",
+        choices=lambda: KERNELS,
     )
     pin: Mapping[str, str] = option(
         dict,
@@ -151,6 +160,8 @@ class PlaceOptions:
                 f"inputs are what kernels are measured with, and costs={self.costs!r} measures "
                 f"nothing; leave them out, or give costs={' or '.join(_MEASURING)}"
             )
+        if self.kernels not in KERNELS:
+            raise SolverError(f"kernels={self.kernels!r}; expected one of {', '.join(KERNELS)}")
         check_verify(self.verify)
 
 

@@ -71,6 +71,9 @@ void BindRoutes(nb::module_& module) {
            "(router, requests, exact ones, wider ones, whether it is predicted) of each.")
       .def("start_decisions", &Start, nb::arg("executor"), nb::arg("has_cells"),
            "Record route decisions; see src/exec/run/decisions.h.")
+      .def(
+          "copied_bytes", [](const exec::Executor& executor) { return executor.CopiedBytes(); },
+          nb::arg("executor"), "(step, bytes so far) of each copy, queue by queue.")
       .def("take_decisions", &Take, nb::arg("executor"), nb::arg("ends"),
            "Lines of JSON since the last call, and how many requests had no room.");
 }

@@ -20,7 +20,7 @@ namespace heteroplace::bind {
 
 namespace {
 
-constexpr size_t kEventColumns = 8;
+constexpr size_t kEventColumns = 9;
 constexpr size_t kRequestColumns = 5;
 using EventRows = nb::shape<-1, kEventColumns>;
 using RequestRows = nb::shape<-1, kRequestColumns>;
@@ -30,7 +30,7 @@ Numpy<int64_t, EventRows> Events(const exec::Trace& trace) {
   values.reserve(trace.events.size() * kEventColumns);
   for (const exec::TraceEvent& at : trace.events) {
     values.insert(values.end(), {at.request, at.slot, at.queue, at.instruction, at.is_done,
-                                 at.wait_ns, at.start_ns, at.finish_ns});
+                                 at.wait_ns, at.start_ns, at.finish_ns, at.core});
   }
   return ToNumpy<EventRows>(std::move(values), kEventColumns);
 }

@@ -11,13 +11,10 @@
 #include <vector>
 
 #include "routed_decisions.h"
-#include "routed_text.h"
+#include "speculated_text.h"
 
 namespace heteroplace::test {
 
-inline constexpr int kNumRouters = 4;
-enum RouterName { kMoe, kInner, kExit, kDeep };
-inline const char* const kRouterNames[] = {"moe", "inner", "exit", "deep"};
 inline constexpr int kNumBuffers = 4;  // of routed rows, in each memory
 
 /*! \brief Inputs of a program, and what it makes of them. */
@@ -30,9 +27,9 @@ struct RoutedSample {
 };
 
 /*! \brief Writes a random program; samples of it have the same form. */
-class RoutedWriter : private RoutedText {
+class RoutedWriter : private SpeculatedText {
  public:
-  explicit RoutedWriter(Random& random) : RoutedText(random) {
+  explicit RoutedWriter(Random& random) : SpeculatedText(random) {
     extent_ = random.Below(2) == 0 ? 16 : 8;
     RandomForms();
     rows_ = 0;
@@ -135,23 +132,6 @@ class RoutedWriter : private RoutedText {
     }
   }
 
-  void AddValues() {
-    for (int router = 0; router < kNumRouters; ++router) {
-      const RouterForm& form = forms_[static_cast<size_t>(router)];
-      const std::string branches = std::to_string(form.num_branches()), r = std::to_string(router);
-      const std::string seats = std::to_string(form.cells) + "," + branches;
-      std::vector<int> given{AddInput("seats" + r, true, seats),
-                             AddInput("loads" + r, true, branches),
-                             AddInput("offsets" + r, true, branches)};
-      std::vector<int> made{Add(0, true, seats, form.cells * form.num_branches()),
-                            Add(0, true, branches, form.num_branches()),
-                            Add(0, true, branches, form.num_branches())};
-      given_.push_back(given);
-      made_.push_back(made);
-      AddOutput("l" + r, made[1]);
-    }
-  }
-
   /*! \brief A value for dependences: what a branch has in a buffer. Above all tensors. */
   static int PartOf(int space, int buffer, int branch) {
     return 10000 + 1000 * space + 100 * buffer + branch;
@@ -163,12 +143,6 @@ class RoutedWriter : private RoutedText {
       parts.push_back(PartOf(space, buffer, branch));
     }
     return parts;
-  }
-
-  void Describe(int line, int router, const std::vector<int>& decision,
-                const std::vector<std::pair<int, int>>& there) {
-    SetRouter(line, kRouterNames[router], forms_[static_cast<size_t>(router)], rows_, decision,
-              there);
   }
 
   std::string Rows() const { return std::to_string(rows_) + "," + std::to_string(extent_); }
@@ -193,8 +167,16 @@ class RoutedWriter : private RoutedText {
     Emit(Queue(), "call",
          std::to_string(kDispatch) + " 1 " + Ids({cells_, made[0], made[2], buffers_[0][0]}),
          {cells_, made[0], made[2]}, PartsOf(0, 0));
-    for (int branch = 0; branch < forms_[kMoe].num_branches(); ++branch)
-      DoBranch(branch, near, far);
+    num_twice_.resize(static_cast<size_t>(forms_[kMoe].num_branches()));
+    const bool has_group = random_.Below(2) == 0;
+    for (int branch = 0; branch < forms_[kMoe].num_branches(); ++branch) {
+      if (!has_group || random_.Below(5) == 0) {
+        DoBranch(branch, near, far);
+      } else {
+        grouped_.push_back(branch);
+      }
+    }
+    if (!grouped_.empty()) DoGroup(random_.Below(2) == 0 ? near : far);
     DoInner(near);
     const int out =
         Add(0, false, std::to_string(forms_[kMoe].cells) + "," + std::to_string(extent_),
@@ -246,20 +228,52 @@ class RoutedWriter : private RoutedText {
               {PartOf(to, buffer, branch)}, /*is_call=*/false);
     };
     if (space == 1) copy_rows(0, 1, 0);
-    num_twice_.push_back(0);
     for (int step = 0; step + 1 < kNumBuffers; ++step) {
-      const int kernel = random_.Below(3) == 0 ? kKeepPositive : kTwice;
-      num_twice_.back() += kernel == kTwice ? 1 : 0;
-      // At some capacities it may be fused with another one, whose call then does both.
-      std::vector<int> first, second;
-      for (int capacity : forms_[kMoe].capacities[static_cast<size_t>(branch)]) {
-        (random_.Below(4) == 0 ? second : first).push_back(capacity);
-      }
-      for (const std::vector<int>& capacities : {first, second}) {
-        if (!capacities.empty()) DoStep(branch, line(), space, step, kernel, capacities);
+      const int kernel = RandomKernel(branch);
+      for (const std::vector<int>& capacities : RandomParts(branch)) {
+        DoStep(branch, line(), space, step, kernel, capacities);
       }
     }
     if (space == 1) copy_rows(1, 0, kNumBuffers - 1);
+  }
+
+  /*! \brief Does some branches side by side; in branch 0 the nested router may decide last. */
+  void DoGroup(const Line& line) {
+    std::vector<GroupedCall> calls;
+    for (int branch : grouped_) {
+      for (int step = 0; step + 1 < kNumBuffers; ++step) {
+        const int kernel = RandomKernel(branch);
+        for (const std::vector<int>& capacities : RandomParts(branch)) {
+          calls.push_back({branch,
+                           StepCalls(0, step, kernel, capacities),
+                           {PartOf(0, step, branch)},
+                           {PartOf(0, step + 1, branch)}});
+        }
+      }
+      if (branch != 0 || random_.Below(2) == 0) continue;
+      inner_call_ = static_cast<int>(calls.size());
+      calls.push_back({0, CallOf(kDecide, InnerTensors()), given_[kInner], made_[kInner]});
+    }
+    const std::vector<std::pair<int, int>> places = Group(Queue(line.writers), line, calls);
+    if (inner_call_ >= 0) inner_there_ = places[static_cast<size_t>(inner_call_)];
+  }
+
+  int RandomKernel(int branch) {
+    const int kernel = random_.Below(3) == 0 ? kKeepPositive : kTwice;
+    num_twice_[static_cast<size_t>(branch)] += kernel == kTwice ? 1 : 0;
+    return kernel;
+  }
+
+  /*! \brief At some capacities a call may be fused with another one, whose call then does both. */
+  std::vector<std::vector<int>> RandomParts(int branch) {
+    std::vector<std::vector<int>> parts(2), found;
+    for (int capacity : forms_[kMoe].capacities[static_cast<size_t>(branch)]) {
+      parts[random_.Below(4) == 0 ? 1 : 0].push_back(capacity);
+    }
+    for (const std::vector<int>& part : parts) {
+      if (!part.empty()) found.push_back(part);
+    }
+    return found;
   }
 
   void DoStep(int branch, const Line& line, int space, int step, int kernel,
@@ -272,14 +286,19 @@ class RoutedWriter : private RoutedText {
                std::to_string(length_[static_cast<size_t>(queue)]) + " -\n";
       ++length_[static_cast<size_t>(1 - queue)];
     }
+    Guarded(queue, line, branch, "active",
+            std::to_string(threads) + " " + StepCalls(space, step, kernel, capacities),
+            {PartOf(space, step, branch)}, {PartOf(space, step + 1, branch)});
+  }
+
+  std::string StepCalls(int space, int step, int kernel, const std::vector<int>& capacities) {
     std::string calls;
     for (int capacity : capacities) {
       calls += (calls.empty() ? "" : ";") + std::to_string(capacity) + "=" +
                std::to_string(kernel) + "(" + std::to_string(RowsAt(space, step, capacity)) + "@," +
                std::to_string(RowsAt(space, step + 1, capacity)) + "@)";
     }
-    Guarded(queue, line, branch, "active", std::to_string(threads) + " " + calls,
-            {PartOf(space, step, branch)}, {PartOf(space, step + 1, branch)});
+    return calls;
   }
 
   /*! \brief A tensor of so many rows where a buffer begins. */
@@ -295,11 +314,14 @@ class RoutedWriter : private RoutedText {
   /*! \brief A router in branch 0 of "moe". Its loads are copied to the second memory. */
   void DoInner(const Line& outer) {
     const std::vector<int>& made = made_[kInner];
-    std::vector<int> tensors = given_[kInner];
-    tensors.insert(tensors.end(), made.begin(), made.end());
     Line near{ReserveRouter(), {made[1]}, {}}, far{ReserveRouter(), {}, {}};
-    const auto there =
-        Guarded(Core(), outer, 0, "active", Once(kDecide, tensors), given_[kInner], made);
+    auto there = inner_there_;
+    if (inner_call_ < 0) {
+      there =
+          Guarded(Core(), outer, 0, "active", Once(kDecide, InnerTensors()), given_[kInner], made);
+    } else if (there.first >= num_cores_) {
+      near.writers = {there.first};
+    }
     Describe(near.id, kInner, {made[1], -1, -1}, {there});
     const int num_branches = forms_[kInner].num_branches();
     const int copy = Add(1, true, std::to_string(num_branches), num_branches);
@@ -319,61 +341,17 @@ class RoutedWriter : private RoutedText {
     Select("y1", made[1], values);
   }
 
-  void Select(const std::string& name, int loads, const std::vector<int>& values) {
-    const int out = Add(0, false, std::to_string(extent_), extent_);
-    std::vector<int> reads{loads};
-    reads.insert(reads.end(), values.begin(), values.end());
-    Call(Queue(), kSelect, reads, {out});
-    AddOutput(name, out);
+  std::vector<int> InnerTensors() const {
+    std::vector<int> tensors = given_[kInner];
+    tensors.insert(tensors.end(), made_[kInner].begin(), made_[kInner].end());
+    return tensors;
   }
 
-  void DoSpeculated() {
-    Line exit{ReserveRouter(), {made_[kExit][1]}, {}}, deep{ReserveRouter(), {made_[kDeep][1]}, {}};
-    std::vector<int> values, nested;
-    for (int i = 0; i < forms_[kExit].num_branches(); ++i) {
-      values.push_back(Add(0, false, std::to_string(extent_), extent_));
-    }
-    for (int i = 0; i < forms_[kDeep].num_branches(); ++i) {
-      nested.push_back(Add(0, false, std::to_string(extent_), extent_));
-    }
-    std::vector<int> tensors = given_[kDeep];
-    tensors.insert(tensors.end(), made_[kDeep].begin(), made_[kDeep].end());
-    std::pair<int, int> there;
-    const auto decide = [&] {
-      std::vector<int> own = given_[kExit];
-      own.insert(own.end(), made_[kExit].begin(), made_[kExit].end());
-      there = Emit(Core(), "call", std::to_string(kDecide) + " 1 " + Ids(own), given_[kExit],
-                   made_[kExit]);
-    };
-    const auto do_all = [&](const std::string& when) {
-      for (size_t b = 0; b < values.size(); ++b) {
-        Guarded(Queue(), exit, static_cast<int>(b), when, Once(kTwice, {vector_, values[b]}),
-                {vector_}, {values[b]});
-      }
-      const auto decided =
-          Guarded(Core(), exit, 0, when, Once(kDecide, tensors), given_[kDeep], made_[kDeep]);
-      for (size_t b = 0; b < nested.size(); ++b) {
-        Guarded(Queue(), deep, static_cast<int>(b), when, Once(kTwice, {values[0], nested[b]}),
-                {values[0]}, {nested[b]});
-      }
-      return decided;
-    };
-    const bool is_early = random_.Below(2) == 0;
-    if (is_early) decide();
-    do_all("predicted");
-    if (!is_early) decide();
-    Describe(exit.id, kExit, {made_[kExit][1], -1, -1}, {there});
-    Describe(deep.id, kDeep, {made_[kDeep][1], -1, -1}, {do_all("missed")});
-    Select("y2", made_[kExit][1], values);
-    Select("y3", made_[kDeep][1], nested);
-  }
-
-  int extent_ = 0, rows_ = 0;
-  int cells_ = -1, vector_ = -1;
-  std::vector<RouterForm> forms_;
+  int cells_ = -1;
   std::vector<int> num_twice_;               // [branches of "moe"]
-  std::vector<std::vector<int>> given_;      // seats, loads, offsets. [kNumRouters]
-  std::vector<std::vector<int>> made_;       // the same as routers write them
+  std::vector<int> grouped_;                 // branches of "moe" that are done side by side
+  int inner_call_ = -1;                      // among the calls of that group, if it is there
+  std::pair<int, int> inner_there_;          // and where
   std::vector<int> buffers_[2];              // tensors of whole buffers, by space
   std::map<std::vector<int>, int> rows_at_;  // by space, buffer, capacity
   std::string text_;

@@ -77,7 +77,7 @@ class RoutedText {
       before.insert(before.end(), reads_[value].begin(), reads_[value].end());
     }
     body_ += word + " " + std::to_string(queue) + " " + std::to_string(num_steps_++) + " " + what +
-             " " + WaitText(queue, before) + "\n";
+             " " + (is_grouped_ ? "-" : WaitText(queue, before)) + "\n";
     const std::pair<int, int> now(queue, ++length_[static_cast<size_t>(queue)]);
     for (int value : writes) {
       written_[value] = now;
@@ -140,8 +140,43 @@ class RoutedText {
     return Emit(queue, is_call ? "branch_call" : "branch_copy", guard + what, reads, writes);
   }
 
+  /*! \brief A call of a group: what comes after the guard, and what it reads and writes. */
+  struct GroupedCall {
+    int branch;
+    std::string what;
+    std::vector<int> reads, writes;
+  };
+
+  /*! \brief Writes a group of a random team; returns the places of its calls. */
+  std::vector<std::pair<int, int>> Group(int queue, const Line& line,
+                                         const std::vector<GroupedCall>& calls) {
+    std::vector<int> reads = line.reads, writes;
+    for (const GroupedCall& call : calls) {
+      reads.insert(reads.end(), call.reads.begin(), call.reads.end());
+      writes.insert(writes.end(), call.writes.begin(), call.writes.end());
+    }
+    const bool is_team = queue < num_cores_ && num_cores_ == 2 && random_.Below(4) != 0;
+    if (is_team) {
+      body_ += "join " + std::to_string(1 - queue) + " 0 " + std::to_string(queue) + " " +
+               std::to_string(length_[static_cast<size_t>(queue)]) + " -\n";
+      ++length_[static_cast<size_t>(1 - queue)];
+    }
+    Emit(queue, "group", (is_team ? "2 " : "1 ") + std::to_string(calls.size()), reads, writes);
+    std::vector<std::pair<int, int>> places;
+    is_grouped_ = true;  // the group has waited
+    for (const GroupedCall& call : calls) {
+      places.push_back(
+          Guarded(queue, line, call.branch, "active", "1 " + call.what, call.reads, call.writes));
+    }
+    is_grouped_ = false;
+    return places;
+  }
+
   static std::string Once(int kernel, const std::vector<int>& tensors) {
-    return "1 0=" + std::to_string(kernel) + "(" + Ids(tensors) + ")";
+    return "1 " + CallOf(kernel, tensors);
+  }
+  static std::string CallOf(int kernel, const std::vector<int>& tensors) {
+    return "0=" + std::to_string(kernel) + "(" + Ids(tensors) + ")";
   }
 
   std::string Finish() const {
@@ -168,6 +203,7 @@ class RoutedText {
 
  private:
   int num_tensors_ = 0, num_steps_ = 0;
+  bool is_grouped_ = false;
   int64_t arena_bytes_[2] = {0, 0};
   std::map<int, std::pair<int, int>> written_;             // by value: queue, count
   std::map<int, std::vector<std::pair<int, int>>> reads_;  // since then

@@ -12,9 +12,11 @@ CELLS = 4
 ROWS_BYTES = CELLS * VECTOR_BYTES
 
 
-def routed_program() -> str:
-    """Cells of "moe" become 2 x + 1 or x + x on the GPU; "inner" is in its branch 0; "exit" has one
-    branch, 2 v + 1, which is predicted."""
+def routed_program(is_grouped: bool) -> str:
+    """Cells of "moe" become 2 x + 1 or x + x on the GPU, one after the other or side by side;
+    "inner" is in its branch 0; "exit" has one branch, 2 v + 1, which is predicted."""
+    group = ["group 0 7 1 2 1:2,2:2"] if is_grouped else []
+    waits = "-" if is_grouped else "1:2,2:2"
     rows = f"2 32 {CELLS},{EXTENT}"
     lines = [
         "heteroplace-program 3",
@@ -50,7 +52,8 @@ def routed_program() -> str:
         "copy 2 4 12 2 -",
         "branch_copy 2 5 0 0 active 6 10 1:2",
         "branch_call 0 6 2 0 predicted 1 0=1(13,14) -",
-        "branch_call 0 7 0 0 active 1 1=1(1@,3@) 1:2,2:2",
+        *group,
+        f"branch_call 0 7 0 0 active 1 1=1(1@,3@) {waits}",
         "branch_call 0 8 0 1 active 1 1=0(1@,1@,3@) -",
         "branch_call 0 9 2 0 missed 1 0=1(13,14) 1:3",
         "end",
@@ -58,9 +61,13 @@ def routed_program() -> str:
     return "\n".join(lines)
 
 
+@pytest.mark.parametrize("is_grouped", [False, True])
 @pytest.mark.parametrize("cuda_words", [True, False])
-def test_guards_of_a_gpu_wait_for_what_they_read(cuda_library: str, cuda_words: bool) -> None:
-    executor = make_executor(cuda_library, routed_program(), cuda_words=cuda_words)
+def test_guards_of_a_gpu_wait_for_what_they_read(
+    cuda_library: str, cuda_words: bool, is_grouped: bool
+) -> None:
+    executor = make_executor(cuda_library, routed_program(is_grouped), cuda_words=cuda_words)
+    executor.start_trace(None)
     x = np.arange(CELLS * EXTENT, dtype="float32").reshape(CELLS, EXTENT)
     executor.set_input("x", x)
     executor.set_input("inner", np.array([7, 8], "int32"))
@@ -83,3 +90,6 @@ def test_guards_of_a_gpu_wait_for_what_they_read(cuda_library: str, cuda_words: 
         np.testing.assert_array_equal(executor.get_output("inner_loads"), np.array(inner, "int32"))
         if exits:
             np.testing.assert_array_equal(executor.get_output("z"), 2 * vector(run) + 1)
+        if run == 12:
+            trace = executor.stop_trace(None)
+            assert len(trace.requests) == 13

@@ -1,6 +1,7 @@
 """The simulator's rules in the most obvious form: an oracle for the core."""
 
 from heteroplace.model.collectives import collective_ns
+from heteroplace.model.groups import grouped_ns
 from heteroplace.model.plan import Collective, Copy, Load, Run, guard_of
 from heteroplace.model.step_values import kind_of
 
@@ -15,13 +16,16 @@ def reference_times(graph, cluster, costs, plan, decision=None):
     """Start and finish of every step: after all earlier steps that share a resource with it, after
     the latest step that put each of its tensors there, or all of them if they are guarded, after
     those that load its weights, and, if it takes the place of state, after all that read the state
-    there."""
+    there. Branches that cores share take what they take together (`grouped_ns`)."""
     used, waits = edges(graph, cluster, plan)
     times = []
-    for index, step in enumerate(plan.steps):
+    lengths = [duration(graph, cluster, costs, step, decision) for step in plan.steps]
+    if decision is not None:
+        lengths = grouped_ns(graph, cluster, plan.steps, lengths)
+    for index in range(len(plan.steps)):
         before = [earlier for earlier in range(index) if used[earlier] & used[index]]
         start = max((times[earlier][1] for earlier in (*before, *waits[index])), default=0)
-        times.append((start, start + duration(graph, cluster, costs, step, decision)))
+        times.append((start, start + lengths[index]))
     return times
 
 

@@ -10,8 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import tvm
 
 from heteroplace.model.capacities import offsets_of
+from heteroplace.relay.routing.ops import branch_around
 from heteroplace.relay.routing.router import router_options
 
 Array = np.ndarray
@@ -21,7 +23,9 @@ UNWRITTEN = -77_777
 
 def unwritten(shape: tuple[int, ...], dtype: Any) -> Array:
     """An array in which nothing has been written."""
-    return np.full(shape, np.nan if np.dtype(dtype).kind == "f" else UNWRITTEN, dtype)
+    if np.dtype(dtype).kind == "f":
+        return np.full(shape, np.nan, dtype)
+    return np.full(shape, max(UNWRITTEN, np.iinfo(dtype).min), dtype)
 
 
 def seats_of(mask: Array, priority: Array | None = None) -> Array:
@@ -41,9 +45,13 @@ def seats_of(mask: Array, priority: Array | None = None) -> Array:
 
 
 def _router(attrs: Any, reads: list[Array]) -> list[Array]:
-    options, mask = router_options(attrs), reads[0]
+    options, (mask, *others) = router_options(attrs), reads
+    if branch_around(attrs) is not None:
+        each = len(mask) // int(attrs["rows"])
+        is_cell = np.arange(len(mask)) < _kept(attrs, others.pop()) * each
+        mask = np.where(is_cell[:, None], mask, 0)
     assert (mask >= 0).all() and ((mask != 0).sum(axis=1) <= options.top_k).all()
-    seats = seats_of(mask, reads[1] if len(reads) > 1 else None)
+    seats = seats_of(mask, others[0] if others else None)
     loads = (mask != 0).sum(axis=0)
     if options.overflow == "drop":
         limits = np.array([sizes[-1] for sizes in options.capacities])
@@ -76,10 +84,6 @@ def _take_branch(attrs: Any, reads: list[Array]) -> Array:
     begin, kept = offsets[int(attrs["branch"])], _kept(attrs, loads)
     rows[:kept] = buffer[begin : begin + kept]
     return rows
-
-
-def _valid_rows(attrs: Any, reads: list[Array]) -> Array:
-    return (np.arange(int(attrs["rows"])) < _kept(attrs, reads[0])).astype("int32")
 
 
 def _join_branches(attrs: Any, reads: list[Array]) -> Array:
@@ -123,13 +127,19 @@ def _enter_branch(attrs: Any, reads: list[Array]) -> Array:
     return x if loads[int(attrs["branch"])] else unwritten(x.shape, x.dtype)
 
 
+def _host_decision(attrs: Any, reads: list[Array]) -> Array:
+    mask = tvm.nd.array(np.zeros([int(extent) for extent in attrs["shape"]], "int32"))
+    tvm.get_global_func(str(attrs["function"]))(*[tvm.nd.array(read) for read in reads], mask)
+    return mask.numpy()
+
+
 ROUTING_OPS: dict[str, Callable[..., Any]] = {
     "router": _router,
     "dispatch": _dispatch,
     "take_branch": _take_branch,
-    "valid_rows": _valid_rows,
     "join_branches": _join_branches,
     "combine": _combine,
     "enter_branch": _enter_branch,
     "select": _select,
+    "host_decision": _host_decision,
 }

@@ -101,6 +101,7 @@ DIMENSIONS: Mapping[str, tuple[Value, ...]] = {
         Value("off", given(store="off")),
         Value("file", in_folder(store="costs.sqlite")),
     ),
+    "kernels": (Value("auto"), Value("tvm", given(kernels="tvm"))),
     "device": (Value("here"), Value("absent")),
     "pin": (
         Value("none"),
@@ -234,6 +235,7 @@ REFUSED: tuple[Rule, ...] = (
         MissingCostError,
         "cannot measure on devices that are not in this machine: far",
     ),
+    Rule({"costs": "file", "kernels": "tvm"}, MissingCostError, "does not know: .*tvm_kernels"),
     Rule({"costs": "file", "device": "absent"}, MissingCostError, "does not know: .* on 'far'"),
 )
 """The first one that holds says why."""

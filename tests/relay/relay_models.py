@@ -13,6 +13,7 @@ from tvm.contrib import graph_executor
 
 from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.codegen.executable import Executable, write_programs
+from heteroplace.codegen.targets import with_stock_kernels
 from heteroplace.machine.local import local_cluster
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
@@ -43,6 +44,14 @@ def cpu_cluster(memory_bytes: int = 2**33) -> Cluster:
     devices = [Device(f"cpu.{n}", "cpu", TARGET, 0, 0, (core,)) for n, core in enumerate(ids)]
     devices.append(Device("cpu.all", "cpu", TARGET, 0, 0, ids))
     return Cluster("cpu", (Memory("ram", memory_bytes),), tuple(devices), (), 0)
+
+
+def stock_cluster() -> Cluster:
+    """The same, with TVM's own kernels, whose outputs have the bits of stock TVM."""
+    return with_stock_kernels(cpu_cluster())
+
+
+STOCK_TARGET = stock_cluster().devices[0].target
 
 
 def mixed_cluster() -> Cluster:

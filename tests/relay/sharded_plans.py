@@ -9,7 +9,7 @@ import numpy as np
 import tvm
 from host_clusters import FAR_CORE
 from item_plans import batch_costs
-from relay_models import TARGET, cores, module, var, weights
+from relay_models import STOCK_TARGET, cores, module, var, weights
 from tvm import relay
 
 from heteroplace.model.check import check_plan
@@ -38,7 +38,7 @@ def apart_cluster(
     links = [Link(f"l{a}{b}", a, b, 10**9, 1000, f"l{a}{b}") for a in ids for b in ids if a != b]
     devices = [
         Device(
-            *(f"d{n}", "cpu", TARGET, 0, n, (core_of(n),), hosts[n % len(hosts)]),
+            *(f"d{n}", "cpu", STOCK_TARGET, 0, n, (core_of(n),), hosts[n % len(hosts)]),
             copy_engines=engines,
         )
         for n in ids

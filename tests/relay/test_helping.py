@@ -10,13 +10,13 @@ import pytest
 import tvm
 from relay_models import (
     cores,
-    cpu_cluster,
     extraction_of,
     fire_modules,
     random_devices,
     random_inputs,
     shared_network,
     solution_of,
+    stock_cluster,
     stock_outputs,
     written,
 )
@@ -36,7 +36,7 @@ pytestmark = [
 
 def single_cores() -> Cluster:
     """A device for each of two cores."""
-    cluster = cpu_cluster()
+    cluster = stock_cluster()
     return Cluster("cores", cluster.memories, cluster.devices[:2], (), 0)
 
 

@@ -49,7 +49,7 @@ def test_it_runs_in_a_sequence_of_passes() -> None:
         sequence = tvm.transform.Sequential(
             [
                 relay.transform.SimplifyInference(),
-                relay.transform.HeteroPlace(cpu_cluster(), **FAST),
+                relay.transform.HeteroPlace(cpu_cluster(), kernels="tvm", **FAST),
                 relay.transform.InferType(),
             ]
         )
@@ -132,7 +132,9 @@ def test_an_excluded_device_is_not_used() -> None:
 
 def test_an_excluded_gpu_need_not_be_here() -> None:
     with tvm.transform.PassContext(opt_level=3):
-        executable = hp.build(two_branches(), mixed_cluster(), exclude=["gpu0"], time_limit=1.0)
+        executable = hp.build(
+            two_branches(), mixed_cluster(), exclude=["gpu0"], kernels="tvm", time_limit=1.0
+        )
     inputs = random_inputs(two_branches())
     (actual,) = hp.Executor(executable).run(**inputs)
     np.testing.assert_array_equal(actual, stock_outputs(two_branches(), inputs)[0])

@@ -20,11 +20,11 @@ from relay_models import (
     TARGET,
     compiled_of,
     conv,
-    cpu_cluster,
     extraction_of,
     module,
     random_inputs,
     solution_of,
+    stock_cluster,
     var,
     weights,
 )
@@ -96,7 +96,7 @@ NETWORKS: dict[str, Callable[[], tvm.IRModule]] = {
 
 def clusters() -> tuple[Cluster, Cluster]:
     """One memory for all devices, and two."""
-    near = with_batch_sizes(cpu_cluster(), (1, 2, 3, 4))
+    near = with_batch_sizes(stock_cluster(), (1, 2, 3, 4))
     return near, with_second_memory(near)
 
 

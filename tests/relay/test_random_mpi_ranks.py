@@ -10,20 +10,13 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from host_clusters import FAR_CORE, alone, random_hosts
 from mpi_plan_worker import RankedProgram
-from relay_models import cores, random_costs
+from test_random_ranks import random_ranked
 from test_random_relay import Part, compiled_batch, with_fakes
-from tests.strategies import random_plan
 
 from heteroplace.bench.ranks.launch import run_ranks
 from heteroplace.codegen.artifact import weights_blob
-from heteroplace.codegen.lower import lower
 from heteroplace.codegen.program import bundle_text
-from heteroplace.native.execute import Executor as NativeExecutor
-from heteroplace.run.loaded_program import LoadedProgram
-from heteroplace.simulate.simulator import simulate
-from heteroplace.tvm_bridge import library_path
 
 pytestmark = pytest.mark.slow
 
@@ -34,25 +27,13 @@ TIMEOUT_S = 1200
 
 def ranked_program(random: Random, part: Part, code_path: str) -> tuple[int, RankedProgram]:
     """A random plan over hosts, how many they are, and what one process answers by it."""
-    here = cores()
-    cluster = random_hosts(
-        random, has_gpus=False, core_of=lambda n: here[n] if n < len(here) else FAR_CORE + n
-    )
-    plan = random_plan(random, part.graph, cluster)
-    costs = random_costs(part.graph, cluster, random.randrange(1000))
-    predicted = simulate(part.graph, cluster, costs, plan) if random.random() < 0.5 else None
-    one = lower(part.calls, part.graph, alone(cluster), plan, predicted)
-    text = with_fakes(random, one.program).to_text()
-    single = LoadedProgram(
-        NativeExecutor(str(library_path()), code_path, text, blob=weights_blob(one))
-    )
+    lowered, single = random_ranked(random, part, code_path)
     samples = []
     for inputs, stock in part.samples:
         outputs = single.run(inputs)
         for output, expected in zip(outputs, stock, strict=True):
-            assert output.tobytes() == expected.tobytes(), text
+            assert output.tobytes() == expected.tobytes(), lowered.text
         samples.append((inputs, outputs))
-    lowered = lower(part.calls, part.graph, cluster, plan, predicted)
     programs = [with_fakes(random, program) for program in lowered.programs]
     blob, in_flight = weights_blob(lowered), random.randint(1, 3)
     ranked = RankedProgram(bundle_text(programs), blob, lowered.feeder, in_flight, samples)

@@ -98,8 +98,8 @@ def load_ranks(
     return Ranks(loaded, transports, lowered.feeder)
 
 
-def check_part(random: Random, part: Part, code: SealedCode) -> None:
-    """Ranks of a random plan answer as one process does, and as stock TVM."""
+def random_ranked(random: Random, part: Part, code_path: str) -> tuple[Lowered, LoadedProgram]:
+    """A random plan over hosts: the programs of all of them, and the same in one process."""
     here = cores()
     cluster = random_hosts(
         random, has_gpus=False, core_of=lambda n: here[n] if n < len(here) else FAR_CORE + n
@@ -111,9 +111,13 @@ def check_part(random: Random, part: Part, code: SealedCode) -> None:
     lowered = lower(part.calls, part.graph, cluster, plan, predicted)
     one = lower(part.calls, part.graph, alone(cluster), plan, predicted)
     text = with_fakes(random, one.program).to_text()
-    single = LoadedProgram(
-        NativeExecutor(str(library_path()), code.path, text, blob=weights_blob(one))
-    )
+    single = NativeExecutor(str(library_path()), code_path, text, blob=weights_blob(one))
+    return lowered, LoadedProgram(single)
+
+
+def check_part(random: Random, part: Part, code: SealedCode) -> None:
+    """Ranks of a random plan answer as one process does, and as stock TVM."""
+    lowered, single = random_ranked(random, part, code.path)
     ranks = load_ranks(random, lowered, code)
     found = ranks.run([inputs for inputs, _ in part.samples])
     for (inputs, stock), outputs in zip(part.samples, found, strict=True):

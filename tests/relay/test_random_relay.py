@@ -13,7 +13,7 @@ import pytest
 import tvm
 from host_clusters import FAR_CORE
 from random_relay import Batch, random_batch
-from relay_models import TARGET, cores, random_costs, stock_executor
+from relay_models import STOCK_TARGET, TARGET, cores, random_costs, stock_executor
 from tests.strategies import random_plan
 
 from heteroplace import pipeline
@@ -195,7 +195,7 @@ def compiled_batch(seed: str, num_programs: int) -> tuple[list[Part], SealedCode
         assert all(np.isfinite(output.astype("float64")).all() for output in outputs)
     with tvm.transform.PassContext(opt_level=3, config=config):
         compiled = CompiledNetwork.of(pipeline.prepare(batch.mod))
-        device = Device("cpu", "cpu", TARGET, 0, 0, cores()[:1])
+        device = Device("cpu", "cpu", STOCK_TARGET, 0, 0, cores()[:1])
         one = Cluster("one", (Memory("ram", 2**33),), (device,), (), 0)
         kernels = compiled.kernels(one, [0] * len(compiled.graph.tasks))
     parts = parts_of(batch, compiled.graph, kernels.calls, samples)

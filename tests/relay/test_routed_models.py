@@ -9,9 +9,17 @@ import pytest
 from numpy_relay import run_by_numpy
 
 from heteroplace import routing
+from heteroplace.bench.dynamic.bounds import active_bytes, branch_bytes, halves_of
+from heteroplace.bench.dynamic.trace_runs import TraceRuns
 from heteroplace.bench.models.routed import STEER, RoutedNetwork
 from heteroplace.bench.models.routed_catalogue import ROUTED
-from heteroplace.bench.models.routed_experts import swin_moe, switch, switch_layer, task_moe
+from heteroplace.bench.models.routed_experts import (
+    swin_moe,
+    switch,
+    switch_layer,
+    switch_layer_part,
+    task_moe,
+)
 from heteroplace.bench.models.routed_onnx import exits, masked_experts
 from heteroplace.bench.models.routed_vision import dynamic_routing, live_sr, msdnet
 from heteroplace.dynamic.traces import TraceOptions, synthesise
@@ -47,6 +55,31 @@ def test_networks_with_routers_equal_their_dense_form(name: str) -> None:
         with np.errstate(all="ignore"):
             ours, expected = (run_by_numpy(mod, given | params) for mod in (network.mod, dense))
         np.testing.assert_allclose(ours[0], expected[0], rtol=1e-4, atol=1e-4)
+
+
+def test_halves_of_a_layer_add_up_to_it() -> None:
+    sizes = (6, 4, 8, 5, 2)
+    whole = switch_layer(*sizes)
+    runs = TraceRuns(whole, TraceOptions(num_runs=1))
+    halves = halves_of(runs)
+    assert sorted((*halves[0], *halves[1])) == list(range(5))
+    params = {key: value.numpy() for key, value in whole.params.items()}
+    (given,) = runs.inputs()
+    found = np.zeros((6, 4))
+    for branches in halves:
+        half = switch_layer_part(*sizes, branches=branches)
+        own = {key: params[key] for key in half.params}
+        found += run_by_numpy(half.mod, given | own)[0] - given["x"]
+    (expected,) = run_by_numpy(whole.mod, given | params)
+    np.testing.assert_allclose(found + given["x"], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_weights_are_of_the_branches_that_are_active() -> None:
+    runs = TraceRuns(switch_layer(8, 4, 8, 3, 1), TraceOptions(num_runs=4))
+    each = 4 * (2 * 4 * 8 + 8 + 4)
+    assert branch_bytes(runs.network) == [each] * 3
+    active = sum(len(record.active) for record in runs.records) / 4
+    assert active_bytes(runs) == round(active * each)
 
 
 @pytest.mark.slow

@@ -10,23 +10,26 @@ from random import Random
 import numpy as np
 import pytest
 from item_plans import with_second_memory
-from random_routed import RoutedCase, random_routed
 from relay_models import cpu_cluster, module, random_inputs, stock_outputs, var
+from routed_batches import check_near
 from routed_models import (
     Shape,
     costs_by_capacity,
     loaded_executable,
     routed_executable,
+    routed_solution,
     switch_layer,
     whole_branches,
 )
 from tvm import relay
 
 import heteroplace
+from heteroplace import pipeline
+from heteroplace.codegen.carried import carried_kernels
 from heteroplace.codegen.compile import CompiledNetwork
-from heteroplace.codegen.executable import Executable
+from heteroplace.codegen.executable import Executable, write_programs
 from heteroplace.codegen.lower import lower
-from heteroplace.errors import ExecutionError, LoweringError, RoutingError, UnsupportedRelayError
+from heteroplace.errors import LoweringError, RoutingError, UnsupportedRelayError
 from heteroplace.measure.batches import batches_of, of_batch
 from heteroplace.measure.plan_program import serial_plan
 from heteroplace.relay.routing.resize import resize_branches
@@ -45,44 +48,6 @@ def outputs(executable: Executable, inputs: Sequence[Inputs], slots: int = 1) ->
     return [[array.tobytes() for array in arrays] for arrays in found]
 
 
-def check_near(found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> None:
-    """Outputs within 1e-5 of the largest element."""
-    for got, want in zip(found, expected, strict=True):
-        assert got.shape == want.shape
-        scale = max(1e-30, float(np.abs(want).max(initial=0)))
-        worst = float(np.abs(got.astype("float64") - want).max(initial=0))
-        assert worst <= 1e-5 * scale, f"{worst} of {scale}"
-
-
-def run_random(case: RoutedCase, seed: int) -> None:
-    """A network placed at random over two memories gives what stock TVM makes of it."""
-    random, cluster = Random(seed), with_second_memory(cpu_cluster())
-    count = len(cut_network(case.mod).graph.tasks)
-    devices = [random.randrange(len(cluster.devices)) for _ in range(count)]
-    executable = routed_executable(case.mod, cluster, devices)
-    executor = Executor(executable)
-    for number in range(2):
-        inputs = case.inputs(number)
-        try:
-            found = executor.run(inputs)
-        except ExecutionError as err:
-            assert "overflow is an error" in str(err)
-            continue
-        check_near(found, stock_outputs(case.mod, inputs))
-
-
-@pytest.mark.costly
-def test_a_random_routed_network_equals_stock() -> None:
-    """Many more are in `test_a_thousand_random_routed_networks`."""
-    run_random(random_routed(Random(5), max_parts=2), 5)
-
-
-@pytest.mark.slow
-def test_a_thousand_random_routed_networks() -> None:
-    for seed in range(100, 1100):
-        run_random(random_routed(Random(seed)), seed)
-
-
 @pytest.mark.costly
 def test_a_switch_layer_is_the_same_wherever_its_branches_are() -> None:
     shape = Shape(top_k=2, capacities=(1, 4), has_residual=True)
@@ -97,6 +62,12 @@ def test_a_switch_layer_is_the_same_wherever_its_branches_are() -> None:
     spread = routed_executable(mod, cluster, devices)
     assert "branch_copy" in spread.manifest.program_text
     assert outputs(spread, inputs) == found
+    # Whichever core the plan has them on, both take what is active.
+    cores = [task.branch is not None and task.branch[1] % 2 for task in alone.solution.graph.tasks]
+    shared = routed_executable(mod, cpu_cluster(), cores)
+    (group,) = [x for x in shared.manifest.program_text.splitlines() if x.startswith("group")]
+    assert group.split()[3:5] == ["2", "8"]
+    assert outputs(shared, inputs, slots=2) == found
     assert outputs(alone, inputs, slots=3) == found
 
 
@@ -110,6 +81,26 @@ def test_branches_are_compiled_at_their_capacities_and_alike_ones_once() -> None
     assert capacities == [["1", "4", "16"]] * 8
     kernels = {each.partition("=")[2].partition("(")[0] for c in calls for each in c[7].split(";")}
     assert len(kernels) == 6  # two layers at three capacities, for all four experts
+
+
+@pytest.mark.costly
+def test_an_annotated_module_carries_the_kernels_of_branches() -> None:
+    network, cluster = cut_network(switch_layer()), cpu_cluster()
+    placement = [0] * len(network.graph.tasks)
+    compiled = CompiledNetwork.of(network)
+    kernels = compiled.kernels(cluster, placement)
+    solution = routed_solution(network, cluster, placement)
+    mod = pipeline.annotate(compiled, solution)
+    found = carried_kernels(mod, network.digest, network.graph.routers)
+    assert found is not None
+    assert found[1].library.files() == kernels.library.files()
+    assert found[1].calls.calls == kernels.calls.calls
+    assert found[1].calls.routers == kernels.calls.routers
+    for read, value in zip(found[1].calls.values, kernels.calls.values, strict=True):
+        assert (read.shape, read.alias_of, read.rows) == (value.shape, value.alias_of, value.rows)
+    (direct,) = write_programs(kernels, [solution])
+    again = pipeline.build_module(mod)
+    assert again.manifest.program_text == direct.manifest.program_text
 
 
 @pytest.mark.costly

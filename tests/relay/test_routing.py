@@ -34,6 +34,7 @@ from heteroplace.relay.routing.rows import buffer_rows
 
 Array = np.ndarray
 X, SCORES = var("x", (6, 4)), var("s", (6, 3))
+HOST = routing.host("tests.any", [X], 6, 2)
 
 
 def check_equal(found: list[Array], expected: list[Array]) -> None:
@@ -167,6 +168,7 @@ def test_branches_that_mix_cells_are_refused(branch: Branch, words: str) -> None
         ),
         (lambda: mixture(gate="before"), "gate is 'before'"),
         (lambda: mixture(overflow="spill"), "overflow is 'spill'"),
+        (lambda: mixture(name="a\nb"), r"router 'a\\nb': a name is one line of text"),
         (lambda: mixture(capacities=[2, 1]), "positive and ascending"),
         (lambda: mixture(capacities=[[1], 2, [3]]), "neither of all nor of each"),
         (lambda: mixture(capacities=[]), "capacities of 0 branches, expected 3"),
@@ -191,6 +193,14 @@ def test_branches_that_mix_cells_are_refused(branch: Branch, words: str) -> None
                 tokens(), routing.top_k(SCORES), [expert(0)] * 3, residual=SCORES
             ),
             "residual",
+        ),
+        (
+            lambda: routing.route(
+                tokens(),
+                routing.top_k(SCORES),
+                [lambda rows: routing.route(tokens(rows), HOST, [expert(0)] * 2)] * 3,
+            ),
+            "a function on the host decides about rows of branch 0 of router ''",
         ),
         (lambda: routing.loop(tokens(), lambda rows: rows, expert(0), 0), "a loop of 0 turns"),
     ],

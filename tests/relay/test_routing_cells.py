@@ -113,6 +113,20 @@ def test_top_k(k: int) -> None:
     np.testing.assert_array_equal(gates, np.where(mask, SCORES, 0))
 
 
+def test_of_equal_scores_the_first_branch_is_taken_and_without_numbers_some_branch() -> None:
+    nan, inf = np.float32("nan"), np.float32("inf")
+    scores = [[1, 2, 2, 0], [-inf, -inf, -inf, -inf], [nan, nan, nan, nan], [nan, 3, nan, 1]]
+    mask, _ = decided(routing.top_k(var("s", (4, 4))), s=np.array(scores, "float32"))
+    assert mask[:2].argmax(1).tolist() == [1, 0]
+    assert mask.sum(1).tolist() == [1, 1, 1, 1]
+
+
+def test_a_router_is_compiled_without_warnings(capfd: pytest.CaptureFixture[str]) -> None:
+    decision = routing.top_k(relay.add(var("s", (7, 4)), var("t", (7, 4))))
+    run(decision.mask, s=SCORES, t=SCORES)
+    assert "not in feed graph" not in capfd.readouterr().err
+
+
 def test_scores_may_lie_as_the_cells_do() -> None:
     scores = SCORES[:6].reshape(2, 3, 4)
     mask, _ = decided(routing.top_k(var("s", (2, 3, 4))), s=scores)

@@ -27,6 +27,8 @@ MASK = np.array(
 )
 """Loads of 3, 4 and 0 cells."""
 CELLS, BRANCHES = MASK.shape
+INNER = np.array([[1, 0], [0, 1], [1, 1], [1, 0]] * 2 + [[-7, 9]] * 4, "int32")
+"""Of two cells for each row of a branch; no load is above 4, and what is behind it is no mask."""
 LIKE = ((1, 2, 4, 8),) * BRANCHES
 
 
@@ -37,6 +39,7 @@ def routed(options: RouterOptions, priority: relay.Expr | None = None) -> list[r
     parts, residual = var("parts", (CELLS, BRANCHES, 2, 2)), var("residual", (CELLS, 5))
     seats, loads, offsets = ops.router(mask, options, priority)
     branches = [ops.branch_rows_of(options, branch, CELLS) for branch in range(BRANCHES)]
+    inner, halves = var("inner", INNER.shape, "int32"), RouterOptions("inner", ((12,),) * 2, 2)
 
     def joined(buffer: relay.Expr) -> relay.Expr:
         taken = [ops.take_branch(buffer, loads, offsets, of) for of in branches]
@@ -49,7 +52,7 @@ def routed(options: RouterOptions, priority: relay.Expr | None = None) -> list[r
         seats,
         loads,
         offsets,
-        *[ops.valid_rows(loads, of) for of in branches],
+        *[ops.router(inner, halves, around=(loads, of))[0] for of in branches],
         ops.combine(plain, seats, offsets),
         ops.combine(plain, seats, offsets, gates, residual),
         ops.combine(gated, seats, offsets),
@@ -61,7 +64,8 @@ def inputs_of(mod: tvm.IRModule) -> dict[str, np.ndarray]:
     generator = np.random.default_rng(0)
     shapes = {p.name_hint: [int(e) for e in p.checked_type.shape] for p in mod["main"].params}
     found = {name: generator.standard_normal(shape) for name, shape in shapes.items()}
-    return {name: value.astype("float32") for name, value in found.items()} | {"mask": MASK}
+    masks = {"mask": MASK, "inner": INNER}
+    return {name: value.astype("float32") for name, value in found.items()} | masks
 
 
 def check_by_numpy(results: list[relay.Expr], **given: Any) -> list[np.ndarray]:
@@ -116,6 +120,7 @@ def test_routers_of_every_kind() -> None:
     assert found[0].tolist() == [[1, 0, 0], [0, 1, 0], [2, 2, 0], [0, 0, 0], [0, 0, 0], [0, 0, 0]]
     assert found[6].tolist() == [[0, 0, 0], [0, 0, 0], [1, 1, 0], [0, 2, 0], [2, 0, 0], [0, 0, 0]]
     assert found[14].tolist() == [0, 4, 12]
+    assert found[3][:, 0].tolist() == [1, 0, 2, 3] + [0] * 8  # of two rows
 
 
 @pytest.mark.costly

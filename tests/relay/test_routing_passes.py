@@ -159,11 +159,45 @@ def test_the_largest_capacity_stays_where_cells_are_dropped() -> None:
 
 def test_branches_of_the_same_cells_share_a_memory() -> None:
     mod, cluster = two_layers(), mixed_cluster()
-    found = check_pass(relay.transform.PlaceBranches(profile_of(mod, pairs), cluster), mod)
+    found = check_pass(
+        relay.transform.PlaceBranches(profile_of(mod, pairs), cluster, by="coactivation"), mod
+    )
     first, second = (each.memories.split(",") for each in options_of(found))
     names = {cluster.memories[device.memory].name for device in cluster.devices}
     assert set(first) == set(second) == names
     assert [first[0], first[2], first[1], first[3]] == [second[1], second[3], second[0], second[2]]
+
+
+def heavy(run: int, router: int) -> tuple[int, ...]:
+    return (1, 1, 1, 3, 3, 3, 0, 2)
+
+
+def test_branches_with_many_cells_lie_where_the_cells_are() -> None:
+    """Of 8 cells 2 leave home, for each router, 16 bytes there and as many back."""
+    mod, cluster = two_layers(), mixed_cluster()
+    found = check_pass(relay.transform.PlaceBranches(profile_of(mod, heavy), cluster), mod)
+    for each in options_of(found):
+        first, second, third, last = each.memories.split(",")
+        assert (first, second) == (third, last)  # the heavy ones are together
+        assert first != second
+
+
+def test_branches_with_many_cells_are_apart_where_devices_are_slow() -> None:
+    mod, cluster = two_layers(), mixed_cluster()
+    slow = {"flops_per_second": 10**6, "memory_bytes_per_second": 10**9}
+    devices = tuple(replace(device, **slow) for device in cluster.devices)
+    cluster = replace(cluster, devices=devices)
+    found = relay.transform.PlaceBranches(profile_of(mod, heavy), cluster)(mod)
+    for each in options_of(found):
+        memories = each.memories.split(",")
+        assert memories[1] != memories[3]
+
+
+def test_memories_that_no_link_joins_are_told() -> None:
+    mod, cluster = two_layers(), mixed_cluster()
+    apart = replace(cluster, links=cluster.links[:1])
+    with pytest.raises(RoutingError, match="no link leads from the first to the second"):
+        relay.transform.PlaceBranches(profile_of(mod, heavy), apart)(mod)
 
 
 def test_loads_can_be_balanced_without_decisions_cell_by_cell() -> None:
@@ -172,7 +206,9 @@ def test_loads_can_be_balanced_without_decisions_cell_by_cell() -> None:
     made = relay.transform.PlaceBranches(profile_of(mod, skewed), cluster, by="balance")
     for each in options_of(made(mod)):
         assert each.memories.split(",")[0] != each.memories.split(",")[1]
-    with pytest.raises(RoutingError, match="by is 'luck', expected one of coactivation, balance"):
+    with pytest.raises(
+        RoutingError, match="by is 'luck', expected one of homes, coactivation, balance"
+    ):
         relay.transform.PlaceBranches(profile_of(mod, skewed), cluster, by="luck")
 
 

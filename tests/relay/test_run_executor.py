@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tvm
 from relay_models import (
+    STOCK_TARGET,
     TARGET,
     cores,
     cpu_cluster,
@@ -21,6 +22,7 @@ from relay_models import (
     placed_randomly,
     random_inputs,
     solution_of,
+    stock_cluster,
     stock_outputs,
     two_branches,
     var,
@@ -31,6 +33,7 @@ from tvm import relay
 
 import heteroplace as hp
 from heteroplace.codegen.executable import Executable
+from heteroplace.codegen.targets import with_stock_kernels
 from heteroplace.errors import ExecutionError
 from heteroplace.hetero_place import build
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
@@ -41,7 +44,7 @@ from heteroplace.run.timeline import measured_timeline
 
 def build_randomly(mod: tvm.IRModule, seed: int, cluster: Cluster | None = None) -> Executable:
     with tvm.transform.PassContext(opt_level=3):
-        return build(placed_randomly(mod, cluster or cpu_cluster(), seed))
+        return build(placed_randomly(mod, cluster or stock_cluster(), seed))
 
 
 @cache
@@ -110,7 +113,7 @@ def test_two_targets_equal_stock_tvm_closely(inputs, expected) -> None:
 
 def test_two_memories_of_one_machine(inputs, expected) -> None:
     devices = tuple(
-        Device(f"n{n}", "cpu", TARGET, 0, n, cores()[n : n + 1]) for n in range(len(cores()))
+        Device(f"n{n}", "cpu", STOCK_TARGET, 0, n, cores()[n : n + 1]) for n in range(len(cores()))
     )
     if len(devices) < 2:
         pytest.skip("one core")
@@ -352,7 +355,8 @@ def test_a_missing_gpu_is_named() -> None:
 
 def test_a_gpu_that_the_plan_does_not_use_is_not_needed() -> None:
     extraction = extraction_of(two_branches())
-    solution = solution_of(extraction, mixed_cluster(), [0] * len(extraction.graph.tasks))
+    cluster = with_stock_kernels(mixed_cluster())
+    solution = solution_of(extraction, cluster, [0] * len(extraction.graph.tasks))
     executable = written(two_branches(), solution)
     assert [space.name for space in executable.lowered.program.spaces] == ["ram"]
     inputs = random_inputs(two_branches())

@@ -271,9 +271,9 @@ def test_an_annotated_module_carries_its_kernels() -> None:
         bare = pipeline.annotate(compiled, solution)
         kernels = compiled.kernels(cluster, [0] * len(extraction.graph.tasks))
     mod = pipeline.annotate(compiled, solution)
-    assert carried_kernels(bare, compiled.network.digest) is None
-    assert carried_kernels(mod, "of other ops") is None
-    found = carried_kernels(mod, compiled.network.digest)
+    assert carried_kernels(bare, compiled.network.digest, ()) is None
+    assert carried_kernels(mod, "of other ops", ()) is None
+    found = carried_kernels(mod, compiled.network.digest, ())
     assert found is not None
     assert found[1].library.files() == kernels.library.files()
     assert found[1].calls.calls == kernels.calls.calls

@@ -6,6 +6,7 @@ import argparse
 
 from heteroplace.cli.place import read_costs
 from heteroplace.cli.routes import described_profile
+from heteroplace.cli.shared import Parsers, add_command
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.files.cluster import cluster_from_json, load_cluster, ready_made_clusters
 from heteroplace.files.costs import table_from_json
@@ -26,11 +27,13 @@ from heteroplace.native.compiled_file import CompiledFile
 from heteroplace.report.tables import format_table
 
 
-def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_commands(commands: Parsers) -> None:
     """Add the subcommands `check` and `clusters`."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "check",
-        help="check a file and name all its faults",
+        "check a file and name all its faults",
+        run_check,
         description="Check a cluster, graph, cost or plan file or a compiled model and name its "
         "faults.",
     )
@@ -38,11 +41,12 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--graph", metavar="FILE", help="graph that a cost or plan file is for")
     parser.add_argument("--cluster", metavar="FILE|NAME", help="cluster that it is for")
     parser.add_argument("--costs", metavar="FILE", help="costs for a plan, as in `place`")
-    parser.set_defaults(run=run_check)
-    parser = commands.add_parser(
-        "clusters", help="list the ready-made clusters", description="List the ready-made clusters."
+    parser = add_command(
+        commands,
+        "clusters",
+        "list the ready-made clusters",
+        run_clusters,
     )
-    parser.set_defaults(run=run_clusters)
 
 
 def run_check(arguments: argparse.Namespace) -> None:

@@ -9,7 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from heteroplace.cli import costs_cross_validate
-from heteroplace.cli.shared import add_store, check_writable, plural, print_json
+from heteroplace.cli.shared import (
+    Parsers,
+    add_command,
+    add_store,
+    check_writable,
+    plural,
+    print_json,
+)
 from heteroplace.costs.device_figures import device_figures_table
 from heteroplace.costs.store import CostStore, default_path
 from heteroplace.costs.store_file import load_rows, rows_to_json
@@ -29,53 +36,64 @@ _SHAREABLE = ("target", "device", "threads", "batch", "mode")
 _LEFT_ALIGNED = ("op", "shapes (float32)", "target", "device", "mode")
 
 
-def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_commands(commands: Parsers) -> None:
     """Add the subcommand `costs` with its own subcommands."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "costs",
-        help="list, export, import or forget measured kernels; check predictions",
+        "list, export, import or forget measured kernels; check predictions",
         description="The store of measured kernels, which all models share, and what is predicted "
         "where nothing was measured.",
     )
     actions = parser.add_subparsers(metavar="ACTION", required=True)
-    listing = actions.add_parser(
-        "list", help="show what was measured", description="Show what was measured."
+    listing = add_command(
+        actions,
+        "list",
+        "show what was measured",
+        run_list,
     )
     listing.add_argument(
         "--notes", action="store_true", help="show what was measured of links and interference"
     )
     listing.add_argument("--json", action="store_true", help="print JSON, as `export` writes it")
     _add_filters(listing)
-    listing.set_defaults(run=run_list)
-    export = actions.add_parser(
-        "export", help="write measurements to a file", description="Write measurements as JSON."
+    export = add_command(
+        actions,
+        "export",
+        "write measurements to a file",
+        run_export,
+        description="Write measurements as JSON.",
     )
     export.add_argument("file", metavar="FILE", help='JSON; "-" for standard output')
     _add_filters(export)
-    export.set_defaults(run=run_export)
-    imports = actions.add_parser(
+    imports = add_command(
+        actions,
         "import",
-        help="add the measurements in a file",
+        "add the measurements in a file",
+        run_import,
         description="Add the measurements in a file, all or, if it has faults, none. Of two of "
         "the same kernel the newer one stays.",
     )
     imports.add_argument("file", metavar="FILE", help="what `export` wrote (JSON)")
-    imports.set_defaults(run=run_import)
-    forget = actions.add_parser(
-        "forget", help="remove measurements", description="Remove measurements from the store."
+    forget = add_command(
+        actions,
+        "forget",
+        "remove measurements",
+        run_forget,
+        description="Remove measurements from the store.",
     )
     _add_filters(forget)
     forget.add_argument("--all", action="store_true", help="remove everything, also all notes")
     forget.add_argument("--dry-run", action="store_true", help="only say how many that would be")
-    forget.set_defaults(run=run_forget)
-    costs_cross_validate.add_command(actions)
-    devices = actions.add_parser(
+    costs_cross_validate.add_cross_validate(actions)
+    add_command(
+        actions,
         "devices",
-        help="show the devices whose figures are known",
+        "show the devices whose figures are known",
+        lambda _: print(device_figures_table()),
         description="Show the devices that costs can be predicted for by name (the model of a "
         "device in a cluster file), with their figures and where those are from.",
     )
-    devices.set_defaults(run=lambda _: print(device_figures_table()))
     for action in (listing, export, imports, forget):
         add_store(action)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from heteroplace.cli.place import read_costs
-from heteroplace.cli.shared import add_problem, print_json
+from heteroplace.cli.shared import Parsers, add_command, add_problem, print_json
 from heteroplace.costs.cross_validation import (
     Trial,
     cross_validate,
@@ -18,11 +18,13 @@ from heteroplace.model.graph import TaskGraph
 from heteroplace.report.tables import cost_sources_line
 
 
-def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_cross_validate(commands: Parsers) -> None:
     """Add the subcommand `cross-validate` to those of `costs`."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "cross-validate",
-        help="predict what was measured, and compare",
+        "predict what was measured, and compare",
+        run,
         description="Predict each measured device from the others, and each measured kernel from "
         "the others of its device, by every method that applies; print the errors.",
     )
@@ -31,7 +33,6 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     parser.add_argument(
         "--json", action="store_true", help="print every prediction as JSON, no tables"
     )
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> None:

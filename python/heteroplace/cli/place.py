@@ -10,7 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from heteroplace.cli.interrupts import Interrupts
-from heteroplace.cli.shared import add_output, add_problem, check_writable, print_json
+from heteroplace.cli.shared import (
+    Parsers,
+    add_command,
+    add_output,
+    add_problem,
+    check_writable,
+    print_json,
+)
 from heteroplace.costs.complete import complete_costs
 from heteroplace.errors import MissingCostError, SolverError
 from heteroplace.files.costs import load_costs, load_table
@@ -58,11 +65,13 @@ _ADVICE = (
 )
 
 
-def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_commands(commands: Parsers) -> None:
     """Add the subcommand `place`."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "place",
-        help="place a task graph on a cluster",
+        "place a task graph on a cluster",
+        run,
         description="Place a task graph on a cluster and print where everything goes.",
     )
     add_problem(parser)
@@ -71,7 +80,6 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_output(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="write the plan (JSON)")
     parser.add_argument("--trace", metavar="FILE", help="write the timeline as a Chrome trace")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> None:

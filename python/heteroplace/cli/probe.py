@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from heteroplace.cli.job import ended_together, join_machines
-from heteroplace.cli.shared import check_writable, plural
+from heteroplace.cli.shared import Parsers, add_command, check_writable, plural
 from heteroplace.costs.measurement import NEAR_CORES_NS
 from heteroplace.errors import HeteroPlaceError, MissingPackageError, MissingTVMError
 from heteroplace.files.cluster import load_cluster, save_cluster
@@ -37,11 +37,13 @@ _HOSTS = "heteroplace.cli.probe_hosts"
 """Likewise."""
 
 
-def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_commands(commands: Parsers) -> None:
     """Add the subcommand `probe`."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "probe",
-        help="find out what is in this machine, and measure its links",
+        "find out what is in this machine, and measure its links",
+        run,
         description="Find out what is in this machine, measure its links, and write it as a "
         "cluster file. Under mpiexec: the machines of all ranks as the hosts of one cluster, with "
         "the links between them.",
@@ -73,7 +75,6 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="measure nothing (links are estimates); needs no TVM",
     )
     parser.add_argument("--quick", action="store_true", help="measure fewer and smaller copies")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> None:

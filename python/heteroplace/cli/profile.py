@@ -19,7 +19,9 @@ from typing import Any, TextIO
 
 from heteroplace.cli.job import ended_together
 from heteroplace.cli.shared import (
+    Parsers,
     add_cluster,
+    add_command,
     add_output,
     add_store,
     check_writable,
@@ -126,11 +128,13 @@ class Extras:
     )
 
 
-def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_commands(commands: Parsers) -> None:
     """Add the subcommand `profile`."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "profile",
-        help="measure the kernels of a model on the devices of a cluster",
+        "measure the kernels of a model on the devices of a cluster",
+        run,
         description="Measure what each task of a model takes on each device of a cluster. What "
         "the store knows is not measured again. Under mpiexec: on all hosts of the cluster at "
         "once, a rank on each.",
@@ -146,7 +150,6 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_store(parser)
     add_arguments(parser, Extras)
     add_output(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from heteroplace.cli.shared import check_writable, plural, print_json
+from heteroplace.cli.shared import Parsers, add_command, check_writable, plural, print_json
 from heteroplace.dynamic.profile import ProfileBuilder, merge_profiles, read_profile, shapes_of
 from heteroplace.dynamic.sizes import MIN_RUNS
 from heteroplace.dynamic.specialise import mean_active
@@ -23,49 +23,55 @@ _MAX_BRANCHES_SHOWN = 8
 _HEADERS = ("router", "cells", "branches", "runs", "active", "mean load", "largest", "predicted")
 
 
-def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_commands(commands: Parsers) -> None:
     """Add the subcommand `routes` with its own subcommands."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "routes",
-        help="show, merge, check or make up route decisions of routed networks",
+        "show, merge, check or make up route decisions of routed networks",
         description="Route decisions: what executor.record wrote (JSON Lines), and profiles, which "
         "count them (JSON).",
     )
     actions = parser.add_subparsers(metavar="ACTION", required=True)
-    show = actions.add_parser(
-        "show", help="show how routers are used", description="Show how routers are used."
+    show = add_command(
+        actions,
+        "show",
+        "show how routers are used",
+        run_show,
     )
     show.add_argument("file", metavar="FILE", help="a recording or a profile")
     show.add_argument("--json", action="store_true", help="print one JSON object, no table")
-    show.set_defaults(run=run_show)
-    merge = actions.add_parser(
+    merge = add_command(
+        actions,
         "merge",
-        help="add up recordings and profiles of one model",
+        "add up recordings and profiles of one model",
+        run_merge,
         description="Add up recordings and profiles of one model; of a single recording this makes "
         "its profile.",
     )
     merge.add_argument("files", nargs="+", metavar="FILE", help="recordings or profiles")
     merge.add_argument("-o", "--output", required=True, metavar="FILE", help="profile (JSON)")
     merge.add_argument("--json", action="store_true", help="print one JSON object, no text")
-    merge.set_defaults(run=run_merge)
-    check = actions.add_parser(
+    check = add_command(
+        actions,
         "check",
-        help="check a recording or a profile and name its faults",
-        description="Check a recording or a profile and name its faults.",
+        "check a recording or a profile and name its faults",
+        run_check,
     )
     check.add_argument("file", metavar="FILE", help="a recording or a profile")
     check.add_argument(
         "--like", metavar="FILE", help="a recording or profile of the model that it must be of"
     )
     check.add_argument("--json", action="store_true", help="print one JSON object, no text")
-    check.set_defaults(run=run_check)
     _add_synthesise(actions)
 
 
-def _add_synthesise(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = actions.add_parser(
+def _add_synthesise(actions: Parsers) -> None:
+    parser = add_command(
+        actions,
         "synthesise",
-        help="make up decisions with stated skew and co-activation",
+        "make up decisions with stated skew and co-activation",
+        run_synthesise,
         description="Make up decisions with stated skew and co-activation, as a recording "
         "(FILE.jsonl) or as its profile.",
     )
@@ -86,7 +92,6 @@ def _add_synthesise(actions: argparse._SubParsersAction[argparse.ArgumentParser]
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object, no text")
     add_arguments(parser, TraceOptions)
-    parser.set_defaults(run=run_synthesise)
 
 
 def _count(text: str) -> int:

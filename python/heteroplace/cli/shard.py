@@ -13,7 +13,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from heteroplace.cli.shared import add_cluster, add_output, check_writable, print_json
+from heteroplace.cli.shared import (
+    Parsers,
+    add_cluster,
+    add_command,
+    add_output,
+    check_writable,
+    print_json,
+)
 from heteroplace.errors import FrontendError, MissingPackageError, ShardingError
 from heteroplace.files.sharding import save_sharding
 from heteroplace.machine.local import open_cluster
@@ -27,12 +34,14 @@ _OPTIMIZER = "sgd:0.1"
 _TOP = 10
 
 
-def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_commands(commands: Parsers) -> None:
     """Add the subcommand `shard`."""
     options = importlib.import_module(_OPTIONS)
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "shard",
-        help="share a model by several devices: data, tensor and pipeline parallelism",
+        "share a model by several devices: data, tensor and pipeline parallelism",
+        run,
         description="Simulate mixes of data (D), tensor (T) and pipeline (P) parallelism with K "
         "microbatches, and write the plan of the fastest that fits. Each device of the cluster is "
         "a rank; those of different memories come first.",
@@ -71,7 +80,6 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "-o", "--output", metavar="FILE", help="write the plan (JSON), for tvmc compile --placement"
     )
     add_output(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -6,11 +6,40 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 from heteroplace.costs.store import PATH_VARIABLE
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.files.output import final_path, is_replaceable
+
+Parsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+def add_command(
+    commands: Parsers,
+    name: str,
+    help: str,
+    run: Callable[[argparse.Namespace], None] | None = None,
+    description: str | None = None,
+) -> argparse.ArgumentParser:
+    """Add a subcommand and return its parser.
+
+    Parameters
+    ----------
+    help
+        In the list of subcommands.
+    run
+        What it does; None: it has subcommands of its own.
+    description
+        On its own page; None: what the list says.
+    """
+    said = f"{help[0].upper()}{help[1:]}." if description is None else description
+    parser = commands.add_parser(name, help=help, description=said)
+    if run is not None:
+        parser.set_defaults(run=run)
+    return parser
 
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:

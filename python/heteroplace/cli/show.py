@@ -7,11 +7,14 @@ from collections import Counter
 from collections.abc import Iterable
 
 from heteroplace.cli.routes import profile_text
+from heteroplace.cli.shared import Parsers, add_command
+from heteroplace.dynamic.profile import read_profile
 from heteroplace.errors import ExecutionError, HeteroPlaceError
 from heteroplace.files.cluster import cluster_from_json
 from heteroplace.files.costs import NamedCost, named_costs_from_json
 from heteroplace.files.graph import graph_from_json, load_graph
 from heteroplace.files.kinds import read_known_file
+from heteroplace.files.manifest import Manifest
 from heteroplace.files.plan import plan_from_json
 from heteroplace.files.reader import did_you_mean
 from heteroplace.files.route_profile import route_profile_from_json
@@ -23,13 +26,16 @@ from heteroplace.model.text import print_cluster, print_graph, print_plan
 from heteroplace.model.units import format_ns
 from heteroplace.native.compiled_file import CompiledFile
 from heteroplace.report.tables import format_table, memory_text, solution_headline
+from heteroplace.simulate.copied import routed_plan_text
 
 
-def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_commands(commands: Parsers) -> None:
     """Add the subcommand `show`."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "show",
-        help="print a file as text",
+        "print a file as text",
+        run,
         description="Print clusters, task graphs and plans in their text form, cost files as "
         "tables, and of a compiled model its cluster, plan and headline.",
     )
@@ -41,6 +47,12 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--task", metavar="NAME", help="only the costs of this task")
     parser.add_argument("--device", metavar="NAME", help="only the costs on this device")
     parser.add_argument(
+        "--routes",
+        metavar="FILE",
+        help="profile or records of route decisions, by which the loads, padding and bytes of a "
+        "compiled model with routers are told (default: all branches are alike)",
+    )
+    parser.add_argument(
         "--program", action="store_true", help="print the program of a compiled model too"
     )
     parser.add_argument(
@@ -50,7 +62,6 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="refuse a compiled model that this key (public, Ed25519, PEM) has not signed; may be "
         "repeated",
     )
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -100,7 +111,11 @@ def _check_options(path: str, kind: str, arguments: argparse.Namespace) -> None:
         )
     if kind != "costs" and (arguments.task is not None or arguments.device is not None):
         raise HeteroPlaceError(f"{path}: --task and --device choose costs; this is a {kind} file")
-    for flag, value in (("--program", arguments.program), ("--trusted-key", arguments.trusted_key)):
+    for flag, value in (
+        ("--program", arguments.program),
+        ("--trusted-key", arguments.trusted_key),
+        ("--routes", arguments.routes),
+    ):
         if kind != "model" and value:
             raise HeteroPlaceError(f"{path}: {flag} needs a compiled model; this is a {kind} file")
 
@@ -169,11 +184,22 @@ def _model_text(file: CompiledFile, arguments: argparse.Namespace) -> str:
         + " its Relay module",
         _signature_text(file, arguments.trusted_key is not None),
     ]
+    if manifest.solution.graph.routers:
+        parts.append(_routed_text(manifest, arguments.routes))
+    elif arguments.routes is not None:
+        raise HeteroPlaceError(f"{arguments.files[0]}: --routes, and the model has no routers")
     if manifest.verification is not None:
         parts.append(manifest.verification.text)
     if arguments.program:
         parts += ["", manifest.program_text]
     return "\n".join(parts)
+
+
+def _routed_text(manifest: Manifest, routes: str | None) -> str:
+    profile = None if routes is None else read_profile(routes)
+    if profile is not None:
+        profile.check_model(manifest.model_digest)
+    return routed_plan_text(manifest.solution, profile)
 
 
 def _signature_text(file: CompiledFile, is_trusted: bool) -> str:

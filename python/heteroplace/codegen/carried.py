@@ -8,6 +8,7 @@ The digest of the neutral module says whether the ops are still those that were 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import astuple
 from typing import Any
 
@@ -16,9 +17,18 @@ import tvm
 from tvm import relay
 
 from heteroplace.codegen.compile import CompiledKernels, TaskTargets
-from heteroplace.codegen.kernels import Kernel, KernelCall, KernelCalls, Value
+from heteroplace.codegen.kernels import (
+    Kernel,
+    KernelCall,
+    KernelCalls,
+    RouterValues,
+    Rows,
+    Value,
+    Variant,
+)
 from heteroplace.codegen.library import KernelLibrary
 from heteroplace.codegen.workspace import Workspace
+from heteroplace.model.routers import Router
 
 KERNELS_ATTRIBUTE = "heteroplace_kernels"
 """Attribute of `main`: a tuple of a table as JSON, the files of the library, and the weights."""
@@ -43,14 +53,26 @@ def with_kernels(
         "digest": digest,
         "targets": targets,
         "values": [
-            [v.shape, v.dtype, v.input_name, v.constant is not None, v.alias_of]
+            [
+                v.shape,
+                v.dtype,
+                v.input_name,
+                v.constant is not None,
+                v.alias_of,
+                None if v.rows is None else astuple(v.rows),
+            ]
             for v in calls.values
         ],
         "calls": [
-            [c.kernel, c.segment, c.task, c.reads, c.writes, astuple(c.workspace)]
+            [
+                *(c.kernel, c.segment, c.task, c.reads, c.writes, astuple(c.workspace)),
+                c.branch,
+                [astuple(variant) for variant in c.variants],
+            ]
             for c in calls.calls
         ],
         "outputs": calls.outputs,
+        "routers": [[r.loads, r.offsets, r.seats, r.num_rows] for r in calls.routers],
         "kernels": [
             [k.symbol, str(k.target), astuple(k.workspace), k.op, k.flops]
             for k in calls.kernels.values()
@@ -64,13 +86,17 @@ def with_kernels(
     return tvm.IRModule({**dict(mod.functions.items()), mod.get_global_var("main"): main})
 
 
-def carried_kernels(mod: tvm.IRModule, digest: str) -> tuple[TaskTargets, CompiledKernels] | None:
+def carried_kernels(
+    mod: tvm.IRModule, digest: str, routers: Sequence[Router]
+) -> tuple[TaskTargets, CompiledKernels] | None:
     """Return the kernels that a module carries; None: none, or they are of other ops.
 
     Parameters
     ----------
     digest
         `Network.digest` of the neutral module under `mod`.
+    routers
+        Those of its task graph.
     """
     attributes = mod["main"].attrs
     if attributes is None or KERNELS_ATTRIBUTE not in attributes:
@@ -82,22 +108,37 @@ def carried_kernels(mod: tvm.IRModule, digest: str) -> tuple[TaskTargets, Compil
     num_files = len(table["files"])
     files = [constant.numpy().tobytes() for constant in constants[1 : 1 + num_files]]
     library = KernelLibrary.from_files(dict(zip(table["files"], files, strict=True)))
-    calls = _read_calls(table, constants[1 + num_files :])
+    calls = _read_calls(table, constants[1 + num_files :], routers)
     return tuple(table["targets"]), CompiledKernels(calls, library)
 
 
-def _read_calls(table: dict[str, Any], weights: list[tvm.nd.NDArray]) -> KernelCalls:
+def _read_calls(
+    table: dict[str, Any], weights: list[tvm.nd.NDArray], routers: Sequence[Router]
+) -> KernelCalls:
     rest = (weight.numpy() for weight in weights)
     values = [
-        Value(tuple(shape), dtype, name, next(rest) if is_constant else None, alias)
-        for shape, dtype, name, is_constant, alias in table["values"]
+        Value(
+            *(tuple(shape), dtype, name, next(rest) if is_constant else None, alias),
+            rows=None if rows is None else Rows(*rows),
+        )
+        for shape, dtype, name, is_constant, alias, rows in table["values"]
     ]
     calls = [
-        KernelCall(kernel, segment, task, tuple(reads), tuple(writes), Workspace(*workspace))
-        for kernel, segment, task, reads, writes, workspace in table["calls"]
+        KernelCall(
+            *(kernel, segment, task, tuple(reads), tuple(writes), Workspace(*workspace)),
+            branch=None if branch is None else (branch[0], branch[1]),
+            variants=tuple(
+                Variant(capacity, symbol, tuple(reads), tuple(writes))
+                for capacity, symbol, reads, writes in variants
+            ),
+        )
+        for kernel, segment, task, reads, writes, workspace, branch, variants in table["calls"]
     ]
+    decided = tuple(
+        RouterValues(router, *made) for router, made in zip(routers, table["routers"], strict=True)
+    )
     kernels = {
         symbol: Kernel(symbol, None, tvm.target.Target(target), Workspace(*workspace), op, flops)
         for symbol, target, workspace, op, flops in table["kernels"]
     }
-    return KernelCalls(tuple(values), tuple(calls), tuple(table["outputs"]), kernels)
+    return KernelCalls(tuple(values), tuple(calls), tuple(table["outputs"]), kernels, decided)

@@ -62,7 +62,12 @@ class Clocks:
         return tuple(sorted(waits.items()))
 
     def add(
-        self, instruction: int, queue: int, helpers: Iterable[int] = (), sent: int | None = None
+        self,
+        instruction: int,
+        queue: int,
+        helpers: Iterable[int] = (),
+        sent: int | None = None,
+        num_members: int = 0,
     ) -> int:
         """Append `instruction` to its queue, and a join to those of its helpers.
 
@@ -70,17 +75,19 @@ class Clocks:
         ----------
         sent
             The other side of a message that is received.
+        num_members
+            Of a group, whose members come next in its queue; they are done when it is.
 
         Returns
         -------
         Its position in the queue.
         """
         position = self._length[queue]
-        self._length[queue] += 1
+        self._length[queue] += 1 + num_members
         if queue in self._finished:
             self._add_message(instruction, queue, position, sent)
             return position
-        self._known[queue][queue] = position + 1
+        self._known[queue][queue] = position + 1 + num_members
         self._done[instruction] = (queue, position, dict(self._known[queue]))
         for helper in helpers:
             self._length[helper] += 1

@@ -24,6 +24,7 @@ from heteroplace.codegen.weights import WeightLayout
 from heteroplace.errors import ArtifactError
 from heteroplace.files.manifest import Manifest, State
 from heteroplace.model.memory import MemoryUse
+from heteroplace.model.route_profile import RouteProfile
 from heteroplace.model.solution import Solution
 from heteroplace.model.text.plan import step_name
 from heteroplace.model.timeline import Timeline
@@ -37,6 +38,7 @@ from heteroplace.report.tables import (
     placement_table,
     solution_headline,
 )
+from heteroplace.simulate.copied import routed_plan_text
 from heteroplace.simulate.simulator import simulate
 
 
@@ -79,8 +81,20 @@ class Executable:
         """Return the same, which says how its outputs compare with those of its model."""
         return replace(self, manifest=replace(self.manifest, verification=verification))
 
-    def summary(self, max_rows: int = 40) -> str:
-        """Return the headline, devices, memories and the placement table with reasons, as text."""
+    def summary(self, max_rows: int = 40, profile: RouteProfile | None = None) -> str:
+        """Return the headline, devices, memories and the placement table with reasons, as text.
+
+        Parameters
+        ----------
+        profile
+            Of the route decisions of a network with routers, by which loads, padding and bytes are
+            told; None: all branches of a router are alike.
+
+        Raises
+        ------
+        RoutingError
+            The profile is of another model.
+        """
         solution = self.solution
         graph, cluster, plan = solution.graph, solution.cluster, solution.plan
         timeline = simulate(graph, cluster, solution.costs, plan)
@@ -91,6 +105,10 @@ class Executable:
             placement_table(graph, cluster, plan, timeline, max_rows),
             cost_sources_line(solution.costs),
         ]
+        if graph.routers:
+            if profile is not None:
+                profile.check_model(self.manifest.model_digest)
+            tables.append(routed_plan_text(solution, profile, max_rows))
         if self.verification is not None:
             tables.append(self.verification.text)
         return "\n\n".join(tables)

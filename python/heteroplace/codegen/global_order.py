@@ -25,22 +25,9 @@ def in_order(instructions: Sequence[Instruction]) -> tuple[Instruction, ...]:
     LoweringError
         There is no such order.
     """
-    writer = {
-        instance: index
-        for index, instruction in enumerate(instructions)
-        for instance in instruction.writes
-    }
-    readers: dict[Instance, list[int]] = defaultdict(list)
-    for index, instruction in enumerate(instructions):
-        for instance in instruction.reads:
-            readers[instance].append(index)
     waiting = [0] * len(instructions)
     followers: list[list[int]] = [[] for _ in instructions]
-    for index, instruction in enumerate(instructions):
-        needed = (*instruction.reads, *instruction.replaces)
-        before = {writer[instance] for instance in needed if instance in writer}
-        for instance in instruction.replaces:
-            before.update(reader for reader in readers[instance] if reader != index)
+    for index, before in enumerate(needed_by(instructions)):
         waiting[index] = len(before)
         for other in before:
             followers[other].append(index)
@@ -61,6 +48,27 @@ def in_order(instructions: Sequence[Instruction]) -> tuple[Instruction, ...]:
     if len(order) < len(instructions):
         raise LoweringError("the kernels depend on each other in a cycle; report this as a bug")
     return tuple(order)
+
+
+def needed_by(instructions: Sequence[Instruction]) -> list[set[int]]:
+    """Return for each instruction which others it comes after."""
+    writer = {
+        instance: index
+        for index, instruction in enumerate(instructions)
+        for instance in instruction.writes
+    }
+    readers: dict[Instance, list[int]] = defaultdict(list)
+    for index, instruction in enumerate(instructions):
+        for instance in instruction.reads:
+            readers[instance].append(index)
+    found = []
+    for index, instruction in enumerate(instructions):
+        needed = (*instruction.reads, *instruction.replaces)
+        before = {writer[instance] for instance in needed if instance in writer}
+        for instance in instruction.replaces:
+            before.update(reader for reader in readers[instance] if reader != index)
+        found.append(before)
+    return found
 
 
 def with_messages(instructions: Sequence[Instruction]) -> tuple[Instruction, ...]:

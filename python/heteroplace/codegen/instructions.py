@@ -42,6 +42,15 @@ class Instruction:
     """Whose bytes it takes over: all others who read them come before, and are waited for."""
     guard: Guard | None = None
     """When it is done; None: in every run. What decides that is among what it reads."""
+    members: tuple[Instruction, ...] = ()
+    """Calls of branches that are done side by side, those of each branch next to each other; empty:
+    it is no group. It reads what they read and none of them makes."""
+
+    @property
+    def devices(self) -> tuple[int, ...]:
+        """All devices that do it, ascending."""
+        found = {each.device for each in (self, *self.members) if each.device is not None}
+        return tuple(sorted(found))
 
     @property
     def origin(self) -> Instance:

@@ -147,7 +147,7 @@ class _Finder:
                     self._write(self._owner(instance), queue, instruction.start_ns)
                 self._writer[instance] = index
             sent = index - 1 if instruction.is_receive else None
-            self._clocks.add(index, queue, helpers, sent)
+            self._clocks.add(index, queue, helpers, sent, len(instruction.members))
             for instance in touched[index]:
                 held = self._live[instance[1]][instance]
                 held.users.append(index)

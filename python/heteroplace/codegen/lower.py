@@ -9,6 +9,7 @@ queues does not imply it already (vector clocks). All waits are within a host.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 
 from heteroplace.codegen.branch_program import BranchProgram
@@ -201,18 +202,28 @@ class _Lowering:
             assert self._queues[other].host == self._queues[queue].host, "a wait on another host"
         self._queues[queue].instructions.append(queued)
         sent = index - 1 if instruction.is_receive else None
-        position = self._clocks.add(index, queue, helpers, sent)
-        self._need_workspace(queue, self._workspace(instruction).caller_bytes)
-        helper_bytes = self._workspace(instruction).helper_bytes
-        if self._queues[queue].kind == "cpu":
-            self._helper_bytes[queue] = max(self._helper_bytes.get(queue, 0), helper_bytes)
+        members = instruction.members
+        self._queues[queue].instructions += [self._queue_instruction(each, 1) for each in members]
+        position = self._clocks.add(index, queue, helpers, sent, len(members))
+        for each in members or (instruction,):
+            self._need_workspaces(each, queue, helpers, bool(members))
+        join = QueueInstruction("join", instruction.step, (str(queue), str(position)))
         for helper in helpers:
-            fields = (str(queue), str(position))
-            self._need_workspace(helper, helper_bytes)
-            self._queues[helper].instructions.append(
-                QueueInstruction("join", instruction.step, fields)
-            )
+            self._queues[helper].instructions.append(replace(join))
         self._retire(index, instruction)
+
+    def _need_workspaces(
+        self, call: Instruction, queue: int, helpers: Sequence[int], is_member: bool
+    ) -> None:
+        """Of a call in a group each core of its team is the one that makes it."""
+        workspace = self._workspace(call)
+        for caller in (queue, *(helpers if is_member else ())):
+            self._need_workspace(caller, workspace.caller_bytes)
+            if self._queues[caller].kind == "cpu":
+                known = self._helper_bytes.get(caller, 0)
+                self._helper_bytes[caller] = max(known, workspace.helper_bytes)
+        for each in helpers:
+            self._need_workspace(each, workspace.helper_bytes)
 
     def _workspace(self, instruction: Instruction) -> Workspace:
         return (
@@ -251,6 +262,9 @@ class _Lowering:
             source = instruction.origin
             message = (str(instruction.message), str(self._tensor(*source)))
             return QueueInstruction("send", instruction.step, message)
+        if instruction.members:
+            fields = (str(num_threads), str(len(instruction.members)))
+            return QueueInstruction("group", instruction.step, fields)
         if instruction.call is None:
             source, target = instruction.origin, instruction.writes[0]
             if instruction.guard is not None:
@@ -372,7 +386,7 @@ class _Lowering:
             return MemoryUse(0, 0, 0)
         workers = [queue for queue in self._queues if queue.space == memory]
         arena = max(1, self._arena_bytes[memory])
-        workspaces = [worker.workspace_bytes for worker in workers]
+        workspaces = [worker.held_workspace_bytes for worker in workers]
         if self._dl_device(memory)[0] == DL_DEVICE_TYPES["cpu"]:
             arena = in_pages(arena)
             workspaces = [in_pages(num_bytes) for num_bytes in workspaces]

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from heteroplace.codegen.branches import Branches
 from heteroplace.codegen.global_order import in_order, with_messages
+from heteroplace.codegen.grouped import with_groups
 from heteroplace.codegen.instructions import Instance, Instruction, Ordered, root
 from heteroplace.codegen.joins import Joins
 from heteroplace.codegen.kernels import KernelCall, KernelCalls
@@ -23,6 +24,7 @@ from heteroplace.codegen.value_tensors import tensors_of_values
 from heteroplace.errors import LoweringError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
+from heteroplace.model.groups import groups_of
 from heteroplace.model.hosts import are_of_one_cpu
 from heteroplace.model.plan import Collective, Copy, Guard, Plan, Run
 from heteroplace.model.timeline import Timeline
@@ -118,6 +120,8 @@ class _Orderer:
         copies = [*loads, *self._read_copies([*called, *joins.copies], joins)]
         called = self._in_place(called, [*copies, *joins.copies], joins)
         instructions = in_order([*called, *copies, *joins.copies])
+        planned = groups_of(self._graph, self._cluster, self._plan.steps)
+        instructions = with_groups(instructions, calls, planned)
         return Ordered(with_messages(instructions), tuple(joins.values), joins.stored)
 
     def _in_place(

@@ -20,6 +20,9 @@ ALIGNMENT_BYTES = 128
 KERNEL_ALIGNMENT_BYTES = 64
 """A kernel takes tensors only at multiples of this; copies take parts of them from anywhere."""
 
+SIDE_STREAMS = 4
+"""On a GPU, streams for the branches of groups (`src/exec/run/worker.h`)."""
+
 PAGE_BYTES = 4096
 """The executor takes host memory in pages of this size, one at least for an arena."""
 
@@ -174,7 +177,7 @@ class QueueInstruction:
     """One line of a queue."""
 
     kind: str
-    """"call", "join", "copy", "send", "recv", "branch_call" or "branch_copy"."""
+    """"call", "join", "copy", "send", "recv", "branch_call", "branch_copy" or "group"."""
     step: int
     """Position of the plan's step that it carries out."""
     fields: tuple[str, ...]
@@ -221,6 +224,13 @@ class Queue:
     """Rank of the host that it is on."""
     peer: int | None = None
     """Rank of the other host of a queue of messages; None: it is for something else."""
+
+    @property
+    def held_workspace_bytes(self) -> int:
+        """Scratch memory that it holds: of a GPU that of each stream on which branches of groups
+        run beside it, too."""
+        has_groups = any(each.kind == "group" for each in self.instructions)
+        return self.workspace_bytes * (1 + SIDE_STREAMS * (has_groups and self.kind == "cuda"))
 
 
 @dataclass(frozen=True)

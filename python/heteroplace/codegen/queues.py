@@ -64,6 +64,10 @@ class QueueTable:
             if device is not None:
                 return self._device_queues(device)[0], ()
             return self._copy_queue(instruction), ()
+        if instruction.members:
+            each = (self._device_queues(device) for device in instruction.devices)
+            first, *others = sorted({own for queue, more in each for own in (queue, *more)})
+            return first, tuple(others)
         queue, helpers = self._device_queues(instruction.device)
         return queue, () if instruction.call is None else helpers
 

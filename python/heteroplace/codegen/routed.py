@@ -7,6 +7,8 @@ are alike share their kernels, as equal groups do. `routed_calls` puts the versi
 before ==> after, for an expert with capacities 4 and 16
 
     nn.dense(%x: float32[64, 8], %w)    ==>  4: dense_4(x[4, 8], w), 16: dense_16(x[16, 8], w)
+
+Weights of dense layers lie in panels, the same at all capacities (`packed_matmul_op`).
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from heteroplace.codegen.routed_calls import RoutedCombiner
 from heteroplace.codegen.routed_module import Branch, RoutedModule, cut_regions
 from heteroplace.codegen.segment_calls import lower_parts
 from heteroplace.codegen.segments import cut_segments
+from heteroplace.codegen.unpacked import Panels
 from heteroplace.model.graph import TaskGraph
 from heteroplace.relay.expressions import static_shape, tensor_types
 from heteroplace.relay.routing.resize import resize_branches
@@ -66,7 +69,8 @@ def lower_routed(
         task.name: nowhere if task.branch else target_of_task[task.name] for task in graph.tasks
     }
     cuts = [cut_segments(cut.mod, (*targets, None), main)]
-    versions = []
+    versions: list[dict[Branch, int]] = []
+    panels: Panels = {}
     for number in range(max(map(len, capacities.values()), default=0)):
         sizes = {branch: own[number] for branch, own in capacities.items() if number < len(own)}
         rows = {branch: size for branch, size in sizes.items() if size}
@@ -75,7 +79,7 @@ def lower_routed(
             for task in graph.tasks
         }
         resized = resize_branches(cut.mod, _branches_of_rows(cut), rows)
-        cuts.append(cut_segments(resized, (*targets, None), of_task))
+        cuts.append(cut_segments(resized, (*targets, None), of_task, panels))
         versions.append(sizes)
     parts = lower_parts([segments for segments, _ in cuts])
     names = cuts[0][1]

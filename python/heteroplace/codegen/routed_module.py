@@ -20,9 +20,10 @@ from dataclasses import dataclass
 import tvm
 from tvm import relay
 
+from heteroplace.codegen.segments import planned_task
 from heteroplace.errors import LoweringError
 from heteroplace.model.graph import TaskGraph
-from heteroplace.relay.expressions import leaves, post_order, static_shape, task_of_span
+from heteroplace.relay.expressions import leaves, post_order, static_shape
 from heteroplace.relay.routing.ops import reads_of, routing_kind
 
 Branch = tuple[str, int]
@@ -176,13 +177,7 @@ class _Cutter:
             )
 
     def _keep(self, call: relay.Call) -> None:
-        task = task_of_span(call)
-        if task is None or task not in self._branch_of_task:
-            raise LoweringError(
-                f"op {getattr(call.op, 'name', 'function')} belongs to no task of the plan: the "
-                f"module was changed after it was planned; plan it again"
-            )
-        region = self._branch_of_task[task]
+        region = self._branch_of_task[planned_task(call, self._branch_of_task)]
         arguments = [self._argument(argument, region) for argument in call.args]
         new = relay.Call(call.op, arguments, call.attrs, call.type_args, call.span)
         self._mapped[call] = new

@@ -19,6 +19,8 @@ from heteroplace.codegen.keep_nan import keep_nan
 from heteroplace.codegen.kernels import Kernel, KernelCall, KernelCalls, Value
 from heteroplace.codegen.safe_integers import define_integers
 from heteroplace.codegen.segments import Segment, ValueName
+from heteroplace.codegen.targets import has_stock_kernels
+from heteroplace.codegen.vector_math import vector_math
 from heteroplace.codegen.workspace import kernel_workspace
 from heteroplace.errors import LoweringError
 from heteroplace.relay.expressions import (
@@ -78,10 +80,11 @@ def lower_parts(parts: Sequence[Sequence[Segment]]) -> list[NetworkPart]:
     te_compiler.get().clear()
     kernels: dict[str, Kernel] = {}
     weights: dict[_Weight, Value] = {}
+    constants: dict[_Address, Value] = {}
     found = []
     with library_info_kept():
         for segments in parts:
-            lowerer = _Lowerer(kernels=kernels, weights=weights)
+            lowerer = _Lowerer(kernels=kernels, weights=weights, constants=constants)
             exports = tuple(name for segment in segments for name in segment.exports)
             imports = {
                 source: parameter
@@ -98,6 +101,8 @@ def lower_parts(parts: Sequence[Sequence[Segment]]) -> list[NetworkPart]:
 
 _Weight = tuple[bytes, tuple[int, ...], str]
 """What equal weights have in common: content, shape, type."""
+_Address = tuple[int | None, tuple[int, ...], str]
+"""Where a constant lies (None: it is empty), its shape and type."""
 
 
 @dataclass
@@ -110,6 +115,8 @@ class _Lowerer:
     imported: set[ValueName] = field(default_factory=set)
     weights: dict[_Weight, Value] | None = None
     """Those that parts share; None: there is one part, in which nearly all differ."""
+    constants: dict[_Address, Value] = field(default_factory=dict)
+    """The weights that are known; the segments keep them in memory."""
     forwards: dict[int, ValueName] = field(default_factory=dict)
     """Values that stand for what a later segment may export, until all are known."""
 
@@ -174,11 +181,17 @@ class _Lowerer:
         self.values.append(Value(shape, type_.dtype, input_name, alias_of=alias_of))
         return len(self.values) - 1
 
-    def _add_weight(self, value: Value) -> int:
-        if self.weights is not None:
-            key = value.digest, value.shape, value.dtype
-            value = self.weights.setdefault(key, value)
-        self.values.append(value)
+    def _add_weight(self, node: relay.Constant) -> int:
+        (type_,) = tensor_types(node.checked_type)
+        shape = static_shape(type_)
+        at = node.data.handle.contents.data, shape, type_.dtype
+        if at not in self.constants:
+            value = Value(shape, type_.dtype, None, _array(node))
+            if self.weights is not None:
+                key = value.digest, value.shape, value.dtype
+                value = self.weights.setdefault(key, value)
+            self.constants[at] = value
+        self.values.append(self.constants[at])
         return len(self.values) - 1
 
     def _visit(
@@ -189,8 +202,7 @@ class _Lowerer:
         known: dict[relay.Expr, tuple[int, ...]],
     ) -> tuple[int, ...]:
         if isinstance(node, relay.Constant):
-            (type_,) = tensor_types(node.checked_type)
-            return (self._add_weight(Value(static_shape(type_), type_.dtype, None, _array(node))),)
+            return (self._add_weight(node),)
         if isinstance(node, relay.Tuple):
             return tuple(value for member in node.fields for value in known[member])
         if isinstance(node, relay.TupleGetItem):
@@ -213,6 +225,8 @@ class _Lowerer:
         try:
             cached = te_compiler.get().lower(function, target)
             functions = define_integers(keep_nan(cached.funcs))
+            if not has_stock_kernels(target):
+                functions = vector_math(functions)
         except (RuntimeError, ValueError, TypeError, AttributeError) as err:
             # TVM's strategies and schedules fail by all of these where they know no way.
             reason = last_cause(str(err))

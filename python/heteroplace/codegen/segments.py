@@ -13,7 +13,7 @@ are scheduled one by one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 
 import tvm
@@ -21,7 +21,7 @@ from tvm import relay
 
 from heteroplace.codegen.index_guards import GuardIndices
 from heteroplace.codegen.legalize import Legalize
-from heteroplace.codegen.unpacked import ReadWeightsInPlace
+from heteroplace.codegen.unpacked import Panels, ReadWeightsInPlace
 from heteroplace.errors import LoweringError
 from heteroplace.relay.expressions import is_op_call, leaves, post_order, task_of_span
 from heteroplace.relay.tasks.prepare import fuse, prefix_passes
@@ -66,6 +66,7 @@ def cut_segments(
     mod: tvm.IRModule,
     targets: tuple[tvm.target.Target | None, ...],
     target_of_task: Mapping[str, int],
+    panels: Panels | None = None,
 ) -> tuple[tuple[Segment, ...], tuple[ValueName, ...]]:
     """Cut `mod` by target and optimise each segment under its own.
 
@@ -78,6 +79,8 @@ def cut_segments(
         the others.
     target_of_task
         Position in `targets` for each task.
+    panels
+        Of a module of branches: as of `ReadWeightsInPlace`.
 
     Returns
     -------
@@ -98,22 +101,41 @@ def cut_segments(
             function = relay.Function(
                 list(segment.params.values()), relay.Tuple(list(segment.exports.values()))
             )
-            main = _optimise(function, target)
+            main = _optimise(function, target, panels)
             segments.append(Segment(target, main, tuple(segment.params), tuple(segment.exports)))
     return tuple(segments), outputs
 
 
-def _optimise(function: relay.Function, target: tvm.target.Target) -> relay.Function:
+def _optimise(
+    function: relay.Function, target: tvm.target.Target, panels: Panels | None
+) -> relay.Function:
     """Run the part of relay.build's pass list that needs the target, then FuseOps."""
     passes = prefix_passes(is_homogeneous=True)
     names = [step.info.name for step in passes]
-    own = [GuardIndices(), Legalize(), ReadWeightsInPlace(target)]
+    own = [GuardIndices(), Legalize(), ReadWeightsInPlace(target, panels)]
     chosen = [*own, *passes[names.index("AlterOpLayout") :]]
     mod = relay.transform.InferType()(tvm.IRModule.from_expr(function))
     # Sequential runs each pass whose opt level the PassContext admits, as relay.build does.
     with target:
         mod = tvm.transform.Sequential(chosen)(mod)
         return fuse(mod)["main"]
+
+
+def planned_task(call: relay.Call, known: Container[str]) -> str:
+    """Return the task of a plan that a call is of.
+
+    Raises
+    ------
+    LoweringError
+        It is of none that is known.
+    """
+    task = task_of_span(call)
+    if task is None or task not in known:
+        raise LoweringError(
+            f"op {getattr(call.op, 'name', 'function')} belongs to no task of the plan: the module "
+            f"was changed after it was planned; plan it again, or run HeteroPlace as the last pass"
+        )
+    return task
 
 
 def call_names(main: relay.Function) -> dict[relay.Call, str]:
@@ -151,13 +173,7 @@ class _Cutter:
         return tuple(self._export(value) for value in leaves(self._main.body))
 
     def _add_call(self, call: relay.Call) -> None:
-        task = task_of_span(call)
-        if task is None or task not in self._target_of_task:
-            raise LoweringError(
-                f"op {getattr(call.op, 'name', 'function')} belongs to no task of the plan: the "
-                f"module was changed after HeteroPlace ran; run HeteroPlace as the last pass"
-            )
-        segment = self._target_of_task[task]
+        segment = self._target_of_task[planned_task(call, self._target_of_task)]
         self._segment_of[call] = segment
         arguments = [self._read(argument, segment) for argument in call.args]
         new = relay.Call(call.op, arguments, call.attrs, call.type_args, call.span)

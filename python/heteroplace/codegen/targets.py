@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import tvm
 
 from heteroplace.errors import LoweringError
 from heteroplace.model.cluster import Cluster, Device
 from heteroplace.model.graph import TaskGraph
+
+STOCK_KERNELS = "tvm_kernels"
+"""Key of a target whose kernels are TVM's own, e.g. "llvm -keys=tvm_kernels,cpu"."""
 
 DL_DEVICE_TYPES = {"cpu": 1, "cuda": 2}
 """Kinds of devices that can be compiled for, with their DLPack device types."""
@@ -40,6 +44,29 @@ def device_target(device: Device, host: tvm.target.Target | None = None) -> tvm.
         raise LoweringError(
             f"device {device.name!r}: TVM does not accept its target {device.target!r}: {reason}"
         ) from err
+
+
+def with_stock_kernels(cluster: Cluster) -> Cluster:
+    """Return a cluster on which the kernels are TVM's own: its CPUs' targets have another key.
+
+    Raises as `device_target`; devices of kinds that no code is generated for stay as they are.
+    """
+    devices = []
+    for device in cluster.devices:
+        if device.kind == "cpu":
+            exported = dict(device_target(device).export())
+            exported["keys"] = [
+                STOCK_KERNELS,
+                *(key for key in exported["keys"] if key != STOCK_KERNELS),
+            ]
+            device = replace(device, target=str(tvm.target.Target(exported)))
+        devices.append(device)
+    return replace(cluster, devices=tuple(devices))
+
+
+def has_stock_kernels(target: tvm.target.Target) -> bool:
+    """Tell whether the kernels of a target are TVM's own, as they are."""
+    return target.kind.name != "llvm" or STOCK_KERNELS in target.keys
 
 
 def cluster_targets(cluster: Cluster) -> tuple[tuple[tvm.target.Target, ...], tuple[int, ...]]:

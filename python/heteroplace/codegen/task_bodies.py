@@ -13,12 +13,12 @@ from collections.abc import Sequence
 
 from tvm import relay
 
+from heteroplace.codegen.segments import planned_task
 from heteroplace.errors import LoweringError
 from heteroplace.model.graph import TaskGraph
 from heteroplace.relay.expressions import (
     leaves,
     post_order,
-    task_of_span,
     task_span,
     tensor_types,
 )
@@ -39,7 +39,7 @@ class TaskBodies:
         """By task, operands first."""
         for node in post_order(main.body):
             if isinstance(node, relay.Call):
-                self._calls[self._task_of(node)].append(node)
+                self._calls[planned_task(node, self._task_id)].append(node)
         self._results = self._results_of_tasks(main)
         """By task of the module, its results in the order of the outputs of the task."""
         self._tensor_of = {
@@ -136,15 +136,6 @@ class TaskBodies:
                 f"their order"
             )
 
-    def _task_of(self, call: relay.Call) -> str:
-        task = task_of_span(call)
-        if task is None or task not in self._task_id:
-            raise LoweringError(
-                f"op {getattr(call.op, 'name', 'function')} belongs to no task of the plan: the "
-                f"module was changed after it was planned; plan it again"
-            )
-        return task
-
     def _base(self, name: str) -> str:
         base = name
         while base not in self._calls:
@@ -225,7 +216,7 @@ class TaskBodies:
 
     def _note_outside(self, leaf: relay.Expr, task: str, outside: dict[Result, None]) -> None:
         call = _call_of(leaf)
-        if isinstance(call, relay.Call) and self._task_of(call) != task:
+        if isinstance(call, relay.Call) and planned_task(call, self._task_id) != task:
             outside[call, leaf.index if isinstance(leaf, relay.TupleGetItem) else 0] = None
 
 

@@ -60,11 +60,11 @@ class BranchPlacement:
             return 0.0
         return 1 - self.crossing_cells / self.default_cells
 
-    def text(self) -> str:
-        """Return it as a line."""
+    def text(self, unit: str = "cells") -> str:
+        """Return it as a line; `unit`: of what goes between members."""
         proven = "optimal" if self.is_optimal else f"no less than {self.bound:.6g}"
         return (
-            f"{self.crossing_cells:.6g} cells per run change their memory, in order "
+            f"{self.crossing_cells:.6g} {unit} per run change their memory, in order "
             f"{self.default_cells:.6g} ({-100 * self.saved_share:.0f} %); objective "
             f"{self.objective:.6g}, {proven}, by {self.solver}"
         )

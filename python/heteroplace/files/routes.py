@@ -180,7 +180,8 @@ class RoutesReader:
                 yield record
         if faults:
             listing = "".join(f"\n  {fault}" for fault in faults)
-            raise RoutingError(f"{self._source}: {len(faults)} faults{listing}")
+            count = "a fault" if len(faults) == 1 else f"{len(faults)} faults"
+            raise RoutingError(f"{self._source}: {count}{listing}")
 
     def _open(self) -> TextIO:
         try:

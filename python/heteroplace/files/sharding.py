@@ -9,17 +9,14 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from heteroplace.errors import PlanError
 from heteroplace.files.fields import Count
 from heteroplace.files.output import write_text
-from heteroplace.files.reader import parse_json
 from heteroplace.files.solution import solution_from_json, solution_to_json
+from heteroplace.files.versioned import Versioned, read_text
 from heteroplace.model.solution import Solution
 
 SHARDING_VERSION = 1
@@ -83,14 +80,7 @@ def save_sharding(record: ShardingRecord, path: str | os.PathLike[str]) -> None:
 
 def load_sharding(path: str | os.PathLike[str]) -> ShardingRecord:
     """Return what a file holds; raises as `sharding_from_json`, or if it cannot be read."""
-    source = os.fspath(path)
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as fault:
-        raise PlanError(f"{source}: cannot be read: {fault.strerror}") from fault
-    except ValueError as fault:  # also of a path that no file has
-        raise PlanError(f"{source!a}: is no text: {fault}") from fault
-    return sharding_from_json(text, source)
+    return sharding_from_json(read_text(path), os.fspath(path))
 
 
 def sharding_from_json(text: str, source: str = "sharding") -> ShardingRecord:
@@ -102,19 +92,10 @@ def sharding_from_json(text: str, source: str = "sharding") -> ShardingRecord:
         Another version, or a field is missing or wrong. (Faults inside graph, cluster, costs and
         plan are raised as their own error types.)
     """
-    try:
-        value: Any = parse_json(text)
-        version = value["sharding_version"]
-        if version != SHARDING_VERSION:
-            raise PlanError(
-                f"{source}: sharding version {version}, this heteroplace reads "
-                f"{SHARDING_VERSION}; run `heteroplace shard` again"
-            )
+    what = Versioned("sharding", SHARDING_VERSION, "a plan that `heteroplace shard` wrote",
+                     "run `heteroplace shard` again")  # fmt: skip
+    with what.read(text, source) as value:
         names = Told.__struct_fields__
         told = msgspec.convert({name: value[name] for name in names}, Told)
         solution = json.dumps(value["solution"])
-    except (KeyError, TypeError, ValueError) as err:
-        raise PlanError(
-            f"{source}: not a plan that `heteroplace shard` wrote ({err}); run it again"
-        ) from err
     return ShardingRecord(told, solution_from_json(solution, f"{source}: solution"))

@@ -6,19 +6,16 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import astuple
-from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from heteroplace.errors import PlanError
 from heteroplace.files.cluster import cluster_from_json, cluster_to_json
 from heteroplace.files.costs import costs_from_json, costs_to_json
 from heteroplace.files.fields import Count
 from heteroplace.files.graph import graph_from_json, graph_to_json
 from heteroplace.files.plan import plan_from_json, plan_to_json
-from heteroplace.files.reader import parse_json
+from heteroplace.files.versioned import Versioned, read_text
 from heteroplace.model.solution import RunTime, Solution
 from heteroplace.model.speculation import PlannedPrediction, Prediction, SpeculationGain
 
@@ -86,13 +83,7 @@ def _told(predictions: Sequence[PlannedPrediction]) -> list[dict[str, object]]:
 
 def load_solution(path: str | os.PathLike[str]) -> Solution:
     """Return the solution in a file; raises as `solution_from_json`, or if it cannot be read."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as fault:
-        raise PlanError(f"{os.fspath(path)}: cannot be read: {fault.strerror}") from fault
-    except ValueError as fault:  # also of a path that no file has
-        raise PlanError(f"{os.fspath(path)!a}: is no text: {fault}") from fault
-    return solution_from_json(text, os.fspath(path))
+    return solution_from_json(read_text(path), os.fspath(path))
 
 
 def solution_from_json(text: str, source: str = "placement") -> Solution:
@@ -104,24 +95,15 @@ def solution_from_json(text: str, source: str = "placement") -> Solution:
         Another version, or a field is missing. (Faults inside graph, cluster, costs and plan
         are raised as their own error types.)
     """
-    try:
-        value: Any = parse_json(text)
-        version = value["placement_version"]
-        if version != SOLUTION_VERSION:
-            raise PlanError(
-                f"{source}: placement version {version}, this heteroplace reads "
-                f"{SOLUTION_VERSION}; place the model again"
-            )
+    what = Versioned("placement", SOLUTION_VERSION, "a placement that heteroplace wrote",
+                     "place the model again")  # fmt: skip
+    with what.read(text, source) as value:
         graph = graph_from_json(value["graph"], f"{source}: graph").graph
         cluster = cluster_from_json(value["cluster"], f"{source}: cluster")
         costs = costs_from_json(value["costs"], graph, cluster, f"{source}: costs")
         plan = plan_from_json(value["plan"], graph, cluster, f"{source}: plan")
         value = {"predictions": (), **value}
         told = msgspec.convert({name: value[name] for name in _Told.__struct_fields__}, _Told)
-    except (KeyError, TypeError, ValueError) as err:
-        raise PlanError(
-            f"{source}: not a placement that heteroplace wrote ({err}); place the model again"
-        ) from err
     return Solution(
         *(graph, cluster, costs, plan, told.predicted_ns, told.bound_ns),
         *(told.candidates, told.singles),

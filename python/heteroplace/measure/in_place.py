@@ -17,6 +17,9 @@ from heteroplace.native.execute import Executor
 
 MIN_RUNS = 9
 """Of a round."""
+ROUTED_RUNS = 3
+"""Of a round of a network with routers: with all branches at a large capacity a run is as long as
+that of the dense network, and branches that are alike are as many samples more."""
 
 _CPU_RUNS = 5
 

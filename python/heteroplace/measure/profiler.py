@@ -16,7 +16,7 @@ from heteroplace.costs.sampling import Summary
 from heteroplace.files.measurements import KernelKey
 from heteroplace.measure.background_compiler import BackgroundCompiler, Compile
 from heteroplace.measure.conditions import Watch
-from heteroplace.measure.in_place import MIN_RUNS, SiteTimes, site_times
+from heteroplace.measure.in_place import MIN_RUNS, ROUTED_RUNS, SiteTimes, site_times
 from heteroplace.measure.isolated import sample_alone
 from heteroplace.measure.kernel_calls import only_calls
 from heteroplace.measure.kernel_identity import KernelDescription
@@ -157,7 +157,7 @@ class Profiler:
         options = self.options
         program = self._load(job.request.calls, library, job)
         round_ns = self.limit_ns(options.round_ns * options.num_rounds) // options.num_rounds
-        return Rounds(program, round_ns, MIN_RUNS)
+        return Rounds(program, round_ns, ROUTED_RUNS if self.graph.routers else MIN_RUNS)
 
     def _measure_in_place(self, group: Sequence[Job], libraries: Sequence[KernelLibrary]) -> None:
         names = ", ".join(self._device_name(job.request) for job in group)

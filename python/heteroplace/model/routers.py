@@ -41,6 +41,25 @@ class Router:
         return len(self.capacities)
 
 
+@dataclass(frozen=True)
+class RouterFigures:
+    """What a router's branches do in a run of a plan, on average."""
+
+    router: Router
+    cells: tuple[float, ...]
+    """Of each branch; those that are dropped are none."""
+    rows: tuple[float, ...]
+    """That each branch executes."""
+    memories: tuple[tuple[str, ...], ...]
+    """In which the tasks of each branch run."""
+
+    @property
+    def padding_share(self) -> float:
+        """The part of the executed rows that holds no cell; 0.0 of none."""
+        total = sum(self.rows)
+        return 1 - sum(self.cells) / total if total else 0.0
+
+
 def branches_around(
     routers: Sequence[Router], router_ids: Mapping[str, int], branch: tuple[str, int] | None
 ) -> tuple[tuple[int, int], ...]:

@@ -371,6 +371,10 @@ class Executor:
         """
         return self._core.benchmark(num_runs)
 
+    def copied_bytes(self) -> list[tuple[int, int]]:
+        """Return (step of the plan, bytes so far) of each copy; see `run.Executor.copied_bytes`."""
+        return _core.copied_bytes(self._core)
+
     def core_to_core_ns(self) -> int | None:
         """Measure how long a cache line takes between the first two CPU workers, in ns.
 

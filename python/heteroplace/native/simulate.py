@@ -18,6 +18,7 @@ from heteroplace.model.check_guards import unknown_guard
 from heteroplace.model.check_parts import unknown_ids
 from heteroplace.model.cost import CostTable
 from heteroplace.model.decision import Decision
+from heteroplace.model.groups import grouped_ns
 from heteroplace.model.plan import Collective, Copy, Load, Run, Step, devices_of
 from heteroplace.model.step_values import collective_step_ns, makes, occupied, reads, step_ns
 from heteroplace.native.arrays import COLLECTIVE, COPY, GUARDED, RUN, IntArray, csr, ints
@@ -117,7 +118,7 @@ def _explicit_ns(
         if taken is None:
             raise PlanError("a device cannot run a guarded task; check_plan lists all faults")
         times.append(taken)
-    return times
+    return times if decision is None else grouped_ns(graph, cluster, steps, times)
 
 
 def _explicit(native: NativeProblem, steps: Sequence[Step], times: Sequence[int]) -> _Explicit:

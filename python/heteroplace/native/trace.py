@@ -13,7 +13,7 @@ import heteroplace._core as _core
 EVENT = np.dtype(
     [
         *((name, np.int64) for name in ("request", "slot", "queue", "instruction")),
-        *((name, np.int64) for name in ("is_done", "wait_ns", "start_ns", "finish_ns")),
+        *((name, np.int64) for name in ("is_done", "wait_ns", "start_ns", "finish_ns", "core")),
     ]
 )
 """One instruction of one request; see `src/exec/run/trace.h`."""

@@ -13,13 +13,15 @@ from heteroplace.codegen.executable import Executable
 from heteroplace.errors import ArtifactError, ExecutionError
 from heteroplace.files.manifest import Manifest
 from heteroplace.model.memory import MemoryUse
-from heteroplace.model.route_profile import RouteRecord
+from heteroplace.model.plan import Copy
+from heteroplace.model.route_profile import RouteProfile, RouteRecord
 from heteroplace.model.solution import Solution
 from heteroplace.model.timeline import Timeline
 from heteroplace.model.verification import Verification
 from heteroplace.native.compiled_file import CompiledFile, SealedCode
 from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.native.routes import PredictionCounts
+from heteroplace.report.routing import counted_text
 from heteroplace.run.arrays import Array
 from heteroplace.run.devices import check_devices_exist
 from heteroplace.run.loaded_program import LoadedProgram
@@ -27,6 +29,7 @@ from heteroplace.run.routes import RouteRecording
 from heteroplace.run.state import ProgramState
 from heteroplace.run.timeline import measured_timeline
 from heteroplace.run.trace import Trace
+from heteroplace.simulate.copied import routed_plan_text
 from heteroplace.tvm_bridge import library_path
 
 _LOG = logging.getLogger("heteroplace")
@@ -236,6 +239,44 @@ class Executor(LoadedProgram):
             The network has no routers.
         """
         return self._native.routes.prediction_counts()
+
+    def copied_bytes(self) -> dict[tuple[str, str], int]:
+        """Return what all calls so far have copied between memories, also failed ones.
+
+        Of a branch that is only the rows that its cells had. By the names of the memories (source,
+        destination); pairs between which nothing is planned are left out. Weights that are loaded
+        in a run, and messages between hosts, are not counted.
+        """
+        plan, cluster = self.solution.plan, self.solution.cluster
+        found: dict[tuple[str, str], int] = {}
+        for index, size in self._native.copied_bytes():
+            step = plan.steps[index]
+            if isinstance(step, Copy):
+                way = cluster.memories[step.src].name, cluster.memories[step.dst].name
+                found[way] = found.get(way, 0) + size
+        return found
+
+    def routing_text(self, profile: RouteProfile | None = None) -> str:
+        """Return loads, padding and memories of branches, and what was counted so far, as text.
+
+        Parameters
+        ----------
+        profile
+            As of `Executable.summary`.
+
+        Raises
+        ------
+        ExecutionError
+            The network has no routers.
+        RoutingError
+            The profile is of another model.
+        """
+        counts = self.prediction_counts()
+        if profile is not None:
+            profile.check_model(self._manifest.model_digest)
+        hits = {name: (each.num_exact, each.num_calls) for name, each in counts.items()}
+        told = routed_plan_text(self.solution, profile)
+        return f"{told}\n{counted_text(self.copied_bytes(), hits)}"
 
     def record(
         self,

@@ -110,7 +110,8 @@ class Trace:
     def events(self) -> npt.NDArray[Any]:
         """Instructions: `request`, `slot`, `queue`, `instruction` (place in the queue), `is_done`
         (0: the call failed or was cancelled there), `wait_ns` (before the start), `start_ns`,
-        `finish_ns`; by request, queue, instruction."""
+        `finish_ns`, `core` (of a call in a group that was done, the queue whose core did it, within
+        its group or the join of it; else -1); by request, queue, instruction."""
         return self._take().events
 
     @property
@@ -123,7 +124,8 @@ class Trace:
             wall_ns = int(requests["finish_ns"].max() - requests["start_ns"].min())
         uses = []
         for queue, name in enumerate(self._native.queues):
-            own = events[(events["queue"] == queue) & (events["is_done"] == 1)]
+            is_own = (events["queue"] == queue) & (events["core"] < 0)
+            own = events[is_own & (events["is_done"] == 1)]
             busy_ns = int((own["finish_ns"] - own["start_ns"]).sum())
             uses.append(QueueUse(name, busy_ns, int(own["wait_ns"].sum()), wall_ns))
         return tuple(uses)

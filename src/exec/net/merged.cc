@@ -93,6 +93,7 @@ Trace MergedTraces(const std::vector<Program>& programs, const std::vector<RankT
     for (TraceEvent event : trace.events) {
       if (!is_whole(event.request)) continue;
       event.queue += first_queue;
+      if (event.core >= 0) event.core += first_queue;
       const int64_t length_ns = event.finish_ns - event.start_ns;
       event.start_ns = own_ns(event.start_ns);
       event.finish_ns = event.start_ns + length_ns;

@@ -9,7 +9,7 @@ namespace heteroplace::exec {
 namespace {
 
 constexpr size_t kHeadNumbers = 5;
-constexpr size_t kEventNumbers = 8;
+constexpr size_t kEventNumbers = 9;
 constexpr size_t kRequestNumbers = 5;
 
 [[noreturn]] void Refuse(size_t bytes) {
@@ -35,7 +35,7 @@ std::string Packed(const Trace& trace) {
                               trace.num_unfinished, static_cast<int64_t>(trace.events.size())};
   for (const TraceEvent& at : trace.events) {
     all.insert(all.end(), {at.request, at.slot, at.queue, at.instruction, at.is_done ? 1 : 0,
-                           at.wait_ns, at.start_ns, at.finish_ns});
+                           at.wait_ns, at.start_ns, at.finish_ns, at.core});
   }
   for (const TraceRequest& at : trace.requests) {
     all.insert(all.end(), {at.request, at.slot, at.has_failed ? 1 : 0, at.start_ns, at.finish_ns});
@@ -56,7 +56,8 @@ Trace UnpackedTrace(const std::string& bytes) {
   const int64_t* at = all.data() + kHeadNumbers;
   for (size_t i = 0; i < num_events; ++i, at += kEventNumbers) {
     trace.events.push_back({at[0], static_cast<int32_t>(at[1]), static_cast<int32_t>(at[2]),
-                            static_cast<int32_t>(at[3]), at[4] != 0, at[5], at[6], at[7]});
+                            static_cast<int32_t>(at[3]), at[4] != 0, at[5], at[6], at[7],
+                            static_cast<int32_t>(at[8])});
   }
   for (; at != all.data() + all.size(); at += kRequestNumbers) {
     trace.requests.push_back({at[0], static_cast<int32_t>(at[1]), at[2] != 0, at[3], at[4]});

@@ -244,6 +244,16 @@ void ProgramParser::CheckCallRows(const CapacityCall& call, const Router& router
   }
 }
 
+void ProgramParser::ParseGroup() {
+  ExpectFields(6, "group <queue> <step> <threads> <calls> <waits>");
+  Instruction group = ParseInstruction(Opcode::kGroup, 5);
+  Queue& queue = program_.queues[static_cast<size_t>(Id(1, "queue", program_.queues.size()))];
+  group.threads = static_cast<int32_t>(Number(3, "threads", 1, 1024));
+  ExpectRunsKernels(queue, group.threads);
+  group.num_grouped = static_cast<int32_t>(Number(4, "calls", 1, kMaxCount));
+  queue.instructions.push_back(std::move(group));
+}
+
 void ProgramParser::ParseBranchCopy() {
   ExpectFields(9,
                "branch_copy <queue> <step> <router> <branch> <when> <source> <destination> "

@@ -38,6 +38,9 @@ inline constexpr int64_t kTensorAlignmentBytes = 64;
 /*! \brief No size in a program is larger, so that sums of two do not overflow. */
 inline constexpr int64_t kMaxBytes = int64_t{1} << 60;
 
+/*! \brief Most branches of one group. */
+inline constexpr int32_t kMaxLanes = 0x7fff;
+
 /*! \brief One memory of the cluster; its arena holds the values of a run. */
 struct Space {
   std::string name;
@@ -75,7 +78,16 @@ struct Port {
   int32_t tensor;
 };
 
-enum class Opcode : uint8_t { kCall, kJoin, kCopy, kSend, kReceive, kBranchCall, kBranchCopy };
+enum class Opcode : uint8_t {
+  kCall,
+  kJoin,
+  kCopy,
+  kSend,
+  kReceive,
+  kBranchCall,
+  kBranchCopy,
+  kGroup  ///< does the guarded calls that follow it, branches side by side
+};
 
 struct Instruction {
   Opcode opcode;
@@ -89,7 +101,11 @@ struct Instruction {
   int64_t step;
   /*! \brief Call: the kernel; of a guarded one that of its largest capacity. */
   int32_t kernel = -1;
-  /*! \brief Size of the team that runs the kernel, also in its joins; 1 for one core. */
+  /*! \brief Group: how many of the next instructions it does; and whether it is one of them. */
+  int32_t num_grouped = 0;
+  bool is_grouped = false;
+  /*! \brief Size of the team that runs the kernel, or the group, also in its joins; 1 for one core.
+   */
   int32_t threads = 1;
   /*!
    * \brief Position in the team, by queue, whoever leads: a core so does the same share of every
@@ -111,9 +127,13 @@ struct Instruction {
   int32_t line = 0;
 
   bool IsCall() const { return opcode == Opcode::kCall || opcode == Opcode::kBranchCall; }
+  /*! \brief Whether it has a team. */
+  bool LeadsTeam() const { return IsCall() || opcode == Opcode::kGroup; }
   bool IsCopy() const { return opcode == Opcode::kCopy || opcode == Opcode::kBranchCopy; }
   /*! \brief Whether the thread of its queue reads a load, and so has waited for it itself. */
-  bool ReadsLoad() const { return work != nullptr && work->when != When::kPredicted; }
+  bool ReadsLoad() const {
+    return opcode == Opcode::kGroup || (work != nullptr && work->when != When::kPredicted);
+  }
 };
 
 enum class QueueKind { kCpu, kCuda, kCopy, kFake, kSend, kReceive };
@@ -190,6 +210,12 @@ Program ParseProgram(std::string_view text, int first_line = 1);
  * \throws Error kArtifact.
  */
 void CheckPorts(const Program& program);
+
+/*!
+ * \brief Checks what groups do; sets `is_grouped`. First of all checks.
+ * \throws Error kArtifact.
+ */
+void CheckGroups(Program* program);
 
 /*!
  * \brief Checks waits, teams and the absence of deadlock; sets `is_awaited`, and the ranks in

@@ -39,9 +39,9 @@ void CheckJoin(Program* program, size_t queue, const Instruction& join) {
                    leader.name + "', which has " + std::to_string(leader.instructions.size()));
   }
   Instruction& call = leader.instructions[static_cast<size_t>(join.leader_index)];
-  if (!call.IsCall() || call.threads < 2) {
-    Fail(join,
-         "a join of line " + std::to_string(call.line) + ", which is no call with several threads");
+  if (!call.LeadsTeam() || call.threads < 2) {
+    Fail(join, "a join of line " + std::to_string(call.line) +
+                   ", which is no call or group with several threads");
   }
   call.is_awaited = true;
 }
@@ -58,7 +58,7 @@ void FormTeams(Program* program) {
   for (size_t q = 0; q < program->queues.size(); ++q) {
     for (size_t i = 0; i < program->queues[q].instructions.size(); ++i) {
       Instruction& at = program->queues[q].instructions[i];
-      if (at.IsCall()) teams[q][i].push_back({q, &at});
+      if (at.LeadsTeam()) teams[q][i].push_back({q, &at});
       if (at.opcode != Opcode::kJoin) continue;
       const size_t leader = static_cast<size_t>(at.leader_queue);
       std::vector<Member>& team = teams[leader][static_cast<size_t>(at.leader_index)];
@@ -71,7 +71,7 @@ void FormTeams(Program* program) {
   for (size_t q = 0; q < teams.size(); ++q) {
     for (size_t i = 0; i < teams[q].size(); ++i) {
       const Instruction& call = program->queues[q].instructions[i];
-      if (!call.IsCall()) continue;
+      if (!call.LeadsTeam()) continue;
       const std::vector<Member>& team = teams[q][i];
       if (team.size() != static_cast<size_t>(call.threads)) {
         Fail(call, "the call has " + std::to_string(call.threads) + " threads and " +

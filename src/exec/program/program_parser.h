@@ -63,6 +63,7 @@ class ProgramParser : private LineReader {
   void CheckRouterRows(const Router& router) const;
   void ParseBranchCall();
   void ParseBranchCopy();
+  void ParseGroup();
   BranchWork ParseGuard() const;
   CapacityCall ParseCapacityCall(std::string_view text, const Router& router,
                                  const BranchWork& work) const;

@@ -20,6 +20,7 @@ Program ProgramParser::Parse(std::string_view text) {
   if (!has_header_) Fail("the program is empty; expected 'heteroplace-program 1'");
   if (!ended) Fail("the program is truncated: no 'end' line");
   if (program_.queues.empty()) Fail("the program has no queue");
+  CheckGroups(&program_);
   CheckPorts(program_);
   CheckSynchronisation(&program_);
   CheckRouters(&program_);
@@ -63,7 +64,7 @@ bool ProgramParser::ParseLine() {
   } else {
     Fail("unknown word '" + word + "'; expected space, queue, workspace, constant, tensor, " +
          "input, output, kernel, step, call, join, copy" + (has_peers_ ? ", send, recv" : "") +
-         (has_routers_ ? ", router, predict, branch_call, branch_copy" : "") + " or end");
+         (has_routers_ ? ", router, predict, branch_call, branch_copy, group" : "") + " or end");
   }
   return false;
 }
@@ -83,6 +84,8 @@ bool ProgramParser::ParseInstructionLine() {
     ParseBranchCall();
   } else if (has_routers_ && word == "branch_copy") {
     ParseBranchCopy();
+  } else if (has_routers_ && word == "group") {
+    ParseGroup();
   } else {
     return false;
   }

@@ -285,7 +285,7 @@ class RouterChecker {
       known.Add(id);
       const Queue& queue = program_.queues[static_cast<size_t>(id.queue)];
       const Instruction& at = queue.instructions[static_cast<size_t>(id.index)];
-      if (at.ReadsLoad()) {
+      if (at.ReadsLoad() && at.work != nullptr) {
         const Router& router = routers_[static_cast<size_t>(at.work->router)];
         for (const Wait& wait : router.there) {
           if (known.Knows(id, wait)) continue;

@@ -130,6 +130,7 @@ class Engine : private ForkAware {
   std::vector<std::pair<std::string, PredictionCounts>> PredictionsOf();
   void StartDecisions(DecisionLevel level);
   RecordedDecisions TakeDecisions(bool ends);
+  std::vector<std::pair<int64_t, int64_t>> CopiedBytes() const;
 
   // For the workers.
 

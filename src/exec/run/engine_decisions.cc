@@ -1,4 +1,4 @@
-// Route decisions of the requests of an engine: predictions, and recordings.
+// What requests of an engine decide and move: predictions, recordings, bytes of copies.
 #include "exec/run/engine.h"
 #include "support/error.h"
 
@@ -48,6 +48,18 @@ RecordedDecisions Engine::TakeDecisions(bool ends) {
     give_back();
     throw;
   }
+}
+
+std::vector<std::pair<int64_t, int64_t>> Engine::CopiedBytes() const {
+  std::vector<std::pair<int64_t, int64_t>> found;
+  for (const auto& worker : workers_) {
+    const std::vector<int64_t> bytes = worker->CopiedBytes();
+    const std::vector<Instruction>& instructions = worker->queue().instructions;
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      if (instructions[i].IsCopy()) found.emplace_back(instructions[i].step, bytes[i]);
+    }
+  }
+  return found;
 }
 
 /*! \brief The last worker of a request: what is measured of a kernel alone has no decisions. */

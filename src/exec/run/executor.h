@@ -98,6 +98,13 @@ class Executor {
    * kExecution if nothing is recorded. */
   RecordedDecisions TakeDecisions(bool ends) { return engine_->TakeDecisions(ends); }
 
+  /*!
+   * \brief What copies have moved so far, in all requests, also failed ones; of a guarded copy only
+   * the rows that went over. Messages between hosts are no copies. Any thread.
+   * \return (step of the plan, bytes) of each copy, queue by queue.
+   */
+  std::vector<std::pair<int64_t, int64_t>> CopiedBytes() const { return engine_->CopiedBytes(); }
+
   /*! \brief ns of every instruction in each timed run. [num_instructions][num_runs] as RunTimed. */
   std::vector<int64_t> Profile(int64_t num_runs, const Limit& limit = {});
 

@@ -84,7 +84,7 @@ void Image::CheckKernelsInMemory() const {
   }
   for (const Queue& queue : program_.queues) {
     for (const Instruction& at : queue.instructions) {
-      if (at.IsCall() && at.threads > 1) {
+      if (at.LeadsTeam() && at.threads > 1) {
         throw Error(ErrorKind::kArtifact, "program line " + std::to_string(at.line) +
                                               ": a call has " + std::to_string(at.threads) +
                                               " threads, but kernels in memory have no "
@@ -111,6 +111,7 @@ void Image::PrepareCuda() {
         }
         continue;
       }
+      if (at.opcode == Opcode::kGroup) continue;
       const DLDevice src = device_of(at.tensors[0]);
       const DLDevice dst = device_of(at.tensors[1]);
       if (src.device_type != kDLCUDA || dst.device_type != kDLCUDA || src == dst) continue;

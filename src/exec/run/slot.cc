@@ -17,6 +17,7 @@ Slot::Slot(const Image* image, int index)
       tensors_(image->program().tensors.size()),
       arguments_(image->program().queues.size()),
       events_(image->program().queues.size()),
+      side_ends_(image->program().queues.size()),
       recorded_(image->program().queues.size()),
       timers_(image->program().queues.size()) {
   const std::vector<Queue>& queues = image->program().queues;

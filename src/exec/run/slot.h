@@ -58,6 +58,9 @@ class Slot {
   /*! \brief Events of an asynchronous queue: of its awaited instructions, then of its end. */
   std::vector<std::unique_ptr<Event>>& events(size_t queue) { return events_[queue]; }
 
+  /*! \brief Events of an asynchronous queue at the ends of its groups on each side stream. */
+  std::vector<std::unique_ptr<Event>>& side_ends(size_t queue) { return side_ends_[queue]; }
+
   /*! \brief Launches of an asynchronous queue that are issued together. */
   std::vector<std::unique_ptr<RecordedWork>>& recorded(size_t queue) { return recorded_[queue]; }
   /*! \brief Timed events of an asynchronous queue: two of each instruction, one of the start of the
@@ -140,6 +143,7 @@ class Slot {
   std::vector<std::vector<TVMValue>> arguments_;             // [num_queues], of all calls in order
   std::vector<BranchArguments> branch_arguments_;            // [num_queues]
   std::vector<std::vector<std::unique_ptr<Event>>> events_;  // [num_queues]
+  std::vector<std::vector<std::unique_ptr<Event>>> side_ends_;        // [num_queues]
   std::vector<std::vector<std::unique_ptr<RecordedWork>>> recorded_;  // [num_queues]
   std::vector<std::vector<std::unique_ptr<Event>>> timers_;           // [num_queues]
   /*! \brief Every wait looks at it; on a line of its own, as all workers read it all the time. */

@@ -23,6 +23,8 @@ struct TraceEvent {
   int64_t wait_ns;
   int64_t start_ns;
   int64_t finish_ns;
+  /*! \brief Of a call in a group that was done, the queue whose core did it; -1: of all others. */
+  int32_t core = -1;
 };
 
 /*! \brief One request, from its submission to the moment at which its last queue was done. */

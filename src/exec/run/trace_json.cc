@@ -162,11 +162,17 @@ class TraceWriter {
     if (at.opcode == Opcode::kJoin) {
       return "helps " + program_.queues[static_cast<size_t>(at.leader_queue)].name;
     }
+    if (at.opcode == Opcode::kGroup) return "branches side by side";
     const auto step = static_cast<size_t>(at.step);
     if (step < step_names_.size()) return step_names_[step];
     if (at.IsCopy()) return "copy of tensor " + std::to_string(at.tensors[0]);
     if (at.tag >= 0) return "message " + std::to_string(at.tag);
     return program_.kernels[static_cast<size_t>(at.kernel)];
+  }
+
+  /*! \brief Of whoever did it. */
+  static int RowOf(const TraceEvent& event) {
+    return (event.core < 0 ? event.queue : event.core) + 1;
   }
 
   void WaitSlice(const TraceEvent& event) {
@@ -185,10 +191,10 @@ class TraceWriter {
 
   void Slice(const TraceEvent& event) {
     const Instruction& at = At(program_, event.queue, event.instruction);
-    const char* kinds[] = {"run", "join", "copy", "send", "recv", "run", "copy"};
+    const char* kinds[] = {"run", "join", "copy", "send", "recv", "run", "copy", "group"};
     std::string name = event.is_done ? "" : "given up: ";
     name += NameOf(at);
-    Event("X", kQueues, event.queue + 1, name, event.start_ns);
+    Event("X", kQueues, RowOf(event), name, event.start_ns);
     text_ += ", \"cat\": \"" +
              std::string(event.is_done ? kinds[static_cast<size_t>(at.opcode)] : "failed") +
              "\", \"dur\": " + Microseconds(event.finish_ns - event.start_ns) +
@@ -199,6 +205,8 @@ class TraceWriter {
     if (at.IsCall()) {
       text_ += ", \"kernel\": " + JsonText(program_.kernels[static_cast<size_t>(at.kernel)]) +
                ", \"threads\": " + std::to_string(at.threads);
+    } else if (at.opcode == Opcode::kGroup) {
+      text_ += ", \"threads\": " + std::to_string(at.threads);
     } else if (at.opcode != Opcode::kJoin) {
       const Tensor& tensor = program_.tensors[static_cast<size_t>(at.tensors[0])];
       text_ += ", \"bytes\": " + std::to_string(tensor.bytes);
@@ -227,10 +235,10 @@ class TraceWriter {
       if (before == nullptr) continue;
       const std::string id = ", \"cat\": \"data\", \"id\": " + std::to_string(num_arrows_++);
       // Viewers tie an arrow to the slice around its time, so it leaves just before the end.
-      Event("s", kQueues, before->queue + 1, "data",
+      Event("s", kQueues, RowOf(*before), "data",
             std::max(before->start_ns, before->finish_ns - 1));
       text_ += id + "}";
-      Event("f", kQueues, event.queue + 1, "data", event.start_ns);
+      Event("f", kQueues, RowOf(event), "data", event.start_ns);
       text_ += id + ", \"bp\": \"e\"}";
     }
   }

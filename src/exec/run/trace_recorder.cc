@@ -10,12 +10,20 @@ namespace heteroplace::exec {
 
 namespace {
 
+/*! \brief Whether calls of a queue may be done by other cores. */
+bool HasGroups(const Queue& queue) {
+  return !queue.IsAsync() &&
+         std::any_of(queue.instructions.begin(), queue.instructions.end(),
+                     [](const Instruction& at) { return at.opcode == Opcode::kGroup; });
+}
+
 /*! \brief What one request takes in all rings. */
 int64_t BytesOf(const Program& program) {
   int64_t bytes = 64;
   for (const Queue& queue : program.queues) {
+    const size_t grouped = HasGroups(queue) ? sizeof(GroupedSpan) : 0;
     bytes += static_cast<int64_t>(sizeof(RecordedPart) +
-                                  queue.instructions.size() * sizeof(RecordedSpan));
+                                  queue.instructions.size() * (sizeof(RecordedSpan) + grouped));
   }
   return bytes;
 }
@@ -47,6 +55,7 @@ TraceRecorder::TraceRecorder(const Program* program, std::optional<int64_t> max_
     for (const Queue& queue : program->queues) {
       parts_.emplace_back(places);
       spans_.emplace_back(places * queue.instructions.size());
+      grouped_.emplace_back(HasGroups(queue) ? spans_.back().size() : 0);
     }
   } catch (const std::bad_alloc&) {
     throw Error(ErrorKind::kExecution, "no memory for a recording of the last " +
@@ -61,7 +70,11 @@ int64_t TraceRecorder::BeginRequest(int slot) {
   RecordedRequest& request = requests_[Place(number)];
   request.slot = slot;
   request.begin = clock_.Now();
-  for (std::vector<RecordedPart>& parts : parts_) parts[Place(number)] = {};
+  for (size_t q = 0; q < parts_.size(); ++q) {
+    parts_[q][Place(number)] = {};
+    if (grouped_[q].empty()) continue;
+    std::fill_n(grouped_spans(q, number), program_->queues[q].instructions.size(), GroupedSpan{});
+  }
   return number;
 }
 
@@ -75,9 +88,9 @@ void TraceRecorder::EndRequest(int64_t number, bool has_failed) {
 void TraceRecorder::AddDurations(int64_t number, std::vector<std::vector<int64_t>>* durations) {
   size_t i = 0;
   for (size_t q = 0; q < spans_.size(); ++q) {
-    const RecordedSpan* at = spans(q, number);
     for (size_t k = 0; k < program_->queues[q].instructions.size(); ++k) {
-      (*durations)[i++].push_back(at[k].finish - at[k].start);
+      const RecordedSpan& span = SpanOf(q, number, k);
+      (*durations)[i++].push_back(span.finish - span.start);
     }
   }
 }
@@ -108,11 +121,23 @@ Trace TraceRecorder::Collect() const {
   return trace;
 }
 
+int32_t TraceRecorder::CoreOf(size_t queue, int64_t number, size_t instruction) const {
+  if (grouped_[queue].empty()) return -1;
+  const size_t first = Place(number) * program_->queues[queue].instructions.size();
+  return grouped_[queue][first + instruction].core;
+}
+
+/*! \brief When an instruction was done: of one in a group that was, by whoever did it. */
+const RecordedSpan& TraceRecorder::SpanOf(size_t queue, int64_t number, size_t instruction) const {
+  const size_t first = Place(number) * program_->queues[queue].instructions.size();
+  return CoreOf(queue, number, instruction) < 0 ? spans_[queue][first + instruction]
+                                                : grouped_[queue][first + instruction].span;
+}
+
 void TraceRecorder::CollectPart(size_t queue, int64_t number, const TraceClock::ToNs& to_ns,
                                 Trace* trace) const {
   const Queue& info = program_->queues[queue];
   const RecordedPart& part = parts_[queue][Place(number)];
-  const RecordedSpan* spans = spans_[queue].data() + Place(number) * info.instructions.size();
   const auto ns = [&](int64_t moment) {
     return (info.IsAsync() ? moment : to_ns(moment)) - trace->origin_ns;
   };
@@ -121,15 +146,18 @@ void TraceRecorder::CollectPart(size_t queue, int64_t number, const TraceClock::
   int64_t last_ns = part.num_done == 0 && part.given_up == 0 ? 0 : ns(part.begin);
   for (size_t i = 0; i < static_cast<size_t>(part.num_done); ++i) {
     event.instruction = static_cast<int32_t>(i);
-    event.start_ns = ns(spans[i].start);
-    event.finish_ns = ns(spans[i].finish);
+    const RecordedSpan& span = SpanOf(queue, number, i);
+    event.start_ns = ns(span.start);
+    event.finish_ns = ns(span.finish);
+    event.core = CoreOf(queue, number, i);
     const bool has_waits = !info.instructions[i].waits.empty();
     event.wait_ns = has_waits ? std::max<int64_t>(0, event.start_ns - last_ns) : 0;
-    last_ns = event.finish_ns;
+    if (event.core < 0) last_ns = event.finish_ns;  // others are done within their group
     trace->events.push_back(event);
   }
   if (part.given_up == 0) return;
   event.instruction = static_cast<int32_t>(part.num_done);
+  event.core = -1;
   event.is_done = false;
   event.wait_ns = 0;
   event.start_ns = last_ns;

@@ -27,6 +27,12 @@ struct RecordedSpan {
   int64_t finish = 0;
 };
 
+/*! \brief The same of a call in a group, and the queue whose core did it; -1: nobody. */
+struct GroupedSpan {
+  RecordedSpan span;
+  int32_t core = -1;
+};
+
 /*! \brief One queue's part of one request, by the same clock. */
 struct RecordedPart {
   int64_t begin = 0;
@@ -99,6 +105,11 @@ class TraceRecorder {
     return {&clock_, part(queue, number), spans(queue, number)};
   }
 
+  /*! \brief Calls in groups of a queue, by instruction; of whoever does them. */
+  GroupedSpan* grouped_spans(size_t queue, int64_t number) {
+    return grouped_[queue].data() + Place(number) * program_->queues[queue].instructions.size();
+  }
+
   /*! \brief The present moment by the clock of the spans. */
   int64_t Now() const { return clock_.Now(); }
 
@@ -118,6 +129,8 @@ class TraceRecorder {
   };
 
   size_t Place(int64_t number) const { return static_cast<size_t>(number % capacity_); }
+  int32_t CoreOf(size_t queue, int64_t number, size_t instruction) const;
+  const RecordedSpan& SpanOf(size_t queue, int64_t number, size_t instruction) const;
   void CollectPart(size_t queue, int64_t number, const TraceClock::ToNs& to_ns, Trace* trace) const;
   /*! \param firsts event of each queue of one request, and the end. [num_queues + 1] */
   void MoveJoins(const std::vector<size_t>& firsts, Trace* trace) const;
@@ -129,6 +142,8 @@ class TraceRecorder {
   std::unique_ptr<RecordedRequest[]> requests_;   // [capacity]
   std::vector<std::vector<RecordedPart>> parts_;  // [num_queues][capacity]
   std::vector<std::vector<RecordedSpan>> spans_;  // [num_queues][capacity][num_instructions]
+  /*! \brief The same of cores with groups; of others none. */
+  std::vector<std::vector<GroupedSpan>> grouped_;
 };
 
 }  // namespace heteroplace::exec

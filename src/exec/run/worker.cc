@@ -9,6 +9,7 @@
 #include "exec/run/core_turns.h"
 #include "exec/run/engine.h"
 #include "exec/run/threads.h"
+#include "exec/run/worker_wait.h"
 #include "support/error.h"
 
 namespace heteroplace::exec {
@@ -34,6 +35,7 @@ void Worker::Attach() {
   SetWorkspacePool(&abi, &workspace_);
   for (Worker* member : members_) {
     if (member->stream_ != nullptr) member->stream_->Attach();
+    for (const std::unique_ptr<Stream>& side : member->sides_) side->Attach();
   }
 }
 
@@ -75,35 +77,6 @@ bool Worker::AwaitRequest() {
   return !engine_->is_stopping() || engine_->num_submitted() > next_;
 }
 
-/*!
- * \brief Waits on a bell. Meanwhile requests that are issued may come to their end: their events
- * are looked at in every round, and now and then when the thread would sleep. Kernels of others may
- * want help: they get it as long as the thread spins, chunk by chunk.
- */
-template <typename Ready>
-void Worker::WaitFor(Bell* bell, const Ready& ready, int spins) {
-  while (leader_->MustPoll()) {
-    const auto moves = [&] {
-      PollNetwork();
-      return !leader_->PollAllPending() || ready();
-    };
-    if (bell->WaitUntil(moves, core_, spins, NowNs() + kPollNs) && ready()) return;
-    spins = 0;
-  }
-  is_waiting_.store(true, std::memory_order_relaxed);
-  Team* open = nullptr;
-  do {
-    open = nullptr;
-    const auto moves = [&] {
-      PollNetwork();
-      return ready() || (open = FindOpenTeam()) != nullptr;
-    };
-    bell->WaitUntil(moves, core_, spins);
-    if (open != nullptr) Help(open);
-  } while (open != nullptr);
-  is_waiting_.store(false, std::memory_order_relaxed);
-}
-
 /*! \brief Does, or issues, the thread's part of one request. */
 void Worker::Do() {
   for (Worker* member : members_) member->Begin();
@@ -118,6 +91,7 @@ void Worker::Begin() {
   is_open_ = slot_->kind != RequestKind::kCpuTimed && slot_->kind != RequestKind::kSample;
   workspace_.Clear();
   position_.store(0, std::memory_order_relaxed);
+  grouped_.store(nullptr, std::memory_order_relaxed);
   num_issued_ = 0;
 }
 
@@ -253,6 +227,10 @@ bool Worker::Execute(const BoundInstruction& instruction) {
     case Opcode::kCall:
       return Call(instruction);
     case Opcode::kJoin: {
+      if (instruction.group >= 0) {
+        JoinGroup(instruction);
+        return true;
+      }
       const int64_t target = (next_ - 1) * instruction.leader_length + instruction.leader_count;
       const auto is_over = [&] {
         return instruction.leader->done.load() >= target || slot_->HasFailedInOrder();
@@ -271,15 +249,32 @@ bool Worker::Execute(const BoundInstruction& instruction) {
         std::memmove(slot_->tensor(instruction.dst)->data, slot_->tensor(instruction.src)->data,
                      static_cast<size_t>(instruction.bytes));
       }
+      CountCopy(instruction, instruction.bytes);
       return true;
     case Opcode::kBranchCall:
     case Opcode::kBranchCopy:
       return ExecuteBranch(instruction);
+    case Opcode::kGroup:
+      return DoGroup(instruction);
     case Opcode::kSend:
     case Opcode::kReceive:
       return true;  // of no worker
   }
   return true;
+}
+
+/*! \brief One thread adds at a time, so that no locked instruction is needed. */
+void Worker::CountCopy(const BoundInstruction& instruction, int64_t bytes) {
+  std::atomic<int64_t>& total = copied_bytes_[static_cast<size_t>(&instruction - &instructions_[0])];
+  total.store(total.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
+}
+
+std::vector<int64_t> Worker::CopiedBytes() const {
+  std::vector<int64_t> bytes(instructions_.size());
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    bytes[i] = copied_bytes_[i].load(std::memory_order_relaxed);
+  }
+  return bytes;
 }
 
 void Worker::AdvanceNetwork() { network_->Advance(); }

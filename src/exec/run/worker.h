@@ -15,7 +15,7 @@
 #include "exec/devices/workspace.h"
 #include "exec/measure/sampling.h"
 #include "exec/program/program.h"
-#include "exec/run/branch_steps.h"
+#include "exec/run/bound_instruction.h"
 #include "exec/run/progress_table.h"
 #include "exec/run/slot.h"
 #include "exec/run/sync.h"
@@ -30,82 +30,8 @@ class Network;
 /*! \brief Between two looks at an event when nothing else is to be done. */
 inline constexpr int64_t kPollNs = 20'000;
 
-/*! \brief A wait: for a counter, and for an event where the other queue is asynchronous. */
-struct BoundWait {
-  Progress* progress;
-  /*! \brief Request k waits for k * `length` + `count`. */
-  int64_t count;
-  int64_t length;
-  /*! \brief The other queue, and the place of the event among its events in a slot; -1: none. */
-  int32_t queue;
-  int32_t event;
-  /*! \brief Whether the device of the other queue writes how far it is; else that event tells. */
-  bool has_word;
-  /*! \brief The counter of the other queue, of a core, as this queue's stream can wait for it; 0:
-   * the thread waits. */
-  uint64_t counter;
-};
-
-/*! \brief An instruction with all of it that is the same in every request. */
-struct BoundInstruction {
-  Opcode opcode;
-  bool is_awaited;
-  /*! \brief Whether others have joined it, who leave when it is told. */
-  bool has_joins = false;
-  /*! \brief Whether the thread of a stream waits itself, as it reads what is waited for. */
-  bool waits_on_host = false;
-  /*! \brief Whether a message waits for it. */
-  bool is_sent = false;
-  /*! \brief Size of the team of a call or a join, and this worker's place in it. */
-  TeamRole role;
-  /*! \brief Place of its event among the queue's events in a slot; -1: none. */
-  int32_t event = -1;
-  /*! \brief Whether the device is to write how far it is, as cores wait for that. */
-  bool writes_word = false;
-  /*! \brief Place among the queue's recorded launches in a slot of those that begin here, or -1;
-   * and whether it is a later one of them. */
-  int32_t recorded = -1;
-  bool is_in_recorded = false;
-  std::vector<BoundWait> waits;
-  /*! \brief Call: the kernel, and its arguments among the queue's in a slot. */
-  KernelFunction kernel;
-  size_t first_argument = 0;
-  int num_arguments = 0;
-  /*! \brief Guarded: place among those of the queue; -1: it is not. */
-  int32_t branch = -1;
-  /*! \brief Join: the team, and its leader's counter when the call is over. */
-  Team* team = nullptr;
-  Progress* leader = nullptr;
-  int64_t leader_count = 0;
-  int64_t leader_length = 0;
-  /*! \brief Copy: the tensors. */
-  int32_t src = -1;
-  int32_t dst = -1;
-  int64_t bytes = 0;
-};
-
-/*! \brief A count of another queue after which a part of a decision is there. */
-struct BoundThere {
-  Progress* progress;
-  /*! \brief As those of waits. */
-  int64_t count;
-  int64_t length;
-  /*! \brief Whether it is an asynchronous queue, and its device tells how far it is. */
-  bool is_async;
-  bool has_word;
-};
-
-/*! \brief A guarded instruction with all of it that is the same in every request. */
-struct BoundBranch {
-  When when;
-  int32_t branch;
-  int32_t loads;
-  int64_t num_cells;
-  size_t flag;
-  const BranchStep* step;
-  std::vector<KernelFunction> kernels;         // [num_calls]
-  std::vector<std::vector<BoundThere>> there;  // [num_doubts]
-};
+/*! \brief Streams beside that of a queue, for the branches of its groups. */
+inline constexpr size_t kSideStreams = 4;
 
 /*! \brief Calls of an instruction that are timed, without help, to know whether that pays. */
 inline constexpr int kTimedCalls = 3;
@@ -198,12 +124,18 @@ class Worker {
   Team& team() { return team_; }
   /*! \brief Scratch memory that it holds: of the host what was touched, of a GPU all. */
   int64_t workspace_bytes() const {
-    return workspace_.touched_bytes() + (stream_ == nullptr ? 0 : stream_->workspace_bytes());
+    int64_t bytes =
+        workspace_.touched_bytes() + (stream_ == nullptr ? 0 : stream_->workspace_bytes());
+    for (const std::unique_ptr<Stream>& side : sides_) bytes += side->workspace_bytes();
+    return bytes;
   }
   /*! \brief Requests of which it has finished its part. Any thread. */
   int64_t num_finished() const { return num_finished_.load(); }
   /*! \brief Whether it waits for others, or helps them meanwhile. Any thread. */
   bool is_waiting() const { return is_waiting_.load(std::memory_order_relaxed); }
+  /*! \brief What each instruction has copied from tensor to tensor so far, in all requests, also
+   * failed ones; 0 for those that copy nothing. Any thread. [num_instructions] */
+  std::vector<int64_t> CopiedBytes() const;
   /*! \brief "step 3 `what` on queue 'q0' (cpu:0) in kernel 'add'": where it is. Any thread. */
   std::string Where(const std::string& what) const;
 
@@ -237,8 +169,8 @@ class Worker {
   bool AwaitDevice(const std::function<bool()>& is_reached);
   bool Execute(const BoundInstruction& instruction);
   bool Call(const BoundInstruction& instruction);
-  bool Call(TeamRole role, const KernelCall& call, size_t place);
-  bool CallAs(TeamRole role, const KernelCall& call, size_t place);
+  bool Call(TeamRole role, const KernelCall& call, CallTime* times, size_t place);
+  bool CallAs(TeamRole role, const KernelCall& call, CallTime* times, size_t place);
   bool CallOpen(TeamRole role, const KernelCall& call, CallTime* time);
   bool CallIn(TeamRole role, const KernelCall& call);
   // Guarded instructions: see worker_branch.cc.
@@ -251,8 +183,22 @@ class Worker {
   void ForgetNested(const BranchStep& step);
   template <typename Visit>
   bool ForEachRound(const BranchStep& step, int64_t load, const Visit& visit);
-  KernelCall CallOf(const BoundBranch& at, const CapacityStep& call, size_t round,
+  bool DoRounds(Worker* owner, const BoundBranch& at, int64_t load, TeamRole role);
+  void IssueRounds(Stream* stream, const BoundBranch& at, int64_t load);
+  KernelCall CallOf(Slot* slot, const BoundBranch& at, const CapacityStep& call, size_t round,
                     int64_t first_row);
+  // Groups of them: see worker_group.cc.
+  void BindGroup(size_t index);
+  bool DoGroup(const BoundInstruction& instruction) noexcept;
+  void DoLanes(Worker* owner, BoundGroup* group) noexcept;
+  void DoLane(Worker* owner, const BoundGroup& group, Lane lane) noexcept;
+  void JoinGroup(const BoundInstruction& instruction);
+  void ListLanes(BoundGroup* group);
+  void IssueGroup(const BoundInstruction& instruction);
+  void IssueLanes(BoundGroup* group, size_t first_end);
+  void IssueLane(Stream* stream, Lane lane, bool is_active);
+  bool HasGroups() const;
+  std::unique_ptr<Stream> MakeOneStream();
   KernelCall CallOf(const BoundInstruction& instruction) {
     return {instruction.kernel, slot_->arguments(index_, instruction.first_argument),
             type_codes_.data(), instruction.num_arguments};
@@ -265,6 +211,7 @@ class Worker {
   }
   void AdvanceNetwork();
   void IssueOne(const BoundInstruction& instruction);
+  void CountCopy(const BoundInstruction& instruction, int64_t bytes);
   /*! \brief Finishes the requests whose work on the stream has come to its end. */
   void PollPending() noexcept;
   /*! \brief The same for all queues of the thread; whether requests are left. */
@@ -280,6 +227,7 @@ class Worker {
   void FailBefore(Slot* slot, const BoundWait& wait, const char* cause) noexcept;
   void FailPending(Slot* slot, const char* cause) noexcept;
   std::string StepText(size_t index, const std::string& what) const;
+  std::string StepText(const Instruction& at, const std::string& what) const;
   std::string StepsText(size_t first, size_t end) const;
   /*! \brief Instructions [first, end) of a queue, one of which may have failed. */
   struct Doubt {
@@ -312,10 +260,16 @@ class Worker {
   const bool has_teams_;
   std::vector<BoundInstruction> instructions_;
   std::vector<BoundBranch> branches_;  // guarded instructions, in order
-  std::vector<int32_t> zeros_;         // loads of a nested router whose branch is not active
-  std::vector<int> type_codes_;        // all equal; as many as the longest call needs
+  std::vector<std::unique_ptr<BoundGroup>> groups_;
+  /*! \brief See CopiedBytes; written by the thread that does a request alone. */
+  std::unique_ptr<std::atomic<int64_t>[]> copied_bytes_;  // [num_instructions]
+  std::vector<int32_t> zeros_;   // loads of a nested router whose branch is not active
+  std::vector<int> type_codes_;  // all equal; as many as the longest call needs
   std::unique_ptr<Device> fake_device_;
   std::unique_ptr<Stream> stream_;
+  /*! \brief Of a stream with groups: [kSideStreams]; and where they begin. Else none. */
+  std::vector<std::unique_ptr<Stream>> sides_;
+  std::unique_ptr<Event> fork_;
   /*! \brief `reached` of this queue as its stream can write it; 0: cores look at events. */
   uint64_t word_ = 0;
   /*! \brief First and last of each row of launches that are issued together; empty if none are. */
@@ -364,6 +318,8 @@ class Worker {
 
   /*! \brief Position in the queue, for messages; written by the worker only. */
   alignas(kCacheLineBytes) std::atomic<size_t> position_{0};
+  /*! \brief The call of a group that it does, of whatever queue; null: none. */
+  std::atomic<const Instruction*> grouped_{nullptr};
   std::atomic<int64_t> num_finished_{0};
   std::atomic<bool> is_waiting_{false};
   ProgressTable* table_;

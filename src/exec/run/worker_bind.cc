@@ -18,6 +18,28 @@ uint32_t MaxThreads(const Queue& queue) {
   return static_cast<uint32_t>(threads);
 }
 
+/*! \brief The place of a group among those of its queue; -1: the instruction is none. */
+int32_t GroupAt(const Queue& queue, size_t index) {
+  const auto is_group = [](const Instruction& at) { return at.opcode == Opcode::kGroup; };
+  const auto at = queue.instructions.begin() + static_cast<std::ptrdiff_t>(index);
+  if (!is_group(*at)) return -1;
+  return static_cast<int32_t>(std::count_if(queue.instructions.begin(), at, is_group));
+}
+
+/*! \brief The calls of a group by branch, which stand next to each other. */
+std::vector<Lane> LanesOf(const Queue& queue, size_t group) {
+  std::vector<Lane> lanes;
+  const size_t end = group + 1 + static_cast<size_t>(queue.instructions[group].num_grouped);
+  for (size_t i = group + 1; i < end; ++i) {
+    const int32_t branch = queue.instructions[i].work->branch;
+    const bool is_new =
+        lanes.empty() || queue.instructions[lanes.back().first].work->branch != branch;
+    if (is_new) lanes.push_back({i, i});
+    lanes.back().end = i + 1;
+  }
+  return lanes;
+}
+
 }  // namespace
 
 Worker::Worker(Engine* engine, const Image* image, ProgressTable* progress, size_t queue)
@@ -32,15 +54,26 @@ Worker::Worker(Engine* engine, const Image* image, ProgressTable* progress, size
       progress_(progress->of(queue)),
       team_(&image->abi(), MaxThreads(queue_)) {}
 
+std::unique_ptr<Stream> Worker::MakeOneStream() {
+  if (fake_device_ != nullptr) return fake_device_->MakeStream();
+  std::unique_ptr<Stream> stream = image_->DeviceOf(queue_.device)->MakeStream();
+  if (queue_.workspace_bytes != 0) stream->ReserveWorkspace(queue_.workspace_bytes);
+  return stream;
+}
+
+bool Worker::HasGroups() const {
+  return std::any_of(queue_.instructions.begin(), queue_.instructions.end(),
+                     [](const Instruction& at) { return at.opcode == Opcode::kGroup; });
+}
+
 void Worker::MakeStream() {
   if (!queue_.IsAsync()) return;
   if (queue_.kind == QueueKind::kFake) {
     fake_device_ = MakeFakeDevice(&image_->abi(), queue_.delay_ns);
-    stream_ = fake_device_->MakeStream();
-  } else {
-    stream_ = image_->DeviceOf(queue_.device)->MakeStream();
-    if (queue_.workspace_bytes != 0) stream_->ReserveWorkspace(queue_.workspace_bytes);
   }
+  stream_ = MakeOneStream();
+  while (HasGroups() && sides_.size() < kSideStreams) sides_.push_back(MakeOneStream());
+  if (!sides_.empty()) fork_ = stream_->MakeEvent(/*is_timed=*/false);
   if (table_->is_pinned()) word_ = stream_->WordAddress(&progress_.reached);
   int32_t event = 0;
   for (size_t i = 0; i < instructions_.size(); ++i) {
@@ -87,7 +120,11 @@ void Worker::Revive() {
   if (fake_device_ == nullptr) return;
   // The thread of the old stream is not there: to end it would take for ever.
   static_cast<void>(stream_.release());
-  stream_ = fake_device_->MakeStream();
+  stream_ = MakeOneStream();
+  for (std::unique_ptr<Stream>& side : sides_) {
+    static_cast<void>(side.release());
+    side = MakeOneStream();
+  }
 }
 
 void Worker::MakeEvents(Slot* slot) {
@@ -97,6 +134,10 @@ void Worker::MakeEvents(Slot* slot) {
     if (instruction.event >= 0) events.push_back(stream_->MakeEvent(/*is_timed=*/false));
   }
   events.push_back(stream_->MakeEvent(/*is_timed=*/false));
+  std::vector<std::unique_ptr<Event>>& ends = slot->side_ends(index_);
+  while (ends.size() < groups_.size() * sides_.size()) {
+    ends.push_back(stream_->MakeEvent(/*is_timed=*/false));
+  }
 }
 
 void Worker::Bind(const std::vector<std::unique_ptr<Worker>>& workers) {
@@ -108,7 +149,8 @@ void Worker::Bind(const std::vector<std::unique_ptr<Worker>>& workers) {
     to.opcode = from.opcode;
     to.is_awaited = from.is_awaited;
     to.is_sent = from.is_awaited_by_message;
-    to.has_joins = from.IsCall() && from.threads > 1;
+    to.has_joins = from.LeadsTeam() && from.threads > 1;
+    to.is_grouped = from.is_grouped;
     to.waits_on_host = stream_ != nullptr && from.ReadsLoad();
     to.role = {static_cast<uint32_t>(from.threads), static_cast<uint32_t>(from.rank)};
     for (const Wait& wait : from.waits) {
@@ -138,6 +180,11 @@ void Worker::Bind(const std::vector<std::unique_ptr<Worker>>& workers) {
       to.leader = &leader.progress_;
       to.leader_count = static_cast<int64_t>(from.leader_index) + 1;
       to.leader_length = static_cast<int64_t>(leader.instructions_.size());
+      to.owner = &leader;
+      to.group = GroupAt(leader.queue_, static_cast<size_t>(from.leader_index));
+    } else if (from.opcode == Opcode::kGroup) {
+      to.group = GroupAt(queue_, i);
+      groups_.push_back(std::make_unique<BoundGroup>(LanesOf(queue_, i)));
     } else if (from.IsCopy()) {
       to.src = from.tensors[0];
       to.dst = from.tensors[1];
@@ -152,6 +199,7 @@ void Worker::Bind(const std::vector<std::unique_ptr<Worker>>& workers) {
     }
   }
   type_codes_.assign(most_arguments, kTVMDLTensorHandle);
+  copied_bytes_ = std::make_unique<std::atomic<int64_t>[]>(instructions_.size());
   MarkRecorded();
 }
 

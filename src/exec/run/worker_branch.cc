@@ -180,31 +180,47 @@ bool Worker::ForEachRound(const BranchStep& step, int64_t load, const Visit& vis
   return true;
 }
 
-KernelCall Worker::CallOf(const BoundBranch& at, const CapacityStep& call, size_t round,
+KernelCall Worker::CallOf(Slot* slot, const BoundBranch& at, const CapacityStep& call, size_t round,
                           int64_t first_row) {
   TVMValue* arguments =
-      slot_->branch_arguments(index_)->At(call, round % at.step->num_rounds, first_row);
+      slot->branch_arguments(index_)->At(call, round % at.step->num_rounds, first_row);
   return {at.kernels[static_cast<size_t>(&call - at.step->calls.data())], arguments,
           type_codes_.data(), static_cast<int>(call.tensors.size())};
 }
 
+/*! \brief Makes a guarded call of a queue, this one or another, at a load; false if it failed. */
+bool Worker::DoRounds(Worker* owner, const BoundBranch& at, int64_t load, TeamRole role) {
+  return ForEachRound(
+      *at.step, load, [&](const CapacityStep& call, size_t round, int64_t first_row) {
+        return !slot_->HasFailed() &&
+               Call(role, owner->CallOf(slot_, at, call, round, first_row),
+                    owner->call_times_.data(), owner->instructions_.size() + call.number);
+      });
+}
+
+/*! \brief The same on a stream. */
+void Worker::IssueRounds(Stream* stream, const BoundBranch& at, int64_t load) {
+  ForEachRound(*at.step, load, [&](const CapacityStep& call, size_t round, int64_t first_row) {
+    stream->Launch(CallOf(slot_, at, call, round, first_row));
+    return true;
+  });
+}
+
 /*! \brief Does a guarded instruction on the calling core, or skips it; false if it failed. */
 bool Worker::ExecuteBranch(const BoundInstruction& instruction) noexcept {
+  if (instruction.is_grouped) return true;  // its group has done it
   const BoundBranch& at = branches_[static_cast<size_t>(instruction.branch)];
   try {
     const int64_t load = TakeLoad(at);
     if (load == 0) return true;
     if (instruction.opcode == Opcode::kBranchCall) {
-      return ForEachRound(
-          *at.step, load, [&](const CapacityStep& call, size_t round, int64_t first_row) {
-            return !slot_->HasFailed() && Call(instruction.role, CallOf(at, call, round, first_row),
-                                               instructions_.size() + call.number);
-          });
+      return DoRounds(this, at, load, instruction.role);
     }
     const BranchCopy copy = CopyOf(slot_, instruction, *at.step, load);
     if (copy.bytes != 0) {
       std::memmove(copy.dst.data, copy.src.data, static_cast<size_t>(copy.bytes));
     }
+    CountCopy(instruction, copy.bytes);
     return true;
   } catch (const std::exception& fault) {
     Fail(CauseOf(fault));
@@ -218,14 +234,11 @@ void Worker::IssueBranch(const BoundInstruction& instruction) {
   const int64_t load = TakeLoad(at);
   if (load == 0) return;
   if (instruction.opcode == Opcode::kBranchCall) {
-    ForEachRound(*at.step, load, [&](const CapacityStep& call, size_t round, int64_t first_row) {
-      stream_->Launch(CallOf(at, call, round, first_row));
-      return true;
-    });
-    return;
+    return IssueRounds(stream_.get(), at, load);
   }
   const BranchCopy copy = CopyOf(slot_, instruction, *at.step, load);
   stream_->Copy(copy.dst, copy.src, copy.bytes);
+  CountCopy(instruction, copy.bytes);
 }
 
 }  // namespace heteroplace::exec

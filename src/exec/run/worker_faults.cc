@@ -22,13 +22,18 @@ std::string QueueText(const Queue& queue) {
 }  // namespace
 
 std::string Worker::Where(const std::string& what) const {
+  const Instruction* grouped = grouped_.load(std::memory_order_relaxed);
+  if (grouped != nullptr) return StepText(*grouped, what);
   return StepText(position_.load(std::memory_order_relaxed), what);
 }
 
 /*! \brief An instruction, or "a step" behind the last one. */
 std::string Worker::StepText(size_t index, const std::string& what) const {
   if (index >= queue_.instructions.size()) return "a step " + what + " " + QueueText(queue_);
-  const Instruction& at = queue_.instructions[index];
+  return StepText(queue_.instructions[index], what);
+}
+
+std::string Worker::StepText(const Instruction& at, const std::string& what) const {
   std::string text = "step " + std::to_string(at.step) + " " + what + " " + QueueText(queue_);
   const Program& program = image_->program();
   if (at.work != nullptr) {
@@ -51,7 +56,8 @@ std::string Worker::StepsText(size_t first, size_t end) const {
     return std::to_string(at.step) +
            (at.IsCall()
                 ? " (kernel '" + image_->program().kernels[static_cast<size_t>(at.kernel)] + "')"
-                : " (a copy)");
+            : at.opcode == Opcode::kGroup ? " (branches)"
+                                          : " (a copy)");
   };
   return (end - first == 1 ? "step " + name(first)
                            : "steps " + name(first) + " to " + name(end - 1)) +

@@ -51,21 +51,22 @@ void Worker::Help(Team* team) {
   return false;
 }
 
-/*! \brief Makes a call; `place` is that of its times. Inlined: all around a kernel takes ten ns. */
+/*! \brief Makes a call; `place` is that of its time among `times`. Inlined: all around a kernel
+ * takes ten ns. */
 [[gnu::always_inline]] inline bool Worker::CallAs(TeamRole role, const KernelCall& call,
-                                                  size_t place) {
+                                                  CallTime* times, size_t place) {
   if (!has_teams_) return CallIn({}, call);
-  if (is_open_ && role.helpers > 0) return CallOpen(role, call, &call_times_[place]);
+  if (is_open_ && role.helpers > 0) return CallOpen(role, call, &times[place]);
   return CallIn({role.threads, role.rank, 0}, call);
 }
 
 bool Worker::Call(const BoundInstruction& instruction) {
-  return CallAs(instruction.role, CallOf(instruction),
+  return CallAs(instruction.role, CallOf(instruction), call_times_.data(),
                 static_cast<size_t>(&instruction - instructions_.data()));
 }
 
-bool Worker::Call(TeamRole role, const KernelCall& call, size_t place) {
-  return CallAs(role, call, place);
+bool Worker::Call(TeamRole role, const KernelCall& call, CallTime* times, size_t place) {
+  return CallAs(role, call, times, place);
 }
 
 /*! \brief Makes a call with which others may help, if it is long enough for them to come. */

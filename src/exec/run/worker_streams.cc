@@ -80,7 +80,7 @@ bool Worker::Issue(size_t index) {
   const bool is_together = slot_->kind == RequestKind::kRun && !is_traced;
   position_.store(index, std::memory_order_relaxed);
   if (!Await(instruction) || slot_->HasFailed()) return false;
-  if (is_traced) BeginTimer(index);
+  if (is_traced && !instruction.is_grouped) BeginTimer(index);
   if (slot_->kind == RequestKind::kSample && instruction.opcode == Opcode::kCall) {
     if (!SampleStream(instruction, &slot_->measurement->sample)) return false;
   } else if (is_together && instruction.recorded >= 0) {
@@ -175,6 +175,9 @@ void Worker::PollPending() noexcept {
     Slot* slot = pending_.front();
     try {
       if (!slot->events(index_).back()->IsReached()) return;
+      for (const std::unique_ptr<Event>& end : slot->side_ends(index_)) {
+        static_cast<void>(end->IsReached());  // tells of a fault there
+      }
       if (slot->trace != nullptr) ReadTimers(slot);
     } catch (const std::exception& fault) {
       FailPending(slot, CauseOf(fault));
@@ -190,7 +193,10 @@ void Worker::IssueOne(const BoundInstruction& instruction) {
   } else if (instruction.opcode == Opcode::kCopy) {
     stream_->Copy(*slot_->tensor(instruction.dst), *slot_->tensor(instruction.src),
                   instruction.bytes);
-  } else {
+    CountCopy(instruction, instruction.bytes);
+  } else if (instruction.opcode == Opcode::kGroup) {
+    IssueGroup(instruction);
+  } else if (!instruction.is_grouped) {  // else its group has issued it
     IssueBranch(instruction);
   }
 }

@@ -56,7 +56,10 @@ void Worker::TieClocks() {
 void Worker::BeginTimer(size_t index) { stream_->Record(slot_->timers(index_)[2 * index].get()); }
 
 void Worker::EndTimer(size_t index) {
-  stream_->Record(slot_->timers(index_)[2 * index + 1].get());
+  // Of a call in a group it was recorded where that was issued.
+  if (!instructions_[index].is_grouped) {
+    stream_->Record(slot_->timers(index_)[2 * index + 1].get());
+  }
   slot_->trace->part(index_, slot_->trace_number)->num_issued = static_cast<int64_t>(index) + 1;
 }
 

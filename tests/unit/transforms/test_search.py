@@ -148,33 +148,30 @@ def test_no_degrees_and_no_best_are_refused(problem):
         search(problem, [16], keep=0)
 
 
-def row(degrees, makespan_ns, peak_bytes, limit_bytes=100):
-    return SearchRow(8, degrees, STAGES, 0, makespan_ns, peak_bytes, limit_bytes)
+def rows_of(*rows):
+    """Of (data, tensor, pipeline, microbatches), a makespan and a peak; 100 bytes fit."""
+    return [SearchRow(8, Degrees(*row[0]), STAGES, 0, *row[1:], 100) for row in rows]
 
 
 def test_the_front_is_what_nothing_is_both_faster_and_smaller_than():
-    rows = [
-        row(Degrees(4, 1, 1, 1), 10, 90),
-        row(Degrees(2, 2, 1, 1), 12, 50),
-        row(Degrees(1, 4, 1, 1), 12, 50),
-        row(Degrees(1, 2, 2, 2), 13, 60),
-        row(Degrees(1, 1, 4, 2), 30, 20),
-        row(Degrees(1, 1, 4, 4), 5, 101),
-    ]
-    front = pareto_front(rows)
+    front = pareto_front(
+        rows_of(
+            ((4, 1, 1, 1), 10, 90),
+            ((2, 2, 1, 1), 12, 50),
+            ((1, 4, 1, 1), 12, 50),
+            ((1, 2, 2, 2), 13, 60),
+            ((1, 1, 4, 2), 30, 20),
+            ((1, 1, 4, 4), 5, 101),
+        )
+    )
     assert [each.makespan_ns for each in front] == [30, 12, 10]
     assert [each.degrees.tensor for each in front] == [1, 4, 1]
 
 
 def test_the_best_of_each_kind_is_found():
-    rows = [
-        row(Degrees(4, 1, 1, 1), 10, 101),
-        row(Degrees(2, 2, 1, 1), 9, 50),
-        row(Degrees(1, 4, 1, 1), 12, 50),
-        row(Degrees(1, 1, 4, 2), 30, 20),
-        row(Degrees(1, 1, 4, 4), 25, 20),
-    ]
-    best = pure(rows)
+    pipelines = [((1, 1, 4, 2), 30, 20), ((1, 1, 4, 4), 25, 20)]
+    mixed, data, tensor = ((2, 2, 1, 1), 9, 50), ((4, 1, 1, 1), 10, 101), ((1, 4, 1, 1), 12, 50)
+    best = pure(rows_of(data, mixed, tensor, *pipelines))
     assert best["data"] is None
     assert best["tensor"].makespan_ns == 12
     assert best["pipeline"].degrees.micro_batches == 4

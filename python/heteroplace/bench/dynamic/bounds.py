@@ -112,9 +112,9 @@ def halves_of(runs: TraceRuns) -> tuple[tuple[int, ...], tuple[int, ...]]:
         totals.update(dict(enumerate(record.loads)))
     ranked = sorted(totals, key=lambda branch: (-totals[branch], branch))
     halves: tuple[list[int], list[int]] = ([], [])
-    for pair in zip(ranked[::2], ranked[1::2], strict=True):
+    for first in range(0, len(ranked), 2):
         order = sorted(halves, key=lambda half: sum(totals[branch] for branch in half))
-        for half, branch in zip(order, pair, strict=True):
+        for half, branch in zip(order, ranked[first : first + 2], strict=False):
             half.append(branch)
     return tuple(sorted(halves[0])), tuple(sorted(halves[1]))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from heteroplace.bench.dynamic import early_exit, speculation, traces
+from heteroplace.bench.dynamic import early_exit, placement, speculation, traces
 from heteroplace.bench.dynamic.row import format_rows
 from heteroplace.bench.peers.stock import silence_tuning_hint
 
@@ -20,6 +20,7 @@ EXPERIMENTS: Mapping[str, Callable[[re.Pattern[str], Say], list[dict[str, object
     "traces": traces.rows,
     "speculation": speculation.rows,
     "early_exit": early_exit.rows,
+    "placement": placement.rows,
 }
 """What `bench dynamic` measures, in this order."""
 DEFAULT = (

@@ -20,6 +20,7 @@ from heteroplace.relay.routing.rewrite import model_digest
 from heteroplace.run.executor import Executor
 
 Inputs = Mapping[str, np.ndarray]
+_WARM_RUNS = 3
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,17 @@ def with_all_active(record: RouteRecord) -> RouteRecord:
         loads[idle] += 1
     found = tuple(loads[branch] for branch in range(len(record.loads)))
     return replace(record, loads=found, cells=tuple(tuple(branches) for branches in cells))
+
+
+def mean_run_ns(executor: Executor, inputs: Sequence[Inputs]) -> float:
+    """Return the mean time of a run of each of the inputs, from submission to the last kernel."""
+    for given in inputs[:_WARM_RUNS]:
+        executor.run(given)
+    with executor.trace() as trace:
+        for given in inputs:
+            executor.run(given)
+    times = [request.finish_ns - request.start_ns for request in trace.requests]
+    return sum(times) / len(times)
 
 
 def timer_of(executor: Executor, inputs: Sequence[Inputs]) -> Timer:

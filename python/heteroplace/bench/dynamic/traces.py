@@ -3,9 +3,10 @@
 All variants run in one process, from arrays to arrays, over the runs of the trace one after the
 other:
 
-- ours: routers with the capacities of no profile ("default"), or what a pass makes of the trace's
-  profile ("capacities": `ChooseCapacities`; "specialised": `Specialise`); variants that are the
-  same module are one row, under the first of their names;
+- ours: routers with the capacities of no profile ("default"; not of routers with many branches,
+  each of which has about ten then), or what a pass makes of the trace's profile ("capacities":
+  `ChooseCapacities`; "specialised": `Specialise`); variants that are the same module are one row,
+  under the first of their names;
 - dense: our build of the network in which every branch computes every cell (`DenseMasked`);
 - padded: our build with one capacity, the fullest load of the trace, on decisions that give idle
   branches a cell of the fullest one, so that every branch computes that many rows in every run, as
@@ -13,8 +14,9 @@ other:
 - stock: `relay.build` of the dense network, on all cores;
 - onnxruntime: the network's ONNX form, on one core, where it has one.
 
-Further figures of a row, of networks with one router of rows (`bounds`):
+Further figures of a row; all but the first of networks with one router of rows (`bounds`):
 
+- run_ms: the mean of the runs of the trace without the caller's part, which `predicted_ms` is of;
 - share_ms: the share of the dense network's rows that is executed, times its time;
 - read_ms: reading as many bytes as the weights of active branches once, from memory, on all cores;
 - bound_ratio: the time of ours over the larger of the two;
@@ -29,6 +31,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import onnx
 import tvm
@@ -45,19 +49,30 @@ from heteroplace.bench.dynamic.figures import (
     predicted_ns,
 )
 from heteroplace.bench.dynamic.row import new_row
-from heteroplace.bench.dynamic.trace_runs import Inputs, TraceRuns, timer_of, with_all_active
+from heteroplace.bench.dynamic.trace_runs import (
+    Inputs,
+    TraceRuns,
+    mean_run_ns,
+    timer_of,
+    with_all_active,
+)
 from heteroplace.bench.models.routed_catalogue import ROUTED, TRACES
 from heteroplace.bench.models.routed_onnx import ONNX_FORMS
 from heteroplace.bench.peers.onnx_runtime import OnnxExecutor
 from heteroplace.bench.peers.stock import StockExecutor, build_stock, in_pass_context
 from heteroplace.bench.peers.timed_runs import TimedRuns, Timer, time_in_turns
-from heteroplace.codegen.executable import Executable
+from heteroplace.files.route_profile import save_route_profile
 from heteroplace.machine.local import local_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.progress import prefixed
 from heteroplace.relay.routing.rewrite import routers_of, update_routers
 from heteroplace.run.executor import Executor
 
+MAX_UNPROFILED = 16
+"""Branches of a router up to which the default variant is built: it compiles each about ten times.
+"""
+PROFILED = ("capacities", "specialised")
+"""Variants whose plans are made for the trace's profile too."""
 NUM_ROUNDS = 9
 MIN_RUNS = 2
 """Of a turn: the dense layers of many experts take about a second."""
@@ -96,29 +111,35 @@ def rows_of(
     if padded is not None:
         peers["padded"] = padded, runs.inputs(with_all_active(record) for record in runs.records)
     with ExitStack() as stack:
+        routes = Path(stack.enter_context(TemporaryDirectory())) / "routes.json"
+        save_route_profile(runs.profile, routes)
         timers: dict[str, Timer] = {}
-        built: dict[str, Executable] = {}
-        for name, (mod, given) in (
-            {name: (mod, inputs) for name, mod in mods.items()} | peers
-        ).items():
+        built: dict[str, Executor] = {}
+        for name, (mod, given) in ({each: (mods[each], inputs) for each in mods} | peers).items():
             say(f"building {name}")
-            built[name] = heteroplace.build(mod, cluster, params=network.params)
-            executor = Executor(built[name])
-            stack.callback(executor.close)
-            timers[name] = timer_of(executor, given)
+            known = routes if name in PROFILED else None
+            executable = heteroplace.build(mod, cluster, params=network.params, routes=known)
+            built[name] = Executor(executable)
+            stack.callback(built[name].close)
+            timers[name] = timer_of(built[name], given)
         say("building peers")
         timers |= bound_timers(stack, names[0], runs, cluster)
         timers |= _peers(stack, runs, dense, cluster, inputs[0], form)
         say("measuring")
         timed = time_in_turns(timers, num_rounds=num_rounds, min_runs=MIN_RUNS)
-    return [_row(names, name, runs, mods[name], built[name], timed) for name in mods]
+        return [
+            _row(names, name, runs, mods[name], built[name], timed)
+            | {"run_ms": mean_run_ns(built[name], inputs) / 1e6}
+            for name in mods
+        ]
 
 
 def variants(runs: TraceRuns) -> dict[str, tvm.IRModule]:
     """Return the modules of ours by name, each once."""
     mod = runs.network.mod
+    most = max(router.num_branches for router in runs.network.routers)
     found = {
-        "default": mod,
+        **({"default": mod} if most <= MAX_UNPROFILED else {}),
         "capacities": relay.transform.ChooseCapacities(runs.profile)(mod),
         "specialised": relay.transform.Specialise(runs.profile)(mod),
     }
@@ -170,10 +191,10 @@ def _row(
     variant: str,
     runs: TraceRuns,
     mod: tvm.IRModule,
-    executable: Executable,
+    executor: Executor,
     timed: TimedRuns,
 ) -> dict[str, object]:
-    records, solution = runs.records, executable.solution
+    records, solution = runs.records, executor.solution
     executed = executed_rows(
         {router.options.name: router.options for router in routers_of(mod)}, records
     )
@@ -187,7 +208,7 @@ def _row(
         "hit_rate": hit_rate(records, runs.network.routers),
         "cross_bytes": copied_bytes(solution.graph, solution.plan, records),
         "predicted_ms": predicted_ns(solution, records) / 1e6,
-        "peak_bytes": max(use.total_bytes for use in executable.memory),
+        "peak_bytes": max(use.total_bytes for use in executor.predicted_memory),
     }
     figures |= bound_figures(runs, variant, executed.executed, timed)
     return new_row(names[0], names[1], variant, "+".join(solution.devices_used), **figures)

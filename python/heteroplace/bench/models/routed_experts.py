@@ -113,7 +113,7 @@ def task_moe(
         y = _attention(parts, f"{name}.attention", x, (sentences, length, width, 4))
         x = parts.norm(f"{name}.norm", relay.add(x, y), width)
         steer = parts.steer(name, tokens, experts)
-        ids = relay.cast(relay.argmax(steer, axis=1), "int32")
+        ids = relay.topk(steer, 1, axis=1, ret_type="indices", dtype="int32")
         cells = routing.annotate_cell(x, dims=(0,), shape=(1, width))
         branches = parts.experts(name, range(experts), width, hidden)
         x = relay.add(x, routing.route(cells, routing.label(ids, experts), branches, name=name))

@@ -40,10 +40,14 @@ class MeasuredCosts:
                 store=store,
                 progress=self.options.progress,
             )
-            tables = {}
-            for batch in batches:
+            tables: dict[int, CostTable] = {}
+            # Below its smallest capacity a branch is at that one.
+            sizes = (own[0] for router in compiled.graph.routers for own in router.capacities)
+            smallest = min(sizes, default=1)
+            for batch in (each for each in batches if each >= smallest):
                 is_whole = batch == 1 and not compiled.graph.routers
                 network = compiled if is_whole else of_batch(compiled, batch)
                 chosen = replace(options, batch=batch)
                 tables[batch] = profile_network(network, cluster, chosen).costs
+            tables.setdefault(1, tables[smallest])
         return join_batches(compiled.graph, cluster, tables)

@@ -22,6 +22,7 @@ from heteroplace.errors import RoutingError
 from heteroplace.model.capacities import default_capacities
 from heteroplace.relay.routing.cells import Cells, name_of, shape_of, type_of
 from heteroplace.relay.routing.decision import Decision
+from heteroplace.relay.routing.host import is_host_decision
 from heteroplace.relay.routing.ops import (
     BranchRows,
     branch_rows_of,
@@ -32,7 +33,6 @@ from heteroplace.relay.routing.ops import (
     router,
     select,
     take_branch,
-    valid_rows,
 )
 from heteroplace.relay.routing.regions import branches_of_values, routing_call
 from heteroplace.relay.routing.results import checked_results
@@ -95,8 +95,7 @@ def route(
     num_cells = flows[0].num_cells
     sizes, overflow = _capacities(num_cells, decision, capacities, overflow, len(branches), name)
     options = RouterOptions(name, sizes, decision.top_k, overflow).checked(len(branches))
-    mask = _inside(flows, decision.mask)
-    taken = router(mask, options, decision.priority)
+    taken = router(decision.mask, options, decision.priority, _around(flows, decision))
     make = _whole if num_cells == 1 else _by_rows
     results = make(_Routed(flows, decision, options, gate, tuple(taken)), branches, residual)
     return results[0] if len(results) == 1 else results
@@ -284,20 +283,24 @@ def _capacities(
     return sizes, overflow
 
 
-def _inside(flows: list[Cells], mask: relay.Expr) -> relay.Expr:
-    """The mask; for cells of a branch's rows, without the rows that hold none."""
+def _around(flows: list[Cells], decision: Decision) -> tuple[relay.Expr, BranchRows] | None:
+    """The branch whose rows the cells are of, behind its router's loads."""
     rows = flows[0].rows
     branches = branches_of_values(rows)[rows]
     if not branches:
-        return mask
+        return None
     parent = routing_call(branches[-1].router)
     assert parent is not None  # `branches_of_values` names calls of routers
     options, branch = router_options(parent.op.attrs), branches[-1].branch
     loads = relay.TupleGetItem(branches[-1].router, 1)
     num_rows, num_cells = shape_of(parent.reads[0])[0], flows[0].num_cells
-    of = branch_rows_of(options, branch, num_rows)
-    valid = valid_rows(loads, of)
     if num_rows > 1:
+        if is_host_decision(decision.mask):
+            raise RoutingError(
+                f"a function on the host decides about rows of branch {branch} of router "
+                f"{options.name!r}, of which it would also see those that hold no cell; decide by "
+                f"ops of Relay, or about all cells before that router"
+            )
         for flow in flows:
             if flow.dims[0] != 0 or flow.shape[0] != 1 or num_cells % num_rows:
                 raise RoutingError(
@@ -305,6 +308,4 @@ def _inside(flows: list[Cells], mask: relay.Expr) -> relay.Expr:
                     f"{options.name!r}, so they lie along axis 0 first, each 1 wide; got axes "
                     f"{flow.dims}, cells of {flow.shape}"
                 )
-        if num_cells > num_rows:
-            valid = relay.repeat(valid, num_cells // num_rows, 0)
-    return relay.multiply(mask, relay.expand_dims(valid, 1))
+    return loads, branch_rows_of(options, branch, num_rows)

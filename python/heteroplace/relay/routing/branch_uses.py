@@ -13,8 +13,9 @@ import tvm
 from tvm import relay
 
 from heteroplace.relay.expressions import post_order, static_shape, type_bytes
-from heteroplace.relay.routing.regions import branches_of_values, routing_call
+from heteroplace.relay.routing.regions import branches_of_values, router_of, routing_call
 from heteroplace.relay.routing.router import router_options
+from heteroplace.relay.tasks.flops import call_flops
 
 ALIGNMENT_BYTES = 64
 """Of the tensors that kernels take."""
@@ -32,6 +33,12 @@ class BranchUse:
     """Rows of all its tensors begin where kernels take tensors at multiples of so many rows."""
     holds_router: bool
     """Another router decides about its rows."""
+    row_flops: int = 0
+    """Floating point operations of a row; those of a nested router's branches are not counted."""
+    row_bytes: int = 0
+    """Of a row of each tensor that it is given."""
+    result_bytes: int = 0
+    """Of a row of each tensor that it makes."""
 
 
 @dataclass
@@ -42,6 +49,9 @@ class _Found:
     weights: dict[relay.Expr, int] = field(default_factory=dict)
     row_multiple: int = 1
     holds_router: bool = False
+    flops: int = 0
+    row_bytes: int = 0
+    result_bytes: int = 0
 
 
 def branch_uses(mod: tvm.IRModule) -> dict[str, tuple[BranchUse, ...]]:
@@ -64,7 +74,22 @@ def branch_uses(mod: tvm.IRModule) -> dict[str, tuple[BranchUse, ...]]:
         for router, branch in inside[node]:
             name = router_options(_router_attrs(router)).name
             _add(found[name][branch], node, None if call is None else call.kind, cells[name])
-    return {name: _numbered(branches) for name, branches in found.items()}
+        if call is not None and inside[node] and call.kind == "take_branch":
+            router, branch = inside[node][-1]
+            taken = found[router_options(_router_attrs(router)).name][branch]
+            taken.row_bytes += _row_bytes(node)
+        elif call is not None and call.kind == "join_branches":
+            name = router_options(_router_attrs(router_of(call.reads[-2]))).name
+            for branch, made in enumerate(found[name]):
+                made.result_bytes += _row_bytes(call.reads[branch])
+        elif call is None and inside[node] and isinstance(node.op, tvm.ir.Op):
+            router, branch = inside[node][-1]
+            found[router_options(_router_attrs(router)).name][branch].flops += call_flops(node)
+    return {name: _numbered(branches, cells[name]) for name, branches in found.items()}
+
+
+def _row_bytes(rows: relay.Expr) -> int:
+    return type_bytes(rows.checked_type) // max(1, static_shape(rows.checked_type)[0])
 
 
 def _router_attrs(router: relay.Expr) -> tvm.ir.Attrs:
@@ -95,7 +120,7 @@ def _add(found: _Found, node: relay.Call, kind: str | None, num_rows: int) -> No
             found.row_multiple = lcm(found.row_multiple, multiple)
 
 
-def _numbered(branches: list[_Found]) -> tuple[BranchUse, ...]:
+def _numbered(branches: list[_Found], num_rows: int) -> tuple[BranchUse, ...]:
     kinds: dict[tuple[tuple[str, ...], ...], int] = {}
     return tuple(
         BranchUse(
@@ -103,6 +128,9 @@ def _numbered(branches: list[_Found]) -> tuple[BranchUse, ...]:
             sum(each.weights.values()),
             each.row_multiple,
             each.holds_router,
+            each.flops // num_rows,
+            each.row_bytes,
+            each.result_bytes,
         )
         for each in branches
     )

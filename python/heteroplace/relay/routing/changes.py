@@ -10,11 +10,13 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import tvm
 from tvm import relay
 
+from heteroplace.dynamic.gather import without_homes
 from heteroplace.dynamic.placement import place_branches
 from heteroplace.dynamic.placement_problem import (
     balanced_problem,
@@ -30,10 +32,12 @@ from heteroplace.errors import RoutingError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.route_profile import RouteProfile, RouterProfile, following_routers
 from heteroplace.relay.routing.branch_uses import BranchUse, branch_uses
+from heteroplace.relay.routing.homes import home_problem
 from heteroplace.relay.routing.rewrite import Router, model_digest, named_routers, routers_of
 from heteroplace.solve.problem import SolveOptions
 
-PLACED_BY = ("coactivation", "balance")
+COACTIVATION = "coactivation"
+PLACED_BY = ("homes", COACTIVATION, "balance")
 PRELOAD_ACTIVATION = 0.5
 """From this share of the runs on weights are loaded ahead."""
 _UNKNOWN_TIMES = SpeculationTimes(1.0, 1.0, MIN_SHARE / (1 - MIN_SHARE))
@@ -134,9 +138,44 @@ def memory_changes(
         raise RoutingError(f"memories of branches are listed with commas: rename {names}")
     if len(ids) < 2:
         return {}
+    place = _by_homes if by == PLACED_BY[0] else partial(_by_chains, by=by)
+    found = place(routed, cluster, ids, options)
+    return {
+        name: {"memories": ",".join(names[memory] for memory in members)}
+        for name, members in found.items()
+    }
+
+
+def _by_homes(
+    routed: Routed, cluster: Cluster, ids: Sequence[int], options: SolveOptions | None
+) -> dict[str, tuple[int, ...]]:
+    """Members of all routers for the best home."""
+    known = [name for chain in _chains(routed, is_linked=False) for name in chain]
+    if not known:
+        return {}
+    of_name = {router.options.name: router.options for router in routed.routers}
+    routers = [(of_name[name], routed.uses[name], routed.profile.router(name)) for name in known]
     room = [cluster.memories[id].bytes for id in ids]
-    changes: Changes = {}
-    for chain in _chains(routed, is_linked=by == PLACED_BY[0]):
+    problems = [home_problem(routers, cluster, ids, room, home) for home in range(len(ids))]
+    each = [place_branches(problem, options) for problem in problems]
+    best = min(each, key=lambda placement: placement.objective)
+    home = cluster.memories[ids[each.index(best)]].name
+    _LOG.info("branches of %s, home %s: %s", ", ".join(known), home, best.text("bytes"))
+    return dict(zip(known, without_homes(best.memories), strict=True))
+
+
+def _by_chains(
+    routed: Routed,
+    cluster: Cluster,
+    ids: Sequence[int],
+    options: SolveOptions | None,
+    *,
+    by: str,
+) -> dict[str, tuple[int, ...]]:
+    """Members of routers that follow each other, chain by chain, in the room that is left."""
+    room = [cluster.memories[id].bytes for id in ids]
+    placed: dict[str, tuple[int, ...]] = {}
+    for chain in _chains(routed, is_linked=by == COACTIVATION):
         weights = [[use.weight_bytes for use in routed.uses[name]] for name in chain]
         make = problem_of_profile if len(chain) > 1 else balanced_problem
         problem = make(routed.profile, chain, len(ids), weight_bytes=weights, memory_bytes=room)
@@ -146,9 +185,8 @@ def memory_changes(
             left - used
             for left, used in zip(room, used_bytes(problem, found.memories), strict=True)
         ]
-        for name, members in zip(chain, found.memories, strict=True):
-            changes[name] = {"memories": ",".join(names[memory] for memory in members)}
-    return changes
+        placed |= zip(chain, found.memories, strict=True)
+    return placed
 
 
 def _chains(routed: Routed, *, is_linked: bool) -> list[list[str]]:

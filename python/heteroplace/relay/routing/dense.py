@@ -20,7 +20,7 @@ from tvm import relay
 from heteroplace.errors import RoutingError
 from heteroplace.relay.expressions import post_order, rebuild
 from heteroplace.relay.routing.cells import shape_of, type_of
-from heteroplace.relay.routing.ops import routing_kind
+from heteroplace.relay.routing.ops import branch_around, routing_kind
 from heteroplace.relay.routing.regions import RoutingCall, branches_of_values, routing_call
 from heteroplace.relay.routing.router import RouterOptions, router_options
 
@@ -135,10 +135,6 @@ class _Dense:
             return _Buffer(self._value(call.reads[0]), gates, by_branch)
         if call.kind == "take_branch":
             return self._take(call)
-        if call.kind == "valid_rows":
-            taken, branch = self._taken(call.reads[0]), int(call.op.attrs["branch"])
-            _check_rows(call, taken)
-            return relay.cast(relay.take(taken.kept, _index(branch), axis=1), "int32")
         if call.kind == "join_branches":
             return _Joined(tuple(self._value(value) for value in call.reads[:-2]))
         if call.kind == "combine":
@@ -155,7 +151,15 @@ class _Dense:
     def _router(self, node: relay.Call, call: RoutingCall) -> _Taken:
         options = router_options(call.op.attrs)
         mask = relay.not_equal(self._value(call.reads[0]), relay.const(0, "int32"))
-        priority = self._value(call.reads[1]) if len(call.reads) > 1 else None
+        reads, around = list(call.reads[1:]), branch_around(call.op.attrs)
+        if around is not None:
+            outer = self._taken(reads.pop())
+            _check_rows(call, outer)
+            valid = relay.take(outer.kept, _index(around.branch), axis=1)
+            each = shape_of(mask)[0] // around.rows
+            valid = relay.repeat(valid, each, 0) if each > 1 else valid
+            mask = relay.logical_and(mask, relay.expand_dims(valid, 1))
+        priority = self._value(reads[0]) if reads else None
         keys = (*([] if priority is None else [_descending(priority)]), *self._outer_keys(node))
         counted = relay.cast(mask, "int32")
         ranks = relay.cumsum(counted, axis=0) if not keys else _ranks(counted, keys)

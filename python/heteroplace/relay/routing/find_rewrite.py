@@ -31,7 +31,6 @@ from heteroplace.relay.routing.ops import (
     router,
     select,
     take_branch,
-    valid_rows,
 )
 from heteroplace.relay.routing.router import RouterOptions
 
@@ -39,10 +38,16 @@ from heteroplace.relay.routing.router import RouterOptions
 class _Router:
     """A router that is being written: what all its branches need."""
 
-    def __init__(self, candidate: Candidate, options: RouterOptions, mask: relay.Expr) -> None:
+    def __init__(
+        self,
+        candidate: Candidate,
+        options: RouterOptions,
+        mask: relay.Expr,
+        around: tuple[relay.Expr, BranchRows] | None,
+    ) -> None:
         self.candidate, self.options = candidate, options
         self.rows = options.rows(candidate.num_cells)
-        self.seats, self.loads, self.offsets = router(mask, options)
+        self.seats, self.loads, self.offsets = router(mask, options, around=around)
         self.buffers: dict[relay.Expr, relay.Expr] = {}
         """Old value -> the buffer with its rows."""
 
@@ -165,12 +170,10 @@ class Rewriter:
 
     def _routed(self, candidate: Candidate, scope: _Scope) -> relay.Expr:
         """Return what the result of a router is."""
-        mask = self._value(candidate.mask, scope)
+        mask, around = self._value(candidate.mask, scope), None
         if scope.router is not None:
-            # Rows above the load of the branch around hold no cell, and take no branch.
-            valid = valid_rows(scope.router.loads, scope.router.of_branch(scope.branch))
-            mask = relay.multiply(mask, relay.expand_dims(valid, 1))
-        written = _Router(candidate, self._options(candidate), mask)
+            around = scope.router.loads, scope.router.of_branch(scope.branch)
+        written = _Router(candidate, self._options(candidate), mask, around)
         results = []
         for index, branch in enumerate(candidate.branches):
             inner = _Scope({}, scope, written, index)

@@ -33,6 +33,12 @@ def call_host(function: str, inputs: Sequence[relay.Expr], shape: tuple[int, int
     return relay.Call(tvm.ir.Op.get(NAME), [relay.Tuple(list(inputs))], attrs)
 
 
+def is_host_decision(expr: relay.Expr) -> bool:
+    """Say whether a mask is what a function on the host fills."""
+    is_call = isinstance(expr, relay.Call) and isinstance(expr.op, tvm.ir.Op)
+    return is_call and str(expr.op.name) == NAME
+
+
 def _type_of(_arguments: Any, attrs: Any) -> tvm.ir.Type:
     return relay.TensorType([int(extent) for extent in attrs["shape"]], "int32")
 

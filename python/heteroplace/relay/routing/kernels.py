@@ -27,14 +27,33 @@ Element = Callable[[], AbstractContextManager[tuple[Any, ...]]]
 """A loop over the elements of a cell."""
 
 
-def route_body(options: RouterOptions) -> Body:
-    """Return what a router does: (mask[, priority]) -> (seats, loads, offsets)."""
+class _Mask:
+    """The mask of a router; cells in rows that hold none take no branch."""
+
+    def __init__(self, mask: Any, is_cell: Callable[[Any], Any]) -> None:
+        self._mask, self._is_cell = mask, is_cell
+
+    def __getitem__(self, at: tuple[Any, Any]) -> Any:
+        # What lies above a branch's load was never written.
+        return tir.Select(self._is_cell(at[0]), self._mask[at], 0)
+
+
+def route_body(options: RouterOptions, inside: tuple[int, int, int] | None = None) -> Body:
+    """Return what a router does: (mask[, priority][, loads]) -> (seats, loads, offsets).
+
+    `inside`: (branch of the loads, most cells that it keeps, its rows) of a router that is in a
+    branch.
+    """
 
     def body(reads: list[Any], makes: list[Any]) -> tir.Stmt:
         ib = tir.ir_builder.create()
         mask, *priority = [ib.buffer_ptr(buffer) for buffer in reads]
         seats, loads, offsets = [ib.buffer_ptr(buffer) for buffer in makes]
         num_cells, num_branches = [int(extent) for extent in reads[0].shape]
+        if inside is not None:
+            (branch, limit, rows), around = inside, priority.pop()
+            kept = tir.min(around[branch], limit) * (num_cells // rows)
+            mask = _Mask(mask, lambda cell: cell < kept)
         if not _is_gpu():
             _refuse(ib, mask, options, num_cells)
         _seat_in_order(ib, mask, seats, loads, num_cells, num_branches)

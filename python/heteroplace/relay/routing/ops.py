@@ -4,10 +4,9 @@ Each op reads one tuple. TVM knows what they compute, so a module with them is a
 one that stock TVM runs: every branch then computes as many rows as there are cells. C cells, B
 branches, R rows of a routed buffer (`rows.buffer_rows`):
 
-    router((mask[, priority]))             -> (seats[C,B], loads[B], offsets[B]), int32
+    router((mask[, priority][, loads]))    -> (seats[C,B], loads[B], offsets[B]), int32
     dispatch((x, seats, offsets[, gates])) -> buffer[R, cell..]
     take_branch((buffer, loads, offsets))  -> rows of one branch; those above its load are 0
-    valid_rows((loads,))                   -> int32[rows], 1 where a row of a branch holds a cell
     join_branches((y_0, .., loads, offsets)) -> joined[R, out..]
     combine((joined, seats, offsets[, gates][, residual])) -> y[C, out..]
     enter_branch((x, loads))               -> x, whole, in a branch: where there is one cell
@@ -16,6 +15,8 @@ branches, R rows of a routed buffer (`rows.buffer_rows`):
 A mask has a number other than 0 where a cell (its row) takes a branch (its column). `seats` is the
 rank of the cell among those of the branch, from 1; 0: it is not in it, or was dropped. `loads`
 counts all that chose the branch, dropped or not. `offsets` says where a branch begins in a buffer.
+A router in a branch of another one reads that one's loads last: cells in rows above the branch's
+load are none, whatever the mask holds there.
 Rows between a branch's load and the next branch are never written by dispatch and join, and never
 read by combine. A cell without a seat gets 0, or the residual.
 
@@ -68,8 +69,36 @@ def register_routing_ops() -> None:
                      _schedule_extern, is_stateful=kind == "router")  # fmt: skip
 
 
+class BranchRows(NamedTuple):
+    """The rows of a branch, as attributes of an op."""
+
+    router: str
+    """Name of the router."""
+    branch: int
+    """Which of its branches."""
+    rows: int
+    """How many rows the result has; of a router, how many its cells are of."""
+    limit: int
+    """How many of them may hold cells; above the largest capacity of a branch that drops, none."""
+
+
+_NO_BRANCH = BranchRows("", -1, 0, 0)
+"""Around a router that is in none."""
+
+
+def branch_rows_of(options: RouterOptions, branch: int, num_cells: int) -> BranchRows:
+    """Return the rows of a branch before any profile: as many as there are cells."""
+    limit = num_cells
+    if options.overflow == "drop":
+        limit = min(limit, options.capacities[branch][-1])
+    return BranchRows(options.name, branch, num_cells, limit)
+
+
 def router(
-    mask: relay.Expr, options: RouterOptions, priority: relay.Expr | None = None
+    mask: relay.Expr,
+    options: RouterOptions,
+    priority: relay.Expr | None = None,
+    around: tuple[relay.Expr, BranchRows] | None = None,
 ) -> relay.TupleWrapper:
     """Return (seats, loads, offsets) of a mask int32[C, B].
 
@@ -77,9 +106,25 @@ def router(
     ----------
     priority
         float32[C]: cells of higher priority get the first seats; None: in their order.
+    around
+        Loads of the router, and the branch of it, whose rows the cells are of, equally many of
+        each; None: it is in no branch.
     """
-    reads = [mask, *([] if priority is None else [priority])]
-    return relay.TupleWrapper(_call("router", reads, **options.attributes()), 3)
+    loads, of = ([], _NO_BRANCH) if around is None else ([around[0]], around[1])
+    reads = [mask, *([] if priority is None else [priority]), *loads]
+    return relay.TupleWrapper(_call("router", reads, **options.attributes(), **of._asdict()), 3)
+
+
+def branch_around(attrs: Any) -> BranchRows | None:
+    """Return the branch that a router is in, by its attributes; None: in none."""
+    around = branch_rows_in(attrs)
+    return None if around.branch < 0 else around
+
+
+def branch_rows_in(attrs: Any) -> BranchRows:
+    """Return what the attributes of an op say of rows of a branch."""
+    rows, limit = int(attrs["rows"]), int(attrs["limit"])
+    return BranchRows(str(attrs["router"]), int(attrs["branch"]), rows, limit)
 
 
 def dispatch(
@@ -103,37 +148,11 @@ def dispatch(
     return _call("dispatch", reads, rows=rows, is_by_branch=int(is_by_branch))
 
 
-class BranchRows(NamedTuple):
-    """The rows of a branch, as attributes of an op."""
-
-    router: str
-    """Name of the router."""
-    branch: int
-    """Which of its branches."""
-    rows: int
-    """How many rows the result has."""
-    limit: int
-    """How many of them may hold cells; above the largest capacity of a branch that drops, none."""
-
-
-def branch_rows_of(options: RouterOptions, branch: int, num_cells: int) -> BranchRows:
-    """Return the rows of a branch before any profile: as many as there are cells."""
-    limit = num_cells
-    if options.overflow == "drop":
-        limit = min(limit, options.capacities[branch][-1])
-    return BranchRows(options.name, branch, num_cells, limit)
-
-
 def take_branch(
     buffer: relay.Expr, loads: relay.Expr, offsets: relay.Expr, of: BranchRows
 ) -> relay.Call:
     """Return the first rows of a branch."""
     return _call("take_branch", [buffer, loads, offsets], **of._asdict())
-
-
-def valid_rows(loads: relay.Expr, of: BranchRows) -> relay.Call:
-    """Return int32[rows]: 1 for the rows of a branch that hold a cell."""
-    return _call("valid_rows", [loads], **of._asdict())
 
 
 def join_branches(
@@ -243,9 +262,12 @@ def _expect(is_true: bool, what: str) -> None:
 
 def _router_types(attrs: Any, reads: list[Type]) -> list[Type]:
     (mask, dtype), *priority = reads
-    options = router_options(attrs)
+    options, around = router_options(attrs), branch_around(attrs)
     _expect(len(mask) == 2 and dtype == "int32", f"a mask is int32[cells, branches]; got {reads}")
     options.checked(mask[1])
+    if around is not None:
+        _expect_branch(attrs, priority.pop())
+        _expect(mask[0] % around.rows == 0, f"{mask[0]} cells of {around.rows} rows of a branch")
     is_fit = not priority or priority == [((mask[0],), "float32")]
     _expect(is_fit, f"a priority is float32[{mask[0]}]; got {priority}")
     return [(mask, "int32"), ((mask[1],), "int32"), ((mask[1],), "int32")]
@@ -272,11 +294,6 @@ def _take_types(attrs: Any, reads: list[Type]) -> list[Type]:
 def _expect_branch(attrs: Any, loads: Type) -> None:
     branch, (count,) = int(attrs["branch"]), loads[0]
     _expect(0 <= branch < count, f"branch {branch} of a router of {count} branches")
-
-
-def _valid_types(attrs: Any, reads: list[Type]) -> list[Type]:
-    _expect_branch(attrs, reads[0])
-    return [((int(attrs["rows"]),), "int32")]
 
 
 def _join_types(attrs: Any, reads: list[Type]) -> list[Type]:
@@ -331,11 +348,6 @@ def _take(attrs: Any, reads: list[te.Tensor], makes: list[Type]) -> list[te.Tens
     return [te.compute(makes[0][0], row, name="take_branch")]
 
 
-def _valid(attrs: Any, reads: list[te.Tensor], makes: list[Type]) -> list[te.Tensor]:
-    kept = tvm.te.min(reads[0][int(attrs["branch"])], int(attrs["limit"]))
-    return [topi.cast(te.compute(makes[0][0], lambda row: row < kept), "int32")]
-
-
 def _enter(_attrs: Any, reads: list[te.Tensor], makes: list[Type]) -> list[te.Tensor]:
     return [te.compute(makes[0][0], lambda *at: reads[0](*at), name="enter_branch")]
 
@@ -360,7 +372,9 @@ def _select(attrs: Any, reads: list[te.Tensor], makes: list[Type]) -> list[te.Te
 
 
 def _router(attrs: Any, reads: list[te.Tensor], makes: list[Type]) -> list[te.Tensor]:
-    return _extern(route_body(router_options(attrs)), reads, makes, "router")
+    around = branch_around(attrs)
+    inside = None if around is None else (around.branch, around.limit, around.rows)
+    return _extern(route_body(router_options(attrs), inside), reads, makes, "router")
 
 
 def _dispatch(attrs: Any, reads: list[te.Tensor], makes: list[Type]) -> list[te.Tensor]:
@@ -380,7 +394,6 @@ _OPS = {
     "router": _RoutingOp("Which cells take which branches.", _router_types, _router, True),
     "dispatch": _RoutingOp("The cells of each branch in a buffer.", _dispatch_types, _dispatch),
     "take_branch": _RoutingOp("The rows of a branch.", _take_types, _take),
-    "valid_rows": _RoutingOp("Which rows of a branch hold a cell.", _valid_types, _valid),
     "join_branches": _RoutingOp("The results of all branches.", _join_types, _join),
     "combine": _RoutingOp("The results for each cell.", _combine_types, _combine),
     "enter_branch": _RoutingOp("A whole tensor in a branch.", _enter_types, _enter),

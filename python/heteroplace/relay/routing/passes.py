@@ -84,18 +84,20 @@ def ChooseCapacities(  # noqa: N802  (TVM's passes are factories named like clas
 def PlaceBranches(  # noqa: N802
     profile: Profile,
     cluster: Cluster | str | os.PathLike[str],
-    by: str = "coactivation",
+    by: str = PLACED_BY[0],
     **options: Any,
 ) -> tvm.transform.ModulePass:
-    """Return the pass that puts branches that the same cells take into one memory of a cluster.
+    """Return the pass that chooses the memories of branches, as many of a router in each.
 
     Parameters
     ----------
     cluster
         As of `HeteroPlace`; with one memory nothing changes.
     by
-        One of `PLACED_BY`: by the cells that go from branch to branch, or to balance the loads of
-        each router by itself, for which a recording of loads is enough.
+        One of `PLACED_BY`. "homes": for plans as solvers make them, in which a router's rows leave
+        one memory and come back: the least time of devices and links; "coactivation": branches that
+        the same cells take together, for networks that send cells from router to router by
+        themselves; needs a recording of level 2; "balance": equal loads for each router.
     options
         Of `SolveOptions`: `time_limit_s`, `seed`, `engine`.
 

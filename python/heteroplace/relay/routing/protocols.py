@@ -1,7 +1,8 @@
 """Scores, labels or a function of the user -> a decision, of ordinary ops of Relay.
 
-Scores are float32[C, B], or the layout of the cells followed by B. What a protocol does with equal
-scores, and with what is no number, is that of TVM's `argmax` and `topk`.
+Scores are float32[C, B], or the layout of the cells followed by B. Of equal scores the first branch
+is taken; a cell with a score that is no number takes some branch. Where k is above 1, what becomes
+of both is as TVM's `topk` has it.
 
 Sources: Fedus et al., "Switch Transformers" (JMLR 2022), 2.2: capacity factor; Riquelme et al.,
 NeurIPS 2021, 4 (arXiv:2106.05974): batch-prioritised routing; Cui et al., "Optimizing Dynamic
@@ -38,7 +39,7 @@ def top_k(scores: relay.Expr, k: int = 1) -> Decision:
     if not 1 <= k <= num_branches:
         raise RoutingError(f"top_k of {k} branches; expected 1 to {num_branches}, all")
     if k == 1:
-        mask = _one_hot(relay.argmax(scores, axis=1), num_branches)
+        mask = _one_hot(_first_best(scores, num_branches), num_branches)
     else:
         chosen = relay.topk(scores, k, axis=1, ret_type="indices", dtype="int32")
         mask = relay.sum(_one_hot(chosen, num_branches), axis=1)
@@ -171,7 +172,8 @@ def host(
     """Return the decision of a function on the host, a PackedFunc that is registered with TVM.
 
     It is called as function(*inputs, mask) with `tvm.nd.NDArray`s, and fills `mask`,
-    int32[C, B], in place. What it raises ends the run.
+    int32[C, B], in place. What it raises ends the run. It cannot decide about rows of a branch, of
+    which it would see those that hold no cell too.
 
     Parameters
     ----------
@@ -197,6 +199,18 @@ def _rows_of_scores(scores: relay.Expr) -> tuple[relay.Expr, int]:
 
 def _flat(x: relay.Expr) -> relay.Expr:
     return x if len(shape_of(x)) == 1 else relay.reshape(x, [-1])
+
+
+def _first_best(scores: relay.Expr, num_branches: int) -> relay.Expr:
+    """int32[C]: the first branch of the highest score; the last where no score is its own maximum.
+
+    Not by `argmax`: where TVM schedules it on a CPU it warns at each kernel, as nothing reads the
+    maximum that it finds beside the position.
+    """
+    is_best = relay.equal(scores, relay.max(scores, axis=1, keepdims=True))
+    places = relay.const(np.arange(num_branches, dtype="int32")[None, :])
+    last = relay.const(num_branches - 1, "int32")
+    return relay.min(relay.where(is_best, places, last), axis=1)
 
 
 def _one_hot(ids: relay.Expr, num_branches: int) -> relay.Expr:

@@ -14,7 +14,7 @@ from tvm import relay
 
 from heteroplace.errors import RoutingError
 from heteroplace.relay.expressions import is_primitive_call, post_order, post_order_of_function
-from heteroplace.relay.routing.ops import routing_kind
+from heteroplace.relay.routing.ops import branch_around, routing_kind
 
 
 class RoutingCall(NamedTuple):
@@ -93,10 +93,14 @@ def _branches_of_call(node: relay.Call, found: dict[relay.Expr, Branches]) -> Br
     if call is None:
         reads = [read for argument in node.args for read in _opened(argument)]
         return _innermost(node, reads, found)
-    if call.kind in ("take_branch", "enter_branch", "valid_rows"):
-        loads = call.reads[0 if call.kind == "valid_rows" else 1]
-        inside = InBranch(router_of(loads), int(call.op.attrs["branch"]))
+    if call.kind in ("take_branch", "enter_branch"):
+        inside = InBranch(router_of(call.reads[1]), int(call.op.attrs["branch"]))
         return (*_innermost(node, call.reads, found), inside)
+    if call.kind == "router" and (around := branch_around(call.op.attrs)) is not None:
+        loads = call.reads[-1]
+        inside = InBranch(router_of(loads), around.branch)
+        found[node] = (*_innermost(node, [loads], found), inside)
+        return _innermost(node, [node, *call.reads], found)
     if call.kind == "join_branches":
         return _left(node, call.reads[:-2], call.reads[-2:], found)
     if call.kind == "select":

@@ -20,7 +20,7 @@ from tvm import relay
 
 from heteroplace.relay.expressions import static_shape
 from heteroplace.relay.frontend.incremental_types import write_types
-from heteroplace.relay.routing.ops import reads_of, routing_kind, with_reads
+from heteroplace.relay.routing.ops import routing_kind, with_reads
 from heteroplace.relay.tasks.rebatch import Growth, Rebatched, Rebatcher
 
 Branch = tuple[str, int]
@@ -47,25 +47,22 @@ def resize_branches(
         An op of a branch could mix rows; the message names op and branch.
     """
     main = relay.transform.InferType()(mod)["main"]
-    growths: dict[Branch, Growth] = {}
     of_parameter = {}
     for parameter in main.params:
         branch = branch_of.get(parameter.name_hint)
         if branch is None or branch not in rows:
             continue
         before = static_shape(parameter.checked_type)[0]
-        growths[branch] = Growth(Fraction(rows[branch], before), before)
         if rows[branch] != before:  # what does not grow cannot be followed
-            of_parameter[parameter.name_hint] = growths[branch]
-    return _Resizer(of_parameter, growths).run(main)
+            of_parameter[parameter.name_hint] = Growth(Fraction(rows[branch], before), before)
+    return _Resizer(of_parameter).run(main)
 
 
 class _Resizer(Rebatcher):
     """One walk; what a router and its moves of rows do is known here."""
 
-    def __init__(self, growths: Mapping[str, Growth], of_branch: Mapping[Branch, Growth]) -> None:
+    def __init__(self, growths: Mapping[str, Growth]) -> None:
         super().__init__(growths, "fewer rows of a branch than cells")
-        self._of_branch = of_branch
 
     def run(self, main: relay.Function) -> tvm.IRModule:
         """Return the typed module; most of what it makes is not of one branch."""
@@ -73,35 +70,23 @@ class _Resizer(Rebatcher):
 
     def _call(self, call: relay.Call) -> Rebatched:
         kind = routing_kind(call)
-        if kind == "valid_rows":
-            return self._valid_rows(call)
         read = [self._done[argument] for argument in call.args]
         if kind is None or {axis for each in read for axis in each.axes} == {None}:
             return super()._call(call)
         growth = self._growth(call, read)
-        new = with_reads(call, list(read[0].expr.fields))
+        rows = {"rows": int(growth.scale * int(call.attrs["rows"]))} if kind == "router" else {}
+        new = with_reads(call, list(read[0].expr.fields), **rows)
         write_types(new)
         self._check_rows(call, read[0])
         if kind == "router":
             return Rebatched(new, (0, None, None), (growth,) * 3)
         return Rebatched(new, (None if kind == "dispatch" else 0,), (growth,))
 
-    def _valid_rows(self, call: relay.Call) -> Rebatched:
-        read = [self._done[argument].expr for argument in reads_of(call)]
-        growth = self._of_branch.get((str(call.attrs["router"]), int(call.attrs["branch"])))
-        before = int(call.attrs["rows"])
-        if growth is None or growth.scale == 1:
-            new = with_reads(call, read)
-            write_types(new)
-            return Rebatched(new, (None,))
-        new = with_reads(call, read, rows=int(growth.scale * before))
-        write_types(new)
-        return Rebatched(new, (0,), (growth,))
-
     def _check_rows(self, call: relay.Call, read: Rebatched) -> None:
         """A nested router has the rows around it as its cells: each first axis but the buffer's."""
         kind = routing_kind(call)
-        whole = {"dispatch": (2,), "combine": (0, 2)}.get(str(kind), ())
-        expected = tuple(None if place in whole else 0 for place in range(len(read.axes)))
-        if kind not in ("router", "dispatch", "combine") or read.axes != expected:
+        last = len(read.axes) - 1  # a router reads the loads of the branch around it there
+        whole = {"router": (last,), "dispatch": (2,), "combine": (0, 2)}.get(str(kind))
+        expected = tuple(None if place in (whole or ()) else 0 for place in range(last + 1))
+        if whole is None or read.axes != expected:
             raise self._fault(call, "a router in a branch has the branch's rows as its cells")

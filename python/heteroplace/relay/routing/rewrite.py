@@ -19,7 +19,15 @@ from tvm import relay
 from heteroplace.errors import RoutingError
 from heteroplace.model.capacities import default_capacities
 from heteroplace.relay.expressions import post_order, rebuild, static_shape
-from heteroplace.relay.routing.ops import branch_rows_of, reads_of, routing_kind, with_reads
+from heteroplace.relay.routing.ops import (
+    BranchRows,
+    branch_around,
+    branch_rows_in,
+    branch_rows_of,
+    reads_of,
+    routing_kind,
+    with_reads,
+)
 from heteroplace.relay.routing.regions import InBranch, branches_of_values, router_of
 from heteroplace.relay.routing.router import RouterOptions, router_options
 
@@ -155,7 +163,12 @@ def _renewed(mod: tvm.IRModule, renew: Renewed) -> tvm.IRModule:
             return new
         if kind == "router":
             options[old] = renew(len(options), router_options(old.attrs))
-            return with_reads(new, reads_of(new), **options[old].attributes())
+            around = branch_around(old.attrs)
+            outer: dict[str, Any] = {}
+            if around is not None:
+                parent = router_of(reads_of(old)[-1])
+                outer = _of_rows(around, options[parent], _num_cells(parent))
+            return with_reads(new, reads_of(new), **options[old].attributes(), **outer)
         router = router_of(_of_router(old, kind))
         return with_reads(new, reads_of(new), **_following(old, kind, options[router], router))
 
@@ -172,7 +185,7 @@ def _of_router(call: relay.Call, kind: str) -> relay.Expr:
     reads = reads_of(call)
     if kind == "select":
         return reads[len(reads) - 1 - int(call.attrs["has_residual"])]
-    places = {"dispatch": 1, "combine": 1, "take_branch": 1, "enter_branch": 1, "valid_rows": 0}
+    places = {"dispatch": 1, "combine": 1, "take_branch": 1, "enter_branch": 1}
     return reads[places.get(kind, -1)]
 
 
@@ -185,11 +198,15 @@ def _following(
         return {"rows": options.rows(num_cells)}
     if kind == "join_branches":
         return {"rows": options.rows(num_cells), "router": options.name}
-    if kind in ("take_branch", "valid_rows"):
-        of = branch_rows_of(options, int(call.attrs["branch"]), num_cells)
-        rows = int(call.attrs["rows"])
-        return {"router": options.name, "limit": min(of.limit, rows)}
+    if kind == "take_branch":
+        return _of_rows(branch_rows_in(call.attrs), options, num_cells)
     return {} if kind == "combine" else {"router": options.name}
+
+
+def _of_rows(old: BranchRows, options: RouterOptions, num_cells: int) -> dict[str, Any]:
+    """The attributes of rows of a branch that follow from its router's options."""
+    of = branch_rows_of(options, old.branch, num_cells)
+    return {"router": options.name, "limit": min(of.limit, old.rows)}
 
 
 def _num_cells(router: relay.Expr) -> int:

@@ -48,9 +48,11 @@ class RouterOptions:
         ------
         RoutingError
             Capacities of another number of branches or in disorder, an unknown policy, a quantum
-            or `top_k` below 1.
+            or `top_k` below 1, a name that cannot be printed.
         """
         faults = capacity_faults(self.capacities, num_branches, self.overflow)
+        if not self.name.isprintable():
+            faults.append("a name is one line of text; choose another one")
         if self.quantum < 1:
             faults.append(f"quantum is {self.quantum}, expected at least 1")
         if not 1 <= self.top_k <= num_branches:

@@ -45,7 +45,14 @@ _FREE = frozenset(
 """Ops that move data and compute nothing."""
 
 _PRODUCTS = frozenset(
-    {"nn.dense", "nn.batch_matmul", "nn.matmul", "nn.contrib_dense_pack", "heteroplace_matmul"}
+    {
+        "nn.dense",
+        "nn.batch_matmul",
+        "nn.matmul",
+        "nn.contrib_dense_pack",
+        "heteroplace_matmul",
+        "heteroplace_packed_matmul",
+    }
 )
 """Ops whose result has as many elements as its rows and columns, each a sum of products."""
 

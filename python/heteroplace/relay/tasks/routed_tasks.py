@@ -27,7 +27,7 @@ from heteroplace.relay.expressions import (
     tensor_types,
     type_bytes,
 )
-from heteroplace.relay.routing.ops import routing_kind
+from heteroplace.relay.routing.ops import branch_around, routing_kind
 from heteroplace.relay.routing.router import router_options
 
 Branch = tuple[str, int]
@@ -85,7 +85,7 @@ class RoutedTasks:
     def branch(self, call: relay.Call) -> Branch | None:
         """Return the innermost branch that a task is in, and note it."""
         op = routing_op(call)
-        if op is not None and routing_kind(op) == "valid_rows":
+        if op is not None and routing_kind(op) == "router" and branch_around(op.attrs) is not None:
             found: Branch | None = _branch_of_op(op)
         elif op is not None and routing_kind(op) == "select":
             found = self._parent[str(op.attrs["router"])]

@@ -1,0 +1,87 @@
+"""A saved plan of a routed network -> Solution: taken as it is, judged by an average run.
+
+Objective, bound and reasons are those of its expected view (`routed.py`), as they would be if a
+solver had found the plan: there every task of a branch runs, once, and nothing is guarded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from heteroplace.errors import PlanError
+from heteroplace.model.check import check_plan
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.cost import CostTable
+from heteroplace.model.graph import TaskGraph
+from heteroplace.model.plan import Copy, Load, Plan, Run, Step, guard_of
+from heteroplace.model.route_profile import RouteProfile
+from heteroplace.model.solution import Solution
+from heteroplace.model.step_values import Place
+from heteroplace.solve.network import solve_network
+from heteroplace.solve.problem import Problem, SolveOptions
+from heteroplace.solve.routed import expected_view
+from heteroplace.solve.speculated import speculated_view
+
+
+def replay_routed(
+    graph: TaskGraph,
+    cluster: Cluster,
+    costs: CostTable,
+    options: SolveOptions,
+    plan: Plan,
+    profile: RouteProfile | None = None,
+) -> Solution:
+    """Return a saved plan as if a solver had found it now.
+
+    Parameters
+    ----------
+    costs, profile
+        As of `solve_routed`. Which branches are predicted is what the plan says.
+
+    Raises
+    ------
+    PlanError
+        It breaks a rule of the network, or loads weights while it runs: which weights fit is then
+        not what the bound knows of.
+    RoutingError
+        The profile lacks a router.
+    """
+    loads = [step for step in plan.steps if isinstance(step, Load)]
+    if loads:
+        name = graph.tasks[loads[0].tasks[0]].name
+        raise PlanError(
+            f"the plan by {plan.origin!r} loads the weights of task {name!r} while it runs, and "
+            f"such a plan is not taken from a file: leave out plan_in, and the same budget of "
+            f"weights gives one again"
+        )
+    check_plan(graph, cluster, costs, plan)
+    guards = [guard for step in plan.steps if (guard := guard_of(step)) is not None]
+    predicted = {(guard.router, guard.branch) for guard in guards if guard.when == "predicted"}
+    view, expected = expected_view(graph, cluster, costs, profile)
+    view = speculated_view(view, graph, sorted(predicted))
+    problem = Problem(view, cluster, replace(expected, tasks=view.identities))
+    found = solve_network(problem, options, plan=_unguarded(plan, graph, view, cluster))
+    plan = replace(plan, reasons=found.plan.reasons)
+    return replace(found, graph=graph, costs=costs, plan=plan)
+
+
+def _unguarded(plan: Plan, graph: TaskGraph, view: TaskGraph, cluster: Cluster) -> Plan:
+    """The plan as one of the expected view: without what is run again where a prediction was wrong,
+    and without the copies of loads that nothing but a guard reads."""
+    loads = {router.loads for router in graph.routers}
+    steps: list[Step] = []
+    read: set[Place] = set()
+    for step in reversed(plan.steps):
+        if isinstance(step, (Run, Copy)) and step.guard is not None:
+            if step.guard.when == "missed":
+                continue
+            step = replace(step, guard=None)
+        if isinstance(step, Copy):
+            if step.tensor in loads and (step.tensor, step.dst) not in read:
+                continue
+            read.add((step.tensor, step.src))
+        elif isinstance(step, Run):
+            memory = cluster.devices[step.device].memory
+            read |= {(tensor, memory) for tensor in view.task_inputs[step.task]}
+        steps.append(step)
+    return replace(plan, graph_digest=view.digest(), steps=tuple(reversed(steps)))

@@ -1,0 +1,85 @@
+// The branches of a group that are to be done in a request, and which worker does which.
+//
+// The leader lists the active ones, those with most rows first; it and all who have joined it take
+// the next one until none is left (list scheduling; Graham, "Bounds on Multiprocessing Timing
+// Anomalies", SIAM J. Appl. Math. 17, 1969, doi:10.1137/0117039).
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "exec/program/program.h"
+#include "exec/run/sync.h"
+
+namespace heteroplace::exec {
+
+/*! \brief Calls of one branch in a group, [first, end) of the leader's instructions. */
+struct Lane {
+  size_t first;
+  size_t end;
+};
+
+/*!
+ * \brief What is left to do of one group. Takers see what was listed with the number that they
+ * take; the leader goes on when all that was listed is finished, so nothing changes under them.
+ *
+ * The ticket is the turn (32 bits; of the request), so that who comes late takes nothing of another
+ * request, the number of lanes (16) and the next one (16).
+ */
+class LaneList {
+ public:
+  explicit LaneList(size_t num_lanes) { order_.reserve(num_lanes); }
+
+  // Of the leader.
+
+  void Clear() { order_.clear(); }
+  void Add(size_t lane, int64_t rows) { order_.emplace_back(-rows, lane); }
+  /*! \brief Lanes in the order in which they begin. */
+  const std::vector<std::pair<int64_t, size_t>>& Sort() {
+    std::sort(order_.begin(), order_.end());
+    return order_;
+  }
+  /*! \brief Lets the lanes be taken; those of the turn before are finished. */
+  void Open(uint32_t turn) {
+    Sort();
+    num_finished_.store(0);
+    ticket_.store(static_cast<uint64_t>(turn) << 32 | order_.size() << 16);
+  }
+  bool IsOver() const { return num_finished_.load() == order_.size(); }
+
+  // Of any worker of the team.
+
+  bool HasNext(uint32_t turn) const { return IsLeft(ticket_.load(), turn); }
+  /*! \brief A lane that was taken, of how many. */
+  struct Taken {
+    size_t lane;
+    size_t num_lanes;
+  };
+  /*! \brief Takes a lane; none if none is left. */
+  std::optional<Taken> Take(uint32_t turn) {
+    uint64_t ticket = ticket_.load();
+    do {
+      if (!IsLeft(ticket, turn)) return {};
+    } while (!ticket_.compare_exchange_weak(ticket, ticket + 1));
+    return Taken{order_[Next(ticket)].second, End(ticket)};
+  }
+  /*! \brief It is done; whether all are, of which the leader is to be told. */
+  bool Finish(const Taken& taken) { return num_finished_.fetch_add(1) + 1 == taken.num_lanes; }
+
+ private:
+  static size_t Next(uint64_t ticket) { return ticket & 0xffff; }
+  static size_t End(uint64_t ticket) { return ticket >> 16 & 0xffff; }
+  static bool IsLeft(uint64_t ticket, uint32_t turn) {
+    return ticket >> 32 == turn && Next(ticket) < End(ticket);
+  }
+
+  std::vector<std::pair<int64_t, size_t>> order_;  // rows less than 0, lane
+  alignas(kCacheLineBytes) std::atomic<uint64_t> ticket_{0};
+  alignas(kCacheLineBytes) std::atomic<size_t> num_finished_{0};
+};
+
+}  // namespace heteroplace::exec

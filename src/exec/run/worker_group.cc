@@ -1,0 +1,157 @@
+// Groups: guarded calls whose branches are done side by side, each by one core or on one stream.
+//
+// Which branches are active, and with how many rows, is known in the run alone. So they are no part
+// of any core's queue: whoever is free takes the next one, and does all of its calls, whose rows
+// are in its caches. What is done, and in how many rows, is the same as without a group.
+#include <algorithm>
+
+#include "exec/run/engine.h"
+#include "exec/run/worker_wait.h"
+#include "support/error.h"
+
+namespace heteroplace::exec {
+
+/*! \brief Lists the active branches of a group, and forgets what is nested in the others. */
+void Worker::ListLanes(BoundGroup* group) {
+  group->list.Clear();
+  for (size_t n = 0; n < group->lanes.size(); ++n) {
+    const Lane lane = group->lanes[n];
+    grouped_.store(&queue_.instructions[lane.first], std::memory_order_relaxed);
+    for (size_t i = lane.first; i < lane.end; ++i) {
+      const BoundBranch& at = branches_[static_cast<size_t>(instructions_[i].branch)];
+      if (i != lane.first && at.step->nested_loads.empty()) continue;
+      const int64_t load = TakeLoad(at);
+      if (load == 0) continue;
+      const GuardedBranch& guard = at.step->guard;
+      group->list.Add(n, guard.router->PaddedLoad(guard.branch, load));
+      break;
+    }
+  }
+  grouped_.store(nullptr, std::memory_order_relaxed);
+}
+
+/*! \brief Does a group with all who have joined it; false if it failed. */
+bool Worker::DoGroup(const BoundInstruction& instruction) noexcept {
+  BoundGroup* group = groups_[static_cast<size_t>(instruction.group)].get();
+  try {
+    ListLanes(group);
+  } catch (const std::exception& fault) {
+    Fail(CauseOf(fault));
+    return false;
+  }
+  group->list.Open(static_cast<uint32_t>(next_));
+  if (instruction.has_joins) team_.bell()->Ring();
+  DoLanes(this, group);
+  // Also after a failure: others are in the slot until then.
+  WaitFor(team_.bell(), [&] { return group->list.IsOver(); }, Spins());
+  return !slot_->HasFailed();
+}
+
+/*! \brief Does branches of another queue's group until that is over. */
+void Worker::JoinGroup(const BoundInstruction& instruction) {
+  BoundGroup* group = instruction.owner->groups_[static_cast<size_t>(instruction.group)].get();
+  const auto turn = static_cast<uint32_t>(next_);
+  const int64_t target = (next_ - 1) * instruction.leader_length + instruction.leader_count;
+  const auto is_over = [&] {
+    return instruction.leader->done.load() >= target || slot_->HasFailedInOrder();
+  };
+  while (!is_over()) {
+    WaitFor(
+        instruction.team->bell(), [&] { return group->list.HasNext(turn) || is_over(); },
+        engine_->run_spins());
+    DoLanes(instruction.owner, group);
+  }
+}
+
+/*! \brief Does branches of a group of a queue, this one or another, until none is left to begin. */
+void Worker::DoLanes(Worker* owner, BoundGroup* group) noexcept {
+  while (const auto taken = group->list.Take(static_cast<uint32_t>(next_))) {
+    if (!slot_->HasFailed()) DoLane(owner, *group, group->lanes[taken->lane]);
+    if (group->list.Finish(*taken)) owner->team_.bell()->Ring();
+  }
+}
+
+/*! \brief Does the calls of an active branch. With the last ones those may help who find none. */
+void Worker::DoLane(Worker* owner, const BoundGroup& group, Lane lane) noexcept {
+  const bool is_recorded = slot_->trace != nullptr && slot_->kind == RequestKind::kRun;
+  const auto num_others = static_cast<uint32_t>(owner->call_times_.empty() ? 0 : others_.size());
+  TeamRole role;
+  for (size_t i = lane.first; i < lane.end; ++i) {
+    const BoundBranch& at = owner->branches_[static_cast<size_t>(owner->instructions_[i].branch)];
+    grouped_.store(&owner->queue_.instructions[i], std::memory_order_relaxed);
+    const int64_t start = is_recorded ? slot_->trace->Now() : 0;
+    const bool is_last = !group.list.HasNext(static_cast<uint32_t>(next_));
+    role.helpers = is_last ? std::min(kMaxHelpers, num_others) : 0;
+    try {
+      const int64_t load = static_cast<const int32_t*>(slot_->tensor(at.loads)->data)[at.branch];
+      if (!DoRounds(owner, at, load, role)) break;
+    } catch (const std::exception& fault) {
+      Fail(CauseOf(fault));
+      break;
+    }
+    if (!is_recorded) continue;
+    slot_->trace->grouped_spans(owner->index_, slot_->trace_number)[i] = {
+        {start, slot_->trace->Now()}, static_cast<int32_t>(index_)};
+  }
+  grouped_.store(nullptr, std::memory_order_relaxed);
+}
+
+/*! \brief Issues a group: each branch to one of several streams beside that of the queue. */
+void Worker::IssueGroup(const BoundInstruction& instruction) {
+  BoundGroup* group = groups_[static_cast<size_t>(instruction.group)].get();
+  ListLanes(group);
+  stream_->Record(fork_.get());
+  try {
+    IssueLanes(group, static_cast<size_t>(instruction.group) * kSideStreams);
+  } catch (...) {
+    // What was issued is at work in the slot, and the queue's stream does not wait for it.
+    for (const std::unique_ptr<Stream>& side : sides_) {
+      try {
+        side->Synchronise();
+      } catch (const std::exception&) {
+        continue;  // it is the fault that is thrown, or comes of it
+      }
+    }
+    throw;
+  }
+}
+
+/*! \param first_end place of the group's first event among the slot's ends on side streams. */
+void Worker::IssueLanes(BoundGroup* group, size_t first_end) {
+  const auto& order = group->list.Sort();
+  const size_t num_used = std::min(order.size(), sides_.size());
+  for (size_t side = 0; side < num_used; ++side) sides_[side]->Wait(fork_.get());
+  std::vector<bool> is_active(group->lanes.size());
+  for (size_t n = 0; n < order.size(); ++n) {
+    is_active[order[n].second] = true;
+    IssueLane(sides_[n % num_used].get(), group->lanes[order[n].second], /*is_active=*/true);
+  }
+  for (size_t n = 0; n < is_active.size() && slot_->trace != nullptr; ++n) {
+    if (!is_active[n]) IssueLane(stream_.get(), group->lanes[n], /*is_active=*/false);
+  }
+  for (size_t side = 0; side < sides_.size(); ++side) {
+    Event* end = slot_->side_ends(index_)[first_end + side].get();
+    sides_[side]->RecordEnd(end);
+    if (side < num_used) stream_->Wait(end);
+  }
+}
+
+/*! \brief Issues the calls of a branch, or only their times where it is not active. */
+void Worker::IssueLane(Stream* stream, Lane lane, bool is_active) {
+  for (size_t i = lane.first; i < lane.end; ++i) {
+    const BoundBranch& at = branches_[static_cast<size_t>(instructions_[i].branch)];
+    grouped_.store(&queue_.instructions[i], std::memory_order_relaxed);
+    const auto mark = [&](size_t timer) {
+      if (slot_->trace != nullptr) stream->Record(slot_->timers(index_)[2 * i + timer].get());
+    };
+    mark(0);
+    if (is_active) {
+      IssueRounds(stream, at,
+                  static_cast<const int32_t*>(slot_->tensor(at.loads)->data)[at.branch]);
+    }
+    mark(1);
+  }
+  grouped_.store(nullptr, std::memory_order_relaxed);
+}
+
+}  // namespace heteroplace::exec

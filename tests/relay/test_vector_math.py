@@ -1,0 +1,114 @@
+"""vector_math: exp, tanh, erf and sigmoid of floats, beside the same in 64 bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+import tvm
+from relay_models import (
+    TARGET,
+    cpu_cluster,
+    module,
+    random_costs,
+    random_inputs,
+    stock_outputs,
+    var,
+)
+from scipy import special
+from tvm import relay, te
+
+import heteroplace as hp
+from heteroplace.codegen.vector_math import vector_math
+from heteroplace.errors import SolverError
+from heteroplace.place_options import KERNELS
+
+pytestmark = pytest.mark.relay
+
+_NUM = 1 << 20
+"""Numbers of a call."""
+_STEP = 4099
+"""Of the bits of all numbers of 32 bits, for a quick look; a prime."""
+_MAX_ULP, _MAX_RELATIVE = {"exp": 2, "sigmoid": 3}, {"tanh": 1e-6, "erf": 1e-6}
+"""Units in the last place; parts of the value, beside one unit."""
+EXACT: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "exp": np.exp,
+    "tanh": np.tanh,
+    "erf": special.erf,
+    "sigmoid": special.expit,
+}
+
+
+def _kernel(name: str, num: int, dtype: str = "float32", is_own: bool = True) -> tvm.runtime.Module:
+    """A kernel of one function, with a loop over vectors."""
+    x = te.placeholder((num,), dtype, "x")
+    y = te.compute((num,), lambda i: getattr(te, name)(x[i]))
+    schedule = te.create_schedule(y.op)
+    _, inner = schedule[y].split(y.op.axis[0], 16)
+    schedule[y].vectorize(inner)
+    functions = tvm.lower(schedule, [x, y])
+    changed = vector_math(functions)
+    assert changed.same_as(functions) == (dtype != "float32")
+    return tvm.build(changed if is_own else functions, target=TARGET)
+
+
+def _numbers(step: int) -> Iterator[np.ndarray]:
+    """All numbers of 32 bits, but for every `step`-th of their bits, in parts of `_NUM`."""
+    for first in range(0, 2**32, step * _NUM):
+        bits = first + step * np.arange(_NUM, dtype="uint64")
+        yield (bits % 2**32).astype("uint32").view("float32")
+
+
+@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize("step", [_STEP, pytest.param(1, marks=pytest.mark.slow)])
+def test_all_numbers_are_near(name: str, step: int) -> None:
+    kernel = _kernel(name, _NUM)
+    y = tvm.nd.empty((_NUM,))
+    for numbers in _numbers(step):
+        kernel(tvm.nd.array(numbers), y)
+        found = y.numpy().astype("float64")
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            exact = EXACT[name](numbers.astype("float64"))
+            rounded = exact.astype("float32")
+            unit = np.spacing(np.abs(rounded)).astype("float64")
+            allowed = unit * _MAX_ULP.get(name, 1) + np.abs(exact) * _MAX_RELATIVE.get(name, 0)
+            is_near = (found == rounded) | (np.abs(found - exact) <= allowed)
+        is_near |= np.isnan(found) & np.isnan(exact)
+        wrong = np.flatnonzero(~is_near)
+        assert not len(wrong), (numbers[wrong[0]], found[wrong[0]], exact[wrong[0]])
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_what_is_no_number_or_has_no_end(name: str) -> None:
+    x = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-45, -1e-45, 3e38] * 2, "float32")
+    y = tvm.nd.empty((len(x),))
+    _kernel(name, len(x))(tvm.nd.array(x), y)
+    with np.errstate(over="ignore"):
+        exact = EXACT[name](x.astype("float64"))
+    np.testing.assert_allclose(y.numpy(), exact, rtol=1e-6, atol=1e-45)
+    is_number = ~np.isnan(x)
+    assert (np.signbit(y.numpy()) == np.signbit(exact))[is_number].all()
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16"])
+def test_other_types_stay(dtype: str) -> None:
+    _kernel("exp", 16, dtype)
+
+
+def test_tvm_kernels_have_the_bits_of_stock_tvm() -> None:
+    x = var("x", (4, 37))
+    mod = module([x], relay.nn.softmax(relay.erf(relay.tanh(relay.sigmoid(x)))))
+    inputs = random_inputs(mod)
+    (expected,) = stock_outputs(mod, inputs)
+    found = {}
+    for kernels in KERNELS:
+        with tvm.transform.PassContext(opt_level=3):
+            executable = hp.build(
+                mod, cpu_cluster(), costs=random_costs, solver="heft", kernels=kernels
+            )
+        (found[kernels],) = hp.Executor(executable).run(**inputs)
+        np.testing.assert_allclose(found[kernels], expected, rtol=1e-6)
+    assert found["tvm"].tobytes() == expected.tobytes() != found["auto"].tobytes()
+    with pytest.raises(SolverError, match="kernels='stock'; expected one of auto, tvm"):
+        hp.build(mod, cpu_cluster(), kernels="stock")
