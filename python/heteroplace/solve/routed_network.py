@@ -17,7 +17,7 @@ from heteroplace.simulate.speculation import planned_predictions
 from heteroplace.solve.network import solve_network
 from heteroplace.solve.problem import Problem, SolveOptions
 from heteroplace.solve.routed import expected_view, guarded
-from heteroplace.solve.speculated import speculated, speculated_view
+from heteroplace.solve.speculated import behind_routers, speculated, speculated_view
 
 _LOG = logging.getLogger("heteroplace")
 
@@ -80,7 +80,8 @@ def _solved(
     view = speculated_view(view, graph, predicted)
     expected = replace(expected, tasks=view.identities)
     found = solve_network(Problem(view, cluster, expected), options, solver=solver)
-    plan = speculated(graph, cluster, guarded(graph, cluster, found.plan), predicted)
+    plan = behind_routers(view, graph, cluster, found.plan, predicted)
+    plan = speculated(graph, cluster, guarded(graph, cluster, plan), predicted)
     check_plan(graph, cluster, costs, plan)
     gains = planned_predictions(graph, cluster, costs, plan, predictions, profile)
     return replace(found, graph=graph, costs=costs, plan=plan, predictions=gains)
