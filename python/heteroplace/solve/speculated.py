@@ -173,14 +173,12 @@ class _Speculating:
 
     def _missed(self, branch: Branch) -> Iterator[Step]:
         """The runs of a branch that was not predicted."""
-        router = self._graph.routers[branch[0]]
-        decided = set(self._graph.task_outputs[router.task])
+        decision = self._graph.task_outputs[self._graph.routers[branch[0]].task]
         for run in self._pending.pop(branch):
             memory = self._cluster.devices[run.device].memory
-            # Loads are its guard, and what else it reads of its router no predicted run has needed.
-            read = decided.intersection(self._graph.task_inputs[run.task])
-            for tensor in sorted({router.loads, *read}):
-                yield from self._bring(tensor, memory)
+            for tensor in self._graph.task_inputs[run.task]:
+                if tensor in decision:  # the view did not tell the solver that it is read
+                    yield from self._bring(tensor, memory)
             yield from self._noted(replace(run, guard=Guard(*branch, "missed")))
 
     def _bring(self, tensor: int, memory: int) -> Iterator[Step]:

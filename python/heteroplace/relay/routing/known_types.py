@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import tvm
@@ -39,9 +38,7 @@ def remembered(
 ) -> Callable[[Any, Any], relay.Type | None]:
     """Return the relation of an op that reads one tuple of tensors, by (its type, attributes)."""
 
-    @lru_cache(_MAX_KNOWN)
-    def known(asked: _Asked) -> relay.Type:
-        return type_of(asked.reads, asked.attrs)
+    known: dict[_Asked, relay.Type] = {}
 
     def relation(arguments: Any, attrs: Any) -> relay.Type | None:
         (reads,) = arguments
@@ -49,6 +46,11 @@ def remembered(
             return None
         if not all(isinstance(field, relay.TensorType) for field in reads.fields):
             return None
-        return known(_Asked(reads, attrs))
+        asked = _Asked(reads, attrs)
+        if asked not in known:
+            if len(known) == _MAX_KNOWN:
+                known.clear()
+            known[asked] = type_of(reads, attrs)
+        return known[asked]
 
     return relation
