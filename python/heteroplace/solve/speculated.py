@@ -17,7 +17,7 @@ from heteroplace.errors import PlanError, RoutingError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Copy, Guard, Load, Plan, Run, Step
-from heteroplace.model.step_values import Place, makes
+from heteroplace.model.step_values import Place, makes, reads
 
 Branch = tuple[int, int]
 """(router id, branch)"""
@@ -64,6 +64,42 @@ def speculated_view(view: TaskGraph, graph: TaskGraph, predicted: Collection[Bra
     return replace(view, tensors=tuple(tensors))
 
 
+def behind_routers(
+    view: TaskGraph, graph: TaskGraph, cluster: Cluster, plan: Plan, predicted: Collection[Branch]
+) -> Plan:
+    """Return a plan of the speculated view whose copies of what predicted branches make come behind
+    their routers, as do the steps that need them: copies are guarded by what was decided."""
+    if not predicted:
+        return plan
+    assert cluster.host is not None
+    there: set[Place] = {(tensor, cluster.host) for tensor in graph.inputs}
+    decided: set[int] = set()
+    found: list[Step] = []
+
+    def is_ready(step: Step) -> bool:
+        if isinstance(step, Copy):
+            maker = graph.tensors[step.tensor].producer
+            around = () if maker is None else graph.branches[maker]
+            if (
+                around
+                and around[0] in predicted
+                and graph.routers[around[0][0]].task not in decided
+            ):
+                return False
+        return there.issuperset(reads(view, cluster, step))
+
+    waiting: list[Step] = []
+    for step in plan.steps:
+        waiting.append(step)
+        while ready := next(filter(is_ready, waiting), None):
+            waiting.remove(ready)
+            found.append(ready)
+            there.update(makes(view, cluster, ready))
+            if isinstance(ready, Run):
+                decided.add(ready.task)
+    return replace(plan, steps=(*found, *waiting))
+
+
 def speculated(
     graph: TaskGraph, cluster: Cluster, plan: Plan, predicted: Collection[Branch]
 ) -> Plan:
@@ -77,7 +113,7 @@ def speculated(
     Raises
     ------
     PlanError
-        The loads cannot reach a memory.
+        The decision cannot reach a memory.
     """
     if not predicted:
         return plan
@@ -154,7 +190,7 @@ class _Speculating:
                 yield from self._noted(Copy(tensor, src, memory, route))
                 return
         raise PlanError(
-            f"the loads {self._graph.tensors[tensor].name!r} cannot reach memory "
+            f"the decision {self._graph.tensors[tensor].name!r} cannot reach memory "
             f"{self._cluster.memories[memory].name!r}, where a missed branch runs"
         )
 

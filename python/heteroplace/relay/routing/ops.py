@@ -34,6 +34,7 @@ from tvm import relay, te, topi
 from heteroplace.errors import RoutingError
 from heteroplace.relay.expressions import static_shape
 from heteroplace.relay.routing import kernels
+from heteroplace.relay.routing.known_types import remembered
 from heteroplace.relay.routing.router import RouterOptions, router_options
 from heteroplace.tvm_bridge import add_relay_op
 
@@ -214,12 +215,7 @@ def _schedule_extern(_attrs: Any, outs: Any, _target: Any) -> Any:
 
 
 def _type_of(name: str, op: _RoutingOp) -> Callable[[Any, Any], tvm.ir.Type | None]:
-    def type_of(arguments: Any, attrs: Any) -> tvm.ir.Type | None:
-        (data,) = arguments
-        if not isinstance(data, relay.TupleType):
-            return None
-        if not all(isinstance(field, relay.TensorType) for field in data.fields):
-            return None
+    def type_of(data: relay.TupleType, attrs: Any) -> relay.Type:
         reads = [(static_shape(field), str(field.dtype)) for field in data.fields]
         try:
             made = op.types(attrs, reads)
@@ -228,7 +224,7 @@ def _type_of(name: str, op: _RoutingOp) -> Callable[[Any, Any], tvm.ir.Type | No
         results = [relay.TensorType(shape, dtype) for shape, dtype in made]
         return relay.TupleType(results) if op.returns_tuple else results[0]
 
-    return type_of
+    return remembered(type_of)
 
 
 def _compute(op: _RoutingOp) -> Callable[[Any, Any, Any], list[te.Tensor]]:
