@@ -30,6 +30,7 @@ from heteroplace.measure.cost_models import CostModel, CostOptions, choose_cost_
 from heteroplace.measure.cost_models.model import known_interference
 from heteroplace.measure.example_inputs import read_examples
 from heteroplace.measure.interference import measure_interference
+from heteroplace.measure.weights_file import with_weights_file
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable, table_from_rows
 from heteroplace.model.demands import check_reachable, check_routed, with_max_memory
@@ -45,9 +46,14 @@ from heteroplace.relay.annotate.sharded import read_sharded, without_plan
 from heteroplace.relay.annotate.writer import annotate as annotate_plan
 from heteroplace.relay.frontend.onnx_source import read_source
 from heteroplace.relay.routing.find import without_branches
-from heteroplace.relay.routing.passes import ChooseCapacities, SpeculateRoutes
+from heteroplace.relay.routing.passes import ChooseCapacities, PreloadWeights, SpeculateRoutes
 from heteroplace.relay.source import Source
-from heteroplace.relay.tasks.branch_options import predictions_of, with_branch_memories
+from heteroplace.relay.tasks.branch_options import (
+    branch_weights,
+    has_weights_budget,
+    predictions_of,
+    with_branch_memories,
+)
 from heteroplace.relay.tasks.extract_routed import has_routers
 from heteroplace.relay.tasks.network import Network, cut_network
 from heteroplace.relay.tasks.rebatch import rebatch
@@ -228,10 +234,11 @@ def _solve_routed(
     costed: CostedNetwork, options: SolveOptions, solver: str, plan: Plan | None
 ) -> Solution:
     asked = costed.graph, costed.cluster, costed.costs, options
-    predictions = predictions_of(costed.compiled.network)
+    network = costed.compiled.network
+    predictions = predictions_of(network)
     if plan is not None:
         return replay_routed(*asked, plan, costed.profile, predictions)
-    return solve_routed(*asked, solver, costed.profile, predictions)
+    return solve_routed(*asked, solver, costed.profile, predictions, branch_weights(network))
 
 
 def place(
@@ -274,7 +281,9 @@ def place(
     examples = read_examples(options.inputs)
     profile = None
     if options.routes is not None:
-        mod, profile = _with_routes(mod, options.routes)
+        mod, profile = _with_routes(mod, options.routes, options.weights_bytes)
+    if has_weights_budget(mod):
+        cluster = with_weights_file(cluster)
     network = prepare(mod, options.params, log, cluster).with_examples(examples)
     network = network.with_graph(demanded_graph(network.graph, cluster, options))
     network = with_branch_memories(network, cluster)
@@ -292,17 +301,18 @@ def place(
 
 
 def _with_routes(
-    mod: tvm.IRModule, routes: str | os.PathLike[str]
+    mod: tvm.IRModule, routes: str | os.PathLike[str], weights_bytes: int | None
 ) -> tuple[tvm.IRModule, RouteProfile]:
-    """Choose capacities and predictions by route decisions; return these too. Choices (`If`) are
-    routers."""
+    """Choose capacities, predictions and which weights stay by route decisions; return these too.
+    Choices (`If`) are routers."""
     mod = without_branches(mod)
     if not has_routers(mod):
         raise RoutingError(
             f"routes={os.fspath(routes)!r} is given, and the model has no routers; leave it out"
         )
     profile = read_profile(routes)
-    return SpeculateRoutes(profile)(ChooseCapacities(profile)(mod)), profile
+    mod = SpeculateRoutes(profile)(ChooseCapacities(profile)(mod))
+    return (mod if weights_bytes is None else PreloadWeights(profile, weights_bytes)(mod)), profile
 
 
 def annotate(compiled: CompiledNetwork, solution: Solution) -> tvm.IRModule:

@@ -12,6 +12,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.demands import memory_limit, with_no_split, with_pins
 from heteroplace.model.graph import TaskGraph
+from heteroplace.model.units import parse_bytes
 from heteroplace.options import Option, by_attribute, option, options_of, pair, seconds
 from heteroplace.solve import SOLVERS, SolveOptions, get_solver
 
@@ -135,6 +136,13 @@ class PlaceOptions:
         "by them, and branches expected to cost accordingly (default: all of a router are alike)",
         metavar="FILE",
     )
+    weights_budget: int | str | None = option(
+        None,
+        "most memory for the weights of branches, in each memory where branches run: with routes, "
+        "of a model with routers; the others are loaded when they are used, or ahead (default: all "
+        "stay)",
+        metavar="SIZE",
+    )
     verify: str = option(
         "auto",
         "compare one run of what was built with onnxruntime on the ONNX model, and fail where they "
@@ -149,6 +157,11 @@ class PlaceOptions:
     def __post_init__(self) -> None:
         if self.missing not in MISSING:
             raise SolverError(f"missing={self.missing!r}; expected one of {', '.join(MISSING)}")
+        if self.weights_bytes is not None and self.routes is None:
+            raise SolverError(
+                f"weights_budget={self.weights_budget!r} is given without routes, which say what "
+                f"is likely to be used: give routes=FILE, or run relay.transform.PreloadWeights"
+            )
         if self.missing != "refuse" and isinstance(self.costs, str) and self.costs in COST_MODELS:
             raise SolverError(
                 f"missing={self.missing!r} says what to do about what a given cost table does not "
@@ -163,6 +176,14 @@ class PlaceOptions:
         if self.kernels not in KERNELS:
             raise SolverError(f"kernels={self.kernels!r}; expected one of {', '.join(KERNELS)}")
         check_verify(self.verify)
+
+    @property
+    def weights_bytes(self) -> int | None:
+        """The option `weights_budget` in bytes."""
+        try:
+            return None if self.weights_budget is None else parse_bytes(self.weights_budget)
+        except ValueError as err:
+            raise SolverError(f"weights_budget={self.weights_budget!r}: expected {err}") from err
 
 
 def check_verify(value: object) -> None:

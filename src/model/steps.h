@@ -30,7 +30,7 @@ struct ExplicitSteps {
   Csr reads;                         // tensor and memory of each value, one after the other
   Csr makes;                         // the same
   Csr devices;                       // in rank order
-  Csr resources;                     // what is occupied
+  Csr resources;                     // what is occupied, parts of rooms for weights among it
   std::vector<int64_t> duration_ns;  // [num_explicit_steps]
   Csr loads;                         // task and memory of each weight that is brought; or no rows
   std::vector<int> kept;  // task and memory of each weight that is loaded from there, each once

@@ -38,7 +38,7 @@ class Simulator {
         use_(problem, steps.num_items),
         live_(problem, steps.num_items, steps.list.size()),
         weights_(problem, steps.explicit_steps),
-        free_ns_(problem.num_resources, 0),
+        free_ns_(NumResources(problem, steps.explicit_steps), 0),
         row_(problem.num_tensors),
         has_weights_(
             static_cast<size_t>(problem.num_tasks) * static_cast<size_t>(problem.num_devices), 0) {
@@ -345,7 +345,7 @@ class Simulator {
   model::MemoryUse use_;
   LiveMemory live_;
   LoadedWeights weights_;
-  std::vector<int64_t> free_ns_;                     // [num_resources]
+  std::vector<int64_t> free_ns_;                     // [NumResources()]
   model::TensorPlaces row_;                          // of presences_
   std::vector<Presence> presences_;                  // rows of num_items
   std::vector<uint8_t> has_weights_;                 // [num_tasks][num_devices]

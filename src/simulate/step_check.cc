@@ -29,7 +29,8 @@ bool ArePlaces(std::span<const int> pairs, int count, int num_memories) {
 bool IsExplicitKnown(const model::Problem& problem, const model::ExplicitSteps& all, int position) {
   const int memories = problem.num_memories;
   return AreIds(all.devices[position], problem.num_devices) &&
-         AreIds(all.resources[position], problem.num_resources) && all.duration_ns[position] >= 0 &&
+         AreIds(all.resources[position], NumResources(problem, all)) &&
+         all.duration_ns[position] >= 0 &&
          ArePlaces(all.reads[position], problem.num_tensors, memories) &&
          ArePlaces(all.makes[position], problem.num_tensors, memories) &&
          (all.loads.num_rows() == 0 || ArePlaces(all.loads[position], problem.num_tasks, memories));
@@ -41,6 +42,10 @@ bool IsExplicitKnown(const model::Problem& problem, const model::ExplicitSteps& 
 }
 
 }  // namespace
+
+int NumResources(const model::Problem& problem, const model::ExplicitSteps& steps) {
+  return problem.num_resources + static_cast<int>(steps.resources.values.size());
+}
 
 void CheckLists(const model::Problem& problem, const model::Steps& steps) {
   const model::ExplicitSteps& all = steps.explicit_steps;

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tvm
 from numpy_relay import run_by_numpy
-from relay_models import mixed_cluster, module, var
+from relay_models import cpu_cluster, mixed_cluster, module, var
 from tvm import relay
 
 from heteroplace import routing
@@ -20,6 +20,7 @@ from heteroplace.dynamic.profile import ProfileBuilder
 from heteroplace.dynamic.speculation import SpeculationTimes
 from heteroplace.errors import InfeasibleError, RoutingError
 from heteroplace.files.route_profile import save_route_profile
+from heteroplace.model.cluster import Memory
 from heteroplace.model.route_profile import RouteProfile, RouteRecord, RouterShape
 from heteroplace.relay.routing.branch_uses import branch_uses
 from heteroplace.relay.routing.rewrite import model_digest, named_routers, routers_of
@@ -237,10 +238,18 @@ def test_a_router_of_rows_is_not_predicted() -> None:
 
 
 def test_likely_weights_that_do_not_stay_are_loaded_ahead() -> None:
-    """Of 400 bytes 192 are for the largest branch: three small ones stay in the others."""
+    """Of 400 bytes 192 are for the largest branch, and three small ones stay in the others; or as
+    many are for two of them, and all likely ones are loaded ahead, which is worth more."""
     mod = two_layers()
-    found = check_pass(relay.transform.PreloadWeights(profile_of(mod, skewed), 400), mod)
-    assert [each.preload for each in options_of(found)] == ["3", "1,3"]
+    profile = profile_of(mod, skewed)
+    found = check_pass(relay.transform.PreloadWeights(profile, 400, ahead=False), mod)
+    assert [each.preload for each in options_of(found)] == [
+        "budget 400; keep 0:1000,1:1000; ahead -",
+        "budget 400; keep 0:1000; ahead -",
+    ]
+    found = check_pass(relay.transform.PreloadWeights(profile, 400), mod)
+    ahead = "budget 400; keep -; ahead 0:1000,1:1000,3:1000"
+    assert [each.preload for each in options_of(found)] == [ahead, ahead]
 
 
 def test_all_weights_that_fit_stay() -> None:
@@ -272,6 +281,20 @@ def test_specialise_does_what_pays_and_says_why(caplog: pytest.LogCaptureFixture
     with caplog.at_level(logging.INFO, "heteroplace"):
         relay.transform.Specialise(profile)(mod)
     assert "preloading: weights or room unknown: no" in caplog.text
+
+
+def test_specialise_preloads_where_memory_is_limited() -> None:
+    mod = two_layers()
+    cluster = replace(cpu_cluster(), memories=(Memory("ram", 800),))
+    told: list[str] = []
+    asked = {"capacities": False}
+    profile = profile_of(mod, skewed)
+    made = relay.transform.Specialise(profile, cluster, forced=asked, report=told.append)
+    found = check_pass(made, mod)
+    alone = relay.transform.PreloadWeights(profile, 720)(mod)
+    assert options_of(found) == options_of(alone)
+    assert all(each.preload.startswith("budget 720; ") for each in options_of(found))
+    assert any("preloading: weights 768 B of 800 B (above 90 %): yes" in line for line in told)
 
 
 def test_a_profile_of_another_model_is_refused(tmp_path: Path) -> None:

@@ -111,8 +111,9 @@ class Branches:
 def decision_memory(cluster: Cluster, memory: int) -> int:
     """Return the memory in which a core reads decisions for what is done at a memory.
 
-    Threads read memory of CPUs only, also those that issue the work of a GPU.
+    Threads read memory of CPUs only, also those that issue the work of a GPU. Nothing is brought to
+    a memory without devices for it.
     """
     kinds = {device.kind for device in cluster.devices if device.memory == memory}
     assert cluster.host is not None
-    return memory if kinds <= {"cpu"} else cluster.host
+    return memory if kinds == {"cpu"} else cluster.host

@@ -38,6 +38,7 @@ from heteroplace.report.tables import (
     placement_table,
     solution_headline,
 )
+from heteroplace.report.weights import weights_text
 from heteroplace.simulate.copied import routed_plan_text
 from heteroplace.simulate.simulator import simulate
 
@@ -105,6 +106,9 @@ class Executable:
             placement_table(graph, cluster, plan, timeline, max_rows),
             cost_sources_line(solution.costs),
         ]
+        weights = weights_text(graph, cluster, plan)
+        if weights:
+            tables.insert(3, weights)
         if graph.routers:
             if profile is not None:
                 profile.check_model(self.manifest.model_digest)

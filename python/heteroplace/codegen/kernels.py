@@ -141,6 +141,8 @@ class LoadedWeight:
     """What it is there."""
     memory: int
     step: int
+    offset: int | None = None
+    """First byte in the room for weights of that memory; None: in bytes of its own."""
 
 
 @dataclass(frozen=True)

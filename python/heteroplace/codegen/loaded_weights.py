@@ -1,8 +1,9 @@
 """Calls of a routed network + plan -> calls that read weights which the plan loads in the run.
 
 Weights of tasks that a plan loads are kept in one memory and copied to where the tasks run, into
-bytes that they hold from then to the last of these runs, as any value. A load that was predicted
-and one that was missed fill the same bytes, and only one of them is made.
+bytes that they hold from then to the last of these runs, as any value, or at their place in the
+room for weights, after those that were there before. A load that was predicted and one that was
+missed fill the same bytes, and only one of them is made.
 
 before ==> after, for a load of the weights of a
 
@@ -15,9 +16,10 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 
-from heteroplace.codegen.instructions import Instruction
+from heteroplace.codegen.instructions import Instance, Instruction
 from heteroplace.codegen.kernels import KernelCall, KernelCalls, LoadedWeight, Value, Variant
-from heteroplace.errors import LoweringError
+from heteroplace.codegen.program import packed
+from heteroplace.errors import InfeasibleError, LoweringError
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Load, Plan, guard_of
 
@@ -31,6 +33,8 @@ def with_loads(calls: KernelCalls, graph: TaskGraph, plan: Plan) -> KernelCalls:
     ------
     LoweringError
         The weights of a task are loaded twice, and not once predicted and once missed.
+    InfeasibleError
+        In the layouts of the kernels they are larger than the place that the plan has for them.
     """
     if not plan.loads:
         return calls
@@ -52,6 +56,8 @@ class _Loader:
         self._found: list[LoadedWeight] = []
         self._loaded: dict[tuple[int, int], int] = {}
         """By step and weight, the value that it becomes."""
+        self._filled: dict[int, int] = defaultdict(int)
+        """By step, bytes of its place that have an owner."""
 
     def loaded(self) -> KernelCalls:
         readers: dict[int, set[str]] = defaultdict(set)
@@ -108,11 +114,33 @@ class _Loader:
                 self._values.append(Value(own.shape, own.dtype, in_place_of=before))
                 load = self._plan.steps[step]
                 assert isinstance(load, Load)
-                made = LoadedWeight(value, self._loaded[step, value], load.dst, step)
+                offset = self._offset(load, step, own) if before is None else None
+                made = LoadedWeight(value, self._loaded[step, value], load.dst, step, offset)
                 self._found.append(made)
             before = self._loaded[step, value]
         assert before is not None
         return before
+
+    def _offset(self, load: Load, step: int, weight: Value) -> int | None:
+        """Where in the room a weight lies that a step is the first to bring."""
+        if load.place is None:
+            return None
+        offset = load.place[0] + self._filled[step]
+        self._filled[step] += packed(weight.bytes)
+        if self._filled[step] > load.place[1]:
+            raise InfeasibleError(
+                f"step {step} of the plan by {self._plan.origin!r} loads weights to a place of "
+                f"{load.place[1]} bytes, and in the layouts of the kernels they take at least "
+                f"{self._filled[step]}; give a larger budget for weights, or none"
+            )
+        return offset
+
+
+def rooms_of(calls: KernelCalls) -> dict[Instance, int]:
+    """Return where weights lie that have a place in the room of their memory."""
+    return {
+        (each.value, each.memory): each.offset for each in calls.loads if each.offset is not None
+    }
 
 
 def load_copies(
@@ -126,10 +154,12 @@ def load_copies(
         Predicted start and finish of each step.
     """
     found = []
+    earlier = _earlier_in_room(calls)
     for each in calls.loads:
         step = plan.steps[each.step]
         assert isinstance(step, Load)
         before = calls.values[each.value].in_place_of
+        replaces = earlier[each.value] if before is None else [before]
         found.append(
             Instruction(
                 None,
@@ -140,10 +170,38 @@ def load_copies(
                 (),
                 ((each.value, step.dst),),
                 source=(each.weight, step.src),
-                replaces=() if before is None else ((before, step.dst),),
+                replaces=tuple((value, step.dst) for value in replaces),
                 guard=step.guard,
             )
         )
+    return found
+
+
+def _earlier_in_room(calls: KernelCalls) -> dict[int, list[int]]:
+    """For each loaded weight the values that had some of its bytes last."""
+    ranges: dict[int, tuple[int, int]] = {}
+    found: dict[int, list[int]] = {}
+    there: dict[int, list[int]] = defaultdict(list)
+    """By memory, values of which some bytes are not taken yet."""
+    for each in sorted(calls.loads, key=lambda load: load.step):
+        value = each.value
+        before = calls.values[value].in_place_of
+        found[value] = []
+        if before in ranges:
+            ranges[value] = ranges[before]
+        elif each.offset is not None:
+            begin, end = each.offset, each.offset + packed(calls.values[value].bytes)
+            ranges[value] = begin, end
+            left = []
+            for other in there[each.memory]:
+                first, last = ranges[other]
+                if first < end and begin < last:
+                    found[value].append(other)
+                if first < begin or end < last:
+                    left.append(other)
+            there[each.memory] = left
+        if value in ranges:
+            there[each.memory].append(value)
     return found
 
 

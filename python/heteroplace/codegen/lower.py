@@ -17,8 +17,8 @@ from heteroplace.codegen.clocks import Clocks
 from heteroplace.codegen.instructions import Instance, Instruction, Ordered, root
 from heteroplace.codegen.kernels import KernelCalls
 from heteroplace.codegen.lifetimes import find_conflicts, touched_owners, waited_for
-from heteroplace.codegen.loaded_weights import with_loads
-from heteroplace.codegen.lowered import Lowered
+from heteroplace.codegen.loaded_weights import rooms_of, with_loads
+from heteroplace.codegen.lowered import Lowered, excess_of
 from heteroplace.codegen.memory_plan import Arena, lay_out
 from heteroplace.codegen.order import order_instructions
 from heteroplace.codegen.predictions import with_predictions
@@ -30,6 +30,7 @@ from heteroplace.codegen.program import (
     Space,
     aligned,
     in_pages,
+    packed,
 )
 from heteroplace.codegen.queues import NO_SPACE, QueueTable
 from heteroplace.codegen.sunk_calls import sunk_calls
@@ -43,7 +44,6 @@ from heteroplace.model.hosts import feeding_rank
 from heteroplace.model.memory import MemoryUse
 from heteroplace.model.plan import Plan
 from heteroplace.model.timeline import Timeline
-from heteroplace.model.units import format_bytes
 
 
 def lower(
@@ -75,23 +75,12 @@ def lower(
     calls = with_loads(with_predictions(calls, graph, plan), graph, plan)
     ordered = order_instructions(calls, graph, cluster, plan, predicted)
     lowered = _Lowering(calls, cluster, ordered, is_tight=predicted is None).run()
-    if predicted is not None and _excess(lowered, cluster):
+    if predicted is not None and excess_of(lowered, cluster):
         lowered = _Lowering(calls, cluster, ordered, is_tight=True).run()
-    excess = _excess(lowered, cluster)
+    excess = excess_of(lowered, cluster)
     if excess:
         raise InfeasibleError("the compiled program does not fit: " + "; ".join(excess))
     return lowered
-
-
-def _excess(lowered: Lowered, cluster: Cluster) -> list[str]:
-    pairs = zip(cluster.memories, lowered.memory_bytes, strict=True)
-    return [
-        f"memory {memory.name!r} has {format_bytes(memory.bytes)}, the program needs "
-        f"{format_bytes(needed)} (weights, live values and workspace); allow other devices, or "
-        f"give it more"
-        for memory, needed in pairs
-        if needed > memory.bytes
-    ]
 
 
 class _Lowering:
@@ -125,6 +114,7 @@ class _Lowering:
         """What has its bytes for itself: threads look at decisions at any time of a request."""
         self._kept = frozenset([*self._early, *outputs])
         """Inputs are overwritten by what replaces them only: they may be set once for many runs."""
+        self._in_room = rooms_of(calls)
         self._offsets: dict[Instance, int] = {}
         self._arena_bytes = self._lay_out(is_tight)
         self._arenas = [Arena() for _ in cluster.memories]
@@ -165,11 +155,17 @@ class _Lowering:
             self._owner,
         )
         arena_bytes = []
-        for conflicts in found:
-            sizes = [self._size(instance) for instance in conflicts.instances]
+        for memory, conflicts in enumerate(found):
+            sizes = [0 if i in self._in_room else self._size(i) for i in conflicts.instances]
             layout = lay_out(sizes, conflicts.neighbours, conflicts.live_bytes(sizes))
             self._offsets.update(zip(conflicts.instances, layout.offsets, strict=True))
             arena_bytes.append(layout.size_bytes)
+            # The room for weights is behind what comes and goes by itself.
+            here = {each: place for each, place in self._in_room.items() if each[1] == memory}
+            for instance, offset in here.items():
+                self._offsets[instance] = layout.size_bytes + offset
+                end = self._offsets[instance] + self._size(instance)
+                arena_bytes[-1] = max(arena_bytes[-1], end)
         return tuple(arena_bytes)
 
     def _owner(self, instance: Instance) -> Instance:
@@ -177,7 +173,8 @@ class _Lowering:
         return self._ordered.place(instance)[0]
 
     def _size(self, instance: Instance) -> int:
-        return aligned(self._values[instance[0]].bytes)
+        num_bytes = self._values[instance[0]].bytes
+        return packed(num_bytes) if instance in self._in_room else aligned(num_bytes)
 
     def _store(self, owner: Instance) -> tuple[int, ...]:
         """Begin to use the bytes of a value, if that is new; return who had them before."""
@@ -226,11 +223,8 @@ class _Lowering:
             self._need_workspace(each, workspace.helper_bytes)
 
     def _workspace(self, instruction: Instruction) -> Workspace:
-        return (
-            Workspace()
-            if instruction.call is None
-            else self._calls.calls[instruction.call].workspace
-        )
+        call = instruction.call
+        return Workspace() if call is None else self._calls.calls[call].workspace
 
     def _need_help(self) -> None:
         """While it waits a core may help any other, whose cache it may share."""

@@ -10,7 +10,9 @@ from heteroplace.codegen.kernels import Value
 from heteroplace.codegen.program import Program, bundle_text
 from heteroplace.codegen.project import project
 from heteroplace.errors import LoweringError
+from heteroplace.model.cluster import Cluster
 from heteroplace.model.memory import MemoryUse
+from heteroplace.model.units import format_bytes
 
 
 @dataclass(frozen=True)
@@ -70,3 +72,15 @@ class Lowered:
     def memory_bytes(self) -> tuple[int, ...]:
         """For each memory of the cluster the sum of it."""
         return tuple(use.total_bytes for use in self.memory)
+
+
+def excess_of(lowered: Lowered, cluster: Cluster) -> list[str]:
+    """Return in which memories a program does not fit, and what to do about it."""
+    pairs = zip(cluster.memories, lowered.memory_bytes, strict=True)
+    return [
+        f"memory {memory.name!r} has {format_bytes(memory.bytes)}, the program needs "
+        f"{format_bytes(needed)} (weights, live values and workspace); allow other devices, or "
+        f"give it more"
+        for memory, needed in pairs
+        if needed > memory.bytes
+    ]

@@ -32,6 +32,11 @@ def aligned(num_bytes: int) -> int:
     return -(-max(num_bytes, 1) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
 
+def packed(num_bytes: int) -> int:
+    """Return what a tensor takes that is only read, and by kernels."""
+    return -(-num_bytes // KERNEL_ALIGNMENT_BYTES) * KERNEL_ALIGNMENT_BYTES
+
+
 def in_pages(num_bytes: int) -> int:
     """Return what a block of host memory takes."""
     return -(-num_bytes // PAGE_BYTES) * PAGE_BYTES

@@ -23,7 +23,7 @@ Source: Moshier, Cephes mathematical library, `expf`; the rational functions are
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache, reduce
+from functools import reduce
 
 import tvm
 from tvm import tir
@@ -90,7 +90,6 @@ def _rewritten(function: tvm.ir.BaseFunc) -> tvm.ir.BaseFunc:
     return function.with_body(body) if used else function
 
 
-@cache
 def _text(op: str, name: str, lanes: int) -> str:
     function = LlvmFunction(name, lanes)
     return function.returning(_FUNCTIONS[op](function, function.argument))

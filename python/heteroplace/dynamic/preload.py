@@ -96,6 +96,42 @@ def choose_residents(groups: Sequence[WeightGroup], budget_bytes: int) -> tuple[
     return max(states, key=lambda state: (state[1], -state[0]))[2]
 
 
+def split_weights(
+    groups: Sequence[WeightGroup], budget_bytes: int, least_activation: float | None
+) -> tuple[frozenset[int], frozenset[int]]:
+    """Return which groups stay, and which of the others are loaded ahead, by position.
+
+    Parameters
+    ----------
+    budget_bytes
+        For all that are held at any time; holds each of them.
+    least_activation
+        From this share of the runs on a group is loaded ahead; None: none is.
+
+    Beside what stays there is room for the largest group; or for two of that size, where what is
+    loaded ahead, beside the group before it, is worth more than what could stay in its place.
+    """
+    largest = max((group.weight_bytes for group in groups), default=0)
+    best: tuple[float, frozenset[int], frozenset[int]] | None = None
+    for num_rooms in (1,) if least_activation is None else (1, 2):
+        if num_rooms * largest > budget_bytes:
+            break
+        stays = frozenset(choose_residents(groups, budget_bytes - num_rooms * largest))
+        ahead = frozenset(
+            index
+            for index, group in enumerate(groups)
+            if least_activation is not None
+            and index not in stays
+            and group.activation >= least_activation
+        )
+        hidden = ahead if num_rooms > 1 else frozenset[int]()
+        value = sum(groups[index].value_ns for index in stays | hidden)
+        if best is None or value > best[0]:
+            best = value, stays, ahead
+    assert best is not None  # the budget holds each of them
+    return best[1], best[2]
+
+
 def _undominated(
     states: Iterable[tuple[int, float, tuple[int, ...]]],
 ) -> list[tuple[int, float, tuple[int, ...]]]:

@@ -83,6 +83,13 @@ class CopyStep(Struct, forbid_unknown_fields=True, kw_only=True):
     ]
 
 
+class PlaceEntry(Struct, forbid_unknown_fields=True, kw_only=True):
+    """Bytes of the room for weights."""
+
+    first: Annotated[Count, about("First byte.")]
+    bytes: Count
+
+
 class LoadStep(Struct, forbid_unknown_fields=True, kw_only=True):
     """The weights of tasks are brought to where the tasks run, from where they are kept."""
 
@@ -99,6 +106,9 @@ class LoadStep(Struct, forbid_unknown_fields=True, kw_only=True):
         kind(list_of(a_name, "a list of link names"), ()),
         Meta(min_length=1, description="Links, in order."),
     ]
+    place: Annotated[
+        PlaceEntry | None, about("In the room for weights there; absent: bytes of their own.")
+    ] = None
 
 
 class CollectiveStep(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -152,6 +162,12 @@ class PlanFile(Struct, forbid_unknown_fields=True, kw_only=True):
     items: Annotated[
         Count, about("Number of model inputs that it serves, called item 0, 1, ...")
     ] = 1
+    weights_budget: (
+        Annotated[
+            Count, about("Most bytes that weights of branches take in a memory; absent: no limit.")
+        ]
+        | None
+    ) = None
     steps: tuple[StepEntry, ...]
 
 
@@ -192,6 +208,8 @@ def plan_to_json(plan: Plan, graph: TaskGraph, cluster: Cluster) -> dict[str, ob
     }
     if plan.items != 1:
         value["items"] = plan.items
+    if plan.weights_budget is not None:
+        value["weights_budget"] = plan.weights_budget
     value["steps"] = [_step_to_json(step, graph, cluster, plan.items) for step in plan.steps]
     if plan.reasons:
         value["reasons"] = list(plan.reasons)
@@ -280,7 +298,7 @@ def _plan_of(file: PlanFile, graph: TaskGraph, cluster: Cluster, faults: Faults)
     steps = tuple(names.step(entry, index) for index, entry in enumerate(file.steps))
     faults.check()
     digests = file.graph_digest, file.cluster_digest
-    return Plan(*digests, steps, file.origin, file.reasons, file.items)
+    return Plan(*digests, steps, file.origin, file.reasons, file.items, file.weights_budget)
 
 
 class _Names:
@@ -314,7 +332,8 @@ class _Names:
         assert isinstance(entry, (RunStep, CopyStep, CollectiveStep, LoadStep))
         if isinstance(entry, LoadStep):
             tasks = tuple(find("task", name, "load", i) for i, name in enumerate(entry.load))
-            return Load(tasks, *way(entry), self._guard(entry.guard, index))
+            place = None if entry.place is None else (entry.place.first, entry.place.bytes)
+            return Load(tasks, *way(entry), self._guard(entry.guard, index), place)
         items = (0,) if entry.items is None else entry.items
         # Steps of one item need not say so; among several it would be a guess.
         if entry.items is None and self._num_items != 1:
@@ -356,6 +375,8 @@ def _step_to_json(
         }
     if step.items != (0,) or (num_items != 1 and not isinstance(step, Load)):
         value["items"] = list(step.items)
+    if isinstance(step, Load) and step.place is not None:
+        value["place"] = {"first": step.place[0], "bytes": step.place[1]}
     guard = guard_of(step)
     if guard is not None:
         name = graph.routers[guard.router].name

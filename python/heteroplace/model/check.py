@@ -37,6 +37,7 @@ from heteroplace.model.step_values import (
 )
 from heteroplace.model.text.plan import quote_step
 from heteroplace.model.units import format_bytes
+from heteroplace.model.weight_room import room_faults
 
 _MAX_ITEMS_SHOWN = 8
 
@@ -114,7 +115,10 @@ class _Checker:
             missing = [item for item in self._all_items if (task_id, item) not in self._device]
             if missing:
                 self._faults.append(f"task {task.name!r} is never run{self._for(missing)}")
-        for step_index, fault in self._guards.end_faults():
+        ends = [*self._guards.end_faults()]
+        if not self._faults:
+            ends += room_faults(self._graph, self._cluster, self._plan)
+        for step_index, fault in ends:
             if step_index is None:
                 self._faults.append(fault)
             else:

@@ -47,6 +47,7 @@ from heteroplace.model.step_values import (
     step_ns,
     value_bytes,
 )
+from heteroplace.model.weight_room import room_parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,9 +206,10 @@ class _Walk:
         """[num_steps], ns."""
         self.values: list[_Value] = []
         """All that a step brings; `last` is the number of steps for what is never freed."""
-        free = [0] * len(cluster.resources)
+        rooms = room_parts(plan.steps, cluster, len(cluster.resources))
+        free = [0] * (len(cluster.resources) + sum(map(len, rooms)))
         for index, step in enumerate(plan.steps):
-            resources = occupied(graph, cluster, step)
+            resources = (*occupied(graph, cluster, step), *rooms[index])
             start = max(
                 (*(free[resource] for resource in resources), *self._waits(step)), default=0
             )

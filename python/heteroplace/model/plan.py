@@ -88,6 +88,9 @@ class Load:
     """Ids of the links it goes over."""
     guard: Guard | None = None
     """When it is made; None: in every run."""
+    place: tuple[int, int] | None = None
+    """Where in the room for weights of `dst` they lie: (first byte, bytes). Others may lie there
+    before and after them (`model.weight_room`). None: in bytes of their own."""
     items: ClassVar[tuple[int, ...]] = (0,)
     """A plan that loads weights is of one item."""
 
@@ -126,6 +129,9 @@ class Plan:
     """For each task why it is where it is; empty: not explained yet."""
     items: int = 1
     """Number of model inputs that it serves, called item 0, 1, ..."""
+    weights_budget: int | None = None
+    """Most bytes that the weights of branches take at any time in each memory where branches run;
+    None: as many as there are."""
 
     def placement(self, num_tasks: int) -> tuple[int, ...]:
         """Return the device id of each task; -1 where the plan does not run it.

@@ -21,6 +21,7 @@ from heteroplace.model.decision import Decision
 from heteroplace.model.groups import grouped_ns
 from heteroplace.model.plan import Collective, Copy, Load, Run, Step, devices_of
 from heteroplace.model.step_values import collective_step_ns, makes, occupied, reads, step_ns
+from heteroplace.model.weight_room import room_parts
 from heteroplace.native.arrays import COLLECTIVE, COPY, GUARDED, RUN, IntArray, csr, ints
 from heteroplace.native.limits import check_items
 from heteroplace.native.problem import NativePlan, NativeProblem
@@ -124,11 +125,12 @@ def _explicit_ns(
 def _explicit(native: NativeProblem, steps: Sequence[Step], times: Sequence[int]) -> _Explicit:
     """What explicit steps read, make and occupy and how long they take, as the core reads it."""
     graph, cluster = native.graph, native.cluster
+    rooms = room_parts(steps, cluster, len(cluster.resources))
     return (
         *csr([tuple(chain.from_iterable(reads(graph, cluster, step))) for step in steps]),
         *csr([tuple(chain.from_iterable(makes(graph, cluster, step))) for step in steps]),
         *csr([devices_of(step) for step in steps]),
-        *csr([occupied(graph, cluster, step) for step in steps]),
+        *csr([(*occupied(graph, cluster, step), *r) for step, r in zip(steps, rooms, strict=True)]),
         ints(times),
     )
 

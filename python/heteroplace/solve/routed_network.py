@@ -15,9 +15,10 @@ from heteroplace.model.solution import Solution
 from heteroplace.model.speculation import Prediction
 from heteroplace.simulate.speculation import planned_predictions
 from heteroplace.solve.network import solve_network
+from heteroplace.solve.preloaded import Preloading, preloaded, preloading_view
 from heteroplace.solve.problem import Problem, SolveOptions
 from heteroplace.solve.routed import expected_view, guarded
-from heteroplace.solve.speculated import speculated, speculated_view
+from heteroplace.solve.speculated import behind_routers, speculated, speculated_view
 
 _LOG = logging.getLogger("heteroplace")
 
@@ -30,6 +31,7 @@ def solve_routed(
     solver: str = "auto",
     profile: RouteProfile | None = None,
     predictions: Sequence[Prediction] = (),
+    weights: Preloading | None = None,
 ) -> Solution:
     """Place a network with routers.
 
@@ -42,6 +44,8 @@ def solve_routed(
     predictions
         Branches that may be run before their routers have decided. Those that do not pay by the
         costs of the plan are left out of it, as far as it is known how often they are right.
+    weights
+        Which weights of branches stay under which budget; None: all do.
 
     Returns
     -------
@@ -56,11 +60,11 @@ def solve_routed(
         The profile lacks a router; a branch cannot be predicted.
     """
     asked = graph, cluster, costs, options, solver, profile
-    found = _solved(*asked, predictions)
+    found = _solved(*asked, predictions, weights)
     kept = [each.prediction for each in found.predictions if each.is_on]
     for each in found.predictions:
         _LOG.info("%s", each.text())
-    return found if len(kept) == len(predictions) else _solved(*asked, kept)
+    return found if len(kept) == len(predictions) else _solved(*asked, kept, weights)
 
 
 def _solved(
@@ -71,6 +75,7 @@ def _solved(
     solver: str,
     profile: RouteProfile | None,
     predictions: Sequence[Prediction],
+    weights: Preloading | None,
 ) -> Solution:
     """The solution with all these predictions, and what they gain."""
     predicted = [
@@ -78,9 +83,14 @@ def _solved(
     ]
     view, expected = expected_view(graph, cluster, costs, profile, predicted)
     view = speculated_view(view, graph, predicted)
+    if weights is not None:
+        view = preloading_view(view, graph, weights)
     expected = replace(expected, tasks=view.identities)
     found = solve_network(Problem(view, cluster, expected), options, solver=solver)
-    plan = speculated(graph, cluster, guarded(graph, cluster, found.plan), predicted)
+    plan = behind_routers(view, graph, cluster, found.plan, predicted)
+    plan = speculated(graph, cluster, guarded(graph, cluster, plan), predicted)
+    if weights is not None:
+        plan = preloaded(graph, cluster, plan, weights)
     check_plan(graph, cluster, costs, plan)
     gains = planned_predictions(graph, cluster, costs, plan, predictions, profile)
     return replace(found, graph=graph, costs=costs, plan=plan, predictions=gains)

@@ -16,6 +16,7 @@ from heteroplace.dynamic.preload import (
     check_budget,
     choose_residents,
     run_ns,
+    split_weights,
 )
 from heteroplace.errors import InfeasibleError, RoutingError
 from tests.corpus import corpus
@@ -152,3 +153,27 @@ def test_a_budget_below_the_largest_group_is_refused() -> None:
     with pytest.raises(InfeasibleError, match="does not hold the weights of 'b', 9 B"):
         check_budget([WeightGroup("a", 4, 1), WeightGroup("b", 9, 1)], 8)
     check_budget([], 0)
+
+
+def test_room_for_two_is_left_where_loads_ahead_are_worth_more() -> None:
+    groups = [WeightGroup(f"g{i}", 10, 10, activation) for i, activation in enumerate((1, 1, 1, 0))]
+    assert split_weights(groups, 20, None) == ({0}, frozenset())
+    assert split_weights(groups, 20, 0.5) == (frozenset(), {0, 1, 2})
+    assert split_weights(groups, 39, 0.5) == ({0}, {1, 2})
+    rare = [replace(group, activation=0.3) for group in groups]
+    assert split_weights(rare, 20, 0.5) == ({0}, frozenset())
+    assert split_weights(groups, 19, 0.5) == (frozenset(), {0, 1, 2})
+
+
+@given(groups())
+@num_cases(60)
+def test_what_stays_leaves_room_for_any_other(
+    case: tuple[tuple[WeightGroup, ...], int],
+) -> None:
+    found, budget = case
+    if not found or max(group.weight_bytes for group in found) > budget:
+        return
+    stays, ahead = split_weights(found, budget, 0.5)
+    used = sum(found[index].weight_bytes for index in stays)
+    assert not stays & ahead
+    assert used + max(group.weight_bytes for group in found) <= budget

@@ -10,11 +10,12 @@
 
     run e0 @ gpu if r 0
     copy e0.0 gpu => ram via pcie if r 0
-    load e1,e2 ram => gpu via pcie if r 1 predicted
+    load e1,e2 ram => gpu via pcie at 0+4096 if r 1 predicted
 
-A plan of one item does not mention items. Behind "if" stand the router, the branch and, but for
-"active", when a guarded step is made. A collective is called by its kind; it mentions its root
-where that kind has one.
+A plan of one item does not mention items. Its first line ends with "weights 4096" where that is the
+budget for weights. Behind "at" stand the first byte and the bytes of a place in the room for them,
+behind "if" the router, the branch and, but for "active", when a guarded step is made. A collective
+is called by its kind; it mentions its root where that kind has one.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ _Named = Task | Tensor | Memory | Device | Link | Router
 _ITEMS = r"(?: items (\(\)|\d+(?:,\d+)*))?"
 _GUARD = rf"(?: if ({WORD}) (\d+)(?: ({WORD}))?)?"
 _WAY = rf"({WORD}) => ({WORD}) via ({LIST})"
+_PLACE = r"(?: at (\d+)\+(\d+))?"
 _COLLECTIVE = "collective"
 """A collective step whose task is no collective, or does not exist."""
 
@@ -41,8 +43,9 @@ _COLLECTIVE = "collective"
 def print_plan(graph: TaskGraph, cluster: Cluster, plan: Plan) -> str:
     """Return the text of `plan`; names come from its graph and cluster."""
     items = "" if plan.items == 1 else f" items {plan.items}"
+    budget = "" if plan.weights_budget is None else f" weights {plan.weights_budget}"
     lines = [
-        f"plan {quote(graph.name)} on {quote(cluster.name)}{items}",
+        f"plan {quote(graph.name)} on {quote(cluster.name)}{items}{budget}",
         f"digests {quote(plan.graph_digest)} {quote(plan.cluster_digest)}",
         f"origin {json.dumps(plan.origin)}",
     ]
@@ -77,6 +80,8 @@ def step_line(step: Step, graph: TaskGraph, cluster: Cluster, num_items: int = 1
         line = f"{'copy' if isinstance(step, Copy) else 'load'} {name} via {route or '()'}"
     if step.items != (0,) or (num_items != 1 and not isinstance(step, Load)):
         line += f" items {','.join(map(str, step.items)) or '()'}"
+    if isinstance(step, Load) and step.place is not None:
+        line += " at {}+{}".format(*step.place)
     guard = guard_of(step)
     if guard is not None:
         line += f" if {_name(graph.routers, guard.router)} {guard.branch}"
@@ -113,7 +118,9 @@ def parse_plan(text: str, graph: TaskGraph, cluster: Cluster) -> Plan:
         A line has another form, or names what the graph or the cluster does not have.
     """
     lines = Lines(text, PlanError)
-    num_items = lines.match(rf"plan (?:{WORD}) on (?:{WORD})(?: items (\d+))?")[0]
+    num_items, budget = lines.match(
+        rf"plan (?:{WORD}) on (?:{WORD})(?: items (\d+))?(?: weights (\d+))?"
+    )
     digests = lines.match(rf"digests ({WORD}) ({WORD})")
     origin = unquote(lines.match(rf"origin ({QUOTED})")[0])
     task_id = ids((task.name for task in graph.tasks), "task", PlanError)
@@ -133,9 +140,12 @@ def parse_plan(text: str, graph: TaskGraph, cluster: Cluster) -> Plan:
             copied = tensor_id(unquote(tensor)), *find_way(*way), _parse_items(items)
             steps.append(Copy(*copied, guard(router, branch, when)))
         elif lines.next_is("load"):
-            tasks, *way, router, branch, when = lines.match(rf"load ({LIST}) {_WAY}{_GUARD}")
+            tasks, *way, first, size, router, branch, when = lines.match(
+                rf"load ({LIST}) {_WAY}{_PLACE}{_GUARD}"
+            )
             loaded = tuple(map(task_id, split(tasks))), *find_way(*way)
-            steps.append(Load(*loaded, guard(router, branch, when)))
+            place = None if first is None else (int(first), int(size))
+            steps.append(Load(*loaded, guard(router, branch, when), place))
         elif any(map(lines.next_is, (_COLLECTIVE, *KINDS))):
             steps.append(_parse_collective(lines, task_id, device_id))
         else:
@@ -145,8 +155,8 @@ def parse_plan(text: str, graph: TaskGraph, cluster: Cluster) -> Plan:
         reasons.append(unquote(lines.match(rf"reason ({QUOTED})")[0]))
     lines.end()
     graph_digest, cluster_digest = map(unquote, digests)
-    count = int(num_items or 1)
-    return Plan(graph_digest, cluster_digest, tuple(steps), origin, tuple(reasons), count)
+    count, most = int(num_items or 1), None if budget is None else int(budget)
+    return Plan(graph_digest, cluster_digest, tuple(steps), origin, tuple(reasons), count, most)
 
 
 def _guard_parser(graph: TaskGraph) -> Callable[..., Guard | None]:

@@ -54,6 +54,11 @@ class _Found:
     result_bytes: int = 0
 
 
+def aligned_bytes(num_bytes: int) -> int:
+    """Return what a tensor of so many bytes takes where kernels can take it."""
+    return -(-num_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+
+
 def branch_uses(mod: tvm.IRModule) -> dict[str, tuple[BranchUse, ...]]:
     """Return the branches of each router by its name; types must be inferred, routers have names.
 

@@ -23,7 +23,7 @@ from heteroplace.dynamic.placement_problem import (
     problem_of_profile,
     used_bytes,
 )
-from heteroplace.dynamic.preload import WeightGroup, check_budget, choose_residents
+from heteroplace.dynamic.preload import WeightGroup, check_budget, split_weights
 from heteroplace.dynamic.profile import read_profile, shapes_of
 from heteroplace.dynamic.sizes import MIN_RUNS, choose_capacities
 from heteroplace.dynamic.specialise import MIN_SHARE
@@ -31,7 +31,8 @@ from heteroplace.dynamic.speculation import SpeculationTimes, choose_predictions
 from heteroplace.errors import RoutingError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.route_profile import RouteProfile, RouterProfile, following_routers
-from heteroplace.relay.routing.branch_uses import BranchUse, branch_uses
+from heteroplace.relay.routing.branch_uses import BranchUse, aligned_bytes, branch_uses
+from heteroplace.relay.routing.branch_weights import BranchWeights
 from heteroplace.relay.routing.homes import home_problem
 from heteroplace.relay.routing.rewrite import Router, model_digest, named_routers, routers_of
 from heteroplace.solve.problem import SolveOptions
@@ -240,8 +241,8 @@ def prediction_changes(routed: Routed, times: Mapping[str, SpeculationTimes]) ->
     return changes
 
 
-def preload_changes(routed: Routed, budget_bytes: int) -> Changes:
-    """Return the branches whose weights are loaded ahead; see `PreloadWeights`."""
+def preload_changes(routed: Routed, budget_bytes: int, *, has_ahead: bool = True) -> Changes:
+    """Return which weights of branches stay and which are loaded ahead; see `PreloadWeights`."""
     groups, places = [], []
     for router in routed.routers:
         name = router.options.name
@@ -250,18 +251,23 @@ def preload_changes(routed: Routed, budget_bytes: int) -> Changes:
         seen = routed.profile.router(name)
         for branch, use in enumerate(routed.uses[name]):
             if use.weight_bytes:
+                size = aligned_bytes(use.weight_bytes)
                 share = seen.activation(branch)
-                groups.append(
-                    WeightGroup(f"{name}/{branch}", use.weight_bytes, use.weight_bytes, share)
-                )
+                groups.append(WeightGroup(f"{name}/{branch}", size, size, share))
                 places.append((name, branch))
     check_budget(groups, budget_bytes)
     if sum(group.weight_bytes for group in groups) <= budget_bytes:
         return {}
-    largest = max(group.weight_bytes for group in groups)
-    stays = set(choose_residents(groups, budget_bytes - largest))
-    ahead: dict[str, list[int]] = {}
+    stays, ahead = split_weights(groups, budget_bytes, PRELOAD_ACTIVATION if has_ahead else None)
+    found: dict[str, tuple[list[tuple[int, int]], list[tuple[int, int]]]] = {}
     for index, (group, (name, branch)) in enumerate(zip(groups, places, strict=True)):
-        if index not in stays and group.activation >= PRELOAD_ACTIVATION:
-            ahead.setdefault(name, []).append(branch)
-    return {name: {"preload": ",".join(map(str, branches))} for name, branches in ahead.items()}
+        kept, loaded = found.setdefault(name, ([], []))
+        entry = branch, round(1000 * group.activation)
+        if index in stays:
+            kept.append(entry)
+        elif index in ahead:
+            loaded.append(entry)
+    return {
+        name: {"preload": BranchWeights(budget_bytes, tuple(kept), tuple(loaded)).text()}
+        for name, (kept, loaded) in found.items()
+    }

@@ -3,7 +3,8 @@
     ChooseCapacities   router(%mask; capacities 1,2,4,..)  ==>  router(%mask; capacities 2,18,64)
     PlaceBranches      router(%mask; memories "")          ==>  router(%mask; memories "gpu0,gpu1")
     SpeculateRoutes    router(%mask; predict "")           ==>  router(%mask; predict "0,1")
-    PreloadWeights     router(%mask; preload "")           ==>  router(%mask; preload "0,3")
+    PreloadWeights     router(%mask; preload "")           ==>  router(%mask; preload "budget 400;
+                                                                keep 0:1000; ahead 3:900")
 
 They change attributes of routers only, so the module computes what it did, and running one of them
 on its own output changes nothing. `Specialise` asks the rules of `heteroplace.dynamic.specialise`
@@ -24,6 +25,7 @@ import tvm
 
 from heteroplace.dynamic.specialise import (
     CAPACITIES,
+    MAX_ROOM_SHARE,
     PLACEMENT,
     PRELOADING,
     SPECULATION,
@@ -136,21 +138,29 @@ def SpeculateRoutes(  # noqa: N802
 
 
 def PreloadWeights(  # noqa: N802
-    profile: Profile, budget_bytes: int
+    profile: Profile, budget_bytes: int, *, ahead: bool = True
 ) -> tvm.transform.ModulePass:
-    """Return the pass that says of which branches weights are loaded ahead.
+    """Return the pass that has the weights of branches held within a budget.
 
     Parameters
     ----------
     budget_bytes
-        For the weights of all branches that are held at once.
+        For the weights of all branches that are held at any time, in each memory where branches
+        run.
+    ahead
+        False: nothing is loaded before its router has decided.
 
-    What saves most time of loads stays within the budget, beside room for the largest branch; of
-    the others those are loaded ahead that are active in most runs. Where all weights fit nothing
-    is. Raises, when the pass runs, RoutingError as `ChooseCapacities`, and InfeasibleError where a
-    branch is larger than the budget.
+    What saves most time of loads stays within the budget, beside room for the largest branch, or
+    for two; of the others those are loaded ahead that are active in most runs, the rest on demand.
+    They are kept in another memory, or in the file of the compiled model. Where all weights fit
+    nothing is loaded. Raises, when the pass runs, RoutingError as `ChooseCapacities`, and
+    InfeasibleError where a branch is larger than the budget.
     """
-    return _pass("PreloadWeights", profile, lambda routed: preload_changes(routed, budget_bytes))
+
+    def change(routed: Routed) -> Changes:
+        return preload_changes(routed, budget_bytes, has_ahead=ahead)
+
+    return _pass("PreloadWeights", profile, change)
 
 
 def Specialise(  # noqa: N802
@@ -215,7 +225,8 @@ def _specialised(
     forced: Mapping[str, bool] | None,
 ) -> tuple[Changes, tuple[Choice, ...]]:
     memories = [] if cluster is None else memory_ids(cluster)
-    room = None if cluster is None else sum(cluster.memories[id].bytes for id in memories)
+    sizes = [] if cluster is None else [cluster.memories[id].bytes for id in memories]
+    room = sum(sizes) if sizes else None
     weights = {name: sum(use.weight_bytes for use in uses) for name, uses in routed.uses.items()}
     total = sum(weights[router.options.name] for router in routed.routers if router.parent is None)
     choices = specialise(
@@ -232,12 +243,13 @@ def _specialised(
         forced,
     )
     chosen = {(choice.router, choice.rule) for choice in choices if choice.is_chosen}
+    budget = int(MAX_ROOM_SHARE * min(sizes, default=0))
     changes: Changes = {}
     makers: dict[str, Callable[[], Changes]] = {
         CAPACITIES: lambda: capacity_changes(routed, num_sizes, "optimal"),
         PLACEMENT: lambda: {} if cluster is None else memory_changes(routed, cluster),
         SPECULATION: lambda: prediction_changes(routed, times),
-        PRELOADING: lambda: {} if room is None else preload_changes(routed, room),
+        PRELOADING: lambda: preload_changes(routed, budget) if sizes else {},
     }
     for rule, make in makers.items():
         if any(each == rule for _, each in chosen):

@@ -30,7 +30,8 @@ class RouterOptions:
     """Branches that are run before the router has decided, comma between them, and the share of the
     runs in which that is right, where it is known: "0,2@0.93"; "": none."""
     preload: str = ""
-    """Branches whose weights are loaded ahead, comma between them; "": none."""
+    """Which weights of branches stay under a budget, and which are loaded ahead
+    (`heteroplace.relay.routing.branch_weights`); "": all stay."""
 
     @property
     def num_branches(self) -> int:

@@ -1,4 +1,5 @@
-"""What routers say of their branches (memories, predictions) -> where tasks may run, and when.
+"""What routers say of their branches (memories, predictions, weights) -> where tasks may run, and
+when; which weights stay.
 
 Passes that read a profile write it there (`heteroplace.relay.routing.passes`).
 """
@@ -7,11 +8,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import tvm
+from tvm import relay
+
 from heteroplace.errors import RoutingError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.speculation import Prediction
+from heteroplace.relay.expressions import post_order_of_function, tensor_types, type_bytes
+from heteroplace.relay.routing.branch_uses import aligned_bytes
+from heteroplace.relay.routing.branch_weights import BranchWeights, read_branch_weights
 from heteroplace.relay.routing.rewrite import Router, routers_of
+from heteroplace.relay.tasks.extract_routed import has_routers
 from heteroplace.relay.tasks.network import Network
+from heteroplace.solve.preloaded import Preloading
 
 
 def predictions_of(network: Network) -> tuple[Prediction, ...]:
@@ -79,6 +88,60 @@ def with_branch_memories(network: Network, cluster: Cluster) -> Network:
             task = replace(task, devices=tuple(allowed))
         tasks.append(task)
     return network.with_graph(replace(network.graph, tasks=tuple(tasks)))
+
+
+def branch_weights(network: Network) -> Preloading | None:
+    """Return what routers say of the weights of their branches; None: all stay.
+
+    Raises
+    ------
+    RoutingError
+        The text of a router cannot be read, or two have different budgets.
+    """
+    found = {
+        network.graph.router_ids[router.options.name]: said
+        for router in _routers(network)
+        if (said := _said_of_weights(router)) is not None
+    }
+    if not found:
+        return None
+    budgets = {said.budget_bytes for said in found.values()}
+    if len(budgets) > 1:
+        raise RoutingError(
+            f"routers have different budgets for weights: {sorted(budgets)} bytes; run "
+            f"PreloadWeights on the module once, or with one budget"
+        )
+    kept, ahead = (
+        tuple(branch for _, branch in sorted(entries, key=lambda entry: -entry[0]))
+        for entries in (
+            [(share, (id, b)) for id, said in found.items() for b, share in said.kept],
+            [(share, (id, b)) for id, said in found.items() for b, share in said.ahead],
+        )
+    )
+    return Preloading(budgets.pop(), kept, ahead, weight_sizes(network))
+
+
+def has_weights_budget(mod: tvm.IRModule) -> bool:
+    """Say whether some router of a module has a budget for the weights of its branches."""
+    routers = routers_of(relay.transform.InferType()(mod)) if has_routers(mod) else ()
+    return any(router.options.preload for router in routers)
+
+
+def weight_sizes(network: Network) -> tuple[int, ...]:
+    """Return what the weights of each task take where kernels read them, in bytes."""
+    assert network.extraction is not None  # what is placed was cut here
+    sizes = []
+    for call in network.extraction.calls:
+        nodes = [*call.args, *post_order_of_function(call.op)]
+        constants = {node for node in nodes if isinstance(node, relay.Constant)}
+        types = [tensor_types(constant.checked_type)[0] for constant in constants]
+        sizes.append(sum(aligned_bytes(type_bytes(each)) for each in types))
+    return tuple(sizes)
+
+
+def _said_of_weights(router: Router) -> BranchWeights | None:
+    options = router.options
+    return read_branch_weights(options.name, options.preload, options.num_branches)
 
 
 def _routers(network: Network) -> tuple[Router, ...]:

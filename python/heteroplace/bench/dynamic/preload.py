@@ -1,0 +1,174 @@
+"""Weights under a budget: all resident, loaded on demand, loaded ahead; timelines beside times.
+
+A chain of layers (`models/routed_chain.py`) of which each router takes the one with weights in a
+stated share of the runs, on one core; another thread brings weights from the compiled model:
+
+- resident: all weights stay;
+- on demand: half of their bytes may be held (`PreloadWeights(.., ahead=False)`);
+- preloaded: likely ones are loaded ahead under the same budget (`PreloadWeights`).
+
+Further figures of a row:
+
+- budget_bytes, stays_bytes, room_bytes: of weights; `peak_bytes` is the sum of the last two, what
+  is held at any time at most;
+- ideal_ms: the timeline of the plan over the decisions of the trace, by the costs measured and the
+  link's speed, which is `predicted_ms` too; over_ideal: measured over ideal;
+- over_on_demand: over the time of "on demand", in turns; at most 1.02 is promised;
+- is_equal: outputs are those of "resident" to the last bit.
+
+`hit_rate` is the share of runs in which a router took what was predicted, as the executor counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+
+import tvm
+from tvm import relay
+
+import heteroplace
+from heteroplace.bench.dynamic.row import new_row
+from heteroplace.bench.dynamic.trace_runs import Inputs, timer_of
+from heteroplace.bench.models.routed import RoutedNetwork
+from heteroplace.bench.models.routed_chain import chain_records, routed_chain
+from heteroplace.bench.peers.stock import in_pass_context
+from heteroplace.bench.peers.timed_runs import TimedRuns, time_in_turns
+from heteroplace.codegen.executable import Executable
+from heteroplace.dynamic.profile import ProfileBuilder
+from heteroplace.machine.local import local_cluster
+from heteroplace.model.plan import Plan, guard_of
+from heteroplace.model.route_profile import RouteProfile, RouteRecord
+from heteroplace.model.weight_room import held_weights
+from heteroplace.progress import prefixed
+from heteroplace.relay.routing.branch_uses import branch_uses
+from heteroplace.relay.routing.rewrite import model_digest, named_routers
+from heteroplace.run.executor import Executor
+from heteroplace.simulate.decisions import decisions_of_records, expected_ns
+
+MODEL = "routed_chain"
+SHARES = {"always": 1.0, "mostly": 0.9}
+"""Traces: how often the layer is not skipped."""
+NUM_RUNS = 40
+NUM_ROUNDS = 15
+ON_DEMAND = "on demand"
+
+Say = Callable[[str], None]
+
+
+def rows(only: re.Pattern[str], say: Say) -> list[dict[str, object]]:
+    """Measure the traces whose label, preload/model/trace, matches."""
+    found: list[dict[str, object]] = []
+    for trace, share in SHARES.items():
+        label = f"preload/{MODEL}/{trace}"
+        if only.search(label):
+            with in_pass_context():
+                network = routed_chain()
+                records = chain_records(network, share, NUM_RUNS)
+                found += rows_of(network, records, trace, prefixed(say, label))
+    return found
+
+
+def rows_of(
+    network: RoutedNetwork,
+    records: Sequence[RouteRecord],
+    trace: str,
+    say: Say = lambda line: None,
+    num_rounds: int = NUM_ROUNDS,
+) -> list[dict[str, object]]:
+    """Return the figures of a network and the decisions of a trace, a row for each variant."""
+    cores = sorted({core for each in local_cluster(has_gpus=False).devices for core in each.cores})
+    cluster = local_cluster(cores[:1], has_gpus=False)
+    runs: dict[int, list[RouteRecord]] = {}
+    for record in records:
+        runs.setdefault(record.run, []).append(record)
+    inputs = [network.steered(each, run) for run, each in runs.items()]
+    mods, budget = variants(network, profile_of(network, records))
+    built: dict[str, Executable] = {}
+    executors: dict[str, Executor] = {}
+    with ExitStack() as stack:
+        for name, mod in mods.items():
+            say(f"building {name}")
+            built[name] = heteroplace.build(mod, cluster, params=network.params)
+            executors[name] = Executor(built[name])
+            stack.callback(executors[name].close)
+            executors[name].predict(predicted_of(built[name]))
+        outputs = {name: _outputs(each, inputs) for name, each in executors.items()}
+        say("measuring")
+        timers = {name: timer_of(each, inputs) for name, each in executors.items()}
+        timed = time_in_turns(timers, num_rounds=num_rounds, turn_ns=80_000_000)
+        return [
+            new_row(
+                *(MODEL, trace, name, "+".join(built[name].solution.devices_used)),
+                is_equal=outputs[name] == outputs["resident"],
+                hit_rate=_hit_rate(executors[name]),
+                budget_bytes=None if name == "resident" else budget,
+                **_figures(name, built[name], records, timed),
+            )
+            for name in mods
+        ]
+
+
+def variants(network: RoutedNetwork, profile: RouteProfile) -> tuple[dict[str, tvm.IRModule], int]:
+    """Return the modules by name, and the budget: half of the weights of all branches."""
+    mod = relay.transform.InferType()(named_routers(network.mod))
+    uses = [use for of_router in branch_uses(mod).values() for use in of_router]
+    budget = sum(use.weight_bytes for use in uses) // 2
+    preload = relay.transform.PreloadWeights
+    return {
+        "resident": mod,
+        ON_DEMAND: preload(profile, budget, ahead=False)(mod),
+        "preloaded": preload(profile, budget)(mod),
+    }, budget
+
+
+def profile_of(network: RoutedNetwork, records: Sequence[RouteRecord]) -> RouteProfile:
+    """Return the profile of decisions of a network."""
+    builder = ProfileBuilder(model_digest(network.mod), network.routers)
+    for record in records:
+        builder.add(record)
+    return builder.profile()
+
+
+def predicted_of(executable: Executable) -> dict[str, set[int]]:
+    """Return the branches that a program predicts: those of which it has predicted steps."""
+    found: dict[str, set[int]] = {}
+    plan: Plan = executable.solution.plan
+    for guard in filter(None, map(guard_of, plan.steps)):
+        if guard.when == "predicted":
+            name = executable.solution.graph.routers[guard.router].name
+            found.setdefault(name, set()).add(guard.branch)
+    return found
+
+
+def _outputs(executor: Executor, inputs: Sequence[Inputs]) -> list[list[bytes]]:
+    return [[array.tobytes() for array in executor.run(each)] for each in inputs]
+
+
+def _hit_rate(executor: Executor) -> float | None:
+    counts = executor.prediction_counts().values()
+    runs = sum(count.num_calls for count in counts)
+    return sum(count.num_exact for count in counts) / runs if runs else None
+
+
+def _figures(
+    name: str, executable: Executable, records: Sequence[RouteRecord], timed: TimedRuns
+) -> dict[str, object]:
+    solution = executable.solution
+    graph, cluster, plan = solution.graph, solution.cluster, solution.plan
+    (held,) = held_weights(graph, cluster, plan)
+    decisions = decisions_of_records(graph, records, predicted_of(executable))
+    ideal_ns = expected_ns(graph, cluster, solution.costs, plan, decisions)
+    measured_ns = timed.median_ns(name)
+    return {
+        "ours_ms": measured_ns / 1e6,
+        "ratio": timed.ratio(name, "resident"),
+        "predicted_ms": ideal_ns / 1e6,
+        "ideal_ms": ideal_ns / 1e6,
+        "over_ideal": measured_ns / ideal_ns,
+        "over_on_demand": timed.ratio(name, ON_DEMAND),
+        "stays_bytes": held.stays_bytes,
+        "room_bytes": held.room_bytes,
+        "peak_bytes": held.total_bytes,
+    }
