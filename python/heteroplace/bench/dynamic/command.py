@@ -10,7 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from heteroplace.bench.dynamic import early_exit, placement, preload, speculation, traces
+from heteroplace.bench.dynamic import (
+    early_exit,
+    placement,
+    preload,
+    recording,
+    speculation,
+    traces,
+)
 from heteroplace.bench.dynamic.row import format_rows
 from heteroplace.bench.peers.stock import silence_tuning_hint
 
@@ -20,13 +27,15 @@ EXPERIMENTS: Mapping[str, Callable[[re.Pattern[str], Say], list[dict[str, object
     "traces": traces.rows,
     "speculation": speculation.rows,
     "early_exit": early_exit.rows,
+    "recording": recording.rows,
     "placement": placement.rows,
     "preload": preload.rows,
 }
 """What `bench dynamic` measures, in this order."""
 DEFAULT = (
     "^(switch_layer(_128)?(_top2)?/zipf1|(swin_moe|task_moe|live_sr|msdnet)/(zipf1|coactive)"
-    "|speculation/(.:./.*|dynamic_routing_small/habits)|early_exit/.*|preload/.*"
+    "|speculation/(.:./.*|dynamic_routing_small/habits)|early_exit/.*|recording/msdnet/zipf1"
+    "|preload/.*"
     "|placement/.*/coactive)$"
 )
 """Labels that are measured unless --only names others."""
