@@ -24,7 +24,7 @@ from heteroplace.codegen.compile import CompiledNetwork, task_targets
 from heteroplace.codegen.executable import Executable, write_programs
 from heteroplace.codegen.targets import with_stock_kernels
 from heteroplace.dynamic.profile import read_profile
-from heteroplace.errors import LoweringError, RoutingError, UnsupportedRelayError
+from heteroplace.errors import LoweringError, RoutingError
 from heteroplace.measure.batches import batches_of
 from heteroplace.measure.cost_models import CostModel, CostOptions, choose_cost_model
 from heteroplace.measure.cost_models.model import known_interference
@@ -33,7 +33,7 @@ from heteroplace.measure.interference import measure_interference
 from heteroplace.measure.weights_file import with_weights_file
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable, table_from_rows
-from heteroplace.model.demands import check_reachable, with_max_memory
+from heteroplace.model.demands import check_reachable, check_routed, with_max_memory
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.hosts import with_devices
 from heteroplace.model.plan import Plan
@@ -234,11 +234,11 @@ def _solve_routed(
     costed: CostedNetwork, options: SolveOptions, solver: str, plan: Plan | None
 ) -> Solution:
     asked = costed.graph, costed.cluster, costed.costs, options
-    if plan is not None:
-        return replay_routed(*asked, plan, costed.profile)
     network = costed.compiled.network
-    choices = predictions_of(network), branch_weights(network)
-    return solve_routed(*asked, solver, costed.profile, *choices)
+    predictions = predictions_of(network)
+    if plan is not None:
+        return replay_routed(*asked, plan, costed.profile, predictions)
+    return solve_routed(*asked, solver, costed.profile, predictions, branch_weights(network))
 
 
 def place(
@@ -290,11 +290,7 @@ def place(
     early = None if saved is None else saved.plan_for(network.graph, cluster)
     items = limits.items if early is None else num_items(early, limits)
     check_demands(network.graph, cluster, early)
-    if items > 1 and network.graph.routers:
-        raise UnsupportedRelayError(
-            f"the model has the router {network.graph.routers[0].name!r}, and a plan for {items} "
-            f"items was asked for; its cells are what it has several of: leave out items"
-        )
+    check_routed(network.graph, cluster, items)
     if items > 1:
         rebatch(network.mod, 2)  # an op that could mix items is told at once
     compiled = compile(network, cluster, model, log)

@@ -23,9 +23,10 @@ UNWRITTEN = -77_777
 
 def unwritten(shape: tuple[int, ...], dtype: Any) -> Array:
     """An array in which nothing has been written."""
-    if np.dtype(dtype).kind == "f":
-        return np.full(shape, np.nan, dtype)
-    return np.full(shape, max(UNWRITTEN, np.iinfo(dtype).min), dtype)
+    kind = np.dtype(dtype).kind
+    if kind == "i":
+        return np.full(shape, max(UNWRITTEN, np.iinfo(dtype).min), dtype)
+    return np.full(shape, np.nan if kind == "f" else True, dtype)
 
 
 def seats_of(mask: Array, priority: Array | None = None) -> Array:

@@ -37,7 +37,7 @@ from heteroplace.relay.tasks.network import Network, cut_network
 from heteroplace.run.executor import Executor
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve.routed import guarded
-from heteroplace.solve.speculated import speculated
+from heteroplace.solve.speculated import behind_routers, speculated, speculated_view
 
 Array = np.ndarray
 Branch = tuple[int, int]
@@ -95,8 +95,10 @@ def random_solution(random: Random, network: Network, cluster: Cluster) -> Solut
     """A random plan of a network."""
     graph = network.graph
     predicted = [branch for branch in _predictable(graph) if random.random() < 0.5]
-    steps = _random_steps(random, graph, cluster)
+    view = speculated_view(graph, graph, predicted)
+    steps = _random_steps(random, view, cluster)
     plan = Plan(graph.digest(), cluster.digest(), tuple(steps), "at random")
+    plan = behind_routers(view, graph, cluster, plan, predicted)
     plan = speculated(graph, cluster, guarded(graph, cluster, plan), predicted)
     plan = _with_loads(random, graph, cluster, plan)
     costs = costs_by_capacity(graph, cluster)

@@ -14,13 +14,15 @@ import tvm
 from item_plans import with_second_memory
 from relay_models import cpu_cluster, module, var
 from routed_batches import check_batch
-from routed_models import costs_by_capacity, routed_executable
+from routed_models import costs_by_capacity, routed_solution
 from tvm import relay
 
 import heteroplace
 from heteroplace import routing
-from heteroplace.codegen.executable import Executable
+from heteroplace.codegen.compile import CompiledNetwork
+from heteroplace.codegen.executable import Executable, write_programs
 from heteroplace.dynamic.profile import read_profile
+from heteroplace.errors import ExecutionError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.route_profile import RouteProfile
 from heteroplace.relay.routing.rewrite import named_routers, update_routers
@@ -50,7 +52,7 @@ def integers(*shape: int, seed: int = 0) -> relay.Constant:
 
 
 def of_integers(width: int = WIDTH) -> tvm.IRModule:
-    """Four experts for cells, of which one routes again, then two for the whole tensor."""
+    """Three experts for cells, of which one routes again, then two for the whole tensor."""
     x = var("x", (CELLS, width), "int32")
 
     def expert(seed: int) -> Callable[[relay.Expr], relay.Expr]:
@@ -60,12 +62,14 @@ def of_integers(width: int = WIDTH) -> tvm.IRModule:
     def nested(rows: relay.Expr) -> relay.Expr:
         by_sum = routing.hashed(relay.sum(rows, axis=1), 2)
         inner = routing.annotate_cell(rows, (0,), (1, width))
-        return routing.route(inner, by_sum, [expert(5), expert(6)], name="inner")
+        return routing.route(
+            inner, by_sum, [expert(5), expert(6)], capacities=[CELLS], name="inner"
+        )
 
     cells = routing.annotate_cell(x, (0,), (1, width))
-    decision = routing.hashed(relay.sum(x, axis=1), 4)
-    branches = [nested, *[expert(seed) for seed in range(3)]]
-    y = routing.route(cells, decision, branches, residual=x, name="experts")
+    decision = routing.hashed(relay.sum(x, axis=1), 3)
+    branches = [nested, expert(0), expert(1)]
+    y = routing.route(cells, decision, branches, None, x, [2, CELLS], name="experts")
     whole = relay.reshape(y, [1, CELLS * width])
     ids = routing.hashed(relay.sum(whole, axis=1), 2)
     scaled = [lambda z, by=by: relay.multiply(z, by) for by in map(relay.const, (3, 5))]
@@ -93,14 +97,46 @@ def bits(executor: Executor) -> list[bytes]:
 
 @pytest.mark.costly
 def test_rows_of_no_cell_decide_nothing_wherever_a_nested_router_is() -> None:
-    mod = of_integers()
-    count = len(cut_network(mod).graph.tasks)
-    expected = bits(Executor(routed_executable(mod)))
-    random, apart = Random(1), len(two_memories().devices) - 1
-    for _ in range(2):
-        devices = [random.choice((0, apart)) for _ in range(count)]
-        found = Executor(routed_executable(mod, two_memories(), devices))
-        assert bits(found) == expected
+    network, cluster = cut_network(of_integers()), two_memories()
+    count, apart = len(network.graph.tasks), len(cluster.devices) - 1
+    kernels = CompiledNetwork.of(network).kernels(cluster, [0] * count)
+    random, found = Random(1), []
+    for share in (0.0, 0.5, 0.5, 0.5):
+        devices = [apart if random.random() < share else 0 for _ in range(count)]
+        (executable,) = write_programs(kernels, [routed_solution(network, cluster, devices)])
+        found.append(bits(Executor(executable)))
+    assert found == found[:1] * len(found)
+
+
+@pytest.mark.costly
+def test_a_router_function_may_be_wrong_or_raise_and_the_next_run_works() -> None:
+    says = [0]  # of a cell's first branch
+
+    def decide(_: tvm.nd.NDArray, mask: tvm.nd.NDArray) -> None:
+        if not says:
+            raise ValueError("no branch for these cells")
+        values = np.zeros(mask.shape, "int32")
+        values[:, : len(says)] = says
+        mask.copyfrom(values)
+
+    tvm.register_func("tests.wrong_router", decide, override=True)
+    x = var("x", (CELLS, 4))
+    decision = routing.host("tests.wrong_router", [x], CELLS, 3, top_k=1)
+    scaled = [lambda rows, by=by: relay.multiply(rows, relay.const(by)) for by in (2.0, 3.0, 4.0)]
+    cells = routing.annotate_cell(x, (0,), (1, 4))
+    y = routing.route(cells, decision, scaled, capacities=[CELLS], name="by host")
+    executor = Executor(heteroplace.build(module([x], y), cpu_cluster(), costs=costs_by_capacity))
+    ones = np.ones((CELLS, 4), "float32")
+    for wrong, fault in (
+        ([], "no branch for these cells"),
+        ([1, 1], "'by host': its mask gives a cell more than 1 branches"),
+        ([-1], "'by host': a route decision is none of its 3 branches"),
+    ):
+        says[:] = wrong
+        with pytest.raises(ExecutionError, match=fault):
+            executor.run({"x": ones})
+        says[:] = [0, 1]
+        np.testing.assert_array_equal(executor.run({"x": ones})[0], 3 * ones)
 
 
 def passes(profile: RouteProfile) -> dict[str, tvm.transform.Pass]:

@@ -33,7 +33,7 @@ from heteroplace.errors import LoweringError, RoutingError, UnsupportedRelayErro
 from heteroplace.measure.batches import batches_of, of_batch
 from heteroplace.measure.plan_program import serial_plan
 from heteroplace.relay.routing.resize import resize_branches
-from heteroplace.relay.routing.rewrite import update_routers
+from heteroplace.relay.routing.rewrite import model_digest, update_routers
 from heteroplace.relay.tasks.network import cut_network
 from heteroplace.run.executor import Executor
 
@@ -149,6 +149,14 @@ def test_rows_of_any_width_begin_where_kernels_take_them() -> None:
     assert router.quantum == 16
     # Rounds of five rows would begin anywhere: there is a capacity for all cells.
     assert router.capacities == ((1, 5, 16),) * 4
+
+
+@pytest.mark.parametrize("overflow", ["rounds", "drop", "error"])
+def test_of_capacities_for_all_cells_one_is_compiled(overflow: str) -> None:
+    mod = switch_layer(Shape(cells=4, capacities=(1, 3, 6, 16), overflow=overflow))
+    sizes = ((1, 3, 6),) * 4
+    assert cut_network(mod).graph.routers[0].capacities == sizes
+    assert model_digest(update_routers(mod, {"switch": {"capacities": sizes}})) == model_digest(mod)
 
 
 def test_a_branch_that_mixes_rows_is_refused() -> None:

@@ -223,11 +223,8 @@ class _Lowering:
             self._need_workspace(each, workspace.helper_bytes)
 
     def _workspace(self, instruction: Instruction) -> Workspace:
-        return (
-            Workspace()
-            if instruction.call is None
-            else self._calls.calls[instruction.call].workspace
-        )
+        call = instruction.call
+        return Workspace() if call is None else self._calls.calls[call].workspace
 
     def _need_help(self) -> None:
         """While it waits a core may help any other, whose cache it may share."""
@@ -260,8 +257,8 @@ class _Lowering:
             message = (str(instruction.message), str(self._tensor(*source)))
             return QueueInstruction("send", instruction.step, message)
         if instruction.members:
-            fields = (str(num_threads), str(len(instruction.members)))
-            return QueueInstruction("group", instruction.step, fields)
+            sizes = (str(num_threads), str(len(instruction.members)))
+            return QueueInstruction("group", instruction.step, sizes)
         if instruction.call is None:
             source, target = instruction.origin, instruction.writes[0]
             if instruction.guard is not None:

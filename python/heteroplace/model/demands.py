@@ -6,7 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatch
 
-from heteroplace.errors import ClusterError, LoweringError, SolverError
+from heteroplace.errors import (
+    ClusterError,
+    LoweringError,
+    SolverError,
+    UnsupportedRelayError,
+)
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import Task, TaskGraph
 from heteroplace.model.units import parse_bytes
@@ -191,3 +196,27 @@ def check_reachable(cluster: Cluster) -> None:
                 f"cluster {cluster.name!r}: no links lead from the host memory to device "
                 f"{device.name!r} and back; add them, or leave the device out"
             )
+
+
+def check_routed(graph: TaskGraph, cluster: Cluster, items: int) -> None:
+    """Check that a plan of so many items of a network can be made, if it has routers.
+
+    Raises
+    ------
+    UnsupportedRelayError
+        There are several items, or the cluster has several hosts.
+    """
+    if not graph.routers:
+        return
+    name = graph.routers[0].name
+    if items > 1:
+        raise UnsupportedRelayError(
+            f"the model has the router {name!r}, and a plan for {items} items was asked for; its "
+            f"cells are what it has several of: leave out items"
+        )
+    if len(cluster.hosts) > 1:
+        raise UnsupportedRelayError(
+            f"the model has the router {name!r}, and cluster {cluster.name!r} has the hosts "
+            f"{', '.join(cluster.hosts)}, whose messages are sent in every run: give a cluster of "
+            f"the devices of one host"
+        )

@@ -31,7 +31,8 @@ class PredictionCounts(NamedTuple):
     @property
     def hit_rate(self) -> float | None:
         """The share of the calls in which no active branch was missing; None: there were none."""
-        return 1 - self.num_missed / self.num_calls if self.num_calls else None
+        found = self.num_exact + self.num_wider
+        return found / self.num_calls if self.num_calls else None
 
 
 class RouteDecisions:

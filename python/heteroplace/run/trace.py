@@ -111,7 +111,8 @@ class Trace:
         """Instructions: `request`, `slot`, `queue`, `instruction` (place in the queue), `is_done`
         (0: the call failed or was cancelled there), `wait_ns` (before the start), `start_ns`,
         `finish_ns`, `core` (of a call in a group that was done, the queue whose core did it, within
-        its group or the join of it; else -1); by request, queue, instruction."""
+        its group or the join of it, or a number behind those of queues, of a stream beside that of
+        its queue; else -1); by request, queue, instruction."""
         return self._take().events
 
     @property

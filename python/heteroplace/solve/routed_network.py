@@ -18,7 +18,7 @@ from heteroplace.solve.network import solve_network
 from heteroplace.solve.preloaded import Preloading, preloaded, preloading_view
 from heteroplace.solve.problem import Problem, SolveOptions
 from heteroplace.solve.routed import expected_view, guarded
-from heteroplace.solve.speculated import speculated, speculated_view
+from heteroplace.solve.speculated import behind_routers, speculated, speculated_view
 
 _LOG = logging.getLogger("heteroplace")
 
@@ -87,7 +87,8 @@ def _solved(
         view = preloading_view(view, graph, weights)
     expected = replace(expected, tasks=view.identities)
     found = solve_network(Problem(view, cluster, expected), options, solver=solver)
-    plan = speculated(graph, cluster, guarded(graph, cluster, found.plan), predicted)
+    plan = behind_routers(view, graph, cluster, found.plan, predicted)
+    plan = speculated(graph, cluster, guarded(graph, cluster, plan), predicted)
     if weights is not None:
         plan = preloaded(graph, cluster, plan, weights)
     check_plan(graph, cluster, costs, plan)

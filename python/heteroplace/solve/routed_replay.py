@@ -1,11 +1,13 @@
 """A saved plan of a routed network -> Solution: taken as it is, judged by an average run.
 
-Objective, bound and reasons are those of its expected view (`routed.py`), as they would be if a
-solver had found the plan: there every task of a branch runs, once, and nothing is guarded.
+Objective, bound and reasons are those of its expected view (`routed.py`), in which every task of a
+branch runs, once, and nothing is guarded. The plan that a solver finds there has the copies of
+loads that guards need in other places, so that its objective may differ by those.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from heteroplace.errors import PlanError
@@ -16,7 +18,9 @@ from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Copy, Load, Plan, Run, Step, guard_of
 from heteroplace.model.route_profile import RouteProfile
 from heteroplace.model.solution import Solution
+from heteroplace.model.speculation import Prediction
 from heteroplace.model.step_values import Place
+from heteroplace.simulate.speculation import planned_predictions
 from heteroplace.solve.network import solve_network
 from heteroplace.solve.problem import Problem, SolveOptions
 from heteroplace.solve.routed import expected_view
@@ -30,13 +34,16 @@ def replay_routed(
     options: SolveOptions,
     plan: Plan,
     profile: RouteProfile | None = None,
+    predictions: Sequence[Prediction] = (),
 ) -> Solution:
     """Return a saved plan as if a solver had found it now.
 
     Parameters
     ----------
     costs, profile
-        As of `solve_routed`. Which branches are predicted is what the plan says.
+        As of `solve_routed`.
+    predictions
+        What is known of branches that are predicted; which are is what the plan says.
 
     Raises
     ------
@@ -44,7 +51,7 @@ def replay_routed(
         It breaks a rule of the network, or loads weights while it runs: which weights fit is then
         not what the bound knows of.
     RoutingError
-        The profile lacks a router.
+        The profile lacks a router, or a branch is predicted that has routers in it.
     """
     loads = [step for step in plan.steps if isinstance(step, Load)]
     if loads:
@@ -57,12 +64,18 @@ def replay_routed(
     check_plan(graph, cluster, costs, plan)
     guards = [guard for step in plan.steps if (guard := guard_of(step)) is not None]
     predicted = {(guard.router, guard.branch) for guard in guards if guard.when == "predicted"}
-    view, expected = expected_view(graph, cluster, costs, profile)
+    known = [each for each in predictions if predicted.issuperset(_branches(graph, each))]
+    view, expected = expected_view(graph, cluster, costs, profile, sorted(predicted))
     view = speculated_view(view, graph, sorted(predicted))
     problem = Problem(view, cluster, replace(expected, tasks=view.identities))
     found = solve_network(problem, options, plan=_unguarded(plan, graph, view, cluster))
     plan = replace(plan, reasons=found.plan.reasons)
-    return replace(found, graph=graph, costs=costs, plan=plan)
+    gains = planned_predictions(graph, cluster, costs, plan, known, profile)
+    return replace(found, graph=graph, costs=costs, plan=plan, predictions=gains)
+
+
+def _branches(graph: TaskGraph, prediction: Prediction) -> set[tuple[int, int]]:
+    return {(graph.router_ids[prediction.router], branch) for branch in prediction.branches}
 
 
 def _unguarded(plan: Plan, graph: TaskGraph, view: TaskGraph, cluster: Cluster) -> Plan:

@@ -17,7 +17,7 @@ from heteroplace.errors import PlanError, RoutingError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Copy, Guard, Load, Plan, Run, Step
-from heteroplace.model.step_values import Place, makes
+from heteroplace.model.step_values import Place, makes, reads
 
 Branch = tuple[int, int]
 """(router id, branch)"""
@@ -64,6 +64,42 @@ def speculated_view(view: TaskGraph, graph: TaskGraph, predicted: Collection[Bra
     return replace(view, tensors=tuple(tensors))
 
 
+def behind_routers(
+    view: TaskGraph, graph: TaskGraph, cluster: Cluster, plan: Plan, predicted: Collection[Branch]
+) -> Plan:
+    """Return a plan of the speculated view whose copies of what predicted branches make come behind
+    their routers, as do the steps that need them: copies are guarded by what was decided."""
+    if not predicted:
+        return plan
+    assert cluster.host is not None
+    there: set[Place] = {(tensor, cluster.host) for tensor in graph.inputs}
+    decided: set[int] = set()
+    found: list[Step] = []
+
+    def is_ready(step: Step) -> bool:
+        if isinstance(step, Copy):
+            maker = graph.tensors[step.tensor].producer
+            around = () if maker is None else graph.branches[maker]
+            if (
+                around
+                and around[0] in predicted
+                and graph.routers[around[0][0]].task not in decided
+            ):
+                return False
+        return there.issuperset(reads(view, cluster, step))
+
+    waiting: list[Step] = []
+    for step in plan.steps:
+        waiting.append(step)
+        while ready := next(filter(is_ready, waiting), None):
+            waiting.remove(ready)
+            found.append(ready)
+            there.update(makes(view, cluster, ready))
+            if isinstance(ready, Run):
+                decided.add(ready.task)
+    return replace(plan, steps=(*found, *waiting))
+
+
 def speculated(
     graph: TaskGraph, cluster: Cluster, plan: Plan, predicted: Collection[Branch]
 ) -> Plan:
@@ -77,7 +113,7 @@ def speculated(
     Raises
     ------
     PlanError
-        The loads cannot reach a memory.
+        The decision cannot reach a memory.
     """
     if not predicted:
         return plan
@@ -137,10 +173,12 @@ class _Speculating:
 
     def _missed(self, branch: Branch) -> Iterator[Step]:
         """The runs of a branch that was not predicted."""
-        loads = self._graph.routers[branch[0]].loads
+        decision = self._graph.task_outputs[self._graph.routers[branch[0]].task]
         for run in self._pending.pop(branch):
             memory = self._cluster.devices[run.device].memory
-            yield from self._bring(loads, memory)
+            for tensor in self._graph.task_inputs[run.task]:
+                if tensor in decision:  # the view did not tell the solver that it is read
+                    yield from self._bring(tensor, memory)
             yield from self._noted(replace(run, guard=Guard(*branch, "missed")))
 
     def _bring(self, tensor: int, memory: int) -> Iterator[Step]:
@@ -152,7 +190,7 @@ class _Speculating:
                 yield from self._noted(Copy(tensor, src, memory, route))
                 return
         raise PlanError(
-            f"the loads {self._graph.tensors[tensor].name!r} cannot reach memory "
+            f"the decision {self._graph.tensors[tensor].name!r} cannot reach memory "
             f"{self._cluster.memories[memory].name!r}, where a missed branch runs"
         )
 

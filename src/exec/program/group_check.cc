@@ -52,6 +52,12 @@ void CheckGroup(Queue* queue, size_t index) {
 
 }  // namespace
 
+int32_t Program::FirstSide(size_t queue) const {
+  auto first = static_cast<int32_t>(queues.size());
+  for (size_t q = 0; q < queue; ++q) first += queues[q].HasSideStreams() ? kSideStreams : 0;
+  return first;
+}
+
 void CheckGroups(Program* program) {
   for (Queue& queue : program->queues) {
     for (size_t i = 0; i < queue.instructions.size(); ++i) {

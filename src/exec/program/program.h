@@ -5,6 +5,7 @@
 // messages of other hosts come; bundle.h says when they do.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -37,6 +38,9 @@ inline constexpr int64_t kTensorAlignmentBytes = 64;
 
 /*! \brief No size in a program is larger, so that sums of two do not overflow. */
 inline constexpr int64_t kMaxBytes = int64_t{1} << 60;
+
+/*! \brief Streams beside that of an asynchronous queue, for the branches of its groups. */
+inline constexpr int32_t kSideStreams = 4;
 
 /*! \brief Most branches of one group. */
 inline constexpr int32_t kMaxLanes = 0x7fff;
@@ -160,6 +164,11 @@ struct Queue {
     return kind == QueueKind::kFake || kind == QueueKind::kCuda ||
            (kind == QueueKind::kCopy && device.device_type == kDLCUDA);
   }
+  /*! \brief Whether branches of its groups run on streams beside its own. */
+  bool HasSideStreams() const {
+    return IsAsync() && std::any_of(instructions.begin(), instructions.end(),
+                                    [](const auto& at) { return at.opcode == Opcode::kGroup; });
+  }
   /*! \brief Whether its instructions are messages: it has no thread of its own. */
   bool HasMessages() const { return kind == QueueKind::kSend || kind == QueueKind::kReceive; }
 };
@@ -194,6 +203,8 @@ struct Program {
   bool IsState(const Port& port) const;
   /*! \brief Whether any port is. */
   bool HasState() const;
+  /*! \brief The number of the first stream beside that of a queue, behind those of queues. */
+  int32_t FirstSide(size_t queue) const;
   /*! \brief Branches of all routers, those of one name once. */
   size_t NumRoutedBranches() const;
 };

@@ -18,6 +18,18 @@ namespace heteroplace::exec {
 
 class Worker;
 
+/*! \brief Guarded calls whose branches are done side by side. */
+struct BoundGroup {
+  BoundGroup(Worker* leader, size_t place, std::vector<Lane> all)
+      : owner(leader), number(place), lanes(std::move(all)), list(lanes.size()) {}
+
+  /*! \brief Of the queue in which they are, and its place among the groups there. */
+  Worker* owner;
+  size_t number;
+  std::vector<Lane> lanes;
+  LaneList list;
+};
+
 /*! \brief A wait: for a counter, and for an event where the other queue is asynchronous. */
 struct BoundWait {
   Progress* progress;
@@ -42,6 +54,8 @@ struct BoundInstruction {
   bool has_joins = false;
   /*! \brief Whether the thread of a stream waits itself, as it reads what is waited for. */
   bool waits_on_host = false;
+  /*! \brief Whether a group does it. */
+  bool is_grouped = false;
   /*! \brief Whether a message waits for it. */
   bool is_sent = false;
   /*! \brief Size of the team of a call or a join, and this worker's place in it. */
@@ -61,15 +75,13 @@ struct BoundInstruction {
   int num_arguments = 0;
   /*! \brief Guarded: place among those of the queue; -1: it is not. */
   int32_t branch = -1;
-  /*! \brief Group, or join of one: place among the leader's groups; and whether it is in one. */
-  int32_t group = -1;
-  bool is_grouped = false;
   /*! \brief Join: the team, and its leader's counter when the call is over. */
   Team* team = nullptr;
-  Worker* owner = nullptr;
   Progress* leader = nullptr;
   int64_t leader_count = 0;
   int64_t leader_length = 0;
+  /*! \brief A group, or join of one. */
+  BoundGroup* group = nullptr;
   /*! \brief Copy: the tensors. */
   int32_t src = -1;
   int32_t dst = -1;
@@ -97,14 +109,6 @@ struct BoundBranch {
   const BranchStep* step;
   std::vector<KernelFunction> kernels;         // [num_calls]
   std::vector<std::vector<BoundThere>> there;  // [num_doubts]
-};
-
-/*! \brief Guarded calls whose branches are done side by side. */
-struct BoundGroup {
-  explicit BoundGroup(std::vector<Lane> all) : lanes(std::move(all)), list(lanes.size()) {}
-
-  std::vector<Lane> lanes;
-  LaneList list;
 };
 
 }  // namespace heteroplace::exec

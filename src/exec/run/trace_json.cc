@@ -154,6 +154,11 @@ class TraceWriter {
       const Queue& queue = program_.queues[q];
       Name("thread_name", kQueues, static_cast<int>(q) + 1,
            queue.name + " (" + DeviceName(queue.device) + ")");
+      for (int32_t side = 0; queue.HasSideStreams() && side < kSideStreams; ++side) {
+        Name(
+            "thread_name", kQueues, program_.FirstSide(q) + side + 1,
+            queue.name + " beside " + std::to_string(side) + " (" + DeviceName(queue.device) + ")");
+      }
     }
     Name("process_name", kRequests, 0, "requests");
   }

@@ -10,10 +10,9 @@ namespace heteroplace::exec {
 
 namespace {
 
-/*! \brief Whether calls of a queue may be done by other cores. */
+/*! \brief Whether calls of a queue may be done by others. */
 bool HasGroups(const Queue& queue) {
-  return !queue.IsAsync() &&
-         std::any_of(queue.instructions.begin(), queue.instructions.end(),
+  return std::any_of(queue.instructions.begin(), queue.instructions.end(),
                      [](const Instruction& at) { return at.opcode == Opcode::kGroup; });
 }
 
@@ -127,11 +126,12 @@ int32_t TraceRecorder::CoreOf(size_t queue, int64_t number, size_t instruction) 
   return grouped_[queue][first + instruction].core;
 }
 
-/*! \brief When an instruction was done: of one in a group that was, by whoever did it. */
+/*! \brief When an instruction was done: of one in a group that was, by the core that did it. */
 const RecordedSpan& TraceRecorder::SpanOf(size_t queue, int64_t number, size_t instruction) const {
-  const size_t first = Place(number) * program_->queues[queue].instructions.size();
-  return CoreOf(queue, number, instruction) < 0 ? spans_[queue][first + instruction]
-                                                : grouped_[queue][first + instruction].span;
+  const Queue& info = program_->queues[queue];
+  const size_t at = Place(number) * info.instructions.size() + instruction;
+  const bool is_own = info.IsAsync() || CoreOf(queue, number, instruction) < 0;
+  return is_own ? spans_[queue][at] : grouped_[queue][at].span;
 }
 
 void TraceRecorder::CollectPart(size_t queue, int64_t number, const TraceClock::ToNs& to_ns,

@@ -27,7 +27,7 @@ struct RecordedSpan {
   int64_t finish = 0;
 };
 
-/*! \brief The same of a call in a group, and the queue whose core did it; -1: nobody. */
+/*! \brief The same of a call in a group, and who did it, as in TraceEvent; -1: nobody. */
 struct GroupedSpan {
   RecordedSpan span;
   int32_t core = -1;
@@ -142,7 +142,7 @@ class TraceRecorder {
   std::unique_ptr<RecordedRequest[]> requests_;   // [capacity]
   std::vector<std::vector<RecordedPart>> parts_;  // [num_queues][capacity]
   std::vector<std::vector<RecordedSpan>> spans_;  // [num_queues][capacity][num_instructions]
-  /*! \brief The same of cores with groups; of others none. */
+  /*! \brief The same of queues with groups; of others none. */
   std::vector<std::vector<GroupedSpan>> grouped_;
 };
 

@@ -227,7 +227,7 @@ bool Worker::Execute(const BoundInstruction& instruction) {
     case Opcode::kCall:
       return Call(instruction);
     case Opcode::kJoin: {
-      if (instruction.group >= 0) {
+      if (instruction.group != nullptr) {
         JoinGroup(instruction);
         return true;
       }
@@ -265,7 +265,8 @@ bool Worker::Execute(const BoundInstruction& instruction) {
 
 /*! \brief One thread adds at a time, so that no locked instruction is needed. */
 void Worker::CountCopy(const BoundInstruction& instruction, int64_t bytes) {
-  std::atomic<int64_t>& total = copied_bytes_[static_cast<size_t>(&instruction - &instructions_[0])];
+  std::atomic<int64_t>& total =
+      copied_bytes_[static_cast<size_t>(&instruction - &instructions_[0])];
   total.store(total.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
 }
 

@@ -30,9 +30,6 @@ class Network;
 /*! \brief Between two looks at an event when nothing else is to be done. */
 inline constexpr int64_t kPollNs = 20'000;
 
-/*! \brief Streams beside that of a queue, for the branches of its groups. */
-inline constexpr size_t kSideStreams = 4;
-
 /*! \brief Calls of an instruction that are timed, without help, to know whether that pays. */
 inline constexpr int kTimedCalls = 3;
 
@@ -184,20 +181,21 @@ class Worker {
   template <typename Visit>
   bool ForEachRound(const BranchStep& step, int64_t load, const Visit& visit);
   bool DoRounds(Worker* owner, const BoundBranch& at, int64_t load, TeamRole role);
+  bool DoRoundsHere(Worker* owner, const BoundBranch& at, int64_t load, TeamRole role);
   void IssueRounds(Stream* stream, const BoundBranch& at, int64_t load);
   KernelCall CallOf(Slot* slot, const BoundBranch& at, const CapacityStep& call, size_t round,
                     int64_t first_row);
   // Groups of them: see worker_group.cc.
   void BindGroup(size_t index);
   bool DoGroup(const BoundInstruction& instruction) noexcept;
-  void DoLanes(Worker* owner, BoundGroup* group) noexcept;
-  void DoLane(Worker* owner, const BoundGroup& group, Lane lane) noexcept;
+  void DoLanes(BoundGroup* group) noexcept;
+  void DoLane(const BoundGroup& group, Lane lane) noexcept;
   void JoinGroup(const BoundInstruction& instruction);
   void ListLanes(BoundGroup* group);
   void IssueGroup(const BoundInstruction& instruction);
-  void IssueLanes(BoundGroup* group, size_t first_end);
-  void IssueLane(Stream* stream, Lane lane, bool is_active);
-  bool HasGroups() const;
+  void IssueLanes(BoundGroup* group);
+  void IssueLane(Stream* stream, Lane lane, int32_t side);
+  BoundGroup* GroupAt(size_t index) const;
   std::unique_ptr<Stream> MakeOneStream();
   KernelCall CallOf(const BoundInstruction& instruction) {
     return {instruction.kernel, slot_->arguments(index_, instruction.first_argument),

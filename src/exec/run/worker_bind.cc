@@ -18,14 +18,6 @@ uint32_t MaxThreads(const Queue& queue) {
   return static_cast<uint32_t>(threads);
 }
 
-/*! \brief The place of a group among those of its queue; -1: the instruction is none. */
-int32_t GroupAt(const Queue& queue, size_t index) {
-  const auto is_group = [](const Instruction& at) { return at.opcode == Opcode::kGroup; };
-  const auto at = queue.instructions.begin() + static_cast<std::ptrdiff_t>(index);
-  if (!is_group(*at)) return -1;
-  return static_cast<int32_t>(std::count_if(queue.instructions.begin(), at, is_group));
-}
-
 /*! \brief The calls of a group by branch, which stand next to each other. */
 std::vector<Lane> LanesOf(const Queue& queue, size_t group) {
   std::vector<Lane> lanes;
@@ -52,7 +44,20 @@ Worker::Worker(Engine* engine, const Image* image, ProgressTable* progress, size
       workspace_(image->DeviceOf({kDLCPU, 0})),
       table_(progress),
       progress_(progress->of(queue)),
-      team_(&image->abi(), MaxThreads(queue_)) {}
+      team_(&image->abi(), MaxThreads(queue_)) {
+  for (size_t i = 0; i < queue_.instructions.size(); ++i) {
+    if (queue_.instructions[i].opcode != Opcode::kGroup) continue;
+    groups_.push_back(std::make_unique<BoundGroup>(this, groups_.size(), LanesOf(queue_, i)));
+  }
+}
+
+/*! \brief The group of an instruction; null: it is none. */
+BoundGroup* Worker::GroupAt(size_t index) const {
+  for (const std::unique_ptr<BoundGroup>& group : groups_) {
+    if (group->lanes[0].first == index + 1) return group.get();
+  }
+  return nullptr;
+}
 
 std::unique_ptr<Stream> Worker::MakeOneStream() {
   if (fake_device_ != nullptr) return fake_device_->MakeStream();
@@ -61,18 +66,14 @@ std::unique_ptr<Stream> Worker::MakeOneStream() {
   return stream;
 }
 
-bool Worker::HasGroups() const {
-  return std::any_of(queue_.instructions.begin(), queue_.instructions.end(),
-                     [](const Instruction& at) { return at.opcode == Opcode::kGroup; });
-}
-
 void Worker::MakeStream() {
   if (!queue_.IsAsync()) return;
   if (queue_.kind == QueueKind::kFake) {
     fake_device_ = MakeFakeDevice(&image_->abi(), queue_.delay_ns);
   }
   stream_ = MakeOneStream();
-  while (HasGroups() && sides_.size() < kSideStreams) sides_.push_back(MakeOneStream());
+  while (!groups_.empty() && sides_.size() < static_cast<size_t>(kSideStreams))
+    sides_.push_back(MakeOneStream());
   if (!sides_.empty()) fork_ = stream_->MakeEvent(/*is_timed=*/false);
   if (table_->is_pinned()) word_ = stream_->WordAddress(&progress_.reached);
   int32_t event = 0;
@@ -180,11 +181,9 @@ void Worker::Bind(const std::vector<std::unique_ptr<Worker>>& workers) {
       to.leader = &leader.progress_;
       to.leader_count = static_cast<int64_t>(from.leader_index) + 1;
       to.leader_length = static_cast<int64_t>(leader.instructions_.size());
-      to.owner = &leader;
-      to.group = GroupAt(leader.queue_, static_cast<size_t>(from.leader_index));
+      to.group = leader.GroupAt(static_cast<size_t>(from.leader_index));
     } else if (from.opcode == Opcode::kGroup) {
-      to.group = GroupAt(queue_, i);
-      groups_.push_back(std::make_unique<BoundGroup>(LanesOf(queue_, i)));
+      to.group = GroupAt(i);
     } else if (from.IsCopy()) {
       to.src = from.tensors[0];
       to.dst = from.tensors[1];

@@ -188,14 +188,20 @@ KernelCall Worker::CallOf(Slot* slot, const BoundBranch& at, const CapacityStep&
           type_codes_.data(), static_cast<int>(call.tensors.size())};
 }
 
-/*! \brief Makes a guarded call of a queue, this one or another, at a load; false if it failed. */
-bool Worker::DoRounds(Worker* owner, const BoundBranch& at, int64_t load, TeamRole role) {
+/*! \brief Makes a guarded call of a queue, this one or another, at a load; false if it failed.
+ * Inlined, as all around a kernel takes some ten ns. */
+[[gnu::always_inline]] inline bool Worker::DoRoundsHere(Worker* owner, const BoundBranch& at,
+                                                        int64_t load, TeamRole role) {
   return ForEachRound(
       *at.step, load, [&](const CapacityStep& call, size_t round, int64_t first_row) {
         return !slot_->HasFailed() &&
                Call(role, owner->CallOf(slot_, at, call, round, first_row),
                     owner->call_times_.data(), owner->instructions_.size() + call.number);
       });
+}
+
+bool Worker::DoRounds(Worker* owner, const BoundBranch& at, int64_t load, TeamRole role) {
+  return DoRoundsHere(owner, at, load, role);
 }
 
 /*! \brief The same on a stream. */
@@ -214,7 +220,7 @@ bool Worker::ExecuteBranch(const BoundInstruction& instruction) noexcept {
     const int64_t load = TakeLoad(at);
     if (load == 0) return true;
     if (instruction.opcode == Opcode::kBranchCall) {
-      return DoRounds(this, at, load, instruction.role);
+      return DoRoundsHere(this, at, load, instruction.role);
     }
     const BranchCopy copy = CopyOf(slot_, instruction, *at.step, load);
     if (copy.bytes != 0) {

@@ -31,8 +31,8 @@ void Worker::ListLanes(BoundGroup* group) {
 }
 
 /*! \brief Does a group with all who have joined it; false if it failed. */
-bool Worker::DoGroup(const BoundInstruction& instruction) noexcept {
-  BoundGroup* group = groups_[static_cast<size_t>(instruction.group)].get();
+[[gnu::noinline]] bool Worker::DoGroup(const BoundInstruction& instruction) noexcept {
+  BoundGroup* group = instruction.group;
   try {
     ListLanes(group);
   } catch (const std::exception& fault) {
@@ -41,15 +41,15 @@ bool Worker::DoGroup(const BoundInstruction& instruction) noexcept {
   }
   group->list.Open(static_cast<uint32_t>(next_));
   if (instruction.has_joins) team_.bell()->Ring();
-  DoLanes(this, group);
+  DoLanes(group);
   // Also after a failure: others are in the slot until then.
   WaitFor(team_.bell(), [&] { return group->list.IsOver(); }, Spins());
   return !slot_->HasFailed();
 }
 
 /*! \brief Does branches of another queue's group until that is over. */
-void Worker::JoinGroup(const BoundInstruction& instruction) {
-  BoundGroup* group = instruction.owner->groups_[static_cast<size_t>(instruction.group)].get();
+[[gnu::noinline]] void Worker::JoinGroup(const BoundInstruction& instruction) {
+  BoundGroup* group = instruction.group;
   const auto turn = static_cast<uint32_t>(next_);
   const int64_t target = (next_ - 1) * instruction.leader_length + instruction.leader_count;
   const auto is_over = [&] {
@@ -59,20 +59,21 @@ void Worker::JoinGroup(const BoundInstruction& instruction) {
     WaitFor(
         instruction.team->bell(), [&] { return group->list.HasNext(turn) || is_over(); },
         engine_->run_spins());
-    DoLanes(instruction.owner, group);
+    DoLanes(group);
   }
 }
 
-/*! \brief Does branches of a group of a queue, this one or another, until none is left to begin. */
-void Worker::DoLanes(Worker* owner, BoundGroup* group) noexcept {
+/*! \brief Does branches of a group, of this queue or another, until none is left to begin. */
+void Worker::DoLanes(BoundGroup* group) noexcept {
   while (const auto taken = group->list.Take(static_cast<uint32_t>(next_))) {
-    if (!slot_->HasFailed()) DoLane(owner, *group, group->lanes[taken->lane]);
-    if (group->list.Finish(*taken)) owner->team_.bell()->Ring();
+    if (!slot_->HasFailed()) DoLane(*group, group->lanes[taken->lane]);
+    if (group->list.Finish(*taken)) group->owner->team_.bell()->Ring();
   }
 }
 
 /*! \brief Does the calls of an active branch. With the last ones those may help who find none. */
-void Worker::DoLane(Worker* owner, const BoundGroup& group, Lane lane) noexcept {
+void Worker::DoLane(const BoundGroup& group, Lane lane) noexcept {
+  Worker* owner = group.owner;
   const bool is_recorded = slot_->trace != nullptr && slot_->kind == RequestKind::kRun;
   const auto num_others = static_cast<uint32_t>(owner->call_times_.empty() ? 0 : others_.size());
   TeamRole role;
@@ -98,11 +99,11 @@ void Worker::DoLane(Worker* owner, const BoundGroup& group, Lane lane) noexcept 
 
 /*! \brief Issues a group: each branch to one of several streams beside that of the queue. */
 void Worker::IssueGroup(const BoundInstruction& instruction) {
-  BoundGroup* group = groups_[static_cast<size_t>(instruction.group)].get();
+  BoundGroup* group = instruction.group;
   ListLanes(group);
   stream_->Record(fork_.get());
   try {
-    IssueLanes(group, static_cast<size_t>(instruction.group) * kSideStreams);
+    IssueLanes(group);
   } catch (...) {
     // What was issued is at work in the slot, and the queue's stream does not wait for it.
     for (const std::unique_ptr<Stream>& side : sides_) {
@@ -116,28 +117,29 @@ void Worker::IssueGroup(const BoundInstruction& instruction) {
   }
 }
 
-/*! \param first_end place of the group's first event among the slot's ends on side streams. */
-void Worker::IssueLanes(BoundGroup* group, size_t first_end) {
+void Worker::IssueLanes(BoundGroup* group) {
   const auto& order = group->list.Sort();
   const size_t num_used = std::min(order.size(), sides_.size());
   for (size_t side = 0; side < num_used; ++side) sides_[side]->Wait(fork_.get());
   std::vector<bool> is_active(group->lanes.size());
   for (size_t n = 0; n < order.size(); ++n) {
     is_active[order[n].second] = true;
-    IssueLane(sides_[n % num_used].get(), group->lanes[order[n].second], /*is_active=*/true);
+    const size_t side = n % num_used;
+    IssueLane(sides_[side].get(), group->lanes[order[n].second],
+              image_->program().FirstSide(index_) + static_cast<int32_t>(side));
   }
   for (size_t n = 0; n < is_active.size() && slot_->trace != nullptr; ++n) {
-    if (!is_active[n]) IssueLane(stream_.get(), group->lanes[n], /*is_active=*/false);
+    if (!is_active[n]) IssueLane(stream_.get(), group->lanes[n], -1);
   }
   for (size_t side = 0; side < sides_.size(); ++side) {
-    Event* end = slot_->side_ends(index_)[first_end + side].get();
+    Event* end = slot_->side_ends(index_)[group->number * sides_.size() + side].get();
     sides_[side]->RecordEnd(end);
     if (side < num_used) stream_->Wait(end);
   }
 }
 
-/*! \brief Issues the calls of a branch, or only their times where it is not active. */
-void Worker::IssueLane(Stream* stream, Lane lane, bool is_active) {
+/*! \brief Issues the calls of a branch to a side stream, or (-1) only times of none of them. */
+void Worker::IssueLane(Stream* stream, Lane lane, int32_t side) {
   for (size_t i = lane.first; i < lane.end; ++i) {
     const BoundBranch& at = branches_[static_cast<size_t>(instructions_[i].branch)];
     grouped_.store(&queue_.instructions[i], std::memory_order_relaxed);
@@ -145,11 +147,13 @@ void Worker::IssueLane(Stream* stream, Lane lane, bool is_active) {
       if (slot_->trace != nullptr) stream->Record(slot_->timers(index_)[2 * i + timer].get());
     };
     mark(0);
-    if (is_active) {
+    if (side >= 0) {
       IssueRounds(stream, at,
                   static_cast<const int32_t*>(slot_->tensor(at.loads)->data)[at.branch]);
     }
     mark(1);
+    if (slot_->trace == nullptr) continue;
+    slot_->trace->grouped_spans(index_, slot_->trace_number)[i].core = side;
   }
   grouped_.store(nullptr, std::memory_order_relaxed);
 }

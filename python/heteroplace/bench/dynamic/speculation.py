@@ -14,7 +14,7 @@ beside those of every row:
 - `hit_rate`: counted by the executor; `is_predicted`: whether it is, by the build and, in the end,
   by the executor.
 
-`speculation/MODEL/TRACE`: a network with many routers, on all cores as any is run, with all routers
+`speculation/MODEL/habits`: a network with many routers, on all cores as any is run, with all those
 predicted whose most frequent set is more than half of the trace ("asked"), and with those that pay
 by the build's own times ("predicted"); `default_ms` is without any. `hit_rate` is counted,
 `trace_rate` that of the trace for the `num_predicted` routers that are predicted.
@@ -25,22 +25,25 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import heteroplace
 from heteroplace.bench.dynamic.row import new_row
-from heteroplace.bench.dynamic.trace_runs import TraceRuns, passes, timer_of
-from heteroplace.bench.models.routed_catalogue import ROUTED, TRACES
+from heteroplace.bench.dynamic.trace_runs import Inputs, TraceRuns, passes, timer_of
+from heteroplace.bench.models.routed_catalogue import ROUTED
 from heteroplace.bench.models.routed_steps import (
     ROUTER,
     branch_alone,
     guesses,
     guessing,
+    habitual,
     router_alone,
 )
 from heteroplace.bench.peers.stock import in_pass_context
 from heteroplace.bench.peers.timed_runs import TimedRuns, Timer, time_in_turns
 from heteroplace.codegen.executable import Executable
 from heteroplace.dynamic.speculation import SpeculationTimes
+from heteroplace.dynamic.traces import TraceOptions
 from heteroplace.machine.local import local_cluster
 from heteroplace.measure.batches import batches_of
 from heteroplace.measure.cost_models import CostOptions, choose_cost_model
@@ -66,6 +69,8 @@ NUM_RUNS = 20
 """In a trace; every share is a whole number of them."""
 MANY = ("dynamic_routing", "dynamic_routing_small")
 """Networks with many routers."""
+HABITS = TraceOptions(num_runs=64)
+"""Of the trace of these: how many runs, and the seed."""
 NUM_ROUNDS = 7
 _Say = Callable[[str], None]
 
@@ -81,14 +86,22 @@ def rows(only: re.Pattern[str], say: _Say) -> list[dict[str, object]]:
                 guess = Guess(ratio, layers, is_apart, two_cores(cluster, is_apart=is_apart))
                 found += guess.rows(shares, prefixed(say, f"speculation/{ratio}/{guess.variant}"))
     for name in MANY:
-        for trace, options in TRACES.items():
-            label = f"speculation/{name}/{trace}"
-            if only.search(label):
-                with in_pass_context():
-                    runs = TraceRuns(ROUTED[name](), options)
-                    made = many_rows(runs, cluster, prefixed(say, label))
-                found += [{**row, "model": name, "trace": trace} for row in made]
+        label = f"speculation/{name}/habits"
+        if only.search(label):
+            with in_pass_context():
+                made = many_rows(HabitRuns(ROUTED[name](), HABITS), cluster, prefixed(say, label))
+            found += [{**row, "model": name, "trace": "habits"} for row in made]
     return found
+
+
+class HabitRuns(TraceRuns):
+    """Runs in which each router has a favourite set of branches, as in DynamicRouting."""
+
+    @cached_property
+    def records(self) -> tuple[RouteRecord, ...]:
+        """All decisions, by run and router."""
+        options = self.options
+        return tuple(habitual(self.network.routers, options.num_runs, options.seed))
 
 
 def two_cores(cluster: Cluster, *, is_apart: bool) -> Cluster:
@@ -242,12 +255,12 @@ def _many_row(
 ) -> dict[str, object]:
     counts = executor.prediction_counts()
     calls = sum(each.num_calls for each in counts.values())
-    missed = sum(each.num_missed for each in counts.values())
+    hits = sum(each.num_exact + each.num_wider for each in counts.values())
     num_runs = len(runs.inputs())
     return new_row(
         *("", "", name, "+".join(solution.devices_used)),
         ours_ms=timed.median_ns(name) / num_runs / 1e6,
-        hit_rate=1 - missed / calls if calls else None,
+        hit_rate=hits / calls if calls else None,
         predicted_ms=_mean_ns(solution, runs.records, executor) / 1e6,
         default_ms=timed.median_ns("default") / num_runs / 1e6,
         speed_up=1 / timed.ratio(name, "default"),
@@ -291,5 +304,5 @@ def _mean_ns(solution: Solution, records: Sequence[RouteRecord], executor: Execu
     return expected_ns(solution.graph, solution.cluster, solution.costs, solution.plan, decisions)
 
 
-def _timer(executor: Executor, inputs: Sequence[Mapping[str, object]]) -> Timer:
+def _timer(executor: Executor, inputs: Sequence[Inputs]) -> Timer:
     return passes(timer_of(executor, inputs), NUM_RUNS)

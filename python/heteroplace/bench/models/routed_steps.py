@@ -6,18 +6,21 @@ of the same tensor, so that the ratio of their times is that of the layers, what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations
 
 import numpy as np
 from tvm import relay
 
 from heteroplace import routing
 from heteroplace.bench.models.routed import RoutedNetwork, RoutedParts, steered_top_k
-from heteroplace.model.route_profile import RouteRecord
+from heteroplace.model.route_profile import RouteRecord, RouterShape
 
 ROUTER = "guess"
 """Name of the router."""
 NUM_BRANCHES = 2
+HABITS = (0.99, 0.97, 0.95, 0.9, 0.8, 0.6)
+"""How often a router of DynamicRouting may take its favourite set of branches."""
 
 
 def guessing(
@@ -69,6 +72,27 @@ def guesses(num_runs: int, share: float, seed: int = 0) -> list[RouteRecord]:
         RouteRecord(run, ROUTER, (1 - branch, branch), ((branch,),))
         for run, branch in enumerate(taken.tolist())
     ]
+
+
+def habitual(routers: Sequence[RouterShape], num_runs: int, seed: int = 0) -> Iterator[RouteRecord]:
+    """Yield the decisions of routers of whole tensors that mostly take the same set of branches.
+
+    Each takes one or two; its favourite set is taken with one of `HABITS`, the others are alike.
+    """
+    random = np.random.default_rng(seed)
+    sets, shares = [], []
+    for router in routers:
+        branches = range(router.num_branches)
+        found = [each for count in (1, 2) for each in combinations(branches, count)]
+        sets.append([found[at] for at in random.permutation(len(found))])
+        favourite = random.choice(HABITS) if len(found) > 1 else 1.0
+        others = [(1 - favourite) / (len(found) - 1)] * (len(found) - 1) if found[1:] else []
+        shares.append([favourite, *others])
+    for run in range(num_runs):
+        for router, some, likely in zip(routers, sets, shares, strict=True):
+            taken = some[random.choice(len(some), p=likely)]
+            loads = tuple(int(branch in taken) for branch in range(router.num_branches))
+            yield RouteRecord(run, router.name, loads, (taken,))
 
 
 def _begun(width: int, size: int, seed: int) -> tuple[RoutedParts, relay.Expr]:

@@ -33,13 +33,8 @@ from tvm import relay, te, topi
 
 from heteroplace.errors import RoutingError
 from heteroplace.relay.expressions import static_shape
-from heteroplace.relay.routing.kernels import (
-    Body,
-    combine_body,
-    dispatch_body,
-    join_body,
-    route_body,
-)
+from heteroplace.relay.routing import kernels
+from heteroplace.relay.routing.known_types import remembered
 from heteroplace.relay.routing.router import RouterOptions, router_options
 from heteroplace.tvm_bridge import add_relay_op
 
@@ -81,10 +76,6 @@ class BranchRows(NamedTuple):
     """How many of them may hold cells; above the largest capacity of a branch that drops, none."""
 
 
-_NO_BRANCH = BranchRows("", -1, 0, 0)
-"""Around a router that is in none."""
-
-
 def branch_rows_of(options: RouterOptions, branch: int, num_cells: int) -> BranchRows:
     """Return the rows of a branch before any profile: as many as there are cells."""
     limit = num_cells
@@ -109,7 +100,7 @@ def router(
         Loads of the router, and the branch of it, whose rows the cells are of, equally many of
         each; None: it is in no branch.
     """
-    loads, of = ([], _NO_BRANCH) if around is None else ([around[0]], around[1])
+    loads, of = ([], BranchRows("", -1, 0, 0)) if around is None else ([around[0]], around[1])
     reads = [mask, *([] if priority is None else [priority]), *loads]
     return relay.TupleWrapper(_call("router", reads, **options.attributes(), **of._asdict()), 3)
 
@@ -224,12 +215,7 @@ def _schedule_extern(_attrs: Any, outs: Any, _target: Any) -> Any:
 
 
 def _type_of(name: str, op: _RoutingOp) -> Callable[[Any, Any], tvm.ir.Type | None]:
-    def type_of(arguments: Any, attrs: Any) -> tvm.ir.Type | None:
-        (data,) = arguments
-        if not isinstance(data, relay.TupleType):
-            return None
-        if not all(isinstance(field, relay.TensorType) for field in data.fields):
-            return None
+    def type_of(data: relay.TupleType, attrs: Any) -> relay.Type:
         reads = [(static_shape(field), str(field.dtype)) for field in data.fields]
         try:
             made = op.types(attrs, reads)
@@ -238,7 +224,7 @@ def _type_of(name: str, op: _RoutingOp) -> Callable[[Any, Any], tvm.ir.Type | No
         results = [relay.TensorType(shape, dtype) for shape, dtype in made]
         return relay.TupleType(results) if op.returns_tuple else results[0]
 
-    return type_of
+    return remembered(type_of)
 
 
 def _compute(op: _RoutingOp) -> Callable[[Any, Any, Any], list[te.Tensor]]:
@@ -250,7 +236,9 @@ def _compute(op: _RoutingOp) -> Callable[[Any, Any, Any], list[te.Tensor]]:
     return compute
 
 
-def _extern(body: Body, reads: list[te.Tensor], makes: list[Type], name: str) -> list[te.Tensor]:
+def _extern(
+    body: kernels.Body, reads: list[te.Tensor], makes: list[Type], name: str
+) -> list[te.Tensor]:
     # Buffers without an offset of their own: rows are addressed from the start of a tensor.
     ins = [tvm.tir.decl_buffer(one.shape, one.dtype, f"read_{at}") for at, one in enumerate(reads)]
     outs = [tvm.tir.decl_buffer(*one, f"made_{at}") for at, one in enumerate(makes)]
@@ -378,19 +366,21 @@ def _select(attrs: Any, reads: list[te.Tensor], makes: list[Type]) -> list[te.Te
 def _router(attrs: Any, reads: list[te.Tensor], makes: list[Type]) -> list[te.Tensor]:
     around = branch_around(attrs)
     inside = None if around is None else (around.branch, around.limit, around.rows)
-    return _extern(route_body(router_options(attrs), inside), reads, makes, "router")
+    return _extern(kernels.route_body(router_options(attrs), inside), reads, makes, "router")
 
 
 def _dispatch(attrs: Any, reads: list[te.Tensor], makes: list[Type]) -> list[te.Tensor]:
-    return _extern(dispatch_body(bool(int(attrs["is_by_branch"]))), reads, makes, "dispatch")
+    return _extern(
+        kernels.dispatch_body(bool(int(attrs["is_by_branch"]))), reads, makes, "dispatch"
+    )
 
 
 def _join(_attrs: Any, reads: list[te.Tensor], makes: list[Type]) -> list[te.Tensor]:
-    return _extern(join_body, reads, makes, "join_branches")
+    return _extern(kernels.join_body, reads, makes, "join_branches")
 
 
 def _combine(attrs: Any, reads: list[te.Tensor], makes: list[Type]) -> list[te.Tensor]:
-    body = combine_body(bool(int(attrs["has_gates"])), bool(int(attrs["has_residual"])))
+    body = kernels.combine_body(bool(int(attrs["has_gates"])), bool(int(attrs["has_residual"])))
     return _extern(body, reads, makes, "combine")
 
 

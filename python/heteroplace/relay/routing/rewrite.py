@@ -94,7 +94,8 @@ def update_routers(mod: tvm.IRModule, changes: Mapping[str, Mapping[str, Any]]) 
         There is no such router or option, options that do not fit together, or another largest
         capacity where that says which cells the model drops.
     """
-    known = [router.options.name for router in routers_of(relay.transform.InferType()(mod))]
+    routers = routers_of(relay.transform.InferType()(mod))
+    known = [router.options.name for router in routers]
     unknown = sorted(set(changes) - set(known))
     if unknown:
         raise RoutingError(
@@ -102,13 +103,13 @@ def update_routers(mod: tvm.IRModule, changes: Mapping[str, Mapping[str, Any]]) 
             f"{', '.join(map(repr, known)) or 'none'}"
         )
 
-    def updated(_: int, options: RouterOptions) -> RouterOptions:
+    def updated(number: int, options: RouterOptions) -> RouterOptions:
         change = changes.get(options.name, {})
         try:
             new = replace(options, **change)
         except TypeError as err:
             raise RoutingError(f"router {options.name!r}: {err}") from err
-        _check_kept(options, new)
+        _check_kept(options, new, routers[number].num_cells)
         return new.checked(options.num_branches)
 
     return _renewed(mod, updated)
@@ -124,7 +125,7 @@ def model_digest(mod: tvm.IRModule) -> str:
     def common(number: int, options: RouterOptions) -> RouterOptions:
         sizes = (default_capacities(cells[number]),) * options.num_branches
         if options.overflow == "drop":
-            sizes = tuple(of_branch[-1:] for of_branch in options.capacities)
+            sizes = tuple((most,) for most in _kept(options, cells[number]))
         return RouterOptions(options.name, sizes, options.top_k, options.overflow)
 
     typed = relay.transform.InferType()(mod)
@@ -139,12 +140,17 @@ def model_digest(mod: tvm.IRModule) -> str:
     return digest.hexdigest()
 
 
-def _check_kept(old: RouterOptions, new: RouterOptions) -> None:
+def _kept(options: RouterOptions, num_cells: int) -> list[int]:
+    """Cells that each branch keeps at most."""
+    return [min(sizes[-1], num_cells) for sizes in options.capacities]
+
+
+def _check_kept(old: RouterOptions, new: RouterOptions, num_cells: int) -> None:
     """Raise RoutingError if new capacities would drop other cells."""
     if "drop" not in (old.overflow, new.overflow):
         return
-    kept = [sizes[-1:] for sizes in old.capacities]
-    if new.overflow != old.overflow or [sizes[-1:] for sizes in new.capacities] != kept:
+    kept = _kept(old, num_cells)
+    if new.overflow != old.overflow or _kept(new, num_cells) != kept:
         raise RoutingError(
             f"router {old.name!r} drops the cells behind its largest capacity, which is what the "
             f"model computes: policy {old.overflow!r} and capacities {kept} stay as they are"

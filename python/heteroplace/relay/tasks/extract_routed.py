@@ -4,7 +4,7 @@ Kernels take tensors at multiples of 64 bytes only, so the rows of a branch have
 multiples of so many rows (the router's quantum) that this is so for every tensor of its branches;
 that costs room in buffers, and no row is computed for it. Rounds of a branch begin at multiples of
 its largest capacity, which is made larger where that is no such number. A branch with a router in
-it, which decides once, has a capacity for all cells.
+it, which decides once, has a capacity for all cells. Of capacities for all cells one is left.
 """
 
 from __future__ import annotations
@@ -78,7 +78,13 @@ def _parents(graph: TaskGraph) -> set[tuple[str, int] | None]:
 def _with_rounds(
     router: Router, sizes: tuple[int, ...], aligned: int, is_parent: bool
 ) -> tuple[int, ...]:
-    """The capacities of a branch, with a largest one by which it can run in rounds, or need not."""
+    """The capacities of a branch that a load can need, with a largest one by which it can run in
+    rounds, or need not."""
+    # A buffer has room for what is run; a kernel for more rows would be compiled for nothing.
+    sizes = (
+        tuple(size for size in sizes if size < router.num_cells)
+        + tuple(size for size in sizes if size >= router.num_cells)[:1]
+    )
     if router.overflow != "rounds" or sizes[-1] >= router.num_cells:
         return sizes
     largest = -(-sizes[-1] // aligned) * aligned
