@@ -7,16 +7,23 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import pytest
-from relay_models import cpu_cluster, random_inputs
+from relay_models import cpu_cluster
 from routed_models import Shape, routed_executable, switch_layer
 
+from heteroplace.codegen.executable import Executable
+from heteroplace.dynamic.gather import gather_cost
 from heteroplace.dynamic.profile import read_profile
 from heteroplace.files.routes import RoutesReader
 from heteroplace.model.cluster import Cluster, Link, Memory
+from heteroplace.model.plan import Copy
+from heteroplace.relay.tasks.network import cut_network
 from heteroplace.run.executor import Executor
 from heteroplace.simulate.copied import copied_bytes, mean_copied_bytes
 from heteroplace.simulate.decisions import decisions_of_records
+
+NUM_RUNS = 5
 
 
 def with_memories(count: int) -> Cluster:
@@ -34,30 +41,65 @@ def with_memories(count: int) -> Cluster:
     return replace(cluster, memories=memories, devices=devices, links=links)
 
 
+def replayed(executable: Executable, path: Path, level: int) -> Executor:
+    """An executor that has recorded some runs."""
+    executor = Executor(executable)
+    with executor.record(path, level):
+        for seed in range(NUM_RUNS):
+            random = np.random.default_rng(seed)
+            executor.run(x=random.standard_normal((16, 16)).astype("float32"))
+    return executor
+
+
 @pytest.mark.costly
-@pytest.mark.parametrize("count", [2, 4])
-def test_copied_bytes_are_those_of_the_recorded_routes(count: int, tmp_path: Path) -> None:
+def test_copied_bytes_are_those_of_the_recorded_routes(tmp_path: Path) -> None:
     shape = Shape(branches=4, top_k=2, capacities=(1, 4), overflow="drop")
-    mod, cluster, random = switch_layer(shape), with_memories(count), Random(count)
-    num_tasks = len(routed_executable(mod).solution.graph.tasks)
-    devices = [random.randrange(count) for _ in range(num_tasks)]
+    mod, cluster, random = switch_layer(shape), with_memories(2), Random(2)
+    devices = [random.randrange(2) for _ in cut_network(mod).graph.tasks]
     executable = routed_executable(mod, cluster, devices)
     solution = executable.solution
-    executor = Executor(executable)
     path = tmp_path / "routes.jsonl"
-    with executor.record(path):
-        for seed in range(5):
-            executor.run(random_inputs(mod, seed))
+    executor = replayed(executable, path, 1)
     of = solution.graph, solution.cluster, solution.plan
     expected: Counter[tuple[str, str]] = Counter()
     for decision in decisions_of_records(solution.graph, RoutesReader(path).records()):
         expected.update(copied_bytes(*of, decision))
     counted = executor.copied_bytes()
-    assert len(counted) > 1
+    assert len(counted) == 2
     assert counted == dict(expected)
     # A profile knows the means of the same runs.
     mean = mean_copied_bytes(*of, read_profile(path))
-    assert {way: pytest.approx(5 * size) for way, size in mean.items()} == expected
+    assert {way: pytest.approx(NUM_RUNS * size) for way, size in mean.items()} == expected
     text = executor.routing_text(read_profile(path))
     assert "switch     16         4  1,4 " in text
     assert "copied between memories so far: ram0 -> ram1 " in text
+
+
+@pytest.mark.costly
+def test_rows_leave_their_home_and_come_back_as_the_placement_says(tmp_path: Path) -> None:
+    """All but the branches is in the first of three memories."""
+    mod, cluster, members = switch_layer(), with_memories(3), (2, 0, 1, 2)
+    graph = cut_network(mod).graph
+    devices = [0 if task.branch is None else members[task.branch[1]] for task in graph.tasks]
+    executable = routed_executable(mod, cluster, devices)
+    path = tmp_path / "routes.jsonl"
+    counted = sum(replayed(executable, path, 2).copied_bytes().values())
+    always = sum(
+        executable.solution.graph.tensors[step.tensor].bytes
+        for step in executable.solution.plan.steps
+        if isinstance(step, Copy) and step.guard is None
+    )
+    cells = [record.cells for record in RoutesReader(path).records()]
+    sent = sum(
+        gather_cost(
+            [[branches[0] for branches in each or ()]],
+            [0] * 16,
+            [members],
+            3,
+            is_movable=False,
+            first_homes=(0,),
+        )
+        for each in cells
+    )
+    assert sent > 0
+    assert counted - NUM_RUNS * always == 16 * 4 * sent

@@ -8,7 +8,6 @@ then just the cells, as messages from point to point; a pair without cells has n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -18,15 +17,6 @@ from heteroplace.errors import RoutingError
 Counts = npt.NDArray[np.int64]
 COUNT_BYTES = 4
 """Of one count, an int32."""
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """Cells that one memory sends to another."""
-
-    src: int
-    dst: int
-    num_cells: int
 
 
 def exchange_counts(
@@ -59,16 +49,6 @@ def exchange_counts(
     found = np.zeros((num_memories, num_memories), dtype=np.int64)
     np.add.at(found, (src[takes_part], dst[takes_part]), 1)
     return found
-
-
-def sparse_messages(counts: npt.ArrayLike) -> tuple[Message, ...]:
-    """Return the messages of the second phase, by source and destination; none is empty."""
-    square = _square(counts)
-    return tuple(
-        Message(int(src), int(dst), int(square[src, dst]))
-        for src, dst in np.argwhere(square)
-        if src != dst
-    )
 
 
 def sparse_cells(counts: npt.ArrayLike) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 
 from heteroplace.dynamic.profile import merge_histograms
 from heteroplace.errors import RoutingError
-from heteroplace.model.capacities import default_capacities, padded_load
+from heteroplace.model.capacities import padded_load
 from heteroplace.model.route_profile import Histogram, RouterProfile
 
 MODES = ("optimal", "percentile")
@@ -209,11 +209,6 @@ def choose_capacities(
             # Never seen with a cell: a single row, repeated as often as it takes.
             found[branch] = sizes or (1,)
     return tuple(found)
-
-
-def static_capacities(num_cells: int, num_branches: int) -> tuple[tuple[int, ...], ...]:
-    """Return the capacities of a router of which too few runs are known."""
-    return (default_capacities(num_cells),) * num_branches
 
 
 def _limited(histogram: Histogram, limit: int | None) -> Histogram:

@@ -13,6 +13,8 @@ Figures beyond those of all rows, per run of the trace:
 - row_bytes, row_predicted: of that, rows of tokens: by the counter, and by the placement alone;
 - between_bytes, bound_bytes: of those, rows between layers, and what no placement is below;
 - saved: the part of between_bytes that halves have and this variant has not;
+- gathered_bytes: rows to the experts and back, if all tokens met in the first memory between
+  layers, as they do where an op mixes them (what `PlaceBranches` by "homes" places for);
 - sparse_bytes, dense_bytes: an exchange as it is here, with its counts; and one that moves as much
   for every pair of memories as for the largest one (Brainstorm, 4.2).
 """
@@ -42,6 +44,7 @@ from heteroplace.bench.peers.stock import in_pass_context
 from heteroplace.bench.peers.timed_runs import time_in_turns
 from heteroplace.codegen.executable import Executable
 from heteroplace.dynamic.all_to_all import Counts, dense_cells, sparse_bytes, sparse_cells
+from heteroplace.dynamic.gather import gather_cost
 from heteroplace.dynamic.placement import BranchPlacement, place_branches, replay
 from heteroplace.dynamic.placement_problem import BranchMemories, in_order, problem_of_profile
 from heteroplace.errors import HeteroPlaceError
@@ -197,6 +200,7 @@ class Counted:
     """Of copies that are made in every run."""
     row_predicted: int
     between: int
+    gathered: int
     exchanges: tuple[Counts, ...]
     """Of each run and each two layers, tokens from memory to memory."""
 
@@ -215,6 +219,7 @@ class Counted:
             "between_bytes": self.between / self.num_runs,
             "bound_bytes": placed.bound * cell,
             "saved": 1 - self.between / halves.between if self.is_sparse else None,
+            "gathered_bytes": self.gathered / self.num_runs,
             "sparse_bytes": sparse / self.num_runs,
             "dense_bytes": dense / self.num_runs,
         }
@@ -262,6 +267,7 @@ def count_bytes(spread: Spread, executor: Executor, runs: TraceRuns) -> Counted:
         sum(map(sparse_cells, between)) * cell
         if spread.is_sparse
         else len(between) * dense_tokens * cell,
+        sum(_gathered(spread, layers) for layers in _decisions(runs)) * cell,
         between,
     )
     if (found.counted, found.counted - unguarded) != (predicted, found.row_predicted):
@@ -287,6 +293,20 @@ def _ways(spread: Spread, layers: Sequence[Cells]) -> tuple[Counts, ...]:
     memories = ((0,), *spread.memories, (0,))
     num_memories = len(spread.executable.solution.cluster.memories)
     return replay([home, *layers, home], memories, num_memories)
+
+
+def _gathered(spread: Spread, layers: Sequence[Cells]) -> int:
+    """Tokens that are sent in a run if all of them are one group, at home in the first memory."""
+    routes = [[branches[0] for branches in cells] for cells in layers]
+    num_memories = len(spread.executable.solution.cluster.memories)
+    return gather_cost(
+        routes,
+        [0] * len(routes[0]),
+        spread.memories,
+        num_memories,
+        is_movable=False,
+        first_homes=(0,),
+    )
 
 
 def _cell_bytes(sizes: ExpertLayers) -> int:

@@ -133,8 +133,12 @@ def _routed(
     name: str,
     residual: relay.Expr | None = None,
 ) -> relay.Expr:
-    cells = routing.annotate_cell(x, dims=(0,), shape=(1, shape_of(x)[1]))
-    return routing.route(cells, decision, branches, residual=residual, name=name)
+    tokens, width = shape_of(x)
+    cells = routing.annotate_cell(x, dims=(0,), shape=(1, width))
+    # Few capacities, each four times the one before, as all of them are compiled.
+    powers = range((tokens - 1).bit_length() + 1 >> 1)
+    sizes = [*(4**power for power in powers), tokens]
+    return routing.route(cells, decision, branches, residual=residual, capacities=sizes, name=name)
 
 
 def _sum(values: Sequence[relay.Expr]) -> relay.Expr:
