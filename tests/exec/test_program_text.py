@@ -82,7 +82,7 @@ def test_malformed_program_is_refused(library: str, old: str, new: str, message:
         ),
         (["call 0 0 1 2 8,0 1:1", "join 1 0 0 0 -"], "would deadlock"),
         (["call 0 0 1 3 8,0 -", "join 1 0 0 0 -", "join 1 0 0 0 -"], "'q1' joins one call twice"),
-        (["call 0 0 1 1 8,0 -", "join 1 0 0 0 -"], "no call with several threads"),
+        (["call 0 0 1 1 8,0 -", "join 1 0 0 0 -"], "no call or group with several threads"),
         (["call 0 0 1 2 8,0 -", "join 1 0 0 5 -"], "instruction 5 of queue 'q0', which has 1"),
         (["call 0 0 1 2 8,0 -", "join 0 0 0 0 -"], "joins itself"),
     ],

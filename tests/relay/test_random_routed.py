@@ -22,6 +22,7 @@ from heteroplace import routing
 from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.codegen.executable import Executable, write_programs
 from heteroplace.dynamic.profile import read_profile
+from heteroplace.errors import ExecutionError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.route_profile import RouteProfile
 from heteroplace.relay.routing.rewrite import named_routers, update_routers
@@ -105,6 +106,37 @@ def test_rows_of_no_cell_decide_nothing_wherever_a_nested_router_is() -> None:
         (executable,) = write_programs(kernels, [routed_solution(network, cluster, devices)])
         found.append(bits(Executor(executable)))
     assert found == found[:1] * len(found)
+
+
+@pytest.mark.costly
+def test_a_router_function_may_be_wrong_or_raise_and_the_next_run_works() -> None:
+    says = [0]  # of a cell's first branch
+
+    def decide(_: tvm.nd.NDArray, mask: tvm.nd.NDArray) -> None:
+        if not says:
+            raise ValueError("no branch for these cells")
+        values = np.zeros(mask.shape, "int32")
+        values[:, : len(says)] = says
+        mask.copyfrom(values)
+
+    tvm.register_func("tests.wrong_router", decide, override=True)
+    x = var("x", (CELLS, 4))
+    decision = routing.host("tests.wrong_router", [x], CELLS, 3, top_k=1)
+    scaled = [lambda rows, by=by: relay.multiply(rows, relay.const(by)) for by in (2.0, 3.0, 4.0)]
+    cells = routing.annotate_cell(x, (0,), (1, 4))
+    y = routing.route(cells, decision, scaled, capacities=[CELLS], name="by host")
+    executor = Executor(heteroplace.build(module([x], y), cpu_cluster(), costs=costs_by_capacity))
+    ones = np.ones((CELLS, 4), "float32")
+    for wrong, fault in (
+        ([], "no branch for these cells"),
+        ([1, 1], "'by host': its mask gives a cell more than 1 branches"),
+        ([-1], "'by host': a route decision is none of its 3 branches"),
+    ):
+        says[:] = wrong
+        with pytest.raises(ExecutionError, match=fault):
+            executor.run({"x": ones})
+        says[:] = [0, 1]
+        np.testing.assert_array_equal(executor.run({"x": ones})[0], 3 * ones)
 
 
 def passes(profile: RouteProfile) -> dict[str, tvm.transform.Pass]:

@@ -21,6 +21,31 @@ void Find(void* library, const std::string& path, const char* name, Function* ou
   *out = reinterpret_cast<Function>(symbol);
 }
 
+template <typename Function>
+Function* InProcess(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
+}
+
+/*! \brief What an exception of Python is, as `repr` says it; "" where there is no Python. */
+std::string PythonText(void* exception) {
+  auto* const take_lock = InProcess<int()>("PyGILState_Ensure");
+  auto* const leave_lock = InProcess<void(int)>("PyGILState_Release");
+  auto* const repr = InProcess<void*(void*)>("PyObject_Repr");
+  auto* const as_utf8 = InProcess<const char*(void*)>("PyUnicode_AsUTF8");
+  auto* const drop = InProcess<void(void*)>("Py_DecRef");
+  auto* const clear = InProcess<void()>("PyErr_Clear");
+  if (!take_lock || !leave_lock || !repr || !as_utf8 || !drop || !clear) return "";
+  const int state = take_lock();
+  std::string text;
+  if (void* shown = repr(exception); shown != nullptr) {
+    if (const char* utf8 = as_utf8(shown); utf8 != nullptr) text = utf8;
+    drop(shown);
+  }
+  clear();  // of an exception that cannot be shown
+  leave_lock(state);
+  return text;
+}
+
 }  // namespace
 
 std::string DeviceName(const DLDevice& device) {
@@ -58,8 +83,14 @@ std::string DescribeTensor(const DLDataType& dtype, const std::vector<int64_t>& 
 
 std::string TvmAbi::LastErrorLine() const {
   // Null in a thread that has had no error: a kernel may fail without leaving a message.
-  const char* last = GetLastError();
-  std::string text = last == nullptr ? "" : last;
+  std::string text;
+  if (void* exception = GetLastPythonError(); exception != nullptr) {
+    text = PythonText(exception);
+    // A thread that ended with it would need Python then, which may have ended before.
+    DropLastPythonError();
+  } else if (const char* last = GetLastError(); last != nullptr) {
+    text = last;
+  }
   // TVM puts its own frames after the message; they say nothing of the model.
   text.resize(std::min(text.size(), text.find("Stack trace:")));
   size_t end = text.find_last_not_of(" \n\r\t");
@@ -94,6 +125,8 @@ TvmAbi LoadTvmAbi(const std::string& path) {
   Find(library, path, "TVMFuncCreateFromCFunc", &abi.FuncCreateFromCFunc);
   Find(library, path, "TVMBackendGetFuncFromEnv", &abi.GetFuncFromEnv);
   Find(library, path, "TVMGetLastError", &abi.GetLastError);
+  Find(library, path, "TVMGetLastPythonError", &abi.GetLastPythonError);
+  Find(library, path, "TVMDropLastPythonError", &abi.DropLastPythonError);
   Find(library, path, "TVMAPISetLastError", &abi.SetLastError);
   Find(library, path, "TVMSetStream", &abi.SetStream);
   Find(library, path, "TVMBackendAllocWorkspace", &abi.AllocWorkspace);

@@ -116,6 +116,10 @@ struct TvmAbi {
   /*! \brief What host parts of kernels ask for the functions that they call. */
   int (*GetFuncFromEnv)(void* environment, const char* name, TVMFunctionHandle* out);
   const char* (*GetLastError)();
+  /*! \brief The exception by which a function of Python has failed in the calling thread; null:
+   * the last error is none. */
+  void* (*GetLastPythonError)();
+  void (*DropLastPythonError)();
   void (*SetLastError)(const char* message);
   int (*SetStream)(int device_type, int device_id, TVMStreamHandle stream);
   /*! \brief Scratch memory of kernels, from a pool that TVM keeps for the calling thread. */
@@ -127,7 +131,8 @@ struct TvmAbi {
   /*! \brief Handle of dlopen; its dependencies (libcudart) are searched through it too. */
   void* library;
 
-  /*! \brief Last line of the calling thread's last TVM error, without the stack trace. */
+  /*! \brief Last line of the calling thread's last TVM error, without the stack trace. An
+   * exception of Python is forgotten by that. */
   std::string LastErrorLine() const;
   /*! \brief Sets the last error; leaves the one before where TVM has no memory for the text. For
    * functions that compiled code calls, through which no exception may pass. */

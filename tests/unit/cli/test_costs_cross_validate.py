@@ -24,7 +24,7 @@ def files(tmp_path):
 
 def run(*arguments):
     parser = argparse.ArgumentParser()
-    costs_cross_validate.add_command(parser.add_subparsers())
+    costs_cross_validate.add_cross_validate(parser.add_subparsers())
     parsed = parser.parse_args(["cross-validate", *map(str, arguments)])
     parsed.run(parsed)
 
