@@ -235,10 +235,10 @@ def _solve_routed(
 ) -> Solution:
     asked = costed.graph, costed.cluster, costed.costs, options
     network = costed.compiled.network
-    predictions = predictions_of(network)
+    predictions, weights = predictions_of(network), branch_weights(network)
     if plan is not None:
-        return replay_routed(*asked, plan, costed.profile, predictions)
-    return solve_routed(*asked, solver, costed.profile, predictions, branch_weights(network))
+        return replay_routed(*asked, plan, costed.profile, predictions, weights)
+    return solve_routed(*asked, solver, costed.profile, predictions, weights)
 
 
 def place(

@@ -178,6 +178,6 @@ def test_a_pair_of_optimisers_changes_no_bit(pytestconfig: pytest.Config, tmp_pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pair", PAIRS)
+@pytest.mark.parametrize("pair", PAIRS, ids="-".join)
 def test_optimisers_in_pairs_change_no_bit(pair: tuple[str, str], tmp_path: Path) -> None:
     check_pair(pair, tmp_path)

@@ -22,6 +22,7 @@ from heteroplace.model.speculation import Prediction
 from heteroplace.model.step_values import Place
 from heteroplace.simulate.speculation import planned_predictions
 from heteroplace.solve.network import solve_network
+from heteroplace.solve.preloaded import Preloading
 from heteroplace.solve.problem import Problem, SolveOptions
 from heteroplace.solve.routed import expected_view
 from heteroplace.solve.speculated import speculated_view
@@ -35,6 +36,7 @@ def replay_routed(
     plan: Plan,
     profile: RouteProfile | None = None,
     predictions: Sequence[Prediction] = (),
+    weights: Preloading | None = None,
 ) -> Solution:
     """Return a saved plan as if a solver had found it now.
 
@@ -45,11 +47,14 @@ def replay_routed(
     predictions
         What is known of branches that are predicted; which are is what the plan says.
 
+    weights
+        Which weights have to fit into which room; None: all stay where they are read.
+
     Raises
     ------
     PlanError
-        It breaks a rule of the network, or loads weights while it runs: which weights fit is then
-        not what the bound knows of.
+        It breaks a rule of the network. It loads weights while it runs, or should: which of them
+        fit is not what the bound knows of.
     RoutingError
         The profile lacks a router, or a branch is predicted that has routers in it.
     """
@@ -60,6 +65,11 @@ def replay_routed(
             f"the plan by {plan.origin!r} loads the weights of task {name!r} while it runs, and "
             f"such a plan is not taken from a file: leave out plan_in, and the same budget of "
             f"weights gives one again"
+        )
+    if weights is not None:
+        raise PlanError(
+            f"there is a budget for the weights of branches, and the plan by {plan.origin!r} keeps "
+            f"all of them: leave out plan_in, or the budget"
         )
     check_plan(graph, cluster, costs, plan)
     guards = [guard for step in plan.steps if (guard := guard_of(step)) is not None]

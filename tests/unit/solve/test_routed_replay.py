@@ -10,11 +10,13 @@ from hypothesis import given
 from heteroplace.errors import PlanError, RoutingError
 from heteroplace.files.plan import plan_to_json, replayed_plan
 from heteroplace.model.plan import Load, guard_of
+from heteroplace.solve.preloaded import Preloading
 from heteroplace.solve.problem import SolveOptions
 from heteroplace.solve.routed_network import solve_routed
 from heteroplace.solve.routed_replay import replay_routed
 from tests.routed_plans import RoutedCase, routed_plans
 from tests.strategies import exact_cases
+from tests.unit.model.test_check_guards import ROWS, ROWS_PLAN, cluster, costs, plan_of
 
 
 @given(routed_plans())
@@ -53,3 +55,12 @@ def test_any_plan_that_can_be_solved_for_is_taken_as_it_is(case: RoutedCase) -> 
             assert replay_routed(*of).plan.steps == steps
     else:
         assert replay_routed(*of).plan.steps == steps
+
+
+def test_a_budget_for_weights_and_a_saved_plan_exclude_each_other() -> None:
+    text = "\n".join(line for line in ROWS_PLAN.splitlines() if not line.startswith("load"))
+    plan, weights = plan_of(ROWS, text), Preloading(10, (), (), (5,) * len(ROWS.tasks))
+    asked = ROWS, cluster(), costs(ROWS), SolveOptions(time_limit_s=1), plan
+    assert replay_routed(*asked).plan.steps == plan.steps
+    with pytest.raises(PlanError, match="leave out plan_in, or the budget"):
+        replay_routed(*asked, weights=weights)
