@@ -9,7 +9,14 @@ import tvm.contrib.graph_executor
 from relay_models import var
 from tvm import relay
 
-from heteroplace.codegen.packed_matmul_op import packed, packed_matmul, tile_rows
+from heteroplace.codegen.packed_matmul_op import (
+    PACKED_MATMUL_OP,
+    packed,
+    packed_matmul,
+    tile_rows,
+)
+from heteroplace.codegen.targets import STOCK_KERNELS
+from heteroplace.codegen.unpacked import ReadWeightsInPlace
 
 TARGET = tvm.target.Target("llvm -mcpu=haswell")
 
@@ -41,6 +48,21 @@ def test_a_row_is_the_same_in_products_of_any_number_of_rows(depth: int, is_fuse
     np.testing.assert_allclose(whole, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
     for count in (5, 13):
         np.testing.assert_array_equal(product(rows[:count], weights, is_fused), whole[:count])
+
+
+@pytest.mark.parametrize("keys", ["cpu", f"{STOCK_KERNELS},cpu"])
+def test_only_dense_layers_of_branches_are_packed_and_none_where_kernels_are_tvms(
+    keys: str,
+) -> None:
+    target = tvm.target.Target(f"llvm -mcpu=haswell -keys={keys}")
+    y = relay.nn.dense(var("x", (3, 8)), relay.const(np.ones((16, 8), "float32")))
+    mod = tvm.IRModule.from_expr(relay.Function(relay.analysis.free_vars(y), y))
+    mod = relay.transform.InferType()(mod)
+    with target:
+        plain = ReadWeightsInPlace(target)(mod)["main"].body.op.name
+        branch = ReadWeightsInPlace(target, {})(mod)["main"].body.op.name
+    assert plain == "nn.dense"
+    assert branch == ("nn.dense" if STOCK_KERNELS in keys else PACKED_MATMUL_OP)
 
 
 def test_tiles_hold_all_rows_with_few_more() -> None:

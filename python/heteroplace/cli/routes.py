@@ -201,7 +201,7 @@ def described_profile(profile: RouteProfile) -> str:
 def _row(router: RouterProfile) -> list[str]:
     prediction = predict(router)
     told = f"fewer than {MIN_RUNS} runs" if router.num_runs < MIN_RUNS else "-"
-    if prediction is not None:
+    if prediction is not None and prediction.probability is not None:
         shown = ", ".join(map(str, prediction.branches[:_MAX_BRANCHES_SHOWN]))
         more = ", .." if len(prediction.branches) > _MAX_BRANCHES_SHOWN else ""
         told = f"{100 * prediction.probability:.1f} % {shown}{more}"

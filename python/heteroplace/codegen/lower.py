@@ -257,8 +257,8 @@ class _Lowering:
             message = (str(instruction.message), str(self._tensor(*source)))
             return QueueInstruction("send", instruction.step, message)
         if instruction.members:
-            fields = (str(num_threads), str(len(instruction.members)))
-            return QueueInstruction("group", instruction.step, fields)
+            sizes = (str(num_threads), str(len(instruction.members)))
+            return QueueInstruction("group", instruction.step, sizes)
         if instruction.call is None:
             source, target = instruction.origin, instruction.writes[0]
             if instruction.guard is not None:

@@ -12,7 +12,8 @@ microbatch. Transposes that belong to the same task are not made at all.
 
 TVM's own `nn.matmul` is naive on CPUs, and on GPUs cannot be compiled in all its forms. Where a
 target names a library for products, all stays as it is. Branches of routers have any number of
-rows, for which TVM's dense layers are slow; their panels are the same at each capacity.
+rows, for which TVM's dense layers are slow; their panels are the same at each capacity. Where
+kernels are to be TVM's own they are not made.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from tvm import relay
 
 from heteroplace.codegen.matmul_op import matmul
 from heteroplace.codegen.packed_matmul_op import packed, packed_matmul
+from heteroplace.codegen.targets import has_stock_kernels
 from heteroplace.relay.expressions import post_order, rebuild, static_shape, task_of_span
 from heteroplace.relay.products import Operand, operands_of
 
@@ -47,7 +49,8 @@ def ReadWeightsInPlace(  # noqa: N802  (named as TVM names its passes)
     ) -> relay.Function:
         if _LIBRARIES.intersection(str(library) for library in target.libs):
             return function
-        return _rewritten(function, target.kind.name == "llvm", panels)
+        known = None if has_stock_kernels(target) else panels
+        return _rewritten(function, target.kind.name == "llvm", known)
 
     return relay.transform.function_pass(
         run, opt_level=0, name="ReadWeightsInPlace", required=["InferType"]

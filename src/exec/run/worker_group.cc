@@ -31,7 +31,7 @@ void Worker::ListLanes(BoundGroup* group) {
 }
 
 /*! \brief Does a group with all who have joined it; false if it failed. */
-bool Worker::DoGroup(const BoundInstruction& instruction) noexcept {
+[[gnu::noinline]] bool Worker::DoGroup(const BoundInstruction& instruction) noexcept {
   BoundGroup* group = instruction.group;
   try {
     ListLanes(group);
@@ -48,7 +48,7 @@ bool Worker::DoGroup(const BoundInstruction& instruction) noexcept {
 }
 
 /*! \brief Does branches of another queue's group until that is over. */
-void Worker::JoinGroup(const BoundInstruction& instruction) {
+[[gnu::noinline]] void Worker::JoinGroup(const BoundInstruction& instruction) {
   BoundGroup* group = instruction.group;
   const auto turn = static_cast<uint32_t>(next_);
   const int64_t target = (next_ - 1) * instruction.leader_length + instruction.leader_count;

@@ -33,8 +33,8 @@ EXPERIMENTS: Mapping[str, Callable[[re.Pattern[str], Say], list[dict[str, object
 }
 """What `bench dynamic` measures, in this order."""
 DEFAULT = (
-    "^((switch_layer|switch_layer_top2|swin_moe|task_moe|live_sr|msdnet)/(zipf1|coactive)"
-    "|speculation/(.:./.*|dynamic_routing_small/habits)|early_exit/.*|recording/msdnet/zipf1|preload/.*"
+    "^(switch_layer(_128)?(_top2)?/zipf1|(swin_moe|task_moe|live_sr|msdnet)/(zipf1|coactive)"
+    "|speculation/(.:./.*|dynamic_routing_small/habits)|early_exit/.*|preload/.*|recording/msdnet/zipf1"
     "|placement/.*/coactive)$"
 )
 """Labels that are measured unless --only names others."""

@@ -100,7 +100,10 @@ def rows_of(
         timed = time_in_turns(timers, num_rounds=num_rounds, turn_ns=80_000_000)
         return [
             new_row(
-                *(MODEL, trace, name, "+".join(built[name].solution.devices_used)),
+                MODEL,
+                trace,
+                name,
+                "+".join(built[name].solution.devices_used),
                 is_equal=outputs[name] == outputs["resident"],
                 hit_rate=_hit_rate(executors[name]),
                 budget_bytes=None if name == "resident" else budget,

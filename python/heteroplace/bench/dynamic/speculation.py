@@ -29,7 +29,7 @@ from functools import cached_property
 
 import heteroplace
 from heteroplace.bench.dynamic.row import new_row
-from heteroplace.bench.dynamic.trace_runs import TraceRuns, passes, timer_of
+from heteroplace.bench.dynamic.trace_runs import Inputs, TraceRuns, passes, timer_of
 from heteroplace.bench.models.routed_catalogue import ROUTED
 from heteroplace.bench.models.routed_steps import (
     ROUTER,
@@ -304,5 +304,5 @@ def _mean_ns(solution: Solution, records: Sequence[RouteRecord], executor: Execu
     return expected_ns(solution.graph, solution.cluster, solution.costs, solution.plan, decisions)
 
 
-def _timer(executor: Executor, inputs: Sequence[Mapping[str, object]]) -> Timer:
+def _timer(executor: Executor, inputs: Sequence[Inputs]) -> Timer:
     return passes(timer_of(executor, inputs), NUM_RUNS)
