@@ -2,9 +2,9 @@
 
 `recording/MODEL/TRACE`, a variant for each level (loads, cells). Beside the figures of every row:
 
-- `default_ms`: the time of a run without a recording;
-- `recording_share`: the processor's time of what records, the thread that writes and what is added
-  to each run, of that of the whole process meanwhile.
+- `default_ms`: the time of a run without a recording: what is added to each run is the difference;
+- `recording_share`: the processor's time of the thread that makes and writes the records, of that
+  of the whole process meanwhile.
 """
 
 from __future__ import annotations
@@ -90,8 +90,7 @@ def _slice(
         used = time.process_time_ns() - all_before
         recording.close()
     plain = _runs(executor, inputs, slice_s)
-    added = max(0.0, median(recorded) - median(plain)) * len(recorded)
-    return (written + added) / used, median(recorded), median(plain)
+    return written / used, median(recorded), median(plain)
 
 
 def _runs(executor: Executor, inputs: Sequence[Inputs], seconds: float) -> list[int]:
