@@ -154,7 +154,7 @@ WITHOUT_PAIRS: Mapping[str, str] = {
     "seed": "a number",
     "threads": "a number",
     "routes": "for models with routers, which these have not: refused (test_routed_programs.py)",
-    "weights_budget": "for models with routers, with routes: else refused (test_preloaded_programs.py)",
+    "weights_budget": "for models with routers: else refused (test_preloaded_programs.py)",
     "min_gain_ratio": "asked of measured costs only",
 }
 """Options that mean the same whatever stands beside them, and why."""
