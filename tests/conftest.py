@@ -28,7 +28,7 @@ _TESTS = Path(__file__).resolve().parent
 _LONGEST = ("cpp", "test_readme", "test_tutorials", "test_lower", "test_fold", "test_batches")
 """Folders and files whose tests stay on one worker, and that would end last if they began late."""
 
-_NUM_TURNS = 5
+_NUM_TURNS = 8
 """In so many commits CI runs each costly test once, or more often."""
 
 _SLOW_TIMEOUT_S = 7200

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from random import Random
 
@@ -9,10 +10,12 @@ from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.decision import Decision, decision_of
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
-from heteroplace.model.plan import Copy, Guard, Load, Plan, Run, Step
+from heteroplace.model.plan import Guard, Load, Plan, Run, Step
 from heteroplace.model.routers import Router
 from heteroplace.solve.routed import guarded
+from heteroplace.solve.speculated import behind_routers, speculated, speculated_view
 from tests.corpus import corpus
+from tests.placed_steps import placed_steps
 from tests.strategies import AMPLE, Instance, in_any_mode
 
 BATCHES = (1, 2, 3, 4, 5, 6)
@@ -54,6 +57,8 @@ class _Layer:
     nested: dict[int, _Layer] = field(default_factory=dict)
     """Layers behind the tasks of a branch."""
     weight_bytes: int = 5
+    has_seats: bool = False
+    """Tasks of branches read where the cells are, too."""
 
 
 def _add_layer(builder: TaskGraphBuilder, layer: _Layer, x: str) -> str:
@@ -93,7 +98,7 @@ def _add_layer(builder: TaskGraphBuilder, layer: _Layer, x: str) -> str:
                     workspace_bytes=index,
                     branch=(name, branch),
                 ),
-                [value, loads],
+                [value, loads, seats] if layer.has_seats else [value, loads],
             )
             value = builder.add_tensor(task, (cells, 8), "int8", buffer=place)
         if branch in layer.nested:
@@ -126,13 +131,51 @@ def random_routed_plan(random: Random) -> RoutedCase:
     costs = build_table(
         graph, cluster, lambda *_: Cost.given(random.randint(0, 12)), batches=BATCHES
     )
-    plan = Plan(graph.digest(), cluster.digest(), _placed(random, graph, cluster), "random")
+    placed = ((task, random.randrange(len(cluster.devices))) for task in range(len(graph.tasks)))
+    steps = list(placed_steps(graph, cluster, placed))
+    plan = Plan(graph.digest(), cluster.digest(), tuple(steps), "random")
     plan = guarded(graph, cluster, plan)
     steps = _with_predictions(random, graph, list(plan.steps))
     steps = _with_loads(random, graph, cluster, steps)
     decisions = tuple(random_decision(random, graph) for _ in range(3))
     instance = Instance(graph, cluster, costs)
     return RoutedCase(instance, replace(plan, steps=tuple(steps)), decisions)
+
+
+def random_speculated_plan(random: Random, graph: TaskGraph, cluster: Cluster) -> Plan:
+    """A plan of a random order on random devices, in which some branches of whole tensors are
+    predicted, as `solve_routed` makes it of what a solver has found."""
+    predicted = [branch for branch in _predictable(graph) if random.random() < 0.5]
+    view = speculated_view(graph, graph, predicted)
+    steps = placed_steps(view, cluster, _at_random(random, view, cluster))
+    plan = Plan(graph.digest(), cluster.digest(), steps, "at random")
+    plan = behind_routers(view, graph, cluster, plan, predicted)
+    return speculated(graph, cluster, guarded(graph, cluster, plan), predicted)
+
+
+def _predictable(graph: TaskGraph) -> list[tuple[int, int]]:
+    """Branches of whole tensors that have no router in them."""
+    parents = {router.parent for router in graph.routers}
+    return [
+        (router_id, branch)
+        for router_id, router in enumerate(graph.routers)
+        for branch in range(router.num_branches)
+        if router.num_cells == 1 and (router.name, branch) not in parents
+    ]
+
+
+def _at_random(random: Random, graph: TaskGraph, cluster: Cluster) -> Iterator[tuple[int, int]]:
+    """Tasks in a random order that the graph allows, some share of them on the last device."""
+    made = set(graph.inputs)
+    pending = list(range(len(graph.tasks)))
+    share = random.choice((0.0, 0.3, 0.7))
+    last = len(cluster.devices) - 1
+    while pending:
+        ready = [task for task in pending if made.issuperset(graph.task_inputs[task])]
+        task = random.choice(ready[:3])
+        pending.remove(task)
+        yield task, last if not last or random.random() < share else random.randrange(last)
+        made.update(graph.task_outputs[task])
 
 
 def _random_layer(
@@ -152,7 +195,8 @@ def _random_layer(
     top_k = random.randint(1, num_branches)
     overflow = random.choice(["rounds", "rounds", "drop"])
     depth = random.randint(1, 2)
-    return _Layer(name, num_cells, top_k, capacities, overflow, parent, depth, nested)
+    layer = _Layer(name, num_cells, top_k, capacities, overflow, parent, depth, nested)
+    return replace(layer, has_seats=random.random() < 0.3)
 
 
 def _random_cluster(random: Random) -> Cluster:
@@ -168,32 +212,6 @@ def _random_cluster(random: Random) -> Cluster:
     )
     memories = tuple(Memory(f"m{i}", AMPLE) for i in range(count))
     return Cluster("box", memories, tuple(devices), links, host=0)
-
-
-def _placed(random: Random, graph: TaskGraph, cluster: Cluster) -> tuple[Step, ...]:
-    """Each task on some device, and copies where they are needed."""
-    steps: list[Step] = []
-    home = {tensor: 0 for tensor in graph.inputs}
-    there = {(tensor, 0) for tensor in graph.inputs}
-
-    def bring(tensor: int, memory: int) -> None:
-        if (tensor, memory) not in there:
-            there.add((tensor, memory))
-            src = home[tensor]
-            steps.append(Copy(tensor, src, memory, cluster.route(src, memory)))
-
-    for task in range(len(graph.tasks)):
-        device = random.randrange(len(cluster.devices))
-        memory = cluster.devices[device].memory
-        for tensor in graph.task_inputs[task]:
-            bring(tensor, memory)
-        steps.append(Run(task, device))
-        for tensor in graph.task_outputs[task]:
-            home[tensor] = memory
-            there.add((tensor, memory))
-    for tensor in graph.outputs:
-        bring(tensor, 0)
-    return tuple(steps)
 
 
 def _with_predictions(random: Random, graph: TaskGraph, steps: list[Step]) -> list[Step]:

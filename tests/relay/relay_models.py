@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import tvm
+from tests.placed_steps import placed_steps
 from tvm import relay
 from tvm.contrib import graph_executor
 
@@ -19,7 +20,7 @@ from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Copy, Plan, Run, Step
+from heteroplace.model.plan import Plan
 from heteroplace.model.solution import Solution
 from heteroplace.relay.annotate.writer import annotate
 from heteroplace.relay.tasks.extract import Extraction, extract
@@ -163,29 +164,9 @@ def random_costs(graph: TaskGraph, cluster: Cluster, seed: int = 0) -> CostTable
 def solution_of(extraction: Extraction, cluster: Cluster, devices: Sequence[int]) -> Solution:
     """The plan that runs task i on devices[i], in topological order."""
     graph = extraction.graph
-    assert cluster.host is not None
-    present = {(tensor, cluster.host) for tensor in graph.inputs}
-    home = dict.fromkeys(graph.inputs, cluster.host)
-    steps: list[Step] = []
-
-    def bring(tensor: int, memory: int) -> None:
-        if (tensor, memory) not in present:
-            route = cluster.route(home[tensor], memory)
-            steps.append(Copy(tensor, home[tensor], memory, route))
-            present.add((tensor, memory))
-
-    for task, device in enumerate(devices):
-        memory = cluster.devices[device].memory
-        for tensor in graph.task_inputs[task]:
-            bring(tensor, memory)
-        steps.append(Run(task, device))
-        for tensor in graph.task_outputs[task]:
-            home[tensor] = memory
-            present.add((tensor, memory))
-    for tensor in graph.outputs:
-        bring(tensor, cluster.host)
+    steps = placed_steps(graph, cluster, enumerate(devices))
     costs = random_costs(graph, cluster)
-    plan = Plan(graph.digest(), cluster.digest(), tuple(steps), "by hand")
+    plan = Plan(graph.digest(), cluster.digest(), steps, "by hand")
     check_plan(graph, cluster, costs, plan)
     makespan = simulate(graph, cluster, costs, plan).makespan_ns
     return Solution(graph, cluster, costs, plan, makespan, 0)

@@ -20,6 +20,7 @@ from numpy_relay import executor_by_numpy
 from random_routed import RoutedCase, random_batch
 from relay_models import cpu_cluster
 from routed_models import costs_by_capacity
+from tests.routed_plans import random_speculated_plan
 from tvm import relay
 
 from heteroplace.codegen.compile import CompiledNetwork
@@ -28,7 +29,7 @@ from heteroplace.errors import ExecutionError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Copy, Guard, Load, Plan, Run, Step
+from heteroplace.model.plan import Guard, Load, Plan, Run, Step
 from heteroplace.model.solution import Solution
 from heteroplace.relay.expressions import post_order
 from heteroplace.relay.routing.ops import routing_kind
@@ -36,8 +37,6 @@ from heteroplace.relay.routing.rewrite import routers_of
 from heteroplace.relay.tasks.network import Network, cut_network
 from heteroplace.run.executor import Executor
 from heteroplace.simulate.simulator import simulate
-from heteroplace.solve.routed import guarded
-from heteroplace.solve.speculated import behind_routers, speculated, speculated_view
 
 Array = np.ndarray
 Branch = tuple[int, int]
@@ -94,60 +93,12 @@ def check_near(found: Sequence[Array], expected: Sequence[Array]) -> None:
 def random_solution(random: Random, network: Network, cluster: Cluster) -> Solution:
     """A random plan of a network."""
     graph = network.graph
-    predicted = [branch for branch in _predictable(graph) if random.random() < 0.5]
-    view = speculated_view(graph, graph, predicted)
-    steps = _random_steps(random, view, cluster)
-    plan = Plan(graph.digest(), cluster.digest(), tuple(steps), "at random")
-    plan = behind_routers(view, graph, cluster, plan, predicted)
-    plan = speculated(graph, cluster, guarded(graph, cluster, plan), predicted)
+    plan = random_speculated_plan(random, graph, cluster)
     plan = _with_loads(random, graph, cluster, plan)
     costs = costs_by_capacity(graph, cluster)
     check_plan(graph, cluster, costs, plan)
     makespan = simulate(graph, cluster, costs, plan).makespan_ns
     return Solution(graph, cluster, costs, plan, makespan, 0)
-
-
-def _predictable(graph: TaskGraph) -> list[Branch]:
-    """Branches of whole tensors that have no router in them."""
-    parents = {router.parent for router in graph.routers}
-    return [
-        (router_id, branch)
-        for router_id, router in enumerate(graph.routers)
-        for branch in range(router.num_branches)
-        if router.num_cells == 1 and (router.name, branch) not in parents
-    ]
-
-
-def _random_steps(random: Random, graph: TaskGraph, cluster: Cluster) -> list[Step]:
-    """Tasks in a random order on random devices, and the copies that they need."""
-    assert cluster.host is not None
-    home = dict.fromkeys(graph.inputs, cluster.host)
-    there = {(tensor, cluster.host) for tensor in graph.inputs}
-    steps: list[Step] = []
-
-    def bring(tensor: int, memory: int) -> None:
-        if (tensor, memory) not in there:
-            steps.append(Copy(tensor, home[tensor], memory, cluster.route(home[tensor], memory)))
-            there.add((tensor, memory))
-
-    pending = list(range(len(graph.tasks)))
-    share = random.choice((0.0, 0.3, 0.7))
-    while pending:
-        ready = [task for task in pending if home.keys() >= set(graph.task_inputs[task])]
-        task = random.choice(ready[:3])
-        pending.remove(task)
-        last = len(cluster.devices) - 1
-        device = last if random.random() < share else random.randrange(last)
-        memory = cluster.devices[device].memory
-        for tensor in graph.task_inputs[task]:
-            bring(tensor, memory)
-        steps.append(Run(task, device))
-        for tensor in graph.task_outputs[task]:
-            home[tensor] = memory
-            there.add((tensor, memory))
-    for tensor in graph.outputs:
-        bring(tensor, cluster.host)
-    return steps
 
 
 def _with_loads(random: Random, graph: TaskGraph, cluster: Cluster, plan: Plan) -> Plan:

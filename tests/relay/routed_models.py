@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import tvm
 from relay_models import cpu_cluster, module, var
+from tests.placed_steps import placed_steps
 from tvm import relay
 
 from heteroplace import routing
@@ -103,27 +104,8 @@ def costs_by_capacity(graph: TaskGraph, cluster: Cluster) -> CostTable:
 def routed_solution(network: Network, cluster: Cluster, devices: Sequence[int]) -> Solution:
     """The guarded plan that runs task i on devices[i], in topological order."""
     graph = network.graph
-    assert cluster.host is not None
-    home = dict.fromkeys(graph.inputs, cluster.host)
-    present = {(tensor, cluster.host) for tensor in graph.inputs}
-    steps: list[Step] = []
-
-    def bring(tensor: int, memory: int) -> None:
-        if (tensor, memory) not in present:
-            steps.append(Copy(tensor, home[tensor], memory, cluster.route(home[tensor], memory)))
-            present.add((tensor, memory))
-
-    for task, device in enumerate(devices):
-        memory = cluster.devices[device].memory
-        for tensor in graph.task_inputs[task]:
-            bring(tensor, memory)
-        steps.append(Run(task, device))
-        for tensor in graph.task_outputs[task]:
-            home[tensor] = memory
-            present.add((tensor, memory))
-    for tensor in graph.outputs:
-        bring(tensor, cluster.host)
-    plan = Plan(graph.digest(), cluster.digest(), tuple(steps), "by hand")
+    steps = placed_steps(graph, cluster, enumerate(devices))
+    plan = Plan(graph.digest(), cluster.digest(), steps, "by hand")
     plan, costs = guarded(graph, cluster, plan), costs_by_capacity(graph, cluster)
     check_plan(graph, cluster, costs, plan)
     makespan = simulate(graph, cluster, costs, plan).makespan_ns

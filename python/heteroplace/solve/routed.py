@@ -106,45 +106,65 @@ class _Guarding:
         """The steps of the plan, guarded."""
         for step in plan.steps:
             if isinstance(step, Run):
-                guard = self._guard_of_task(step.task)
+                guard = _guard_of_task(self._graph, step.task)
                 step = replace(step, guard=guard)
             elif isinstance(step, Copy):
                 if (step.tensor, step.dst) in self._there:
                     continue  # Loads that a guard has needed earlier.
-                guard = self._guard_of_tensor(step.tensor)
+                guard = _guard_of_tensor(self._graph, step.tensor)
                 if guard is not None:
-                    yield from self._bring(self._graph.routers[guard.router].loads, step.src)
+                    loads = self._graph.routers[guard.router].loads
+                    yield from bring(self._graph, self._cluster, self._there, loads, step.src)
                 step = replace(step, guard=guard)
             yield step
             self._there.update(makes(self._graph, self._cluster, step))
 
-    def _guard_of_task(self, task: int) -> Guard | None:
-        around = self._graph.branches[task]
-        return Guard(*around[0]) if around else None
 
-    def _guard_of_tensor(self, tensor: int) -> Guard | None:
-        """The guard of copies of rows of a branch, or of what is made in one."""
-        found = self._graph.tensors[tensor]
-        if found.buffer is not None:
-            branch = branch_of_rows(self._graph, found)
-            return None if branch is None else Guard(*branch)
-        return None if found.producer is None else self._guard_of_task(found.producer)
+def bring(
+    graph: TaskGraph, cluster: Cluster, there: set[Place], tensor: int, memory: int
+) -> Iterator[Copy]:
+    """Yield the copies that bring what a router decides to a memory.
 
-    def _bring(self, loads: int, memory: int) -> Iterator[Copy]:
-        """Copies of loads to a memory that lacks them, from the first one that has them."""
-        if (loads, memory) in self._there:
+    They begin at the first memory that has it. If the router is in a branch, they are guarded by
+    that one, whose loads are brought first.
+
+    Parameters
+    ----------
+    there
+        Places of tensors so far; those of the copies are added.
+
+    Raises
+    ------
+    PlanError
+        No memory that has the tensor has a route there.
+    """
+    if (tensor, memory) in there:
+        return
+    for src in sorted(place[1] for place in there if place[0] == tensor):
+        route = cluster.routes_from(src).get(memory)
+        if route:
+            guard = _guard_of_tensor(graph, tensor)
+            if guard is not None:
+                yield from bring(graph, cluster, there, graph.routers[guard.router].loads, src)
+            copy = Copy(tensor, src, memory, route, guard=guard)
+            there.add((tensor, memory))
+            yield copy
             return
-        for src in sorted(place[1] for place in self._there if place[0] == loads):
-            route = self._cluster.routes_from(src).get(memory)
-            if route:
-                guard = self._guard_of_tensor(loads)
-                if guard is not None:
-                    yield from self._bring(self._graph.routers[guard.router].loads, src)
-                copy = Copy(loads, src, memory, route, guard=guard)
-                self._there.add((loads, memory))
-                yield copy
-                return
-        raise PlanError(
-            f"the loads {self._graph.tensors[loads].name!r} cannot reach memory "
-            f"{self._cluster.memories[memory].name!r}, where a copy is guarded by them"
-        )
+    raise PlanError(
+        f"{graph.tensors[tensor].name!r}, which a router decides, cannot reach memory "
+        f"{cluster.memories[memory].name!r}, where steps are guarded by it"
+    )
+
+
+def _guard_of_task(graph: TaskGraph, task: int) -> Guard | None:
+    around = graph.branches[task]
+    return Guard(*around[0]) if around else None
+
+
+def _guard_of_tensor(graph: TaskGraph, tensor: int) -> Guard | None:
+    """The guard of copies of rows of a branch, or of what is made in one."""
+    found = graph.tensors[tensor]
+    if found.buffer is not None:
+        branch = branch_of_rows(graph, found)
+        return None if branch is None else Guard(*branch)
+    return None if found.producer is None else _guard_of_task(graph, found.producer)

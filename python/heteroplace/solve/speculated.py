@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from heteroplace.errors import PlanError, RoutingError
+from heteroplace.errors import RoutingError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Copy, Guard, Load, Plan, Run, Step
 from heteroplace.model.step_values import Place, makes, reads
+from heteroplace.solve.routed import bring
 
 Branch = tuple[int, int]
 """(router id, branch)"""
@@ -178,21 +179,8 @@ class _Speculating:
             memory = self._cluster.devices[run.device].memory
             for tensor in self._graph.task_inputs[run.task]:
                 if tensor in decision:  # the view did not tell the solver that it is read
-                    yield from self._bring(tensor, memory)
+                    yield from bring(self._graph, self._cluster, self._there, tensor, memory)
             yield from self._noted(replace(run, guard=Guard(*branch, "missed")))
-
-    def _bring(self, tensor: int, memory: int) -> Iterator[Step]:
-        if (tensor, memory) in self._there:
-            return
-        for src in sorted(place[1] for place in self._there if place[0] == tensor):
-            route = self._cluster.routes_from(src).get(memory)
-            if route:
-                yield from self._noted(Copy(tensor, src, memory, route))
-                return
-        raise PlanError(
-            f"the decision {self._graph.tensors[tensor].name!r} cannot reach memory "
-            f"{self._cluster.memories[memory].name!r}, where a missed branch runs"
-        )
 
     def _noted(self, step: Step) -> Iterator[Step]:
         yield step

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis.strategies import integers
 
+from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.decision import decision_of
@@ -14,10 +18,12 @@ from heteroplace.model.plan import guard_of
 from heteroplace.model.solution import Solution
 from heteroplace.model.speculation import Prediction, SpeculationGain
 from heteroplace.simulate.decisions import expected_ns
+from heteroplace.simulate.simulator import simulate
 from heteroplace.solve.problem import SolveOptions
 from heteroplace.solve.routed_network import solve_routed
 from tests.instances import cpu
-from tests.routed_plans import layer_graph
+from tests.routed_plans import RoutedCase, layer_graph, random_speculated_plan, routed_plans
+from tests.strategies import num_cases
 
 OPTIONS = SolveOptions(time_limit_s=5, min_gain_ratio=0.0)
 
@@ -60,6 +66,18 @@ def is_predicted(found: Solution) -> bool:
     return any(
         guard is not None and guard.when == "predicted" for guard in map(guard_of, found.plan.steps)
     )
+
+
+@given(routed_plans(), integers(0, 2**32))
+@num_cases(100)
+def test_predicted_branches_may_be_anywhere(case: RoutedCase, seed: int) -> None:
+    """In nested routers too: what these decide is where a missed run needs it."""
+    found = case.instance
+    graph, cluster, costs = found.graph, found.cluster, found.costs
+    plan = random_speculated_plan(Random(seed), graph, cluster)
+    check_plan(graph, cluster, costs, plan)
+    for decision in case.decisions:
+        simulate(graph, cluster, costs, plan, decision=decision)
 
 
 @pytest.mark.costly
