@@ -19,6 +19,8 @@ from collections.abc import Callable
 import tvm
 from tvm import tir
 
+from heteroplace.codegen.lowered_functions import with_nodes
+
 
 def keep_nan(functions: tvm.IRModule) -> tvm.IRModule:
     """Return the kernels with max and min of floats replaced, as the module's text shows.
@@ -28,17 +30,7 @@ def keep_nan(functions: tvm.IRModule) -> tvm.IRModule:
     functions
         Lowered functions of one kernel; they are not changed.
     """
-    rewritten = {name: _rewritten(each) for name, each in functions.functions.items()}
-    if all(rewritten[name].same_as(each) for name, each in functions.functions.items()):
-        return functions
-    return tvm.IRModule(rewritten, attrs=functions.attrs)
-
-
-def _rewritten(function: tvm.ir.BaseFunc) -> tvm.ir.BaseFunc:
-    if not isinstance(function, tir.PrimFunc):
-        return function
-    body = tir.stmt_functor.ir_transform(function.body, None, _in_store, ["tir.BufferStore"])
-    return function if body.same_as(function.body) else function.with_body(body)
+    return with_nodes(functions, _in_store, "tir.BufferStore")
 
 
 def _in_store(store: tir.BufferStore) -> tir.Stmt:

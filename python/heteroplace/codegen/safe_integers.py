@@ -17,6 +17,8 @@ from collections.abc import Callable
 import tvm
 from tvm import arith, tir
 
+from heteroplace.codegen.lowered_functions import with_nodes
+
 _DIVISIONS = (tir.Div, tir.Mod, tir.FloorDiv, tir.FloorMod)
 _REMAINDERS = (tir.Mod, tir.FloorMod)
 _SHIFTS = ("tir.shift_left", "tir.shift_right")
@@ -30,18 +32,8 @@ def define_integers(functions: tvm.IRModule) -> tvm.IRModule:
     functions
         Lowered functions of one kernel; they are not changed.
     """
-    rewritten = {name: _rewritten(each) for name, each in functions.functions.items()}
-    if all(rewritten[name].same_as(each) for name, each in functions.functions.items()):
-        return functions
-    return tvm.IRModule(rewritten, attrs=functions.attrs)
-
-
-def _rewritten(function: tvm.ir.BaseFunc) -> tvm.ir.BaseFunc:
-    if not isinstance(function, tir.PrimFunc):
-        return function
-    kinds = ["tir.Div", "tir.Mod", "tir.FloorDiv", "tir.FloorMod", "tir.Call"]
-    body = tir.stmt_functor.ir_transform(function.body, None, _replacement, kinds)
-    return function if body.same_as(function.body) else function.with_body(body)
+    kinds = ("tir.Div", "tir.Mod", "tir.FloorDiv", "tir.FloorMod", "tir.Call")
+    return with_nodes(functions, _replacement, *kinds)
 
 
 def _replacement(value: tir.PrimExpr) -> tir.PrimExpr | None:

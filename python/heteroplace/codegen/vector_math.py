@@ -29,6 +29,7 @@ import tvm
 from tvm import tir
 
 from heteroplace.codegen.llvm_text import LlvmFunction, Name
+from heteroplace.codegen.lowered_functions import with_functions
 
 _TYPE = "float32"
 _LOG2_E = 1.44269504088896341
@@ -63,15 +64,10 @@ def vector_math(functions: tvm.IRModule) -> tvm.IRModule:
     functions
         Lowered functions of one kernel for a CPU; they are not changed.
     """
-    rewritten = {name: _rewritten(each) for name, each in functions.functions.items()}
-    if all(rewritten[name].same_as(each) for name, each in functions.functions.items()):
-        return functions
-    return tvm.IRModule(rewritten, attrs=functions.attrs)
+    return with_functions(functions, _rewritten)
 
 
-def _rewritten(function: tvm.ir.BaseFunc) -> tvm.ir.BaseFunc:
-    if not isinstance(function, tir.PrimFunc):
-        return function
+def _rewritten(function: tir.PrimFunc) -> tir.PrimFunc:
     used: dict[str, str] = {}
     """Text of each function that is called, by name."""
 
