@@ -1,4 +1,4 @@
-"""Weights that do not all fit -> which stay, which are loaded ahead, and how long runs take.
+"""Weights that do not all fit -> which stay, and which are loaded ahead.
 
 Cui et al., Optimizing Dynamic Neural Networks with Brainstorm (OSDI 2023), speculative weight
 preloading: a network is cut at its routers into groups. On demand the weights of a group are
@@ -6,8 +6,8 @@ loaded at its own head; those of a group that is likely to be active are loaded 
 group before it, beside its kernels, and a wrong guess falls back to loading on demand.
 
 Unlike the paper, which preloads what has a mean load above a threshold, what stays is chosen within
-a budget of bytes by how likely a group is active and how long it takes to load (a knapsack), and
-the time of wrong loads that are still under way when the right one is due is counted.
+a budget of bytes by how likely a group is active and how long it takes to load (a knapsack). What
+that makes of a run's time is simulated of the plan, with wrong loads that are still under way.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from heteroplace.errors import InfeasibleError, RoutingError
+from heteroplace.errors import InfeasibleError
 from heteroplace.model.units import format_bytes
 
 MAX_EXACT_GROUPS = 64
@@ -38,18 +38,6 @@ class WeightGroup:
     def value_ns(self) -> float:
         """Mean time per run that its loads take."""
         return self.activation * self.load_ns
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """One group of a run, in order."""
-
-    group: WeightGroup
-    compute_ns: int
-    predicted: WeightGroup | None = None
-    """What is loaded ahead for it; None: nothing. Another group than its own is a wrong guess."""
-    is_resident: bool = False
-    """Its weights are there already."""
 
 
 def check_budget(groups: Sequence[WeightGroup], budget_bytes: int) -> None:
@@ -154,133 +142,3 @@ def _by_density(groups: Sequence[WeightGroup], budget_bytes: int) -> tuple[int, 
             chosen.append(index)
             used += groups[index].weight_bytes
     return tuple(sorted(chosen))
-
-
-def run_ns(turns: Sequence[Turn]) -> int:
-    """Return how long a run takes, with one copy engine beside the kernels.
-
-    A predicted group is loaded from the head of the turn before it on (the first one: at the
-    beginning); a group that is not there is loaded at its own head, behind a wrong load that is
-    still under way.
-
-    >>> group = WeightGroup("g", 1, 3)
-    >>> run_ns([Turn(group, 4)] * 4), run_ns([Turn(group, 4, group)] * 4)
-    (28, 19)
-    """
-    engine_free = clock = 0
-    ahead: tuple[WeightGroup, int] | None = None
-    """What is loaded for the next turn, and when it is there."""
-    for index, turn in enumerate(turns):
-        if index == 0:
-            ahead = _load_ahead(turn, clock, engine_free)
-            engine_free = max(engine_free, ahead[1] if ahead else 0)
-        begin = clock
-        if not turn.is_resident:
-            if ahead is not None and ahead[0].name == turn.group.name:
-                begin = max(clock, ahead[1])
-            else:
-                begin = max(clock, engine_free) + turn.group.load_ns
-                engine_free = begin
-        if index + 1 < len(turns):
-            ahead = _load_ahead(turns[index + 1], begin, engine_free)
-            engine_free = max(engine_free, ahead[1] if ahead else 0)
-        clock = begin + turn.compute_ns
-    return clock
-
-
-def _load_ahead(turn: Turn, now: int, engine_free: int) -> tuple[WeightGroup, int] | None:
-    """What is loaded for a turn from `now` on, and when it is there; None: nothing."""
-    if turn.is_resident or turn.predicted is None:
-        return None
-    return turn.predicted, max(now, engine_free) + turn.predicted.load_ns
-
-
-class Residency:
-    """Which groups are in a memory of limited room: loads, evictions, the most bytes held.
-
-    A group is there from `load` on. It is pinned while somebody uses it, as often as `pin` was
-    called; what is pinned is never evicted. Room is made by evicting the least likely group first
-    (ties: the one loaded first). Not thread-safe.
-
-    Raises
-    ------
-    InfeasibleError
-        A group is larger than the budget.
-    """
-
-    def __init__(self, groups: Sequence[WeightGroup], budget_bytes: int) -> None:
-        check_budget(groups, budget_bytes)
-        self._groups = {group.name: group for group in groups}
-        if len(self._groups) < len(groups):
-            raise RoutingError("groups of weights must have different names")
-        self._budget = budget_bytes
-        self._held: dict[str, int] = {}
-        """How often each group that is there is pinned, in the order of their loads."""
-        self.used_bytes = 0
-        self.peak_bytes = 0
-        """The most that was held at once."""
-        self.num_loads = 0
-
-    def is_there(self, name: str) -> bool:
-        """Tell whether a group's weights are there."""
-        return name in self._held
-
-    def load(self, name: str) -> tuple[str, ...]:
-        """Bring a group and return what was evicted for it; nothing happens where it is there.
-
-        Raises
-        ------
-        InfeasibleError
-            What is pinned leaves too little room.
-        """
-        if self.is_there(name):
-            return ()
-        need = self._groups[name].weight_bytes
-        free = sorted(
-            (held for held, pins in self._held.items() if not pins),
-            key=lambda held: self._groups[held].activation,
-        )
-        evicted: list[str] = []
-        room = self._budget - self.used_bytes
-        while room < need:
-            if len(evicted) == len(free):
-                pinned = [held for held, pins in self._held.items() if pins]
-                raise InfeasibleError(
-                    f"no room to load {name!r}, {format_bytes(need)}: {', '.join(pinned)} are in "
-                    f"use, and the budget is {format_bytes(self._budget)}; give it more, or load "
-                    f"fewer groups ahead"
-                )
-            room += self._groups[free[len(evicted)]].weight_bytes
-            evicted.append(free[len(evicted)])
-        for victim in evicted:
-            del self._held[victim]
-            self.used_bytes -= self._groups[victim].weight_bytes
-        self._held[name] = 0
-        self.used_bytes += need
-        self.peak_bytes = max(self.peak_bytes, self.used_bytes)
-        self.num_loads += 1
-        return tuple(evicted)
-
-    def pin(self, name: str) -> None:
-        """Use a group that is there; it stays until it is unpinned as often.
-
-        Raises
-        ------
-        RoutingError
-            Its weights are not there: they would be read before they are loaded.
-        """
-        if name not in self._held:
-            raise RoutingError(f"the weights of {name!r} are used before they are loaded")
-        self._held[name] += 1
-
-    def unpin(self, name: str) -> None:
-        """End one use of a group.
-
-        Raises
-        ------
-        RoutingError
-            It is not in use.
-        """
-        if not self._held.get(name, 0):
-            raise RoutingError(f"the weights of {name!r} are not in use")
-        self._held[name] -= 1
