@@ -114,8 +114,19 @@ def _bias_add(attrs: Any, data: Array, bias: Array) -> Array:
     return data + bias.reshape(shape)
 
 
+def _wide(attrs: Any, *factors: Array) -> list[Array]:
+    """In the type of their product."""
+    return [each.astype(str(attrs.out_dtype) or each.dtype) for each in factors]
+
+
+def _dense(attrs: Any, data: Array, weight: Array) -> Array:
+    data, weight = _wide(attrs, data, weight)
+    return data @ weight.T
+
+
 def _conv2d(attrs: Any, data: Array, kernel: Array) -> Array:
     """NCHW."""
+    data, kernel = _wide(attrs, data, kernel)
     (top, left, bottom, right), groups = (int(pad) for pad in attrs.padding), int(attrs.groups)
     down, across = (int(stride) for stride in attrs.strides)
     padded = np.pad(data, ((0, 0), (0, 0), (top, bottom), (left, right)))
@@ -307,7 +318,7 @@ _OPS: dict[str, Callable[..., Any]] = {
     "negative": lambda _, a: -a,
     "nn.relu": lambda _, a: np.maximum(a, 0),
     "nn.bias_add": _bias_add,
-    "nn.dense": lambda _, a, b: a @ b.T,
+    "nn.dense": _dense,
     "nn.batch_matmul": lambda attrs, a, b: (
         (a.swapaxes(1, 2) if attrs.transpose_a else a)
         @ (b.swapaxes(1, 2) if attrs.transpose_b else b)

@@ -320,9 +320,11 @@ def test_a_small_fault_is_named_in_every_precision(
 
 @pytest.mark.costly
 def test_a_step_too_many_in_a_quantised_op_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    correct = quantized.round_half_even
+    correct = quantized.quantized
     monkeypatch.setattr(
-        quantized, "round_half_even", lambda data: relay.add(correct(data), relay.const(1.0))
+        quantized,
+        "quantized",
+        lambda steps, *others: correct(relay.add(steps, relay.const(1.0)), *others),
     )
     with pytest.raises(VerificationError, match="whose output differs is QuantizeLinear 'n_xq'"):
         built(rounded())

@@ -17,10 +17,10 @@ import numpy as np
 import tvm
 from tvm import relay
 
-from heteroplace.codegen.legalize import with_span
 from heteroplace.relay.expressions import post_order, rebuild, static_shape, tensor_types
 from heteroplace.relay.ranges.bounds import Bounds, value_bounds
 from heteroplace.relay.ranges.interval import Interval
+from heteroplace.relay.tasks.spans import with_span
 
 _MAX_COORDINATE = 2.0**20
 """Of a box; beyond it, positions inside of it would be lost in rounding."""

@@ -3,6 +3,8 @@
     nn.conv2d(%x, %w) /* task:conv2d.1 */  ==>  nn.conv2d(cast(add(cast(%x), 128)), %w') - ...
                                                 /* task:conv2d.1 on every call of it */
 
+Where a target has no instruction for products of 8 bits they are computed by floats.
+
 TVM's own pass returns what the target's function makes of an op as it is, without a span; kernels
 could then not be traced to their tasks, or would be counted as those of a neighbour.
 
@@ -15,10 +17,13 @@ from typing import Any
 
 import tvm
 from tvm import relay
+from tvm.target.codegen import target_has_features
 
+from heteroplace.relay.axes.shapes import with_attributes
 from heteroplace.relay.expressions import post_order, rebuild
-from heteroplace.relay.tasks.fold import children
+from heteroplace.relay.tasks.spans import with_span
 
+_PRODUCTS = ("nn.conv2d", "nn.dense")
 _ATTRIBUTE = "FTVMLegalize"
 _OPT_LEVEL = 1
 
@@ -62,23 +67,25 @@ def _legal_form(old: relay.Call, new: relay.Call) -> relay.Expr | None:
     legal_form: Any = new.op.get_attr(_ATTRIBUTE)
     if legal_form is None:
         return None
+    if _is_integer_product(old) and not multiplies_integers(tvm.target.Target.current()):
+        return _in_floats(new)
     types = [*(argument.checked_type for argument in old.args), old.checked_type]
     return legal_form(new.attrs, new.args, types)
 
 
-def with_span(value: relay.Expr, made: set[relay.Expr], span: relay.Span) -> relay.Expr:
-    """Return a copy of `value` whose expressions, but for those in `made`, have the span."""
-    mapped: dict[relay.Expr, relay.Expr] = {}
-    fresh: list[relay.Expr] = []
-    stack = [(value, False)]
-    while stack:
-        node, is_ready = stack.pop()
-        if is_ready:
-            fresh.append(node)
-        elif node in made:
-            mapped[node] = node
-        else:
-            stack.append((node, True))
-            stack.extend((child, False) for child in children(node))
-    rebuild(fresh, mapped, span=span)
-    return mapped[value]
+def multiplies_integers(target: tvm.target.Target) -> bool:
+    """Tell whether a target sums products of 8 bits in 32 bits by one instruction.
+
+    Others that TVM uses saturate sums of two in 16 bits, which is another number.
+    """
+    return target.kind.name == "llvm" and bool(target_has_features("avx512vnni", target))
+
+
+def _is_integer_product(call: relay.Call) -> bool:
+    return call.op.name in _PRODUCTS and "int8" in call.args[0].checked_type.dtype
+
+
+def _in_floats(call: relay.Call) -> relay.Expr:
+    """By floats, which hold whole numbers up to 2^24, and of others those that are nearest."""
+    arguments = [relay.cast(argument, "float32") for argument in call.args]
+    return relay.cast(with_attributes(call, arguments, out_dtype="float32"), "int32")

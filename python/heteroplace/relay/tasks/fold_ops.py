@@ -32,7 +32,7 @@ def transform_layout(array: Array, src_layout: str, dst_layout: str) -> Array | 
     """Return `array` with its dimensions moved from one TVM layout string to another.
 
     Upper-case letters are whole axes, `8i` is the inner part of axis I split by 8.
-    Returns None where padding would be needed, or where the axes differ.
+    Returns None where padding would be needed, the axes differ, or one is split twice.
 
     Examples
     --------
@@ -40,6 +40,8 @@ def transform_layout(array: Array, src_layout: str, dst_layout: str) -> Array | 
     (8, 2, 3, 3, 8, 4)
     """
     src, dst = _parse_layout(src_layout), _parse_layout(dst_layout)
+    if any(len({letter for letter, _ in each}) < len(each) for each in (src, dst)):
+        return None
     src_axes = sorted({letter.upper() for letter, _ in src})
     if src_axes != sorted({letter.upper() for letter, _ in dst}) or len(src) != array.ndim:
         return None

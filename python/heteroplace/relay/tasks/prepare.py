@@ -14,6 +14,7 @@ from tvm import relay
 
 from heteroplace.relay.tasks.computed_outputs import with_computed_outputs
 from heteroplace.relay.tasks.fold import with_numpy_folding
+from heteroplace.relay.tasks.integer_products import IntegerProducts
 
 _IS_HOMOGENEOUS = False
 _IS_VM = False
@@ -37,7 +38,12 @@ def prepare(mod: tvm.IRModule) -> tvm.IRModule:
     can be folded.
     """
     sequence = tvm.transform.Sequential(
-        [relay.transform.InferType(), *prefix_passes(_IS_HOMOGENEOUS), relay.transform.InferType()]
+        [
+            relay.transform.InferType(),
+            IntegerProducts(),
+            *prefix_passes(_IS_HOMOGENEOUS),
+            relay.transform.InferType(),
+        ]
     )
     return with_computed_outputs(sequence(mod))
 
