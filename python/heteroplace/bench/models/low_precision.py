@@ -4,7 +4,8 @@
   QuantizeLinear and a DequantizeLinear around every op: activations uint8 for the tensor, weights
   int8 for each channel, biases int32 (Jacob et al., "Quantization and Training of Neural Networks
   for Efficient Integer-Arithmetic-Only Inference", section 2)
-- `float16_cnn`: the same network in float16, with casts of its float32 input and output
+- `mobilenet_int8`: MobileNet v1 (Howard et al., arXiv:1704.04861, table 1) in the same way
+- `float16_cnn`: the network of `int8_qdq` in float16, with casts of its float32 input and output
 """
 
 from __future__ import annotations
@@ -18,7 +19,15 @@ from heteroplace.bench.models.onnx_graph import FLOAT, OnnxGraph
 QDQ_STEP = 0.05
 """Of the output of `int8_qdq`: a step of its quantisation."""
 _STEP = 0.04
-_WEIGHT_STEPS = (0.002, 0.01)
+_WEIGHT_SPREAD = 73
+"""Standard deviation of whole numbers that are spread evenly over 8 bits."""
+_CHANNEL_SCALES = (0.6, 1.2)
+_MOBILENET_BLOCKS = (
+    *((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2)),
+    *((512, 1),) * 5,
+    *((1024, 2), (1024, 1)),
+)
+"""(channels, stride) of each pair of a depthwise and a pointwise convolution."""
 
 
 def int8_qdq(seed: int = 0) -> onnx.ModelProto:
@@ -38,6 +47,23 @@ def int8_qdq(seed: int = 0) -> onnx.ModelProto:
     return graph.model("int8_qdq", (graph.rounded(logits, QDQ_STEP, 128), (1, 10)))
 
 
+def mobilenet_int8(seed: int = 0, size: int = 224) -> onnx.ModelProto:
+    """Return MobileNet v1 with QDQ, 1,000 classes; input `image` [1, 3, size, size], float32."""
+    graph = _Qdq(seed)
+    value = graph.rounded(graph.input("image", FLOAT, 1, 3, size, size), _STEP, 128)
+    channels = 32
+    value = graph.quantised_conv("stem", value, (3, channels), 2)
+    for block, (made, stride) in enumerate(_MOBILENET_BLOCKS):
+        each = (channels, channels)
+        value = graph.quantised_conv(f"{block}.each", value, each, stride, groups=channels)
+        value = graph.quantised_conv(f"{block}.all", value, (channels, made), kernel=1)
+        channels = made
+    pooled = graph.rounded(graph.op("GlobalAveragePool", value), _STEP / 4, 0)
+    flat = graph.op("Flatten", pooled, axis=1)
+    logits = graph.op("Gemm", flat, graph.quantised_weight("head", 1000, channels), transB=1)
+    return graph.model("mobilenet_int8", (graph.rounded(logits, QDQ_STEP, 128), (1, 1000)))
+
+
 class _Qdq(OnnxGraph):
     """Adds the pairs of QuantizeLinear and DequantizeLinear."""
 
@@ -49,7 +75,8 @@ class _Qdq(OnnxGraph):
     def quantised_weight(self, name: str, *shape: int) -> str:
         count = int(np.prod(shape))
         values = (np.arange(count) * 7919 % 255 - 127).astype(np.int8).reshape(shape)
-        steps = np.linspace(*_WEIGHT_STEPS, shape[0], dtype=np.float32) * (16 / count * 16) ** 0.5
+        mean_step = (2 * shape[0] / count) ** 0.5 / _WEIGHT_SPREAD  # outputs spread as inputs do
+        steps = np.linspace(*_CHANNEL_SCALES, shape[0], dtype=np.float32) * mean_step
         result: str = self.op(
             "DequantizeLinear",
             self.initializer(f"{name}.weight", values),
@@ -66,15 +93,18 @@ class _Qdq(OnnxGraph):
         channels: tuple[int, int],
         stride: int = 1,
         is_active: bool = True,
+        kernel: int = 3,
+        groups: int = 1,
     ) -> str:
         num_in, num_out = channels
         result: str = self.op(
             "Conv",
             value,
-            self.quantised_weight(name, num_out, num_in, 3, 3),
-            kernel_shape=[3, 3],
+            self.quantised_weight(name, num_out, num_in // groups, kernel, kernel),
+            kernel_shape=[kernel, kernel],
             strides=[stride, stride],
-            pads=[1, 1, 1, 1],
+            pads=[kernel // 2] * 4,
+            group=groups,
         )
         if is_active:
             result = self.op("Relu", result)
