@@ -21,6 +21,8 @@ from tvm import relay
 
 from heteroplace.codegen.index_guards import GuardIndices
 from heteroplace.codegen.legalize import Legalize
+from heteroplace.codegen.own_schedules import register_schedules
+from heteroplace.codegen.targets import kernel_target
 from heteroplace.codegen.unpacked import Panels, ReadWeightsInPlace
 from heteroplace.errors import LoweringError
 from heteroplace.relay.expressions import is_op_call, leaves, post_order, task_of_span
@@ -93,6 +95,7 @@ def cut_segments(
     LoweringError
         An op that belongs to no task.
     """
+    register_schedules()
     cutter = _Cutter(mod["main"], target_of_task, len(targets))
     outputs = cutter.run()
     segments = []
@@ -101,6 +104,7 @@ def cut_segments(
             function = relay.Function(
                 list(segment.params.values()), relay.Tuple(list(segment.exports.values()))
             )
+            target = kernel_target(target)
             main = _optimise(function, target, panels)
             segments.append(Segment(target, main, tuple(segment.params), tuple(segment.exports)))
     return tuple(segments), outputs
