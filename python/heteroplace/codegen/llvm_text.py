@@ -39,7 +39,6 @@ class LlvmFunction:
         return "\n".join(
             [
                 f"declare {kind} @llvm.fmuladd.{suffix}({kind}, {kind}, {kind})",
-                f"declare {kind} @llvm.floor.{suffix}({kind})",
                 f"define {kind} @{self._name}({kind} {self.argument}) {{",
                 *self._lines,
                 f"  ret {kind} {value}",
@@ -72,9 +71,9 @@ class LlvmFunction:
         """left * right + addend."""
         return self._call("fmuladd", left, right, addend)
 
-    def floor(self, value: Name) -> Name:
-        """The largest whole number that is not above."""
-        return self._call("floor", value)
+    def difference(self, left: Name, right: Name) -> Name:
+        """left - right."""
+        return self._add(f"fsub {self._floats} {left}, {right}")
 
     def compare(self, predicate: str, left: Name, right: Name) -> Name:
         """By an ordered predicate, which never holds of NaN: "olt", "ogt"."""
@@ -85,9 +84,9 @@ class LlvmFunction:
         kind = self._floats
         return self._add(f"select {self._vector('i1')} {condition}, {kind} {left}, {kind} {right}")
 
-    def whole_number(self, value: Name) -> Name:
-        """Of a float that is whole; as integers of 32 bits."""
-        return self._add(f"fptosi {self._floats} {value} to {self._integers}")
+    def bits(self, value: Name) -> Name:
+        """The bits of floats, as integers."""
+        return self._add(f"bitcast {self._floats} {value} to {self._integers}")
 
     def of_bits(self, value: Name) -> Name:
         """The floats that have these bits."""

@@ -19,8 +19,12 @@ from dataclasses import dataclass, field
 import tvm
 from tvm import relay
 
+from heteroplace.codegen.gates import ComputeOnce, ScaleMaps
+from heteroplace.codegen.global_mean_op import GlobalMeans
 from heteroplace.codegen.index_guards import GuardIndices
 from heteroplace.codegen.legalize import Legalize
+from heteroplace.codegen.own_schedules import register_schedules
+from heteroplace.codegen.targets import OWN_KERNELS, kernel_target
 from heteroplace.codegen.unpacked import Panels, ReadWeightsInPlace
 from heteroplace.errors import LoweringError
 from heteroplace.relay.expressions import is_op_call, leaves, post_order, task_of_span
@@ -93,6 +97,7 @@ def cut_segments(
     LoweringError
         An op that belongs to no task.
     """
+    register_schedules()
     cutter = _Cutter(mod["main"], target_of_task, len(targets))
     outputs = cutter.run()
     segments = []
@@ -101,6 +106,7 @@ def cut_segments(
             function = relay.Function(
                 list(segment.params.values()), relay.Tuple(list(segment.exports.values()))
             )
+            target = kernel_target(target)
             main = _optimise(function, target, panels)
             segments.append(Segment(target, main, tuple(segment.params), tuple(segment.exports)))
     return tuple(segments), outputs
@@ -113,7 +119,12 @@ def _optimise(
     passes = prefix_passes(is_homogeneous=True)
     names = [step.info.name for step in passes]
     own = [GuardIndices(), Legalize(), ReadWeightsInPlace(target, panels)]
-    chosen = [*own, *passes[names.index("AlterOpLayout") :]]
+    last = []
+    if OWN_KERNELS in target.keys:
+        own = [ScaleMaps(), relay.transform.InferType(), *own]
+        infer = relay.transform.InferType()
+        last = [infer, GlobalMeans(), infer, ComputeOnce()]
+    chosen = [*own, *passes[names.index("AlterOpLayout") :], *last]
     mod = relay.transform.InferType()(tvm.IRModule.from_expr(function))
     # Sequential runs each pass whose opt level the PassContext admits, as relay.build does.
     with target:

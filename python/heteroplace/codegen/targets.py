@@ -14,6 +14,9 @@ from heteroplace.model.graph import TaskGraph
 STOCK_KERNELS = "tvm_kernels"
 """Key of a target whose kernels are TVM's own, e.g. "llvm -keys=tvm_kernels,cpu"."""
 
+OWN_KERNELS = "heteroplace_kernels"
+"""Key under which a target knows our schedules beside TVM's; only while kernels are made."""
+
 DL_DEVICE_TYPES = {"cpu": 1, "cuda": 2}
 """Kinds of devices that can be compiled for, with their DLPack device types."""
 
@@ -67,6 +70,18 @@ def with_stock_kernels(cluster: Cluster) -> Cluster:
 def has_stock_kernels(target: tvm.target.Target) -> bool:
     """Tell whether the kernels of a target are TVM's own, as they are."""
     return target.kind.name != "llvm" or STOCK_KERNELS in target.keys
+
+
+def kernel_target(target: tvm.target.Target) -> tvm.target.Target:
+    """Return the target under which the kernels of a device are made: it knows our schedules.
+
+    A target whose kernels are TVM's own is returned as it is.
+    """
+    if has_stock_kernels(target) or OWN_KERNELS in target.keys:
+        return target
+    exported = dict(target.export())
+    exported["keys"] = [OWN_KERNELS, *exported["keys"]]
+    return tvm.target.Target(exported, target.host)
 
 
 def cluster_targets(cluster: Cluster) -> tuple[tuple[tvm.target.Target, ...], tuple[int, ...]]:

@@ -39,6 +39,10 @@ _EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.66
 _EXP_LEAST, _EXP_MOST = -104.0, 89.0
 """Beyond, exp is 0 and infinite in 32 bits."""
 _MANTISSA_BITS, _EXPONENT_BIAS = 23, 127
+_SIGN_BIT = -(2**31)
+_NO_FRACTION = 1.5 * 2**_MANTISSA_BITS
+"""A sum with it is rounded to a whole number."""
+_NO_FRACTION_BITS = 0x4B400000
 _TANH_MOST = 9.0
 _TANH_P = (
     -2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08,
@@ -92,14 +96,19 @@ def _text(op: str, name: str, lanes: int) -> str:
 
 
 def _exp(f: LlvmFunction, x: Name) -> Name:
-    within = _within(f, x, _EXP_LEAST, _EXP_MOST)
-    whole = f.floor(f.fma(within, f.number(_LOG2_E), f.number(0.5)))
-    minus = f.negative(whole)
-    rest = f.fma(minus, f.number(_LN2_LOW), f.fma(minus, f.number(_LN2_HIGH), within))
+    return _exp_within(f, _within(f, x, _EXP_LEAST, _EXP_MOST))
+
+
+def _exp_within(f: LlvmFunction, x: Name) -> Name:
+    """Of an x that is no number, or for which exp is neither 0 nor infinite, or just so."""
+    # The nearest whole number of x / ln 2 is in the last bits of a sum that has no bits below 1.
+    shifted = f.fma(x, f.number(_LOG2_E), f.number(_NO_FRACTION))
+    minus = f.difference(f.number(_NO_FRACTION), shifted)
+    rest = f.fma(minus, f.number(_LN2_LOW), f.fma(minus, f.number(_LN2_HIGH), x))
     value = f.fma(f.product(_polynomial(f, _EXP, rest), rest), rest, rest)
     value = f.sum(value, f.number(1))
     # By a power of 2 that may not be a normal number: by two of about half.
-    exponent = f.whole_number(whole)
+    exponent = f.integers("sub", f.bits(shifted), _NO_FRACTION_BITS)
     half = f.integers("ashr", exponent, 1)
     for each in (half, f.integers("sub", exponent, half)):
         biased = f.integers("add", each, _EXPONENT_BIAS)
@@ -108,10 +117,11 @@ def _exp(f: LlvmFunction, x: Name) -> Name:
 
 
 def _sigmoid(f: LlvmFunction, x: Name) -> Name:
-    is_below = f.compare("olt", x, f.number(0))
-    # Not of -|x|: of NaN neither side of a comparison holds, and the second one has it.
-    e = _exp(f, f.select(is_below, x, f.negative(x)))
-    return f.quotient(f.select(is_below, e, f.number(1)), f.sum(f.number(1), e))
+    below = f.of_bits(f.integers("or", f.bits(x), _SIGN_BIT))
+    e = _exp_within(f, _at_least(f, below, _EXP_LEAST))
+    # Of NaN neither side of a comparison holds, and the second one has it.
+    above = f.select(f.compare("olt", x, f.number(0)), e, f.number(1))
+    return f.quotient(above, f.sum(f.number(1), e))
 
 
 def _tanh(f: LlvmFunction, x: Name) -> Name:
@@ -137,7 +147,11 @@ def _polynomial(f: LlvmFunction, coefficients: Sequence[float], x: Name) -> Name
 def _within(f: LlvmFunction, x: Name, least: float, most: float) -> Name:
     """Clip; a NaN is neither below nor above, and stays."""
     below = f.select(f.compare("ogt", x, f.number(most)), f.number(most), x)
-    return f.select(f.compare("olt", below, f.number(least)), f.number(least), below)
+    return _at_least(f, below, least)
+
+
+def _at_least(f: LlvmFunction, x: Name, least: float) -> Name:
+    return f.select(f.compare("olt", x, f.number(least)), f.number(least), x)
 
 
 _FUNCTIONS: dict[str, Callable[[LlvmFunction, Name], Name]] = {

@@ -1,0 +1,89 @@
+"""Schedule of depthwise convolutions in blocks of channels, for CPUs.
+
+TVM pads the whole map in memory before it starts, and sums up a whole row in a buffer that may be
+too large for the stack, so that sums are in memory. Here some rows are padded at a time, which stay
+in the cache, and as many sums as there are registers for are made at once:
+
+    for each block of channels, rows (in parallel):
+        padded = those rows of the map, and what the filter sees around them
+        for each tile of columns:
+            sums[column, lane] += padded[..] * filter[..], unrolled
+            what is fused behind, of the tile
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import te
+from tvm.topi.utils import get_const_tuple, traverse_inline
+
+_TAG = "depthwise_conv2d_NCHWc"
+_MAX_COLUMNS = 15
+"""Sums of one vector each: they are in registers, and the buffer of them is on the stack."""
+_PADDED_BYTES = 2**15
+"""Of the rows that are padded at a time; they stay in the first cache."""
+_MAX_UNROLLED = 9
+"""Elements of a filter that are unrolled; of larger ones a row, or compilation takes thrice as long."""
+_MIN_PARTS = 8
+"""Into which the rows of all blocks are cut, for several cores."""
+
+
+def schedule_depthwise(outs: Any) -> te.Schedule:
+    """Schedule the convolution and what is fused behind it."""
+    outs = [outs] if isinstance(outs, te.Tensor) else outs
+    schedule = te.create_schedule([each.op for each in outs])
+
+    def visit(op: te.Operation) -> None:
+        if _TAG in op.tag:
+            _schedule(schedule, op.output(0), outs[0])
+
+    traverse_inline(schedule, outs[0].op, visit)
+    return schedule
+
+
+def _schedule(schedule: te.Schedule, conv: te.Tensor, result: te.Tensor) -> None:
+    data, _ = conv.op.input_tensors
+    is_padded = isinstance(data.op, te.ComputeOp) and "pad" in data.op.tag
+    batch, blocks, height, width, _ = get_const_tuple(conv.shape)
+    columns = largest_divisor(width, _MAX_COLUMNS)
+    rows = _rows_at_once(conv, data, batch * blocks) if is_padded else 1
+    sums = schedule.cache_write(conv, "global") if conv == result else conv
+    whole = schedule[result]
+    n, c, y, x, lane = whole.op.axis
+    yo, yi = whole.split(y, rows)
+    xo, xi = whole.split(x, columns)
+    whole.reorder(n, c, yo, yi, xo, xi, lane)
+    part = whole.fuse(n, c, yo)
+    whole.parallel(part)
+    whole.vectorize(lane)
+    if conv == result:
+        whole.unroll(xi)
+    schedule[sums].compute_at(whole, xo)
+    *_, sx, sl = schedule[sums].op.axis
+    ky, kx = schedule[sums].op.reduce_axis
+    schedule[sums].reorder(ky, kx, sx, sl)
+    schedule[sums].unroll(kx)
+    if int(ky.dom.extent) * int(kx.dom.extent) <= _MAX_UNROLLED:
+        schedule[sums].unroll(ky)
+    schedule[sums].unroll(sx)
+    schedule[sums].vectorize(sl)
+    if is_padded:
+        schedule[data].compute_at(whole, part)
+        schedule[data].vectorize(schedule[data].op.axis[-1])
+
+
+def _rows_at_once(conv: te.Tensor, padded: te.Tensor, planes: int) -> int:
+    height = int(conv.shape[2])
+    _, _, padded_height, padded_width, lanes = get_const_tuple(padded.shape)
+    stride = max(1, (padded_height - int(conv.op.reduce_axis[0].dom.extent)) // max(1, height - 1))
+    row_bytes = padded_width * lanes * tvm.DataType(padded.dtype).bits // 8 * stride
+    fitting = max(1, _PADDED_BYTES // row_bytes)
+    return largest_divisor(height, min(fitting, max(1, height * planes // _MIN_PARTS)))
+
+
+def largest_divisor(number: int, limit: int) -> int:
+    """Return the largest divisor of `number` that is at most `limit`, and at least 1."""
+    return next(each for each in range(max(1, min(number, limit)), 0, -1) if number % each == 0)
+

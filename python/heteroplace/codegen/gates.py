@@ -1,0 +1,205 @@
+"""Gates: numbers by which channels are scaled, applied where that is least work.
+
+TVM's FoldScaleAxis scales the weights of a convolution instead of the map that it reads. Where the
+scale is computed (a squeeze-and-excite block, a hard swish), weights are scaled and brought into
+blocks in every run, which is more work than to scale a small map:
+
+    nn.conv2d(%x, multiply(const, expand_dims(squeeze(%gate))))
+        ==>  nn.conv2d(multiply(%x, %gate), const)
+    nn.dense(%x, multiply(const, squeeze(%gate)))
+        ==>  nn.dense(multiply(%x, %gate), const)
+
+Only where %gate is computed from %x, so that the calls keep the order in which the plan has them.
+
+FuseOps then puts what makes a gate into the kernel that scales a map by it, where it is computed
+for every element of a channel. `ComputeOnce` keeps such operands in kernels of their own, of the
+same task.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import tvm
+from tvm import relay
+
+from heteroplace.relay.expressions import (
+    is_op_call,
+    post_order,
+    rebuild,
+    static_shape,
+    task_of_span,
+)
+
+_WEIGHTS_COST = 8
+"""To scale an element of the weights and bring it into its block, in elements of the map."""
+_MAX_WALK = 64
+"""Calls among those that make a gate, within which its map has to be."""
+_MIN_READERS, _MIN_ELEMENTS = 8, 1024
+"""Of an operand that is computed once: elements of the result that read the same of its own, and
+elements of the result."""
+_SHAPE_OPS = frozenset(("squeeze", "expand_dims", "reshape"))
+_BINARY_OPS = frozenset(("add", "subtract", "multiply", "divide", "power", "maximum", "minimum"))
+_INJECTIVE = 2
+"""Of TVM's kinds of ops: up to it an element of the result is made of single elements."""
+
+
+def ScaleMaps() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its passes)
+    """Return the pass that scales maps by gates instead of weights. Types are not inferred."""
+
+    def run(
+        function: relay.Function, _mod: tvm.IRModule, _context: tvm.transform.PassContext
+    ) -> relay.Function:
+        mapped: dict[relay.Expr, relay.Expr] = {}
+
+        def rewrite(old: relay.Expr, new: relay.Expr) -> relay.Expr:
+            found = _scaled_weights(old)
+            return new if found is None else _with_scaled_map(old, *found, mapped)
+
+        rebuild(post_order(function.body), mapped, rewrite)
+        return relay.Function(function.params, mapped[function.body], None, [], function.attrs)
+
+    return relay.transform.function_pass(
+        run, opt_level=0, name="ScaleMaps", required=["InferType"]
+    )
+
+
+def ComputeOnce() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its passes)
+    """Return the pass that keeps small operands of large results apart, before FuseOps."""
+
+    def run(
+        function: relay.Function, _mod: tvm.IRModule, _context: tvm.transform.PassContext
+    ) -> relay.Function:
+        return _computed_once(function)
+
+    return relay.transform.function_pass(
+        run, opt_level=0, name="ComputeOnce", required=["InferType"]
+    )
+
+
+def _scaled_weights(call: relay.Expr) -> tuple[relay.Call, relay.Constant, relay.Expr] | None:
+    """The product that makes the weights of a call, its constant, and the gate; None: no such."""
+    if is_op_call(call, "nn.conv2d"):
+        attrs = call.attrs
+        if attrs.groups != 1 or attrs.data_layout != "NCHW" or attrs.kernel_layout != "OIHW":
+            return None
+    elif not is_op_call(call, "nn.dense"):
+        return None
+    data, weights = call.args
+    if not is_op_call(weights, "multiply"):
+        return None
+    constants = [each for each in weights.args if isinstance(each, relay.Constant)]
+    gates = [each for each in weights.args if not isinstance(each, relay.Constant)]
+    if len(constants) != 1 or len(gates) != 1:
+        return None
+    shape, gate_shape = _shape(weights), _shape(gates[0])
+    is_per_channel = gate_shape == (1,) * (len(gate_shape) - len(shape) + 1) + shape[1:2] + (
+        1,
+    ) * (len(shape) - 2) or gate_shape == shape[1:2] + (1,) * (len(shape) - 2)
+    if _shape(constants[0]) != shape or not is_per_channel or len(_shape(data)) != len(shape):
+        return None
+    is_less = prod(_shape(data)) <= _WEIGHTS_COST * prod(shape)
+    return (weights, constants[0], gates[0]) if is_less and _is_made_of(gates[0], data) else None
+
+
+def _with_scaled_map(
+    call: relay.Call,
+    weights: relay.Call,
+    constant: relay.Constant,
+    gate: relay.Expr,
+    mapped: dict[relay.Expr, relay.Expr],
+) -> relay.Call:
+    shape = (1, _shape(weights)[1], *(1,) * (len(_shape(weights)) - 2))
+    while _shape(gate) != shape and isinstance(gate, relay.Call) and gate.op.name in _SHAPE_OPS:
+        gate = gate.args[0]
+    factor = mapped[gate]
+    if _shape(gate) != shape:
+        made = relay.reshape(factor, shape)
+        factor = relay.Call(made.op, made.args, made.attrs, None, weights.span)
+    data = relay.Call(weights.op, [mapped[call.args[0]], factor], None, None, weights.span)
+    return relay.Call(call.op, [data, constant], call.attrs, call.type_args, call.span)
+
+
+def _is_made_of(value: relay.Expr, source: relay.Expr) -> bool:
+    """Whether `source` is read, by however many calls between, to make `value`."""
+    seen: set[relay.Expr] = set()
+    stack = [value]
+    while stack and len(seen) < _MAX_WALK:
+        node = stack.pop()
+        if node.same_as(source):
+            return True
+        if isinstance(node, relay.Call) and node not in seen:
+            seen.add(node)
+            stack.extend(node.args)
+    return False
+
+
+def _computed_once(function: relay.Function) -> relay.Function:
+    nodes = post_order(function.body)
+    apart: set[relay.Expr] = set()
+    for node in nodes:
+        if isinstance(node, relay.Call) and getattr(node.op, "name", "") in _BINARY_OPS:
+            size = prod(_shape(node))
+            for operand in node.args:
+                is_small = prod(_shape(operand)) * _MIN_READERS <= size >= _MIN_ELEMENTS
+                if is_small and _is_injective(operand) and _has_work(operand):
+                    apart.add(operand)
+    if not apart:
+        return function
+    mapped: dict[relay.Expr, relay.Expr] = {}
+    inner = _injective_before(apart)
+
+    def rewrite(old: relay.Expr, new: relay.Expr) -> relay.Expr:
+        if old in inner:  # what is of another task stays out of its kernel
+            arguments = [
+                _ended(made) if _is_of_other_task(before, old) else made
+                for before, made in zip(old.args, new.args, strict=True)
+            ]
+            new = relay.Call(new.op, arguments, new.attrs, new.type_args, new.span)
+        return _ended(new) if old in apart else new
+
+    rebuild(nodes, mapped, rewrite)
+    return relay.Function(function.params, mapped[function.body], None, [], function.attrs)
+
+
+def _injective_before(values: set[relay.Expr]) -> set[relay.Expr]:
+    """The values, and what FuseOps would compute with them."""
+    found: set[relay.Expr] = set()
+    stack = list(values)
+    while stack:
+        node = stack.pop()
+        if node not in found and _is_injective(node):
+            found.add(node)
+            stack.extend(node.args)
+    return found
+
+
+def _is_of_other_task(operand: relay.Expr, reader: relay.Call) -> bool:
+    return isinstance(operand, relay.Call) and task_of_span(operand) != task_of_span(reader)
+
+
+def _ended(value: relay.Expr) -> relay.Expr:
+    if is_op_call(value, "annotation.stop_fusion"):
+        return value
+    made = relay.annotation.stop_fusion(value)
+    return relay.Call(made.op, made.args, made.attrs, None, value.span)
+
+
+def _is_injective(value: relay.Expr) -> bool:
+    if not isinstance(value, relay.Call) or not isinstance(value.op, tvm.ir.Op):
+        return False
+    kind: Any = value.op.get_attr("TOpPattern")
+    return kind is not None and int(kind) <= _INJECTIVE
+
+
+def _has_work(value: relay.Expr) -> bool:
+    """Whether more than the shape of something that is there changes."""
+    while isinstance(value, relay.Call) and value.op.name in _SHAPE_OPS:
+        value = value.args[0]
+    return _is_injective(value)
+
+
+def _shape(value: relay.Expr) -> tuple[int, ...]:
+    type_ = value.checked_type
+    return static_shape(type_) if isinstance(type_, relay.TensorType) else ()
