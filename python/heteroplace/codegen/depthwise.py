@@ -86,4 +86,3 @@ def _rows_at_once(conv: te.Tensor, padded: te.Tensor, planes: int) -> int:
 def largest_divisor(number: int, limit: int) -> int:
     """Return the largest divisor of `number` that is at most `limit`, and at least 1."""
     return next(each for each in range(max(1, min(number, limit)), 0, -1) if number % each == 0)
-

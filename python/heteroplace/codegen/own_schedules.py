@@ -12,14 +12,18 @@ import tvm
 from tvm import autotvm, relay, te, topi
 from tvm.autotvm.task.space import FallbackConfigEntity
 from tvm.relay.op.strategy import generic
+from tvm.relay.op.strategy.x86 import conv2d_NCHWc_strategy_cpu
+from tvm.topi.x86.conv2d_int8 import is_int8_hw_support
 
 from heteroplace.codegen.depthwise import schedule_depthwise
+from heteroplace.codegen.int8_conv import schedule_int8_conv
 from heteroplace.codegen.targets import OWN_KERNELS
 
 
 def register_schedules() -> None:
     """Register all of them; doing it again changes nothing."""
     generic.depthwise_conv2d_NCHWc_strategy.register(OWN_KERNELS, _depthwise)
+    generic.conv2d_NCHWc_strategy.register(OWN_KERNELS, _conv2d)
 
 
 def _depthwise(attrs: Any, inputs: Any, out_type: Any, target: Any) -> relay.op.OpStrategy:
@@ -31,6 +35,27 @@ def _depthwise(attrs: Any, inputs: Any, out_type: Any, target: Any) -> relay.op.
         compute, _schedule_depthwise, name="depthwise_conv2d_NCHWc.heteroplace"
     )
     return strategy
+
+
+def _conv2d(attrs: Any, inputs: Any, out_type: Any, target: Any) -> relay.op.OpStrategy:
+    data, weight = inputs
+    filter_size = [int(extent) for extent in weight.shape[2:4]]
+    # Pointwise ones of TVM have their sums in registers.
+    if not is_int8_hw_support(data.dtype, weight.dtype) or filter_size == [1, 1]:
+        return conv2d_NCHWc_strategy_cpu(attrs, inputs, out_type, target)
+    strategy = relay.op.OpStrategy()
+    compute = generic.wrap_compute_conv2d(
+        topi.x86.conv2d_NCHWc_int8, need_data_layout=True, need_out_layout=True
+    )
+    strategy.add_implementation(compute, _schedule_int8, name="conv2d_NCHWc_int8.heteroplace")
+    return strategy
+
+
+def _schedule_int8(attrs: Any, outs: Any, target: tvm.target.Target) -> te.Schedule:
+    if is_tuned(outs, target):
+        with target:
+            return topi.x86.schedule_conv2d_NCHWc_int8(outs)
+    return schedule_int8_conv(outs)
 
 
 def _schedule_depthwise(attrs: Any, outs: Any, target: tvm.target.Target) -> te.Schedule:

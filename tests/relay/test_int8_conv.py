@@ -1,0 +1,69 @@
+"""Convolutions of 8 bits by our schedule: the sums are those of numpy, to the last bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm
+import tvm.contrib.graph_executor
+from numpy_relay import executor_by_numpy
+from relay_models import var
+from tvm import relay
+
+from heteroplace.codegen.legalize import multiplies_integers
+from heteroplace.codegen.own_schedules import register_schedules
+from heteroplace.codegen.targets import kernel_target
+from heteroplace.tvm_bridge import llvm_cpu_target
+
+TARGET = tvm.target.Target(llvm_cpu_target())
+pytestmark = pytest.mark.skipif(
+    not multiplies_integers(TARGET), reason="this processor has no VNNI"
+)
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize(
+    ("channels", "size", "stride", "padding", "filter_size", "is_fused"),
+    [
+        ((16, 16), (7, 6), 1, 1, (3, 3), True),
+        ((4, 32), (9, 17), 2, 0, (3, 2), False),
+        ((3, 10), (8, 8), 1, 2, (5, 5), True),
+        ((36, 16), (4, 16), 1, 0, (2, 2), False),
+        ((8, 16), (5, 5), 1, 0, (1, 1), True),
+    ],
+)
+def test_sums_of_products_are_exact(
+    channels: tuple[int, int],
+    size: tuple[int, int],
+    stride: int,
+    padding: int,
+    filter_size: tuple[int, int],
+    is_fused: bool,
+) -> None:
+    register_schedules()
+    random = np.random.default_rng(sum(size))
+    num_in, num_out = channels
+    weight = random.integers(-128, 128, (num_out, num_in, *filter_size)).astype("int8")
+    x = random.integers(0, 256, (2, num_in, *size)).astype("uint8")
+    y = relay.nn.conv2d(
+        var("x", x.shape, "uint8"),
+        relay.const(weight),
+        strides=(stride, stride),
+        padding=(padding, padding),
+        channels=num_out,
+        kernel_size=filter_size,
+        out_dtype="int32",
+    )
+    if is_fused:
+        y = relay.nn.relu(
+            y + relay.const(random.integers(-999, 999, (num_out, 1, 1)).astype("int32"))
+        )
+    mod = relay.transform.InferType()(
+        tvm.IRModule.from_expr(relay.Function(relay.analysis.free_vars(y), y))
+    )
+    (expected,) = executor_by_numpy(mod)({"x": x})
+    with tvm.transform.PassContext(opt_level=3):
+        library = relay.build(mod, target=kernel_target(TARGET))
+    module = tvm.contrib.graph_executor.GraphModule(library["default"](tvm.cpu()))
+    module.run(x=x)
+    np.testing.assert_array_equal(module.get_output(0).numpy(), expected)
