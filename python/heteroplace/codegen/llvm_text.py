@@ -113,3 +113,80 @@ class LlvmFunction:
         if self._lanes == 1:
             return text
         return f"<{', '.join([f'{kind} {text}'] * self._lanes)}>"
+
+
+def transpose_text(name: str, kind: str, lanes: int) -> str:
+    """Return a function that transposes a square of so many lanes each way, in registers.
+
+    (to, width, from, stride, rows, columns) -> 0: what it reads has `rows` rows, `stride` elements
+    apart, of `columns` elements; there are at least one and at most `lanes` of each. All lanes of
+    all rows, `width` apart, are written: rows behind the last are the last one again, and columns
+    zeros. In each stage pairs of vectors exchange half of their lanes.
+
+    Parameters
+    ----------
+    kind
+        Of an element, as LLVM calls it.
+    """
+    vector = f"<{lanes} x {kind}>"
+    mask = f"<{lanes} x i1>"
+    suffix = f"v{lanes}{'f32' if kind == 'float' else 'f64'}"
+    item_bytes = 4 if kind == "float" else 8
+    masked_load = f"@llvm.masked.load.{suffix}.p0{suffix}"
+    numbers = ", ".join(f"i32 {lane}" for lane in range(lanes))
+    zeros = ", ".join(["i32 0"] * lanes)
+    lines = [
+        f"  %count0 = insertelement <{lanes} x i32> undef, i32 %columns, i32 0",
+        f"  %count = shufflevector <{lanes} x i32> %count0, <{lanes} x i32> undef, "
+        f"<{lanes} x i32> <{zeros}>",
+        f"  %mask = icmp sgt <{lanes} x i32> %count, <{numbers}>",
+        "  %last = sub i32 %rows, 1",
+    ]
+    held = []
+    for row in range(lanes):
+        lines += [
+            f"  %is{row} = icmp slt i32 {row}, %rows",
+            f"  %row{row} = select i1 %is{row}, i32 {row}, i32 %last",
+            f"  %at{row} = sext i32 %row{row} to i64",
+            f"  %offset{row} = mul i64 %at{row}, %stride",
+            f"  %item{row} = getelementptr {kind}, {kind}* %from, i64 %offset{row}",
+            f"  %pointer{row} = bitcast {kind}* %item{row} to {vector}*",
+            f"  %load{row} = call {vector} {masked_load}({vector}* %pointer{row}, "
+            f"i32 {item_bytes}, {mask} %mask, {vector} zeroinitializer)",
+        ]
+        held.append(f"%load{row}")
+    distance = 1
+    while distance < lanes:
+        for low in range(lanes):
+            if low & distance:
+                continue
+            pair = f"{vector} {held[low]}, {vector} {held[low + distance]}"
+            for part, row in enumerate((low, low + distance)):
+                # Of the first vector lanes are numbered from 0, of the second from `lanes`.
+                taken = (
+                    lane + part * distance
+                    if not lane & distance
+                    else lanes + lane - (1 - part) * distance
+                    for lane in range(lanes)
+                )
+                places = ", ".join(f"i32 {lane}" for lane in taken)
+                held[row] = f"%swap{distance}.{row}"
+                lines.append(f"  {held[row]} = shufflevector {pair}, <{lanes} x i32> <{places}>")
+        distance *= 2
+    for row in range(lanes):
+        lines += [
+            f"  %place{row} = mul i64 {row}, %width",
+            f"  %out{row} = getelementptr {kind}, {kind}* %to, i64 %place{row}",
+            f"  %target{row} = bitcast {kind}* %out{row} to {vector}*",
+            f"  store {vector} {held[row]}, {vector}* %target{row}, align {item_bytes}",
+        ]
+    return "\n".join(
+        [
+            f"declare {vector} {masked_load}({vector}*, i32, {mask}, {vector})",
+            f"define i32 @{name}({kind}* %to, i64 %width, {kind}* %from, i64 %stride, "
+            f"i32 %rows, i32 %columns) {{",
+            *lines,
+            "  ret i32 0",
+            "}",
+        ]
+    )

@@ -21,9 +21,14 @@ from typing import Any, NamedTuple
 
 import tvm
 from tvm import relay, te
-from tvm.target.x86 import get_simd_32bit_lanes
-from tvm.topi.utils import traverse_inline
 
+from heteroplace.codegen.product_tiles import (
+    MIN_CHUNKS,
+    item_bytes_of,
+    schedule_products,
+    shape_of,
+    vector_bytes,
+)
 from heteroplace.relay.expressions import static_shape
 from heteroplace.tvm_bridge import add_relay_op
 
@@ -39,8 +44,6 @@ _MIN_USES_OF_PANEL = 4
 """Tiles of rows that read the same columns of b, for these to be laid side by side."""
 _CACHED_BYTES = 2**17
 """If all of b has no more, rows of the result are made one after the other, and written so."""
-_MIN_CHUNKS = 16
-"""Parts that several cores can share."""
 
 
 def matmul(
@@ -96,8 +99,8 @@ def _largest_divisor(number: int, limit: int) -> int:
 
 def _simd() -> tuple[int, int]:
     """Bytes of a vector of the current target, and how many may be summed up in registers."""
-    lanes = get_simd_32bit_lanes()
-    return 4 * lanes, 14 if lanes == 16 else 12
+    num_bytes = vector_bytes()
+    return num_bytes, 14 if num_bytes == 64 else 12
 
 
 def _columns_tile(sizes: _Sizes, item_bytes: int) -> _Tile:
@@ -132,11 +135,11 @@ def _element(matrix: te.Tensor, is_transposed: bool) -> Callable[[Any, Any], Any
 
 def _compute(attrs: Any, tensors: Any, _: Any) -> list[te.Tensor]:
     a, b = tensors
-    sizes = _sizes(attrs, _shape(a), _shape(b))
+    sizes = _sizes(attrs, shape_of(a), shape_of(b))
     left = _element(a, attrs["transpose_a"])
     if not attrs["transpose_b"]:
         return [_by_columns(sizes, left, b)]
-    tile = _lanes_tile(sizes, _item_bytes(b))
+    tile = _lanes_tile(sizes, item_bytes_of(b))
     part = te.reduce_axis((0, sizes.depth // tile.lanes), "part")
     sums = te.compute(
         (sizes.rows, sizes.columns, tile.lanes),
@@ -153,11 +156,11 @@ def _compute(attrs: Any, tensors: Any, _: Any) -> list[te.Tensor]:
 
 
 def _by_columns(sizes: _Sizes, left: Callable[[Any, Any], Any], b: te.Tensor) -> te.Tensor:
-    tile = _columns_tile(sizes, _item_bytes(b))
+    tile = _columns_tile(sizes, item_bytes_of(b))
     width = tile.columns
     panels: te.Tensor | None = None
     is_reused = sizes.rows // tile.rows >= _MIN_USES_OF_PANEL and sizes.columns > width
-    if is_reused and not _is_cached(sizes, _item_bytes(b)):
+    if is_reused and not _is_cached(sizes, item_bytes_of(b)):
         panels = te.compute(
             (sizes.columns // width, sizes.depth, width),
             lambda panel, depth, x: b[depth, panel * width + x],
@@ -182,34 +185,16 @@ def _is_cached(sizes: _Sizes, item_bytes: int) -> bool:
     return sizes.depth * sizes.columns * item_bytes <= _CACHED_BYTES
 
 
-def _shape(tensor: te.Tensor) -> tuple[int, ...]:
-    return tuple(int(extent) for extent in tensor.shape)
-
-
-def _item_bytes(tensor: te.Tensor) -> int:
-    return int(tvm.DataType(tensor.dtype).bits) // 8
-
-
 def schedule_matmul(_attrs: Any, outs: Any, _target: Any) -> te.Schedule:
     """Schedule the op and what is fused behind it."""
-    result = outs[0]
-    schedule = te.create_schedule([each.op for each in outs])
-
-    def visit(op: te.Operation) -> None:
-        if op.tag == _COLUMNS:
-            _schedule_columns(schedule, op.output(0), result)
-        elif op.tag == _LANES:
-            _schedule_lanes(schedule, op.output(0), result)
-
-    traverse_inline(schedule, result.op, visit)
-    return schedule
+    return schedule_products(outs, {_COLUMNS: _schedule_columns, _LANES: _schedule_lanes})
 
 
 def _schedule_columns(schedule: te.Schedule, product: te.Tensor, result: te.Tensor) -> None:
     panels = next((each for each in product.op.input_tensors if each.op.name == _PANELS), None)
-    rows, columns = _shape(product)
+    rows, columns = shape_of(product)
     sizes = _Sizes(rows, columns, int(product.op.reduce_axis[0].dom.extent))
-    tile = _columns_tile(sizes, _item_bytes(product))
+    tile = _columns_tile(sizes, item_bytes_of(product))
     is_output = product.op in schedule.outputs
     sums = schedule.cache_write(product, "global")
     whole = schedule[result]
@@ -217,12 +202,12 @@ def _schedule_columns(schedule: te.Schedule, product: te.Tensor, result: te.Tens
     xo, xi = whole.split(x, tile.columns)
     yo, yi = whole.split(y, tile.rows)
     if panels is None:
-        outer = (yo, xo) if _is_cached(sizes, _item_bytes(product)) else (xo, yo)
+        outer = (yo, xo) if _is_cached(sizes, item_bytes_of(product)) else (xo, yo)
         whole.reorder(*outer, yi, xi)
         at = chunk = whole.fuse(*outer)
     else:
         num_tiles, num_panels = rows // tile.rows, columns // tile.columns
-        parts = -(-_MIN_CHUNKS // num_panels)
+        parts = -(-MIN_CHUNKS // num_panels)
         yc, at = whole.split(
             yo, nparts=_largest_divisor(num_tiles, min(parts, num_tiles // _MIN_USES_OF_PANEL))
         )
@@ -260,10 +245,10 @@ def _schedule_product(
 
 def _schedule_lanes(schedule: te.Schedule, product: te.Tensor, result: te.Tensor) -> None:
     (sums,) = product.op.input_tensors
-    rows, columns, lanes = _shape(sums)
+    rows, columns, lanes = shape_of(sums)
     (part,) = sums.op.reduce_axis
     depth = int(part.dom.extent) * lanes
-    tile = _lanes_tile(_Sizes(rows, columns, depth), _item_bytes(product))
+    tile = _lanes_tile(_Sizes(rows, columns, depth), item_bytes_of(product))
     whole = schedule[result]
     y, x = whole.op.axis
     xo, xi = whole.split(x, tile.columns)

@@ -21,6 +21,7 @@ from heteroplace.codegen.safe_integers import define_integers
 from heteroplace.codegen.segments import Segment, ValueName
 from heteroplace.codegen.targets import has_stock_kernels
 from heteroplace.codegen.vector_math import vector_math
+from heteroplace.codegen.whole_vectors import whole_vectors
 from heteroplace.codegen.workspace import kernel_workspace
 from heteroplace.errors import LoweringError
 from heteroplace.relay.expressions import (
@@ -226,7 +227,7 @@ class _Lowerer:
             cached = te_compiler.get().lower(function, target)
             functions = define_integers(keep_nan(cached.funcs))
             if not has_stock_kernels(target):
-                functions = vector_math(functions)
+                functions = whole_vectors(vector_math(functions))
         except (RuntimeError, ValueError, TypeError, AttributeError) as err:
             # TVM's strategies and schedules fail by all of these where they know no way.
             reason = last_cause(str(err))

@@ -1,30 +1,41 @@
-"""Dense layers -> products that read their weights as they lie, or as their rows need it.
+"""Dense layers -> products of any number of rows that read their weights as they lie, or in panels.
 
 TVM rewrites the weights of a dense layer in blocks. For constants that is done once; for what is
 computed or is state it would be a kernel and a buffer more for each call, in a pipeline for each
 microbatch. Transposes that belong to the same task are not made at all.
 
-    in a branch   nn.dense(%x, const)             ==>  heteroplace_packed_matmul(%x, panels)
-    on a CPU      nn.dense(%x, %w)                ==>  heteroplace_matmul(%x, %w, transpose_b)
+    on a CPU      nn.dense(%x, const)             ==>  heteroplace_packed_matmul(%x, panels)
+                  nn.dense(%x, %w)                ==>  heteroplace_matmul(%x, %w, transpose_b)
                   nn.dense(%x, transpose(%w))     ==>  heteroplace_matmul(%x, %w)
                   nn.matmul(%x, %w, ...)          ==>  heteroplace_matmul(%x, %w, ...)
+                  nn.batch_matmul(%x, %y, ...)    ==>  heteroplace_batch_matmul(%x, %y, ...)
     elsewhere     nn.matmul(%x, %w)               ==>  nn.dense(%x, transpose(%w))
 
 TVM's own `nn.matmul` is naive on CPUs, and on GPUs cannot be compiled in all its forms. Where a
-target names a library for products, all stays as it is. Branches of routers have any number of
-rows, for which TVM's dense layers are slow; their panels are the same at each capacity. Where
-kernels are to be TVM's own they are not made.
+target names a library for products, all stays as it is. TVM's dense layers are slow unless a power
+of two divides the number of rows, and its products of batches always. Panels depend on the weights
+alone: those of branches of routers are the same at each capacity. Where kernels are to be TVM's own
+they are not made, and products of batches stay.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import tvm
 from tvm import relay
 
+from heteroplace.codegen.batch_matmul_op import BATCH_MATMUL_DTYPES, batch_matmul
 from heteroplace.codegen.matmul_op import matmul
 from heteroplace.codegen.packed_matmul_op import packed, packed_matmul
 from heteroplace.codegen.targets import has_stock_kernels
-from heteroplace.relay.expressions import post_order, rebuild, static_shape, task_of_span
+from heteroplace.relay.expressions import (
+    is_op_call,
+    post_order,
+    rebuild,
+    static_shape,
+    task_of_span,
+)
 from heteroplace.relay.products import Operand, operands_of
 
 Panels = dict[int, tuple[relay.Constant, relay.Constant | None]]
@@ -41,7 +52,7 @@ def ReadWeightsInPlace(  # noqa: N802  (named as TVM names its passes)
     Parameters
     ----------
     panels
-        Of branches: what is known of their weights, to which it adds. None: it is in no branch.
+        What is known of the weights of several functions, to which it adds. None: there is one.
     """
 
     def run(
@@ -49,8 +60,10 @@ def ReadWeightsInPlace(  # noqa: N802  (named as TVM names its passes)
     ) -> relay.Function:
         if _LIBRARIES.intersection(str(library) for library in target.libs):
             return function
-        known = None if has_stock_kernels(target) else panels
-        return _rewritten(function, target.kind.name == "llvm", known)
+        known = {} if panels is None else panels
+        is_packed = not has_stock_kernels(target)
+        with target:
+            return _rewritten(function, target.kind.name == "llvm", known if is_packed else None)
 
     return relay.transform.function_pass(
         run, opt_level=0, name="ReadWeightsInPlace", required=["InferType"]
@@ -62,6 +75,8 @@ def _rewritten(function: relay.Function, is_cpu: bool, panels: Panels | None) ->
     mapped: dict[relay.Expr, relay.Expr] = {}
 
     def rewrite(old: relay.Expr, new: relay.Expr) -> relay.Expr:
+        if is_op_call(old, "nn.batch_matmul"):
+            return _tiled(old, new, mapped) if panels is not None and is_cpu else new
         found = operands_of(old)
         if found is None:
             return new
@@ -69,13 +84,35 @@ def _rewritten(function: relay.Function, is_cpu: bool, panels: Panels | None) ->
             return _as_dense(new, old) if old.op.name == "nn.matmul" else new
         if old.op.name == "nn.dense" and isinstance(old.args[1], relay.Constant):
             weights = None if panels is None else _in_panels(old, panels)
-            return new if weights is None else _spanned(packed_matmul(new.args[0], weights), old)
+            if weights is None:
+                return new
+            columns = static_shape(old.checked_type)[1]
+            return _spanned(packed_matmul(new.args[0], weights, columns), old)
         (a, turns_a), (b, turns_b) = (_untransposed(each, old) for each in found)
         made = matmul(mapped[a], mapped[b], transpose_a=turns_a, transpose_b=turns_b)
         return relay.Call(made.op, made.args, made.attrs, None, old.span)
 
     rebuild(nodes, mapped, rewrite)
     return relay.Function(function.params, mapped[function.body], None, [], function.attrs)
+
+
+def _tiled(old: relay.Call, new: relay.Call, mapped: Mapping[relay.Expr, relay.Expr]) -> relay.Expr:
+    """Products in tiles, of what is there before it is transposed, if that is of the same task."""
+    dtypes = {each.checked_type.dtype for each in (*old.args, old)}
+    if len(dtypes) > 1 or not dtypes <= BATCH_MATMUL_DTYPES:
+        return new
+    sides = []
+    for side, is_transposed in zip(
+        old.args, (old.attrs.transpose_a, old.attrs.transpose_b), strict=True
+    ):
+        turns = bool(is_transposed)
+        if is_op_call(side, "transpose") and task_of_span(side) == task_of_span(old):
+            axes = side.attrs.axes
+            if axes and [int(axis) % 3 for axis in axes] == [0, 2, 1]:
+                side, turns = side.args[0], not turns
+        sides.append((mapped[side], turns))
+    (a, turns_a), (b, turns_b) = sides
+    return _spanned(batch_matmul(a, b, transpose_a=turns_a, transpose_b=turns_b), old)
 
 
 def _in_panels(dense: relay.Call, panels: Panels) -> relay.Constant | None:
@@ -87,8 +124,7 @@ def _in_panels(dense: relay.Call, panels: Panels) -> relay.Constant | None:
         types = {tensor.checked_type.dtype for tensor in (rows, constant, dense)}
         is_plain = types <= {"float32"} or types <= {"float64"}
         is_plain = is_plain and len(static_shape(rows.checked_type)) == 2
-        found = packed(matrix) if is_plain else None
-        panels[address] = constant, None if found is None else relay.const(found)
+        panels[address] = constant, relay.const(packed(matrix)) if is_plain else None
     return panels[address][1]
 
 

@@ -50,6 +50,7 @@ _PRODUCTS = frozenset(
         "nn.batch_matmul",
         "nn.matmul",
         "nn.contrib_dense_pack",
+        "heteroplace_batch_matmul",
         "heteroplace_matmul",
         "heteroplace_packed_matmul",
     }

@@ -1,0 +1,223 @@
+"""Products by tiles of rows and columns whose sums are in registers, for ops of Relay on CPUs.
+
+A tile is some rows of the left matrix times a panel: some vectors of columns of the right one, that
+lie one after the other for each place in depth. Tiles have any number of rows, and those behind the
+last row compute rows before it again; columns behind the last are computed, and not stored.
+
+Tiles are in blocks of rows: for each a panel is read once and stays in the cache for its tiles.
+What is summed up for an element is in the order of `depth`, whatever the tile. Elementwise ops are
+fused behind.
+Source: Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication"
+(doi:10.1145/1356052.1356053).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import tvm
+from tvm import te
+from tvm.target.x86 import get_simd_32bit_lanes
+from tvm.topi import tag
+from tvm.topi.utils import traverse_inline
+
+MIN_CHUNKS = 16
+"""Parts that several cores can share."""
+_VECTORS = {2: 1.0, 3: 1.0, 1: 1.1}
+"""Of a panel's width, and what each takes: with one, loads of the left matrix hold up the sums."""
+_PAGE_BYTES = 4096
+_WAYS = 6
+"""Rows that lie a multiple of 4 KiB apart share a set of the first cache, which holds at least 8
+lines: those of so many rows, and of a panel."""
+_TILE_COST = 0.5
+"""What a tile takes beside its rows, in rows."""
+_CACHED_BYTES = 2**20
+"""If the right matrix has no more, it stays in the second cache, and blocks may be small: what they
+read and write stays in the first one."""
+_SMALL_BLOCK_BYTES, _BLOCK_BYTES = 2**15, 2**22
+"""Of the left matrix, in a block: where the right one stays in the cache, and where it does not."""
+_MIN_STORED = 4
+"""Elements of the vectors that are stored; where there would be fewer, LLVM makes them."""
+
+ScheduleProduct = Callable[[te.Schedule, te.Tensor, te.Tensor], None]
+"""Of (schedule, product, result of all that is fused behind it)."""
+
+
+def shape_of(tensor: te.Tensor) -> tuple[int, ...]:
+    """Return the extents of a tensor."""
+    return tuple(int(extent) for extent in tensor.shape)
+
+
+def item_bytes_of(tensor: te.Tensor) -> int:
+    """Return the size of an element."""
+    return int(tvm.DataType(tensor.dtype).bits) // 8
+
+
+def vector_bytes() -> int:
+    """Return the size of a vector of the current target."""
+    return 4 * int(get_simd_32bit_lanes())
+
+
+def schedule_products(outs: Any, by_tag: Mapping[str, ScheduleProduct]) -> te.Schedule:
+    """Schedule a fused function: the product in it by its tag, all others inline."""
+    result = outs[0]
+    schedule = te.create_schedule([each.op for each in outs])
+
+    def visit(op: te.Operation) -> None:
+        if op.tag in by_tag:
+            by_tag[op.tag](schedule, op.output(0), result)
+
+    traverse_inline(schedule, result.op, visit)
+    return schedule
+
+
+def panel_width(columns: int, item_bytes: int) -> int:
+    """Return the columns of a panel: as many as some vectors of the current target hold."""
+    lanes = vector_bytes() // item_bytes
+    vectors = -(-columns // lanes)
+    return lanes * min(_VECTORS, key=lambda each: -(-vectors // each) * each * _VECTORS[each])
+
+
+class Tiling(NamedTuple):
+    """How rows are cut: in blocks of tiles of rows."""
+
+    rows: int
+    """Of a tile."""
+    tiles: int
+    """Of a block."""
+    blocks: int
+
+
+def tiling(rows: int, most: int, block_rows: int) -> Tiling:
+    """Return tiles of at most `most` rows, so that all of them together are least work.
+
+    Parameters
+    ----------
+    block_rows
+        About how many rows a block may have.
+
+    Examples
+    --------
+    >>> [tiling(rows, 9, 100).rows for rows in (1, 5, 12, 17, 61, 63, 64)]
+    [1, 5, 6, 9, 9, 9, 8]
+    >>> tiling(197, 9, 100)
+    Tiling(rows=9, tiles=11, blocks=2)
+    """
+    blocks = -(-rows // block_rows)
+
+    def cut(tile: int) -> Tiling:
+        return Tiling(tile, -(-rows // (tile * blocks)), blocks)
+
+    def work(each: Tiling) -> float:
+        return each.tiles * each.blocks * (each.rows + _TILE_COST)
+
+    return min((cut(tile) for tile in range(min(rows, most), 0, -1)), key=work)
+
+
+class TiledProduct(NamedTuple):
+    """Products [rows, depth] x [depth, columns], one for each place in what is around them."""
+
+    around: tuple[int, ...]
+    rows: int
+    columns: int
+    depth: int
+    width: int
+    """Of a panel."""
+    item_bytes: int
+
+    @property
+    def panels(self) -> int:
+        """How many hold the columns."""
+        return -(-self.columns // self.width)
+
+    def tiling(self) -> Tiling:
+        """How rows are cut.
+
+        Sums of a tile are in registers, beside one of the left matrix for each row, which LLVM
+        loads before it uses any.
+        """
+        registers = 18 if vector_bytes() == 64 else 8
+        most = max(1, registers * vector_bytes() // (self.item_bytes * self.width))
+        row_bytes = self.depth * self.item_bytes
+        if row_bytes % _PAGE_BYTES == 0:
+            most = min(most, _WAYS)
+        is_cached = self.panels * self.width * row_bytes <= _CACHED_BYTES
+        block_rows = (_SMALL_BLOCK_BYTES if is_cached else _BLOCK_BYTES) // row_bytes
+        shared = self.rows * self.panels * math.prod(self.around) // MIN_CHUNKS
+        return tiling(self.rows, most, max(most, min(block_rows, shared)))
+
+    def compute(
+        self,
+        left: Callable[..., tvm.tir.PrimExpr],
+        right: Callable[..., tvm.tir.PrimExpr],
+        tag_: str,
+    ) -> te.Tensor:
+        """Return the products.
+
+        Parameters
+        ----------
+        left
+            Of (*around, row, place in depth).
+        right
+            Of (*around, panel, place in depth, column of the panel).
+        tag_
+            Of the op that `schedule` is for.
+        """
+        tile, tiles, blocks = self.tiling()
+        num_tiles = tiles * blocks
+        is_whole = num_tiles * tile == self.rows
+        at = te.reduce_axis((0, self.depth), "depth")
+        div, mod = tvm.tir.indexdiv, tvm.tir.indexmod
+
+        def first(t: Any) -> Any:
+            return t * tile if is_whole else tvm.tir.min(t * tile, self.rows - tile)
+
+        def summed(*where: Any) -> tvm.tir.PrimExpr:
+            *around, t, panel, y, x = where
+            factors = left(*around, first(t) + y, at) * right(*around, panel, at, x)
+            return te.sum(factors, axis=at)
+
+        tiles_shape = (*self.around, num_tiles, self.panels, tile, self.width)
+        product = te.compute(tiles_shape, summed, "product", tag=tag_)
+
+        def stored(*where: Any) -> tvm.tir.PrimExpr:
+            *around, y, x = where
+            # By `mod` also where the last tile begins further back: TVM knows then what is read.
+            row = mod(y if is_whole else y - first(div(y, tile)), tile)
+            place = (*around, div(y, tile), div(x, self.width), row, mod(x, self.width))
+            return product[place]
+
+        shape = (*self.around, self.rows, self.columns)
+        return te.compute(shape, stored, "stored", tag=tag.INJECTIVE)
+
+    def schedule(self, schedule: te.Schedule, product: te.Tensor, result: te.Tensor) -> None:
+        """Schedule `product` of `compute`, and what is fused behind it."""
+        tile, tiles, blocks = self.tiling()
+        lanes = vector_bytes() // self.item_bytes
+        whole = schedule[result]
+        *around, y, x = whole.op.axis
+        xo, xi = whole.split(x, self.width)
+        yo, yi = whole.split(y, tile)
+        yb, yo = whole.split(yo, tiles)
+        whole.reorder(*around, yb, xo, yo, yi, xi)
+        if math.prod(self.around) * blocks * self.panels < MIN_CHUNKS:
+            yo = whole.fuse(*around, yb, xo, yo)
+            whole.parallel(yo)
+        else:
+            whole.parallel(whole.fuse(*around, yb, xo))
+        # Vectors that are stored whole or not at all, or else by `whole_vectors`.
+        in_vector = math.gcd(self.columns, lanes)
+        whole.vectorize(whole.split(xi, in_vector if in_vector >= _MIN_STORED else lanes)[1])
+        # In memory, but summed up in registers, by LLVM. To take them out of these by another copy
+        # holds up the next tile until all that is stored has arrived.
+        stage = schedule[product]
+        stage.compute_at(whole, yo)
+        ty, tx = stage.op.axis[-2:]
+        (depth,) = stage.op.reduce_axis
+        tx, lane = stage.split(tx, lanes)
+        stage.reorder(depth, ty, tx, lane)
+        stage.unroll(ty)
+        stage.unroll(tx)
+        stage.vectorize(lane)
