@@ -74,6 +74,7 @@ LATE_IMPORTS = {
     "networkx",
     "onnx",
     "onnxruntime",
+    "openvino",
     "ortools",
     "psutil",
     "pymetis",

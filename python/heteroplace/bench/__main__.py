@@ -28,6 +28,10 @@ _NEED_TVM = {
     "compile": ("heteroplace.bench.compile", "processor time of import and compilation"),
     "batches": ("heteroplace.bench.batches", "batch 16 predicted from 1, 2 and 4, and measured"),
     "profile": ("heteroplace.bench.profile", "measuring all kernels, against one stock build"),
+    "kernels": (
+        "heteroplace.bench.kernels",
+        "time of each kernel, and its share of what the cores and the memory can do",
+    ),
     "recompile": ("heteroplace.bench.recompile", "the second `tvmc compile` against the first"),
     "run": (
         "heteroplace.bench.run.command",
@@ -45,6 +49,10 @@ _INSTEAD = {
         "plans of single cores with and without helping, good ones and random ones",
     ),
     "tracing": ("heteroplace.bench.run.tracing", "what recording the calls costs"),
+    "peers": (
+        "heteroplace.bench.run.against_peers",
+        "networks in full size against stock TVM, onnxruntime and OpenVINO, on one core and all",
+    ),
     "gpu": (
         "heteroplace.bench.run.gpus",
         "plans over a GPU, its parts, and a GPU and a core, with and without graphs",
@@ -84,7 +92,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if options.benchmark == "run" and options.instead is not None:
                 name, _ = _INSTEAD[options.instead]
             module = importlib.import_module(name)
-            rows, table = module.run(options.only, _say), module.table
+            measure = module.run
+            if getattr(options, "quick", False):
+                if options.instead != "peers":
+                    parser.error("--quick is for `run --peers`")
+                measure = module.run_quickly
+            rows, table = measure(options.only, _say), module.table
         elif options.benchmark == "prediction":
             asked = prediction_options.read_arguments(options)
             require_tvm()
@@ -135,6 +148,11 @@ def make_parser() -> argparse.ArgumentParser:
                 kinds.add_argument(
                     f"--{kind}", dest="instead", action="store_const", const=kind, help=text
                 )
+            command.add_argument(
+                "--quick",
+                action="store_true",
+                help="with --peers: without stock TVM, and nothing is measured to place networks",
+            )
         if name == "place":
             place.add_arguments(command)
         if name == "prediction":

@@ -25,7 +25,7 @@ from heteroplace.bench.dynamic.trace_runs import Inputs, passes, timer_of
 from heteroplace.bench.models.routed import RoutedNetwork
 from heteroplace.bench.models.routed_onnx import exits
 from heteroplace.bench.models.routed_vision import msdnet
-from heteroplace.bench.peers.onnx_runtime import OnnxExecutor
+from heteroplace.bench.peers.runtimes import OnnxExecutor
 from heteroplace.bench.peers.stock import in_pass_context
 from heteroplace.bench.peers.timed_runs import TimedRuns, Timer, time_in_turns
 from heteroplace.codegen.executable import Executable
@@ -82,7 +82,7 @@ def rows_of(
     with ExitStack() as stack:
 
         def peer(of: RoutedNetwork, inputs: Sequence[Inputs]) -> OnnxExecutor:
-            found = OnnxExecutor(exits(of), inputs, core)
+            found = OnnxExecutor(exits(of), inputs, [core])
             stack.callback(found.close)
             return found
 

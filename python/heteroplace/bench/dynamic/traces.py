@@ -58,7 +58,7 @@ from heteroplace.bench.dynamic.trace_runs import (
 )
 from heteroplace.bench.models.routed_catalogue import ROUTED, TRACES
 from heteroplace.bench.models.routed_onnx import ONNX_FORMS
-from heteroplace.bench.peers.onnx_runtime import OnnxExecutor
+from heteroplace.bench.peers.runtimes import OnnxExecutor
 from heteroplace.bench.peers.stock import StockExecutor, build_stock, in_pass_context
 from heteroplace.bench.peers.timed_runs import TimedRuns, Timer, time_in_turns
 from heteroplace.files.route_profile import save_route_profile
@@ -180,7 +180,7 @@ def _peers(
     if form is not None:
         names = {value.name for value in form.graph.input}
         given = {name: array for name, array in inputs.items() if name in names}
-        peer = OnnxExecutor(form, given, cores[0])
+        peer = OnnxExecutor(form, given, cores[:1])
         stack.callback(peer.close)
         timers["onnxruntime"] = peer.time_calls
     return timers

@@ -1,5 +1,7 @@
 """Encoders with attention, and a recurrent tagger, as ONNX models; small, of the real structure.
 
+Sizes are arguments, but for the tagger's; those of the published networks are in `full_size.py`.
+
 - `vit`: Dosovitskiy et al., "An Image is Worth 16x16 Words", section 3.1
 - `swin`: Liu et al., "Swin Transformer", section 3: windows, shifted windows with their mask, the
   bias of relative positions, merging of patches
@@ -10,6 +12,8 @@
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import onnx
@@ -59,66 +63,86 @@ def _feed_forward(graph: OnnxGraph, name: str, value: str, width: int) -> str:
     return graph.linear(f"{name}.down", inner, 4 * width, width)
 
 
-def vit(seed: int = 0) -> onnx.ModelProto:
-    """Return two blocks over 16 patches and a class token; input `image` [1, 3, 32, 32]."""
+def vit(
+    seed: int = 0,
+    size: int = 32,
+    patch: int = 8,
+    width: int = 48,
+    heads: int = 4,
+    layers: int = 2,
+    classes: int = 10,
+) -> onnx.ModelProto:
+    """Return blocks over patches and a class token; input `image` [1, 3, size, size]."""
     graph = OnnxGraph(seed)
-    width, tokens = 48, 17
-    image = graph.input("image", FLOAT, 1, 3, 32, 32)
-    value = graph.conv("patches", image, (3, width), 8, stride=8, bias=True)
+    tokens = (size // patch) ** 2 + 1
+    image = graph.input("image", FLOAT, 1, 3, size, size)
+    value = graph.conv("patches", image, (3, width), patch, stride=patch, bias=True)
     value = graph.op("Reshape", value, graph.constant([1, width, tokens - 1], np.int64))
     value = graph.op("Transpose", value, perm=[0, 2, 1])
     value = graph.op("Concat", graph.weight("class", 1, 1, width, std=1.0), value, axis=1)
     value = graph.op("Add", value, graph.weight("positions", 1, tokens, width, std=1.0))
-    for layer in range(2):
+    for layer in range(layers):
         name = f"layer{layer}"
         normed = graph.layer_norm(f"{name}.norm1", value, width)
-        mixed = _attention(graph, name, normed, (1, tokens, width), 4)
+        mixed = _attention(graph, name, normed, (1, tokens, width), heads)
         value = graph.op("Add", value, mixed)
         normed = graph.layer_norm(f"{name}.norm2", value, width)
         value = graph.op("Add", value, _feed_forward(graph, name, normed, width))
     value = graph.layer_norm("norm", value, width)
     first = graph.op("Gather", value, graph.constant(0, np.int64), axis=1)
-    return graph.model("vit", (graph.linear("head", first, width, 10), (1, 10)))
+    return graph.model("vit", (graph.linear("head", first, width, classes), (1, classes)))
 
 
-_WINDOW = 4
-
-
-def swin(seed: int = 0) -> onnx.ModelProto:
-    """Return two stages of a plain and a shifted block; input `image` [1, 3, 32, 32]."""
+def swin(
+    seed: int = 0,
+    size: int = 32,
+    window: int = 4,
+    width: int = 24,
+    heads: Sequence[int] = (3, 3),
+    depths: Sequence[int] = (2, 2),
+    classes: int = 10,
+) -> onnx.ModelProto:
+    """Return stages in which every second block is shifted; input `image` [1, 3, size, size]."""
     graph = OnnxGraph(seed)
-    width, size = 24, 8
-    image = graph.input("image", FLOAT, 1, 3, 32, 32)
+    image = graph.input("image", FLOAT, 1, 3, size, size)
     value = graph.conv("patches", image, (3, width), 4, stride=4, bias=True)
+    size //= 4
     value = graph.op("Reshape", value, graph.constant([1, width, size * size], np.int64))
     value = graph.op("Transpose", value, perm=[0, 2, 1])
     value = graph.layer_norm("patches.norm", value, width)
-    for stage in range(2):
-        for shift in (0, _WINDOW // 2):
-            is_shifted = shift and size > _WINDOW  # one window alone is never shifted
-            name = f"stage{stage}.{shift}"
-            value = _swin_block(graph, name, value, size, width, shift if is_shifted else 0)
-        if stage == 0:
-            value = _merged(graph, value, size, width)
+    for stage, (num_heads, depth) in enumerate(zip(heads, depths, strict=True)):
+        if stage:
+            value = _merged(graph, f"merge{stage - 1 if stage > 1 else ''}", value, size, width)
             size, width = size // 2, 2 * width
+        for block in range(depth):
+            shift = block % 2 * (window // 2)
+            is_shifted = shift and size > window  # one window alone is never shifted
+            pair = f"{block // 2}." if block > 1 else ""
+            name = f"stage{stage}.{pair}{shift}"
+            geometry = size, window, width, num_heads
+            value = _swin_block(graph, name, value, geometry, shift if is_shifted else 0)
     value = graph.layer_norm("norm", value, width)
     pooled = graph.op("ReduceMean", value, axes=[1], keepdims=0)
-    return graph.model("swin", (graph.linear("head", pooled, width, 10), (1, 10)))
+    return graph.model("swin", (graph.linear("head", pooled, width, classes), (1, classes)))
 
 
-def _swin_block(graph: OnnxGraph, name: str, value: str, size: int, width: int, shift: int) -> str:
-    heads, tokens, across = 3, _WINDOW**2, size // _WINDOW
+def _swin_block(
+    graph: OnnxGraph, name: str, value: str, geometry: tuple[int, int, int, int], shift: int
+) -> str:
+    """`geometry`: size of the map and of a window, width, heads."""
+    size, window, width, heads = geometry
+    tokens, across = window**2, size // window
     normed = graph.layer_norm(f"{name}.norm1", value, width)
     field = graph.op("Reshape", normed, graph.constant([1, size, size, width], np.int64))
     field = _rolled(graph, field, shift, size)
-    cut = graph.constant([across, _WINDOW, across, _WINDOW, width], np.int64)
+    cut = graph.constant([across, window, across, window, width], np.int64)
     windows = graph.op("Transpose", graph.op("Reshape", field, cut), perm=[0, 2, 1, 3, 4])
     windows = graph.op("Reshape", windows, graph.constant([across**2, tokens, width], np.int64))
-    bias = _relative_bias(graph, name, heads)
+    bias = _relative_bias(graph, name, window, heads)
     if shift:
-        bias = graph.op("Add", bias, graph.constant(_shift_mask(size, shift), np.float32))
+        bias = graph.op("Add", bias, graph.constant(_shift_mask(size, window, shift), np.float32))
     mixed = _attention(graph, name, windows, (across**2, tokens, width), heads, bias)
-    back = graph.constant([across, across, _WINDOW, _WINDOW, width], np.int64)
+    back = graph.constant([across, across, window, window, width], np.int64)
     field = graph.op("Transpose", graph.op("Reshape", mixed, back), perm=[0, 2, 1, 3, 4])
     field = graph.op("Reshape", field, graph.constant([1, size, size, width], np.int64))
     field = _rolled(graph, field, size - shift if shift else 0, size)
@@ -142,11 +166,11 @@ def _rolled(graph: OnnxGraph, value: str, shift: int, size: int) -> str:
     return value
 
 
-def _relative_bias(graph: OnnxGraph, name: str, heads: int) -> str:
+def _relative_bias(graph: OnnxGraph, name: str, window: int, heads: int) -> str:
     """A learned number for each head and difference of positions, [1, heads, tokens, tokens]."""
-    span, tokens = 2 * _WINDOW - 1, _WINDOW**2
-    at = np.stack(np.meshgrid(*[np.arange(_WINDOW)] * 2, indexing="ij")).reshape(2, -1)
-    apart = at[:, :, None] - at[:, None, :] + _WINDOW - 1
+    span, tokens = 2 * window - 1, window**2
+    at = np.stack(np.meshgrid(*[np.arange(window)] * 2, indexing="ij")).reshape(2, -1)
+    apart = at[:, :, None] - at[:, None, :] + window - 1
     index = (apart[0] * span + apart[1]).reshape(-1)
     table = graph.weight(f"{name}.relative", span**2, heads, std=0.5)
     found = graph.op("Gather", table, graph.constant(index, np.int64), axis=0)
@@ -156,20 +180,20 @@ def _relative_bias(graph: OnnxGraph, name: str, heads: int) -> str:
     return result
 
 
-def _shift_mask(size: int, shift: int) -> np.ndarray:
+def _shift_mask(size: int, window: int, shift: int) -> np.ndarray:
     """What keeps apart the regions that a roll brought into one window."""
     region = np.zeros((size, size))
-    bounds = (slice(0, -_WINDOW), slice(-_WINDOW, -shift), slice(-shift, None))
+    bounds = (slice(0, -window), slice(-window, -shift), slice(-shift, None))
     for row, rows in enumerate(bounds):
         for column, columns in enumerate(bounds):
             region[rows, columns] = 3 * row + column
-    across = size // _WINDOW
-    windows = region.reshape(across, _WINDOW, across, _WINDOW).transpose(0, 2, 1, 3)
+    across = size // window
+    windows = region.reshape(across, window, across, window).transpose(0, 2, 1, 3)
     windows = windows.reshape(across**2, -1)
     return np.where(windows[:, None, :] == windows[:, :, None], 0.0, _MASKED)[:, None]
 
 
-def _merged(graph: OnnxGraph, value: str, size: int, width: int) -> str:
+def _merged(graph: OnnxGraph, name: str, value: str, size: int, width: int) -> str:
     """Each 2 x 2 patches joined, and their width halved."""
     field = graph.op("Reshape", value, graph.constant([1, size, size, width], np.int64))
     axes, steps = graph.constant([1, 2], np.int64), graph.constant([2, 2], np.int64)
@@ -181,18 +205,24 @@ def _merged(graph: OnnxGraph, value: str, size: int, width: int) -> str:
     ]
     joined = graph.op("Concat", *parts, axis=-1)
     flat = graph.constant([1, size * size // 4, 4 * width], np.int64)
-    normed = graph.layer_norm("merge.norm", graph.op("Reshape", joined, flat), 4 * width)
-    weight = graph.weight("merge.weight", 4 * width, 2 * width, std=0.1)
+    normed = graph.layer_norm(f"{name}.norm", graph.op("Reshape", joined, flat), 4 * width)
+    weight = graph.weight(f"{name}.weight", 4 * width, 2 * width, std=0.1)
     result: str = graph.op("MatMul", normed, weight)
     return result
 
 
-def t5_encoder(seed: int = 0) -> onnx.ModelProto:
-    """Return two blocks over `ids`, int64 [1, 12], below `VOCABULARY`."""
+def t5_encoder(
+    seed: int = 0,
+    width: int = 32,
+    heads: int = 4,
+    tokens: int = 12,
+    layers: int = 2,
+    vocabulary: int = VOCABULARY,
+) -> onnx.ModelProto:
+    """Return blocks over `ids`, int64 [1, tokens], below `vocabulary`."""
     graph = OnnxGraph(seed)
-    width, heads, tokens = 32, 4, 12
     ids = graph.input("ids", INT64, 1, tokens)
-    value = graph.op("Gather", graph.weight("embedding", VOCABULARY, width, std=1.0), ids, axis=0)
+    value = graph.op("Gather", graph.weight("embedding", vocabulary, width, std=1.0), ids, axis=0)
     at = np.arange(tokens)
     apart = at[None, :] - at[:, None]
     near = np.minimum(np.abs(apart), 8 + (np.log2(np.maximum(np.abs(apart), 1) / 8)).astype(int))
@@ -200,7 +230,7 @@ def t5_encoder(seed: int = 0) -> onnx.ModelProto:
     bias = graph.op("Gather", graph.weight("relative", 32, heads, std=0.5), bucket, axis=0)
     bias = graph.op("Transpose", bias, perm=[2, 0, 1])
     bias = graph.op("Unsqueeze", bias, graph.constant([0], np.int64))
-    for layer in range(2):
+    for layer in range(layers):
         name = f"layer{layer}"
         normed = _rms_norm(graph, f"{name}.norm1", value, width)
         mixed = _attention(graph, name, normed, (1, tokens, width), heads, bias, scale=1.0)

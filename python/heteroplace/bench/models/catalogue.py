@@ -1,8 +1,9 @@
 """The networks that are measured, by name.
 
-Those of the `onnx` wheel, randomly wired ones, two transformers, and small ones of other kinds. Of
-a transformer's table of embeddings a run reads one row per token, so the tables are cut to 8,192
-rows; the head of GPT-2, which has the vocabulary's width, is as much smaller.
+Those of the `onnx` wheel, randomly wired ones, two transformers, and others, small and of the
+published sizes. Of a transformer's table of embeddings a run reads one row per token, so the
+tables are cut to 8,192 rows; the head of GPT-2, which has the vocabulary's width, is as much
+smaller.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import tvm
 
 from heteroplace import frontend
 from heteroplace.bench.models import attention, convolutional, low_precision
+from heteroplace.bench.models.full_size import FULL_SIZE, T5_VOCABULARY
 from heteroplace.bench.models.networks import randomly_wired
 from heteroplace.bench.models.transformers import bert_onnx, gpt_onnx
 from heteroplace.bench.peers.stock import cpu_seconds, import_stock
@@ -84,12 +86,18 @@ class Model:
 
 def model_names() -> tuple[str, ...]:
     """Return the names that `load_model` knows."""
-    return (*light_model_names(), *_WIRED, *_TRANSFORMERS, *small_network_names())
+    return (*light_model_names(), *_WIRED, *_TRANSFORMERS, *FULL_SIZE, *small_network_names())
 
 
 def small_network_names() -> tuple[str, ...]:
     """Return the names of the small networks, each of another structure."""
     return tuple(_SMALL_NETWORKS)
+
+
+def peer_network_names() -> tuple[str, ...]:
+    """Return the networks in full size by which we are held against other runtimes."""
+    light = ("densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet")
+    return (*FULL_SIZE, *light, "bert_base", "gpt2", *_WIRED)
 
 
 def load_model(name: str, seed: int = 0) -> Model:
@@ -125,6 +133,8 @@ def onnx_model_of(name: str, seed: int = 0) -> onnx.ModelProto:
     if name in _TRANSFORMERS:
         make, sizes = _TRANSFORMERS[name]
         return make(**sizes, seed=seed)
+    if name in FULL_SIZE:
+        return FULL_SIZE[name](seed)
     if name in _SMALL_NETWORKS:
         return _SMALL_NETWORKS[name](seed)
     if name not in light_model_names():
@@ -136,6 +146,8 @@ def _bounds(name: str) -> Mapping[str, int]:
     """What the integers of its inputs are below."""
     if name in _TRANSFORMERS:
         return {"ids": _TRANSFORMERS[name][1]["vocabulary"], "kinds": 2, "mask": 2}
+    if name in FULL_SIZE:
+        return {"ids": T5_VOCABULARY}
     return {"ids": attention.VOCABULARY} if name in _SMALL_NETWORKS else {}
 
 

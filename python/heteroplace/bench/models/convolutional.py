@@ -1,5 +1,7 @@
 """Convolutional networks as ONNX models, with the structure of the published ones, but small.
 
+Their sizes are arguments; those of the published networks are in `full_size.py`.
+
 - `densenet`: Huang et al., "Densely Connected Convolutional Networks", section 3
 - `mobilenet_v3`: Howard et al., "Searching for MobileNetV3", section 5
 - `efficientnet`: Tan and Le, "EfficientNet", table 1
@@ -11,6 +13,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -46,9 +49,11 @@ def densenet(seed: int = 0) -> onnx.ModelProto:
     return graph.model("densenet", (logits, (1, 10)))
 
 
-def _squeeze_excite(graph: OnnxGraph, name: str, value: str, channels: int, gate: str) -> str:
-    """Scale each channel by a gate computed from the means of all."""
-    narrow = max(8, channels // 4)
+def _squeeze_excite(
+    graph: OnnxGraph, name: str, value: str, channels: int, gate: str, squeeze: int
+) -> str:
+    """Scale each channel by a gate computed from the means of all, `squeeze` of them as one."""
+    narrow = max(8, channels // squeeze)
     mean = graph.op("GlobalAveragePool", value)
     inner = graph.conv(f"{name}.reduce", mean, (channels, narrow), 1, bias=True)
     inner = graph.op("Relu", inner) if gate == "HardSigmoid" else _silu(graph, inner)
@@ -72,6 +77,7 @@ def _inverted_residual(
     stride: int,
     activation: str,
     gate: str | None,
+    squeeze: int = 4,
 ) -> str:
     """Expand, filter each channel alone, gate, project; `channels`: in, wide, out."""
     num_in, wide, num_out = channels
@@ -90,73 +96,111 @@ def _inverted_residual(
     )
     inner = active(inner)
     if gate is not None:
-        inner = _squeeze_excite(graph, f"{name}.se", inner, wide, gate)
+        inner = _squeeze_excite(graph, f"{name}.se", inner, wide, gate, squeeze)
     inner = graph.conv_norm(f"{name}.project", inner, (wide, num_out), 1)
     if stride == 1 and num_in == num_out:
         inner = graph.op("Add", inner, value)
     return inner
 
 
-def mobilenet_v3(seed: int = 0) -> onnx.ModelProto:
-    """Return the first blocks of the small form; input `image` [1, 3, 64, 64]."""
+MobileRow = tuple[tuple[int, int, int], int, int, str, bool]
+"""Channels in, wide and out; kernel, stride, activation; whether a gate scales the channels."""
+
+_MOBILE_ROWS: tuple[MobileRow, ...] = (
+    ((16, 16, 16), 3, 2, "Relu", True),
+    ((16, 72, 24), 3, 2, "Relu", False),
+    ((24, 88, 24), 3, 1, "Relu", False),
+    ((24, 96, 40), 5, 2, "HardSwish", True),
+    ((40, 120, 40), 5, 1, "HardSwish", True),
+)
+
+
+def mobilenet_v3(
+    seed: int = 0,
+    size: int = 64,
+    rows: Sequence[MobileRow] = _MOBILE_ROWS,
+    ends: tuple[int, int, int] = (144, 64, 10),
+) -> onnx.ModelProto:
+    """Return the first blocks of the small form; input `image` [1, 3, size, size].
+
+    `ends`: channels after the last block, those hidden, and classes.
+    """
     graph = OnnxGraph(seed)
-    value = graph.input("image", FLOAT, 1, 3, 64, 64)
+    value = graph.input("image", FLOAT, 1, 3, size, size)
     value = graph.op("HardSwish", graph.conv_norm("stem", value, (3, 16), 3, stride=2))
-    rows = [
-        ((16, 16, 16), 3, 2, "Relu", "HardSigmoid"),
-        ((16, 72, 24), 3, 2, "Relu", None),
-        ((24, 88, 24), 3, 1, "Relu", None),
-        ((24, 96, 40), 5, 2, "HardSwish", "HardSigmoid"),
-        ((40, 120, 40), 5, 1, "HardSwish", "HardSigmoid"),
-    ]
-    for index, (channels, kernel, stride, activation, gate) in enumerate(rows):
+    for index, (channels, kernel, stride, activation, has_gate) in enumerate(rows):
+        gate = "HardSigmoid" if has_gate else None
         value = _inverted_residual(
             graph, f"block{index}", value, channels, kernel, stride, activation, gate
         )
-    value = graph.op("HardSwish", graph.conv_norm("last", value, (40, 144), 1))
+    last, hidden, classes = ends
+    value = graph.op("HardSwish", graph.conv_norm("last", value, (rows[-1][0][2], last), 1))
     pooled = graph.op("Flatten", graph.op("GlobalAveragePool", value), axis=1)
-    hidden = graph.op("HardSwish", graph.linear("hidden", pooled, 144, 64))
-    return graph.model("mobilenet_v3", (graph.linear("logits", hidden, 64, 10), (1, 10)))
+    inner = graph.op("HardSwish", graph.linear("hidden", pooled, last, hidden))
+    logits = graph.linear("logits", inner, hidden, classes)
+    return graph.model("mobilenet_v3", (logits, (1, classes)))
 
 
-def efficientnet(seed: int = 0) -> onnx.ModelProto:
-    """Return five MBConv blocks; input `image` [1, 3, 64, 64]."""
+EfficientRow = tuple[tuple[int, int, int], int, int]
+"""Channels in, wide and out; kernel, stride."""
+
+_EFFICIENT_ROWS: tuple[EfficientRow, ...] = (
+    ((16, 16, 8), 3, 1),
+    ((8, 48, 12), 3, 2),
+    ((12, 72, 12), 3, 1),
+    ((12, 72, 20), 5, 2),
+    ((20, 120, 20), 5, 1),
+)
+
+
+def efficientnet(
+    seed: int = 0,
+    size: int = 64,
+    rows: Sequence[EfficientRow] = _EFFICIENT_ROWS,
+    ends: tuple[int, int] = (80, 10),
+    squeeze: int = 4,
+) -> onnx.ModelProto:
+    """Return MBConv blocks; input `image` [1, 3, size, size].
+
+    `ends`: channels after the last block, and classes; `squeeze`: of how many channels of a block
+    its gate's inner layer has one.
+    """
     graph = OnnxGraph(seed)
-    value = graph.input("image", FLOAT, 1, 3, 64, 64)
-    value = _silu(graph, graph.conv_norm("stem", value, (3, 16), 3, stride=2))
-    rows = [
-        ((16, 16, 8), 3, 1),
-        ((8, 48, 12), 3, 2),
-        ((12, 72, 12), 3, 1),
-        ((12, 72, 20), 5, 2),
-        ((20, 120, 20), 5, 1),
-    ]
+    value = graph.input("image", FLOAT, 1, 3, size, size)
+    value = _silu(graph, graph.conv_norm("stem", value, (3, rows[0][0][0]), 3, stride=2))
     for index, (channels, kernel, stride) in enumerate(rows):
         value = _inverted_residual(
-            graph, f"block{index}", value, channels, kernel, stride, "SiLU", "Sigmoid"
+            graph, f"block{index}", value, channels, kernel, stride, "SiLU", "Sigmoid", squeeze
         )
-    value = _silu(graph, graph.conv_norm("last", value, (20, 80), 1))
-    logits = graph.pool_and_classify("classifier", value, 80, 10)
-    return graph.model("efficientnet", (logits, (1, 10)))
+    last, classes = ends
+    value = _silu(graph, graph.conv_norm("last", value, (rows[-1][0][2], last), 1))
+    logits = graph.pool_and_classify("classifier", value, last, classes)
+    return graph.model("efficientnet", (logits, (1, classes)))
 
 
-def convnext(seed: int = 0) -> onnx.ModelProto:
-    """Return two stages of two blocks; input `image` [1, 3, 32, 32]."""
+def convnext(
+    seed: int = 0,
+    size: int = 32,
+    widths: Sequence[int] = (24, 48),
+    depths: Sequence[int] = (2, 2),
+    classes: int = 10,
+) -> onnx.ModelProto:
+    """Return stages of blocks of these widths; input `image` [1, 3, size, size]."""
     graph = OnnxGraph(seed)
-    value = graph.input("image", FLOAT, 1, 3, 32, 32)
-    value = graph.conv("stem", value, (3, 24), 4, stride=4, bias=True)
-    value = _map_norm(graph, "stem.norm", value, 24)
-    for stage, channels in enumerate((24, 48)):
+    value = graph.input("image", FLOAT, 1, 3, size, size)
+    value = graph.conv("stem", value, (3, widths[0]), 4, stride=4, bias=True)
+    value = _map_norm(graph, "stem.norm", value, widths[0])
+    for stage, (channels, depth) in enumerate(zip(widths, depths, strict=True)):
         if stage:
-            value = _map_norm(graph, f"down{stage}.norm", value, channels // 2)
-            value = graph.conv(
-                f"down{stage}", value, (channels // 2, channels), 2, stride=2, bias=True
-            )
-        for block in range(2):
+            before = widths[stage - 1]
+            value = _map_norm(graph, f"down{stage}.norm", value, before)
+            value = graph.conv(f"down{stage}", value, (before, channels), 2, stride=2, bias=True)
+        for block in range(depth):
             value = _convnext_block(graph, f"stage{stage}.{block}", value, channels)
     pooled = graph.op("Flatten", graph.op("GlobalAveragePool", value), axis=1)
-    normed = graph.layer_norm("norm", pooled, 48)
-    return graph.model("convnext", (graph.linear("classifier", normed, 48, 10), (1, 10)))
+    normed = graph.layer_norm("norm", pooled, widths[-1])
+    logits = graph.linear("classifier", normed, widths[-1], classes)
+    return graph.model("convnext", (logits, (1, classes)))
 
 
 def _map_norm(graph: OnnxGraph, name: str, value: str, channels: int) -> str:
@@ -179,8 +223,8 @@ def _convnext_block(graph: OnnxGraph, name: str, value: str, channels: int) -> s
     return result
 
 
-def unet(seed: int = 0) -> onnx.ModelProto:
-    """Return three levels with skip connections; input `image` [1, 1, 32, 32]."""
+def unet(seed: int = 0, size: int = 32, widths: Sequence[int] = (8, 16, 32)) -> onnx.ModelProto:
+    """Return a level of each width, with skip connections; input `image` [1, 1, size, size]."""
     graph = OnnxGraph(seed)
 
     def double(name: str, value: str, num_in: int, num_out: int) -> str:
@@ -188,40 +232,46 @@ def unet(seed: int = 0) -> onnx.ModelProto:
             value = graph.op("Relu", graph.conv_norm(f"{name}.{index}", value, channels, 3))
         return value
 
-    value = graph.input("image", FLOAT, 1, 1, 32, 32)
-    sizes = (8, 16, 32)
+    value = graph.input("image", FLOAT, 1, 1, size, size)
+    last = len(widths) - 1
     skipped = []
-    for level, channels in enumerate(sizes):
-        value = double(f"down{level}", value, sizes[level - 1] if level else 1, channels)
-        if level < 2:
+    for level, channels in enumerate(widths):
+        value = double(f"down{level}", value, widths[level - 1] if level else 1, channels)
+        if level < last:
             skipped.append(value)
             value = graph.op("MaxPool", value, kernel_shape=[2, 2], strides=[2, 2])
-    for level in (1, 0):
-        channels = sizes[level]
+    for level in reversed(range(last)):
+        channels = widths[level]
         weight = graph.weight(f"up{level}.weight", 2 * channels, channels, 2, 2, std=0.2)
         bias = graph.weight(f"up{level}.bias", channels)
         value = graph.op("ConvTranspose", value, weight, bias, kernel_shape=[2, 2], strides=[2, 2])
         value = graph.op("Concat", skipped[level], value, axis=1)
         value = double(f"merge{level}", value, 2 * channels, channels)
-    mask = graph.op("Sigmoid", graph.conv("mask", value, (8, 2), 1, bias=True))
-    return graph.model("unet", (mask, (1, 2, 32, 32)))
+    mask = graph.op("Sigmoid", graph.conv("mask", value, (widths[0], 2), 1, bias=True))
+    return graph.model("unet", (mask, (1, 2, size, size)))
 
 
-def yolo(seed: int = 0) -> onnx.ModelProto:
-    """Return backbone, neck and two heads; input `image` [1, 3, 64, 64].
+def yolo(
+    seed: int = 0,
+    size: int = 64,
+    widths: tuple[int, int, int, int] = (16, 16, 32, 48),
+    classes: int = 5,
+) -> onnx.ModelProto:
+    """Return backbone, neck and two heads; input `image` [1, 3, size, size], size % 16 == 0.
 
-    The first output [1, 4 + classes, boxes] has boxes as centre and size in pixels, and class
-    scores; the second one the scores alone.
+    `widths` are those of the maps of 1/2, 1/4, 1/8 and 1/16 of the size. The first output
+    [1, 4 + classes, boxes] has boxes as centre and size in pixels, and class scores; the second
+    one the scores alone.
     """
     graph = OnnxGraph(seed)
-    value = graph.input("image", FLOAT, 1, 3, 64, 64)
-    value = _silu(graph, graph.conv_norm("stem", value, (3, 16), 3, stride=2))
-    value = _silu(graph, graph.conv_norm("down0", value, (16, 16), 3, stride=2))
-    fine = _c2f(
-        graph, "c2f0", _silu(graph, graph.conv_norm("d1", value, (16, 32), 3, stride=2)), 32, 32
-    )
-    value = _silu(graph, graph.conv_norm("down2", fine, (32, 48), 3, stride=2))
-    coarse = _sppf(graph, "sppf", _c2f(graph, "c2f1", value, 48, 48), 48)
+    stem, down, eighth, sixteenth = widths
+    value = graph.input("image", FLOAT, 1, 3, size, size)
+    value = _silu(graph, graph.conv_norm("stem", value, (3, stem), 3, stride=2))
+    value = _silu(graph, graph.conv_norm("down0", value, (stem, down), 3, stride=2))
+    value = _silu(graph, graph.conv_norm("d1", value, (down, eighth), 3, stride=2))
+    fine = _c2f(graph, "c2f0", value, eighth, eighth)
+    value = _silu(graph, graph.conv_norm("down2", fine, (eighth, sixteenth), 3, stride=2))
+    coarse = _sppf(graph, "sppf", _c2f(graph, "c2f1", value, sixteenth, sixteenth), sixteenth)
     scales = graph.constant([1, 1, 2, 2], np.float32)
     large = graph.op(
         "Resize",
@@ -232,19 +282,25 @@ def yolo(seed: int = 0) -> onnx.ModelProto:
         coordinate_transformation_mode="asymmetric",
         nearest_mode="floor",
     )
-    fine = _c2f(graph, "c2f2", graph.op("Concat", large, fine, axis=1), 80, 32)
-    heads = [_yolo_head(graph, "head0", fine, 32, 8), _yolo_head(graph, "head1", coarse, 48, 4)]
+    joined = graph.op("Concat", large, fine, axis=1)
+    fine = _c2f(graph, "c2f2", joined, sixteenth + eighth, eighth)
+    cells = (size // 8, size // 16)
+    heads = [
+        _yolo_head(graph, "head0", fine, eighth, classes, cells[0]),
+        _yolo_head(graph, "head1", coarse, sixteenth, classes, cells[1]),
+    ]
     joined = graph.op("Concat", *heads, axis=2)
     boxes, scores = graph.op(
-        "Split", joined, graph.constant([4 * _BINS, _CLASSES], np.int64), outputs=2, axis=1
+        "Split", joined, graph.constant([4 * _BINS, classes], np.int64), outputs=2, axis=1
     )
     scores = graph.op("Sigmoid", scores)
-    result = graph.op("Concat", _decoded(graph, boxes), scores, axis=1)
-    shapes = ((1, 4 + _CLASSES, _NUM_BOXES), (1, _CLASSES, _NUM_BOXES))
+    result = graph.op("Concat", _decoded(graph, boxes, cells), scores, axis=1)
+    num_boxes = cells[0] ** 2 + cells[1] ** 2
+    shapes = ((1, 4 + classes, num_boxes), (1, classes, num_boxes))
     return graph.model("yolo", (result, shapes[0]), (scores, shapes[1]))
 
 
-_BINS, _CLASSES, _NUM_BOXES = 16, 5, 8 * 8 + 4 * 4
+_BINS = 16
 
 
 def _c2f(graph: OnnxGraph, name: str, value: str, num_in: int, num_out: int) -> str:
@@ -272,32 +328,35 @@ def _sppf(graph: OnnxGraph, name: str, value: str, channels: int) -> str:
     return _silu(graph, graph.conv_norm(f"{name}.out", joined, (2 * channels, channels), 1))
 
 
-def _yolo_head(graph: OnnxGraph, name: str, value: str, channels: int, size: int) -> str:
+def _yolo_head(
+    graph: OnnxGraph, name: str, value: str, channels: int, classes: int, size: int
+) -> str:
     """Distances and classes of each cell, [1, 4 bins + classes, size^2]."""
     outputs = []
-    for part, count in (("box", 4 * _BINS), ("class", _CLASSES)):
+    for part, count in (("box", 4 * _BINS), ("class", classes)):
         inner = _silu(graph, graph.conv_norm(f"{name}.{part}", value, (channels, channels), 3))
         outputs.append(graph.conv(f"{name}.{part}.out", inner, (channels, count), 1, bias=True))
     joined = graph.op("Concat", *outputs, axis=1)
-    shape = graph.constant([1, 4 * _BINS + _CLASSES, size * size], np.int64)
+    shape = graph.constant([1, 4 * _BINS + classes, size * size], np.int64)
     result: str = graph.op("Reshape", joined, shape)
     return result
 
 
-def _decoded(graph: OnnxGraph, boxes: str) -> str:
-    """Expected distances to the four sides -> centre and size."""
-    bins = graph.op("Reshape", boxes, graph.constant([1, 4, _BINS, _NUM_BOXES], np.int64))
+def _decoded(graph: OnnxGraph, boxes: str, cells: tuple[int, int]) -> str:
+    """Expected distances to the four sides -> centre and size; `cells` along each head's map."""
+    num_boxes = cells[0] ** 2 + cells[1] ** 2
+    bins = graph.op("Reshape", boxes, graph.constant([1, 4, _BINS, num_boxes], np.int64))
     likely = graph.op("Softmax", graph.op("Transpose", bins, perm=[0, 2, 1, 3]), axis=1)
     steps = graph.initializer("steps", np.arange(_BINS, dtype=np.float32).reshape(1, _BINS, 1, 1))
     distances = graph.op("Conv", likely, steps, kernel_shape=[1, 1])
-    distances = graph.op("Reshape", distances, graph.constant([1, 4, _NUM_BOXES], np.int64))
+    distances = graph.op("Reshape", distances, graph.constant([1, 4, num_boxes], np.int64))
     low, high = graph.op("Split", distances, graph.constant([2, 2], np.int64), outputs=2, axis=1)
-    cells = [np.stack(np.meshgrid(np.arange(n), np.arange(n)), -1).reshape(-1, 2) for n in (8, 4)]
-    anchors = (np.concatenate(cells).T[None] + 0.5).astype(np.float32)
+    grids = [np.stack(np.meshgrid(np.arange(n), np.arange(n)), -1).reshape(-1, 2) for n in cells]
+    anchors = (np.concatenate(grids).T[None] + 0.5).astype(np.float32)
     begin = graph.op("Sub", graph.initializer("anchors", anchors), low)
     end = graph.op("Add", "anchors", high)
     centre = graph.op("Div", graph.op("Add", begin, end), graph.constant(2.0, np.float32))
     joined = graph.op("Concat", centre, graph.op("Sub", end, begin), axis=1)
-    strides = np.repeat(np.array([8, 16], np.float32), [64, 16]).reshape(1, 1, -1)
+    strides = np.repeat(np.array([8, 16], np.float32), [n * n for n in cells]).reshape(1, 1, -1)
     result: str = graph.op("Mul", joined, graph.initializer("strides", strides))
     return result

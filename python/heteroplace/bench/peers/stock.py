@@ -52,6 +52,15 @@ class BoundThread:
         self._pool.shutdown()
 
 
+def configure_threads(cores: Sequence[int]) -> None:
+    """Give TVM's pool of the calling thread one thread for each core.
+
+    Before the first kernel: it would start the pool with all the cores of the machine.
+    """
+    configure = tvm.get_global_func("runtime.config_threadpool")
+    configure(_ONE_CORE_PER_THREAD, len(cores), [str(core) for core in cores])
+
+
 class StockExecutor:
     """A library of `relay.build` in TVM's graph executor, on some cores.
 
@@ -76,9 +85,7 @@ class StockExecutor:
 
     @staticmethod
     def _make(library: Any, inputs: Mapping[str, np.ndarray], cores: Sequence[int]) -> Any:
-        # Before the first kernel: it would start the pool with all the cores of the machine.
-        configure = tvm.get_global_func("runtime.config_threadpool")
-        configure(_ONE_CORE_PER_THREAD, len(cores), [str(core) for core in cores])
+        configure_threads(cores)
         module = graph_executor.GraphModule(library["default"](tvm.cpu(0)))
         for name, array in inputs.items():
             module.set_input(name, tvm.nd.array(array))

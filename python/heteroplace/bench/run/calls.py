@@ -21,7 +21,7 @@ import numpy as np
 import onnx
 
 from heteroplace.bench.models.catalogue import Model, import_model, load_model, model_names
-from heteroplace.bench.peers.onnx_runtime import OnnxExecutor
+from heteroplace.bench.peers.runtimes import OnnxExecutor
 from heteroplace.bench.peers.stock import (
     StockExecutor,
     build_stock,
@@ -109,7 +109,7 @@ def measure_calls(
         stock = StockExecutor(library, inputs, cores)
         peer = None
         if model.onnx_model is not None:
-            peer = OnnxExecutor(model.onnx_model, model.inputs, cores[0])
+            peer = OnnxExecutor(model.onnx_model, model.inputs, cores[:1])
         say(f"measuring calls in {options.num_rounds} rounds")
         timed = time_in_turns(
             _timers(executors, model, stock, peer),

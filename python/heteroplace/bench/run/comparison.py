@@ -13,7 +13,7 @@ import numpy as np
 
 from heteroplace import pipeline
 from heteroplace.bench.models.catalogue import Model
-from heteroplace.bench.peers.onnx_runtime import OnnxExecutor
+from heteroplace.bench.peers.runtimes import OnnxExecutor
 from heteroplace.bench.peers.stock import (
     StockExecutor,
     build_stock,
@@ -208,7 +208,7 @@ def _peers(
         STOCK_ALL: StockExecutor(library, inputs, most),
     }
     if model.onnx_model is not None:
-        peers[ONNXRUNTIME] = OnnxExecutor(model.onnx_model, model.inputs, first[0])
+        peers[ONNXRUNTIME] = OnnxExecutor(model.onnx_model, model.inputs, first[:1])
     return peers
 
 

@@ -1,0 +1,126 @@
+"""`bench run --peers` and `bench kernels` on tiny networks."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from heteroplace.bench import kernels as kernels_bench
+from heteroplace.bench.__main__ import USAGE, main
+from heteroplace.bench.implementations import OWN, TVM, task_providers
+from heteroplace.bench.machine_peaks import Peaks, measure_peaks
+from heteroplace.bench.models.catalogue import Model, import_model, peer_network_names
+from heteroplace.bench.models.onnx_graph import FLOAT, OnnxGraph
+from heteroplace.bench.peers.runtimes import OnnxExecutor, OpenVinoExecutor, missing_runtime
+from heteroplace.bench.peers.stock import in_pass_context
+from heteroplace.bench.run import against_peers
+from heteroplace.bench.run.against_peers import PeerOptions, measure_peers, relative_difference
+from heteroplace.bench.run.calls import tiny_model
+from heteroplace.bench.run.comparison import compile_once
+from heteroplace.machine.local import local_cluster
+from heteroplace.tvm_bridge import llvm_cpu_target
+
+pytestmark = pytest.mark.costly
+
+KEYS = {
+    *("model", "threads", "ours_ms", "stock_ms", "onnxruntime_ms", "openvino_ms"),
+    *("ratio_best_peer", "ratio_stock", "providers", "max_rel_diff"),
+}
+
+
+@pytest.fixture(scope="module")
+def small_model() -> Model:
+    graph = OnnxGraph(seed=0)
+    value = graph.op("Sigmoid", graph.input("image", FLOAT, 1, 8, 16, 16))
+    value = graph.op("MaxPool", value, kernel_shape=[2, 2], strides=[2, 2])
+    return import_model("small", graph.model("small", (value, (1, 8, 8, 8))))
+
+
+def assert_rows(model: Model, options: PeerOptions, has_stock: bool) -> None:
+    cluster = local_cluster(has_gpus=False)
+    rows = measure_peers(model, cluster, options)
+    numbers = sorted({1, max(len(device.cores) for device in cluster.devices)})
+    assert [(row["model"], row["threads"]) for row in rows] == [(model.name, n) for n in numbers]
+    for row in json.loads(json.dumps(rows)):
+        assert set(row) == KEYS
+        assert (row["stock_ms"] is not None) == (row["ratio_stock"] is not None) == has_stock
+        assert row["ours_ms"] > 0 and row["onnxruntime_ms"] > 0 and row["ratio_best_peer"] > 0
+        assert (row["openvino_ms"] is None) == (missing_runtime("openvino") is not None)
+        assert row["max_rel_diff"] < 1e-5
+        assert sum(row["providers"].values()) > 0
+    lines = against_peers.table(rows).splitlines()
+    assert len(lines) == 1 + len(rows) * (3 if has_stock else 2)
+    assert f"({model.name})" in lines[-1]
+
+
+def test_rows_of_peers_have_what_is_asked(small_model: Model) -> None:
+    assert_rows(small_model, PeerOptions(is_quick=True, num_rounds=1, turn_ns=1), has_stock=False)
+
+
+def test_rows_of_peers_have_stock_tvm_too() -> None:
+    options = PeerOptions(num_rounds=1, turn_ns=1, time_limit_s=0.5)
+    assert_rows(tiny_model(), options, has_stock=True)
+
+
+@pytest.mark.parametrize("runtime", [OnnxExecutor, OpenVinoExecutor])
+def test_a_runtime_takes_inputs_in_turns(runtime) -> None:
+    package = "openvino" if runtime is OpenVinoExecutor else "onnxruntime"
+    pytest.importorskip(package)
+    given = [{"x": np.full((1, 16), value, np.float32)} for value in (1.0, -1.0)]
+    model = tiny_model().onnx_model
+    assert model is not None
+    peer = runtime(model, given, local_cluster(has_gpus=False).devices[0].cores)
+    try:
+        assert [float(peer.run()[0].max()) for _ in range(3)] == [1.0, 0.0, 1.0]
+        assert len(peer.benchmark(4)) == 4
+    finally:
+        peer.close()
+
+
+def test_a_runtime_that_is_not_installed_is_named() -> None:
+    reason = missing_runtime("no_such_runtime")
+    assert reason is not None and "no_such_runtime is not installed" in reason
+
+
+def test_difference_is_over_the_largest_value() -> None:
+    assert (
+        relative_difference([np.array([2.0]), np.zeros(2)], [np.array([4.0]), np.zeros(2)]) == 0.5
+    )
+
+
+def test_networks_that_are_held_against_peers_are_enough() -> None:
+    assert len(peer_network_names()) >= 14
+
+
+def test_own_kernels_are_told_from_those_of_tvm(small_model: Model) -> None:
+    cluster = local_cluster(has_gpus=False)
+    with in_pass_context():
+        compiled = compile_once(small_model, cluster)
+    providers = task_providers(compiled, cluster)
+    assert providers == [OWN, TVM]  # the sigmoid is vector code
+
+
+def test_rows_of_kernels_have_every_call_on_every_number_of_cores() -> None:
+    cluster = local_cluster(has_gpus=False)
+    peaks = Peaks(1e9, 1e9)
+    found = kernels_bench.measure_kernels(tiny_model(), cluster)
+    assert [threads for threads, _ in found] == sorted({len(d.cores) for d in cluster.devices})
+    for threads, kernels in found:
+        assert sum(len(kernel.ns) for kernel in kernels) == 1
+        (row,) = [kernel.row("tiny", threads, peaks) for kernel in kernels]
+        assert row["op"] == "nn.relu" and row["gbytes_per_s"] > 0 and row["roofline"] > 0
+        assert len(kernels_bench.table([row]).splitlines()) == 2
+
+
+def test_peaks_are_measured() -> None:
+    found = measure_peaks(llvm_cpu_target(), local_cluster(has_gpus=False).devices[0].cores)
+    assert found.flops_per_second > 1e8 and found.bytes_per_second > 1e7
+
+
+def test_quick_is_for_peers_alone(capsys) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["run", "--quick"])
+    assert stopped.value.code == USAGE
+    assert "--quick is for `run --peers`" in capsys.readouterr().err
