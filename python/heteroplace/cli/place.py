@@ -30,6 +30,8 @@ from heteroplace.model.collector import paused_collector
 from heteroplace.model.cost import CostTable
 from heteroplace.model.cost_lookup import check_known
 from heteroplace.model.demands import with_max_memory
+from heteroplace.model.plan import Plan
+from heteroplace.model.solution import Solution
 from heteroplace.options import add_arguments, from_arguments, read_arguments
 from heteroplace.place_options import (
     GRAPH_OPTIONS,
@@ -56,7 +58,8 @@ from heteroplace.solve.objective import THROUGHPUT, single_objectives
 from heteroplace.solve.plan_in import read_plan_in
 from heteroplace.solve.problem import make_result
 
-_RENAMED = {"time_limit": "budget"}
+RENAMED = {"time_limit": "budget"}
+"""Options of solvers that the commands call otherwise."""
 _REPORT_S_PER_TASK = 1e-5
 """What tables of a plan take; the budget is for all that follows the reading of the files."""
 _ADVICE = (
@@ -76,9 +79,15 @@ def add_commands(commands: Parsers) -> None:
     )
     add_problem(parser)
     add_arguments(parser, PlaceOptions, names=GRAPH_OPTIONS)
-    add_arguments(parser, SolveOptions, renamed=_RENAMED)
+    add_arguments(parser, SolveOptions, renamed=RENAMED)
     add_output(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="write the plan (JSON)")
+    parser.add_argument(
+        "--solution",
+        metavar="FILE",
+        help="write the plan with its graph, cluster and costs (JSON), which is all that explain, "
+        "diff and simulate ask for",
+    )
     parser.add_argument("--trace", metavar="FILE", help="write the timeline as a Chrome trace")
 
 
@@ -90,8 +99,8 @@ def run(arguments: argparse.Namespace) -> None:
     is_shown = arguments.progress or sys.stderr.isatty()
     unit = " per item" if arguments.objective == THROUGHPUT else ""
     line = ProgressLine(sys.stderr if is_shown else None, time.perf_counter(), unit)
-    check_writable(arguments.output, arguments.trace)
-    options = from_arguments(SolveOptions, arguments, _RENAMED, progress=line)
+    check_writable(arguments.output, arguments.solution, arguments.trace)
+    options = from_arguments(SolveOptions, arguments, RENAMED, progress=line)
     place = PlaceOptions(
         costs=Path(arguments.costs or arguments.graph),
         **read_arguments(PlaceOptions, arguments, names=GRAPH_OPTIONS),
@@ -186,10 +195,14 @@ def _finish(
     graph, cluster, plan = problem.graph, problem.cluster, result.plan
     timeline = simulate(graph, cluster, problem.costs, plan, problem.native)
     reason = Reasons(problem, plan, options.objective).of
-    if arguments.output or arguments.json:
+    if arguments.output or arguments.solution or arguments.json:
         plan = replace(plan, reasons=tuple(map(reason, range(len(graph.tasks)))))
     if arguments.output:
         save_plan(plan, graph, cluster, arguments.output)
+    if arguments.solution:
+        _solution(problem, result, plan, options.objective, timeline.makespan_ns).save(
+            arguments.solution
+        )
     if arguments.trace:
         write_trace(arguments.trace, graph, cluster, [TraceRun("predicted", plan, timeline)])
     if arguments.json:
@@ -205,6 +218,18 @@ def _finish(
         _summary(problem, result, options.objective, timeline.makespan_ns),
     )
     print("\n\n".join(table for table in tables if table))
+
+
+def _solution(
+    problem: Problem, result: SolveResult, plan: Plan, objective: str, makespan_ns: int
+) -> Solution:
+    """What was found, as one record."""
+    return Solution(
+        *(problem.graph, problem.cluster, problem.costs, plan, makespan_ns, result.bound_ns),
+        tuple((name, found) for name, found, _ in result.candidates),
+        tuple(single_objectives(problem, objective, plan.items).items()),
+        item_ns=result.objective_ns if objective == THROUGHPUT else None,
+    )
 
 
 def read_costs(path: str | None, read: GraphFile, cluster: Cluster) -> CostTable:
