@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import gc
+import importlib
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 
 from heteroplace.cli.interrupts import Interrupts
+from heteroplace.cli.onnx_model import BUILDER, check_model, print_solution, progress_of
 from heteroplace.cli.shared import (
     Parsers,
     add_command,
@@ -19,7 +21,7 @@ from heteroplace.cli.shared import (
     print_json,
 )
 from heteroplace.costs.complete import complete_costs
-from heteroplace.errors import MissingCostError, SolverError
+from heteroplace.errors import HeteroPlaceError, MissingCostError, SolverError
 from heteroplace.files.costs import load_costs, load_table
 from heteroplace.files.given_times import costs_from_times
 from heteroplace.files.graph import GraphFile, load_graph
@@ -73,11 +75,18 @@ def add_commands(commands: Parsers) -> None:
     parser = add_command(
         commands,
         "place",
-        "place a task graph on a cluster",
+        "place a task graph, or a model, on a cluster",
         run,
-        description="Place a task graph on a cluster and print where everything goes.",
+        description="Place a task graph (--graph), or an ONNX model, on a cluster, and print where "
+        "everything goes.",
     )
-    add_problem(parser)
+    parser.add_argument("model", nargs="?", metavar="MODEL.onnx", help="a model; else --graph")
+    parser.add_argument(
+        "--input-shapes",
+        metavar="NAME:[N,N] ...",
+        help="sizes of inputs that the model leaves open",
+    )
+    add_problem(parser, may_be_model=True)
     add_arguments(parser, PlaceOptions, names=GRAPH_OPTIONS)
     add_arguments(parser, SolveOptions, renamed=RENAMED)
     add_output(parser)
@@ -100,6 +109,13 @@ def run(arguments: argparse.Namespace) -> None:
     unit = " per item" if arguments.objective == THROUGHPUT else ""
     line = ProgressLine(sys.stderr if is_shown else None, time.perf_counter(), unit)
     check_writable(arguments.output, arguments.solution, arguments.trace)
+    if (arguments.model is None) == (arguments.graph is None):
+        raise HeteroPlaceError(
+            "give either a task graph (--graph graph.json) or an ONNX model (model.onnx) to place"
+        )
+    if arguments.model is not None:
+        _run_model(arguments)
+        return
     options = from_arguments(SolveOptions, arguments, RENAMED, progress=line)
     place = PlaceOptions(
         costs=Path(arguments.costs or arguments.graph),
@@ -128,6 +144,30 @@ def run(arguments: argparse.Namespace) -> None:
             _finish(arguments, options, problem, result)
     finally:
         gc.unfreeze()
+
+
+def _run_model(arguments: argparse.Namespace) -> None:
+    """Place an ONNX model, print, and write the files that were asked for."""
+    model = Path(arguments.model)
+    given = read_arguments(PlaceOptions, arguments, names=(*GRAPH_OPTIONS, "costs"))
+    limits = from_arguments(SolveOptions, arguments, RENAMED)
+    check_options(PlaceOptions(**given), limits)
+    check_model(model)
+    line, say = progress_of(arguments)
+    builder = importlib.import_module(BUILDER)
+    try:
+        solution = builder.place_model(
+            model, arguments.input_shapes, open_cluster(arguments.cluster), given, limits, say
+        )
+    finally:
+        line.close()
+    if arguments.output:
+        save_plan(solution.plan, solution.graph, solution.cluster, arguments.output)
+    if arguments.solution:
+        solution.save(arguments.solution)
+    if arguments.trace:
+        solution.trace(arguments.trace)
+    print_solution(solution, is_json=arguments.json)
 
 
 def _read_problem(arguments: argparse.Namespace, place: PlaceOptions) -> Problem:
