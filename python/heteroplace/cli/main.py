@@ -34,6 +34,8 @@ _COMMANDS = {
     "clusters": "check",
     "show": "show",
     "probe": "probe",
+    "doctor": "doctor",
+    "completion": "doctor",
     "costs": "costs",
     "routes": "routes",
 }
