@@ -5,8 +5,11 @@ This is what travels with an annotated module and inside a compiled file.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from typing import Any
 
+from heteroplace.model.answers import PlanDiff, TaskAnswer, WhatIf, answerer
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
@@ -81,3 +84,63 @@ class Solution:
     def best_single(self) -> tuple[str, int] | None:
         """The device that is best alone, and its `objective_ns`; None: none can run all tasks."""
         return min(self.singles, key=lambda single: single[1], default=None)
+
+    def explain(self, name: str) -> tuple[TaskAnswer, ...]:
+        """Say why tasks are where they are, and what moving each would cost.
+
+        Parameters
+        ----------
+        name
+            Of a task, of a layer of the imported model, of an op, or a pattern of them.
+
+        Raises
+        ------
+        GraphError
+            It means no task.
+
+        Examples
+        --------
+        >>> print(*solution.explain("conv1"), sep="\n\n")  # doctest: +SKIP
+        """
+        found: tuple[TaskAnswer, ...] = answerer("explain")(self, name)
+        return found
+
+    def diff(self, other: Solution) -> PlanDiff:
+        """Say in what another solution, made later, differs from this one.
+
+        Raises
+        ------
+        PlanError
+            The two have no task in common.
+        """
+        found: PlanDiff = answerer("diff")(self, other)
+        return found
+
+    def what_if(self, **changes: Any) -> WhatIf:
+        """Say what the plan would take on another cluster, and what a new plan would.
+
+        Parameters
+        ----------
+        changes
+            As of `heteroplace.questions.what_if.what_if`: add_device, drop_device, scale_link,
+            memory, batch; solve, solver, options.
+
+        Raises
+        ------
+        ClusterError, SolverError, InfeasibleError
+            See there.
+
+        Examples
+        --------
+        >>> solution.what_if(add_device={"gpu1": "gpu0"}, solve=True)  # doctest: +SKIP
+        """
+        found: WhatIf = answerer("what_if")(self, **changes)
+        return found
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the plan with all it refers to: every command and `plan_in` take the file."""
+        answerer("save")(self, path)
+
+    def trace(self, path: str | os.PathLike[str]) -> None:
+        """Write the simulated timeline as a Chrome trace, for https://ui.perfetto.dev."""
+        answerer("trace")(self, path)
