@@ -26,6 +26,7 @@ _MODULES = (
     "heteroplace.cli.shard",
     "heteroplace.cli.check",
     "heteroplace.cli.show",
+    "heteroplace.cli.report",
     "heteroplace.cli.probe",
     "heteroplace.cli.costs",
     "heteroplace.cli.routes",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import shlex
 import sys
 import time
 from dataclasses import replace
@@ -50,11 +51,13 @@ from heteroplace.report.tables import (
 )
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver
-from heteroplace.solve.explain import Reasons, explain_s
+from heteroplace.solve.explain import Reasons, explain, explain_s
 from heteroplace.solve.judge import replay
+from heteroplace.solve.network import solution_of
 from heteroplace.solve.objective import THROUGHPUT, single_objectives
 from heteroplace.solve.plan_in import read_plan_in
 from heteroplace.solve.problem import make_result
+from heteroplace.solve.report import SolverRecord, write_report
 
 _RENAMED = {"time_limit": "budget"}
 _REPORT_S_PER_TASK = 1e-5
@@ -80,6 +83,7 @@ def add_commands(commands: Parsers) -> None:
     add_output(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="write the plan (JSON)")
     parser.add_argument("--trace", metavar="FILE", help="write the timeline as a Chrome trace")
+    parser.add_argument("--report", metavar="FILE", help="write a page that shows the plan (HTML)")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -90,8 +94,9 @@ def run(arguments: argparse.Namespace) -> None:
     is_shown = arguments.progress or sys.stderr.isatty()
     unit = " per item" if arguments.objective == THROUGHPUT else ""
     line = ProgressLine(sys.stderr if is_shown else None, time.perf_counter(), unit)
-    check_writable(arguments.output, arguments.trace)
-    options = from_arguments(SolveOptions, arguments, _RENAMED, progress=line)
+    check_writable(arguments.output, arguments.trace, arguments.report)
+    record = SolverRecord(then=line)
+    options = from_arguments(SolveOptions, arguments, _RENAMED, progress=record)
     place = PlaceOptions(
         costs=Path(arguments.costs or arguments.graph),
         **read_arguments(PlaceOptions, arguments, names=GRAPH_OPTIONS),
@@ -117,6 +122,8 @@ def run(arguments: argparse.Namespace) -> None:
                 result = replay(problem, plan, options)
             interrupts.ends_work = False
             _finish(arguments, options, problem, result)
+            if arguments.report:
+                _write_report(arguments, options, problem, result, record)
     finally:
         gc.unfreeze()
 
@@ -205,6 +212,18 @@ def _finish(
         _summary(problem, result, options.objective, timeline.makespan_ns),
     )
     print("\n\n".join(table for table in tables if table))
+
+
+def _write_report(
+    arguments: argparse.Namespace,
+    options: SolveOptions,
+    problem: Problem,
+    result: SolveResult,
+    record: SolverRecord,
+) -> None:
+    explained = replace(result, plan=explain(problem, result.plan, options.objective))
+    solution = solution_of(problem, explained, options.objective)
+    write_report(solution, arguments.report, progress=record.points, command=shlex.join(sys.argv))
 
 
 def read_costs(path: str | None, read: GraphFile, cluster: Cluster) -> CostTable:
