@@ -15,15 +15,19 @@ import numpy as np
 from heteroplace.errors import ClusterError, PlanError
 from heteroplace.model.plan import Copy, Plan, Run, Step
 from heteroplace.model.step_values import items_of, makes, reads
-from heteroplace.native.arrays import IMPOSSIBLE
-from heteroplace.native.list import evaluate_order, what_if
+from heteroplace.native.arrays import IMPOSSIBLE, IntArray
+from heteroplace.native.list import what_if
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.native.throughput import placement_loads
 from heteroplace.solve.objective import THROUGHPUT
 from heteroplace.solve.problem import Problem
 
-MAX_WORK = 4_000_000
-"""Tasks * moves that are looked at: all of 1,000 tasks on 4 devices, 200 of 20,000 tasks."""
+MAX_WORK = 16_000_000
+"""Tasks * moves that are looked at: all of 2,000 tasks on 4 devices, 200 of 20,000; two seconds."""
+_WORK_PER_LOAD = 8
+"""How many times the work of a move is with throughput as the objective."""
+_WORK_PER_ITEM = 40
+"""The same for plans of several items, whose steps are made anew, for each item."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +59,13 @@ def unmovable(plan: Plan) -> str:
     return ""
 
 
-def most_movable(problem: Problem) -> int:
+def most_movable(problem: Problem, plan: Plan, objective: str = "latency") -> int:
     """Return of how many tasks `moves` should be asked: all of a small graph."""
     count = len(problem.graph.tasks)
-    return min(count, MAX_WORK // max(1, count * max(1, len(problem.cluster.devices) - 1)))
+    factor = _WORK_PER_LOAD if objective == THROUGHPUT else 1
+    if plan.items > 1:
+        factor = _WORK_PER_ITEM * plan.items
+    return min(count, MAX_WORK // max(1, factor * count * len(problem.cluster.devices)))
 
 
 def moves(problem: Problem, plan: Plan, tasks: Sequence[int], objective: str = "latency") -> Moves:
@@ -78,27 +85,26 @@ def moves(problem: Problem, plan: Plan, tasks: Sequence[int], objective: str = "
     placement = native.placement(plan.steps)
     if plan.items > 1:
         return _moved_items(problem, plan, asked)
-    if objective != THROUGHPUT and len(asked) == len(problem.graph.tasks) > 0:
+    if objective != THROUGHPUT:
         order = [step.task for step in plan.steps if isinstance(step, Run)]
-        found = what_if(native, placement, order)
-        known = [[None if ns == IMPOSSIBLE else ns for ns in row] for row in found.tolist()]
-        return Moves(asked, tuple(map(tuple, known)), int(found[0, placement[0]]))
-    evaluator = _Evaluator(problem, plan, objective)
-    devices = range(len(problem.cluster.devices))
-    rows = tuple(tuple(evaluator.moved(task, device) for device in devices) for task in asked)
-    baseline = evaluator.value(np.array(placement, dtype=np.int64))
+        found = what_if(native, placement, order, asked)
+        rows = [[None if ns == IMPOSSIBLE else ns for ns in row] for row in found.tolist()]
+        baseline = rows[0][placement[asked[0]]] if asked else 0
+    else:
+        loads = _Loads(problem, placement)
+        devices = range(len(problem.cluster.devices))
+        rows = [[loads.moved(task, device) for device in devices] for task in asked]
+        baseline = loads.value(np.array(placement, dtype=np.int64))
     assert baseline is not None  # the plan is valid
-    return Moves(asked, rows, baseline)
+    return Moves(asked, tuple(map(tuple, rows)), baseline)
 
 
-class _Evaluator:
-    """The objective of placements in the order of one plan."""
+class _Loads:
+    """The time per item of placements near one."""
 
-    def __init__(self, problem: Problem, plan: Plan, objective: str) -> None:
+    def __init__(self, problem: Problem, placement: Sequence[int]) -> None:
         self._native = problem.native
-        self._is_latency = objective != THROUGHPUT
-        self._order = np.array([s.task for s in plan.steps if isinstance(s, Run)], dtype=np.int64)
-        self._placement = np.array(self._native.placement(plan.steps), dtype=np.int64)
+        self._placement = np.array(placement, dtype=np.int64)
         self._groups = np.array(self._native.task_group)
         self._sizes = [memory.bytes for memory in problem.cluster.memories]
 
@@ -111,11 +117,8 @@ class _Evaluator:
         placement[task if group < 0 else self._groups == group] = device
         return self.value(placement)
 
-    def value(self, placement: np.ndarray) -> int | None:
+    def value(self, placement: IntArray) -> int | None:
         """Of a placement; None: it cannot be."""
-        if self._is_latency:
-            found = evaluate_order(self._native, placement, self._order)
-            return found.makespan_ns if found.violation == 0 else None
         loads = placement_loads(self._native, placement)
         fits = all(used <= size for used, size in zip(loads.used_bytes, self._sizes, strict=True))
         return loads.item_ns if fits and not loads.num_unreachable else None

@@ -108,9 +108,9 @@ def report_content(
         missing["moves"] = f"What moving a task would cost is not known: {reason}."
     elif graph.tasks:
         problem = Problem(graph, cluster, solution.costs)
-        found = moves(
-            problem, plan, _costliest(solution, most_movable(problem)), _objective(solution)
-        )
+        objective = "latency" if solution.item_ns is None else THROUGHPUT
+        asked = _costliest(solution, most_movable(problem, plan, objective))
+        found = moves(problem, plan, asked, objective)
         move_tasks, move_ns, baseline = found.tasks, found.objective_ns, found.baseline_ns
         if len(move_tasks) < len(graph.tasks):
             missing["moves"] = (
@@ -134,10 +134,6 @@ def report_content(
         command,
         missing,
     )
-
-
-def _objective(solution: Solution) -> str:
-    return "latency" if solution.item_ns is None else THROUGHPUT
 
 
 def _costliest(solution: Solution, count: int) -> list[int]:

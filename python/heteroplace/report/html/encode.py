@@ -1,11 +1,12 @@
 """The content of a page -> one compact value for JSON: columns, not objects, as graphs are large.
 
-The scripts in `assets` read it; `assets/data.js` names what the columns are for.
+The scripts in `assets` read it; `assets/data.js` names what the columns are for. What grows with
+the plan is written as differences to what stands before, which deflate to a third.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from heteroplace.model.cluster import Cluster
@@ -13,7 +14,8 @@ from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Collective, Copy, Load, Plan, Run, Step, devices_of, guard_of
 from heteroplace.model.step_values import channels_of, collective_bytes, moved_bytes
-from heteroplace.model.timeline import Timeline
+from heteroplace.model.tasks import Tensor
+from heteroplace.model.timeline import Span, Timeline
 from heteroplace.report.compare import compare
 from heteroplace.report.dependencies import critical_path, critical_shares, data_pairs
 from heteroplace.report.divergence import divergences
@@ -23,7 +25,7 @@ from heteroplace.report.notes import solution_notes
 from heteroplace.report.tables import cost_sources_line, solution_headline
 from heteroplace.stats import spearman
 
-MAX_CURVE_POINTS = 2000
+MAX_CURVE_POINTS = 1000
 """Of a memory's curve: more than a screen has columns."""
 _KINDS = (Run, Copy, Load, Collective)
 _Json = dict[str, Any]
@@ -43,7 +45,7 @@ def encode(content: PageContent) -> _Json:
         "tensors": _tensors(graph),
         "costs": _costs(solution.costs),
         "plan": _plan(graph, cluster, plan),
-        "pairs": [list(pair) for pair in data_pairs(graph, cluster, plan)],
+        "pairs": _pairs(graph, cluster, plan),
         "tree": layer_tree(graph),
         "runs": [_run("predicted", content.predicted, content)],
         "result": _result(content),
@@ -169,14 +171,40 @@ def _tasks(graph: TaskGraph, plan: Plan) -> _Json:
 
 
 def _tensors(graph: TaskGraph) -> _Json:
+    producers = [-1 if tensor.producer is None else tensor.producer for tensor in graph.tensors]
     return {
-        "name": [tensor.name for tensor in graph.tensors],
-        "producer": [
-            -1 if tensor.producer is None else tensor.producer for tensor in graph.tensors
-        ],
+        "name": [_tensor_name(graph, tensor) for tensor in graph.tensors],
+        "producer": _deltas(producers),
         "bytes": [tensor.bytes for tensor in graph.tensors],
-        "consumers": [list(tensor.consumers) for tensor in graph.tensors],
+        "consumers": [
+            _deltas(tensor.consumers, producer)
+            for tensor, producer in zip(graph.tensors, producers, strict=True)
+        ],
     }
+
+
+def _tensor_name(graph: TaskGraph, tensor: Tensor) -> str | int:
+    """Its name; or less, where it is called by its maker: "" or the number of the output."""
+    if tensor.producer is None:
+        return tensor.name
+    maker = graph.tasks[tensor.producer].name
+    if tensor.name == maker:
+        return ""
+    return tensor.index if tensor.name == f"{maker}.{tensor.index}" else tensor.name
+
+
+def _deltas(values: Iterable[int], before: int = 0) -> list[int]:
+    found = []
+    for value in values:
+        found.append(value - before)
+        before = value
+    return found
+
+
+def _pairs(graph: TaskGraph, cluster: Cluster, plan: Plan) -> list[list[int]]:
+    """The readers, as differences, and how far before each its maker is."""
+    pairs = data_pairs(graph, cluster, plan)
+    return [_deltas(reader for _, reader in pairs), [reader - maker for maker, reader in pairs]]
 
 
 def _costs(costs: CostTable) -> _Json:
@@ -218,38 +246,48 @@ def _plan(graph: TaskGraph, cluster: Cluster, plan: Plan) -> _Json:
 
 
 def _step(graph: TaskGraph, step: Step) -> tuple[Any, Any, int]:
-    """What a step is about, where it is or goes, and the bytes that it moves."""
+    """What a step is about, where it is or goes, and the bytes that it moves; -1: its tensor."""
     if isinstance(step, Run):
         return step.task, step.device, 0
     if isinstance(step, Collective):
         return step.task, list(devices_of(step)), collective_bytes(graph, step)
-    subject = step.tensor if isinstance(step, Copy) else list(step.tasks)
-    return subject, [step.src, step.dst], moved_bytes(graph, step)
+    num_bytes = moved_bytes(graph, step)
+    if isinstance(step, Load):
+        return list(step.tasks), [step.src, step.dst], num_bytes
+    is_whole = num_bytes == graph.tensors[step.tensor].bytes
+    return step.tensor, [step.src, step.dst], -1 if is_whole else num_bytes
 
 
 def _run(label: str, timeline: Timeline, content: PageContent) -> _Json:
-    """A timeline by columns, sorted by start, and its critical path."""
+    """A timeline by lanes, in the order of time, and its critical path."""
     solution = content.solution
     graph, cluster, plan = solution.graph, solution.cluster, solution.plan
     lanes = [*(device.name for device in cluster.devices), *cluster.channels]
     numbers = {name: number for number, name in enumerate(dict.fromkeys(lanes))}
     for span in timeline.spans:
         numbers.setdefault(span.resource, len(numbers))
-    spans = sorted(timeline.spans, key=lambda span: (span.start_ns, span.finish_ns, span.step))
+    spans: list[list[Span]] = [[] for _ in numbers]
+    for span in sorted(timeline.spans, key=lambda span: (span.start_ns, span.finish_ns, span.step)):
+        spans[numbers[span.resource]].append(span)
     path = critical_path(graph, cluster, plan, timeline)
     return {
         "label": label,
         "source": timeline.source,
         "makespan": timeline.makespan_ns,
         "lanes": list(numbers),
-        "step": [span.step for span in spans],
-        "lane": [numbers[span.resource] for span in spans],
-        "start": [span.start_ns for span in spans],
-        "length": [span.finish_ns - span.start_ns for span in spans],
+        # Of each lane the steps, the pauses before them and how long they take.
+        "step": [_deltas(span.step for span in lane) for lane in spans],
+        "pause": [_pauses(lane) for lane in spans],
+        "length": [[span.finish_ns - span.start_ns for span in lane] for lane in spans],
         "peak": list(timeline.peak_bytes),
         "critical": [[one.step, one.waits_for, one.pause_ns] for one in path],
         "shares": [list(share) for share in critical_shares(path, timeline)],
     }
+
+
+def _pauses(lane: Sequence[Span]) -> list[int]:
+    finishes = [0, *(span.finish_ns for span in lane)]
+    return [span.start_ns - before for span, before in zip(lane, finishes, strict=False)]
 
 
 def _accuracy(content: PageContent, measured: Timeline) -> _Json:

@@ -66,8 +66,8 @@ def page_text(content: PageContent) -> str:
     before, *rest = _asset("page.html").split("{{")
     # By parts, as what is put in may itself have braces.
     found = [before]
-    for piece in rest:
-        name, _, after = piece.partition("}}")
+    for text in rest:
+        name, _, after = text.partition("}}")
         found += [parts[name], after]
     return "".join(found)
 

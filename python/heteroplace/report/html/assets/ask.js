@@ -96,7 +96,7 @@ const neighbours = (model, task) => {
       rows.push(["is read by", taskButton(model, reader), model.deviceNames(reader), format.bytes(model.tensors.bytes[tensor])]);
     }
   });
-  return table("Its neighbours", ["", "task", "where", ">data"], rows.slice(0, 60));
+  return table("Its neighbours", ["how", "task", "where", ">data"], rows.slice(0, 60));
 };
 
 const MAX_FOUND = 30;

@@ -8,9 +8,15 @@ const inflate = async (text) => {
   return JSON.parse(await new Response(stream).text());
 };
 
+/* The values that were written as differences. */
+const summed = (deltas, before = 0) => deltas.map((delta) => { before += delta; return before; });
+
 class Model {
   constructor(data) {
     Object.assign(this, data);
+    this.readTensors(data);
+    const readers = summed(data.pairs[0]);
+    this.pairs = readers.map((reader, i) => [reader - data.pairs[1][i], reader]);
     this.devices = data.cluster.devices.map(([name, kind, target, memory], id) => ({
       id, name, kind, target, memory, host: data.cluster.memories[memory][2],
     }));
@@ -29,8 +35,30 @@ class Model {
     this.isThroughput = data.result.item !== null;
   }
 
-  /* By step its first span, by lane its spans in order of time. */
+  readTensors({ tensors, tasks, plan }) {
+    tensors.producer = summed(tensors.producer);
+    tensors.consumers = tensors.consumers.map((deltas, tensor) => summed(deltas, tensors.producer[tensor]));
+    tensors.name = tensors.name.map((name, tensor) => {
+      const maker = tasks.name[tensors.producer[tensor]];
+      return name === "" ? maker : typeof name === "number" ? `${maker}.${name}` : name;
+    });
+    plan.bytes = plan.bytes.map((bytes, step) => (bytes < 0 ? tensors.bytes[plan.subject[step]] : bytes));
+  }
+
+  /* Columns of all spans in the order of time; by step its first span, by lane its spans. */
   index(run) {
+    const spans = [];
+    run.step.forEach((deltas, lane) => {
+      const steps = summed(deltas);
+      let end = 0;
+      steps.forEach((step, i) => {
+        const start = end + run.pause[lane][i], length = run.length[lane][i];
+        end = start + length;
+        spans.push({ step, lane, start, length });
+      });
+    });
+    spans.sort((a, b) => a.start - b.start || a.length - b.length || a.step - b.step);
+    for (const name of ["step", "lane", "start", "length"]) run[name] = spans.map((span) => span[name]);
     run.spanOf = new Map();
     run.ofLane = run.lanes.map(() => []);
     run.step.forEach((step, span) => {

@@ -133,16 +133,17 @@ const nodeBox = (model, node, choose) => {
   });
   const text = nodeText(model, node);
   const isCritical = node.critical > 0;
+  const described = svg("desc", null, text);
   const act = () => choose(node);
   const label = (dy, content, weight) => {
     const shown = content.length > 34 ? `${content.slice(0, 33)}\u2026` : content;
     return [svg("rect", { x: node.x + 5, y: node.y + dy - 12, width: Math.min(NODE_WIDTH - 10, shown.length * 6.6 + 6), height: 16, style: "fill: #ffffff; fill-opacity: 0.72" }),
       svg("text", { x: node.x + 8, y: node.y + dy, "font-weight": weight }, shown)];
   };
-  return svg("g", { class: "node", tabindex: "0", role: "button", "aria-label": text, onclick: act,
+  return svg("g", { class: "node", tabindex: "0", role: "button", onclick: act,
     onkeydown: (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); act(); } },
     onpointermove: (event) => tip.show(event, text), onpointerleave: () => tip.hide() },
-  parts,
+  described, parts,
   svg("rect", { class: "frame", x: node.x, y: node.y, width: NODE_WIDTH, height: NODE_HEIGHT, style: `fill: none; stroke: var(${isCritical ? "--accent" : "--soft"})`, "stroke-width": isCritical ? 2.5 : 1 }),
   label(18, node.name, 600), label(37, `${format.ns(node.total)}, ${node.tree ? `${node.end - node.first} tasks, ` : ""}${whereText(model, node)}`, 400));
 };

@@ -71,5 +71,5 @@ const bars = (model) => {
     el("div", { class: "meter", "aria-hidden": "true" },
       el("div", { class: kind || null, style: `width:${((100 * ns) / most).toFixed(2)}%` }))]);
   return table("Times, and how many times the plan's own (predicted beside predicted, measured beside measured)",
-    ["what", "how it is known", ">time", ">of this plan", ""], cells, { class: "bars" });
+    ["what", "how it is known", ">time", ">of this plan", "as a bar"], cells, { class: "bars" });
 };

@@ -38,6 +38,8 @@ class Lanes {
     this.pen = pen;
     pen.scale(ratio, ratio);
     this.fills = canvasFills(pen, this.model.devices.length);
+    // Asked once for each drawing: a question makes the browser compute all styles.
+    this.plain = this.run.lanes.map((name, lane) => css(lane < this.model.devices.length ? colourOf(lane) : "--channel"));
     pen.font = "12px system-ui, sans-serif";
     pen.textBaseline = "middle";
     this.axis(pen, total);
@@ -51,7 +53,7 @@ class Lanes {
   }
 
   axis(pen, total) {
-    const soft = css("--soft"), line = css("--line");
+    const soft = css("--soft"), line = css("--line"), text = css("--text");
     pen.textAlign = "center";
     for (const at of ticks(this.view.from, this.view.to, this.width / 110)) {
       const x = this.x(at);
@@ -64,7 +66,7 @@ class Lanes {
     for (const lane of this.lanes) {
       const device = this.model.devices[lane];
       const host = device && this.model.hosts.length > 1 ? ` @${device.host}` : "";
-      pen.fillStyle = css("--text");
+      pen.fillStyle = text;
       pen.fillText(clipped(pen, this.run.lanes[lane] + host, this.gutter - 12), this.gutter - 8, this.y(lane) + LANE / 2);
       pen.strokeStyle = line;
       pen.beginPath(); pen.moveTo(0, this.y(lane) + LANE); pen.lineTo(total, this.y(lane) + LANE); pen.stroke();
@@ -115,7 +117,7 @@ class Lanes {
         const shown = clipped(pen, text, size - 8);
         const wide = pen.measureText(shown).width;
         pen.globalAlpha = 0.75; // so that a pattern does not cross the letters
-        pen.fillStyle = lane < model.devices.length ? css(colourOf(lane)) : css("--channel");
+        pen.fillStyle = this.plain[lane];
         pen.fillRect(left + 3, y + 4, wide + 2, height - 8);
         pen.globalAlpha = 1;
         pen.fillStyle = on;
@@ -156,14 +158,17 @@ class Lanes {
   /* From the maker to the copy, from the copy to the reader; returns how many were too many. */
   arrows(pen) {
     const { run } = this, shown = [];
+    let count = 0;
     for (const [maker, reader] of this.model.pairs) {
-      if (!run.spanOf.has(maker) || !run.spanOf.has(reader)) continue;
       const a = run.spanOf.get(maker), b = run.spanOf.get(reader);
+      if (a === undefined || b === undefined) continue;
       const from = run.start[a] + run.length[a], to = run.start[b];
       if (Math.max(from, to) < this.view.from || Math.min(from, to) > this.view.to) continue;
+      count += 1;
+      if (count > MAX_ARROWS) continue;
       shown.push([this.x(from), this.y(run.lane[a]) + LANE / 2, this.x(to), this.y(run.lane[b]) + LANE / 2]);
     }
-    if (shown.length > MAX_ARROWS) return shown.length;
+    if (count > MAX_ARROWS) return count;
     pen.strokeStyle = pen.fillStyle = css("--text");
     pen.globalAlpha = 0.7;
     for (const [x0, y0, x1, y1] of shown) {

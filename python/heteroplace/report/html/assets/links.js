@@ -26,7 +26,7 @@ const drawLinks = (model) => {
   const linkText = (channel) => model.cluster.links.filter((link) => link[5] === channel)
     .map(([, src, dst, rate, latency]) => `${model.memories[src].name} \u2192 ${model.memories[dst].name} ${format.rate(rate)}, ${format.ns(latency)}`);
   body.append(table("Channels: links of one channel share it. A copy over several links counts on each",
-    ["channel", "links (bandwidth, latency)", ">copies", ">data", ">busy", ">of the makespan", ">on the critical path", ""],
+    ["channel", "links (bandwidth, latency)", ">copies", ">data", ">busy", ">of the makespan", ">on the critical path", "as a bar"],
     traffic.map((one, channel) => [model.cluster.channels[channel], linkTexts(linkText(channel)), String(one.copies), format.bytes(one.bytes),
       format.ns(one.ns), format.share(one.ns, run.makespan), format.ns(critical.get(model.cluster.channels[channel]) || 0),
       el("div", { class: "meter", "aria-hidden": "true" }, el("div", { style: `width:${Math.min(100, (100 * one.ns) / Math.max(1, run.makespan)).toFixed(1)}%` }))])));
@@ -44,6 +44,6 @@ const matrix = (model, between) => {
     ids.map((src) => [model.memories[src].name, ...ids.map((dst) => {
       const bytes = between.get(`${src}>${dst}`) || 0;
       if (!bytes) return src === dst ? "" : "0";
-      return el("span", { style: `padding: 1px 6px; background: color-mix(in srgb, var(--d1) ${Math.round(15 + (60 * bytes) / most)}%, transparent)` }, format.bytes(bytes));
+      return el("span", { style: `padding: 1px 6px; background: color-mix(in srgb, var(--d1) ${Math.round(8 + (36 * bytes) / most)}%, transparent)` }, format.bytes(bytes));
     })]));
 };

@@ -21,9 +21,8 @@ const drawTimeline = (model) => {
     listen(model, lanes, timeline);
   }
   body.append(status, asTable(model, view));
-  new ResizeObserver(redraw).observe(body);
   timeline.redraw = redraw;
-  redraw();
+  new ResizeObserver(redraw).observe(body); // it begins with a first call
 };
 
 const statusText = (model, view, all) => {
@@ -61,7 +60,7 @@ const controls = (view, all, redraw) => {
 };
 
 const buttons = (view, redraw, moves) => {
-  const button = (text, label, act) => el("button", { type: "button", "aria-label": label, onclick: act }, text);
+  const button = (text, title, act) => el("button", { type: "button", title, "aria-label": `${text} ${title}`, onclick: act }, text);
   const toggle = (text, name) => {
     const node = el("button", { type: "button", "aria-pressed": String(view[name]) }, text);
     node.addEventListener("click", () => {
@@ -72,9 +71,9 @@ const buttons = (view, redraw, moves) => {
     return node;
   };
   return el("div", { class: "bar-row", role: "toolbar", "aria-label": "Timeline" },
-    button("+", "Zoom in", () => moves.zoom(0.5)), button("\u2212", "Zoom out", () => moves.zoom(2)),
-    button("\u2190", "Earlier", () => moves.move(-0.4)), button("\u2192", "Later", () => moves.move(0.4)),
-    button("all", "Show all", () => moves.fit()),
+    button("+", "zoom in", () => moves.zoom(0.5)), button("\u2212", "zoom out", () => moves.zoom(2)),
+    button("\u2190", "earlier", () => moves.move(-0.4)), button("\u2192", "later", () => moves.move(0.4)),
+    button("all", "of the run", () => moves.fit()),
     toggle("critical path", "hasCritical"), toggle("arrows", "hasArrows"),
     el("span", { class: "soft" }, "wheel with Ctrl or \u2318 zooms, dragging moves, a click asks why"));
 };
