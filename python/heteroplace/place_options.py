@@ -198,8 +198,9 @@ OPTION_CLASSES = (PlaceOptions, SolveOptions)
 GRAPH_OPTIONS = ("solver", "missing", "pin", "exclude", "no_split", "max_memory", "plan_in")
 """Of `PlaceOptions`, those of any task graph, wherever its costs come from."""
 
-_CALLER_ONLY = ("params", "progress")
-"""Keywords that are no options of a configuration or a command line."""
+_CALLER_ONLY = ("params", "progress", "solver_progress")
+"""Keywords that are no options of a configuration or a command line; the last one is called with
+what the solver reports (`SolveOptions.progress`)."""
 
 CONFIG_PREFIX = "relay.HeteroPlace."
 """Of the keys of the pass in a PassContext."""
@@ -215,6 +216,7 @@ def read_options(given: Mapping[str, Any]) -> tuple[PlaceOptions, SolveOptions]:
     """
     extra = {name: given[name] for name in _CALLER_ONLY if name in given}
     rest = {name: value for name, value in given.items() if name not in extra}
+    solver_progress = extra.pop("solver_progress", None)
     place, limits = by_attribute(OPTION_CLASSES, rest, "HeteroPlace", SolverError)
     for entry in options_of(PlaceOptions):
         value = place.get(entry.attribute)
@@ -223,7 +225,7 @@ def read_options(given: Mapping[str, Any]) -> tuple[PlaceOptions, SolveOptions]:
                 place[entry.attribute] = dict(map(entry.parse, value))
             except ValueError as err:
                 raise SolverError(f"{entry.name} {list(value)}: {err}") from err
-    found = PlaceOptions(**place, **extra), SolveOptions(**limits)
+    found = PlaceOptions(**place, **extra), SolveOptions(**limits, progress=solver_progress)
     check_options(*found)
     return found
 

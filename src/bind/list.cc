@@ -130,9 +130,16 @@ PlanTuple EvaluateOrder(const model::Problem& problem, const Ints& device, const
 }
 
 Numpy<int64_t, nb::ndim<2>> MakespansOfMoves(const model::Problem& problem, const Ints& device,
-                                             const Ints& order) {
+                                             const Ints& order, const Ints& moved) {
   const std::vector<int> devices = ToDevices(problem, device), tasks = ToOrder(problem, order);
-  return ToNumpy<nb::ndim<2>>(Unlocked([&] { return list::WhatIf(problem, devices, tasks); }),
+  std::vector<int> some;
+  for (size_t i = 0; i < moved.size(); ++i) {
+    if (moved.data()[i] < 0 || moved.data()[i] >= problem.num_tasks) {
+      throw Error(ErrorKind::kGraph, "a moved task is none of the problem");
+    }
+    some.push_back(static_cast<int>(moved.data()[i]));
+  }
+  return ToNumpy<nb::ndim<2>>(Unlocked([&] { return list::WhatIf(problem, devices, tasks, some); }),
                               static_cast<size_t>(problem.num_devices));
 }
 
@@ -201,9 +208,11 @@ void BindList(nb::module_& module) {
   BindSchedulers(module);
   module.def("evaluate", &EvaluateOrder, nb::arg("problem"), nb::arg("device"), nb::arg("order"),
              "The plan of a placement in a topological order, without gaps on units.");
-  module.def("what_if", &MakespansOfMoves, nb::arg("problem"), nb::arg("device"), nb::arg("order"),
-             "Makespan in ns, [num_tasks, num_devices], after moving each one task; -1: it cannot "
-             "be there.");
+  module.def(
+      "what_if", &MakespansOfMoves, nb::arg("problem"), nb::arg("device"), nb::arg("order"),
+      nb::arg("moved"),
+      "Makespan in ns, [num_moved, num_devices], after moving each one of the tasks `moved`; "
+      "-1: it cannot be there.");
   module.def("batch_compositions", &ListCompositions, nb::arg("problem"), nb::arg("task"),
              nb::arg("num_items"),
              "(device, size) of each batch of each way to serve all items of a task.");

@@ -5,11 +5,11 @@
 namespace heteroplace::list {
 
 std::vector<int64_t> WhatIf(const model::Problem& problem, std::span<const int> placement,
-                            std::span<const int> order) {
+                            std::span<const int> order, std::span<const int> moved) {
   Evaluator evaluate(problem);
   std::vector<int> device(placement.begin(), placement.end());
   std::vector<int64_t> makespan;
-  for (int task = 0; task < problem.num_tasks; ++task) {
+  for (int task : moved) {
     const int group = problem.task_group[task];
     const auto set = [&](int place) {
       if (group < 0) {

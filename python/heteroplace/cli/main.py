@@ -33,6 +33,7 @@ _COMMANDS = {
     "check": "check",
     "clusters": "check",
     "show": "show",
+    "report": "report",
     "probe": "probe",
     "doctor": "doctor",
     "completion": "doctor",

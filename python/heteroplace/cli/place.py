@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gc
 import importlib
+import shlex
 import sys
 import time
 from dataclasses import replace
@@ -32,7 +33,6 @@ from heteroplace.model.collector import paused_collector
 from heteroplace.model.cost import CostTable
 from heteroplace.model.cost_lookup import check_known
 from heteroplace.model.demands import with_max_memory
-from heteroplace.model.plan import Plan
 from heteroplace.model.solution import Solution
 from heteroplace.options import add_arguments, from_arguments, read_arguments
 from heteroplace.place_options import (
@@ -56,9 +56,11 @@ from heteroplace.simulate.simulator import simulate
 from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver
 from heteroplace.solve.explain import Reasons, explain_s
 from heteroplace.solve.judge import replay
+from heteroplace.solve.network import solution_of
 from heteroplace.solve.objective import THROUGHPUT, single_objectives
 from heteroplace.solve.plan_in import read_plan_in
 from heteroplace.solve.problem import make_result
+from heteroplace.solve.report import SolverRecord, write_report
 
 RENAMED = {"time_limit": "budget"}
 """Options of solvers that the commands call otherwise."""
@@ -98,6 +100,7 @@ def add_commands(commands: Parsers) -> None:
         "diff and simulate ask for",
     )
     parser.add_argument("--trace", metavar="FILE", help="write the timeline as a Chrome trace")
+    parser.add_argument("--report", metavar="FILE", help="write a page that shows the plan (HTML)")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -108,7 +111,7 @@ def run(arguments: argparse.Namespace) -> None:
     is_shown = arguments.progress or sys.stderr.isatty()
     unit = " per item" if arguments.objective == THROUGHPUT else ""
     line = ProgressLine(sys.stderr if is_shown else None, time.perf_counter(), unit)
-    check_writable(arguments.output, arguments.solution, arguments.trace)
+    check_writable(arguments.output, arguments.solution, arguments.trace, arguments.report)
     if (arguments.model is None) == (arguments.graph is None):
         raise HeteroPlaceError(
             "give either a task graph (--graph graph.json) or an ONNX model (model.onnx) to place"
@@ -116,7 +119,8 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.model is not None:
         _run_model(arguments)
         return
-    options = from_arguments(SolveOptions, arguments, RENAMED, progress=line)
+    record = SolverRecord(then=line)
+    options = from_arguments(SolveOptions, arguments, RENAMED, progress=record)
     place = PlaceOptions(
         costs=Path(arguments.costs or arguments.graph),
         **read_arguments(PlaceOptions, arguments, names=GRAPH_OPTIONS),
@@ -141,7 +145,7 @@ def run(arguments: argparse.Namespace) -> None:
             else:
                 result = replay(problem, plan, options)
             interrupts.ends_work = False
-            _finish(arguments, options, problem, result)
+            _finish(arguments, options, problem, result, record)
     finally:
         gc.unfreeze()
 
@@ -150,7 +154,8 @@ def _run_model(arguments: argparse.Namespace) -> None:
     """Place an ONNX model, print, and write the files that were asked for."""
     model = Path(arguments.model)
     given = read_arguments(PlaceOptions, arguments, names=(*GRAPH_OPTIONS, "costs"))
-    limits = from_arguments(SolveOptions, arguments, RENAMED)
+    record = SolverRecord()
+    limits = from_arguments(SolveOptions, arguments, RENAMED, progress=record)
     check_options(PlaceOptions(**given), limits)
     check_model(model)
     line, say = progress_of(arguments)
@@ -163,11 +168,21 @@ def _run_model(arguments: argparse.Namespace) -> None:
         line.close()
     if arguments.output:
         save_plan(solution.plan, solution.graph, solution.cluster, arguments.output)
-    if arguments.solution:
-        solution.save(arguments.solution)
+    _write_solution(arguments, solution, record)
     if arguments.trace:
         solution.trace(arguments.trace)
     print_solution(solution, is_json=arguments.json)
+
+
+def _write_solution(
+    arguments: argparse.Namespace, solution: Solution, record: SolverRecord
+) -> None:
+    """Write the files of a solution that were asked for."""
+    if arguments.solution:
+        solution.save(arguments.solution)
+    if arguments.report:
+        command = shlex.join(sys.argv)
+        write_report(solution, arguments.report, progress=record.points, command=command)
 
 
 def _read_problem(arguments: argparse.Namespace, place: PlaceOptions) -> Problem:
@@ -230,19 +245,23 @@ def _solve(
 
 
 def _finish(
-    arguments: argparse.Namespace, options: SolveOptions, problem: Problem, result: SolveResult
+    arguments: argparse.Namespace,
+    options: SolveOptions,
+    problem: Problem,
+    result: SolveResult,
+    record: SolverRecord,
 ) -> None:
     graph, cluster, plan = problem.graph, problem.cluster, result.plan
     timeline = simulate(graph, cluster, problem.costs, plan, problem.native)
     reason = Reasons(problem, plan, options.objective).of
-    if arguments.output or arguments.solution or arguments.json:
+    wants_reasons = arguments.output, arguments.solution, arguments.report, arguments.json
+    if any(wants_reasons):
         plan = replace(plan, reasons=tuple(map(reason, range(len(graph.tasks)))))
     if arguments.output:
         save_plan(plan, graph, cluster, arguments.output)
-    if arguments.solution:
-        _solution(problem, result, plan, options.objective, timeline.makespan_ns).save(
-            arguments.solution
-        )
+    if arguments.solution or arguments.report:
+        solution = solution_of(problem, replace(result, plan=plan), options.objective)
+        _write_solution(arguments, solution, record)
     if arguments.trace:
         write_trace(arguments.trace, graph, cluster, [TraceRun("predicted", plan, timeline)])
     if arguments.json:
@@ -258,18 +277,6 @@ def _finish(
         _summary(problem, result, options.objective, timeline.makespan_ns),
     )
     print("\n\n".join(table for table in tables if table))
-
-
-def _solution(
-    problem: Problem, result: SolveResult, plan: Plan, objective: str, makespan_ns: int
-) -> Solution:
-    """What was found, as one record."""
-    return Solution(
-        *(problem.graph, problem.cluster, problem.costs, plan, makespan_ns, result.bound_ns),
-        tuple((name, found) for name, found, _ in result.candidates),
-        tuple(single_objectives(problem, objective, plan.items).items()),
-        item_ns=result.objective_ns if objective == THROUGHPUT else None,
-    )
 
 
 def read_costs(path: str | None, read: GraphFile, cluster: Cluster) -> CostTable:

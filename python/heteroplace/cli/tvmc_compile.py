@@ -6,6 +6,7 @@ Loaded by `tvmc.py` once TVM is known to be there.
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -30,6 +31,7 @@ from heteroplace.native.compiled_file import sign_tail
 from heteroplace.place_options import CONFIG_PREFIX, read_options
 from heteroplace.relay.annotate.reader import read_solution
 from heteroplace.relay.frontend.importer import from_onnx
+from heteroplace.report.html.content import SolverPoint
 from heteroplace.report.tables import (
     cost_sources_line,
     device_table,
@@ -38,6 +40,7 @@ from heteroplace.report.tables import (
 )
 from heteroplace.sharding.plan import options_of, replayed_model
 from heteroplace.simulate.simulator import simulate
+from heteroplace.solve.report import SolverRecord, write_report
 from heteroplace.tvm_bridge import pass_config
 
 
@@ -72,7 +75,9 @@ def compile_placed(arguments: argparse.Namespace) -> None:
             f"--output {arguments.output}: a placed model is one shared library; give it a name "
             f"that ends in .so"
         )
-    tvmc_options.check_outputs(arguments.output, arguments.placement_plan_out)
+    tvmc_options.check_outputs(
+        arguments.output, arguments.placement_plan_out, arguments.placement_report
+    )
     record = tvmc_options.read_record(arguments)
     if arguments.placement_sign_with is not None:
         sign_tail(arguments.placement_sign_with, b"")  # a wrong key is told before anything slow
@@ -91,7 +96,8 @@ def compile_placed(arguments: argparse.Namespace) -> None:
         ) as context,
     ):
         mod = apply_graph_transforms(mod, parse_graph_transform_args(arguments))
-        options |= {"params": params, "progress": _say}
+        solver = SolverRecord()
+        options |= {"params": params, "progress": _say, "solver_progress": solver}
         if arguments.placement_dry_run:
             given = pass_config(context, CONFIG_PREFIX) | options
             _, solution = pipeline.place(mod, cluster, *read_options(given))
@@ -104,9 +110,10 @@ def compile_placed(arguments: argparse.Namespace) -> None:
             save_plan(solution.plan, solution.graph, solution.cluster, path)
             print(f"plan: {path}")
         if arguments.placement_dry_run:
+            _report(solution, arguments, solver.points)
             print("dry run: nothing was compiled")
             return
-        _build(mod, arguments)
+        _build(mod, arguments, solver.points)
 
 
 def _compile_shared(arguments: argparse.Namespace, record: ShardingRecord) -> None:
@@ -121,12 +128,25 @@ def _compile_shared(arguments: argparse.Namespace, record: ShardingRecord) -> No
         model = replayed_model(source, record, arguments.placement)
         print(f"\n{told_text(record.told)}\n{solution_headline(model.solution)}", flush=True)
         if arguments.placement_dry_run:
+            _report(model.solution, arguments, ())
             print("dry run: nothing was compiled")
             return
         _build(model.to_module(), arguments)
 
 
-def _build(mod: tvm.IRModule, arguments: argparse.Namespace) -> None:
+def _report(
+    solution: Solution, arguments: argparse.Namespace, progress: Sequence[SolverPoint]
+) -> None:
+    """Write the page of a plan that is not compiled."""
+    path = arguments.placement_report
+    if path is not None:
+        write_report(solution, path, progress=progress, command=shlex.join(sys.argv))
+        print(f"report: {path}; open it in a browser")
+
+
+def _build(
+    mod: tvm.IRModule, arguments: argparse.Namespace, progress: Sequence[SolverPoint] = ()
+) -> None:
     """Compile a module that is placed, and write the file."""
     _say("compiling")
     executable = heteroplace.build(mod)
@@ -137,6 +157,10 @@ def _build(mod: tvm.IRModule, arguments: argparse.Namespace) -> None:
         with_source=bool(arguments.placement_with_source),
         sign_with=arguments.placement_sign_with,
     )
+    report = arguments.placement_report
+    if report is not None:
+        executable.report(report, progress=progress, command=shlex.join(sys.argv))
+        print(f"report: {report}; open it in a browser")
     size = format_bytes(Path(arguments.output).stat().st_size)
     print(f"compiled: {arguments.output} ({size}); next: tvmc run {arguments.output}")
 

@@ -67,6 +67,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         add_arguments(group, cls, _FLAG_PREFIX, reads_texts=False)
     group.add_argument("--placement-plan-out", metavar="FILE", help="write the plan (JSON)")
     group.add_argument(
+        "--placement-report", metavar="FILE", help="write a page that shows the plan (HTML)"
+    )
+    group.add_argument(
         "--placement-dry-run",
         action="store_true",
         default=None,

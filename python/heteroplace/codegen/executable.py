@@ -31,6 +31,7 @@ from heteroplace.model.timeline import Timeline
 from heteroplace.model.verification import Verification
 from heteroplace.native.transports import check_programs
 from heteroplace.relay.source import Source, source_to_json
+from heteroplace.report.html.content import Measured, SolverPoint
 from heteroplace.report.tables import (
     cost_sources_line,
     device_table,
@@ -41,6 +42,7 @@ from heteroplace.report.tables import (
 from heteroplace.report.weights import weights_text
 from heteroplace.simulate.copied import routed_plan_text
 from heteroplace.simulate.simulator import simulate
+from heteroplace.solve.report import write_report
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,41 @@ class Executable:
         if self.verification is not None:
             tables.append(self.verification.text)
         return "\n\n".join(tables)
+
+    def report(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        measured: Measured | Timeline | None = None,
+        progress: Sequence[SolverPoint] = (),
+        command: str = "",
+    ) -> None:
+        """Write one HTML page that shows the plan: what `summary` says and more, with pictures.
+
+        Parameters
+        ----------
+        measured
+            What a machine said of it, such as `Executor.timeline()`; None: it was not run.
+            `Executor.report` measures it.
+        progress
+            What the solver had at which time; empty: it was not recorded.
+        command
+            What makes the page again.
+
+        Raises
+        ------
+        OSError
+            The folder does not exist or cannot be written to.
+        """
+        write_report(
+            self.solution,
+            path,
+            measured=Measured(measured) if isinstance(measured, Timeline) else measured,
+            progress=progress,
+            memory=self.memory,
+            properties=self.manifest.properties,
+            command=command,
+        )
 
     def export_library(
         self,

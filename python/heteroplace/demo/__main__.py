@@ -31,6 +31,7 @@ from heteroplace.demo.report import (
     summary_row,
     times_text,
     verdict_text,
+    write_page,
     write_solution,
     write_summary,
     write_timelines,
@@ -150,7 +151,7 @@ def show(result: Comparison, folder: Path, screen: Screen) -> None:
     executable = result.executables[CHOSEN]
     solution = executable.solution
     library, trace = folder / f"{name}.so", folder / f"{name}.trace.json"
-    full = folder / f"{name}.placement.txt"
+    full, page = folder / f"{name}.placement.txt", folder / f"{name}.html"
     screen.step(f"writing {library}")
     executable.export_library(library)
     executor = load(library)
@@ -159,6 +160,7 @@ def show(result: Comparison, folder: Path, screen: Screen) -> None:
     predicted = simulate(solution.graph, solution.cluster, solution.costs, solution.plan)
     write_timelines(solution, measured, trace)
     write_solution(solution, full)
+    write_page(result, measured, page)
     screen.print(f"\n{solution_headline(solution)}")
     if CORES in result.executables:
         cores = result.executables[CORES].solution
@@ -166,7 +168,8 @@ def show(result: Comparison, folder: Path, screen: Screen) -> None:
     screen.print(f"\n{plan_text(solution, full)}")
     screen.print(f"\n{times_text(result)}")
     screen.print(f"\n{verdict_text(result, predicted, measured)}")
-    screen.print(f"\nfiles: {library}, {trace} (open it at https://ui.perfetto.dev), {full}")
+    screen.print(f"\nopen it in a browser: {page}")
+    screen.print(f"files: {library}, {trace} (open it at https://ui.perfetto.dev), {full}")
 
 
 def _cores(count: int) -> str:

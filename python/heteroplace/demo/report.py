@@ -22,6 +22,7 @@ from heteroplace.model.solution import Solution
 from heteroplace.model.units import format_bytes, format_ns
 from heteroplace.report.chrome_trace import TraceRun, write_trace
 from heteroplace.report.compare import compare
+from heteroplace.report.html.content import Measured, MeasuredTime
 from heteroplace.report.tables import (
     Candidate,
     candidates_table,
@@ -77,6 +78,20 @@ def write_timelines(solution: Solution, measured: Timeline, path: Path) -> None:
     predicted = simulate(graph, cluster, solution.costs, plan)
     runs = [TraceRun("predicted", plan, predicted), TraceRun("measured", plan, measured)]
     write_trace(path, graph, cluster, runs)
+
+
+def write_page(result: Comparison, measured: Timeline, path: Path) -> None:
+    """Write the page of the chosen plan, with everything else that was timed."""
+    timed = result.timed
+
+    def time(name: str) -> MeasuredTime:
+        rounds = timed.rounds_ns(name)
+        return MeasuredTime(_label(name), timed.median_ns(name), min(rounds), max(rounds))
+
+    peers = [name for name in sorted(timed.turns, key=timed.median_ns) if name != CHOSEN]
+    found = Measured(measured, time(CHOSEN), tuple(map(time, peers)))
+    command = "python -m heteroplace.demo"
+    result.executables[CHOSEN].report(path, measured=found, command=command)
 
 
 def times_text(result: Comparison) -> str:

@@ -73,6 +73,18 @@ class Manifest:
     model_digest: str = ""
     """Of a network with routers: whose route decisions recordings are; "": it has none."""
 
+    @property
+    def properties(self) -> dict[str, str]:
+        """What people are told of it: versions, inputs, outputs."""
+        found = {"TVM": self.tvm_version}
+        for kind, ports in (("inputs", self.inputs), ("outputs", self.outputs)):
+            found[kind] = "; ".join(
+                f"{name} {dtype} [{','.join(map(str, shape))}]" for name, shape, dtype in ports
+            )
+        if self.verification is not None:
+            found["outputs compared"] = self.verification.text
+        return found
+
     def to_json(self) -> bytes:
         """Return the JSON bytes."""
         value = {

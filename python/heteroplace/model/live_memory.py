@@ -28,6 +28,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
@@ -121,6 +122,31 @@ def live_peaks(
         for value in ended[index]:
             heapq.heappush(unfinished[value.memory], (value.end_ns, value.num_bytes))
     return tuple(peaks)
+
+
+def live_curves(
+    graph: TaskGraph, cluster: Cluster, costs: CostTable, plan: Plan
+) -> tuple[tuple[tuple[int, int], ...], ...]:
+    """Return for each memory the (time_ns, bytes live from then on), ascending; the first is of 0.
+
+    By time, while `live_peaks` goes by the order in which a program gives bytes away: a curve never
+    is above the peak of its memory. The plan must be whole.
+    """
+    walk = _Walk(graph, cluster, costs, plan, None)
+    changes: list[dict[int, int]] = [
+        {0: num_bytes} for num_bytes in held_bytes(graph, cluster, plan)
+    ]
+    for value in walk.values:
+        change, start_ns = changes[value.memory], walk.starts[value.first]
+        change[start_ns] = change.get(start_ns, 0) + value.num_bytes
+        if value.last < len(plan.steps):
+            change[value.end_ns] = change.get(value.end_ns, 0) - value.num_bytes
+    curves = []
+    for change in changes:
+        times = sorted(change)
+        totals = accumulate(change[time_ns] for time_ns in times)
+        curves.append(tuple(zip(times, totals, strict=True)))
+    return tuple(curves)
 
 
 def _earliest_takers(

@@ -177,12 +177,18 @@ def evaluate_order(
     return native.native_plan(_core.evaluate(native.core, ints(placement), ints(order)))
 
 
-def what_if(native: NativeProblem, placement: Sequence[int], order: Sequence[int]) -> IntArray:
+def what_if(
+    native: NativeProblem,
+    placement: Sequence[int],
+    order: Sequence[int],
+    tasks: Sequence[int] | None = None,
+) -> IntArray:
     """Makespan in ns after moving each one task (and its colocation group) to each device.
 
-    [num_tasks, num_devices]; IMPOSSIBLE where it cannot be.
+    [tasks, num_devices] of the given ones, None: of all; IMPOSSIBLE where it cannot be.
     """
-    return _core.what_if(native.core, ints(placement), ints(order))
+    moved = range(len(placement)) if tasks is None else tasks
+    return _core.what_if(native.core, ints(placement), ints(order), ints(moved))
 
 
 def batch_compositions(native: NativeProblem, task: int, items: int) -> tuple[Composition, ...]:

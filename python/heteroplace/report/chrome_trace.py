@@ -16,9 +16,10 @@ from heteroplace.files.output import write_text
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Collective, Copy, Plan, Run, Step
-from heteroplace.model.step_values import collective_bytes, items_of, makes, moved_bytes, reads
+from heteroplace.model.step_values import collective_bytes, moved_bytes
 from heteroplace.model.text.plan import step_name
 from heteroplace.model.timeline import Timeline
+from heteroplace.report.dependencies import data_pairs
 
 Event = dict[str, object]
 
@@ -133,22 +134,8 @@ def _arrows(
 ) -> list[Event]:
     """An arrow for each (maker, copy or collective) and (copy or collective, reader of it)."""
     first_span = {span.step: span for span in reversed(run.timeline.spans)}
-    steps = run.plan.steps
-    pairs: dict[tuple[int, int], None] = {}  # once, also where they have several items in common
-    # The last step that put a tensor of an item into a memory.
-    source: dict[tuple[int, int, int], int] = {}
-    for index, step in enumerate(steps):
-        for tensor, memory in reads(graph, cluster, step):
-            for item in items_of(graph, tensor, step.items):
-                maker = source.get((tensor, memory, item))
-                is_near = maker is None or isinstance(steps[maker], Run)
-                if maker is not None and not (isinstance(step, Run) and is_near):
-                    pairs[maker, index] = None
-        for tensor, memory in makes(graph, cluster, step):
-            for item in items_of(graph, tensor, step.items):
-                source[tensor, memory, item] = index
     events: list[Event] = []
-    for number, (before, after) in enumerate(pairs):
+    for number, (before, after) in enumerate(data_pairs(graph, cluster, run.plan)):
         if before not in first_span or after not in first_span:
             continue
         begin, end = first_span[before], first_span[after]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from heteroplace.model.verification import Verification
 from heteroplace.native.compiled_file import CompiledFile, SealedCode
 from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.native.routes import PredictionCounts
+from heteroplace.report.html.content import Measured, MeasuredTime
 from heteroplace.report.routing import counted_text
 from heteroplace.run.arrays import Array
 from heteroplace.run.devices import check_devices_exist
@@ -30,6 +31,7 @@ from heteroplace.run.state import ProgramState
 from heteroplace.run.timeline import measured_timeline
 from heteroplace.run.trace import Trace
 from heteroplace.simulate.copied import routed_plan_text
+from heteroplace.solve.report import write_report
 from heteroplace.tvm_bridge import library_path
 
 _LOG = logging.getLogger("heteroplace")
@@ -207,6 +209,45 @@ class Executor(LoadedProgram):
             How many calls are kept, the last ones; None: as many as 8 MiB hold.
         """
         return Trace(self._native, self.solution, max_requests)
+
+    def report(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        num_runs: int = 21,
+        peers: Sequence[MeasuredTime] = (),
+        command: str = "",
+    ) -> None:
+        """Run with clocks; write one HTML page that shows the plan, predicted beside measured.
+
+        Parameters
+        ----------
+        num_runs
+            As of `timeline`; as many runs are timed without clocks of steps.
+        peers
+            What else was timed, in turns with this.
+        command
+            What makes the page again.
+
+        Raises
+        ------
+        ExecutionError
+            As `timeline`.
+        OSError
+            The folder does not exist or cannot be written to.
+        """
+        timeline = self.timeline(num_runs)
+        times_ns = sorted(int(ns) for ns in self._native.benchmark(num_runs))
+        name = f"this plan, {num_runs} runs"
+        time = MeasuredTime(name, times_ns[num_runs // 2], times_ns[0], times_ns[-1])
+        write_report(
+            self.solution,
+            path,
+            measured=Measured(timeline, time, tuple(peers)),
+            memory=self.predicted_memory,
+            properties=self._manifest.properties,
+            command=command,
+        )
 
     def predict(self, routes: Mapping[str, Collection[int]]) -> None:
         """Predict which branches of routers are active, in calls that begin from now on.

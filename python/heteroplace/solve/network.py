@@ -14,7 +14,7 @@ from dataclasses import replace
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.plan import Plan
-from heteroplace.model.solution import Solution
+from heteroplace.model.solution import RunTime, Solution
 from heteroplace.simulate.expect import Expectation, expect, expect_alone
 from heteroplace.simulate.interference import Interference
 from heteroplace.solve.explain import explain
@@ -83,19 +83,35 @@ def solve_network(
         result, expected = choose_expected(problem, result, interference, options.min_gain_ratio)
     elif is_of_one and _has_messages(problem.cluster, result.plan):
         expected = expect_alone(problem.graph, problem.cluster, problem.costs, result.plan)
-    graph, cluster, costs = problem.graph, problem.cluster, problem.costs
-    check_plan(graph, cluster, costs, result.plan)
+    check_plan(problem.graph, problem.cluster, problem.costs, result.plan)
+    explained = replace(result, plan=explain(problem, result.plan, options.objective))
+    run_time = None if expected is None else expected.run_time
+    return solution_of(problem, explained, options.objective, run_time)
+
+
+def solution_of(
+    problem: Problem, result: SolveResult, objective: str, expected: RunTime | None = None
+) -> Solution:
+    """Return what a solver found for an objective, with all that it refers to.
+
+    Parameters
+    ----------
+    result
+        Its plan has its reasons, if they shall be told.
+    expected
+        With interference; None: it was not measured.
+    """
     return Solution(
-        graph,
-        cluster,
-        costs,
-        explain(problem, result.plan, options.objective),
+        problem.graph,
+        problem.cluster,
+        problem.costs,
+        result.plan,
         objective_ns(problem, result.plan, "latency"),
         result.bound_ns,
-        tuple((name, objective) for name, objective, _ in result.candidates),
-        tuple(single_objectives(problem, options.objective, result.plan.items).items()),
-        None if expected is None else expected.run_time,
-        result.objective_ns if options.objective == THROUGHPUT else None,
+        tuple((name, found_ns) for name, found_ns, _ in result.candidates),
+        tuple(single_objectives(problem, objective, result.plan.items).items()),
+        expected,
+        result.objective_ns if objective == THROUGHPUT else None,
     )
 
 

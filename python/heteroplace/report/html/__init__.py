@@ -1,0 +1,1 @@
+"""Solutions and measurements as one self-contained HTML page."""

@@ -1,0 +1,75 @@
+/* How fast, against what, what limits it, how far from the best: sentences and bars. */
+const drawHeadline = (model) => {
+  const body = panel("headline");
+  body.append(el("ul", { class: "notes", id: "answers" }, answers(model)
+    .map(([id, text]) => el("li", { id: `answer-${id}` }, text))));
+  body.append(bars(model));
+  body.append(el("p", { class: "soft" }, model.sources));
+};
+
+const answers = (model) => {
+  const found = [["limit", limitText(model)], ["bound", boundText(model)]];
+  const accuracy = accuracyText(model);
+  found.push(["prediction", accuracy || "Whether the prediction is right is not known: nothing was measured."]);
+  return found;
+};
+
+const limitText = (model) => {
+  if (model.isThroughput) {
+    const loads = model.result.loads.map((ns, id) => [ns, model.cluster.resources[id]]).sort((a, b) => b[0] - a[0]);
+    const [[most, name], second] = loads;
+    const next = second ? `; next is ${second[1]} with ${format.ns(second[0])}` : "";
+    return `What limits the throughput: ${name}, which each item needs for ${format.ns(most)}${next}.`;
+  }
+  const shares = model.predicted.shares;
+  if (!shares.length) return "Nothing takes any time.";
+  const parts = shares.slice(0, 4).map(([name, ns]) =>
+    `${name === "" ? "pauses" : name} ${format.share(ns, model.predicted.makespan)}`);
+  const [name] = shares.find(([resource]) => resource !== "") || shares[0];
+  const kind = model.cluster.channels.includes(name) ? "link channel" : "device";
+  return `What limits the makespan: the ${kind} ${name}. The critical path is ${parts.join(", ")}.`;
+};
+
+const boundText = (model) => {
+  const { bound } = model.result;
+  if (!bound) return "How far from the bound: no bound is known.";
+  const gap = model.objective - bound;
+  const unit = model.isThroughput ? " per item" : "";
+  if (gap <= 0) return `How far from the bound: not at all, ${format.ns(bound)}${unit} is proven to be the least.`;
+  return `How far from the bound: at most ${format.ns(gap)}${unit} (${format.share(gap, model.objective)}) `
+    + `could be saved; no plan takes less than ${format.ns(bound)}${unit} by these costs.`;
+};
+
+const accuracyText = (model) => {
+  const measured = model.measured;
+  const ns = measured && measured.time ? measured.time[1] : model.measuredRun && model.measuredRun.makespan;
+  if (!ns) return "";
+  const { expected, makespan } = model.result;
+  const promised = expected ? expected[0] : makespan;
+  const off = (promised - ns) / ns;
+  const size = Math.abs(off);
+  const verdict = size <= 0.05 ? "yes" : size <= 0.15 ? "about" : "no";
+  const side = off < 0 ? "shorter" : "longer";
+  const rounds = measured && measured.time ? ` (rounds ${format.ns(measured.time[2])} to ${format.ns(measured.time[3])})` : " in one run";
+  return `Was the prediction right: ${verdict}. Predicted ${format.ns(promised)}, measured ${format.ns(ns)}${rounds}: `
+    + `the prediction is ${(100 * size).toFixed(1)} % ${side}.`;
+};
+
+const bars = (model) => {
+  const { result, measured } = model;
+  const unit = model.isThroughput ? " per item" : "";
+  const rows = [["this plan", "predicted", model.objective, "own"]];
+  if (result.expected) rows.push(["this plan, disturbed as measured", "predicted", result.expected[0], "own"]);
+  if (measured && measured.time) rows.push(["this plan", "measured", measured.time[1], "own"]);
+  for (const [name, ns] of result.singles) rows.push([`all on ${name}`, "predicted", ns, ""]);
+  for (const [name, ns] of measured ? measured.peers : []) rows.push([name, "measured", ns, ""]);
+  if (result.bound) rows.push(["lower bound", "proven", result.bound, "bound"]);
+  const most = Math.max(1, ...rows.map((row) => row[2]));
+  const own = { predicted: model.objective, proven: model.objective, measured: measured && measured.time ? measured.time[1] : null };
+  const cells = rows.map(([name, how, ns, kind]) => [name, how, format.ns(ns) + unit,
+    own[how] ? `${(ns / own[how]).toFixed(2)}x` : "-",
+    el("div", { class: "meter", "aria-hidden": "true" },
+      el("div", { class: kind || null, style: `width:${((100 * ns) / most).toFixed(2)}%` }))]);
+  return table("Times, and how many times the plan's own (predicted beside predicted, measured beside measured)",
+    ["what", "how it is known", ">time", ">of this plan", "as a bar"], cells, { class: "bars" });
+};

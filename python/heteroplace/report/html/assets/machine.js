@@ -1,0 +1,21 @@
+/* The cluster, versions and digests, and the command that makes the page again. */
+const drawMachine = (model) => {
+  const body = panel("machine");
+  const busy = model.devices.map(() => 0), counts = model.devices.map(() => 0);
+  model.plan.kind.forEach((kind, step) => {
+    if (kind !== RUN && kind !== COLLECTIVE) return;
+    const span = model.predicted.spanOf.get(step);
+    const places = kind === RUN ? [model.plan.place[step]] : model.plan.place[step];
+    for (const device of places) {
+      counts[device] += 1;
+      busy[device] += span === undefined ? 0 : model.predicted.length[span];
+    }
+  });
+  body.append(table(`Devices of the cluster ${model.cluster.name}`, ["device", "kind", "target", "memory", ...(model.hosts.length > 1 ? ["host"] : []), ">runs", ">busy", ">of the makespan"],
+    model.devices.map((device) => [deviceLabel(model, device.id), device.kind, device.target, model.memories[device.memory].name, ...(model.hosts.length > 1 ? [device.host] : []),
+      String(counts[device.id]), format.ns(busy[device.id]), format.share(busy[device.id], model.predicted.makespan)])));
+  body.append(table("Versions and digests", ["what", "value"], model.properties.map(([name, value]) => [name, { text: value, class: "wide" }])));
+  for (const [title, text] of model.texts) body.append(el("h3", null, title), el("pre", { tabindex: "0" }, text));
+  body.append(el("h3", null, "The command that makes this page again"));
+  body.append(model.command ? el("pre", { tabindex: "0" }, model.command) : missing("It was made by a program, which did not say how."));
+};

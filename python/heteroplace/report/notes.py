@@ -1,0 +1,95 @@
+"""A solution -> what its reader must know before its figures: nothing falls back in silence.
+
+Devices that get nothing, costs that are guesses, plans that were moved by hand, bounds that are not
+known.
+"""
+
+from __future__ import annotations
+
+from heteroplace.model.cost import PREDICTED
+from heteroplace.model.plan import Plan, Run, devices_of
+from heteroplace.model.solution import Solution
+
+_GUESS = "roofline"
+_CLEAR_SHARE = 0.005
+
+
+def solution_notes(solution: Solution) -> list[str]:
+    """Return whole sentences, the most important first; empty: there is nothing to say."""
+    notes = []
+    if solution.plan.moved_by_hand:
+        notes.append(
+            f"The plan was changed by hand ({solution.plan.moved_by_hand}); bound and candidates "
+            f"are those of the solver's plan."
+        )
+    notes += [note for device in solution.devices_not_used if (note := _idle(solution, device))]
+    notes += _guesses(solution)
+    if not solution.bound_ns:
+        notes.append("No lower bound is known, so nobody can say how far from the best this is.")
+    if solution.predictions:
+        notes.append(
+            "Work is done before routers decide, and is of no use in runs that decide otherwise."
+        )
+    return notes
+
+
+def _idle(solution: Solution, name: str) -> str:
+    """Why a device runs nothing."""
+    device = solution.cluster.device_id(name)
+    cells = [solution.costs.cost(task, device) for task in range(len(solution.graph.tasks))]
+    if cells and all(cell.ns is None for cell in cells):
+        reasons = list(dict.fromkeys(cell.reason for cell in cells if cell.reason))
+        why = f": {reasons[0]}" if reasons else ""
+        return f"{name} gets no task: it can run none of them{why}."
+    placement = solution.plan.placement(len(solution.graph.tasks))
+    faster = sum(
+        _ns(solution, task, device) < _ns(solution, task, placement[task])
+        for task in range(len(cells))
+    )
+    if not faster:
+        return f"{name} gets no task: none is faster there than where it is."
+    return (
+        f"{name} gets no task: {faster} of {len(cells)} are faster there than where they are, but "
+        f"what the solver tried with them there gained nothing, or not enough."
+    )
+
+
+def _ns(solution: Solution, task: int, device: int) -> float:
+    ns = solution.costs.cost(task, device).ns if device >= 0 else None
+    return float("inf") if ns is None else ns
+
+
+def _guesses(solution: Solution) -> list[str]:
+    """What share of the time that the plan is made of nobody has measured."""
+    total, predicted, guessed, given = 0, 0, 0, 0
+    for task, device in _placed(solution.plan):
+        cost = solution.costs.cost(task, device)
+        ns = cost.ns or 0
+        total += ns
+        predicted += ns if cost.source in PREDICTED else 0
+        guessed += ns if cost.source == _GUESS else 0
+        given += ns if cost.source == "given" else 0
+    notes = []
+    if total and guessed / total >= _CLEAR_SHARE:
+        notes.append(
+            f"{guessed / total:.0%} of the kernel time in this plan is a guess from peak speeds "
+            f"(roofline); measure it by `heteroplace profile` before you trust the times."
+        )
+    elif total and predicted / total >= _CLEAR_SHARE:
+        notes.append(
+            f"{predicted / total:.0%} of the kernel time in this plan is predicted from other "
+            f"measurements, not measured itself."
+        )
+    if total and given / total >= _CLEAR_SHARE:
+        notes.append("Times came with the graph file; they were not measured here.")
+    return notes
+
+
+def _placed(plan: Plan) -> list[tuple[int, int]]:
+    found = {
+        (step.task, device)
+        for step in plan.steps
+        if isinstance(step, Run)
+        for device in devices_of(step)
+    }
+    return sorted(found)

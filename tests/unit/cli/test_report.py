@@ -1,0 +1,88 @@
+"""`heteroplace report`, `place --report`: which files become pages, what is said of others."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.strategies import Instance
+
+from heteroplace.cli.main import main
+from heteroplace.files.cluster import cluster_to_json
+from heteroplace.files.costs import costs_to_json
+from heteroplace.files.graph import graph_to_json
+from heteroplace.files.plan import plan_to_json
+from heteroplace.files.solution import solution_to_json
+from heteroplace.model.cost import table_from_rows
+from heteroplace.model.solution import Solution
+from heteroplace.solve import Problem, SolveOptions, solve_network
+
+OF_PLAN = ["--graph", "graph.json", "--cluster", "cluster.json", "--costs", "costs.json"]
+
+
+@pytest.fixture
+def solution(diamond: Instance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Solution:
+    """What the files of the current folder hold."""
+    devices = tuple(replace(device, target="cuda") for device in diamond.cluster.devices)
+    cluster = replace(diamond.cluster, devices=devices)
+    costs = table_from_rows(diamond.graph, cluster, diamond.costs.rows)
+    problem = Problem(diamond.graph, cluster, costs)
+    found = solve_network(problem, SolveOptions(iterations=10), solver="heft")
+    graph = found.graph
+    values = {
+        "graph": graph_to_json(graph),
+        "cluster": cluster_to_json(cluster),
+        "costs": costs_to_json(found.costs, graph, cluster),
+        "plan": plan_to_json(found.plan, graph, cluster),
+    }
+    for name, value in values.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(value))
+    (tmp_path / "solution.json").write_text(solution_to_json(found))
+    monkeypatch.chdir(tmp_path)
+    return found
+
+
+def test_a_solution_becomes_a_page_beside_it(
+    solution: Solution, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", "solution.json"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("predicted 10 ns on gpu0+gpu1 (")
+    assert "note: Times came with the graph file" in text
+    assert "report: solution.html" in text
+    assert Path("solution.html").read_text().startswith("<!doctype html>")
+
+
+def test_a_plan_is_judged_by_the_files_that_it_refers_to(solution: Solution) -> None:
+    assert main(["report", "plan.json", *OF_PLAN, "-o", "page.html"]) == 0
+    assert main(["report", "solution.json", "-o", "other.html"]) == 0
+    lead = '<p class="lead">'
+    pages = [Path(name).read_text() for name in ("page.html", "other.html")]
+    assert pages[0].split(lead)[1][:60] == pages[1].split(lead)[1][:60]
+
+
+def test_place_writes_the_page_of_its_plan(solution: Solution) -> None:
+    arguments = ["place", *OF_PLAN, "--iterations", "20", "--report", "page.html"]
+    assert main(arguments) == 0
+    assert '<p class="lead">predicted 10 ns' in Path("page.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["plan.json"], "give --graph and --cluster"),
+        (["graph.json"], "is a graph file; expected a plan, a solution or a compiled model"),
+        (["solution.json", "--graph", "graph.json"], "--graph is for plan files"),
+        (["solution.json", "--measure", "3"], "--measure runs a compiled model"),
+        (["solution.json", "--inputs", "x.npz"], "give --measure too"),
+        (["missing.so"], "cannot be read"),
+        (["solution.json", "-o", "nowhere/page.html"], "'nowhere' does not exist"),
+    ],
+)
+def test_what_cannot_be_shown_is_told(
+    solution: Solution, capsys: pytest.CaptureFixture[str], arguments: list[str], told: str
+) -> None:
+    assert main(["report", *arguments]) == 2
+    assert told in capsys.readouterr().err

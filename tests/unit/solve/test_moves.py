@@ -1,0 +1,109 @@
+"""What moving one task costs, against the same placement planned and judged as a whole."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given
+
+from heteroplace.errors import InfeasibleError
+from heteroplace.model.check import check_plan
+from heteroplace.model.plan import Guard, Load, Plan, Run
+from heteroplace.native.list import evaluate_order
+from heteroplace.simulate.simulator import simulate
+from heteroplace.simulate.throughput import throughput_ns
+from heteroplace.solve import Problem, SolveOptions, get_solver
+from heteroplace.solve.moves import most_movable, moved_steps, moves, unmovable
+from tests.instances import problem_of
+from tests.strategies import Instance, instances, num_cases
+
+
+def heft_plan(problem: Problem) -> Plan:
+    return get_solver("heft").solve(problem, SolveOptions()).plan
+
+
+def moved_plan(problem: Problem, plan: Plan, task: int, device: int) -> Plan | None:
+    """The plan scheduled anew with one task and its group elsewhere; None: it does not fit."""
+    native, label = problem.native, problem.graph.tasks[task].together
+    placement = list(native.placement(plan.steps))
+    for index, one in enumerate(problem.graph.tasks):
+        if index == task or (label is not None and one.together == label):
+            placement[index] = device
+    order = [step.task for step in plan.steps if isinstance(step, Run)]
+    found = evaluate_order(native, placement, order)
+    return native.plan(found.steps, "moved") if found.violation == 0 else None
+
+
+@given(instances(max_tasks=6))
+@num_cases(40)
+def test_a_move_costs_what_the_moved_plan_takes(case: Instance) -> None:
+    problem = problem_of(case)
+    plan = heft_plan(problem)
+    found = moves(problem, plan, range(len(case.graph.tasks)))
+    for task, row in zip(found.tasks, found.objective_ns, strict=True):
+        for device, ns in enumerate(row):
+            if ns is None:
+                continue
+            moved = moved_plan(problem, plan, task, device)
+            assert moved is not None
+            # The simulated makespan is never later than the scheduler had it.
+            assert simulate(case.graph, case.cluster, case.costs, moved).makespan_ns <= ns
+
+
+@given(instances(max_tasks=6))
+@num_cases(40)
+def test_a_task_that_stays_costs_nothing(case: Instance) -> None:
+    problem = problem_of(case)
+    plan = heft_plan(problem)
+    placement = plan.placement(len(case.graph.tasks))
+    for objective in ("latency", "throughput"):
+        found = moves(problem, plan, range(len(placement)), objective)
+        stays = [row[placement[task]] for task, row in enumerate(found.objective_ns)]
+        assert set(stays) == {found.baseline_ns}
+
+
+@given(instances(max_tasks=6))
+@num_cases(40)
+def test_with_throughput_it_is_the_time_per_item_of_the_moved_plan(case: Instance) -> None:
+    problem = problem_of(case)
+    plan = heft_plan(problem)
+    found = moves(problem, plan, range(len(case.graph.tasks)), "throughput")
+    for task, row in zip(found.tasks, found.objective_ns, strict=True):
+        for device, ns in enumerate(row):
+            moved = None if ns is None else moved_plan(problem, plan, task, device)
+            if moved is not None:
+                assert throughput_ns(case.graph, case.cluster, case.costs, moved) == ns
+
+
+@given(instances(max_tasks=5, max_batch=2))
+@num_cases(40)
+def test_a_plan_of_two_items_with_a_task_moved_is_a_plan(case: Instance) -> None:
+    problem = problem_of(case)
+    try:
+        plan = get_solver("bheft").solve(problem, SolveOptions(items=2)).plan
+    except InfeasibleError:
+        assume(False)
+    found = moves(problem, plan, range(len(case.graph.tasks)))
+    for task, row in zip(found.tasks, found.objective_ns, strict=True):
+        for device, ns in enumerate(row):
+            if ns is None:
+                continue
+            steps = tuple(moved_steps(problem, plan, task, device))
+            moved = replace(plan, steps=steps, reasons=())
+            check_plan(case.graph, case.cluster, case.costs, moved)
+            assert simulate(case.graph, case.cluster, case.costs, moved).makespan_ns == ns
+
+
+def test_plans_whose_steps_hang_on_more_than_devices_say_why(diamond: Instance) -> None:
+    plan = heft_plan(problem_of(diamond))
+    assert unmovable(plan) == ""
+    guarded = replace(plan, steps=(replace(plan.steps[0], guard=Guard(0, 0)),))
+    assert "router" in unmovable(guarded)
+    assert "loads weights" in unmovable(replace(plan, steps=(Load((0,), 0, 1, (0,)),)))
+
+
+@pytest.mark.parametrize("objective", ["latency", "throughput"])
+def test_all_tasks_of_a_small_graph_are_asked_about(diamond: Instance, objective: str) -> None:
+    problem = problem_of(diamond)
+    assert most_movable(problem, heft_plan(problem), objective) == 4
