@@ -29,6 +29,7 @@ _MODULES = (
     "heteroplace.cli.probe",
     "heteroplace.cli.costs",
     "heteroplace.cli.routes",
+    "heteroplace.cli.setup_tvm",
 )
 
 
