@@ -9,11 +9,20 @@ from docs.pages.commands import command_pages
 from docs.pages.errors import error_pages
 from docs.pages.formats import format_pages
 from docs.pages.ops import op_pages
+from docs.pages.readme import readme_pages
 from docs.pages.rooms import room_pages
 from docs.pages.tutorials import tutorial_pages
 
-_MAKERS = (api_pages, command_pages, error_pages, format_pages, op_pages, room_pages,
-           tutorial_pages)  # fmt: skip
+_MAKERS = (
+    api_pages,
+    command_pages,
+    error_pages,
+    format_pages,
+    op_pages,
+    readme_pages,
+    room_pages,
+    tutorial_pages,
+)
 
 
 def write_pages(folder: Path) -> None:

@@ -20,7 +20,7 @@ _MODULES = {
     "coarsen": ("breakpoints", "coarse", "fusion_rules", "topo"),
     "solve": ("explain", "feasibility", "judge", "network", "objective", "plan_in", "portfolio",
               "problem", "refinement", "registry"),
-    "relay.annotate": ("sharded",),
+    "relay.annotate": ("reader", "sharded", "writer"),
     "relay.axes": ("rules",),
     "relay.frontend": ("importer",),
     "relay.routing": ("api", "cells", "decision", "dense", "find", "loops", "passes", "protocols"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-_LINK = re.compile(r"\[([^\]]+)\]\(([^)#\s]+)(#[^)]*)?\)")
+_LINK = re.compile(r"\[([^\]]+)\]\(\s*([^)#\s]+)(#[^)]*)?\)")
 _FOLDERS = (ROOT / "python" / "heteroplace", ROOT / "src")
 
 
