@@ -5,6 +5,8 @@
 #   make bench      the benchmarks
 #   make gpu        the tests and benchmarks that need an NVIDIA GPU (ONLY=REGEX: these networks)
 #   make lint       ruff, mypy, clang-format
+#   make docs       the site, into build/docs (make docs-links: also follow links to other sites)
+#   make wheel      a wheel for this Python, into dist
 #   make setup      only what the others do first
 #   make clean      remove .venv and everything built
 #
@@ -32,7 +34,7 @@ $(shell rm -rf $(VENV))
 endif
 endif
 
-.PHONY: demo test test-all bench gpu lint setup clean
+.PHONY: demo test test-all bench gpu lint docs docs-links wheel setup clean
 .DELETE_ON_ERROR:
 
 demo: setup
@@ -71,8 +73,25 @@ lint: setup
 	  xargs "$$($(BIN)/python -c 'import clang_format as c; print(c.get_executable("clang-format"))')" \
 	  --dry-run --Werror
 
+# Nothing is fetched but the packages of the extra `docs`, once. A warning is an error.
+SPHINX = $(BIN)/python -m sphinx --quiet --jobs 2 --fail-on-warning --keep-going \
+         -d build/doctrees -b
+
+docs: setup $(VENV)/.stamp-docs
+	$(SPHINX) html docs build/docs
+	@echo "open build/docs/index.html"
+
+docs-links: setup $(VENV)/.stamp-docs
+	$(SPHINX) linkcheck docs build/docs-links
+
+# Of this Python and this machine's glibc; auditwheel names the oldest that will do.
+wheel: setup $(VENV)/.stamp-docs
+	rm -rf build/wheels && mkdir -p build/wheels dist
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) wheel --no-deps --no-build-isolation -w build/wheels .
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m auditwheel repair -w dist build/wheels/*.whl
+
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .pkl_memoize_py3
+	rm -rf $(VENV) build dist docs/generated .pytest_cache .mypy_cache .ruff_cache .hypothesis .pkl_memoize_py3
 	find python tests -name __pycache__ -prune -exec rm -rf {} +
 
 # The core is compiled while pip, which takes one processor, installs the packages.
@@ -130,8 +149,9 @@ $(VENV)/.stamp-tvm: $(VENV)/.stamp-deps python/heteroplace/tvm_wheel.py \
 	$(BIN)/python python/heteroplace/tvm_wheel.py check
 	touch $@
 
-# What the package, its Relay layers and its developers need, a line each.
+# What the package and the extras that are named need, a line each.
 define REQUIREMENTS
+import sys
 try:
     import tomllib
 except ModuleNotFoundError:  # before Python 3.11
@@ -139,11 +159,17 @@ except ModuleNotFoundError:  # before Python 3.11
 with open("pyproject.toml", "rb") as file:
     project = tomllib.load(file)["project"]
 extras = project["optional-dependencies"]
-print(*project["dependencies"], *extras["relay"], *extras["dev"], sep="\n")
+named = [line for name in sys.argv[1:] for line in extras[name]]
+print(*project["dependencies"], *named, sep="\n")
 endef
 export REQUIREMENTS
 
 $(VENV)/.stamp-packages: $(VENV)/.stamp-tvm pyproject.toml
-	$(BIN)/python -c "$$REQUIREMENTS" > $(VENV)/requirements.txt
+	$(BIN)/python -c "$$REQUIREMENTS" relay dev > $(VENV)/requirements.txt
 	$(PIP) install -r $(VENV)/requirements.txt
+	touch $@
+
+$(VENV)/.stamp-docs: $(VENV)/.stamp-packages
+	$(BIN)/python -c "$$REQUIREMENTS" docs > $(VENV)/requirements-docs.txt
+	$(PIP) install -r $(VENV)/requirements-docs.txt
 	touch $@

@@ -1,4 +1,4 @@
-"""What the README says can be done: its program runs as it stands, its links lead somewhere."""
+"""What README and guide say can be done: the program runs as it stands, links lead somewhere."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from heteroplace.options import options_of
-from heteroplace.place_options import OPTION_CLASSES
 from tests.programs import measured_shortly
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -29,8 +27,9 @@ _TOP = ("hetero_place.py", "options.py", "pipeline.py", "place_options.py", "tvm
 @pytest.mark.costly
 @pytest.mark.relay
 def test_program_of_the_readme_runs(tmp_path: Path) -> None:
-    # The other parts go on where the first one ends.
-    parts = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
+    # What the guide has on running goes on where the README's program ends.
+    texts = README.read_text() + (ROOT / "docs" / "guide" / "running.md").read_text()
+    parts = re.findall(r"```python\n(.*?)```", texts, flags=re.DOTALL)
     assert len(parts) == 4
     program = "\n".join(parts)
     for text, shorter in (("time_limit=5)", "time_limit=1)"), ("_wired()", "_wired(nodes=8)")):
@@ -64,13 +63,6 @@ def test_links_of_the_readme_lead_to_files() -> None:
     assert not missing
 
 
-def test_readme_tells_every_option_of_a_placement() -> None:
-    _, rest = README.read_text().split("## Options\n")
-    told = set(re.findall(r"`(\w+)`[*,| ]", rest.split("\n## ")[0]))
-    names = {entry.name for cls in OPTION_CLASSES for entry in options_of(cls)}
-    assert not sorted(names - told)
-
-
 def _walk() -> list[Path]:
     """The files of the table, in its order. A name without a folder is in the last one named."""
     _, rest = README.read_text().split("## One model, file by file\n")
@@ -100,7 +92,7 @@ def test_walk_of_one_model_names_every_file_on_its_way() -> None:
 def test_files_that_are_named_exist(readme: Path) -> None:
     files = [
         path.relative_to(ROOT).as_posix()
-        for room in ("python", "src", "tests", "tutorials")
+        for room in ("python", "src", "tests", "tutorials", "docs", "examples")
         for path in (ROOT / room).rglob("*")
         if path.suffix in (".py", ".cc", ".h")
     ]

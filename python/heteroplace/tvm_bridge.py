@@ -36,7 +36,7 @@ MAX_VERSION = (0, 19)
 _RELAY_TRANSFORM = "tvm.relay.transform"
 _REGISTER_CONFIG = "_ZN3tvm9transform11PassContext20RegisterConfigOptionEPKcj"
 """`static void PassContext::RegisterConfigOption(const char* key, uint32_t type_index)`"""
-_HOW_TO_GET_TVM = "run `python -m heteroplace.tvm_wheel install`"
+_HOW_TO_GET_TVM = "run `heteroplace setup-tvm`"
 
 # LLVM 10 knows these names. It compiles newer ones ("x86-64-v3", "sapphirerapids", "znver4")
 # for a generic CPU without AVX after printing an error, and detects new CPUs as "generic".

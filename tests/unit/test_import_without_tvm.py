@@ -92,7 +92,7 @@ except hp.HeteroPlaceError as error:
 """
     output = run_without_tvm(program)
     assert output.startswith("MissingTVMError True")
-    assert "python -m heteroplace.tvm_wheel install" in output
+    assert "heteroplace setup-tvm" in output
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error() -> None:

@@ -37,6 +37,7 @@ _COMMANDS = {
     "probe": "probe",
     "doctor": "doctor",
     "completion": "doctor",
+    "setup-tvm": "setup_tvm",
     "costs": "costs",
     "routes": "routes",
 }

@@ -29,7 +29,7 @@ def profile_without(package: str, folder: Path) -> str:
 def test_without_tvm_it_says_how_to_get_it(tmp_path: Path) -> None:
     code, is_loaded, *words = profile_without("tvm", tmp_path).split()
     assert (code, is_loaded) == ("5", "False")
-    assert "heteroplace.tvm_wheel install" in " ".join(words)
+    assert "heteroplace setup-tvm" in " ".join(words)
 
 
 def test_reading_the_arguments_needs_no_tvm() -> None:

@@ -62,14 +62,14 @@ def ChooseCapacities(  # noqa: N802  (TVM's passes are factories named like clas
 ) -> tvm.transform.ModulePass:
     """Return the pass that compiles branches for the loads that they had.
 
+    A router of fewer than `MIN_RUNS` runs keeps its capacities. So does one with whole tensors as
+    cells, which has none to choose; and the largest one stays where the model's numbers or errors,
+    or a router inside of the branch, depend on it.
+
     Parameters
     ----------
     num_sizes, mode
         As of `choose_capacities`; branches of one kind share their sizes.
-
-    A router of fewer than `MIN_RUNS` runs keeps its capacities. So does one with whole tensors as
-    cells, which has none to choose; and the largest one stays where the model's numbers or errors,
-    or a router inside of the branch, depend on it.
 
     Raises
     ------

@@ -1,0 +1,54 @@
+"""The exception types -> the page of errors: what each means, who raises it, how to mend it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import heteroplace
+from heteroplace import errors
+
+PACKAGE = Path(heteroplace.__file__).parent
+
+
+def error_types() -> list[type[Exception]]:
+    """Return the exception types in the order of `errors.py`."""
+    return [
+        value
+        for value in vars(errors).values()
+        if inspect.isclass(value)
+        and issubclass(value, errors.HeteroPlaceError)
+        and value.__module__ == errors.__name__
+    ]
+
+
+def raised_in(name: str) -> list[str]:
+    """Return the folders of the package that raise an error of this name."""
+    found = set()
+    for path in PACKAGE.rglob("*.py"):
+        if re.search(rf"\braise {name}\(", path.read_text()):
+            inner = path.relative_to(PACKAGE).parent.as_posix()
+            found.add(inner if inner != "." else path.name)
+    return sorted(found)
+
+
+def error_pages() -> dict[str, str]:
+    """Return the page by its name."""
+    from heteroplace.cli.main import _exit_code
+
+    text = (
+        "# Errors\n\nA message says what is wrong, where (file and path in it, task, device, "
+        "step), what was expected and found, and how to mend it. All are below "
+        "`heteroplace.errors.HeteroPlaceError`; a command ends with the exit code of the type.\n\n"
+    )
+    for error in error_types():
+        parent = error.__mro__[1].__name__
+        cause, _, mend = inspect.cleandoc(error.__doc__ or "").partition("\n\n")
+        text += f"## {error.__name__}\n\n{cause}\n\n"
+        if mend:
+            text += f"{mend}\n\n"
+        places = ", ".join(f"`{place}`" for place in raised_in(error.__name__))
+        text += f"Below `{parent}`; exit code {_exit_code(error())}"
+        text += f"; raised in {places}.\n\n" if places else ".\n\n"
+    return {"errors.md": text}

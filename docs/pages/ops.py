@@ -1,0 +1,55 @@
+"""The importer's tables -> the page that says which ONNX ops it compiles, how, and which not."""
+
+from __future__ import annotations
+
+from onnx import defs
+from tvm.relay.frontend import onnx as stock
+
+from heteroplace.relay.frontend.converters.refused import REFUSED
+from heteroplace.relay.frontend.converters.registry import CONVERTERS
+from heteroplace.tvm_bridge import register_onnx_mapping_shim
+
+OPSET = 17
+"""What models are brought to before they are converted."""
+
+
+def op_rows() -> list[tuple[str, str, str]]:
+    """Return name, who converts it, and a note, for each op of the standard."""
+    register_onnx_mapping_shim()
+    # What the importer asks of a graph it does not need here.
+    table = stock._get_convert_map(OPSET)
+    schemas = {one.name: one for one in defs.get_all_schemas() if one.domain == ""}
+    return [(name, *_told(name, schemas[name], name in table)) for name in sorted(schemas)]
+
+
+def _told(name: str, schema: defs.OpSchema, is_stock: bool) -> tuple[str, str]:
+    if name in REFUSED:
+        return "refused", REFUSED[name]
+    if name in CONVERTERS:
+        return "heteroplace", _first_line(CONVERTERS[name].__doc__)
+    if is_stock:
+        return "TVM", ""
+    if schema.has_function or schema.has_context_dependent_function:
+        return "its definition", "written out by the standard's own function"
+    if schema.deprecated:
+        return "rewritten or refused", "deprecated in the standard"
+    return "rewritten or refused", "known only where values are constant, or by a rewrite"
+
+
+def _first_line(text: str | None) -> str:
+    return " ".join((text or "").strip().partition("\n\n")[0].split()).rstrip(".")
+
+
+def op_pages() -> dict[str, str]:
+    """Return the page by its name."""
+    rows = op_rows()
+    counts = {who: sum(row[1] == who for row in rows) for _, who, _ in rows}
+    told = ", ".join(f"{count} {who}" for who, count in sorted(counts.items()))
+    table = "\n".join(f"| {name} | {who} | {note} |" for name, who, note in rows)
+    return {
+        "ops.md": "# Table of ops\n\nEvery op of the ONNX standard that the installed `onnx` "
+        f"knows, and who turns it into Relay (opset {OPSET}, to which models are brought): {told}. "
+        "Which cases of the standard's test suite pass, op by op, is in the conformance benchmark "
+        "(`python -m heteroplace.bench conformance`).\n\n"
+        f"| op | converted by | note |\n|---|---|---|\n{table}\n"
+    }

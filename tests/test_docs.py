@@ -1,0 +1,199 @@
+"""The site's sources: every public name is in it, links inside lead somewhere, outputs are current.
+
+Building it is `make docs`, where a warning is an error; here is what can be told without.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import json
+import re
+from pathlib import Path
+
+import pytest
+from docs.pages import write_pages
+from docs.pages.api import api_modules
+from docs.pages.docstrings import to_rst
+from docs.pages.errors import error_types
+from docs.pages.formats import SCHEMAS, schema_names
+from docs.pages.rooms import rooms
+from docs.pages.tutorials import OUTPUTS, digest, read_blocks, tutorials
+
+import heteroplace
+from heteroplace import errors
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+PACKAGE = Path(heteroplace.__file__).parent
+_LINK = re.compile(r"\]\(<?([^)>#\s]*)(?:#[^)>]*)?>?\)")
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the texts by hand, with the pages that are made beside them."""
+    pytest.importorskip("tvm.relay")
+    folder = tmp_path_factory.mktemp("docs")
+    for path in DOCS.rglob("*.md"):
+        if "generated" not in path.parts:
+            copy = folder / path.relative_to(DOCS)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_text(path.read_text())
+    write_pages(folder / "generated")
+    return folder
+
+
+def has_outputs(tutorial: Path) -> bool:
+    return (OUTPUTS / tutorial.stem / "output.json").exists()
+
+
+def file_of(module: str) -> Path:
+    path = PACKAGE.parent.joinpath(*module.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+@pytest.mark.relay
+def test_every_public_name_is_in_the_api_pages() -> None:
+    pytest.importorskip("tvm.relay")
+    told = {module for modules in api_modules().values() for module in modules}
+    named = {f"heteroplace.{name}": getattr(heteroplace, name) for name in heteroplace.__all__}
+    for name in heteroplace.routing.__all__:
+        named[f"heteroplace.routing.{name}"] = getattr(heteroplace.routing, name)
+    missing = {
+        name
+        for name, value in named.items()
+        if not inspect.ismodule(value) and value.__module__ not in told
+    }
+    assert not missing
+
+
+@pytest.mark.parametrize("folder", sorted(api_modules()))
+def test_what_a_told_module_defines_has_a_docstring(folder: str) -> None:
+    # What has none is left out of the page in silence.
+    faults = []
+    for module in api_modules()[folder]:
+        for node in ast.parse(file_of(module).read_text()).body:
+            is_told = isinstance(node, ast.FunctionDef | ast.ClassDef)
+            if is_told and not node.name.startswith("_") and not ast.get_docstring(node):
+                faults.append(f"{module}.{node.name}")
+    assert not faults
+
+
+def test_modules_that_the_texts_import_are_told() -> None:
+    texts = [*tutorials(), *sorted((ROOT / "examples").glob("*.py")), *DOCS.rglob("guide/*.md")]
+    told = {module for modules in api_modules().values() for module in modules}
+    imported = {
+        name
+        for path in texts
+        for name in re.findall(r"^from (heteroplace(?:\.\w+)+) import", path.read_text(), re.M)
+    }
+    packages = {module.rpartition(".")[0] for module in told}
+    unknown = {
+        name for name in imported - told - packages if not name.startswith("heteroplace.bench")
+    }
+    assert not unknown
+
+
+@pytest.mark.relay
+def test_links_between_pages_lead_somewhere(pages: Path) -> None:
+    faults = []
+    for path in pages.rglob("*.md"):
+        for target in _LINK.findall(path.read_text()):
+            if target and not target.startswith("http") and not (path.parent / target).exists():
+                faults.append(f"{path.relative_to(pages)}: {target}")
+    assert not faults
+
+
+@pytest.mark.relay
+def test_names_of_code_in_the_texts_exist(pages: Path) -> None:
+    faults = []
+    for path in pages.rglob("*.md"):
+        for kind, name in re.findall(r"\{py:(\w+)\}`(?:[^`<]*<)?([\w.]+)>?`", path.read_text()):
+            module, _, last = name.rpartition(".")
+            if kind == "mod":
+                found = file_of(name).exists()
+            else:
+                found = hasattr(importlib.import_module(module), last)
+            if not found:
+                faults.append(f"{path.name}: {name}")
+    assert not faults
+
+
+@pytest.mark.relay
+def test_every_page_is_in_a_table_of_contents(pages: Path) -> None:
+    listed = set()
+    for path in [*pages.rglob("*.md"), *pages.rglob("*.rst")]:
+        text = path.read_text()
+        blocks = re.findall(r"```\{toctree\}\n(.*?)```", text, re.S)
+        blocks += re.findall(r"\.\. toctree::\n(.*)", text, re.S)
+        for block in blocks:
+            for name in re.findall(r"^ *([\w./-]+)$", block, re.M):
+                listed.add((path.parent / name).resolve())
+    every = {path.with_suffix("") for path in [*pages.rglob("*.md"), *pages.rglob("*.rst")]}
+    names = {Path(str(path)) for path in listed}
+    assert not {path for path in every - names if path.name != "README"} - {pages / "index"}
+
+
+@pytest.mark.relay
+def test_pages_tell_every_error_and_every_schema(pages: Path) -> None:
+    text = (pages / "generated" / "errors.md").read_text()
+    names = [name for name, value in vars(errors).items() if inspect.isclass(value)]
+    assert [error.__name__ for error in error_types()] == names
+    assert all(f"## {name}\n" in text for name in names)
+    assert {f"{name}.schema.json" for name in schema_names()} == {
+        path.name for path in SCHEMAS.glob("*.json")
+    }
+
+
+@pytest.mark.relay
+def test_page_of_options_tells_every_option(pages: Path) -> None:
+    from heteroplace.options import options_of
+    from heteroplace.place_options import OPTION_CLASSES
+
+    text = (pages / "generated" / "options.md").read_text()
+    names = {entry.name for cls in OPTION_CLASSES for entry in options_of(cls)}
+    assert all(f"| `{name}` |" in text for name in names)
+
+
+def test_every_readme_has_a_page() -> None:
+    readmes = [*PACKAGE.rglob("README.md"), *(ROOT / "src").rglob("README.md")]
+    assert {room.path for room in rooms()} >= set(readmes)
+    assert len({room.name for room in rooms()}) == len(rooms())
+
+
+@pytest.mark.parametrize("path", [path for path in tutorials() if has_outputs(path)], ids=str)
+def test_outputs_that_are_shown_are_those_of_the_script(path: Path) -> None:
+    record = OUTPUTS / path.stem / "output.json"
+    told = json.loads(record.read_text())
+    assert told["code"] == digest(path.read_text()), "python -m docs.run_tutorials " + path.stem
+    assert len(told["blocks"]) == len(read_blocks(path.read_text()))
+    for block in told["blocks"]:
+        for picture in block["pictures"]:
+            assert (record.parent / picture["file"]).is_file()
+
+
+@pytest.mark.parametrize("path", tutorials(), ids=lambda path: path.stem)
+def test_blocks_of_a_tutorial_hold_all_of_its_code(path: Path) -> None:
+    blocks = read_blocks(path.read_text())
+    assert blocks[0].text.splitlines()[1] == "=" * len(blocks[0].text.splitlines()[0])
+    together = "\n".join(block.code for block in blocks)
+    whole = ast.parse(path.read_text())
+    assert ast.dump(ast.parse(together)) == ast.dump(ast.Module(whole.body[1:], []))
+
+
+def test_docstrings_become_restructuredtext() -> None:
+    text = "Return `If`s of a*b.\n\n    x  y\n      z\n\nAnd `w`.\n\n>>> f(*a)\n3"
+    assert to_rst(text.splitlines()) == [
+        "Return ``If``\\ s of a\\*b.",
+        "",
+        "::",
+        "",
+        "    x  y",
+        "      z",
+        "",
+        "And ``w``.",
+        "",
+        ">>> f(*a)",
+        "3",
+    ]

@@ -1,0 +1,45 @@
+"""Every example runs, and is short."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.programs import environment
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+MAX_LINES = 20
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_example_is_named_and_has_at_most_20_lines(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= MAX_LINES
+    assert f"examples/{path.name} " in (ROOT / "examples" / "README.md").read_text()
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(
+            path, marks=pytest.mark.relay if "import tvm" in path.read_text() else (), id=path.stem
+        )
+        for path in EXAMPLES
+    ],
+)
+def test_example_runs_with_warnings_as_errors(path: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", path],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
