@@ -128,8 +128,10 @@ void Problem::DeriveRule() {
 
 void Problem::DeriveBatches() {
   if (batch_sizes.empty()) batch_sizes = {1};
-  if (batch_run_ns.empty() && batch_sizes.size() == 1) batch_run_ns = run_ns;
-  if (batch_sizes.front() != 1 || batch_run_ns.size() != batch_sizes.size() * run_ns.size()) {
+  // Those of single items are in run_ns.
+  const bool has_times = batch_sizes.size() == 1 && batch_run_ns.empty();
+  if (batch_sizes.front() != 1 ||
+      (!has_times && batch_run_ns.size() != batch_sizes.size() * run_ns.size())) {
     throw Error(ErrorKind::kGraph,
                 "batch sizes must begin with 1 and have one run time per task and device each");
   }

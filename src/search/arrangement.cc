@@ -10,7 +10,7 @@ Arrangement::Arrangement(const model::Problem& problem, const decompose::Module&
       device_(module.num_tasks, -1),
       order_(module.num_tasks),
       position_(module.num_tasks),
-      num_readers_(static_cast<size_t>(module.num_tensors) * module.num_memories, 0),
+      num_readers_(module.num_tensors, module.num_memories),
       workspace_(module.num_devices, 0),
       used_(module.num_memories, 0),
       load_ns_(problem.num_units, 0) {}
@@ -25,7 +25,7 @@ void Arrangement::Load(std::span<const int> device, std::span<const int> order, 
   device_.assign(device.begin(), device.end());
   order_.assign(order.begin(), order.end());
   for (int index = 0; index < module_.num_tasks; ++index) position_[order_[index]] = index;
-  std::fill(num_readers_.begin(), num_readers_.end(), 0);
+  num_readers_.Clear();
   std::fill(workspace_.begin(), workspace_.end(), 0);
   std::fill(used_.begin(), used_.end(), 0);
   std::fill(load_ns_.begin(), load_ns_.end(), 0);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "decompose/module.h"
+#include "search/pair_table.h"
 
 namespace heteroplace::search {
 
@@ -72,10 +73,7 @@ class Arrangement {
   void NoteReaders(int tensor);
   void AddLoad(int task, int device, int64_t sign);
   int64_t BytesAt(int tensor, int memory) const;
-  int& Readers(int tensor, int memory) {
-    return num_readers_[static_cast<size_t>(tensor) * module_.num_memories +
-                        static_cast<size_t>(memory)];
-  }
+  int& Readers(int tensor, int memory) { return num_readers_[num_readers_.Row(tensor, memory)]; }
 
   const model::Problem& problem_;
   const decompose::Module& module_;
@@ -83,7 +81,7 @@ class Arrangement {
   std::vector<int> device_;                          // [num_tasks]
   std::vector<int> order_;                           // [num_tasks], topological
   std::vector<int> position_;                        // [num_tasks], place in the order
-  std::vector<int> num_readers_;                     // [num_tensors][num_memories]
+  PairTable<int> num_readers_;                       // of a tensor in a memory
   std::vector<int64_t> workspace_;                   // [num_devices], largest of the tasks there
   std::vector<int64_t> used_;                        // [num_memories]
   std::vector<int64_t> load_ns_;                     // [num_units]

@@ -31,7 +31,7 @@ int64_t AppendModule(const model::Problem& problem, const decompose::Modules& mo
   const decompose::Module& module = modules.classes[module_class];
   Arrangement arrangement(problem, module);
   arrangement.Load(layout.device, layout.order, entry);
-  ModuleEvaluator evaluator(problem, module, arrangement);
+  ModuleEvaluator evaluator(problem, module, arrangement, false);
   const std::vector<model::ScheduledCopy> copies = evaluator.Copies();
   const int first = modules.first_task[index];
   for (int task = 0; task < module.num_tasks; ++task) {

@@ -1,6 +1,7 @@
 #include "search/horizon.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace heteroplace::search {
 
@@ -40,20 +41,20 @@ void Tails::Find(std::span<const int64_t> finish_ns, std::span<const model::Sche
         {copies[copy].start_ns, copy_position[copy], num_tasks + static_cast<int>(copy)});
   }
   SortFromTheEnd(nodes, num_tasks);
-  const size_t num_slots = static_cast<size_t>(module_.num_tensors) * module_.num_memories;
   task_tail_ns_.assign(static_cast<size_t>(num_tasks), 0);
-  copy_tail_.assign(num_slots, CopyTail());
+  copy_tail_.Clear();
   uses_.assign(static_cast<size_t>(problem_.num_resources), {});
-  std::vector<int64_t> read_ns(num_slots, 0);  // behind the arrival of a tensor in a memory
+  // Behind the arrival of a tensor in a memory.
+  PairTable<int64_t> read_ns(module_.num_tensors, module_.num_memories);
   std::vector<int64_t> copied_ns(static_cast<size_t>(module_.num_tensors), 0);
   for (const Node& node : nodes) {
     if (node.id >= num_tasks) {
       const size_t index = static_cast<size_t>(node.id - num_tasks);
       const model::ScheduledCopy& copy = copies[index];
-      const size_t slot = Slot(copy.tensor, copy.dst);
-      const int64_t tail = AddUse(problem_.route_resources[problem_.Pair(copy.src, copy.dst)],
-                                  {copy.start_ns, copy.finish_ns, node.position, read_ns[slot]});
-      copy_tail_[slot] = {copy.src, node.position, tail};
+      const int64_t tail = AddUse(
+          problem_.route_resources[problem_.Pair(copy.src, copy.dst)],
+          {copy.start_ns, copy.finish_ns, node.position, read_ns.Get(copy.tensor, copy.dst)});
+      copy_tail_[copy_tail_.Row(copy.tensor, copy.dst)] = {copy.src, node.position, tail};
       copied_ns[copy.tensor] = std::max(copied_ns[copy.tensor], tail);
       continue;
     }
@@ -63,16 +64,16 @@ void Tails::Find(std::span<const int64_t> finish_ns, std::span<const model::Sche
     int64_t behind = 0;
     for (int tensor : module_.makes[task]) {
       behind = std::max(behind, copied_ns[tensor]);
-      for (int memory = 0; memory < problem_.num_memories; ++memory) {
-        if (!NeedsNoCopy(tensor, home, memory)) continue;
-        behind = std::max(behind, read_ns[Slot(tensor, memory)]);
+      for (int reader : module_.readers[tensor]) {
+        const int memory = problem_.device_memory[arrangement_.device()[reader]];
+        if (NeedsNoCopy(tensor, home, memory)) behind = std::max(behind, task_tail_ns_[reader]);
       }
     }
     const int64_t tail = AddUse(problem_.device_units[device],
                                 {node.start_ns, finish_ns[task], node.position, behind});
     task_tail_ns_[task] = tail;
     for (int tensor : module_.reads[task]) {
-      int64_t& read = read_ns[Slot(tensor, home)];
+      int64_t& read = read_ns[read_ns.Row(tensor, home)];
       read = std::max(read, tail);
     }
   }
@@ -120,28 +121,33 @@ Horizon Tails::At(int position) const {
   }
   std::vector<uint8_t> is_sent(static_cast<size_t>(module_.num_tensors), 0);
   for (int tensor : module_.host_outputs) is_sent[tensor] = 1;
-  std::vector<int64_t> tail_ns(module_.num_memories);
+  std::vector<int64_t> tail_ns(module_.num_memories, Horizon::kUnused);
+  std::vector<int> memories;  // that a tensor is needed in
+  const auto need = [&](int memory, int64_t tail) {
+    if (tail_ns[memory] == Horizon::kUnused) memories.push_back(memory);
+    tail_ns[memory] = std::max(tail_ns[memory], tail);
+  };
   for (int tensor = 0; tensor < module_.num_tensors; ++tensor) {
     const int producer = module_.producer[tensor];
     const bool is_later = producer >= 0 && arrangement_.position()[producer] >= position;
-    std::fill(tail_ns.begin(), tail_ns.end(), Horizon::kUnused);
+    memories.clear();
     for (int reader : module_.readers[tensor]) {
       if (arrangement_.position()[reader] < position) continue;
-      int64_t& tail = tail_ns[problem_.device_memory[arrangement_.device()[reader]]];
-      tail = std::max(tail, task_tail_ns_[reader]);
+      need(problem_.device_memory[arrangement_.device()[reader]], task_tail_ns_[reader]);
     }
-    if (is_sent[tensor] != 0) tail_ns[problem_.host] = std::max<int64_t>(tail_ns[problem_.host], 0);
-    for (int memory = 0; memory < problem_.num_memories; ++memory) {
-      if (tail_ns[memory] == Horizon::kUnused) continue;
+    if (is_sent[tensor] != 0) need(problem_.host, 0);
+    std::sort(memories.begin(), memories.end());
+    for (int memory : memories) {
+      const int64_t tail = std::exchange(tail_ns[memory], Horizon::kUnused);
       if (is_later) {
         const int home = arrangement_.Home(tensor);
         if (home != memory && NeedsNoCopy(tensor, home, memory)) ++horizon.num_unreachable;
         continue;
       }
-      const CopyTail& copy = copy_tail_[Slot(tensor, memory)];
+      const CopyTail copy = copy_tail_.Get(tensor, memory);
       const bool is_copied = copy.src != Horizon::kNoCopy && copy.position >= position;
       horizon.waiting.push_back(
-          {tensor, memory, tail_ns[memory], is_copied ? copy.src : Horizon::kNoCopy, copy.tail_ns});
+          {tensor, memory, tail, is_copied ? copy.src : Horizon::kNoCopy, copy.tail_ns});
     }
   }
   return horizon;

@@ -6,6 +6,7 @@
 
 #include "model/native_plan.h"
 #include "search/arrangement.h"
+#include "search/pair_table.h"
 
 namespace heteroplace::search {
 
@@ -46,11 +47,14 @@ class Tails {
   /*! \brief All three must outlive this. */
   Tails(const model::Problem& problem, const decompose::Module& module,
         const Arrangement& arrangement)
-      : problem_(problem), module_(module), arrangement_(arrangement) {}
+      : problem_(problem),
+        module_(module),
+        arrangement_(arrangement),
+        copy_tail_(module.num_tensors, module.num_memories) {}
 
   /*!
    * \brief Finds the tails of a plan. Complexity: O((tasks + copies) log(tasks + copies) +
-   * tensors * memories).
+   * reads).
    * \param finish_ns [num_tasks]
    * \param copies In order of making, with local tensor ids.
    * \param copy_position Of the first reader of each copy; num_tasks: it leaves at the end.
@@ -59,7 +63,7 @@ class Tails {
             std::span<const int> copy_position);
   /*!
    * \brief The horizon at a position; from there on the arrangement must be as it was in Find.
-   * Complexity: O(tasks + reads + copies + tensors * memories).
+   * Complexity: O(tasks + reads + copies).
    */
   Horizon At(int position) const;
 
@@ -78,9 +82,6 @@ class Tails {
 
   int64_t AddUse(std::span<const int> resources, const Use& use);
   int64_t ResourceTail(const std::vector<Use>& uses, int position) const;
-  size_t Slot(int tensor, int memory) const {
-    return static_cast<size_t>(tensor) * module_.num_memories + static_cast<size_t>(memory);
-  }
   /*! \brief Whether no copy is made to a memory: it is there, or nothing can bring it there. */
   bool NeedsNoCopy(int tensor, int home, int memory) const {
     return home < 0 || home == memory ||
@@ -90,8 +91,8 @@ class Tails {
   const model::Problem& problem_;
   const decompose::Module& module_;
   const Arrangement& arrangement_;
-  std::vector<int64_t> task_tail_ns_;   // [num_tasks], from its start
-  std::vector<CopyTail> copy_tail_;     // [num_tensors][num_memories]
+  std::vector<int64_t> task_tail_ns_;  // [num_tasks], from its start
+  PairTable<CopyTail> copy_tail_;
   std::vector<std::vector<Use>> uses_;  // [num_resources], latest first
 };
 

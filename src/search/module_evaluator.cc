@@ -12,7 +12,7 @@ constexpr int kMinSpacing = 8;
 constexpr int kMaxSpacing = 64;
 constexpr int kCheckpoints = 48;          // aimed at, within the limits of the spacing
 constexpr int kMinTasksToConverge = 256;  // in smaller modules a change reaches the end anyway
-constexpr int kMostTables = 1 << 19;      // in all checkpoints together
+constexpr int kMostTables = 1 << 17;      // in all checkpoints together, of half a KiB each
 
 /*! \brief Tasks between checkpoints, each of which has a table for each resource of copies. */
 int Spacing(int num_tasks, int num_tables) {
@@ -24,14 +24,16 @@ int Spacing(int num_tasks, int num_tables) {
 }  // namespace
 
 ModuleEvaluator::ModuleEvaluator(const model::Problem& problem, const decompose::Module& module,
-                                 const Arrangement& arrangement)
+                                 const Arrangement& arrangement, bool keeps_checkpoints)
     : problem_(problem),
       module_(module),
       arrangement_(arrangement),
-      spacing_(Spacing(module.num_tasks, problem.num_resources - problem.num_units)),
+      spacing_(keeps_checkpoints
+                   ? Spacing(module.num_tasks, problem.num_resources - problem.num_units)
+                   : std::max(1, module.num_tasks)),
       may_converge_(module.num_tasks >= kMinTasksToConverge),
       finish_ns_(module.num_tasks, 0),
-      arrivals_(static_cast<size_t>(module.num_tensors) * module.num_memories),
+      arrivals_(module.num_tensors, module.num_memories),
       unit_free_ns_(problem.num_units, 0),
       load_ns_(problem.num_units, 0),
       tables_(problem.num_resources - problem.num_units) {
@@ -42,13 +44,11 @@ ModuleEvaluator::ModuleEvaluator(const model::Problem& problem, const decompose:
   trial_segments_.assign(count, 0);
   suffix_makespan_.assign(count + 1, 0);
   suffix_ready_.assign(count + 1, list::kNever);
-  for (Checkpoint& checkpoint : checkpoints_) Save(checkpoint);
-  for (Checkpoint& checkpoint : trial_checkpoints_) Save(checkpoint);
 }
 
 int64_t ModuleEvaluator::Evaluate() {
   horizon_ = nullptr;
-  std::fill(arrivals_.begin(), arrivals_.end(), Arrival());
+  arrivals_.Clear();
   made_.clear();
   std::fill(unit_free_ns_.begin(), unit_free_ns_.end(), 0);
   std::fill(load_ns_.begin(), load_ns_.end(), 0);
@@ -165,20 +165,20 @@ int64_t ModuleEvaluator::Arrive(int tensor, int memory, int position) {
   const int producer = module_.producer[tensor];
   const int64_t made = producer < 0 ? 0 : finish_ns_[producer];
   if (home < 0 || home == memory) return made;
-  const size_t slot = Slot(tensor, memory);
-  const Arrival& arrival = arrivals_[slot];
+  const size_t row = arrivals_.Row(tensor, memory);
+  const Arrival& arrival = arrivals_[row];
   if (arrival.evaluation == evaluation_ || arrival.position < begin_) return arrival.time_ns;
-  const int64_t time = MakeCopy(tensor, slot, home, memory, made);
+  const int64_t time = MakeCopy(tensor, row, home, memory, made);
   const bool is_changed = arrival.time_ns != time;
-  arrival_undo_.emplace_back(slot, arrival);
-  arrivals_[slot] = {time, position, evaluation_};
+  arrival_undo_.emplace_back(row, arrival);
+  arrivals_[row] = {time, position, evaluation_};
   if (may_converge_ && horizon_ == nullptr && is_changed) NoteChange(tensor, memory);
   return time;
 }
 
-int64_t ModuleEvaluator::MakeCopy(int tensor, size_t slot, int src, int dst, int64_t ready) {
+int64_t ModuleEvaluator::MakeCopy(int tensor, size_t row, int src, int dst, int64_t ready) {
   // Those that cannot be made too: Accept must forget that they were counted.
-  trial_made_.push_back({slot, ready});
+  trial_made_.push_back({row, ready});
   const int64_t duration = module_.Transfer(tensor, src, dst);
   if (duration == model::kImpossible) {
     ++trial_unreachable_;
@@ -294,7 +294,7 @@ void ModuleEvaluator::KeepReplay() {
 void ModuleEvaluator::KeepCopies(size_t made_begin, size_t made_end) {
   // Those that are no longer made are not there any more.
   for (size_t index = made_begin; index < made_end; ++index) {
-    Arrival& arrival = arrivals_[made_[index].slot];
+    Arrival& arrival = arrivals_[made_[index].row];
     if (arrival.evaluation != evaluation_) arrival = Arrival();
   }
   const auto from = made_.begin() + static_cast<std::ptrdiff_t>(made_begin);

@@ -10,6 +10,7 @@
 #include "model/native_plan.h"
 #include "search/arrangement.h"
 #include "search/horizon.h"
+#include "search/pair_table.h"
 
 namespace heteroplace::search {
 
@@ -25,8 +26,9 @@ namespace heteroplace::search {
  */
 class ModuleEvaluator {
  public:
+  /*! \param keeps_checkpoints False: nothing will be tried, only evaluated as a whole. */
   ModuleEvaluator(const model::Problem& problem, const decompose::Module& module,
-                  const Arrangement& arrangement);
+                  const Arrangement& arrangement, bool keeps_checkpoints = true);
 
   /*! \brief Evaluates the whole arrangement and keeps the result. */
   int64_t Evaluate();
@@ -85,7 +87,7 @@ class ModuleEvaluator {
     int64_t num_unreachable = 0;  // before
   };
   struct MadeCopy {
-    size_t slot;
+    size_t row;  // of the arrivals
     int64_t ready_ns;
   };
 
@@ -100,11 +102,8 @@ class ModuleEvaluator {
   list::BoundedReservationTable& TableOf(int resource) {
     return tables_[static_cast<size_t>(resource - problem_.num_units)];
   }
-  size_t Slot(int tensor, int memory) const {
-    return static_cast<size_t>(tensor) * module_.num_memories + static_cast<size_t>(memory);
-  }
   int64_t Arrive(int tensor, int memory, int position);
-  int64_t MakeCopy(int tensor, size_t slot, int src, int dst, int64_t ready);
+  int64_t MakeCopy(int tensor, size_t row, int src, int dst, int64_t ready);
   void CopyOutputs();
   void Save(Checkpoint& checkpoint) const;
   void Restore(const Checkpoint& checkpoint);
@@ -123,7 +122,7 @@ class ModuleEvaluator {
   const Horizon* horizon_ = nullptr;
   // Kept results, overwritten by Try and put right again by Reject.
   std::vector<int64_t> finish_ns_;  // [num_tasks]
-  std::vector<Arrival> arrivals_;   // [num_tensors][num_memories]
+  PairTable<Arrival> arrivals_;
   // Kept.
   std::vector<Checkpoint> checkpoints_;    // every spacing_ positions
   std::vector<MadeCopy> made_;             // copies in order of making

@@ -9,7 +9,7 @@ void ModuleEvaluator::FindTails(Tails& tails) {
   const std::vector<model::ScheduledCopy> copies = Copies();
   std::vector<int> position;
   for (const model::ScheduledCopy& copy : copies) {
-    position.push_back(arrivals_[Slot(copy.tensor, copy.dst)].position);
+    position.push_back(arrivals_.Get(copy.tensor, copy.dst).position);
   }
   tails.Find(finish_ns_, copies, position);
 }
@@ -28,7 +28,7 @@ void ModuleEvaluator::RunBehind(const Horizon& horizon) {
     const int home = arrangement_.Home(waiting.tensor);
     const int producer = module_.producer[waiting.tensor];
     const int64_t made = producer < 0 ? 0 : finish_ns_[producer];
-    const Arrival& arrival = arrivals_[Slot(waiting.tensor, waiting.memory)];
+    const Arrival arrival = arrivals_.Get(waiting.tensor, waiting.memory);
     int64_t until = made + waiting.tail_ns;
     if (home >= 0 && home != waiting.memory) {
       const int64_t duration = module_.Transfer(waiting.tensor, home, waiting.memory);
@@ -57,7 +57,7 @@ void ModuleEvaluator::Look(int first, const Horizon* horizon) {
   if (is_first) {
     // What was copied behind the horizon must be copied again, or it is not there.
     for (size_t index = checkpoints_[end].num_made; index < made_.size(); ++index) {
-      arrivals_[made_[index].slot] = Arrival();
+      arrivals_[made_[index].row] = Arrival();
     }
     made_.resize(checkpoints_[end].num_made);
   }

@@ -31,7 +31,7 @@ int Patterns::Add(int module_class, const Layout& layout, int64_t lack_bytes) {
   const bool has_entry = std::find(module.source.begin(), module.source.end(), decompose::kEntry) !=
                          module.source.end();
   Arrangement arrangement(problem_, module);
-  ModuleEvaluator evaluator(problem_, module, arrangement);
+  ModuleEvaluator evaluator(problem_, module, arrangement, false);
   for (int entry = 0; entry < num_entries_; ++entry) {
     if (entry == 0 || has_entry) {
       arrangement.Load(layout.device, layout.order, entry);

@@ -173,7 +173,7 @@ class NativeProblem:
             route_links=self.routes[1],
             host=-1 if cluster.host is None else cluster.host,
             batch_sizes=ints(batches),
-            batch_run_ns=self.batch_run_ns.ravel(),
+            batch_run_ns=self.batch_run_ns.ravel() if len(batches) > 1 else None,
             **measured_transfers(cluster),
             **shared_values(graph),
             **routed_buffers(graph),
