@@ -198,6 +198,7 @@ def add_relay_op(
     schedule: Callable[[Any, Any, Any], Any] | None = None,
     is_fusable: bool = False,
     is_stateful: bool = False,
+    infer_layout: Callable[[Any, Any, Any, Any], Any] | None = None,
 ) -> None:
     """Add an op to Relay; do nothing if it is known.
 
@@ -217,6 +218,9 @@ def add_relay_op(
     is_stateful
         It stays a call of its own: it is not computed while compiling, where it reads constants,
         nor made one with an equal one.
+    infer_layout
+        (attributes, new layouts of the arguments or None, old ones, their types) -> an
+        `InferCorrectLayoutOutput`; None: it knows one layout.
     """
     tvm = require_tvm()
     # TVM refuses a second one of a name, and takes long to list those that it has.
@@ -238,6 +242,8 @@ def add_relay_op(
     patterns = registry.OpPattern
     fusing = patterns.OUT_ELEMWISE_FUSABLE if is_fusable else patterns.OPAQUE
     registry.register_pattern(name, fusing)
+    if infer_layout is not None:
+        registry.register_infer_correct_layout(name, infer_layout)
     if schedule is None:
         registry.register_injective_schedule(name)
     else:

@@ -24,6 +24,7 @@ from heteroplace.codegen.global_mean_op import GlobalMeans
 from heteroplace.codegen.index_guards import GuardIndices
 from heteroplace.codegen.legalize import Legalize
 from heteroplace.codegen.own_schedules import register_schedules
+from heteroplace.codegen.phases import ConvolvePhases
 from heteroplace.codegen.targets import OWN_KERNELS, kernel_target
 from heteroplace.codegen.unpacked import Panels, ReadWeightsInPlace
 from heteroplace.errors import LoweringError
@@ -121,7 +122,7 @@ def _optimise(
     own = [GuardIndices(), Legalize(), ReadWeightsInPlace(target, panels)]
     last = []
     if OWN_KERNELS in target.keys:
-        own = [ScaleMaps(), relay.transform.InferType(), *own]
+        own = [ScaleMaps(), relay.transform.InferType(), ConvolvePhases(), *own]
         infer = relay.transform.InferType()
         last = [infer, GlobalMeans(), infer, ComputeOnce()]
     chosen = [*own, *passes[names.index("AlterOpLayout") :], *last]
