@@ -28,6 +28,8 @@ from heteroplace.tvm_bridge import llvm_cpu_target, require_tvm
 OK, LACKS, NONE = "ok", "missing", "none"
 """It is there; it is not, and something does not work without it; it is not, and need not be."""
 SHELLS = ("bash", "zsh", "tcsh")
+_MAIN, _SHTAB = "heteroplace.cli.main", "shtab"
+"""Imported when they are asked for: `main` loads this module, and shtab may be missing."""
 
 
 @dataclass(frozen=True)
@@ -219,11 +221,11 @@ def run_completion(arguments: argparse.Namespace) -> None:
         shtab is not installed.
     """
     try:
-        shtab = importlib.import_module("shtab")
+        shtab = importlib.import_module(_SHTAB)
     except ImportError as err:
         raise MissingPackageError(
             "the package shtab, which writes completion scripts, is not installed; run: pip "
             "install shtab"
         ) from err
-    make_parser = importlib.import_module("heteroplace.cli.main").make_parser
+    make_parser = importlib.import_module(_MAIN).make_parser
     sys.stdout.write(shtab.complete(make_parser(), arguments.shell) + "\n")
