@@ -41,7 +41,7 @@ def test_what_is_written_is_read_and_valid(solution: Solution, tmp_path: Path) -
     assert model.ir_version >= 11
     assert [each.name for each in model.configuration] == [CONFIGURATION]
     told = {n.name: {p.key: p.value for p in n.metadata_props} for n in model.graph.node}
-    assert told["n_y"] == {"heteroplace.device": "gpu0+gpu1", "heteroplace.task": "b,c"}
+    assert told["n_y"] == {"heteroplace_device": "gpu0+gpu1", "heteroplace_task": "b,c"}
     # Again it stays as it is.
     annotate(path, tmp_path / "c.onnx", solution)
     assert (tmp_path / "c.onnx").read_bytes() == path.read_bytes()

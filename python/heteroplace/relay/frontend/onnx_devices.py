@@ -24,7 +24,7 @@ from heteroplace.relay.frontend.onnx_tensors import all_tensors, external_locati
 
 CONFIGURATION = "heteroplace"
 """Name of the configuration that is written."""
-_DEVICE, _TASK = "heteroplace.device", "heteroplace.task"
+_DEVICE, _TASK = "heteroplace_device", "heteroplace_task"
 _IR_VERSION = 11
 _HAS_DEVICES = "configuration" in ModelProto.DESCRIPTOR.fields_by_name
 """Whether this onnx (1.18 or later) knows of devices."""
