@@ -50,7 +50,7 @@ _NEEDS_TVM = {
     "HeteroPlace": "heteroplace.hetero_place",
     "Shard": "heteroplace.sharding.face",
     "build": "heteroplace.hetero_place",
-    "frontend": "heteroplace.relay.frontend.importer",
+    "frontend": "heteroplace.relay.frontend",
     "load": "heteroplace.loading",
     "routing": "heteroplace.relay.routing",
     "shard": "heteroplace.sharding.face",

@@ -117,6 +117,25 @@ def test_place_takes_the_model_too(here: Path, capsys: pytest.CaptureFixture[str
     assert "give either a task graph" in capsys.readouterr().err
 
 
+@pytest.mark.costly
+def test_devices_that_a_model_names_hold(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["--cluster", "local", *BUILD, "--json"]
+    pinned = ["--layers", "n_y=cpu.all", "--annotate-onnx", "annotated.onnx"]
+    assert main(["place", "cnn.onnx", *command, *pinned]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert main(["place", "annotated.onnx", *command]) == 0
+    assert json.loads(capsys.readouterr().out)["placement"] == told["placement"]
+    assert told["placement"]["dense.1"] == ["cpu.all"]
+    # What is said now goes before what the model says.
+    assert main(["place", "annotated.onnx", *command, "--layers", "n_y=cpu.0"]) == 0
+    assert json.loads(capsys.readouterr().out)["placement"]["dense.1"] == ["cpu.0"]
+    model = onnx.load("annotated.onnx")
+    model.configuration[0].device[:] = ["npu"] * len(model.configuration[0].device)
+    onnx.save(model, "foreign.onnx")
+    assert main(["place", "foreign.onnx", *command]) == 4
+    assert "is annotated for device 'npu'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [

@@ -16,7 +16,8 @@ from importlib import metadata
 from heteroplace.cli.model_cache import cache_folder
 from heteroplace.cli.shared import Parsers, add_command, print_json
 from heteroplace.costs.store import default_path
-from heteroplace.errors import HeteroPlaceError, MissingPackageError
+from heteroplace.errors import HeteroPlaceError, MissingPackageError, cause_of, error_types
+from heteroplace.files.reader import did_you_mean
 from heteroplace.machine.cpu import read_cpus
 from heteroplace.machine.gpu import has_nvidia_driver, read_gpus
 from heteroplace.model.units import format_bytes
@@ -27,6 +28,8 @@ from heteroplace.tvm_bridge import llvm_cpu_target, require_tvm
 OK, LACKS, NONE = "ok", "missing", "none"
 """It is there; it is not, and something does not work without it; it is not, and need not be."""
 SHELLS = ("bash", "zsh", "tcsh")
+_MAIN, _SHTAB = "heteroplace.cli.main", "shtab"
+"""Imported when they are asked for: `main` loads this module, and shtab may be missing."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +54,10 @@ def add_commands(commands: Parsers) -> None:
         run,
         description="Say which processors of this machine can be used and which programs and "
         "packages are missing, what does not work without them, and how to get them. Exit code 5 "
-        "if models cannot be compiled and run.",
+        "if models cannot be compiled and run. With the code of an error: what it means, and how "
+        "such errors are mended.",
     )
+    parser.add_argument("code", nargs="?", metavar="CODE", help="of an error, such as HP101")
     parser.add_argument("--json", action="store_true", help="print one JSON object, no table")
     parser = add_command(
         commands,
@@ -73,6 +78,9 @@ def run(arguments: argparse.Namespace) -> None:
     MissingPackageError
         Models cannot be compiled and run without something that is missing.
     """
+    if arguments.code is not None:
+        _explain_error(arguments.code, is_json=arguments.json)
+        return
     findings = [finding for check in _CHECKS for finding in check()]
     if arguments.json:
         print_json([asdict(finding) for finding in findings])
@@ -89,6 +97,19 @@ def run(arguments: argparse.Namespace) -> None:
             f"models cannot be compiled and run here without {', '.join(lacking)}; plans can be "
             f"made and simulated"
         )
+
+
+def _explain_error(code: str, *, is_json: bool) -> None:
+    known = {cls.code: cls for cls in error_types()}
+    if code not in known:
+        near = did_you_mean(code, known) or f"; there are: {', '.join(known)}"
+        raise HeteroPlaceError(f"no error has the code {code!r}{near}")
+    cls = known[code]
+    told = {"code": code, "name": cls.__name__, "cause": cause_of(cls), "remedy": cls.remedy}
+    if is_json:
+        print_json(told)
+    else:
+        print(f"{code} {cls.__name__}: {told['cause']}\nremedy: {cls.remedy}")
 
 
 def _cpu() -> Iterator[Finding]:
@@ -200,11 +221,11 @@ def run_completion(arguments: argparse.Namespace) -> None:
         shtab is not installed.
     """
     try:
-        shtab = importlib.import_module("shtab")
+        shtab = importlib.import_module(_SHTAB)
     except ImportError as err:
         raise MissingPackageError(
             "the package shtab, which writes completion scripts, is not installed; run: pip "
             "install shtab"
         ) from err
-    make_parser = importlib.import_module("heteroplace.cli.main").make_parser
+    make_parser = importlib.import_module(_MAIN).make_parser
     sys.stdout.write(shtab.complete(make_parser(), arguments.shell) + "\n")

@@ -74,7 +74,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     except (HeteroPlaceError, ImportError, OSError) as fault:
         if parsed.verbose:
             traceback.print_exc()
-        print(f"error: {fault}", file=sys.stderr)
+        print(error_text(fault, str(fault)), file=sys.stderr)
         return exit_code(fault)
     return 0
 
@@ -102,6 +102,12 @@ def make_parser(command: str | None = None) -> argparse.ArgumentParser:
     for name in dict.fromkeys(modules):
         importlib.import_module(f"{_CLI}.{name}").add_commands(commands)
     return parser
+
+
+def error_text(fault: Exception, text: str) -> str:
+    """Return what is printed of an error: `text`, and its code, which `doctor` takes."""
+    code = f" [{fault.code}]" if isinstance(fault, HeteroPlaceError) else ""
+    return f"error: {text}{code}"
 
 
 def exit_code(fault: Exception) -> int:

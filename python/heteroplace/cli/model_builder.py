@@ -16,11 +16,12 @@ import heteroplace
 from heteroplace import pipeline
 from heteroplace.cli.model_cache import About, stamp
 from heteroplace.codegen.executable import Executable
-from heteroplace.errors import FrontendError, MissingCostError
+from heteroplace.errors import ClusterError, FrontendError, MissingCostError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.solution import Solution
 from heteroplace.place_options import PlaceOptions
 from heteroplace.relay.frontend.importer import ImportedModel, from_onnx
+from heteroplace.relay.frontend.onnx_devices import annotate, read_devices
 from heteroplace.relay.frontend.onnx_source import read_source
 from heteroplace.relay.ranges.legal import legal_inputs
 from heteroplace.run.devices import missing_devices
@@ -72,6 +73,43 @@ def check_devices(cluster: Cluster, place: Mapping[str, Any]) -> None:
         )
 
 
+def with_annotations(
+    path: Path, imported: ImportedModel, cluster: Cluster, options: Mapping[str, Any], say: Say
+) -> dict[str, Any]:
+    """Return the options with the devices that the model itself names for its nodes.
+
+    What the caller says of a layer goes first. Nodes that are no longer there, since they were
+    folded or fused away while importing, are left out.
+
+    Raises
+    ------
+    ClusterError
+        A node is for a device that the cluster does not have.
+    """
+    devices = read_devices(path)
+    if not devices:
+        return dict(options)
+    known = {device.name for device in cluster.devices}
+    for node, device in devices.items():
+        if device not in known:
+            raise ClusterError(
+                f"{path}: node {node!r} is annotated for device {device!r}, and cluster "
+                f"{cluster.name!r} has {', '.join(sorted(known))}; give a cluster that has it, or "
+                f"--ignore-annotations"
+            )
+    there: set[str] = set()
+
+    def visit(expr: tvm.relay.Expr) -> None:
+        if isinstance(expr, tvm.relay.Call) and expr.span:
+            there.add(expr.span.source_name.name)
+
+    tvm.relay.analysis.post_order_visit(imported.mod["main"], visit)
+    layers = {node: device for node, device in devices.items() if node in there}
+    if layers:
+        say(f"{len(layers)} nodes stay on the devices that the model names")
+    return {**options, "layers": {**layers, **options.get("layers", {})}}
+
+
 def place_model(
     path: Path,
     shapes: str | None,
@@ -79,6 +117,8 @@ def place_model(
     place: Mapping[str, Any],
     limits: SolveOptions,
     say: Say,
+    *,
+    is_annotated: bool = True,
 ) -> Solution:
     """Place a model, and compile nothing but what is measured.
 
@@ -86,6 +126,8 @@ def place_model(
     ----------
     place
         Options of `PlaceOptions`, by name.
+    is_annotated
+        Devices that the model names for its nodes hold.
 
     Raises
     ------
@@ -94,6 +136,8 @@ def place_model(
     """
     check_devices(cluster, place)
     imported = import_model(path, shapes, say)
+    if is_annotated:
+        place = with_annotations(path, imported, cluster, place, say)
     options = PlaceOptions(**place, params=imported.params, progress=say)
     with tvm.transform.PassContext(opt_level=OPT_LEVEL):
         _, solution = pipeline.place(imported.mod, cluster, options, limits)
@@ -106,6 +150,8 @@ def compile_model(
     cluster: Cluster,
     options: Mapping[str, Any],
     say: Say,
+    *,
+    is_annotated: bool = True,
 ) -> tuple[Executable, About]:
     """Place and compile a model; return what was built, and what is to be known to find it again.
 
@@ -113,6 +159,8 @@ def compile_model(
     ----------
     options
         Keywords of `HeteroPlace`.
+    is_annotated
+        Devices that the model names for its nodes hold.
 
     Raises
     ------
@@ -122,6 +170,8 @@ def compile_model(
     begin = time.perf_counter()
     check_devices(cluster, options)
     imported = import_model(path, shapes, say)
+    if is_annotated:
+        options = with_annotations(path, imported, cluster, options, say)
     source = read_source(imported.mod)
     with tvm.transform.PassContext(opt_level=OPT_LEVEL):
         mod = heteroplace.HeteroPlace(cluster, params=imported.params, progress=say, **options)(
@@ -137,3 +187,8 @@ def compile_model(
     files += [file for file in source.digests if file != source.path] if source else []
     others = {file: stamp(file) for file in files}
     return executable, About(legal, others, time.perf_counter() - begin)
+
+
+def write_annotated(path: Path, output: str, solution: Solution) -> None:
+    """Write the model with the devices of a plan; raises as `annotate`."""
+    annotate(path, output, solution)

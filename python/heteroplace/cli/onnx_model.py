@@ -25,6 +25,21 @@ BUILDER = "heteroplace.cli.model_builder"
 """What places and compiles; loaded when that is asked for, as it needs TVM."""
 
 
+def add_annotation_options(parser: argparse.ArgumentParser, *, writes: bool) -> None:
+    """Add --ignore-annotations, and --annotate-onnx to a command that `writes` files."""
+    parser.add_argument(
+        "--ignore-annotations",
+        action="store_true",
+        help="do not keep nodes on the devices that the model names for them (IR version 11)",
+    )
+    if writes:
+        parser.add_argument(
+            "--annotate-onnx",
+            metavar="FILE.onnx",
+            help="write the model with the device of each node, which Netron shows",
+        )
+
+
 def check_model(path: Path) -> None:
     """Raise unless there is such a file, and what reads and compiles models is installed.
 

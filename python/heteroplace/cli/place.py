@@ -12,7 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from heteroplace.cli.interrupts import Interrupts
-from heteroplace.cli.onnx_model import BUILDER, check_model, print_solution, progress_of
+from heteroplace.cli.onnx_model import (
+    BUILDER,
+    add_annotation_options,
+    check_model,
+    print_solution,
+    progress_of,
+)
 from heteroplace.cli.shared import (
     Parsers,
     add_command,
@@ -88,6 +94,7 @@ def add_commands(commands: Parsers) -> None:
         metavar="NAME:[N,N] ...",
         help="sizes of inputs that the model leaves open",
     )
+    add_annotation_options(parser, writes=True)
     add_problem(parser, may_be_model=True)
     add_arguments(parser, PlaceOptions, names=GRAPH_OPTIONS)
     add_arguments(parser, SolveOptions, renamed=RENAMED)
@@ -111,7 +118,10 @@ def run(arguments: argparse.Namespace) -> None:
     is_shown = arguments.progress or sys.stderr.isatty()
     unit = " per item" if arguments.objective == THROUGHPUT else ""
     line = ProgressLine(sys.stderr if is_shown else None, time.perf_counter(), unit)
-    check_writable(arguments.output, arguments.solution, arguments.trace, arguments.report)
+    check_writable(
+        *(arguments.output, arguments.solution, arguments.trace, arguments.report),
+        arguments.annotate_onnx,
+    )
     if (arguments.model is None) == (arguments.graph is None):
         raise HeteroPlaceError(
             "give either a task graph (--graph graph.json) or an ONNX model (model.onnx) to place"
@@ -119,6 +129,11 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.model is not None:
         _run_model(arguments)
         return
+    if arguments.annotate_onnx or arguments.ignore_annotations or arguments.input_shapes:
+        raise HeteroPlaceError(
+            "--annotate-onnx, --ignore-annotations and --input-shapes are for ONNX models; leave "
+            "them out, or give a model (model.onnx) in place of --graph"
+        )
     record = SolverRecord(then=line)
     options = from_arguments(SolveOptions, arguments, RENAMED, progress=record)
     place = PlaceOptions(
@@ -162,7 +177,13 @@ def _run_model(arguments: argparse.Namespace) -> None:
     builder = importlib.import_module(BUILDER)
     try:
         solution = builder.place_model(
-            model, arguments.input_shapes, open_cluster(arguments.cluster), given, limits, say
+            model,
+            arguments.input_shapes,
+            open_cluster(arguments.cluster),
+            given,
+            limits,
+            say,
+            is_annotated=not arguments.ignore_annotations,
         )
     finally:
         line.close()
@@ -171,6 +192,8 @@ def _run_model(arguments: argparse.Namespace) -> None:
     _write_solution(arguments, solution, record)
     if arguments.trace:
         solution.trace(arguments.trace)
+    if arguments.annotate_onnx:
+        builder.write_annotated(model, arguments.annotate_onnx, solution)
     print_solution(solution, is_json=arguments.json)
 
 

@@ -6,7 +6,6 @@ GPUs, for several hosts, with state or routers are loaded by `heteroplace.load`,
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+import heteroplace
 from heteroplace.errors import ArtifactError, ExecutionError, MissingDeviceError, MissingTVMError
 from heteroplace.files.manifest import Manifest
 from heteroplace.files.reader import did_you_mean
@@ -115,8 +115,7 @@ def _load(path: Path) -> tuple[_Program, Manifest]:
     used = {d.kind for d in solution.cluster.devices if d.name in solution.devices_used}
     is_plain = used <= {"cpu"} and not (manifest.state or solution.graph.routers)
     if not is_plain or len(solution.cluster.hosts) > 1:
-        load = importlib.import_module("heteroplace.loading").load
-        program: _Program = load(path)
+        program: _Program = heteroplace.load(path)
         return program, manifest
     libtvm = _libtvm()
     missing = file.missing(libtvm)

@@ -12,7 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from heteroplace.cli.model_cache import NewEntry, look_up, model_key
-from heteroplace.cli.onnx_model import BUILDER, check_model, progress_of, solution_json
+from heteroplace.cli.onnx_model import (
+    BUILDER,
+    add_annotation_options,
+    check_model,
+    progress_of,
+    solution_json,
+)
 from heteroplace.cli.run_file import Ran, read_array, run_file, write_outputs
 from heteroplace.cli.shared import (
     Parsers,
@@ -98,6 +104,7 @@ def _add_build_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME:[N,N] ...",
         help="sizes of inputs that the model leaves open",
     )
+    add_annotation_options(parser, writes=False)
     group = parser.add_argument_group("placing", "as of the pass HeteroPlace")
     for cls in OPTION_CLASSES:
         add_arguments(group, cls, renamed=_RENAMED)
@@ -174,6 +181,7 @@ def _from_cache(
     """The compiled file of a model, the numbers that are legal for its inputs, and its origin."""
     cluster = open_cluster(arguments.cluster)
     told = {**options, "input_shapes": arguments.input_shapes}
+    told["is_annotated"] = not arguments.ignore_annotations
     for name in ("costs", "inputs", "routes", "plan_in"):
         path = Path(str(options.get(name, "")))
         if name in options and path.is_file():  # what it holds counts, not what it is called
@@ -189,7 +197,12 @@ def _from_cache(
     with NewEntry(key) as entry:
         try:
             executable, about = builder.compile_model(
-                model, arguments.input_shapes, cluster, options, say
+                model,
+                arguments.input_shapes,
+                cluster,
+                options,
+                say,
+                is_annotated=not arguments.ignore_annotations,
             )
         finally:
             line.close()
@@ -216,7 +229,12 @@ def run_compile(arguments: argparse.Namespace) -> None:
     line, say = progress_of(arguments)
     try:
         executable, about = builder.compile_model(
-            model, arguments.input_shapes, cluster, options, say
+            model,
+            arguments.input_shapes,
+            cluster,
+            options,
+            say,
+            is_annotated=not arguments.ignore_annotations,
         )
     finally:
         line.close()

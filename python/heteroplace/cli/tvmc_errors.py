@@ -8,7 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable
 
-from heteroplace.cli.main import exit_code
+from heteroplace.cli.main import error_text, exit_code
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.tvm_bridge import require_tvm
 
@@ -49,7 +49,7 @@ def report(fault: Exception, text: str, is_verbose: bool) -> int:
     """Print `text`, after the traceback of `fault` if asked for; return the exit code."""
     if is_verbose:
         traceback.print_exception(fault)
-    print(f"error: {text}", file=sys.stderr)
+    print(error_text(fault, text), file=sys.stderr)
     return exit_code(fault)
 
 

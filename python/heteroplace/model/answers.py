@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _QUESTIONS = {
     "explain": "heteroplace.questions.explain:explain",
     "diff": "heteroplace.questions.diff:diff",
+    "html": "heteroplace.questions.notebook:html",
     "save": "heteroplace.questions.files:save",
     "text": "heteroplace.questions.texts:text_of",
     "trace": "heteroplace.questions.files:trace",

@@ -12,6 +12,7 @@ from typing import Any
 from heteroplace.model.answers import PlanDiff, TaskAnswer, WhatIf, answerer
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
+from heteroplace.model.demands import layers_of
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan, devices_of
 from heteroplace.model.speculation import PlannedPrediction
@@ -136,6 +137,30 @@ class Solution:
         """
         found: WhatIf = answerer("what_if")(self, **changes)
         return found
+
+    def layers(self) -> dict[str, str]:
+        """Return the device of each layer of the imported model, to be edited and given to
+        `HeteroPlace(cluster, layers=...)`.
+
+        Tasks that belong to no layer, and those of a layer that is on several devices, stand there
+        by their own names. Of tasks on several devices it is the last one.
+        """
+        placement = self.plan.placement(len(self.graph.tasks))
+        names = [self.cluster.devices[device].name for device in placement]
+        of_layer: dict[str, set[str]] = {}
+        for task, device in zip(self.graph.tasks, names, strict=True):
+            for layer in layers_of(task):
+                of_layer.setdefault(layer, set()).add(device)
+        found: dict[str, str] = {}
+        for task, device in zip(self.graph.tasks, names, strict=True):
+            layers = layers_of(task)
+            is_whole = layers and all(len(of_layer[layer]) == 1 for layer in layers)
+            found |= dict.fromkeys(layers if is_whole else (task.name,), device)
+        return found
+
+    def _repr_html_(self) -> str:
+        """Return the headline and tables for a notebook."""
+        return str(answerer("html")(self))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the plan with all it refers to: every command and `plan_in` take the file."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from heteroplace.model.answers import Choice, Moment, Reader, TaskAnswer
 from heteroplace.model.cost import CostTable
+from heteroplace.model.demands import layers_of
 from heteroplace.model.plan import Collective, Copy, Run
 from heteroplace.model.solution import Solution
 from heteroplace.model.step_values import makes, occupied, reads
@@ -23,7 +24,7 @@ from heteroplace.native.list import evaluate_order
 from heteroplace.native.simulate import simulate_plan
 from heteroplace.native.throughput import placement_loads
 from heteroplace.questions.judging import is_for_solvers, judge, judged_ns
-from heteroplace.questions.names import find_tasks, layers_of
+from heteroplace.questions.names import find_tasks
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve.explain import Reasons
 from heteroplace.solve.objective import THROUGHPUT

@@ -6,19 +6,10 @@ from fnmatch import fnmatchcase
 
 from heteroplace.errors import GraphError
 from heteroplace.files.reader import did_you_mean
+from heteroplace.model.demands import layers_of
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.tasks import Task
 
 _MAX_LISTED = 8
-
-
-def layers_of(task: Task) -> tuple[str, ...]:
-    """Return the layers of the imported model that a task holds parts of, each once.
-
-    A member is called "layer:op" where the model names its layers.
-    """
-    found = (member.rpartition(":")[0] for member in task.members)
-    return tuple(dict.fromkeys(filter(None, found)))
 
 
 def find_tasks(graph: TaskGraph, name: str) -> list[int]:

@@ -39,6 +39,11 @@ def filled(folder: Path) -> Path:
     return folder
 
 
+def coded(text: str, code: str) -> str:
+    """An error as it is printed."""
+    return f"error: {text.rstrip()} [{code}]\n"
+
+
 def run(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
     """What `heteroplace costs` prints to the stream for that exit code."""
     assert main(["costs", *arguments]) == code
@@ -114,7 +119,7 @@ def test_filters_choose_what_is_listed_exported_and_forgotten(filled, capsys, fi
 def test_an_empty_store_says_how_to_fill_it_and_is_not_made(folder, capsys) -> None:
     advice = "no kernel was measured yet; measure with: heteroplace profile MODEL --cluster FILE\n"
     assert run(capsys, "list") == f"costs.sqlite: {advice}"
-    assert run(capsys, "export", "x.json", code=4) == f"error: costs.sqlite: {advice}"
+    assert run(capsys, "export", "x.json", code=4) == coded(f"costs.sqlite: {advice}", "HP001")
     assert run(capsys, "forget", "--all") == "costs.sqlite: removed 0 measurements and 0 notes\n"
     assert json.loads(run(capsys, "list", "--json"))["measurements"] == []
     assert list(folder.iterdir()) == []
@@ -123,7 +128,7 @@ def test_an_empty_store_says_how_to_fill_it_and_is_not_made(folder, capsys) -> N
 def test_filters_that_nothing_meets_say_so(filled, capsys) -> None:
     expected = "costs.sqlite: the filters meet none of its 3 measurements\n"
     assert run(capsys, "list", "--op", "x") == expected
-    assert run(capsys, "export", "x.json", "--op", "x", code=4) == f"error: {expected}"
+    assert run(capsys, "export", "x.json", "--op", "x", code=4) == coded(expected, "HP001")
     assert not (filled / "x.json").exists()
 
 
@@ -169,7 +174,7 @@ def test_an_import_with_faults_names_them_and_stores_nothing(filled, capsys) -> 
 
 def test_export_writes_all_or_nothing(filled, capsys) -> None:
     said = run(capsys, "export", "no/x.json", code=4)
-    assert said == "error: no/x.json: folder 'no' does not exist; make it first\n"
+    assert said == coded("no/x.json: folder 'no' does not exist; make it first\n", "HP001")
     Path("x.json").write_text("old")
     run(capsys, "export", "x.json")
     assert {path.name for path in filled.iterdir()} == {"costs.sqlite", "x.json"}

@@ -1,5 +1,6 @@
-"""An ONNX file -> a Relay module, with its parameters."""
+"""An ONNX file, or a module of PyTorch -> a Relay module, with its parameters."""
 
 from heteroplace.relay.frontend.importer import ImportedModel, from_onnx
+from heteroplace.relay.frontend.torch_export import from_torch
 
-__all__ = ["ImportedModel", "from_onnx"]
+__all__ = ["ImportedModel", "from_onnx", "from_torch"]
