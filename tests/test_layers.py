@@ -34,6 +34,7 @@ LAYERS = {
     "simulate": (2, 0),
     "solve": (3, 0),
     "place_options": (3, 1),
+    "questions": (3, 1),
     "transforms": (4, 0),
     "dynamic": (4, 0),
     "tvm_bridge": (5, 0),
@@ -62,7 +63,7 @@ LATE_IN_LAYER_0 = {"networkx"}
 TOP_LAYER = 9
 NOT_IMPORTED = {"cli", "demo", "hetero_place", "loading"}
 # Registries that name entries of a higher layer, with the parts they name: who asks imports them.
-REGISTRIES = {"place_options.py": {"measure"}}
+REGISTRIES = {"place_options.py": {"measure"}, "model/answers.py": {"questions"}}
 _MODULE = re.compile(r"heteroplace(\.[a-z_0-9]+)+(:[A-Za-z_]\w*)?")
 # Third-party packages that a function may import: large, or not always installed.
 LATE_IMPORTS = {

@@ -10,7 +10,7 @@ from typing import Any
 from heteroplace.errors import SolverError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
-from heteroplace.model.demands import memory_limit, with_no_split, with_pins
+from heteroplace.model.demands import memory_limit, with_layers, with_no_split, with_pins
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.units import parse_bytes
 from heteroplace.options import Option, by_attribute, option, options_of, pair, seconds
@@ -117,6 +117,14 @@ class PlaceOptions:
         metavar="PATTERN",
         join=tuple,
     )
+    layers: Mapping[str, str] = option(
+        dict,
+        "layer of the imported model, with all below it (as in 'encoder.0'), or task, that must "
+        "run on DEVICE; solution.layers() is such a map",
+        metavar="LAYER=DEVICE",
+        parse=pair,
+        join=dict,
+    )
     max_memory: Mapping[str, str | int] = option(
         dict,
         "most memory that a device (or memory) may use, e.g. gpu0=10GiB; devices of one memory "
@@ -195,7 +203,9 @@ def check_verify(value: object) -> None:
 OPTION_CLASSES = (PlaceOptions, SolveOptions)
 """The dataclasses whose options are keywords of the pass."""
 
-GRAPH_OPTIONS = ("solver", "missing", "pin", "exclude", "no_split", "max_memory", "plan_in")
+GRAPH_OPTIONS = (
+    *("solver", "missing", "pin", "exclude", "no_split", "layers", "max_memory", "plan_in"),
+)
 """Of `PlaceOptions`, those of any task graph, wherever its costs come from."""
 
 _CALLER_ONLY = ("params", "progress")
@@ -256,15 +266,16 @@ def check_options(place: PlaceOptions, limits: SolveOptions) -> None:
 
 
 def demanded_graph(graph: TaskGraph, cluster: Cluster, options: PlaceOptions) -> TaskGraph:
-    """Return the graph whose tasks go only where `pin`, `exclude` and `no_split` let them.
+    """Return the graph whose tasks go only where the options let them: `pin`, `exclude`, `layers`
+    and `no_split`.
 
     Raises
     ------
     ClusterError, SolverError, LoweringError
-        See `with_pins` and `with_no_split`.
+        See `with_pins`, `with_layers` and `with_no_split`.
     """
     pinned = with_pins(graph, cluster, options.pin, options.exclude)
-    return with_no_split(pinned, options.no_split)
+    return with_no_split(with_layers(pinned, cluster, options.layers), options.no_split)
 
 
 def pass_config_types() -> dict[str, str]:

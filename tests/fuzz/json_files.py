@@ -46,7 +46,7 @@ KINDS = (
     *("cluster", "graph", "costs", "plan", "solution", "model", "measurements"),
     *("routes", "records"),
 )
-_CODES = {0, 2, 3, 4}
+_CODES = {0, 2, 3, 4, 6}
 _make_parser = cache(command_line.make_parser)
 _type_info = cache(msgspec.inspect.type_info)
 _CLUSTER: dict[str, Any] = {

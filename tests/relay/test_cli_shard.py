@@ -113,13 +113,13 @@ def test_copies_from_a_host_that_is_no_rank_leave_no_negative_bubble(
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--degrees", "3,1,1"], 2, "a batch of 8 rows cannot be cut into 3 replicas"),
-        (["--degrees", "2,2,1"], 2, "need 4 devices"),
-        (["--optimizer", "sgd:1"], 2, "add --train"),
-        (["--zero", "1"], 2, "about training"),
-        (["-o", "nowhere/plan.json"], 2, "folder 'nowhere' does not exist"),
-        (["--input-shapes", "x"], 2, "--input-shapes 'x':"),
-        (["--train", "--loss", "sad"], 2, "there is no loss 'sad'"),
+        (["--degrees", "3,1,1"], 4, "a batch of 8 rows cannot be cut into 3 replicas"),
+        (["--degrees", "2,2,1"], 4, "need 4 devices"),
+        (["--optimizer", "sgd:1"], 4, "add --train"),
+        (["--zero", "1"], 4, "about training"),
+        (["-o", "nowhere/plan.json"], 4, "folder 'nowhere' does not exist"),
+        (["--input-shapes", "x"], 4, "--input-shapes 'x':"),
+        (["--train", "--loss", "sad"], 4, "there is no loss 'sad'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

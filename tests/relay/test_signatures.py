@@ -184,12 +184,12 @@ def test_show_says_who_has_signed(
     assert f"{signer} (is it one you trust?" in text and "with its Relay module" in text
     assert main(["show", signed, "--trusted-key", key]) == 0
     assert f"{signer} (trusted)" in capsys.readouterr().out
-    assert main(["show", signed, "--trusted-key", str(folder / "second.pub.pem")]) == 2
+    assert main(["show", signed, "--trusted-key", str(folder / "second.pub.pem")]) == 4
     assert "none of the trusted keys" in capsys.readouterr().err
     broken = tmp_path / "broken.so"
     broken.write_bytes(with_signature(read_parts(folder / "signed.so"), bytes(SIGNATURE_BYTES)))
     for command in ("show", "check"):
-        assert main([command, str(broken)]) == 2
+        assert main([command, str(broken)]) == 4
         assert "is not of this content" in capsys.readouterr().err
 
 

@@ -6,9 +6,14 @@ import argparse
 
 from heteroplace.cli.place import read_costs
 from heteroplace.cli.routes import described_profile
-from heteroplace.cli.shared import Parsers, add_command
+from heteroplace.cli.shared import Parsers, add_command, print_json
 from heteroplace.errors import HeteroPlaceError
-from heteroplace.files.cluster import cluster_from_json, load_cluster, ready_made_clusters
+from heteroplace.files.cluster import (
+    cluster_from_json,
+    cluster_to_json,
+    load_cluster,
+    ready_made_clusters,
+)
 from heteroplace.files.costs import table_from_json
 from heteroplace.files.graph import graph_from_json, load_graph
 from heteroplace.files.kinds import read_known_file
@@ -41,12 +46,14 @@ def add_commands(commands: Parsers) -> None:
     parser.add_argument("--graph", metavar="FILE", help="graph that a cost or plan file is for")
     parser.add_argument("--cluster", metavar="FILE|NAME", help="cluster that it is for")
     parser.add_argument("--costs", metavar="FILE", help="costs for a plan, as in `place`")
+    parser.add_argument("--json", action="store_true", help="print one JSON object, no text")
     parser = add_command(
         commands,
         "clusters",
         "list the ready-made clusters",
         run_clusters,
     )
+    parser.add_argument("--json", action="store_true", help="print the clusters as JSON")
 
 
 def run_check(arguments: argparse.Namespace) -> None:
@@ -54,30 +61,38 @@ def run_check(arguments: argparse.Namespace) -> None:
     a bad one are raised."""
     path = arguments.file
     kind, value = read_known_file(path)
-    if kind == "cluster":
-        print(f"{path}: {_describe_cluster(cluster_from_json(value, path))}: no faults")
-    elif kind == "graph":
-        print(f"{path}: {_describe_graph(graph_from_json(value, path).graph)}: no faults")
-    elif kind == "routes":
-        print(f"{path}: {described_profile(route_profile_from_json(value, path))}: no faults")
-    elif kind in ("solution", "sharding", "model"):
-        _print(path, *_check_solution(kind, path))
-    elif arguments.graph is None or arguments.cluster is None:
-        raise HeteroPlaceError(
-            f"{path}: a {kind} file can be checked only with --graph and --cluster"
-        )
-    else:
-        _print(path, *_check_for_graph(kind, value, arguments))
-
-
-def _print(path: str, text: str, warnings: list[str]) -> None:
+    text, warnings = _checked(kind, value, arguments)
+    if arguments.json:
+        print_json({"file": path, "kind": kind, "text": text, "faults": [], "warnings": warnings})
+        return
     print(f"{path}: {text}: no faults")
     for warning in warnings:
         print(f"{path}: warning: {warning}")
 
 
+def _checked(kind: str, value: object, arguments: argparse.Namespace) -> tuple[str, list[str]]:
+    """What a file without faults holds, and the warnings about it."""
+    path = arguments.file
+    if kind == "cluster":
+        return _describe_cluster(cluster_from_json(value, path)), []
+    if kind == "graph":
+        return _describe_graph(graph_from_json(value, path).graph), []
+    if kind == "routes":
+        return described_profile(route_profile_from_json(value, path)), []
+    if kind in ("solution", "sharding", "model"):
+        return _check_solution(kind, path)
+    if arguments.graph is None or arguments.cluster is None:
+        raise HeteroPlaceError(
+            f"{path}: a {kind} file can be checked only with --graph and --cluster"
+        )
+    return _check_for_graph(kind, value, arguments)
+
+
 def run_clusters(arguments: argparse.Namespace) -> None:
     """Print the ready-made clusters; `place --cluster` takes their names."""
+    if arguments.json:
+        print_json({name: cluster_to_json(load_cluster(name)) for name in ready_made_clusters()})
+        return
     rows = []
     for name in ready_made_clusters():
         cluster = load_cluster(name)

@@ -1,7 +1,8 @@
 """The command `heteroplace`: reads the arguments, runs one subcommand, turns errors into codes.
 
-Exit codes: 0 done (`place`: there is a plan), 2 wrong usage or input, 3 no placement is possible, 4
-no plan was found within the budget, 5 a package is missing, 130 interrupted without a plan.
+Exit codes, as of `tvmc`: 0 done (`place`: there is a plan), 2 wrong usage, 3 no placement is
+possible, 4 wrong input, 5 a package is missing, 6 no plan was found within the budget, 130
+interrupted without a plan.
 """
 
 from __future__ import annotations
@@ -14,23 +15,34 @@ import traceback
 from collections.abc import Sequence
 
 import heteroplace
+from heteroplace.cli.command_parser import CommandParser
 from heteroplace.errors import HeteroPlaceError, InfeasibleError, SolverLimitError
 from heteroplace.terminal import printable_streams
 
-WRONG_INPUT, INFEASIBLE, NO_PLAN, MISSING_PACKAGE, INTERRUPTED = 2, 3, 4, 5, 130
-# Every module adds its subcommands with `add_commands(subparsers)`; each sets `run`, which takes
-# the parsed arguments and returns nothing. They are loaded by `main`, which answers Ctrl-C.
-_MODULES = (
-    "heteroplace.cli.place",
-    "heteroplace.cli.profile",
-    "heteroplace.cli.shard",
-    "heteroplace.cli.check",
-    "heteroplace.cli.show",
-    "heteroplace.cli.probe",
-    "heteroplace.cli.costs",
-    "heteroplace.cli.routes",
-    "heteroplace.cli.setup_tvm",
-)
+INFEASIBLE, WRONG_INPUT, MISSING_PACKAGE, NO_PLAN, INTERRUPTED = 3, 4, 5, 6, 130
+_CLI = "heteroplace.cli"
+_COMMANDS = {
+    "place": "place",
+    "run": "run_model",
+    "compile": "run_model",
+    "explain": "questions",
+    "diff": "questions",
+    "simulate": "questions",
+    "profile": "profile",
+    "shard": "shard",
+    "check": "check",
+    "clusters": "check",
+    "show": "show",
+    "probe": "probe",
+    "doctor": "doctor",
+    "completion": "doctor",
+    "costs": "costs",
+    "routes": "routes",
+    "setup-tvm": "setup_tvm",
+}
+"""Each subcommand, and the module of this folder that adds it with `add_commands(subparsers)`; it
+sets `run`, which takes the parsed arguments and returns nothing. Only the one that is called is
+loaded, by `main`, which answers Ctrl-C."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,7 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
-    parsed = make_parser().parse_args(arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    parsed = make_parser(_command_of(given)).parse_args(given)
     try:
         parsed.run(parsed)
         # So that a closed pipe is noticed here and not while the interpreter ends.
@@ -60,14 +73,21 @@ def _run(arguments: Sequence[str] | None) -> int:
     except (HeteroPlaceError, ImportError, OSError) as fault:
         if parsed.verbose:
             traceback.print_exc()
-        print(f"error: {fault}", file=sys.stderr)
-        return _exit_code(fault)
+        print(error_text(fault, str(fault)), file=sys.stderr)
+        return exit_code(fault)
     return 0
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Return the parser of the whole command line."""
-    parser = argparse.ArgumentParser(
+def _command_of(arguments: Sequence[str]) -> str | None:
+    """The subcommand that is called; None: there is none, or it is not known."""
+    words = (word for word in arguments if not word.startswith("-"))
+    found = next(words, None)
+    return found if found in _COMMANDS else None
+
+
+def make_parser(command: str | None = None) -> argparse.ArgumentParser:
+    """Return the parser of the whole command line, or of one command alone."""
+    parser = CommandParser(
         prog="heteroplace", description="Place a network over the processors of a machine."
     )
     parser.add_argument(
@@ -77,12 +97,20 @@ def make_parser() -> argparse.ArgumentParser:
         "-v", "--verbose", action="store_true", help="show the traceback of an error"
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for name in _MODULES:
-        importlib.import_module(name).add_commands(commands)
+    modules = _COMMANDS.values() if command is None else (_COMMANDS[command],)
+    for name in dict.fromkeys(modules):
+        importlib.import_module(f"{_CLI}.{name}").add_commands(commands)
     return parser
 
 
-def _exit_code(fault: Exception) -> int:
+def error_text(fault: Exception, text: str) -> str:
+    """Return what is printed of an error: `text`, and its code, which `doctor` takes."""
+    code = f" [{fault.code}]" if isinstance(fault, HeteroPlaceError) else ""
+    return f"error: {text}{code}"
+
+
+def exit_code(fault: Exception) -> int:
+    """Return the exit code of an error, of every command."""
     # MissingPackageError is also an ImportError.
     if isinstance(fault, ImportError):
         return MISSING_PACKAGE

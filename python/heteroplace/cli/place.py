@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import gc
+import importlib
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 
 from heteroplace.cli.interrupts import Interrupts
+from heteroplace.cli.onnx_model import BUILDER, check_model, print_solution, progress_of
 from heteroplace.cli.shared import (
     Parsers,
     add_command,
@@ -19,7 +21,7 @@ from heteroplace.cli.shared import (
     print_json,
 )
 from heteroplace.costs.complete import complete_costs
-from heteroplace.errors import MissingCostError, SolverError
+from heteroplace.errors import HeteroPlaceError, MissingCostError, SolverError
 from heteroplace.files.costs import load_costs, load_table
 from heteroplace.files.given_times import costs_from_times
 from heteroplace.files.graph import GraphFile, load_graph
@@ -30,6 +32,8 @@ from heteroplace.model.collector import paused_collector
 from heteroplace.model.cost import CostTable
 from heteroplace.model.cost_lookup import check_known
 from heteroplace.model.demands import with_max_memory
+from heteroplace.model.plan import Plan
+from heteroplace.model.solution import Solution
 from heteroplace.options import add_arguments, from_arguments, read_arguments
 from heteroplace.place_options import (
     GRAPH_OPTIONS,
@@ -56,7 +60,8 @@ from heteroplace.solve.objective import THROUGHPUT, single_objectives
 from heteroplace.solve.plan_in import read_plan_in
 from heteroplace.solve.problem import make_result
 
-_RENAMED = {"time_limit": "budget"}
+RENAMED = {"time_limit": "budget"}
+"""Options of solvers that the commands call otherwise."""
 _REPORT_S_PER_TASK = 1e-5
 """What tables of a plan take; the budget is for all that follows the reading of the files."""
 _ADVICE = (
@@ -70,15 +75,28 @@ def add_commands(commands: Parsers) -> None:
     parser = add_command(
         commands,
         "place",
-        "place a task graph on a cluster",
+        "place a task graph, or a model, on a cluster",
         run,
-        description="Place a task graph on a cluster and print where everything goes.",
+        description="Place a task graph (--graph), or an ONNX model, on a cluster, and print where "
+        "everything goes.",
     )
-    add_problem(parser)
+    parser.add_argument("model", nargs="?", metavar="MODEL.onnx", help="a model; else --graph")
+    parser.add_argument(
+        "--input-shapes",
+        metavar="NAME:[N,N] ...",
+        help="sizes of inputs that the model leaves open",
+    )
+    add_problem(parser, may_be_model=True)
     add_arguments(parser, PlaceOptions, names=GRAPH_OPTIONS)
-    add_arguments(parser, SolveOptions, renamed=_RENAMED)
+    add_arguments(parser, SolveOptions, renamed=RENAMED)
     add_output(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="write the plan (JSON)")
+    parser.add_argument(
+        "--solution",
+        metavar="FILE",
+        help="write the plan with its graph, cluster and costs (JSON), which is all that explain, "
+        "diff and simulate ask for",
+    )
     parser.add_argument("--trace", metavar="FILE", help="write the timeline as a Chrome trace")
 
 
@@ -90,8 +108,15 @@ def run(arguments: argparse.Namespace) -> None:
     is_shown = arguments.progress or sys.stderr.isatty()
     unit = " per item" if arguments.objective == THROUGHPUT else ""
     line = ProgressLine(sys.stderr if is_shown else None, time.perf_counter(), unit)
-    check_writable(arguments.output, arguments.trace)
-    options = from_arguments(SolveOptions, arguments, _RENAMED, progress=line)
+    check_writable(arguments.output, arguments.solution, arguments.trace)
+    if (arguments.model is None) == (arguments.graph is None):
+        raise HeteroPlaceError(
+            "give either a task graph (--graph graph.json) or an ONNX model (model.onnx) to place"
+        )
+    if arguments.model is not None:
+        _run_model(arguments)
+        return
+    options = from_arguments(SolveOptions, arguments, RENAMED, progress=line)
     place = PlaceOptions(
         costs=Path(arguments.costs or arguments.graph),
         **read_arguments(PlaceOptions, arguments, names=GRAPH_OPTIONS),
@@ -119,6 +144,30 @@ def run(arguments: argparse.Namespace) -> None:
             _finish(arguments, options, problem, result)
     finally:
         gc.unfreeze()
+
+
+def _run_model(arguments: argparse.Namespace) -> None:
+    """Place an ONNX model, print, and write the files that were asked for."""
+    model = Path(arguments.model)
+    given = read_arguments(PlaceOptions, arguments, names=(*GRAPH_OPTIONS, "costs"))
+    limits = from_arguments(SolveOptions, arguments, RENAMED)
+    check_options(PlaceOptions(**given), limits)
+    check_model(model)
+    line, say = progress_of(arguments)
+    builder = importlib.import_module(BUILDER)
+    try:
+        solution = builder.place_model(
+            model, arguments.input_shapes, open_cluster(arguments.cluster), given, limits, say
+        )
+    finally:
+        line.close()
+    if arguments.output:
+        save_plan(solution.plan, solution.graph, solution.cluster, arguments.output)
+    if arguments.solution:
+        solution.save(arguments.solution)
+    if arguments.trace:
+        solution.trace(arguments.trace)
+    print_solution(solution, is_json=arguments.json)
 
 
 def _read_problem(arguments: argparse.Namespace, place: PlaceOptions) -> Problem:
@@ -186,10 +235,14 @@ def _finish(
     graph, cluster, plan = problem.graph, problem.cluster, result.plan
     timeline = simulate(graph, cluster, problem.costs, plan, problem.native)
     reason = Reasons(problem, plan, options.objective).of
-    if arguments.output or arguments.json:
+    if arguments.output or arguments.solution or arguments.json:
         plan = replace(plan, reasons=tuple(map(reason, range(len(graph.tasks)))))
     if arguments.output:
         save_plan(plan, graph, cluster, arguments.output)
+    if arguments.solution:
+        _solution(problem, result, plan, options.objective, timeline.makespan_ns).save(
+            arguments.solution
+        )
     if arguments.trace:
         write_trace(arguments.trace, graph, cluster, [TraceRun("predicted", plan, timeline)])
     if arguments.json:
@@ -205,6 +258,18 @@ def _finish(
         _summary(problem, result, options.objective, timeline.makespan_ns),
     )
     print("\n\n".join(table for table in tables if table))
+
+
+def _solution(
+    problem: Problem, result: SolveResult, plan: Plan, objective: str, makespan_ns: int
+) -> Solution:
+    """What was found, as one record."""
+    return Solution(
+        *(problem.graph, problem.cluster, problem.costs, plan, makespan_ns, result.bound_ns),
+        tuple((name, found) for name, found, _ in result.candidates),
+        tuple(single_objectives(problem, objective, plan.items).items()),
+        item_ns=result.objective_ns if objective == THROUGHPUT else None,
+    )
 
 
 def read_costs(path: str | None, read: GraphFile, cluster: Cluster) -> CostTable:

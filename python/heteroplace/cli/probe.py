@@ -9,14 +9,15 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 from heteroplace.cli.job import ended_together, join_machines
-from heteroplace.cli.shared import Parsers, add_command, check_writable, plural
+from heteroplace.cli.shared import Parsers, add_command, check_writable, plural, print_json
 from heteroplace.costs.measurement import NEAR_CORES_NS
 from heteroplace.errors import HeteroPlaceError, MissingPackageError, MissingTVMError
-from heteroplace.files.cluster import load_cluster, save_cluster
+from heteroplace.files.cluster import cluster_to_json, load_cluster, save_cluster
 from heteroplace.machine.cpu import CpuInfo, parse_list, read_cpus
 from heteroplace.machine.fingerprint import cpu_fingerprint, gpu_fingerprint_of
 from heteroplace.machine.gpu import GpuInfo, read_gpus
@@ -75,6 +76,9 @@ def add_commands(commands: Parsers) -> None:
         help="measure nothing (links are estimates); needs no TVM",
     )
     parser.add_argument("--quick", action="store_true", help="measure fewer and smaller copies")
+    parser.add_argument(
+        "--json", action="store_true", help="print the cluster as JSON, and the text to stderr"
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -84,10 +88,17 @@ def run(arguments: argparse.Namespace) -> None:
     """
     _check_options(arguments)
     ranks = job_ranks()
-    if ranks is not None:
-        with ended_together(ranks):
-            _run_on_ranks(arguments, ranks)
-        return
+    with redirect_stdout(sys.stderr) if arguments.json else nullcontext():
+        if ranks is None:
+            cluster = _run_alone(arguments)
+        else:
+            with ended_together(ranks):
+                cluster = _run_on_ranks(arguments, ranks)
+    if arguments.json and (ranks is None or ranks.rank == 0):
+        print_json(cluster_to_json(cluster))
+
+
+def _run_alone(arguments: argparse.Namespace) -> Cluster:
     measuring = None if arguments.no_links else _measuring(_MEASURING)
     cpu = read_cpus()
     gpus = () if arguments.cpu_only else read_gpus()
@@ -108,9 +119,10 @@ def run(arguments: argparse.Namespace) -> None:
     elif cluster.links:
         print("\n" + _estimate_table(cluster))
     _write(arguments, cluster)
+    return cluster
 
 
-def _run_on_ranks(arguments: argparse.Namespace, ranks: Ranks) -> None:
+def _run_on_ranks(arguments: argparse.Namespace, ranks: Ranks) -> Cluster:
     measuring = None if arguments.no_links else _measuring(_HOSTS)
     cpu = read_cpus()
     gpus = () if arguments.cpu_only else read_gpus()
@@ -139,6 +151,7 @@ def _run_on_ranks(arguments: argparse.Namespace, ranks: Ranks) -> None:
         print("\n" + _estimate_table(cluster))
     if is_first:
         _write(arguments, cluster)
+    return cluster
 
 
 def _find(

@@ -52,12 +52,20 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_problem(parser: argparse.ArgumentParser) -> None:
-    """Add --graph, --cluster and --costs, of which `read_costs` makes a cost table."""
-    parser.add_argument("--graph", required=True, metavar="FILE", help="task graph (JSON)")
+def add_problem(parser: argparse.ArgumentParser, *, may_be_model: bool = False) -> None:
+    """Add --graph, --cluster and --costs, of which `read_costs` makes a cost table.
+
+    `may_be_model`: an ONNX model may be given in place of the graph.
+    """
+    words = ". Of a model: measure (default), isolated, predict, estimate or a file"
+    parser.add_argument(
+        "--graph", required=not may_be_model, metavar="FILE", help="task graph (JSON)"
+    )
     add_cluster(parser)
     parser.add_argument(
-        "--costs", metavar="FILE", help="cost table (JSON); default: the times in the graph file"
+        "--costs",
+        metavar="FILE",
+        help="cost table (JSON); default: the times in the graph file" + words * may_be_model,
     )
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from heteroplace.cli.routes import profile_text
-from heteroplace.cli.shared import Parsers, add_command
+from heteroplace.cli.shared import Parsers, add_command, print_json
 from heteroplace.dynamic.profile import read_profile
 from heteroplace.errors import ExecutionError, HeteroPlaceError
 from heteroplace.files.cluster import cluster_from_json
@@ -56,6 +56,9 @@ def add_commands(commands: Parsers) -> None:
         "--program", action="store_true", help="print the program of a compiled model too"
     )
     parser.add_argument(
+        "--json", action="store_true", help="print the text of each file by its path, as JSON"
+    )
+    parser.add_argument(
         "--trusted-key",
         metavar="FILE",
         action="append",
@@ -66,6 +69,9 @@ def add_commands(commands: Parsers) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Print every file; several have a line with the path before each."""
+    if arguments.json:
+        print_json({path: text_of_file(path, arguments) for path in arguments.files})
+        return
     for position, path in enumerate(arguments.files):
         text = text_of_file(path, arguments)
         if len(arguments.files) > 1:

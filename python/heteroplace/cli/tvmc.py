@@ -5,8 +5,8 @@ though, and one that is added behind its own finds those of `compile` and `run` 
 extended. A command line without `--placement`, and a package that TVM's driver compiled, go to
 TVM's driver as they are.
 
-Exit codes are TVM's, and one more: 0 done, 2 wrong usage, 3 no placement is possible, 4 wrong
-input, 5 a package is missing, 130 interrupted.
+Exit codes are TVM's, and more: 0 done, 2 wrong usage, 3 no placement is possible, 4 wrong input,
+5 a package is missing, 6 no plan within the budget, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
+from heteroplace.cli.command_parser import options_of, unknown_options
 from heteroplace.cli.main import INTERRUPTED
 from heteroplace.cli.tvmc_errors import guarded, report
 from heteroplace.errors import MissingTVMError
@@ -68,7 +70,8 @@ def _run(argv: list[str]) -> int:
         parser: argparse.ArgumentParser,
         defaults: object,
     ) -> None:
-        del parser, defaults  # TVM's functions have applied its configuration file already
+        del defaults  # TVM's functions have applied its configuration file already
+        say_what_was_meant(parser, commands, argv)
         for name, extension in extensions.items():
             command = commands.choices[name]
             command.set_defaults(func=guarded(extension.extend(command, argv)))
@@ -78,6 +81,24 @@ def _run(argv: list[str]) -> int:
         return int(driver._main(argv) or 0)
     finally:
         driver.REGISTERED_PARSER.remove(extend)
+
+
+def say_what_was_meant(
+    parser: argparse.ArgumentParser,
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+    argv: Sequence[str],
+) -> None:
+    """Have TVM's parser name the nearest option of the command where it does not know one."""
+    fail = parser.error
+
+    def error(message: str) -> NoReturn:
+        command = next((word for word in argv if word in commands.choices), None)
+        unknown = [word for word in message.split() if word.startswith("-")]
+        if command is not None and message.startswith("unrecognized arguments") and unknown:
+            message = unknown_options(unknown, options_of(commands.choices[command]))
+        fail(message)
+
+    parser.error = error  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -8,14 +8,11 @@ import sys
 import traceback
 from collections.abc import Callable
 
-from heteroplace.cli.main import INFEASIBLE, MISSING_PACKAGE
-from heteroplace.errors import HeteroPlaceError, InfeasibleError
+from heteroplace.cli.main import error_text, exit_code
+from heteroplace.errors import HeteroPlaceError
 from heteroplace.tvm_bridge import require_tvm
 
 Command = Callable[[argparse.Namespace], int]
-
-WRONG_INPUT = 4
-"""Exit code of tvmc; the command `heteroplace` has another."""
 
 LOADER_ERRORS = (
     ArithmeticError,
@@ -52,10 +49,8 @@ def report(fault: Exception, text: str, is_verbose: bool) -> int:
     """Print `text`, after the traceback of `fault` if asked for; return the exit code."""
     if is_verbose:
         traceback.print_exception(fault)
-    print(f"error: {text}", file=sys.stderr)
-    if isinstance(fault, ImportError):  # MissingPackageError is one, too
-        return MISSING_PACKAGE
-    return INFEASIBLE if isinstance(fault, InfeasibleError) else WRONG_INPUT
+    print(error_text(fault, text), file=sys.stderr)
+    return exit_code(fault)
 
 
 def one_line(fault: BaseException) -> str:

@@ -117,16 +117,25 @@ _INSERT_NOTE = (
 def default_path() -> Path:
     """Return where the store is: $HETEROPLACE_COSTS, else costs.sqlite in the user's cache folder.
 
-    That folder is $XDG_CACHE_HOME/heteroplace, or ~/.cache/heteroplace.
-
     Raises
     ------
     CostStoreError
         No variable is set, and the user has no home.
     """
     chosen = os.environ.get(PATH_VARIABLE)
-    if chosen:
-        return Path(chosen)
+    return Path(chosen) if chosen else user_cache_folder() / "costs.sqlite"
+
+
+def user_cache_folder() -> Path:
+    """Return the folder of heteroplace in the user's cache.
+
+    That is $XDG_CACHE_HOME/heteroplace, or ~/.cache/heteroplace.
+
+    Raises
+    ------
+    CostStoreError
+        The user has no home.
+    """
     base = os.environ.get("XDG_CACHE_HOME", "")
     # The XDG specification: a path that is not absolute is to be ignored.
     try:
@@ -136,7 +145,7 @@ def default_path() -> Path:
             f"no store of costs: {fault} Say in the variable {PATH_VARIABLE} which file to use, "
             f"or give store='off' (--placement-store off)"
         ) from fault
-    return folder / "heteroplace" / "costs.sqlite"
+    return folder / "heteroplace"
 
 
 class CostStore:

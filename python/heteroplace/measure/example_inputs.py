@@ -15,7 +15,7 @@ import numpy as np
 
 from heteroplace.codegen.kernels import Value
 from heteroplace.errors import ExecutionError
-from heteroplace.relay.ranges.arrays import array_in
+from heteroplace.relay.ranges.drawn import array_in
 
 
 def read_examples(source: Mapping[str, Any] | str | os.PathLike[str] | None) -> dict[str, Any]:

@@ -125,6 +125,81 @@ def with_no_split(graph: TaskGraph, no_split: Sequence[str]) -> TaskGraph:
     return replace(graph, tasks=tasks)
 
 
+def with_layers(graph: TaskGraph, cluster: Cluster, layers: Mapping[str, str]) -> TaskGraph:
+    """Return the graph whose tasks run only where a map of layers has them.
+
+    Parameters
+    ----------
+    layers
+        Name of a task or of a layer of the imported model -> name of a device. A layer also stands
+        for all whose names begin with it and "." or "/", and "" for all; of several the longest
+        holds. Tasks of no such layer stay free.
+
+    Raises
+    ------
+    ClusterError
+        There is no such device.
+    SolverError
+        A name is that of nothing; or layers that are one task have different devices.
+    LoweringError
+        The module has a task elsewhere.
+    """
+    for name in layers.values():
+        cluster.device_id(name)  # raises ClusterError, which lists the names there are
+    if not layers:
+        return graph
+    used: set[str] = set()
+    tasks, torn = [], []
+    for task in graph.tasks:
+        names = (task.name,) if task.name in layers else layers_of(task) or (task.name,)
+        keys = [key for name in names if (key := _longest(name, layers)) is not None]
+        used.update(keys)
+        devices = dict.fromkeys(layers[key] for key in keys)
+        if len(devices) > 1:
+            told = ", ".join(f"{key!r} on {layers[key]!r}" for key in dict.fromkeys(keys))
+            torn.append(f"{told} are one task, {task.name}")
+        chosen = next(iter(devices), None)
+        if chosen is not None and task.devices is not None and chosen not in task.devices:
+            raise LoweringError(
+                f"layers: {task.name} is put on {chosen!r}, and may run only on "
+                f"{', '.join(task.devices)} (pin, exclude, or the module's annotations)"
+            )
+        tasks.append(task if chosen is None else replace(task, devices=(chosen,)))
+    unmatched = [key for key in layers if key not in used and not _is_hidden(key, layers, graph)]
+    if unmatched:
+        raise _no_match("layers", unmatched, graph)
+    if torn:
+        raise SolverError(
+            f"layers: {'; '.join(torn[:4])}, since their ops are fused: give them one device"
+        )
+    return replace(graph, tasks=tuple(tasks))
+
+
+def layers_of(task: Task) -> tuple[str, ...]:
+    """Return the layers of the imported model that a task holds parts of, each once.
+
+    A member is called "layer:op" where the model names its layers.
+    """
+    found = (member.rpartition(":")[0] for member in task.members)
+    return tuple(dict.fromkeys(filter(None, found)))
+
+
+def _longest(name: str, layers: Mapping[str, str]) -> str | None:
+    """The longest key that stands for a name; None: there is none."""
+    keys = [key for key in layers if _stands_for(key, name)]
+    return max(keys, key=len, default=None)
+
+
+def _stands_for(key: str, name: str) -> bool:
+    return not key or name == key or name.startswith((f"{key}.", f"{key}/"))
+
+
+def _is_hidden(key: str, layers: Mapping[str, str], graph: TaskGraph) -> bool:
+    """Whether a key stands for something, of which longer ones, or tasks, say more."""
+    names = (name for task in graph.tasks for name in (task.name, *layers_of(task)))
+    return any(_stands_for(key, name) for name in names)
+
+
 def with_max_memory(cluster: Cluster, max_memory: Mapping[str, str | int]) -> Cluster:
     """Return the cluster with memories of at most the given sizes.
 
@@ -178,8 +253,7 @@ def _no_match(option: str, patterns: Sequence[str], graph: TaskGraph) -> SolverE
 
 def _names(task: Task) -> list[str]:
     """All names that a pattern may mean: the task's, its ops', and those of the layers inside."""
-    layers = [member.rpartition(":")[0] for member in task.members]
-    return [task.name, *task.op.split("+"), *filter(None, layers)]
+    return [task.name, *task.op.split("+"), *layers_of(task)]
 
 
 def check_reachable(cluster: Cluster) -> None:

@@ -5,10 +5,14 @@ This is what travels with an annotated module and inside a compiled file.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from typing import Any
 
+from heteroplace.model.answers import PlanDiff, TaskAnswer, WhatIf, answerer
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
+from heteroplace.model.demands import layers_of
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan, devices_of
 from heteroplace.model.speculation import PlannedPrediction
@@ -81,3 +85,87 @@ class Solution:
     def best_single(self) -> tuple[str, int] | None:
         """The device that is best alone, and its `objective_ns`; None: none can run all tasks."""
         return min(self.singles, key=lambda single: single[1], default=None)
+
+    def explain(self, name: str) -> tuple[TaskAnswer, ...]:
+        """Say why tasks are where they are, and what moving each would cost.
+
+        Parameters
+        ----------
+        name
+            Of a task, of a layer of the imported model, of an op, or a pattern of them.
+
+        Raises
+        ------
+        GraphError
+            It means no task.
+
+        Examples
+        --------
+        >>> print(*solution.explain("conv1"), sep="\n\n")  # doctest: +SKIP
+        """
+        found: tuple[TaskAnswer, ...] = answerer("explain")(self, name)
+        return found
+
+    def diff(self, other: Solution) -> PlanDiff:
+        """Say in what another solution, made later, differs from this one.
+
+        Raises
+        ------
+        PlanError
+            The two have no task in common.
+        """
+        found: PlanDiff = answerer("diff")(self, other)
+        return found
+
+    def what_if(self, **changes: Any) -> WhatIf:
+        """Say what the plan would take on another cluster, and what a new plan would.
+
+        Parameters
+        ----------
+        changes
+            As of `heteroplace.questions.what_if.what_if`: add_device, drop_device, scale_link,
+            memory, batch; solve, solver, options.
+
+        Raises
+        ------
+        ClusterError, SolverError, InfeasibleError
+            See there.
+
+        Examples
+        --------
+        >>> solution.what_if(add_device={"gpu1": "gpu0"}, solve=True)  # doctest: +SKIP
+        """
+        found: WhatIf = answerer("what_if")(self, **changes)
+        return found
+
+    def layers(self) -> dict[str, str]:
+        """Return the device of each layer of the imported model, to be edited and given to
+        `HeteroPlace(cluster, layers=...)`.
+
+        Tasks that belong to no layer, and those of a layer that is on several devices, stand there
+        by their own names. Of tasks on several devices it is the last one.
+        """
+        placement = self.plan.placement(len(self.graph.tasks))
+        names = [self.cluster.devices[device].name for device in placement]
+        of_layer: dict[str, set[str]] = {}
+        for task, device in zip(self.graph.tasks, names, strict=True):
+            for layer in layers_of(task):
+                of_layer.setdefault(layer, set()).add(device)
+        found: dict[str, str] = {}
+        for task, device in zip(self.graph.tasks, names, strict=True):
+            layers = layers_of(task)
+            is_whole = layers and all(len(of_layer[layer]) == 1 for layer in layers)
+            found |= dict.fromkeys(layers if is_whole else (task.name,), device)
+        return found
+
+    def _repr_html_(self) -> str:
+        """Return the headline and tables for a notebook."""
+        return str(answerer("html")(self))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the plan with all it refers to: every command and `plan_in` take the file."""
+        answerer("save")(self, path)
+
+    def trace(self, path: str | os.PathLike[str]) -> None:
+        """Write the simulated timeline as a Chrome trace, for https://ui.perfetto.dev."""
+        answerer("trace")(self, path)

@@ -39,6 +39,11 @@ def filled(folder: Path) -> Path:
     return folder
 
 
+def coded(text: str, code: str) -> str:
+    """An error as it is printed."""
+    return f"error: {text.rstrip()} [{code}]\n"
+
+
 def run(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
     """What `heteroplace costs` prints to the stream for that exit code."""
     assert main(["costs", *arguments]) == code
@@ -114,7 +119,7 @@ def test_filters_choose_what_is_listed_exported_and_forgotten(filled, capsys, fi
 def test_an_empty_store_says_how_to_fill_it_and_is_not_made(folder, capsys) -> None:
     advice = "no kernel was measured yet; measure with: heteroplace profile MODEL --cluster FILE\n"
     assert run(capsys, "list") == f"costs.sqlite: {advice}"
-    assert run(capsys, "export", "x.json", code=2) == f"error: costs.sqlite: {advice}"
+    assert run(capsys, "export", "x.json", code=4) == coded(f"costs.sqlite: {advice}", "HP001")
     assert run(capsys, "forget", "--all") == "costs.sqlite: removed 0 measurements and 0 notes\n"
     assert json.loads(run(capsys, "list", "--json"))["measurements"] == []
     assert list(folder.iterdir()) == []
@@ -123,7 +128,7 @@ def test_an_empty_store_says_how_to_fill_it_and_is_not_made(folder, capsys) -> N
 def test_filters_that_nothing_meets_say_so(filled, capsys) -> None:
     expected = "costs.sqlite: the filters meet none of its 3 measurements\n"
     assert run(capsys, "list", "--op", "x") == expected
-    assert run(capsys, "export", "x.json", "--op", "x", code=2) == f"error: {expected}"
+    assert run(capsys, "export", "x.json", "--op", "x", code=4) == coded(expected, "HP001")
     assert not (filled / "x.json").exists()
 
 
@@ -161,23 +166,23 @@ def test_an_import_with_faults_names_them_and_stores_nothing(filled, capsys) -> 
     value["measurements"][1]["wall_ns"] = -1
     value["measurements"][2]["mode"] = "warm"
     Path("x.json").write_text(json.dumps(value))
-    said = run(capsys, "import", "x.json", code=2)
+    said = run(capsys, "import", "x.json", code=4)
     assert said.startswith("error: x.json: 2 faults\n  $.measurements[1].wall_ns: expected a whole")
     assert "\n  $.measurements[2].mode: expected one of hot, cold, in place, got" in said
     assert in_store() == [1, 2, 3]
 
 
 def test_export_writes_all_or_nothing(filled, capsys) -> None:
-    said = run(capsys, "export", "no/x.json", code=2)
-    assert said == "error: no/x.json: folder 'no' does not exist; make it first\n"
+    said = run(capsys, "export", "no/x.json", code=4)
+    assert said == coded("no/x.json: folder 'no' does not exist; make it first\n", "HP001")
     Path("x.json").write_text("old")
     run(capsys, "export", "x.json")
     assert {path.name for path in filled.iterdir()} == {"costs.sqlite", "x.json"}
 
 
 def test_forget_needs_a_filter_or_all(filled, capsys) -> None:
-    assert run(capsys, "forget", code=2).startswith("error: forget: give a filter, such as --op")
-    said = run(capsys, "forget", "--all", "--op", "*", code=2)
+    assert run(capsys, "forget", code=4).startswith("error: forget: give a filter, such as --op")
+    said = run(capsys, "forget", "--all", "--op", "*", code=4)
     assert said.startswith("error: forget: --all removes everything; leave it out, or the filters")
     assert in_store() == [1, 2, 3]
     said = run(capsys, "forget", "--all", "--dry-run")
@@ -191,7 +196,7 @@ def test_forget_needs_a_filter_or_all(filled, capsys) -> None:
 @pytest.mark.parametrize("action", ["list", "export", "forget"])
 def test_a_store_that_was_named_and_is_not_there_is_an_error(folder, capsys, action) -> None:
     arguments = {"list": [], "export": ["x.json"], "forget": ["--all"]}[action]
-    said = run(capsys, action, *arguments, "--store", "x.sqlite", code=2)
+    said = run(capsys, action, *arguments, "--store", "x.sqlite", code=4)
     assert said.startswith("error: x.sqlite: there is no store of costs here")
     assert list(folder.iterdir()) == []
 
@@ -200,7 +205,7 @@ def test_a_file_that_is_no_store_is_an_error_and_stays(folder, capsys) -> None:
     Path("costs.sqlite").write_text("x" * 500)
     Path("x.json").write_text(json.dumps({"schema_version": 1, "measurements": []}))
     for arguments in (["list"], ["forget", "--all"], ["import", "x.json"]):
-        assert "costs.sqlite: is no SQLite file" in run(capsys, *arguments, code=2)
+        assert "costs.sqlite: is no SQLite file" in run(capsys, *arguments, code=4)
     assert Path("costs.sqlite").read_text() == "x" * 500
 
 

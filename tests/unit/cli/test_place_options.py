@@ -65,7 +65,7 @@ def placed(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, objec
     return value
 
 
-def refused(capsys: pytest.CaptureFixture[str], *options: str, code: int = 2) -> str:
+def refused(capsys: pytest.CaptureFixture[str], *options: str, code: int = 4) -> str:
     """What `place` says of options that it refuses."""
     assert main([*PLACE, *options]) == code
     return capsys.readouterr().err

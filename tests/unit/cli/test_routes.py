@@ -100,6 +100,6 @@ def test_wrong_requests_end_with_code_2(
 ) -> None:
     (folder / "b.json").write_text('{"schema_version": 1}')
     main(["routes", "synthesise", "other.jsonl", "--runs", "1"])
-    assert main(["routes", *arguments]) == 2
+    assert main(["routes", *arguments]) == 4
     assert fault in capsys.readouterr().err
     assert not (folder / "c.json").exists()

@@ -62,7 +62,7 @@ def test_wrong_values_end_the_command(
 def test_a_missing_model_is_told_before_anything_is_loaded(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert main(["shard", "m.onnx", "--cluster", "c.json", "--batch", "4"]) == 2
+    assert main(["shard", "m.onnx", "--cluster", "c.json", "--batch", "4"]) == 4
     assert "m.onnx: there is no such file" in capsys.readouterr().err
 
 

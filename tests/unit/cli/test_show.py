@@ -72,7 +72,7 @@ def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert main(["show", *arguments]) == 2
+    assert main(["show", *arguments]) == 4
     return capsys.readouterr().err
 
 

@@ -1,0 +1,229 @@
+"""`heteroplace doctor` and `completion`: what of this machine is usable, what is missing, and how
+to get it; a completion script for a shell."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from importlib import metadata
+
+from heteroplace.cli.model_cache import cache_folder
+from heteroplace.cli.shared import Parsers, add_command, print_json
+from heteroplace.costs.store import default_path
+from heteroplace.errors import HeteroPlaceError, MissingPackageError, cause_of, error_types
+from heteroplace.files.reader import did_you_mean
+from heteroplace.machine.cpu import read_cpus
+from heteroplace.machine.gpu import has_nvidia_driver, read_gpus
+from heteroplace.model.units import format_bytes
+from heteroplace.nvrtc import load_nvrtc
+from heteroplace.report.tables import format_table
+from heteroplace.tvm_bridge import llvm_cpu_target, require_tvm
+
+OK, LACKS, NONE = "ok", "missing", "none"
+"""It is there; it is not, and something does not work without it; it is not, and need not be."""
+SHELLS = ("bash", "zsh", "tcsh")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that heteroplace uses."""
+
+    name: str
+    state: str
+    """OK, LACKS or NONE."""
+    found: str
+    """What is there; else what does not work without it."""
+    remedy: str = ""
+    """How to get it."""
+
+
+def add_commands(commands: Parsers) -> None:
+    """Add the subcommands `doctor` and `completion`."""
+    parser = add_command(
+        commands,
+        "doctor",
+        "say what of this machine is usable, and what is missing",
+        run,
+        description="Say which processors of this machine can be used and which programs and "
+        "packages are missing, what does not work without them, and how to get them. Exit code 5 "
+        "if models cannot be compiled and run. With the code of an error: what it means, and how "
+        "such errors are mended.",
+    )
+    parser.add_argument("code", nargs="?", metavar="CODE", help="of an error, such as HP101")
+    parser.add_argument("--json", action="store_true", help="print one JSON object, no table")
+    parser = add_command(
+        commands,
+        "completion",
+        "print a completion script for a shell",
+        run_completion,
+        description="Print a completion script, e.g. for bash: heteroplace completion bash > "
+        "~/.local/share/bash-completion/completions/heteroplace",
+    )
+    parser.add_argument("shell", choices=SHELLS, help="which shell")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Print a row for each thing.
+
+    Raises
+    ------
+    MissingPackageError
+        Models cannot be compiled and run without something that is missing.
+    """
+    if arguments.code is not None:
+        _explain_error(arguments.code, is_json=arguments.json)
+        return
+    findings = [finding for check in _CHECKS for finding in check()]
+    if arguments.json:
+        print_json([asdict(finding) for finding in findings])
+    else:
+        rows = [[each.name, each.state, each.found] for each in findings]
+        print(format_table(["what", "state", "found"], rows, "<<<"))
+        for each in findings:
+            if each.remedy:
+                print(f"\nto get {each.name}: {each.remedy}", end="")
+        print()
+    lacking = [each.name for each in findings if each.state == LACKS]
+    if lacking:
+        raise MissingPackageError(
+            f"models cannot be compiled and run here without {', '.join(lacking)}; plans can be "
+            f"made and simulated"
+        )
+
+
+def _explain_error(code: str, *, is_json: bool) -> None:
+    known = {cls.code: cls for cls in error_types()}
+    if code not in known:
+        near = did_you_mean(code, known) or f"; there are: {', '.join(known)}"
+        raise HeteroPlaceError(f"no error has the code {code!r}{near}")
+    cls = known[code]
+    told = {"code": code, "name": cls.__name__, "cause": cause_of(cls), "remedy": cls.remedy}
+    if is_json:
+        print_json(told)
+    else:
+        print(f"{code} {cls.__name__}: {told['cause']}\nremedy: {cls.remedy}")
+
+
+def _cpu() -> Iterator[Finding]:
+    try:
+        cpu = read_cpus()
+    except HeteroPlaceError as err:
+        yield Finding("cores", LACKS, str(err))
+        return
+    threads = len(cpu.threads)
+    told = f"{cpu.model or 'CPU'}: {threads} of {os.cpu_count()} hardware threads may be used"
+    yield Finding("cores", OK, f"{told}, as {llvm_cpu_target()}")
+    if cpu.quota_cores is not None:
+        yield Finding(
+            "quota",
+            OK if cpu.quota_cores >= threads else NONE,
+            f"{cpu.quota_cores:g} cores' worth of time: plans on more run slower than predicted",
+            ""
+            if cpu.quota_cores >= threads
+            else "raise the container's limit (--cpus), or use "
+            f"fewer cores: heteroplace probe --cores 0-{max(0, int(cpu.quota_cores) - 1)}",
+        )
+    limited = " (limited by a control group)" if cpu.is_limited else ""
+    yield Finding("memory", OK, f"{format_bytes(cpu.memory_bytes)}{limited}")
+
+
+def _compiling() -> Iterator[Finding]:
+    try:
+        tvm = require_tvm()
+        yield Finding("TVM", OK, f"{tvm.__version__} in {tvm.__path__[0]}")
+    except HeteroPlaceError as err:
+        yield Finding("TVM", LACKS, f"nothing can be compiled or run: {err}", str(err))
+    found = next((name for name in ("g++", "clang++", "c++") if shutil.which(name)), None)
+    yield Finding(
+        "C++ compiler",
+        OK if found else LACKS,
+        str(shutil.which(found)) if found else "compiled models cannot be linked",
+        "" if found else "apt-get install g++",
+    )
+    yield _package("onnx", "onnx", "ONNX models cannot be read", LACKS)
+    yield _package(
+        "onnxruntime",
+        "onnxruntime",
+        "models are not simplified before they are placed, and not compared with it",
+        NONE,
+    )
+
+
+def _gpus() -> Iterator[Finding]:
+    if not has_nvidia_driver():
+        yield Finding(
+            "GPU driver", NONE, "no NVIDIA driver: plans for GPUs can be made, not run here"
+        )
+        return
+    try:
+        gpus = read_gpus()
+    except HeteroPlaceError as err:
+        yield Finding("GPU driver", NONE, f"it is there, but: {err}", str(err))
+        return
+    yield Finding("GPU driver", OK, ", ".join(gpu.name for gpu in gpus) or "no GPU may be used")
+    try:
+        load_nvrtc()
+        yield Finding("NVRTC", OK, "kernels of GPUs can be compiled")
+    except HeteroPlaceError as err:
+        yield Finding("NVRTC", NONE, "kernels of GPUs cannot be compiled", str(err))
+
+
+def _others() -> Iterator[Finding]:
+    yield _package("mpi4py", "mpi4py", "no plans over several hosts", NONE, "heteroplace[mpi]")
+    launcher = shutil.which("mpiexec")
+    yield Finding(
+        "mpiexec",
+        OK if launcher else NONE,
+        launcher or "no plans over several hosts",
+        "" if launcher else "pip install 'heteroplace[mpi]', or the MPI of your cluster",
+    )
+    yield _package("Gurobi", "gurobipy", "moirai's programmes are solved by HiGHS", NONE)
+    yield _package("METIS", "pymetis", "the solver metis cannot be used", NONE)
+    yield _package("completion", "shtab", "no completion scripts for shells", NONE)
+
+
+def _folders() -> Iterator[Finding]:
+    for name, path in (("cost store", default_path()), ("compiled models", cache_folder())):
+        nearest = next(folder for folder in (path, *path.parents) if folder.exists())
+        is_usable = os.access(nearest, os.W_OK)
+        yield Finding(
+            name,
+            OK if is_usable else LACKS,
+            str(path) if is_usable else f"{nearest} cannot be written to",
+            "" if is_usable else "set XDG_CACHE_HOME to a folder of yours",
+        )
+
+
+_CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (_cpu, _compiling, _gpus, _others, _folders)
+
+
+def _package(name: str, module: str, without: str, state: str, extra: str = "") -> Finding:
+    """What is known of a Python package, which is not loaded."""
+    if importlib.util.find_spec(module) is None:
+        return Finding(name, state, without, f"pip install '{extra or module}'")
+    return Finding(name, OK, metadata.version(module))  # all are called like their modules
+
+
+def run_completion(arguments: argparse.Namespace) -> None:
+    """Print the completion script.
+
+    Raises
+    ------
+    MissingPackageError
+        shtab is not installed.
+    """
+    try:
+        shtab = importlib.import_module("shtab")
+    except ImportError as err:
+        raise MissingPackageError(
+            "the package shtab, which writes completion scripts, is not installed; run: pip "
+            "install shtab"
+        ) from err
+    make_parser = importlib.import_module("heteroplace.cli.main").make_parser
+    sys.stdout.write(shtab.complete(make_parser(), arguments.shell) + "\n")

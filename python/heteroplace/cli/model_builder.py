@@ -1,0 +1,139 @@
+"""An ONNX file, a cluster and options -> a placed or compiled model. Loaded late: needs TVM."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm.driver.tvmc.shape_parser import parse_shape_string
+
+import heteroplace
+from heteroplace import pipeline
+from heteroplace.cli.model_cache import About, stamp
+from heteroplace.codegen.executable import Executable
+from heteroplace.errors import FrontendError, MissingCostError
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.solution import Solution
+from heteroplace.place_options import PlaceOptions
+from heteroplace.relay.frontend.importer import ImportedModel, from_onnx
+from heteroplace.relay.frontend.onnx_source import read_source
+from heteroplace.relay.ranges.legal import legal_inputs
+from heteroplace.run.devices import missing_devices
+from heteroplace.solve import SolveOptions
+from heteroplace.tvm_bridge import library_path
+
+OPT_LEVEL = 3
+Say = Callable[[str], None]
+
+
+def import_model(path: Path, shapes: str | None, say: Say) -> ImportedModel:
+    """Import an ONNX file.
+
+    Parameters
+    ----------
+    shapes
+        Sizes of inputs as tvmc has them: "x:[1,3,224,224] y:[1,8]".
+
+    Raises
+    ------
+    FrontendError
+        The file cannot be read, or `shapes` is no text of shapes.
+    """
+    logging.getLogger("autotvm").setLevel(logging.ERROR)  # that schedules are not tuned, is known
+    say(f"importing {path}")
+    try:
+        given = {} if shapes is None else dict(parse_shape_string(shapes))
+    except argparse.ArgumentTypeError as err:
+        raise FrontendError(f"--input-shapes {shapes!r}: {err}") from err
+    try:
+        return from_onnx(path, input_shapes=given)
+    except FrontendError as err:
+        if "input_shapes" in str(err):  # the message speaks to those who call from Python
+            hint = '(on the command line: --input-shapes "name:[1,3,224,224] name2:[1,8]")'
+            raise FrontendError(f"{err} {hint}") from err
+        raise
+
+
+def check_devices(cluster: Cluster, place: Mapping[str, Any]) -> None:
+    """Raise MissingCostError where costs shall be measured on devices that are not here."""
+    excluded = place.get("exclude", ())
+    used = [device.name for device in cluster.devices if device.name not in excluded]
+    absent = missing_devices(cluster, used)
+    if absent and place.get("costs", "measure") in ("measure", "isolated"):
+        raise MissingCostError(
+            f"costs cannot be measured on devices that are not in this machine: "
+            f"{'; '.join(absent)}. Give --costs predict or --costs estimate, or a cost table made "
+            f"on that machine"
+        )
+
+
+def place_model(
+    path: Path,
+    shapes: str | None,
+    cluster: Cluster,
+    place: Mapping[str, Any],
+    limits: SolveOptions,
+    say: Say,
+) -> Solution:
+    """Place a model, and compile nothing but what is measured.
+
+    Parameters
+    ----------
+    place
+        Options of `PlaceOptions`, by name.
+
+    Raises
+    ------
+    HeteroPlaceError
+        See `pipeline.place`.
+    """
+    check_devices(cluster, place)
+    imported = import_model(path, shapes, say)
+    options = PlaceOptions(**place, params=imported.params, progress=say)
+    with tvm.transform.PassContext(opt_level=OPT_LEVEL):
+        _, solution = pipeline.place(imported.mod, cluster, options, limits)
+    return solution
+
+
+def compile_model(
+    path: Path,
+    shapes: str | None,
+    cluster: Cluster,
+    options: Mapping[str, Any],
+    say: Say,
+) -> tuple[Executable, About]:
+    """Place and compile a model; return what was built, and what is to be known to find it again.
+
+    Parameters
+    ----------
+    options
+        Keywords of `HeteroPlace`.
+
+    Raises
+    ------
+    HeteroPlaceError
+        See `HeteroPlace` and `build`.
+    """
+    begin = time.perf_counter()
+    check_devices(cluster, options)
+    imported = import_model(path, shapes, say)
+    source = read_source(imported.mod)
+    with tvm.transform.PassContext(opt_level=OPT_LEVEL):
+        mod = heteroplace.HeteroPlace(cluster, params=imported.params, progress=say, **options)(
+            imported.mod
+        )
+        say("compiling")
+        executable = heteroplace.build(mod)
+    legal = {}
+    if executable.source is not None:
+        found = legal_inputs(executable.source.mod["main"])
+        legal = {var.name_hint: (kept.low, kept.high) for var, kept in found.items()}
+    files = [str(library_path())]
+    files += [file for file in source.digests if file != source.path] if source else []
+    others = {file: stamp(file) for file in files}
+    return executable, About(legal, others, time.perf_counter() - begin)

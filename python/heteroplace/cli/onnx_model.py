@@ -1,0 +1,82 @@
+"""What commands that take an ONNX model share: checks, progress, what is printed. No TVM."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from heteroplace.cli.shared import print_json
+from heteroplace.errors import FrontendError, MissingPackageError
+from heteroplace.model.solution import Solution
+from heteroplace.progress import StatusLine
+from heteroplace.report.tables import (
+    cost_sources_line,
+    device_table,
+    placement_table,
+    solution_headline,
+)
+from heteroplace.simulate.simulator import simulate
+from heteroplace.tvm_bridge import require_tvm
+
+BUILDER = "heteroplace.cli.model_builder"
+"""What places and compiles; loaded when that is asked for, as it needs TVM."""
+
+
+def check_model(path: Path) -> None:
+    """Raise unless there is such a file, and what reads and compiles models is installed.
+
+    Raises
+    ------
+    FrontendError
+        There is no such file.
+    MissingPackageError
+        TVM or onnx is not installed.
+    """
+    if not path.is_file():
+        raise FrontendError(f"{path}: there is no such file; give the path of an ONNX model")
+    require_tvm()
+    if importlib.util.find_spec("onnx") is None:
+        raise MissingPackageError(
+            "the package onnx, which reads models, is not installed; run: pip install onnx"
+        )
+
+
+def progress_of(arguments: argparse.Namespace) -> tuple[StatusLine, Callable[[str], None]]:
+    """Return the line on which progress is shown, and what says something there."""
+    line = StatusLine(sys.stderr if arguments.progress or sys.stderr.isatty() else None)
+    return line, lambda text: line.say(f"{text} ...")
+
+
+def print_solution(solution: Solution, *, is_json: bool) -> None:
+    """Print the tables of a solution and the headline, or its JSON."""
+    if is_json:
+        print_json(solution_json(solution))
+        return
+    graph, cluster, plan = solution.graph, solution.cluster, solution.plan
+    timeline = simulate(graph, cluster, solution.costs, plan)
+    tables = (
+        placement_table(graph, cluster, plan, timeline),
+        device_table(graph, cluster, plan, timeline),
+        solution_headline(solution),
+        cost_sources_line(solution.costs),
+    )
+    print("\n\n".join(tables))
+
+
+def solution_json(solution: Solution) -> dict[str, object]:
+    """Return what a solution says, for `--json`."""
+    devices = solution.plan.devices_of_tasks(len(solution.graph.tasks))
+    return {
+        "predicted_ns": solution.expected_ns,
+        "objective_ns": solution.objective_ns,
+        "bound_ns": solution.bound_ns,
+        "devices_used": list(solution.devices_used),
+        "singles_ns": dict(solution.singles),
+        "placement": {
+            task.name: [solution.cluster.devices[device].name for device in devices[index]]
+            for index, task in enumerate(solution.graph.tasks)
+        },
+    }

@@ -1,0 +1,214 @@
+"""`heteroplace explain`, `diff` and `simulate`: questions about plans that are made. No TVM."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+
+from heteroplace.cli.place import RENAMED
+from heteroplace.cli.shared import Parsers, add_command, add_output, check_writable, print_json
+from heteroplace.cli.solution_file import add_solution_options, read_solution
+from heteroplace.errors import HeteroPlaceError
+from heteroplace.model.answers import WhatIf
+from heteroplace.options import add_arguments, from_arguments
+from heteroplace.place_options import PlaceOptions
+from heteroplace.progress import ProgressLine
+from heteroplace.solve import SolveOptions
+
+_PLAN = "solution (`place --solution`), compiled model, or plan with --graph and --cluster"
+_SOLVING = ("time_limit", "iterations", "seed", "threads", "coarsening", "engine")
+"""Of `SolveOptions`, those that say how, not what for."""
+_MAX_ANSWERS = 20
+
+
+def add_commands(commands: Parsers) -> None:
+    """Add the subcommands `explain`, `diff` and `simulate`."""
+    parser = add_command(
+        commands,
+        "explain",
+        "say why a task is where it is, and what moving it would cost",
+        run_explain,
+        description="Say of a task what it takes on each device, why it is where it is, what "
+        "moving it would cost (simulated), what it waits for and what waits for it.",
+    )
+    parser.add_argument("plan", metavar="PLAN", help=_PLAN)
+    parser.add_argument(
+        "--op",
+        required=True,
+        metavar="NAME",
+        help="task, layer of the model, op, or a pattern of them such as 'encoder.3.*'",
+    )
+    add_solution_options(parser)
+    add_output(parser)
+    parser = add_command(
+        commands,
+        "diff",
+        "compare two plans",
+        run_diff,
+        description="Say in what a plan differs from one before it: time, tasks that moved, "
+        "copies, memory.",
+    )
+    parser.add_argument("before", metavar="A", help=_PLAN)
+    parser.add_argument("now", metavar="B", help="the same, made later")
+    add_solution_options(parser)
+    add_output(parser)
+    _add_simulate(commands)
+
+
+def _add_simulate(commands: Parsers) -> None:
+    parser = add_command(
+        commands,
+        "simulate",
+        "say what a plan would take on other hardware",
+        run_simulate,
+        description="Say what a plan would take if the cluster were another one, or the items "
+        "more: the same plan is simulated; with --solve the network is also placed again. None of "
+        "the hardware is needed.",
+    )
+    parser.add_argument("plan", metavar="PLAN", help=_PLAN)
+    group = parser.add_argument_group("what is other")
+    group.add_argument(
+        "--add-device",
+        metavar="NAME=LIKE",
+        type=_named("NAME=LIKE, such as 'gpu1=gpu0'"),
+        action="append",
+        default=[],
+        help="another device like one that there is, e.g. gpu1=gpu0; may be repeated",
+    )
+    group.add_argument(
+        "--drop-device",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="a device that is not there; may be repeated",
+    )
+    group.add_argument(
+        "--scale-link",
+        metavar="NAME=FACTOR",
+        type=_factor,
+        action="append",
+        default=[],
+        help="bandwidth of a link or channel, or of a pattern of them, times FACTOR; may be "
+        "repeated",
+    )
+    group.add_argument(
+        "--memory",
+        metavar="NAME=SIZE",
+        type=_named("NAME=SIZE, such as 'gpu0=8GiB'"),
+        action="append",
+        default=[],
+        help="size of a memory, or of a device's, e.g. gpu0=8GiB; may be repeated",
+    )
+    group.add_argument("--batch", metavar="N", type=int, help="N items at once")
+    group = parser.add_argument_group("to place it again")
+    group.add_argument("--solve", action="store_true", help="also place the network again")
+    add_arguments(group, PlaceOptions, names=("solver",))
+    add_arguments(group, SolveOptions, renamed=RENAMED, names=_SOLVING)
+    group.add_argument(
+        "-o", "--output", metavar="FILE", help="write the new plan with all it refers to (JSON)"
+    )
+    add_solution_options(parser)
+    add_output(parser)
+
+
+def _named(expected: str) -> Callable[[str], tuple[str, str]]:
+    """Return what reads NAME=VALUE."""
+
+    def read(text: str) -> tuple[str, str]:
+        name, equals, value = text.rpartition("=")
+        if not (name and equals and value):
+            raise argparse.ArgumentTypeError(f"expected {expected}, got {text!r}")
+        return name, value
+
+    return read
+
+
+def _factor(text: str) -> tuple[str, float]:
+    expected = "NAME=FACTOR, such as 'pcie=0.5'"
+    name, number = _named(expected)(text)
+    try:
+        return name, float(number)
+    except ValueError as err:
+        raise argparse.ArgumentTypeError(f"expected {expected}, got {text!r}") from err
+
+
+def run_explain(arguments: argparse.Namespace) -> None:
+    """Print what there is to say about every task that is meant."""
+    answers = read_solution(arguments.plan, arguments).explain(arguments.op)
+    if arguments.json:
+        print_json(list(map(asdict, answers)))
+        return
+    print("\n\n".join(map(str, answers[:_MAX_ANSWERS])))
+    if len(answers) > _MAX_ANSWERS:
+        names = ", ".join(answer.task for answer in answers[_MAX_ANSWERS:][:_MAX_ANSWERS])
+        print(f"\n... and {len(answers) - _MAX_ANSWERS} more tasks: {names}")
+
+
+def run_diff(arguments: argparse.Namespace) -> None:
+    """Print in what the later plan differs."""
+    before = read_solution(arguments.before, arguments)
+    found = before.diff(read_solution(arguments.now, arguments))
+    if arguments.json:
+        print_json(asdict(found))
+    else:
+        print(found)
+
+
+def run_simulate(arguments: argparse.Namespace) -> None:
+    """Print what the plan would take, and write the new one if it is asked for."""
+    if arguments.output and not arguments.solve:
+        raise HeteroPlaceError("--output writes what --solve finds; add --solve, or leave it out")
+    check_writable(arguments.output)
+    solution = read_solution(arguments.plan, arguments)
+    is_shown = arguments.progress or sys.stderr.isatty()
+    unit = "" if solution.item_ns is None else " per item"
+    line = ProgressLine(sys.stderr if is_shown else None, time.perf_counter(), unit)
+    try:
+        found = solution.what_if(
+            add_device=dict(arguments.add_device),
+            drop_device=tuple(arguments.drop_device),
+            scale_link=dict(arguments.scale_link),
+            memory=dict(arguments.memory),
+            batch=arguments.batch,
+            solve=arguments.solve,
+            solver=arguments.solver or "auto",
+            options=from_arguments(SolveOptions, arguments, RENAMED, progress=line),
+        )
+    finally:
+        line.close()
+    if arguments.output and found.solution is not None:
+        found.solution.save(arguments.output)
+    if arguments.json:
+        print_json(_what_if_json(found))
+        return
+    print(found)
+    if arguments.output:
+        print(f"solution: {arguments.output}")
+
+
+def _what_if_json(found: WhatIf) -> dict[str, object]:
+    value: dict[str, object] = {
+        "changes": list(found.changes),
+        "before_ns": found.before_ns,
+        "same_ns": found.same_ns,
+        "same_note": found.same_note,
+        "is_per_item": found.is_per_item,
+        "items": found.items,
+        "devices": [device.name for device in found.cluster.devices],
+        "solved": None,
+    }
+    if found.solution is not None:
+        solved = found.solution
+        devices = solved.plan.devices_of_tasks(len(solved.graph.tasks))
+        value["solved"] = {
+            "objective_ns": solved.objective_ns,
+            "bound_ns": solved.bound_ns,
+            "placement": {
+                task.name: [solved.cluster.devices[device].name for device in devices[index]]
+                for index, task in enumerate(solved.graph.tasks)
+            },
+        }
+    return value

@@ -1,0 +1,202 @@
+"""A compiled file -> outputs and times, without loading TVM's Python where that is not needed.
+
+The core reads, checks and runs files by itself; it asks only where TVM's library is. Files for
+GPUs, for several hosts, with state or routers are loaded by `heteroplace.load`, which knows them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from heteroplace.errors import ArtifactError, ExecutionError, MissingDeviceError, MissingTVMError
+from heteroplace.files.manifest import Manifest
+from heteroplace.files.reader import did_you_mean
+from heteroplace.model.solution import Solution
+from heteroplace.native.compiled_file import CompiledFile
+from heteroplace.native.execute import Executor
+from heteroplace.relay.ranges.drawn import array_in
+from heteroplace.relay.ranges.interval import Interval
+
+Ports = Sequence[tuple[str, tuple[int, ...], str]]
+Inputs = Mapping[str, "np.ndarray[Any, Any]"]
+_LIBRARY = "libtvm.so"
+_MEASURE_NS = 500_000_000
+_LEAST_RUNS, _MOST_RUNS = 5, 1000
+
+
+class _Program(Protocol):
+    """What is asked of a loaded file."""
+
+    def run(self, inputs: Inputs) -> list[Any]:
+        """Run once; return the outputs."""
+
+    def benchmark(self, num_runs: int) -> Any:
+        """Run several times; return the wall time of each in ns."""
+
+
+class _Light:
+    """A file for the cores of this machine, run by the core of heteroplace alone."""
+
+    def __init__(self, file: CompiledFile, manifest: Manifest, libtvm: str) -> None:
+        file.load(libtvm)
+        self._native = Executor(libtvm, file.code_path, file.program_text, blob=file.weights)
+        self._file = file  # its code and weights are mapped
+        self._outputs = [name for name, _, _ in manifest.outputs]
+
+    def run(self, inputs: Inputs) -> list[Any]:
+        """Run once; return the outputs."""
+        for name, array in inputs.items():
+            self._native.set_input(name, array)
+        self._native.run()
+        return [self._native.get_output(name) for name in self._outputs]
+
+    def benchmark(self, num_runs: int) -> Any:
+        """Run several times; return the wall time of each in ns."""
+        return self._native.benchmark(num_runs)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a compiled file gave, and how long it took."""
+
+    solution: Solution
+    outputs: Mapping[str, Any]
+    times_ns: tuple[int, ...]
+    """Of each run, ascending."""
+
+
+def run_file(
+    path: Path,
+    given: Inputs,
+    legal: Mapping[str, tuple[float, float]],
+    seed: int,
+    num_runs: int | None,
+) -> Ran:
+    """Load a compiled file, run it and measure it.
+
+    Parameters
+    ----------
+    given
+        Inputs by name; the others are made up by `seed`.
+    legal
+        By input the least and the largest number to make up; others: normally distributed floating
+        point numbers, 0 and 1 for integers.
+    num_runs
+        How many runs are measured; None: half a second of them, at least five.
+
+    Raises
+    ------
+    ExecutionError
+        An input is wrong, or the run failed.
+    ArtifactError, MissingDeviceError
+        The file cannot be loaded here.
+    """
+    program, manifest = _load(path)
+    inputs = _inputs(manifest.inputs, given, legal, seed)
+    values = program.run(inputs)
+    outputs = {name: value for (name, _, _), value in zip(manifest.outputs, values, strict=True)}
+    one_ns = max(1, min(int(ns) for ns in program.benchmark(_LEAST_RUNS)))  # they warm up too
+    count = num_runs or min(max(_MEASURE_NS // one_ns, _LEAST_RUNS), _MOST_RUNS)
+    times = sorted(int(ns) for ns in program.benchmark(count))
+    return Ran(manifest.solution, outputs, tuple(times))
+
+
+def _load(path: Path) -> tuple[_Program, Manifest]:
+    file = CompiledFile(path)
+    manifest = file.manifest()
+    solution = manifest.solution
+    used = {d.kind for d in solution.cluster.devices if d.name in solution.devices_used}
+    is_plain = used <= {"cpu"} and not (manifest.state or solution.graph.routers)
+    if not is_plain or len(solution.cluster.hosts) > 1:
+        load = importlib.import_module("heteroplace.loading").load
+        program: _Program = load(path)
+        return program, manifest
+    libtvm = _libtvm()
+    missing = file.missing(libtvm)
+    if missing:
+        raise MissingDeviceError(f"{path}: {'; '.join(missing)}; compile the model again here")
+    return _Light(file, manifest, libtvm), manifest
+
+
+def _libtvm() -> str:
+    """The path of TVM's library, found without loading its package."""
+    spec = importlib.util.find_spec("tvm")
+    for folder in [] if spec is None else spec.submodule_search_locations or []:
+        path = Path(folder) / _LIBRARY
+        if path.is_file():
+            return str(path.resolve())
+    raise MissingTVMError(
+        "TVM is not installed, and its library runs compiled models; `heteroplace doctor` says how "
+        "to get it"
+    )
+
+
+def _inputs(
+    ports: Ports, given: Inputs, legal: Mapping[str, tuple[float, float]], seed: int
+) -> Inputs:
+    names = [name for name, _, _ in ports]
+    for name in given:
+        if name not in names:
+            near = did_you_mean(name, names) or f"; it has: {', '.join(names)}"
+            raise ExecutionError(f"the model has no input {name!r}{near}")
+    random = np.random.default_rng(seed)
+    found = {}
+    for name, shape, dtype in ports:
+        ends = legal.get(name)
+        made = array_in(None if ends is None else Interval(*ends), shape, dtype, random)
+        found[name] = made if name not in given else _checked(name, shape, made, given[name])
+    return found
+
+
+def _checked(name: str, shape: tuple[int, ...], like: Any, array: Any) -> Any:
+    if tuple(array.shape) != tuple(shape):
+        raise ExecutionError(
+            f"input {name!r} has shape {list(array.shape)}, expected {list(shape)}"
+        )
+    if not np.can_cast(array.dtype, like.dtype, "same_kind"):
+        raise ExecutionError(
+            f"input {name!r} is of type {array.dtype}, expected {like.dtype}; convert it by "
+            f"array.astype({str(like.dtype)!r})"
+        )
+    return np.ascontiguousarray(array, dtype=like.dtype)
+
+
+def read_array(path: str) -> Any:
+    """Return the array in a file of numpy.
+
+    Raises
+    ------
+    ExecutionError
+        There is none.
+    """
+    try:
+        found = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as err:
+        raise ExecutionError(
+            f"{path}: cannot be read as an array ({err}); write it by numpy.save"
+        ) from err
+    if not isinstance(found, np.ndarray):
+        raise ExecutionError(f"{path}: holds several arrays; give a file of one, by numpy.save")
+    return found
+
+
+def write_outputs(path: str, outputs: Mapping[str, Any]) -> None:
+    """Write the outputs as one file of numpy (.npz), by their names.
+
+    Raises
+    ------
+    ArtifactError
+        The file cannot be written.
+    """
+    try:
+        with Path(path).open("wb") as file:
+            np.savez(file, **outputs)
+    except OSError as err:
+        raise ArtifactError(f"{path}: cannot be written: {err.strerror}") from err

@@ -1,0 +1,312 @@
+"""`heteroplace run` and `heteroplace compile`: an ONNX model to its outputs, or to one file.
+
+`run` keeps what it compiles (`model_cache.py`): the second time it only loads and runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import statistics
+from pathlib import Path
+from typing import Any
+
+from heteroplace.cli.model_cache import NewEntry, look_up, model_key
+from heteroplace.cli.onnx_model import BUILDER, check_model, progress_of, solution_json
+from heteroplace.cli.run_file import Ran, read_array, run_file, write_outputs
+from heteroplace.cli.shared import (
+    Parsers,
+    add_command,
+    add_output,
+    check_writable,
+    plural,
+    print_json,
+)
+from heteroplace.errors import FrontendError, HeteroPlaceError
+from heteroplace.files.manifest import ELF_MAGIC
+from heteroplace.machine.local import LOCAL, open_cluster
+from heteroplace.model.plan import Run
+from heteroplace.model.solution import Solution
+from heteroplace.model.units import format_bytes, format_ns
+from heteroplace.options import add_arguments, count, options_of, read_arguments
+from heteroplace.place_options import OPTION_CLASSES, read_options
+from heteroplace.report.tables import device_table, format_table, solution_headline
+from heteroplace.simulate.simulator import simulate
+
+_RENAMED = {"time_limit": "budget", "inputs": "measure-inputs"}
+_COSTLIEST = 5
+
+
+def add_commands(commands: Parsers) -> None:
+    """Add the subcommands `run` and `compile`."""
+    parser = add_command(
+        commands,
+        "run",
+        "place, compile and run a model; what was compiled is kept",
+        run,
+        description="Run an ONNX model over all processors of this machine: place it, compile it, "
+        "keep that in the user's cache, run it, and say how fast it is and why. The second time it "
+        "is only run. Also runs a compiled file.",
+    )
+    parser.add_argument("model", metavar="MODEL", help="ONNX model, or a compiled file (.so)")
+    parser.add_argument(
+        "--input",
+        metavar="NAME=FILE.npy",
+        type=_named_file,
+        action="append",
+        default=[],
+        help="an input; may be repeated. Those not given are made up",
+    )
+    parser.add_argument(
+        "--input-seed", metavar="N", type=int, default=0, help="of inputs that are made up"
+    )
+    parser.add_argument(
+        "--runs", metavar="N", type=count, help="runs to measure; default: half a second of them"
+    )
+    parser.add_argument("-o", "--output", metavar="FILE.npz", help="write the outputs")
+    parser.add_argument(
+        "--rebuild", action="store_true", help="compile again, even if it is in the cache"
+    )
+    _add_build_options(parser)
+    parser = add_command(
+        commands,
+        "compile",
+        "place and compile a model to one file",
+        run_compile,
+        description="Place an ONNX model over a cluster and compile it to one file, which "
+        "`heteroplace run`, `tvmc run`, heteroplace.load and heteroplace-run take.",
+    )
+    parser.add_argument("model", metavar="MODEL.onnx", help="the model")
+    parser.add_argument("-o", "--output", metavar="FILE.so", help="default: the model's name, .so")
+    parser.add_argument(
+        "--with-source",
+        action="store_true",
+        help="write the Relay module too, so that the file can be placed again elsewhere",
+    )
+    _add_build_options(parser)
+
+
+def _add_build_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--cluster",
+        default=LOCAL,
+        metavar="FILE|NAME",
+        help="cluster (JSON), a ready-made one, or local: this machine (default)",
+    )
+    parser.add_argument(
+        "--input-shapes",
+        metavar="NAME:[N,N] ...",
+        help="sizes of inputs that the model leaves open",
+    )
+    group = parser.add_argument_group("placing", "as of the pass HeteroPlace")
+    for cls in OPTION_CLASSES:
+        add_arguments(group, cls, renamed=_RENAMED)
+    add_output(parser)
+
+
+def _named_file(text: str) -> tuple[str, str]:
+    name, equals, path = text.partition("=")
+    if not (name and equals and path):
+        raise argparse.ArgumentTypeError(f"expected NAME=FILE.npy, such as 'x=x.npy', got {text!r}")
+    return name, path
+
+
+def given_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of placing that were given, as keywords of `HeteroPlace`.
+
+    Raises
+    ------
+    SolverError
+        A value is wrong: told before anything slow.
+    """
+    found: dict[str, Any] = {}
+    for cls in OPTION_CLASSES:
+        found |= read_arguments(cls, arguments, renamed=_RENAMED)
+    read_options(found)
+    return found
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Run a model, compiled before or now, and say how fast it is and why.
+
+    Raises
+    ------
+    HeteroPlaceError
+        An input or an option is wrong; the model cannot be placed or compiled.
+    """
+    model = Path(arguments.model)
+    check_writable(arguments.output)
+    given = {name: read_array(path) for name, path in arguments.input}
+    options = given_options(arguments)
+    legal: Any = {}
+    if _is_library(model):
+        names = {entry.name for cls in OPTION_CLASSES for entry in options_of(cls)}
+        refused = [f"--{_RENAMED.get(n, n).replace('_', '-')}" for n in names if n in options]
+        if refused or arguments.rebuild or arguments.input_shapes:
+            raise HeteroPlaceError(
+                f"{model}: is compiled already; {', '.join(sorted(refused)) or 'options'} for "
+                f"compiling would change nothing: leave them out, or give the model"
+            )
+        file, origin = model, f"{model}: a compiled file"
+    else:
+        file, legal, origin = _from_cache(model, options, arguments)
+    ran = run_file(file, given, legal, arguments.input_seed, arguments.runs)
+    if arguments.output:
+        write_outputs(arguments.output, ran.outputs)
+    if arguments.json:
+        print_json(_to_json(file, origin, ran))
+        return
+    print(_text(origin, ran))
+    if arguments.output:
+        print(f"outputs: {arguments.output}")
+
+
+def _is_library(path: Path) -> bool:
+    if not path.is_file():
+        raise FrontendError(f"{path}: there is no such file; give an ONNX model or a compiled file")
+    with path.open("rb") as file:
+        return file.read(len(ELF_MAGIC)) == ELF_MAGIC
+
+
+def _from_cache(
+    model: Path, options: dict[str, Any], arguments: argparse.Namespace
+) -> tuple[Path, Any, str]:
+    """The compiled file of a model, the numbers that are legal for its inputs, and its origin."""
+    cluster = open_cluster(arguments.cluster)
+    told = {**options, "input_shapes": arguments.input_shapes}
+    for name in ("costs", "inputs", "routes", "plan_in"):
+        path = Path(str(options.get(name, "")))
+        if name in options and path.is_file():  # what it holds counts, not what it is called
+            told[name] = model_key(path, cluster, {})
+    key = model_key(model, cluster, told)
+    known = None if arguments.rebuild else look_up(key)
+    if known is not None:
+        file, about = known
+        return file, about.legal, f"{model}: compiled before ({file})"
+    check_model(model)
+    builder = importlib.import_module(BUILDER)
+    line, say = progress_of(arguments)
+    with NewEntry(key) as entry:
+        try:
+            executable, about = builder.compile_model(
+                model, arguments.input_shapes, cluster, options, say
+            )
+        finally:
+            line.close()
+        executable.export_library(entry.path)
+        file = entry.keep(about)
+    return file, about.legal, f"{model}: compiled in {about.seconds:.1f} s, kept as {file}"
+
+
+def run_compile(arguments: argparse.Namespace) -> None:
+    """Place and compile a model, and write the file.
+
+    Raises
+    ------
+    HeteroPlaceError
+        As `run`.
+    """
+    model = Path(arguments.model)
+    output = arguments.output or f"{model.stem}.so"
+    check_writable(output)
+    options = given_options(arguments)
+    check_model(model)
+    cluster = open_cluster(arguments.cluster)
+    builder = importlib.import_module(BUILDER)
+    line, say = progress_of(arguments)
+    try:
+        executable, about = builder.compile_model(
+            model, arguments.input_shapes, cluster, options, say
+        )
+    finally:
+        line.close()
+    executable.export_library(output, with_source=arguments.with_source)
+    if arguments.json:
+        print_json(
+            {
+                "file": output,
+                "bytes": Path(output).stat().st_size,
+                "seconds": round(about.seconds, 3),
+                "solution": solution_json(executable.solution),
+            }
+        )
+        return
+    print(executable.summary(_COSTLIEST * 2))
+    size = format_bytes(Path(output).stat().st_size)
+    print(f"\ncompiled in {about.seconds:.1f} s: {output} ({size}); next: heteroplace run {output}")
+
+
+def _text(origin: str, ran: Ran) -> str:
+    solution = ran.solution
+    graph, cluster, plan = solution.graph, solution.cluster, solution.plan
+    timeline = simulate(graph, cluster, solution.costs, plan)
+    parts = [origin, _used_text(solution), solution_headline(solution), _measured(ran), ""]
+    parts += [device_table(graph, cluster, plan, timeline), ""]
+    parts += [_costliest(solution), "", *_outputs(ran)]
+    return "\n".join(part for part in parts if part is not None)
+
+
+def _used_text(solution: Solution) -> str | None:
+    """Say which devices have nothing to do; None: all have."""
+    idle = solution.devices_not_used
+    if not idle:
+        return None
+    return f"note: nothing is placed on {', '.join(idle)}"
+
+
+def _measured(ran: Ran) -> str:
+    median = statistics.median(ran.times_ns)
+    predicted = ran.solution.expected_ns
+    change = f" ({(median - predicted) / predicted:+.0%})" if predicted else ""
+    return (
+        f"measured {format_ns(median)} ({format_ns(ran.times_ns[0])} .. "
+        f"{format_ns(ran.times_ns[-1])}, {plural(len(ran.times_ns), 'run')}), predicted "
+        f"{format_ns(predicted)}{change}"
+    )
+
+
+def _costliest(solution: Solution) -> str:
+    """The tasks that take longest, and why they are where they are."""
+    graph, cluster, plan = solution.graph, solution.cluster, solution.plan
+    times = simulate(graph, cluster, solution.costs, plan).step_times
+    runs = [(index, step) for index, step in enumerate(plan.steps) if isinstance(step, Run)]
+    taken = {index: times[index][1] - times[index][0] for index, _ in runs if index in times}
+    longest = sorted(taken, key=lambda index: (-taken[index], index))[:_COSTLIEST]
+    rows = []
+    for index in longest:
+        step = plan.steps[index]
+        assert isinstance(step, Run)
+        task = graph.tasks[step.task]
+        reason = plan.reasons[step.task] if plan.reasons else ""
+        device = cluster.devices[step.device].name
+        rows.append([task.name, task.op, device, format_ns(taken[index]), reason])
+    return format_table(["longest tasks", "op", "device", "time", "reason"], rows, "<<<><")
+
+
+def _outputs(ran: Ran) -> list[str]:
+    lines = []
+    for name, value in ran.outputs.items():
+        shape = ",".join(map(str, value.shape))
+        told = f"output {name}: {value.dtype} [{shape}]"
+        if value.size and value.dtype.kind in "fiu":
+            told += f", {value.min():.4g} .. {value.max():.4g}, mean {value.mean():.4g}"
+        lines.append(told)
+    return lines
+
+
+def _to_json(file: Path, origin: str, ran: Ran) -> dict[str, object]:
+    return {
+        "file": str(file),
+        "origin": origin,
+        "measured_ns": {
+            "median": statistics.median(ran.times_ns),
+            "min": ran.times_ns[0],
+            "max": ran.times_ns[-1],
+            "runs": len(ran.times_ns),
+        },
+        "solution": solution_json(ran.solution),
+        "outputs": {
+            name: {"shape": list(value.shape), "dtype": str(value.dtype)}
+            for name, value in ran.outputs.items()
+        },
+    }

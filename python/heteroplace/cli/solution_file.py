@@ -1,0 +1,84 @@
+"""What a command calls a plan -> the solution: of one file, or of a plan and what it refers to."""
+
+from __future__ import annotations
+
+import argparse
+
+from heteroplace.cli.place import read_costs
+from heteroplace.errors import HeteroPlaceError, PlanError
+from heteroplace.files.graph import load_graph
+from heteroplace.files.kinds import read_known_file
+from heteroplace.files.plan import plan_from_json
+from heteroplace.files.sharding import load_sharding
+from heteroplace.files.solution import load_solution
+from heteroplace.machine.local import open_cluster
+from heteroplace.model.solution import Solution
+from heteroplace.native.compiled_file import read_manifest
+from heteroplace.solve import Problem, SolveOptions, solve_network
+from heteroplace.solve.problem import OBJECTIVES
+
+
+def add_solution_options(parser: argparse.ArgumentParser) -> None:
+    """Add --graph, --cluster, --costs and --objective, for plans that are files of their own."""
+    group = parser.add_argument_group(
+        "of a plan file", "a solution (place --solution) and a compiled model hold these themselves"
+    )
+    group.add_argument("--graph", metavar="FILE", help="task graph (JSON) that the plan is for")
+    group.add_argument("--cluster", metavar="FILE|NAME", help="cluster that the plan is for")
+    group.add_argument(
+        "--costs", metavar="FILE", help="cost table (JSON); default: the times in the graph file"
+    )
+    group.add_argument(
+        "--objective",
+        dest="made_for",
+        choices=OBJECTIVES,
+        help="what the plan was made for; default: latency",
+    )
+
+
+def read_solution(path: str, arguments: argparse.Namespace) -> Solution:
+    """Return the solution of a file: a solution, a compiled model, what `heteroplace shard` wrote,
+    or a plan with the options of `add_solution_options`.
+
+    Raises
+    ------
+    PlanError
+        It is of another kind, or a plan whose graph and cluster are not given.
+    HeteroPlaceError
+        A file cannot be read, or has faults.
+    """
+    kind, value = read_known_file(path)
+    options = {name: getattr(arguments, name) for name in ("graph", "cluster", "costs")}
+    options["objective"] = arguments.made_for
+    given = [f"--{name}" for name, value in options.items() if value is not None]
+    if kind == "plan":
+        return _of_plan(path, value, arguments)
+    if given:
+        raise HeteroPlaceError(
+            f"{path}: {', '.join(given)} {'is' if len(given) == 1 else 'are'} for plan files, and "
+            f"this is a {kind} file, which holds what its plan is for; leave that out"
+        )
+    if kind == "solution":
+        return load_solution(path)
+    if kind == "sharding":
+        return load_sharding(path).solution
+    if kind == "model":
+        return read_manifest(path).solution
+    raise PlanError(
+        f"{path}: expected a plan, a solution or a compiled model, got a {kind} file; make one by "
+        f"`heteroplace place ... --solution solution.json`, or `heteroplace compile model.onnx`"
+    )
+
+
+def _of_plan(path: str, value: object, arguments: argparse.Namespace) -> Solution:
+    if arguments.graph is None or arguments.cluster is None:
+        raise PlanError(
+            f"{path}: a plan file refers to its graph and its cluster; give --graph FILE and "
+            f"--cluster FILE (and --costs FILE), or a file that holds all of them: `heteroplace "
+            f"place ... --solution FILE` writes one"
+        )
+    read, cluster = load_graph(arguments.graph), open_cluster(arguments.cluster)
+    plan = plan_from_json(value, read.graph, cluster, path)
+    costs = read_costs(arguments.costs, read, cluster)
+    options = SolveOptions(objective=arguments.made_for or "latency")
+    return solve_network(Problem(read.graph, cluster, costs), options, plan=plan)

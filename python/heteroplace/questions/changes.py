@@ -1,0 +1,183 @@
+"""A cluster and what shall be other in it -> the changed cluster, and where its devices come from.
+
+Changes are made in the JSON form and read back, so that what is made is checked as any file is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from heteroplace.errors import ClusterError
+from heteroplace.files.cluster import cluster_from_json, cluster_to_json
+from heteroplace.files.reader import did_you_mean
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.units import format_bytes, parse_bytes
+
+Entry = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What shall be other in a cluster."""
+
+    add_device: Mapping[str, str]
+    """Name of a new device -> name of the one that it is like."""
+    drop_device: Sequence[str]
+    scale_link: Mapping[str, float]
+    """Name or pattern of links or channels -> by how much their bandwidth grows."""
+    memory: Mapping[str, str | int]
+    """Name of a memory, or of a device for its own -> size."""
+
+
+@dataclass(frozen=True)
+class Changed:
+    """A changed cluster."""
+
+    cluster: Cluster
+    like: tuple[int, ...]
+    """For each of its devices the id of the one in the cluster before, whose costs it has."""
+    said: tuple[str, ...]
+    """What was done, a line for each change."""
+
+
+def change(cluster: Cluster, changes: Changes) -> Changed:
+    """Make the changes: devices are added, then dropped, then links and memories changed.
+
+    Raises
+    ------
+    ClusterError
+        A name is not known or is taken, or a number is no size or factor.
+    """
+    value: Any = cluster_to_json(cluster)
+    like = {device.name: index for index, device in enumerate(cluster.devices)}
+    said = []
+    for name, model in changes.add_device.items():
+        said.append(_add(value, name, model, like))
+    for name in changes.drop_device:
+        said.append(_drop(value, name))
+    for pattern, factor in changes.scale_link.items():
+        said.append(_scale(value, pattern, factor))
+    for name, size in changes.memory.items():
+        said.append(_resize(value, name, size))
+    found = cluster_from_json(value, "the changed cluster")
+    return Changed(found, tuple(like[device.name] for device in found.devices), tuple(said))
+
+
+def _find(value: Any, kind: str, name: str, option: str) -> Entry:
+    known = {entry["name"]: entry for entry in value[kind]}
+    if name not in known:
+        near = did_you_mean(name, known) or f"; it has: {', '.join(known)}"
+        one = {"devices": "device", "memories": "memory"}[kind]
+        raise ClusterError(f"{option}: cluster {value['name']!r} has no {one} {name!r}{near}")
+    found: Entry = known[name]
+    return found
+
+
+def _add(value: Any, name: str, model: str, like: dict[str, int]) -> str:
+    source = _find(value, "devices", model, "add_device")
+    if name in like:
+        raise ClusterError(f"add_device: there is a device {name!r} already; give another name")
+    made = {**source, "name": name}
+    peers = [entry for entry in value["devices"] if entry.get("host") == source.get("host")]
+    sharing = [entry for entry in peers if entry["memory"] == source["memory"]]
+    where = ""
+    if source.get("cores"):
+        first = 1 + max(core for entry in peers for core in entry.get("cores", ()))
+        made["cores"] = list(range(first, first + len(source["cores"])))
+        where = f", on core {', '.join(map(str, made['cores']))}"
+    else:
+        kind, _, _ = source["device"].partition(":")
+        numbers = [int(entry["device"].rpartition(":")[2]) for entry in peers
+                   if entry["device"].partition(":")[0] == kind]  # fmt: skip
+        made["device"] = f"{kind}:{1 + max(numbers)}"
+        made.pop("part", None)
+    if len(sharing) == 1 and source["memory"] != value.get("host"):
+        made["memory"] = _copy_memory(value, source["memory"], name)
+        where = ", with a memory and links of its own like those"
+    value["devices"].append(made)
+    like[name] = like[model]
+    return f"device {name} added, like {model}{where}"
+
+
+def _copy_memory(value: Any, memory: str, name: str) -> str:
+    """Add a memory like another one, with the same links; return its name."""
+    made = {**_find(value, "memories", memory, "add_device"), "name": name}
+    if any(entry["name"] == name for entry in value["memories"]):
+        raise ClusterError(f"add_device: there is a memory {name!r} already; give another name")
+    value["memories"].append(made)
+    for link in [entry for entry in value["links"] if memory in (entry["src"], entry["dst"])]:
+        ends = {end: name if link[end] == memory else link[end] for end in ("src", "dst")}
+        others = [entry for entry in value["links"] if entry["channel"] == link["channel"]]
+        is_own = all(memory in (entry["src"], entry["dst"]) for entry in others)
+        channel = f"{link['channel']} of {name}" if is_own else link["channel"]
+        value["links"].append(
+            {**link, **ends, "name": f"{ends['src']}->{ends['dst']}", "channel": channel}
+        )
+    return name
+
+
+def _drop(value: Any, name: str) -> str:
+    device = _find(value, "devices", name, "drop_device")
+    if len(value["devices"]) == 1:
+        raise ClusterError(f"drop_device: {name!r} is the last device of the cluster; leave one")
+    value["devices"].remove(device)
+    memory = device["memory"]
+    is_used = any(entry["memory"] == memory for entry in value["devices"])
+    if is_used or memory == value.get("host"):
+        return f"device {name} dropped"
+    value["memories"] = [entry for entry in value["memories"] if entry["name"] != memory]
+    value["links"] = [e for e in value["links"] if memory not in (e["src"], e["dst"])]
+    return f"device {name} dropped, with its memory and links"
+
+
+def _scale(value: Any, pattern: str, factor: float) -> str:
+    if not 0 < factor < float("inf"):
+        raise ClusterError(f"scale_link: {pattern}={factor}; expected a factor above 0, like 0.5")
+    links = [
+        entry
+        for entry in value["links"]
+        if any(fnmatchcase(entry[key], pattern) for key in ("name", "channel"))
+    ]
+    if not links:
+        known = dict.fromkeys(
+            [e["name"] for e in value["links"]] + [e["channel"] for e in value["links"]]
+        )
+        near = did_you_mean(pattern, known) or (
+            f"; it has: {', '.join(known)}" if known else "; it has no links at all"
+        )
+        raise ClusterError(
+            f"scale_link: cluster {value['name']!r} has no link or channel {pattern!r}{near}"
+        )
+    for entry in links:
+        entry["bandwidth"] = f"{max(1, int(_number(entry['bandwidth']) * factor))} B/s"
+        entry["measured"] = [
+            [size, f"{round(_number(time) / factor)} ns"]
+            for size, time in entry.get("measured", ())
+        ]
+    names = ", ".join(entry["name"] for entry in links)
+    return f"bandwidth of {names} times {factor:g}"
+
+
+def _number(quantity: str) -> int:
+    """The number of a quantity as `cluster_to_json` writes it."""
+    return int(quantity.split()[0])
+
+
+def _resize(value: Any, name: str, size: str | int) -> str:
+    owners = {entry["name"]: entry["memory"] for entry in value["devices"]}
+    known = {entry["name"] for entry in value["memories"]}
+    if name not in known and name not in owners:
+        near = did_you_mean(name, [*known, *owners]) or f"; it has: {', '.join(sorted(known))}"
+        raise ClusterError(
+            f"memory: cluster {value['name']!r} has no memory or device {name!r}{near}"
+        )
+    memory = _find(value, "memories", name if name in known else owners[name], "memory")
+    try:
+        number = parse_bytes(int(size) if isinstance(size, str) and size.isdecimal() else size)
+    except ValueError as err:
+        raise ClusterError(f"memory: {name}={size}; expected {err}") from err
+    was, memory["size"] = int(memory["size"]), number
+    return f"memory {memory['name']}: {format_bytes(number)} instead of {format_bytes(was)}"

@@ -1,0 +1,46 @@
+"""What a user calls a task, an op or a layer -> the tasks that are meant."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+from heteroplace.errors import GraphError
+from heteroplace.files.reader import did_you_mean
+from heteroplace.model.demands import layers_of
+from heteroplace.model.graph import TaskGraph
+
+_MAX_LISTED = 8
+
+
+def find_tasks(graph: TaskGraph, name: str) -> list[int]:
+    """Return the ids of the tasks that `name` means: a task, else a layer, else an op, else a
+    pattern of any of these.
+
+    Raises
+    ------
+    GraphError
+        It means none; the nearest name is told.
+    """
+    groups = (
+        lambda task: (task.name,),
+        layers_of,
+        lambda task: task.op.split("+"),
+    )
+    for names in groups:
+        found = [index for index, task in enumerate(graph.tasks) if name in names(task)]
+        if found:
+            return found
+    found = [
+        index
+        for index, task in enumerate(graph.tasks)
+        if any(fnmatchcase(known, name) for names in groups for known in names(task))
+    ]
+    if found:
+        return found
+    known = dict.fromkeys(n for names in groups for task in graph.tasks for n in names(task))
+    near = did_you_mean(name, known)
+    listed = ", ".join(task.name for task in graph.tasks[:_MAX_LISTED])
+    raise GraphError(
+        f"graph {graph.name!r} has no task, layer or op {name!r}"
+        + (near or f"; tasks are called like: {listed}")
+    )

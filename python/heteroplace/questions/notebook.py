@@ -1,0 +1,65 @@
+"""A solution -> HTML for a notebook: the headline, the devices, the tasks that take longest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from heteroplace.model.plan import Collective, Run
+from heteroplace.model.solution import Solution
+from heteroplace.model.units import format_bytes, format_ns
+from heteroplace.report.tables import cost_sources_line, solution_headline
+from heteroplace.simulate.simulator import simulate
+from heteroplace.terminal import printable
+
+_LONGEST = 10
+
+
+def html(solution: Solution) -> str:
+    """Return what a notebook shows of a solution; it has no scripts and no styles of its own."""
+    graph, cluster, plan = solution.graph, solution.cluster, solution.plan
+    timeline = simulate(graph, cluster, solution.costs, plan)
+    placement = plan.devices_of_tasks(len(graph.tasks))
+    taken = [0] * len(graph.tasks)
+    busy = [0] * len(cluster.devices)
+    for index, step in enumerate(plan.steps):
+        if isinstance(step, (Run, Collective)) and index in timeline.step_times:
+            start, finish = timeline.step_times[index]
+            taken[step.task] += finish - start
+            for device in placement[step.task] if isinstance(step, Collective) else [step.device]:
+                busy[device] += finish - start
+    devices = []
+    for index, owner in enumerate(cluster.devices):
+        memory, peak = cluster.memories[owner.memory], timeline.peak_bytes[owner.memory]
+        count = sum(index in where for where in placement)
+        used = f"{format_bytes(peak)} of {format_bytes(memory.bytes)}"
+        devices.append([owner.name, str(count), format_ns(busy[index]), memory.name, used])
+    longest = sorted(range(len(taken)), key=lambda task: (-taken[task], task))[:_LONGEST]
+    tasks = [
+        [
+            graph.tasks[task].name,
+            graph.tasks[task].op,
+            "+".join(cluster.devices[device].name for device in placement[task]),
+            format_ns(taken[task]),
+            plan.reasons[task] if plan.reasons else "",
+        ]
+        for task in longest
+    ]
+    return (
+        f"<p><b>{_text(solution_headline(solution))}</b></p>"
+        f"<p>{_text(cost_sources_line(solution.costs))}</p>"
+        + _table(["device", "tasks", "busy", "memory", "used at most"], devices)
+        + _table(["longest tasks", "op", "device", "time", "reason"], tasks)
+    )
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    head = "".join(f"<th>{_text(cell)}</th>" for cell in heads)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{_text(cell)}</td>" for cell in row) + "</tr>" for row in rows
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _text(text: str) -> str:
+    return escape(printable(text))

@@ -1,0 +1,157 @@
+"""A solution and changes of its cluster, or a number of items -> what its plan would take then.
+
+The same plan is taken over as it is, by names, and simulated; if it is asked for, a solver places
+the network again. Costs of a device that is added are those of the device that it is like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from heteroplace.errors import HeteroPlaceError, MissingCostError, PlanError, SolverError
+from heteroplace.files.plan import plan_to_json, replayed_plan
+from heteroplace.model.answers import WhatIf
+from heteroplace.model.check import check_plan
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.cost import CostTable, TableBuilder
+from heteroplace.model.graph import TaskGraph
+from heteroplace.model.plan import Load, Plan
+from heteroplace.model.solution import Solution
+from heteroplace.questions.changes import Changes, change
+from heteroplace.questions.judging import is_for_solvers, judge, judged_ns
+from heteroplace.simulate.throughput import repeat_plan
+from heteroplace.solve.network import solve_network
+from heteroplace.solve.objective import THROUGHPUT
+from heteroplace.solve.problem import Problem, SolveOptions
+from heteroplace.solve.routed_network import solve_routed
+
+
+def what_if(
+    solution: Solution,
+    *,
+    add_device: Mapping[str, str] | None = None,
+    drop_device: Sequence[str] = (),
+    scale_link: Mapping[str, float] | None = None,
+    memory: Mapping[str, str | int] | None = None,
+    batch: int | None = None,
+    solve: bool = False,
+    solver: str = "auto",
+    options: SolveOptions | None = None,
+) -> WhatIf:
+    """Say what the plan would take if things were other than they are.
+
+    Parameters
+    ----------
+    add_device
+        Name of a new device -> name of the device that it is like: costs, and where that has a
+        memory of its own, the size of it and its links.
+    drop_device
+        Names of devices that are not there.
+    scale_link
+        Name, or pattern, of links or channels -> what their bandwidth is multiplied by.
+    memory
+        Name of a memory or a device -> its size ("10 GiB", or bytes).
+    batch
+        So many items at once, where the costs of such batches are known; else one after the other.
+    solve
+        Also place the network again.
+    solver, options
+        For that; the objective and the items are those of the solution, or `batch`.
+
+    Raises
+    ------
+    ClusterError
+        A change names what there is not.
+    SolverError, InfeasibleError, SolverLimitError
+        Nothing is to be changed; or the network cannot be placed again.
+    """
+    changes = Changes(add_device or {}, tuple(drop_device), scale_link or {}, memory or {})
+    if batch is not None and batch < 1:
+        raise SolverError(f"batch must be at least 1, got {batch}")
+    if changes == Changes({}, (), {}, {}) and batch is None and not solve:
+        raise SolverError(
+            "nothing is to be other than it is: give add_device, drop_device, scale_link, memory, "
+            "batch or solve"
+        )
+    changed = change(solution.cluster, changes)
+    items = solution.plan.items if batch is None else batch
+    said = (*changed.said, *(() if batch is None else (f"{batch} items at once",)))
+    costs = _columns(solution.costs, solution.graph, changed.cluster, changed.like)
+    is_per_item = solution.item_ns is not None
+    same_ns, note = _same_plan(solution, changed.cluster, costs, items)
+    found = WhatIf(said, changed.cluster, judged_ns(solution), same_ns, note, is_per_item, items)
+    if not solve:
+        return found
+    chosen = replace(
+        options or SolveOptions(),
+        objective=THROUGHPUT if is_per_item else "latency",
+        items=1 if is_per_item else items,
+    )
+    return replace(found, solution=_solve(solution.graph, changed.cluster, costs, solver, chosen))
+
+
+def _solve(
+    graph: TaskGraph, cluster: Cluster, costs: CostTable, solver: str, options: SolveOptions
+) -> Solution:
+    if graph.routers:
+        return solve_routed(graph, cluster, costs, options, solver)
+    if not is_for_solvers(graph):
+        raise SolverError(
+            f"graph {graph.name!r} has collectives or shared tensors, which no solver places; ask "
+            f"without solve, or run `heteroplace shard` again for the other cluster"
+        )
+    return solve_network(Problem(graph, cluster, costs), options, solver=solver)
+
+
+def _same_plan(
+    solution: Solution, cluster: Cluster, costs: CostTable, items: int
+) -> tuple[int | None, str]:
+    """The objective of the plan on another cluster and a note; or None and why there is none."""
+    names = {device.name for device in cluster.devices}
+    gone = [name for name in solution.devices_used if name not in names]
+    if gone:
+        return None, f"it has tasks on {', '.join(gone)}"
+    value = plan_to_json(solution.plan, solution.graph, solution.cluster)
+    try:
+        plan = replayed_plan(value, solution.graph, cluster, "the plan")
+        plan, note = _of_items(solution, plan, costs, items)
+        check_plan(solution.graph, cluster, costs, plan)
+        is_per_item = solution.item_ns is not None
+        return judge(solution.graph, cluster, costs, plan, is_per_item=is_per_item), note
+    except HeteroPlaceError as err:
+        return None, " ".join(str(err).split())
+
+
+def _of_items(solution: Solution, plan: Plan, costs: CostTable, items: int) -> tuple[Plan, str]:
+    if items == plan.items:
+        return plan, ""
+    if plan.items != 1:
+        raise PlanError(
+            f"the plan is for {plan.items} items in batches of its own; place it again for {items}"
+        )
+    if items not in costs.batches:
+        note = "one after the other, as the costs of such batches are not known"
+        return repeat_plan(plan, items), note
+    everything = tuple(range(items))
+    steps = tuple(
+        step if isinstance(step, Load) else replace(step, items=everything) for step in plan.steps
+    )
+    together = replace(plan, steps=steps, items=items)
+    try:
+        judge(solution.graph, solution.cluster, costs, together, is_per_item=False)
+    except (PlanError, MissingCostError) as err:
+        return repeat_plan(plan, items), f"one after the other, as a batch is not possible: {err}"
+    return together, f"as one batch of {items}"
+
+
+def _columns(
+    costs: CostTable, graph: TaskGraph, cluster: Cluster, like: Sequence[int]
+) -> CostTable:
+    """The table whose devices have the columns `like` of another one."""
+    builder = TableBuilder(graph.identities, cluster.identities, costs.batches)
+    for batch in costs.batches:
+        for task in range(len(graph.tasks)):
+            for device in like:
+                builder.add(costs.cost(task, device, batch))
+    return builder.finalize(costs.collectives)

@@ -1,0 +1,31 @@
+"""An interval -> a random array of numbers inside. Needs no TVM: commands make inputs by it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from heteroplace.relay.ranges.interval import BOOLEAN, Interval
+
+_WIDTH = 4
+"""Of the interval that numbers are drawn from where an end is not bounded."""
+
+
+def array_in(
+    interval: Interval | None, shape: tuple[int, ...], dtype: str, random: np.random.Generator
+) -> np.ndarray:
+    """Return random numbers of an interval: of None, normally distributed ones, or 0 and 1.
+
+    Those of bfloat16, which numpy does not have, are bit patterns in `uint16`.
+    """
+    if dtype == "bfloat16":  # the upper half of a float32
+        return (array_in(interval, shape, "float32", random).view("uint32") >> 16).astype("uint16")
+    if interval is None and dtype.startswith("float"):
+        return random.standard_normal(shape).astype(dtype)
+    goal = interval or BOOLEAN
+    low = goal.low if math.isfinite(goal.low) else min(-_WIDTH / 2, goal.high - _WIDTH)
+    high = goal.high if math.isfinite(goal.high) else max(_WIDTH / 2, low + _WIDTH)
+    if dtype.startswith("float"):
+        return random.uniform(low, high, shape).astype(dtype)
+    return random.integers(math.ceil(low), math.floor(high), shape, endpoint=True).astype(dtype)

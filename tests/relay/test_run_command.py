@@ -1,0 +1,150 @@
+"""`heteroplace run`, `compile` and `place` of an ONNX model: outputs, the cache, what is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx_models import random_inputs, run_onnxruntime, tiny_cnn
+from tests.programs import run_python
+
+from heteroplace.cli.main import main
+from heteroplace.cli.model_cache import CACHE_VARIABLE
+from heteroplace.costs.store import PATH_VARIABLE
+from heteroplace.files.solution import load_solution
+from heteroplace.native.compiled_file import read_manifest
+
+BUILD = ("--budget", "1")
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with cnn.onnx and its compiled form in a cache, and a store of its costs."""
+    found = tmp_path_factory.mktemp("models")
+    onnx.save(tiny_cnn(), found / "cnn.onnx")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(CACHE_VARIABLE, str(found / "cache"))
+        patch.setenv(PATH_VARIABLE, str(found / "costs.sqlite"))
+        assert main(["run", str(found / "cnn.onnx"), *BUILD, "--runs", "3"]) == 0
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """That folder as the current one, with its cache and store."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv(CACHE_VARIABLE, str(folder / "cache"))
+    monkeypatch.setenv(PATH_VARIABLE, str(folder / "costs.sqlite"))
+    return folder
+
+
+def entries(folder: Path) -> set[str]:
+    return {path.name for path in (folder / "cache").iterdir()}
+
+
+def test_outputs_of_given_inputs_are_those_of_onnxruntime(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inputs = random_inputs(tiny_cnn())
+    options = []
+    for name, array in inputs.items():
+        np.save(f"{name}.npy", array)
+        options += ["--input", f"{name}={name}.npy"]
+    before = entries(here)
+    assert main(["run", "cnn.onnx", *BUILD, *options, "--runs", "3", "-o", "y.npz"]) == 0
+    assert entries(here) == before
+    text = capsys.readouterr().out
+    for words in ("compiled before", "predicted", "measured", "3 runs", "longest tasks", "reason"):
+        assert words in text
+    (expected,) = run_onnxruntime(tiny_cnn(), inputs)
+    with np.load("y.npz") as found:
+        (name,) = found.files
+        np.testing.assert_allclose(found[name], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_the_second_time_loads_neither_tvm_nor_solvers(here: Path) -> None:
+    program = f"""
+import sys
+from heteroplace.cli.main import main
+assert main(["run", "cnn.onnx", {", ".join(map(repr, BUILD))}, "--runs", "3", "--json"]) == 0
+print("loaded:", [name for name in ("tvm", "onnx", "ortools", "scipy") if name in sys.modules])
+"""
+    assert run_python(program).splitlines()[-1] == "loaded: []"
+
+
+def test_made_up_inputs_follow_the_seed(here: Path) -> None:
+    outputs = []
+    for seed in ("0", "0", "1"):
+        command = ["run", "cnn.onnx", *BUILD, "--input-seed", seed, "--runs", "3"]
+        assert main([*command, "-o", "z.npz"]) == 0
+        with np.load("z.npz") as found:
+            outputs.append(found[found.files[0]])
+    assert np.array_equal(outputs[0], outputs[1])
+    assert not np.array_equal(outputs[0], outputs[2])
+
+
+def test_a_compiled_file_runs_as_the_model_does(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compile", "cnn.onnx", *BUILD, "-o", "cnn.so"]) == 0
+    assert "next: heteroplace run cnn.so" in capsys.readouterr().out
+    assert main(["run", "cnn.so", "--json", "--runs", "3"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["measured_ns"]["runs"] == 3
+    assert set(told["solution"]["placement"]) == {
+        task.name for task in read_manifest("cnn.so").solution.graph.tasks
+    }
+    assert main(["explain", "cnn.so", "--op", "nn.conv2d"]) == 0
+    assert "moving it" in capsys.readouterr().out
+    assert main(["run", "cnn.so", "--budget", "3"]) != 0
+    assert "--budget for compiling would change nothing" in capsys.readouterr().err
+
+
+def test_place_takes_the_model_too(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["place", "cnn.onnx", "--cluster", "local", *BUILD]
+    assert main([*command, "--solution", "cnn.json", "--exclude", "cpu.all"]) == 0
+    text = capsys.readouterr().out
+    assert "lower bound" in text
+    assert "% measured" in text
+    solution = load_solution("cnn.json")
+    assert "cpu.all" not in solution.devices_used
+    assert main(["place", *command[2:]]) != 0
+    assert "give either a task graph" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["--input", "imput=x.npy"], "no input 'imput'"),
+        (["--input", "{}=small.npy"], "has shape [1], expected [1,"),
+        (["--input", "{}=text.npy"], "text.npy: cannot be read as an array"),
+        (["-o", "nowhere/y.npz"], "folder 'nowhere' does not exist"),
+        (["--pin", "conv2d*=gpu9"], "has no device 'gpu9'"),
+        (["--input-shapes", "five"], "--input-shapes 'five'"),
+    ],
+)
+def test_what_is_wrong_is_told_in_one_line(
+    here: Path, options: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = next(iter(random_inputs(tiny_cnn())))
+    np.save("x.npy", np.zeros(1, "float32"))
+    np.save("small.npy", np.zeros(1, "float32"))
+    Path("text.npy").write_text("no array")
+    given = [option.format(name) for option in options]
+    assert main(["run", "cnn.onnx", *BUILD, *given]) in (2, 4)
+    captured = capsys.readouterr().err
+    assert text in captured
+    assert len(captured.splitlines()) == 1
+
+
+def test_a_file_that_is_no_model_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "lost.onnx"]) != 0
+    assert "lost.onnx: there is no such file" in capsys.readouterr().err
+    Path("text.onnx").write_text("no model")
+    assert main(["run", "text.onnx"]) != 0
+    assert "text.onnx" in capsys.readouterr().err

@@ -1,0 +1,116 @@
+"""`heteroplace doctor`, `completion`, and what is said about words that are not known."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from heteroplace.cli import doctor
+from heteroplace.cli.main import _COMMANDS, MISSING_PACKAGE, main, make_parser
+from heteroplace.errors import MissingTVMError
+
+HAS_SHTAB = importlib.util.find_spec("shtab") is not None
+
+
+def findings(capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, dict[str, str]]]:
+    code = main(["doctor", "--json"])
+    return code, {each["name"]: each for each in json.loads(capsys.readouterr().out)}
+
+
+def test_each_thing_is_there_or_can_be_got(capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = findings(capsys)
+    lacking = [name for name, each in found.items() if each["state"] == doctor.LACKS]
+    assert code == (MISSING_PACKAGE if lacking else 0)
+    assert {"cores", "memory", "TVM", "C++ compiler", "onnx", "GPU driver", "mpi4py"} <= set(found)
+    for each in found.values():
+        assert each["found"]
+        assert each["state"] in (doctor.OK, doctor.LACKS, doctor.NONE)
+        # A driver is not for heteroplace to install.
+        assert each["state"] == doctor.OK or each["remedy"] or each["name"] == "GPU driver"
+
+
+def test_without_tvm_or_compiler_it_is_code_5(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_tvm() -> None:
+        raise MissingTVMError("no TVM here: run this")
+
+    monkeypatch.setattr(doctor, "require_tvm", no_tvm)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert main(["doctor"]) == MISSING_PACKAGE
+    told = capsys.readouterr()
+    assert "to get TVM: no TVM here: run this" in told.out
+    assert "to get C++ compiler: apt-get install g++" in told.out
+    assert "cannot be compiled and run here without TVM, C++ compiler" in told.err
+
+
+def test_a_folder_that_cannot_be_written_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HETEROPLACE_MODELS", str(tmp_path / "models"))
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    code, found = findings(capsys)
+    assert code == MISSING_PACKAGE
+    assert found["compiled models"]["remedy"] == "set XDG_CACHE_HOME to a folder of yours"
+
+
+@pytest.mark.skipif(not HAS_SHTAB, reason="shtab is not installed")
+def test_the_completion_script_is_one_that_bash_reads(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "bash"]) == 0
+    script = capsys.readouterr().out
+    assert "--add-device" in script
+    done = subprocess.run(["bash", "-n"], input=script, text=True, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_without_shtab_it_is_said_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    assert main(["completion", "bash"]) == MISSING_PACKAGE
+    assert "pip install shtab" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["plase"], 'did you mean "place"?'),
+        (["place", "--clutser", "local"], 'unrecognized arguments: --clutser; did you mean "--clu'),
+        (["place", "--cluster", "local", "--solver", "hefft"], 'did you mean "heft"?'),
+        (["costs", "exprt"], 'did you mean "export"?'),
+        (["simulate", "p", "--drop-devise=gpu0"], 'did you mean "--drop-device"?'),
+    ],
+)
+def test_what_was_probably_meant_is_said(
+    arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    told = capsys.readouterr().err
+    assert text in told
+    assert len(told.splitlines()) == 1
+
+
+def test_every_command_is_that_of_its_module() -> None:
+    for command in _COMMANDS:
+        text = make_parser(command).format_help()
+        assert f"    {command} " in text
+
+
+def test_every_command_prints_json_or_writes_a_script() -> None:
+    without = []
+    for command in set(_COMMANDS) - {"completion", "costs", "routes"}:  # which have commands
+        parser = make_parser(command)._subparsers
+        assert parser is not None
+        (commands,) = parser._group_actions
+        flags = commands.choices[command].format_help()  # type: ignore[index, union-attr]
+        if "--json" not in flags:
+            without.append(command)
+    assert without == []

@@ -1,0 +1,94 @@
+"""The cache of compiled models: what is found again, and what is not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.instances import cpu
+
+from heteroplace.cli.model_cache import (
+    CACHE_VARIABLE,
+    About,
+    NewEntry,
+    cache_folder,
+    look_up,
+    model_key,
+    stamp,
+)
+from heteroplace.errors import FrontendError, HeteroPlaceError
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache."""
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    return tmp_path
+
+
+def keep(key: str, text: str, about: About) -> Path:
+    with NewEntry(key) as entry:
+        entry.path.write_text(text)
+        return entry.keep(about)
+
+
+def test_what_is_kept_is_found(folder: Path) -> None:
+    weights = folder / "weights.bin"
+    weights.write_bytes(b"1")
+    about = About({"x": (0.0, float("inf"))}, {str(weights): stamp(weights)}, 2.5)
+    assert look_up("k") is None
+    path = keep("k", "code", about)
+    assert look_up("k") == (path, about)
+    assert path.read_text() == "code"
+    keep("k", "newer", about)
+    assert path.read_text() == "newer"
+    assert [entry.name for entry in cache_folder().iterdir()] == ["k"]
+
+
+def test_a_file_beside_the_model_that_changed_is_noticed(folder: Path) -> None:
+    weights = folder / "weights.bin"
+    weights.write_bytes(b"1")
+    keep("k", "code", About({}, {str(weights): stamp(weights)}, 0.0))
+    weights.write_bytes(b"12")
+    assert look_up("k") is None
+    weights.unlink()
+    assert look_up("k") is None
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"legal": 3, "others": {}, "seconds": 1}'])
+def test_a_damaged_entry_is_made_again(folder: Path, text: str) -> None:
+    path = keep("k", "code", About({}, {}, 0.0))
+    (path.parent / "about.json").write_text(text)
+    assert look_up("k") is None
+
+
+def test_what_fails_leaves_nothing(folder: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), NewEntry("k"):
+        raise KeyboardInterrupt
+    assert list(cache_folder().iterdir()) == []
+
+
+def test_the_key_is_of_all_that_the_model_depends_on(folder: Path) -> None:
+    model = folder / "m.onnx"
+    model.write_bytes(b"one")
+    key = model_key(model, cpu(), {"seed": 1})
+    assert key == model_key(model, cpu(), {"seed": 1})
+    others = [
+        model_key(model, replace(cpu(), name="other"), {"seed": 1}),
+        model_key(model, cpu(), {"seed": 2}),
+    ]
+    model.write_bytes(b"two")
+    others.append(model_key(model, cpu(), {"seed": 1}))
+    assert len({key, *others}) == 4
+    with pytest.raises(FrontendError, match="cannot be read"):
+        model_key(folder / "lost.onnx", cpu(), {})
+
+
+def test_a_folder_that_cannot_be_written_is_told(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "file").write_text("")
+    monkeypatch.setenv(CACHE_VARIABLE, str(folder / "file" / "cache"))
+    with pytest.raises(HeteroPlaceError, match=f"name another folder in {CACHE_VARIABLE}"):
+        NewEntry("k").__enter__()

@@ -1,0 +1,140 @@
+"""what_if: the same plan on another cluster, and a new one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from heteroplace.errors import ClusterError, SolverError
+from heteroplace.model.check import check_plan
+from heteroplace.model.plan import Plan
+from heteroplace.model.solution import Solution
+from heteroplace.questions.judging import is_for_solvers
+from heteroplace.solve import SolveOptions, solve_network
+from tests.instances import cpu, gpus, instance, problem_of
+from tests.strategies import AMPLE, Instance, instances_with_plan, num_cases
+from tests.unit.files.test_solution import with_targets
+from tests.unit.questions.worked import diamond_solution, solution_of
+
+SHORT = SolveOptions(iterations=200, threads=1)
+
+
+def chains(num_devices: int = 1) -> Solution:
+    """Two chains of 50 ns each on GPUs beside a host, whose copies take little."""
+    links = {}
+    for device in range(1, num_devices + 1):
+        links |= {(0, device): 10, (device, 0): 10}
+    cluster = gpus(links, num_devices + 1, host=0)
+    cluster = replace(cluster, devices=cluster.devices[1:])
+    case = instance([], {name: (50,) * num_devices for name in "ab"}, cluster)
+    return solve_network(problem_of(with_targets(case)), SHORT, solver="heft")
+
+
+def test_a_second_gpu_like_the_first_halves_two_chains() -> None:
+    one = chains()
+    found = one.what_if(add_device={"gpu9": "gpu1"}, solve=True, solver="heft", options=SHORT)
+    assert found.same_ns == found.before_ns == one.predicted_ns
+    assert found.changes == (
+        "device gpu9 added, like gpu1, with a memory and links of its own like those",
+    )
+    assert found.solution is not None
+    # As if the cluster had been written by hand with two of them.
+    assert found.solution.predicted_ns == chains(2).predicted_ns < one.predicted_ns
+    assert {memory.name for memory in found.cluster.memories} == {"m0", "m1", "gpu9"}
+    check_plan(one.graph, found.cluster, found.solution.costs, found.solution.plan)
+    assert "placed again" in str(found)
+
+
+def test_a_core_is_added_in_the_memory_of_the_others() -> None:
+    case = with_targets(instance([], dict.fromkeys("ab", (9, 9, 9)), cpu()))
+    solution = solve_network(problem_of(case), SHORT, solver="heft")
+    found = solution.what_if(add_device={"cpu.2": "cpu.1"})
+    assert found.cluster.devices[-1].cores == (2,)
+    assert len(found.cluster.memories) == 1
+    assert "on core 2" in found.changes[0]
+
+
+def test_a_plan_whose_device_is_gone_cannot_run_but_is_made_again() -> None:
+    solution = diamond_solution()
+    found = solution.what_if(drop_device=["gpu1"], solve=True, solver="heft", options=SHORT)
+    assert (found.same_ns, found.same_note) == (None, "it has tasks on gpu1")
+    assert found.solution is not None
+    assert found.solution.predicted_ns == 12
+    assert [memory.name for memory in found.cluster.memories] == ["m0"]
+    assert "not possible" in str(found)
+
+
+def test_a_slower_link_lengthens_its_copies() -> None:
+    solution = diamond_solution()
+    # a's copy to gpu1 takes 1 ns and c's copy back 2 ns: of 10 ns both are waited for.
+    assert solution.what_if(scale_link={"1-0": 0.5}).same_ns == 12
+    assert solution.what_if(scale_link={"*": 0.5}).same_ns == 13
+    assert solution.what_if(scale_link={"*": 2.0}).same_ns == 9
+
+
+def test_times_of_a_measured_link_are_scaled_too() -> None:
+    solution = diamond_solution()
+    links = tuple(replace(link, measured=((10, 8),)) for link in solution.cluster.links)
+    cluster = replace(solution.cluster, links=links)
+    found = replace(solution, cluster=cluster).what_if(scale_link={"0-1": 2.0})
+    assert [link.measured for link in found.cluster.links] == [((10, 4),), ((10, 8),)]
+
+
+def test_a_memory_that_is_too_small_is_said() -> None:
+    found = diamond_solution().what_if(memory={"gpu0": 15})
+    assert found.same_ns is None
+    assert "m0" in found.same_note
+    assert diamond_solution().what_if(memory={"m0": "1 GiB"}).same_ns == 10
+
+
+def test_items_without_costs_of_batches_run_one_after_the_other() -> None:
+    found = diamond_solution().what_if(batch=2)
+    assert found.same_ns is not None
+    assert 10 < found.same_ns <= 20
+    assert "one after the other" in found.same_note
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "text"),
+    [
+        ({}, SolverError, "nothing is to be other"),
+        ({"batch": 0}, SolverError, "batch must be at least 1"),
+        ({"add_device": {"x": "gpu7"}}, ClusterError, "no device 'gpu7'; did you mean"),
+        ({"add_device": {"gpu0": "gpu1"}}, ClusterError, "there is a device 'gpu0' already"),
+        ({"add_device": {"m0": "gpu1"}}, ClusterError, "there is a memory 'm0' already"),
+        ({"drop_device": ["gpu0", "gpu1"]}, ClusterError, "'gpu1' is the last device"),
+        ({"scale_link": {"zz": 2.0}}, ClusterError, "no link or channel 'zz'; it has: 0-1, 1-0"),
+        ({"scale_link": {"0-1": 0.0}}, ClusterError, "expected a factor above 0"),
+        ({"memory": {"m7": 5}}, ClusterError, "no memory or device 'm7'; it has: m0, m1"),
+        ({"memory": {"m0": "5 apples"}}, ClusterError, "m0=5 apples; expected a size"),
+    ],
+)
+def test_wrong_changes_are_told(changes: Any, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        diamond_solution().what_if(**changes)
+
+
+@given(instances_with_plan(max_tasks=6))
+@num_cases(20)
+def test_a_cluster_that_is_larger_but_not_used_changes_nothing(case: tuple[Instance, Plan]) -> None:
+    found = with_targets(case[0])
+    solution = solution_of(found, replace(case[1], cluster_digest=found.cluster.digest()))
+    assert is_for_solvers(solution.graph)
+    like = solution.cluster.devices[0].name
+    answer = solution.what_if(add_device={"new": like}, memory={like: 2 * AMPLE})
+    assert answer.same_ns == solution.predicted_ns, answer.same_note
+
+
+@given(instances_with_plan(max_tasks=5))
+@num_cases(20)
+def test_faster_links_never_lengthen_the_same_plan(case: tuple[Instance, Plan]) -> None:
+    found = with_targets(case[0])
+    if not found.cluster.links:
+        return
+    solution = solution_of(found, replace(case[1], cluster_digest=found.cluster.digest()))
+    answer = solution.what_if(scale_link={"*": 3.0})
+    assert answer.same_ns is not None, answer.same_note
+    assert answer.same_ns <= solution.predicted_ns
