@@ -95,6 +95,7 @@ def test_modules_that_the_texts_import_are_told() -> None:
     assert not unknown
 
 
+@pytest.mark.costly
 @pytest.mark.relay
 def test_links_between_pages_lead_somewhere(pages: Path) -> None:
     faults = []
@@ -105,6 +106,7 @@ def test_links_between_pages_lead_somewhere(pages: Path) -> None:
     assert not faults
 
 
+@pytest.mark.costly
 @pytest.mark.relay
 def test_names_of_code_in_the_texts_exist(pages: Path) -> None:
     faults = []
@@ -120,6 +122,7 @@ def test_names_of_code_in_the_texts_exist(pages: Path) -> None:
     assert not faults
 
 
+@pytest.mark.costly
 @pytest.mark.relay
 def test_every_page_is_in_a_table_of_contents(pages: Path) -> None:
     listed = set()
@@ -135,17 +138,21 @@ def test_every_page_is_in_a_table_of_contents(pages: Path) -> None:
     assert not {path for path in every - names if path.name != "README"} - {pages / "index"}
 
 
+@pytest.mark.costly
 @pytest.mark.relay
 def test_pages_tell_every_error_and_every_schema(pages: Path) -> None:
     text = (pages / "generated" / "errors.md").read_text()
-    names = [name for name, value in vars(errors).items() if inspect.isclass(value)]
-    assert [error.__name__ for error in error_types()] == names
-    assert all(f"## {name}\n" in text for name in names)
+    raised = [errors.HeteroPlaceError]
+    for error in raised:
+        raised += [below for below in error.__subclasses__() if below.__module__ == errors.__name__]
+    assert {*error_types()} == {*raised}
+    assert all(f"## {error.__name__}\n\n`{error.code}`: " in text for error in raised)
     assert {f"{name}.schema.json" for name in schema_names()} == {
         path.name for path in SCHEMAS.glob("*.json")
     }
 
 
+@pytest.mark.costly
 @pytest.mark.relay
 def test_page_of_options_tells_every_option(pages: Path) -> None:
     from heteroplace.options import options_of

@@ -11,10 +11,19 @@ from tests.programs import measured_shortly
 
 ROOT = Path(__file__).resolve().parent.parent
 TUTORIALS = sorted((ROOT / "tutorials").glob("*.py"))
+# What these do is in other tests, step by step, and each takes more than ten seconds.
+SLOW = {
+    "02_two_hosts",
+    "08_pinning",
+    "09_requests_in_flight",
+    "10_own_cost_model",
+    "12_without_python",
+    "13_sharded_transformer",
+}
 
 
 def test_there_are_tutorials() -> None:
-    assert TUTORIALS
+    assert {path.stem for path in TUTORIALS} >= SLOW
 
 
 @pytest.mark.costly
@@ -22,8 +31,7 @@ def test_there_are_tutorials() -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        # What the second does is in `tests/relay/test_ranks.py` and others, step by step.
-        pytest.param(path, marks=pytest.mark.slow if "hosts" in path.stem else (), id=path.stem)
+        pytest.param(path, marks=pytest.mark.slow if path.stem in SLOW else (), id=path.stem)
         for path in TUTORIALS
     ],
 )

@@ -11,8 +11,8 @@ from docs.pages.rooms import room_page
 import heteroplace
 
 PACKAGE = Path(heteroplace.__file__).parent
-_WHOLE = ("costs", "dynamic", "files", "machine", "measure", "model", "report", "run", "sharding",
-          "simulate", "transforms")  # fmt: skip
+_WHOLE = ("costs", "dynamic", "files", "machine", "measure", "model", "questions", "report", "run",
+          "sharding", "simulate", "transforms")  # fmt: skip
 """Folders whose modules are all told, with those below them."""
 _MODULES = {
     "": ("errors", "hetero_place", "loading", "options", "place_options", "stats", "tvm_bridge"),

@@ -28,9 +28,9 @@ def _below(
 def command_pages() -> dict[str, str]:
     """Return the text of each page by its name."""
     text = (
-        "# Commands\n\nExit codes: 0 done, 2 wrong usage or input, 3 no placement is possible, 4 "
-        "no plan was found within the budget, 5 a package is missing, 130 interrupted. `tvmc` is "
-        "TVM's own with `--placement` added (`tvmc compile --help`).\n\n"
+        "# Commands\n\nExit codes: 0 done, 2 wrong usage, 3 no placement is possible, 4 wrong "
+        "input, 5 a package is missing, 6 no plan was found within the budget, 130 interrupted. "
+        "`tvmc` is TVM's own with `--placement` added (`tvmc compile --help`).\n\n"
     )
     for name, parser in commands():
         parser.formatter_class = _Narrow

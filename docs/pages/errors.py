@@ -35,20 +35,19 @@ def raised_in(name: str) -> list[str]:
 
 def error_pages() -> dict[str, str]:
     """Return the page by its name."""
-    from heteroplace.cli.main import _exit_code
+    from heteroplace.cli.main import exit_code
 
     text = (
         "# Errors\n\nA message says what is wrong, where (file and path in it, task, device, "
         "step), what was expected and found, and how to mend it. All are below "
-        "`heteroplace.errors.HeteroPlaceError`; a command ends with the exit code of the type.\n\n"
+        "`heteroplace.errors.HeteroPlaceError`; a command prints the code of the type behind its "
+        "message and ends with its exit code; `heteroplace doctor CODE` says what is here.\n\n"
     )
     for error in error_types():
         parent = error.__mro__[1].__name__
-        cause, _, mend = inspect.cleandoc(error.__doc__ or "").partition("\n\n")
-        text += f"## {error.__name__}\n\n{cause}\n\n"
-        if mend:
-            text += f"{mend}\n\n"
+        cause = " ".join(inspect.cleandoc(error.__doc__ or "").split())
+        text += f"## {error.__name__}\n\n`{error.code}`: {cause}\n\nTo mend it: {error.remedy}.\n\n"
         places = ", ".join(f"`{place}`" for place in raised_in(error.__name__))
-        text += f"Below `{parent}`; exit code {_exit_code(error())}"
+        text += f"Below `{parent}`; exit code {exit_code(error())}"
         text += f"; raised in {places}.\n\n" if places else ".\n\n"
     return {"errors.md": text}

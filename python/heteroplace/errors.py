@@ -85,7 +85,7 @@ class MissingTVMError(MissingPackageError):
     """No TVM with Relay is installed, or its version is not one that was tested."""
 
     code = "HP302"
-    remedy = "python -m heteroplace.tvm_wheel install; planning works without it"
+    remedy = "heteroplace setup-tvm; planning works without it"
 
 
 class MissingCostError(HeteroPlaceError):
