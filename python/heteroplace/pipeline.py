@@ -29,6 +29,7 @@ from heteroplace.measure.batches import batches_of
 from heteroplace.measure.cost_models import CostModel, CostOptions, choose_cost_model
 from heteroplace.measure.cost_models.model import known_interference
 from heteroplace.measure.example_inputs import read_examples
+from heteroplace.measure.implementations import with_implementations, without_unused_twins
 from heteroplace.measure.interference import measure_interference
 from heteroplace.measure.weights_file import with_weights_file
 from heteroplace.model.cluster import Cluster
@@ -138,12 +139,17 @@ def prepare(
 
 
 def compile(
-    network: Network, cluster: Cluster, model: CostModel, log: StageLog | None = None
+    network: Network | CompiledNetwork,
+    cluster: Cluster,
+    model: CostModel,
+    log: StageLog | None = None,
 ) -> CompiledNetwork:
     """Lower a network as far as its cost model needs it, and note what tasks take of memory.
 
     Parameters
     ----------
+    network
+        Nothing of it is compiled, or it is lowered for some targets already.
     cluster, model
         Its devices say the targets; how costs will be had.
 
@@ -154,7 +160,8 @@ def compile(
     """
     count = len(network.graph.tasks)
     with (log or StageLog()).stage("compile", f"compiling {count} tasks") as figures:
-        compiled = model.prepare(CompiledNetwork.of(network), cluster)
+        begun = CompiledNetwork.of(network) if isinstance(network, Network) else network
+        compiled = model.prepare(begun, cluster)
         figures["workspace_bytes"] = sum(task.workspace_bytes for task in compiled.graph.tasks)
     return compiled
 
@@ -293,11 +300,18 @@ def place(
     check_routed(network.graph, cluster, items)
     if items > 1:
         rebatch(network.mod, 2)  # an op that could mix items is told at once
-    compiled = compile(network, cluster, model, log)
+    begun, plain = CompiledNetwork.of(network), cluster
+    if options.kernels == "best":
+        with log.stage("implementations", "comparing kernels") as figures:
+            begun, cluster = with_implementations(begun, cluster, items)
+            figures["devices"] = len(cluster.devices) - len(plain.devices)
+    compiled = compile(begun, cluster, model, log)
     costed = cost(compiled, cluster, model, log, batches_of(cluster, items, network.graph))
     costed = replace(costed, profile=profile)
     plan = None if saved is None else saved.plan_for(costed.graph, cluster)
-    return compiled, solve(costed, limits, options.solver, log, plan)
+    solution = solve(costed, limits, options.solver, log, plan)
+    solution = without_unused_twins(solution, network.graph, plain)
+    return compiled.with_graph(solution.graph), solution
 
 
 def _with_routes(

@@ -101,7 +101,11 @@ DIMENSIONS: Mapping[str, tuple[Value, ...]] = {
         Value("off", given(store="off")),
         Value("file", in_folder(store="costs.sqlite")),
     ),
-    "kernels": (Value("auto"), Value("tvm", given(kernels="tvm"))),
+    "kernels": (
+        Value("auto"),
+        Value("tvm", given(kernels="tvm")),
+        Value("best", given(kernels="best")),
+    ),
     "device": (Value("here"), Value("absent")),
     "pin": (
         Value("none"),
