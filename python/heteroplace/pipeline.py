@@ -139,17 +139,12 @@ def prepare(
 
 
 def compile(
-    network: Network | CompiledNetwork,
-    cluster: Cluster,
-    model: CostModel,
-    log: StageLog | None = None,
+    network: Network, cluster: Cluster, model: CostModel, log: StageLog | None = None
 ) -> CompiledNetwork:
     """Lower a network as far as its cost model needs it, and note what tasks take of memory.
 
     Parameters
     ----------
-    network
-        Nothing of it is compiled, or it is lowered for some targets already.
     cluster, model
         Its devices say the targets; how costs will be had.
 
@@ -160,8 +155,7 @@ def compile(
     """
     count = len(network.graph.tasks)
     with (log or StageLog()).stage("compile", f"compiling {count} tasks") as figures:
-        begun = CompiledNetwork.of(network) if isinstance(network, Network) else network
-        compiled = model.prepare(begun, cluster)
+        compiled = model.prepare(CompiledNetwork.of(network), cluster)
         figures["workspace_bytes"] = sum(task.workspace_bytes for task in compiled.graph.tasks)
     return compiled
 
@@ -300,17 +294,14 @@ def place(
     check_routed(network.graph, cluster, items)
     if items > 1:
         rebatch(network.mod, 2)  # an op that could mix items is told at once
-    begun, plain = CompiledNetwork.of(network), cluster
+    plain = network.graph, cluster
     if options.kernels == "best":
-        with log.stage("implementations", "comparing kernels") as figures:
-            begun, cluster = with_implementations(begun, cluster, items)
-            figures["devices"] = len(cluster.devices) - len(plain.devices)
-    compiled = compile(begun, cluster, model, log)
+        network, cluster = with_implementations(network, cluster, items)
+    compiled = compile(network, cluster, model, log)
     costed = cost(compiled, cluster, model, log, batches_of(cluster, items, network.graph))
     costed = replace(costed, profile=profile)
     plan = None if saved is None else saved.plan_for(costed.graph, cluster)
-    solution = solve(costed, limits, options.solver, log, plan)
-    solution = without_unused_twins(solution, network.graph, plain)
+    solution = without_unused_twins(solve(costed, limits, options.solver, log, plan), *plain)
     return compiled.with_graph(solution.graph), solution
 
 

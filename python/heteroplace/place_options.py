@@ -246,6 +246,7 @@ def check_options(place: PlaceOptions, limits: SolveOptions) -> None:
             ("solver", place.solver, default.solver),
             ("coarsening", limits.coarsening, defaults.coarsening),
             ("engine", limits.engine, defaults.engine),
+            ("kernels", place.kernels == "best", False),
         )
         if given != unset
     ]

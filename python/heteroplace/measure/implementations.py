@@ -26,11 +26,12 @@ from heteroplace.model.hosts import with_devices
 from heteroplace.model.implementations import TWIN
 from heteroplace.model.plan import devices_of
 from heteroplace.model.solution import Solution
+from heteroplace.relay.tasks.network import Network
 
 
 def with_implementations(
-    compiled: CompiledNetwork, cluster: Cluster, items: int = 1
-) -> tuple[CompiledNetwork, Cluster]:
+    network: Network, cluster: Cluster, items: int = 1
+) -> tuple[Network, Cluster]:
     """Return a network and a cluster with a twin of each CPU on which some kernel differs.
 
     The network is lowered for each target, not compiled. Without any difference both are returned
@@ -44,7 +45,7 @@ def with_implementations(
     LoweringError
         An op cannot be compiled for some target.
     """
-    graph = compiled.graph
+    compiled, graph = CompiledNetwork.of(network), network.graph
     if items > 1 or graph.routers or graph.has_shared_values:
         raise SolverError(
             "kernels='best' chooses for each task of one item, without routers and values that "
@@ -71,13 +72,12 @@ def with_implementations(
             devices[task].append(twins[position].name)
             kept.add(twin)
     if len(kept) == count:
-        return compiled, cluster
+        return network, cluster
     tasks = tuple(
         replace(task, devices=tuple(names))
         for task, names in zip(graph.tasks, devices, strict=True)
     )
-    network = compiled.with_graph(replace(graph, tasks=tasks))
-    return network, with_devices(both, sorted(kept))
+    return network.with_graph(replace(graph, tasks=tasks)), with_devices(both, sorted(kept))
 
 
 def differing_tasks(
@@ -124,12 +124,11 @@ def without_unused_twins(solution: Solution, graph: TaskGraph, cluster: Cluster)
     )
     plain = replace(solution.graph, tasks=tasks)
     rows = tuple(row[:count] for row in solution.costs.rows)
-    digests = {"graph_digest": plain.digest(), "cluster_digest": cluster.digest()}
     return replace(
         solution,
         graph=plain,
         cluster=cluster,
-        plan=replace(solution.plan, **digests),
+        plan=replace(solution.plan, graph_digest=plain.digest(), cluster_digest=cluster.digest()),
         costs=table_from_rows(plain, cluster, rows),
         singles=tuple(single for single in solution.singles if single[0] not in twins),
     )
