@@ -29,6 +29,7 @@ from heteroplace.measure.batches import batches_of
 from heteroplace.measure.cost_models import CostModel, CostOptions, choose_cost_model
 from heteroplace.measure.cost_models.model import known_interference
 from heteroplace.measure.example_inputs import read_examples
+from heteroplace.measure.implementations import with_implementations, without_unused_twins
 from heteroplace.measure.interference import measure_interference
 from heteroplace.measure.weights_file import with_weights_file
 from heteroplace.model.cluster import Cluster
@@ -293,11 +294,15 @@ def place(
     check_routed(network.graph, cluster, items)
     if items > 1:
         rebatch(network.mod, 2)  # an op that could mix items is told at once
+    plain = network.graph, cluster
+    if options.kernels == "best":
+        network, cluster = with_implementations(network, cluster, items)
     compiled = compile(network, cluster, model, log)
     costed = cost(compiled, cluster, model, log, batches_of(cluster, items, network.graph))
     costed = replace(costed, profile=profile)
     plan = None if saved is None else saved.plan_for(costed.graph, cluster)
-    return compiled, solve(costed, limits, options.solver, log, plan)
+    solution = without_unused_twins(solve(costed, limits, options.solver, log, plan), *plain)
+    return compiled.with_graph(solution.graph), solution
 
 
 def _with_routes(

@@ -34,7 +34,7 @@ VERIFY_MODES = ("auto", "on", "off")
 MISSING = ("refuse", "measure", "predict", "estimate")
 """What to do about tasks and devices that a given cost table does not know."""
 
-KERNELS = ("auto", "tvm")
+KERNELS = ("auto", "tvm", "best")
 """Values of the option `kernels`."""
 
 STORE_ON, STORE_OFF = "on", "off"
@@ -90,7 +90,8 @@ class PlaceOptions:
     kernels: str = option(
         "auto",
         "auto: what TVM computes element by element, such as exp and tanh, runs on vectors; tvm: "
-        "its kernels as they are, with the same bits as without placement",
+        "its kernels as they are, with the same bits as without placement; best: where the two "
+        "differ both are measured, and each task has the one that makes the plan quicker",
         choices=lambda: KERNELS,
     )
     pin: Mapping[str, str] = option(
@@ -257,6 +258,7 @@ def check_options(place: PlaceOptions, limits: SolveOptions) -> None:
             ("solver", place.solver, default.solver),
             ("coarsening", limits.coarsening, defaults.coarsening),
             ("engine", limits.engine, defaults.engine),
+            ("kernels", place.kernels == "best", False),
         )
         if given != unset
     ]

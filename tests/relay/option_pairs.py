@@ -101,7 +101,11 @@ DIMENSIONS: Mapping[str, tuple[Value, ...]] = {
         Value("off", given(store="off")),
         Value("file", in_folder(store="costs.sqlite")),
     ),
-    "kernels": (Value("auto"), Value("tvm", given(kernels="tvm"))),
+    "kernels": (
+        Value("auto"),
+        Value("tvm", given(kernels="tvm")),
+        Value("best", given(kernels="best")),
+    ),
     "device": (Value("here"), Value("absent")),
     "pin": (
         Value("none"),
@@ -194,6 +198,8 @@ REFUSED: tuple[Rule, ...] = (
     Rule({"plan_in": "file", "solver": "search|single|cpsat"}, SolverError, "leave out .*solver"),
     Rule({"plan_in": "file", "coarsening": _OTHERS}, SolverError, "leave out coarsening"),
     Rule({"plan_in": "file", "engine": "highs|cpsat"}, SolverError, "leave out engine"),
+    Rule({"plan_in": "file", "kernels": "best"}, SolverError, "leave out kernels"),
+    Rule({"items": "two", "kernels": "best"}, SolverError, "chooses for each task of one item"),
     Rule({"items": "two", "plan_in": "file"}, SolverError, "is for 1 items, and items is 2"),
     Rule(
         {"costs": "estimate|predict|isolated|measure", "missing": "measure|predict|estimate"},

@@ -18,7 +18,7 @@ from heteroplace.codegen.library import KernelLibrary, compile_kernels
 from heteroplace.codegen.routed import lower_routed
 from heteroplace.codegen.segment_calls import lower_segments
 from heteroplace.codegen.segments import cut_segments
-from heteroplace.codegen.targets import placed_targets
+from heteroplace.codegen.targets import placed_targets, sharing_layouts
 from heteroplace.codegen.versioned import KeptParts
 from heteroplace.codegen.versions import versioned_tensors
 from heteroplace.model.cluster import Cluster
@@ -171,6 +171,9 @@ def lower_network(
 ) -> KernelCalls:
     """Optimise each target's part of a neutral module and lower it.
 
+    Targets that differ only in whether kernels are TVM's own have one part, with the layouts of the
+    other of the two.
+
     Parameters
     ----------
     mod
@@ -187,8 +190,15 @@ def lower_network(
     """
     if any(target.kind.name == "cuda" for target in targets):
         register_cuda_compiler()
-    segments, outputs = cut_segments(mod, targets, target_of_task)
-    return lower_segments(segments, mod["main"].params, outputs)
+    shared = sharing_layouts(targets)
+    segment_of_task = {task: shared[target] for task, target in target_of_task.items()}
+    segments, outputs = cut_segments(mod, targets, segment_of_task)
+    others = {
+        task: targets[target]
+        for task, target in target_of_task.items()
+        if target != segment_of_task[task]
+    }
+    return lower_segments(segments, mod["main"].params, outputs, others)
 
 
 def _with_inputs(calls: KernelCalls, network: Network) -> KernelCalls:

@@ -37,7 +37,10 @@ from heteroplace.tvm_bridge import library_info_kept
 
 
 def lower_segments(
-    segments: Sequence[Segment], inputs: Sequence[relay.Var], outputs: Sequence[ValueName]
+    segments: Sequence[Segment],
+    inputs: Sequence[relay.Var],
+    outputs: Sequence[ValueName],
+    targets: Mapping[str, tvm.target.Target] | None = None,
 ) -> KernelCalls:
     """Lower every fused function of every segment and list the calls.
 
@@ -45,6 +48,9 @@ def lower_segments(
     ----------
     inputs, outputs
         Of the model. The first values of the result are the inputs, used or not.
+    targets
+        Of tasks whose kernels are for another target than their segment, by name; the layouts are
+        those of the segment.
 
     Raises
     ------
@@ -53,7 +59,7 @@ def lower_segments(
     """
     # What is kept from earlier networks may come from other tuning records than those in force.
     te_compiler.get().clear()
-    lowerer = _Lowerer()
+    lowerer = _Lowerer(targets=targets or {})
     for parameter in inputs:
         lowerer.add_input(parameter)
     with library_info_kept():
@@ -118,6 +124,8 @@ class _Lowerer:
     """Those that parts share; None: there is one part, in which nearly all differ."""
     constants: dict[_Address, Value] = field(default_factory=dict)
     """The weights that are known; the segments keep them in memory."""
+    targets: Mapping[str, tvm.target.Target] = field(default_factory=dict)
+    """Of tasks whose kernels are not for the target of their segment."""
     forwards: dict[int, ValueName] = field(default_factory=dict)
     """Values that stand for what a later segment may export, until all are known."""
 
@@ -215,9 +223,11 @@ class _Lowerer:
         if "relay.reshape_only" in node.op.attrs and int(node.op.attrs["relay.reshape_only"]):
             return (self._add(types[0], alias_of=reads[0]),)
         writes = tuple(self._add(type_) for type_ in types)
-        kernel = self._lower(node.op, target)
         tasks = tasks_in(node.op)
         task = tasks[-1] if tasks else ""
+        own = self.targets.get(task, target)
+        with own:
+            kernel = self._lower(node.op, own)
         workspace = self.kernels[kernel].workspace
         self.calls.append(KernelCall(kernel, index, task, reads, writes, workspace))
         return writes

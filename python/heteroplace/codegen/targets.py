@@ -84,6 +84,26 @@ def kernel_target(target: tvm.target.Target) -> tvm.target.Target:
     return tvm.target.Target(exported, target.host)
 
 
+def sharing_layouts(targets: Sequence[tvm.target.Target]) -> list[int]:
+    """Return for each target the position of the one whose layouts it has.
+
+    That of the same without the key of TVM's own kernels, if it is there; else its own.
+    """
+    plain = [_without_stock(target) for target in targets]
+    texts = [f"{target} host {target.host}" for target in targets]
+    return [texts.index(text) if text in texts else position for position, text in enumerate(plain)]
+
+
+def _without_stock(target: tvm.target.Target) -> str:
+    """The text of a target and its host, the first without the key of TVM's own kernels."""
+    if STOCK_KERNELS in target.keys:
+        exported = dict(target.export())
+        exported["keys"] = [key for key in exported["keys"] if key != STOCK_KERNELS]
+        exported.pop("host", None)
+        target = tvm.target.Target(tvm.target.Target(exported), target.host)
+    return f"{target} host {target.host}"
+
+
 def cluster_targets(cluster: Cluster) -> tuple[tuple[tvm.target.Target, ...], tuple[int, ...]]:
     """Return the distinct targets of a cluster, and for each device the position of its own.
 

@@ -71,10 +71,12 @@ def find_devices_under_test(
         if alike in found:
             continue
         same = {other for other in used if device_class(cluster, other) == alike}
-        placement = []
+        placement, cores = [], cluster.devices[index].cores
         for ids in allowed:
             here = [device for device in ids if device in used]
             near = [device for device in here if not is_remote[device]]
+            # Rather on the same cores, where what it leaves in caches is what it will leave.
+            near.sort(key=lambda other: cluster.devices[other].cores != cores)
             # A task for absent devices alone runs here too, so that the others can be measured.
             placement.append(index if same & set(ids) else (near or here or [index])[0])
         found[alike] = DeviceUnderTest(

@@ -11,6 +11,7 @@ import numpy as np
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import PREDICTED, SOURCES_WITH_TIME, CostTable
 from heteroplace.model.graph import TaskGraph
+from heteroplace.model.implementations import implementation_gains
 from heteroplace.model.memory import MemoryUse
 from heteroplace.model.plan import Collective, Copy, Load, Plan, Run, devices_of
 from heteroplace.model.solution import Solution
@@ -236,8 +237,11 @@ def candidates_table(candidates: Sequence[Candidate]) -> str:
 
 
 def solution_headline(solution: Solution) -> str:
-    """Return the `headline` of a solution: what its run is expected to take comes first."""
-    return headline(
+    """Return the `headline` of a solution: what its run is expected to take comes first.
+
+    Where kernels were chosen, a line for each device that has others says what they gain.
+    """
+    told = headline(
         solution.cluster,
         solution.plan,
         solution.predicted_ns,
@@ -246,6 +250,12 @@ def solution_headline(solution: Solution) -> str:
         solution.expected_ns,
         solution.item_ns,
     )
+    gains = implementation_gains(solution.cluster, solution.costs, solution.plan)
+    lines = [
+        f"{name}: {count} tasks with these kernels gain {format_ns(gain_ns)}"
+        for name, (count, gain_ns) in gains.items()
+    ]
+    return "\n".join([told, *lines])
 
 
 def headline(
