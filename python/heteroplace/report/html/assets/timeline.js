@@ -22,7 +22,12 @@ const drawTimeline = (model) => {
   }
   body.append(status, asTable(model, view));
   timeline.redraw = redraw;
-  new ResizeObserver(redraw).observe(body); // it begins with a first call
+  redraw();
+  let width = body.clientWidth; // the observer begins with a call, and heights change by themselves
+  new ResizeObserver(() => {
+    if (body.clientWidth !== width) redraw();
+    width = body.clientWidth;
+  }).observe(body);
 };
 
 const statusText = (model, view, all) => {
