@@ -116,7 +116,7 @@ class Lanes {
         const text = model.stepName(step) + (items.length ? ` [${items.join(",")}]` : "");
         const shown = clipped(pen, text, size - 8);
         const wide = pen.measureText(shown).width;
-        pen.globalAlpha = 0.75; // so that a pattern does not cross the letters
+        pen.globalAlpha = 0.85; // so that a pattern does not cross the letters
         pen.fillStyle = this.plain[lane];
         pen.fillRect(left + 3, y + 4, wide + 2, height - 8);
         pen.globalAlpha = 1;

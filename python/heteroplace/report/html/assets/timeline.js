@@ -17,7 +17,7 @@ const drawTimeline = (model) => {
   if (!model.measuredRun) body.append(missing(model.missing.measured));
   for (const lanes of all) {
     body.append(el("div", { class: "lane-box" },
-      el("p", null, `${lanes.run.label} (${lanes.run.source}), ${format.ns(lanes.run.makespan)}`), lanes.canvas));
+      el("p", null, `${lanes.run.label}${lanes.run.source === lanes.run.label ? "" : ` (${lanes.run.source})`}, ${format.ns(lanes.run.makespan)}`), lanes.canvas));
     listen(model, lanes, timeline);
   }
   body.append(status, asTable(model, view));
