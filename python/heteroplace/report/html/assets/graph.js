@@ -107,16 +107,24 @@ const edgePath = (a, b) => {
   return `M ${x0} ${y0} C ${x0} ${(y0 + y1) / 2} ${x1} ${(y0 + y1) / 2} ${x1} ${y1}`;
 };
 
+/* Beside the middle of its edge, where other edges have no label. */
+const labelPlace = (a, b) => {
+  const [x, y] = [a.x + b.x, a.y + b.y].map((sum) => sum / 2);
+  if (a.column !== b.column) return { x: b.x - 60, y: b.y + NODE_HEIGHT / 2 - 6 };
+  const isPast = b.rank - a.rank > 1 && Math.abs(a.x - b.x) < 4;
+  if (isPast) return { x: a.x + NODE_WIDTH + 10 + 8 * (b.rank - a.rank), y: y + NODE_HEIGHT / 2 + 14 * (a.rank % 2) };
+  return { x: x + NODE_WIDTH / 2 + 6, y: y + NODE_HEIGHT / 2 + 4 };
+};
+
 const graphPicture = (model, folded, choose) => {
   const { width, height } = laidOut(folded);
   const { nodes, edges } = folded;
   const lines = edges.map((edge) => {
     const a = nodes[edge.from], b = nodes[edge.to];
-    const x0 = a.x + NODE_WIDTH / 2, y0 = a.y + NODE_HEIGHT, x1 = b.x + NODE_WIDTH / 2, y1 = b.y;
     const d = edgePath(a, b);
     return [svg("path", { d, style: `fill: none; stroke: var(${edge.copied ? "--text" : "--soft"})`, "stroke-width": edge.copied ? 3 : 1 },
       svg("title", null, `${a.name} to ${b.name}: ${format.bytes(edge.bytes)}, ${format.bytes(edge.copied)} copied`)),
-    edge.copied ? svg("text", { x: (x0 + x1) / 2 + 6, y: (y0 + y1) / 2 + 4 }, format.bytes(edge.copied)) : null];
+    edge.copied ? svg("text", labelPlace(a, b), format.bytes(edge.copied)) : null];
   });
   const boxes = nodes.map((node) => nodeBox(model, node, choose));
   return svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": `${nodes.length} parts of the network` }, lines, boxes);
