@@ -1,7 +1,10 @@
 """`tvmc` with a placement: same numbers as TVM's own, tables, files, messages and exit codes."""
 
+import base64
 import json
+import re
 import sys
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -187,6 +190,25 @@ def test_dry_run_writes_a_plan_that_keeps_pins_and_nothing_else(here, capsys):
     steps = json.loads(Path("p.json").read_text())["steps"]
     assert {step["on"] for step in steps if "run" in step} == {"cpu.all"}
     assert "dry run: nothing was compiled" in capsys.readouterr().out
+
+
+def test_a_dry_run_writes_the_page_of_its_plan(here, capsys):
+    report = ["--placement-dry-run", "--placement-report", "page.html"]
+    assert main(["compile", "net.onnx", *SHAPES, *PLACE, *report]) == 0
+    assert "report: page.html" in capsys.readouterr().out
+    text = Path("page.html").read_text()
+    data = base64.b64decode(re.search('<script id="data"[^>]*>([^<]*)<', text)[1])
+    assert "progress" not in json.loads(zlib.decompress(data))["missing"]
+
+
+def test_a_compiled_file_is_measured_for_its_page(here, capsys):
+    assert show(["report", "net.so", "--measure", "3", "--inputs", "x.npz", "-o", "net.html"]) == 0
+    assert "report: net.html" in capsys.readouterr().out
+    text = Path("net.html").read_text()
+    data = base64.b64decode(re.search('<script id="data"[^>]*>([^<]*)<', text)[1])
+    value = json.loads(zlib.decompress(data))
+    assert [run["label"] for run in value["runs"]] == ["predicted", "measured"]
+    assert value["measured"]["time"][1] > 0
 
 
 def test_exclude_keeps_devices_free(here):

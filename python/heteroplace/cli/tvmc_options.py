@@ -47,7 +47,7 @@ _HONOURED = frozenset(
 )
 
 
-_OF_A_PLAN = frozenset({"placement_dry_run", "placement_sign_with"})
+_OF_A_PLAN = frozenset({"placement_dry_run", "placement_report", "placement_sign_with"})
 """Of the options of placement those that a finished plan can be compiled with."""
 _MODEL_CHANGES = frozenset({"desired_layout", "mixed_precision", "tuning_records", "model_format"})
 

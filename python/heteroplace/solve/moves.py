@@ -22,8 +22,8 @@ from heteroplace.native.throughput import placement_loads
 from heteroplace.solve.objective import THROUGHPUT
 from heteroplace.solve.problem import Problem
 
-MAX_WORK = 16_000_000
-"""Tasks * moves that are looked at: all of 2,000 tasks on 4 devices, 200 of 20,000; two seconds."""
+MAX_WORK = 4_000_000
+"""Tasks * moves that are looked at: all of 1,000 tasks on 4 devices, 50 of 20,000."""
 _WORK_PER_LOAD = 8
 """How many times the work of a move is with throughput as the objective."""
 _WORK_PER_ITEM = 40

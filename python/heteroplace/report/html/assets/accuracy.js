@@ -34,11 +34,12 @@ const scatter = (model) => {
   if (!points.length) return missing("No step has both a predicted and a measured time.");
   const values = points.flatMap(([a, b]) => [a, b]);
   const low = Math.floor(Math.log10(Math.min(...values))), high = Math.max(low + 1, Math.ceil(Math.log10(Math.max(...values))));
-  const at = (ns) => ((Math.log10(ns) - low) / (high - low)) * (size - edge - 16);
+  const at = (ns) => ((Math.log10(ns) - low) / (high - low)) * (size - edge - 30);
   const x = (ns) => edge + at(ns), y = (ns) => size - edge - at(ns);
   const marks = [...Array(high - low + 1).keys()].map((i) => 10 ** (low + i));
   const shape = (device, cx, cy) => (device < 0 ? svg("path", { d: `M ${cx} ${cy - 4} l 4 8 h -8 Z` })
-    : device % 2 ? svg("rect", { x: cx - 3.5, y: cy - 3.5, width: 7, height: 7 }) : svg("circle", { cx, cy, r: 3.5 }));
+    : [svg("circle", { cx, cy, r: 3.5 }), svg("rect", { x: cx - 3.5, y: cy - 3.5, width: 7, height: 7 }),
+      svg("path", { d: `M ${cx} ${cy - 5} l 5 5 l -5 5 l -5 -5 Z` })][device % 3]);
   const dots = points.slice(0, 4000).map(([a, b, step]) => {
     const device = model.deviceOf(step), node = shape(device, x(a), y(b));
     fill(node, { style: `fill: var(${colourOf(device)}); stroke: var(--text); stroke-opacity: 0.5; cursor: pointer`, onclick: () => askStep(model, step),
@@ -46,7 +47,7 @@ const scatter = (model) => {
     return node;
   });
   return el("figure", { style: "margin: 8px 0" }, svg("svg", { viewBox: `0 0 ${size} ${size}`, role: "img", style: `max-width: ${size}px; width: 100%; background: var(--card)`, "aria-label": "Predicted time of each step against its measured time, both logarithmic; the tables below have the same" },
-    marks.map((ns) => [svg("line", { x1: x(ns), x2: x(ns), y1: 16, y2: size - edge, style: "stroke: var(--line)" }), svg("line", { x1: edge, x2: size - 16, y1: y(ns), y2: y(ns), style: "stroke: var(--line)" }),
+    marks.map((ns) => [svg("line", { x1: x(ns), x2: x(ns), y1: 16, y2: size - edge, style: "stroke: var(--line)" }), svg("line", { x1: edge, x2: size - 30, y1: y(ns), y2: y(ns), style: "stroke: var(--line)" }),
       svg("text", { x: x(ns), y: size - edge + 16, "text-anchor": "middle", class: "soft" }, format.ns(ns)), svg("text", { x: edge - 6, y: y(ns) + 4, "text-anchor": "end", class: "soft" }, format.ns(ns))]),
     svg("line", { x1: x(10 ** low), y1: y(10 ** low), x2: x(10 ** high), y2: y(10 ** high), style: "stroke: var(--soft)", "stroke-dasharray": "6 4" }),
     svg("text", { x: size / 2 + 20, y: size - 14, "text-anchor": "middle" }, "predicted"), svg("text", { x: 14, y: size / 2, transform: `rotate(-90 14 ${size / 2})`, "text-anchor": "middle" }, "measured"), dots),

@@ -3,7 +3,8 @@ const RUN = 0, COPY = 1, LOAD = 2, COLLECTIVE = 3;
 const KIND_NAMES = ["task", "copy", "load of weights", "collective"];
 
 const inflate = async (text) => {
-  const packed = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  const letters = atob(text), packed = new Uint8Array(letters.length);
+  for (let i = 0; i < letters.length; i++) packed[i] = letters.charCodeAt(i);
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
   return JSON.parse(await new Response(stream).text());
 };

@@ -89,7 +89,7 @@ const svgFills = (count) => svg("defs", null, [...Array(count).keys()].map((devi
 const swatch = (device) => svg("svg", { class: "swatch", viewBox: "0 0 22 14", "aria-hidden": "true" },
   svg("rect", { width: 22, height: 14, fill: `url(#fill-${device})` }));
 const deviceLabel = (model, device) => el("span", null, swatch(device), model.devices[device].name);
-const legend = (model) => el("div", { class: "bar-row", "aria-hidden": "true" },
+const legend = (model) => el("div", { class: "bar-row legend", "aria-hidden": "true" },
   model.devices.map((device) => deviceLabel(model, device.id)));
 const taskButton = (model, task) =>
   el("button", { type: "button", class: "link", onclick: () => ask(model, task) },

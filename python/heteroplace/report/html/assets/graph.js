@@ -101,10 +101,21 @@ const edgePath = (a, b) => {
     const from = a.y + NODE_HEIGHT / 2, to = b.y + NODE_HEIGHT / 2, middle = b.x - 18;
     return `M ${right} ${from} C ${right + 30} ${from} ${middle} ${from} ${middle} ${(from + to) / 2} C ${middle} ${to} ${middle} ${to} ${b.x} ${to}`;
   }
-  if (b.rank - a.rank > 1 && Math.abs(x0 - x1) < 4) {
-    return `M ${right} ${y0 - 12} C ${right + 44} ${y0 + 20} ${right + 44} ${y1 - 20} ${right} ${y1 + 12}`;
+  if (isPast(a, b)) {
+    const bulge = right + 20 + 14 * Math.min(4, b.rank - a.rank);
+    return `M ${right} ${y0 - 12} C ${bulge} ${y0 + 20} ${bulge} ${y1 - 20} ${right} ${y1 + 12}`;
   }
   return `M ${x0} ${y0} C ${x0} ${(y0 + y1) / 2} ${x1} ${(y0 + y1) / 2} ${x1} ${y1}`;
+};
+
+/* Whether an edge goes around nodes between; such edges tell their bytes to the mouse alone. */
+const isPast = (a, b) => a.column === b.column && b.rank - a.rank > 1 && Math.abs(a.x - b.x) < 4;
+
+/* Beside the middle of its edge. */
+const labelPlace = (a, b) => {
+  const [x, y] = [a.x + b.x, a.y + b.y].map((sum) => sum / 2);
+  if (a.column !== b.column) return { x: b.x - 60, y: b.y + NODE_HEIGHT / 2 - 6 };
+  return { x: x + NODE_WIDTH / 2 + 6, y: y + NODE_HEIGHT / 2 + 4 };
 };
 
 const graphPicture = (model, folded, choose) => {
@@ -112,11 +123,10 @@ const graphPicture = (model, folded, choose) => {
   const { nodes, edges } = folded;
   const lines = edges.map((edge) => {
     const a = nodes[edge.from], b = nodes[edge.to];
-    const x0 = a.x + NODE_WIDTH / 2, y0 = a.y + NODE_HEIGHT, x1 = b.x + NODE_WIDTH / 2, y1 = b.y;
     const d = edgePath(a, b);
     return [svg("path", { d, style: `fill: none; stroke: var(${edge.copied ? "--text" : "--soft"})`, "stroke-width": edge.copied ? 3 : 1 },
       svg("title", null, `${a.name} to ${b.name}: ${format.bytes(edge.bytes)}, ${format.bytes(edge.copied)} copied`)),
-    edge.copied ? svg("text", { x: (x0 + x1) / 2 + 6, y: (y0 + y1) / 2 + 4 }, format.bytes(edge.copied)) : null];
+    edge.copied && !isPast(a, b) ? svg("text", labelPlace(a, b), format.bytes(edge.copied)) : null];
   });
   const boxes = nodes.map((node) => nodeBox(model, node, choose));
   return svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": `${nodes.length} parts of the network` }, lines, boxes);
@@ -136,7 +146,8 @@ const nodeBox = (model, node, choose) => {
   const described = svg("desc", null, text);
   const act = () => choose(node);
   const label = (dy, content, weight) => {
-    const shown = content.length > 34 ? `${content.slice(0, 33)}\u2026` : content;
+    const most = weight > 400 ? 31 : 34;
+    const shown = content.length > most ? `${content.slice(0, most - 1)}\u2026` : content;
     return [svg("rect", { x: node.x + 5, y: node.y + dy - 12, width: Math.min(NODE_WIDTH - 10, shown.length * 6.6 + 6), height: 16, style: "fill: #ffffff; fill-opacity: 0.72" }),
       svg("text", { x: node.x + 8, y: node.y + dy, "font-weight": weight }, shown)];
   };

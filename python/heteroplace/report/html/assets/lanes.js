@@ -3,7 +3,7 @@ const LANE = 30, TOP = 24, MAX_ARROWS = 400;
 
 class Lanes {
   constructor(model, run, view) {
-    Object.assign(this, { model, run, view, selected: null });
+    Object.assign(this, { model, run, view, selected: null, gutter: 120, width: 1 });
     this.lanes = run.lanes.map((name, id) => id).filter((id) => run.ofLane[id].length
       || id < model.devices.length);
     this.row = new Map(this.lanes.map((lane, row) => [lane, row]));
@@ -22,7 +22,6 @@ class Lanes {
       + `Arrow keys move, plus and minus zoom; the table below it has the same. ${model.graph.name || ""}`;
   }
 
-  get gutter() { return this.canvas.clientWidth < 600 ? 70 : 120; }
   x(ns) { return this.gutter + ((ns - this.view.from) / (this.view.to - this.view.from)) * this.width; }
   ns(x) { return this.view.from + ((x - this.gutter) / this.width) * (this.view.to - this.view.from); }
   y(lane) { return TOP + this.row.get(lane) * LANE; }
@@ -31,6 +30,7 @@ class Lanes {
     const ratio = window.devicePixelRatio || 1;
     const total = this.canvas.clientWidth;
     if (!total) return;
+    this.gutter = total < 600 ? 70 : 120;
     this.width = total - this.gutter - 8;
     this.canvas.width = Math.round(total * ratio);
     this.canvas.height = Math.round(this.height * ratio);
@@ -116,7 +116,7 @@ class Lanes {
         const text = model.stepName(step) + (items.length ? ` [${items.join(",")}]` : "");
         const shown = clipped(pen, text, size - 8);
         const wide = pen.measureText(shown).width;
-        pen.globalAlpha = 0.75; // so that a pattern does not cross the letters
+        pen.globalAlpha = 0.85; // so that a pattern does not cross the letters
         pen.fillStyle = this.plain[lane];
         pen.fillRect(left + 3, y + 4, wide + 2, height - 8);
         pen.globalAlpha = 1;

@@ -33,7 +33,7 @@ const drawLinks = (model) => {
   if (used && model.memories.length > 1) body.append(el("h3", null, "Bytes between memories"), matrix(model, between));
 };
 
-const linkTexts = (texts) => el("span", null, texts.slice(0, 4).map((text, i) => [i ? el("br") : null, text]),
+const linkTexts = (texts) => el("span", { class: "unbroken" }, texts.slice(0, 4).map((text, i) => [i ? el("br") : null, text]),
   texts.length > 4 ? [el("br"), `and ${texts.length - 4} more`] : null);
 
 const matrix = (model, between) => {

@@ -17,12 +17,17 @@ const drawTimeline = (model) => {
   if (!model.measuredRun) body.append(missing(model.missing.measured));
   for (const lanes of all) {
     body.append(el("div", { class: "lane-box" },
-      el("p", null, `${lanes.run.label} (${lanes.run.source}), ${format.ns(lanes.run.makespan)}`), lanes.canvas));
+      el("p", null, `${lanes.run.label}${lanes.run.source === lanes.run.label ? "" : ` (${lanes.run.source})`}, ${format.ns(lanes.run.makespan)}`), lanes.canvas));
     listen(model, lanes, timeline);
   }
   body.append(status, asTable(model, view));
   timeline.redraw = redraw;
-  new ResizeObserver(redraw).observe(body); // it begins with a first call
+  redraw();
+  let width = body.clientWidth; // the observer begins with a call, and heights change by themselves
+  new ResizeObserver(() => {
+    if (body.clientWidth !== width) redraw();
+    width = body.clientWidth;
+  }).observe(body);
 };
 
 const statusText = (model, view, all) => {
