@@ -41,6 +41,9 @@ from heteroplace.relay.products import Operand, operands_of
 Panels = dict[int, tuple[relay.Constant, relay.Constant | None]]
 """By address of its data, a constant and what it is in panels; None: it stays as it is."""
 
+_PACKING_LEVEL = 3
+"""From this opt level on weights may lie otherwise than the network has them, as for TVM's own
+AlterOpLayout."""
 _LIBRARIES = frozenset(("cblas", "mkl", "dnnl", "cublas"))
 
 
@@ -52,31 +55,38 @@ def ReadWeightsInPlace(  # noqa: N802  (named as TVM names its passes)
     Parameters
     ----------
     panels
-        What is known of the weights of several functions, to which it adds. None: there is one.
+        What is known of the weights of several functions, to which it adds: they all are packed.
+        None: there is one function, packed at opt level 3.
     """
 
     def run(
-        function: relay.Function, _mod: tvm.IRModule, _context: tvm.transform.PassContext
+        function: relay.Function, _mod: tvm.IRModule, context: tvm.transform.PassContext
     ) -> relay.Function:
         if _LIBRARIES.intersection(str(library) for library in target.libs):
             return function
-        known = {} if panels is None else panels
-        is_packed = not has_stock_kernels(target)
+        is_own = not has_stock_kernels(target)
+        known = panels
+        if known is None and context.opt_level >= _PACKING_LEVEL:
+            known = {}
         with target:
-            return _rewritten(function, target.kind.name == "llvm", known if is_packed else None)
+            return _rewritten(
+                function, target.kind.name == "llvm", known if is_own else None, is_tiled=is_own
+            )
 
     return relay.transform.function_pass(
         run, opt_level=0, name="ReadWeightsInPlace", required=["InferType"]
     )
 
 
-def _rewritten(function: relay.Function, is_cpu: bool, panels: Panels | None) -> relay.Function:
+def _rewritten(
+    function: relay.Function, is_cpu: bool, panels: Panels | None, *, is_tiled: bool
+) -> relay.Function:
     nodes = post_order(function.body)
     mapped: dict[relay.Expr, relay.Expr] = {}
 
     def rewrite(old: relay.Expr, new: relay.Expr) -> relay.Expr:
         if is_op_call(old, "nn.batch_matmul"):
-            return _tiled(old, new, mapped) if panels is not None and is_cpu else new
+            return _tiled(old, new, mapped) if is_tiled and is_cpu else new
         found = operands_of(old)
         if found is None:
             return new
