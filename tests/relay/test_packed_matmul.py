@@ -91,6 +91,20 @@ def test_dense_layers_are_packed_where_layouts_change_and_kernels_are_ours(
     assert [int(extent) for extent in made.checked_type.shape] == [3, 17]
 
 
+@pytest.mark.parametrize("is_transposed", [True, False])
+def test_constants_of_products_are_packed_as_they_are_meant(is_transposed: bool) -> None:
+    matrix = np.arange(24, dtype="float32").reshape((6, 4) if is_transposed else (4, 6))
+    x = var("x", (3, 4))
+    y = relay.nn.matmul(x, relay.const(matrix), transpose_b=is_transposed)
+    mod = relay.transform.InferType()(tvm.IRModule.from_expr(relay.Function([x], y)))
+    with tvm.transform.PassContext(opt_level=3):
+        made = ReadWeightsInPlace(TARGET)(mod)["main"].body
+    assert made.op.name == PACKED_MATMUL_OP
+    with TARGET:
+        expected = packed(matrix if is_transposed else matrix.T)
+    np.testing.assert_array_equal(made.args[1].data.numpy(), expected)
+
+
 def test_tiles_hold_all_rows_with_few_more() -> None:
     for rows in range(1, 200):
         for most in (4, 6, 9):

@@ -5,6 +5,7 @@ computed or is state it would be a kernel and a buffer more for each call, in a 
 microbatch. Transposes that belong to the same task are not made at all.
 
     on a CPU      nn.dense(%x, const)             ==>  heteroplace_packed_matmul(%x, panels)
+                  nn.matmul(%x, const)            ==>  heteroplace_packed_matmul(%x, panels)
                   nn.dense(%x, %w)                ==>  heteroplace_matmul(%x, %w, transpose_b)
                   nn.dense(%x, transpose(%w))     ==>  heteroplace_matmul(%x, %w)
                   nn.matmul(%x, %w, ...)          ==>  heteroplace_matmul(%x, %w, ...)
@@ -38,8 +39,8 @@ from heteroplace.relay.expressions import (
 )
 from heteroplace.relay.products import Operand, operands_of
 
-Panels = dict[int, tuple[relay.Constant, relay.Constant | None]]
-"""By address of its data, a constant and what it is in panels; None: it stays as it is."""
+Panels = dict[tuple[int, bool], tuple[relay.Constant, relay.Constant]]
+"""By address of its data and whether its transpose is meant, a constant, and what is in panels."""
 
 _PACKING_LEVEL = 3
 """From this opt level on weights may lie otherwise than the network has them, as for TVM's own
@@ -92,13 +93,12 @@ def _rewritten(
             return new
         if not is_cpu:
             return _as_dense(new, old) if old.op.name == "nn.matmul" else new
-        if old.op.name == "nn.dense" and isinstance(old.args[1], relay.Constant):
-            weights = None if panels is None else _in_panels(old, panels)
-            if weights is None:
-                return new
-            columns = static_shape(old.checked_type)[1]
-            return _spanned(packed_matmul(new.args[0], weights, columns), old)
         (a, turns_a), (b, turns_b) = (_untransposed(each, old) for each in found)
+        if isinstance(b, relay.Constant) and panels is not None and not turns_a:
+            columns = static_shape(old.checked_type)[1]
+            return _spanned(packed_matmul(mapped[a], _in_panels(b, turns_b, panels), columns), old)
+        if isinstance(b, relay.Constant) and old.op.name == "nn.dense":
+            return new
         made = matmul(mapped[a], mapped[b], transpose_a=turns_a, transpose_b=turns_b)
         return relay.Call(made.op, made.args, made.attrs, None, old.span)
 
@@ -125,17 +125,13 @@ def _tiled(old: relay.Call, new: relay.Call, mapped: Mapping[relay.Expr, relay.E
     return _spanned(batch_matmul(a, b, transpose_a=turns_a, transpose_b=turns_b), old)
 
 
-def _in_panels(dense: relay.Call, panels: Panels) -> relay.Constant | None:
-    """The weights of a dense layer in panels, the same for all layers that have them."""
-    rows, constant = dense.args
-    address = constant.data.handle.contents.data
-    if address not in panels:
+def _in_panels(constant: relay.Constant, is_transposed: bool, panels: Panels) -> relay.Constant:
+    """Weights in panels, the same for all layers that have them."""
+    key = constant.data.handle.contents.data, is_transposed
+    if key not in panels:
         matrix = constant.data.numpy()
-        types = {tensor.checked_type.dtype for tensor in (rows, constant, dense)}
-        is_plain = types <= {"float32"} or types <= {"float64"}
-        is_plain = is_plain and len(static_shape(rows.checked_type)) == 2
-        panels[address] = constant, relay.const(packed(matrix)) if is_plain else None
-    return panels[address][1]
+        panels[key] = constant, relay.const(packed(matrix if is_transposed else matrix.T))
+    return panels[key][1]
 
 
 def _untransposed(operand: Operand, reader: relay.Call) -> Operand:
