@@ -7,7 +7,7 @@ import pytest
 import tvm
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from relay_models import module, var
+from relay_models import TARGET, module, var
 from tvm import relay, te, tir
 from tvm.topi import nn
 
@@ -22,21 +22,26 @@ from heteroplace.codegen.unpacked import ReadWeightsInPlace
 from heteroplace.codegen.whole_vectors import whole_vectors
 from heteroplace.relay.expressions import post_order, task_span
 
-TARGET = tvm.target.Target("llvm -mcpu=haswell")
+TARGETS = tuple(map(tvm.target.Target, (TARGET, "llvm -mcpu=haswell", "llvm")))
+"""Of this machine; of vectors of 8 and of 4 elements, which every one can run."""
 
 
 def lowered(
-    a: np.ndarray, b: np.ndarray, transposes: tuple[bool, bool], is_fused: bool = False
+    a: np.ndarray,
+    b: np.ndarray,
+    transposes: tuple[bool, bool],
+    is_fused: bool = False,
+    target: tvm.target.Target = TARGETS[0],
 ) -> tvm.IRModule:
     """The op as a kernel, before vectors are stored whole; `is_fused`: a relu behind it."""
     attrs = dict(zip(("transpose_a", "transpose_b"), transposes, strict=True))
     tensors = [
         te.placeholder(each.shape, str(each.dtype), name) for each, name in ((a, "a"), (b, "b"))
     ]
-    with TARGET:
+    with target:
         (out,) = batch_matmul_op._compute(attrs, tensors, None)
         out = nn.relu(out) if is_fused else out
-        schedule = schedule_batch_matmul(None, [out], TARGET)
+        schedule = schedule_batch_matmul(None, [out], target)
         return tvm.lower(schedule, [*tensors, out], name=BATCH_MATMUL_OP)
 
 
@@ -45,9 +50,11 @@ def product(
     b: np.ndarray,
     transposes: tuple[bool, bool] = (False, True),
     is_fused: bool = False,
+    target: tvm.target.Target = TARGETS[0],
 ) -> np.ndarray:
     """Of two arrays, by the op."""
-    kernel = tvm.build(whole_vectors(lowered(a, b, transposes, is_fused)), target=TARGET)
+    functions = whole_vectors(lowered(a, b, transposes, is_fused, target))
+    kernel = tvm.build(functions, target=target)
     rows, columns = a.shape[2 if transposes[0] else 1], b.shape[1 if transposes[1] else 2]
     out = tvm.nd.empty((max(len(a), len(b)), rows, columns), str(a.dtype))
     kernel(tvm.nd.array(a), tvm.nd.array(b), out)
@@ -62,6 +69,7 @@ def product(
     transposes=st.tuples(st.booleans(), st.booleans()),
     dtype=st.sampled_from(["float32", "float64"]),
     is_fused=st.booleans(),
+    target=st.sampled_from(TARGETS),
 )
 def test_products_of_any_shape_are_those_of_numpy(
     batches: tuple[int, int],
@@ -69,6 +77,7 @@ def test_products_of_any_shape_are_those_of_numpy(
     transposes: tuple[bool, bool],
     dtype: str,
     is_fused: bool,
+    target: tvm.target.Target,
 ) -> None:
     random = np.random.default_rng(sum(sizes))
     rows, columns, depth = sizes
@@ -76,7 +85,7 @@ def test_products_of_any_shape_are_those_of_numpy(
     b = random.standard_normal((batches[1], depth, columns))
     left = np.ascontiguousarray(a.swapaxes(1, 2) if transposes[0] else a, dtype)
     right = np.ascontiguousarray(b.swapaxes(1, 2) if transposes[1] else b, dtype)
-    found = product(left, right, transposes, is_fused)
+    found = product(left, right, transposes, is_fused, target)
     expected = np.maximum(a @ b, 0) if is_fused else a @ b
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * max(1, np.abs(expected).max()))
 
@@ -138,7 +147,7 @@ def test_a_transpose_is_taken_into_a_product_of_its_own_task(task: str) -> None:
 
 
 def test_the_type_is_that_of_tvms_op() -> None:
-    with TARGET:
+    with TARGETS[0]:
         call = batch_matmul(
             var("x", (1, 4, 3)), var("y", (2, 5, 4)), transpose_a=True, transpose_b=True
         )

@@ -74,16 +74,35 @@ def test_products_of_any_shape_are_those_of_numpy(
     check_product(product(left, weights, is_fused), left, weights, is_fused)
 
 
-@pytest.mark.parametrize("keys", ["cpu", f"{STOCK_KERNELS},cpu"])
-def test_dense_layers_are_packed_unless_kernels_are_tvms(keys: str) -> None:
+@pytest.mark.parametrize(
+    ("keys", "opt_level", "is_packed"),
+    [("cpu", 3, True), ("cpu", 2, False), (f"{STOCK_KERNELS},cpu", 3, False)],
+)
+def test_dense_layers_are_packed_where_layouts_change_and_kernels_are_ours(
+    keys: str, opt_level: int, is_packed: bool
+) -> None:
     target = tvm.target.Target(f"llvm -mcpu=haswell -keys={keys}")
     y = relay.nn.dense(var("x", (3, 8)), relay.const(np.ones((17, 8), "float32")))
     mod = tvm.IRModule.from_expr(relay.Function(relay.analysis.free_vars(y), y))
     mod = relay.transform.InferType()(mod)
-    with target:
+    with tvm.transform.PassContext(opt_level=opt_level):
         made = relay.transform.InferType()(ReadWeightsInPlace(target)(mod))["main"].body
-    assert made.op.name == ("nn.dense" if STOCK_KERNELS in keys else PACKED_MATMUL_OP)
+    assert made.op.name == (PACKED_MATMUL_OP if is_packed else "nn.dense")
     assert [int(extent) for extent in made.checked_type.shape] == [3, 17]
+
+
+@pytest.mark.parametrize("is_transposed", [True, False])
+def test_constants_of_products_are_packed_as_they_are_meant(is_transposed: bool) -> None:
+    matrix = np.arange(24, dtype="float32").reshape((6, 4) if is_transposed else (4, 6))
+    x = var("x", (3, 4))
+    y = relay.nn.matmul(x, relay.const(matrix), transpose_b=is_transposed)
+    mod = relay.transform.InferType()(tvm.IRModule.from_expr(relay.Function([x], y)))
+    with tvm.transform.PassContext(opt_level=3):
+        made = ReadWeightsInPlace(TARGET)(mod)["main"].body
+    assert made.op.name == PACKED_MATMUL_OP
+    with TARGET:
+        expected = packed(matrix if is_transposed else matrix.T)
+    np.testing.assert_array_equal(made.args[1].data.numpy(), expected)
 
 
 def test_tiles_hold_all_rows_with_few_more() -> None:
@@ -100,6 +119,8 @@ def test_tiles_hold_all_rows_with_few_more() -> None:
 def test_columns_behind_the_last_are_zeros() -> None:
     with TARGET:
         panels = packed(np.arange(1, 1 + 20 * 3, dtype="float32").reshape(20, 3))
+        few = packed(np.ones((3, 5), "float32"))
     assert panels.shape == (1, 3, 24)
     np.testing.assert_array_equal(panels[0, 2, :20], np.arange(20) * 3 + 3)
     assert not panels[:, :, 20:].any()
+    assert few.shape == (1, 5, 4)

@@ -53,10 +53,11 @@ def packed_matmul(a: relay.Expr, b: relay.Expr, columns: int) -> relay.Call:
 def packed(matrix: np.ndarray) -> np.ndarray:
     """Return weights [columns, depth] in panels for the current target.
 
-    The panels are as wide as some vectors; columns behind the last are zeros.
+    The panels are as wide as some vectors, or for few columns as a part of one; columns behind the
+    last are zeros.
     """
     columns, depth = matrix.shape
-    width = panel_width(columns, matrix.dtype.itemsize)
+    width = min(panel_width(columns, matrix.dtype.itemsize), 1 << (columns - 1).bit_length())
     panels = -(-columns // width)
     padded = np.zeros((panels * width, depth), matrix.dtype)
     padded[:columns] = matrix

@@ -132,6 +132,11 @@ class TiledProduct(NamedTuple):
         """How many hold the columns."""
         return -(-self.columns // self.width)
 
+    @property
+    def lanes(self) -> int:
+        """Of a vector."""
+        return min(self.width, vector_bytes() // self.item_bytes)
+
     def tiling(self) -> Tiling:
         """How rows are cut.
 
@@ -139,7 +144,7 @@ class TiledProduct(NamedTuple):
         loads before it uses any.
         """
         registers = 18 if vector_bytes() == 64 else 8
-        most = max(1, registers * vector_bytes() // (self.item_bytes * self.width))
+        most = registers // (self.width // self.lanes)
         row_bytes = self.depth * self.item_bytes
         if row_bytes % _PAGE_BYTES == 0:
             most = min(most, _WAYS)
@@ -195,7 +200,7 @@ class TiledProduct(NamedTuple):
     def schedule(self, schedule: te.Schedule, product: te.Tensor, result: te.Tensor) -> None:
         """Schedule `product` of `compute`, and what is fused behind it."""
         tile, tiles, blocks = self.tiling()
-        lanes = vector_bytes() // self.item_bytes
+        lanes = self.lanes
         whole = schedule[result]
         *around, y, x = whole.op.axis
         xo, xi = whole.split(x, self.width)

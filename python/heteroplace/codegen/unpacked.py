@@ -5,6 +5,7 @@ computed or is state it would be a kernel and a buffer more for each call, in a 
 microbatch. Transposes that belong to the same task are not made at all.
 
     on a CPU      nn.dense(%x, const)             ==>  heteroplace_packed_matmul(%x, panels)
+                  nn.matmul(%x, const)            ==>  heteroplace_packed_matmul(%x, panels)
                   nn.dense(%x, %w)                ==>  heteroplace_matmul(%x, %w, transpose_b)
                   nn.dense(%x, transpose(%w))     ==>  heteroplace_matmul(%x, %w)
                   nn.matmul(%x, %w, ...)          ==>  heteroplace_matmul(%x, %w, ...)
@@ -38,9 +39,12 @@ from heteroplace.relay.expressions import (
 )
 from heteroplace.relay.products import Operand, operands_of
 
-Panels = dict[int, tuple[relay.Constant, relay.Constant | None]]
-"""By address of its data, a constant and what it is in panels; None: it stays as it is."""
+Panels = dict[tuple[int, bool], tuple[relay.Constant, relay.Constant]]
+"""By address of its data and whether its transpose is meant, a constant, and what is in panels."""
 
+_PACKING_LEVEL = 3
+"""From this opt level on weights may lie otherwise than the network has them, as for TVM's own
+AlterOpLayout."""
 _LIBRARIES = frozenset(("cblas", "mkl", "dnnl", "cublas"))
 
 
@@ -52,43 +56,49 @@ def ReadWeightsInPlace(  # noqa: N802  (named as TVM names its passes)
     Parameters
     ----------
     panels
-        What is known of the weights of several functions, to which it adds. None: there is one.
+        What is known of the weights of several functions, to which it adds: they all are packed.
+        None: there is one function, packed at opt level 3.
     """
 
     def run(
-        function: relay.Function, _mod: tvm.IRModule, _context: tvm.transform.PassContext
+        function: relay.Function, _mod: tvm.IRModule, context: tvm.transform.PassContext
     ) -> relay.Function:
         if _LIBRARIES.intersection(str(library) for library in target.libs):
             return function
-        known = {} if panels is None else panels
-        is_packed = not has_stock_kernels(target)
+        is_own = not has_stock_kernels(target)
+        known = panels
+        if known is None and context.opt_level >= _PACKING_LEVEL:
+            known = {}
         with target:
-            return _rewritten(function, target.kind.name == "llvm", known if is_packed else None)
+            return _rewritten(
+                function, target.kind.name == "llvm", known if is_own else None, is_tiled=is_own
+            )
 
     return relay.transform.function_pass(
         run, opt_level=0, name="ReadWeightsInPlace", required=["InferType"]
     )
 
 
-def _rewritten(function: relay.Function, is_cpu: bool, panels: Panels | None) -> relay.Function:
+def _rewritten(
+    function: relay.Function, is_cpu: bool, panels: Panels | None, *, is_tiled: bool
+) -> relay.Function:
     nodes = post_order(function.body)
     mapped: dict[relay.Expr, relay.Expr] = {}
 
     def rewrite(old: relay.Expr, new: relay.Expr) -> relay.Expr:
         if is_op_call(old, "nn.batch_matmul"):
-            return _tiled(old, new, mapped) if panels is not None and is_cpu else new
+            return _tiled(old, new, mapped) if is_tiled and is_cpu else new
         found = operands_of(old)
         if found is None:
             return new
         if not is_cpu:
             return _as_dense(new, old) if old.op.name == "nn.matmul" else new
-        if old.op.name == "nn.dense" and isinstance(old.args[1], relay.Constant):
-            weights = None if panels is None else _in_panels(old, panels)
-            if weights is None:
-                return new
-            columns = static_shape(old.checked_type)[1]
-            return _spanned(packed_matmul(new.args[0], weights, columns), old)
         (a, turns_a), (b, turns_b) = (_untransposed(each, old) for each in found)
+        if isinstance(b, relay.Constant) and panels is not None and not turns_a:
+            columns = static_shape(old.checked_type)[1]
+            return _spanned(packed_matmul(mapped[a], _in_panels(b, turns_b, panels), columns), old)
+        if isinstance(b, relay.Constant) and old.op.name == "nn.dense":
+            return new
         made = matmul(mapped[a], mapped[b], transpose_a=turns_a, transpose_b=turns_b)
         return relay.Call(made.op, made.args, made.attrs, None, old.span)
 
@@ -115,17 +125,13 @@ def _tiled(old: relay.Call, new: relay.Call, mapped: Mapping[relay.Expr, relay.E
     return _spanned(batch_matmul(a, b, transpose_a=turns_a, transpose_b=turns_b), old)
 
 
-def _in_panels(dense: relay.Call, panels: Panels) -> relay.Constant | None:
-    """The weights of a dense layer in panels, the same for all layers that have them."""
-    rows, constant = dense.args
-    address = constant.data.handle.contents.data
-    if address not in panels:
+def _in_panels(constant: relay.Constant, is_transposed: bool, panels: Panels) -> relay.Constant:
+    """Weights in panels, the same for all layers that have them."""
+    key = constant.data.handle.contents.data, is_transposed
+    if key not in panels:
         matrix = constant.data.numpy()
-        types = {tensor.checked_type.dtype for tensor in (rows, constant, dense)}
-        is_plain = types <= {"float32"} or types <= {"float64"}
-        is_plain = is_plain and len(static_shape(rows.checked_type)) == 2
-        panels[address] = constant, relay.const(packed(matrix)) if is_plain else None
-    return panels[address][1]
+        panels[key] = constant, relay.const(packed(matrix if is_transposed else matrix.T))
+    return panels[key][1]
 
 
 def _untransposed(operand: Operand, reader: relay.Call) -> Operand:
