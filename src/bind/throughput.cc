@@ -9,6 +9,7 @@
 #include "bind/bind.h"
 #include "bind/plans.h"
 #include "bind/poll_python.h"
+#include "throughput/ideals.h"
 #include "throughput/improve.h"
 #include "throughput/loads.h"
 #include "throughput/relaxation.h"
@@ -69,6 +70,13 @@ std::vector<NumpyInts> Splits(const model::Problem& problem, int max_orders) {
   return splits;
 }
 
+std::tuple<NumpyInts, int64_t, int> IdealSplitOf(const model::Problem& problem, int max_ideals,
+                                                 int64_t max_stages) {
+  const throughput::IdealSplit split =
+      Unlocked([&] { return throughput::BestIdealSplit(problem, {max_ideals, max_stages}); });
+  return {Widen(split.device), split.load_ns, split.num_ideals};
+}
+
 }  // namespace
 
 void BindThroughput(nb::module_& module) {
@@ -83,6 +91,10 @@ void BindThroughput(nb::module_& module) {
              "(devices [num_tasks], ns per item, violation, moves, whether it was stopped).");
   module.def("contiguous_splits", &Splits, nb::arg("problem"), nb::arg("max_orders"),
              "Placements [num_tasks] that split the order of tasks; see src/throughput/improve.h.");
+  module.def("ideal_split", &IdealSplitOf, nb::arg("problem"), nb::arg("max_ideals"),
+             nb::arg("max_stages"),
+             "(devices [num_tasks] or nothing, largest load in ns, ideals) of the best split into "
+             "stages; see src/throughput/ideals.h.");
   nb::class_<Relaxation>(module, "Relaxation",
                          "Least priced cost over all placements; see src/throughput/relaxation.h.")
       .def(nb::init<const model::Problem&, int64_t>(), nb::arg("problem"), nb::arg("max_work"),

@@ -127,6 +127,30 @@ def improve_placements(
     return Improvement(placement, item_ns, violation, moves, was_interrupted)
 
 
+@dataclass(frozen=True)
+class IdealSplit:
+    """The best split of a graph into stages, one for each device."""
+
+    placement: IntArray | None
+    """Device of each task; None: there are too many ideals or stages, or none fits."""
+    load_ns: int
+    """Its largest load as stages are priced, where there is one."""
+    num_ideals: int
+    """Sets of tasks that hold all their predecessors; 0: too many, or too many kinds of devices."""
+
+
+def ideal_split(problem: NativeProblem, max_ideals: int, max_stages: int) -> IdealSplit:
+    """Return the best split by dynamic programming over ideals; see `src/throughput/ideals.h`.
+
+    Parameters
+    ----------
+    max_stages
+        Differences of ideals that are looked at: about a million a second.
+    """
+    placement, load_ns, num_ideals = _core.ideal_split(problem.core, max_ideals, max_stages)
+    return IdealSplit(placement if len(placement) else None, load_ns, num_ideals)
+
+
 def contiguous_splits(problem: NativeProblem, max_orders: int = 24) -> list[IntArray]:
     """Return splits of the order of tasks over the devices, one per order of devices, best first.
 

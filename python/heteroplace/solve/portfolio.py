@@ -55,6 +55,7 @@ from heteroplace.solve.search.solver import (
     MAX_TASKS_TO_BOUND,
     SearchEnd,
     SearchRun,
+    before_copies,
     begin_solve,
     solve_deadline,
 )
@@ -137,6 +138,7 @@ class _Auto:
     def run(self) -> SolveResult:
         problem, options = self._problem, self._options
         initial, self._bound_ns = begin_solve(problem, options, self._begin)
+        self._deadline = before_copies(problem, self._deadline, initial.first()[1])
         self._initial_deadline = self._deadline.within(2 * INITIAL_SHARE * options.time_limit_s)
         plans = initial.native_plans(INITIAL_SHARE * options.time_limit_s)
         self._note_singles({name for name, _ in plans})

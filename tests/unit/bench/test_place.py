@@ -108,7 +108,7 @@ def test_an_invalid_plan_has_no_makespan(monkeypatch: pytest.MonkeyPatch) -> Non
 
 REFERENCE: place.Row = {
     "bound": 5, "best_single": 30, "tasks": 1, "cluster": "c", "congestion": "port",
-    "item_bound": 3, "best_single_item": 24,
+    "item_bound": 3, "best_single_item": 24, "ideal_split_item": 9,
 }  # fmt: skip
 ANSWER: place.Row = {
     "seconds": 1.0, "cpu_seconds": 1.0, "best_seconds": None, "build_seconds": 1.0, "peak_mb": 1.0,
@@ -191,6 +191,7 @@ def test_a_plan_for_one_item_is_judged_by_its_time_per_item() -> None:
     assert int(str(heft["item_ns"])) <= int(str(heft["makespan"]))
     assert ours["bound"] is None and isinstance(ours["item_bound"], int)
     assert int(str(reference["best_single_item"])) >= int(str(ours["item_ns"]))
+    assert int(str(reference["ideal_split_item"])) >= int(str(ours["item_ns"]))
 
 
 def test_several_items_are_served_in_batches_or_by_repeating_a_plan() -> None:

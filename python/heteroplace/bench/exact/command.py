@@ -14,7 +14,7 @@ Rows are those of `bench place` (see there) for each (graph, solver), with
     paper           what the paper prints for this solver, on its machine: a dict, or null
 
 `seconds`, `best_seconds` and `split_speed_up` are measured here; makespans, bounds and ratios of
-them are simulated; `paper` is neither. The solver m-sct keeps the better of m-SCT and m-ETF.
+them are simulated; `paper` is neither.
 """
 
 from __future__ import annotations

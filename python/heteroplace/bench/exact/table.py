@@ -42,6 +42,7 @@ _ITEM = (
     _Column("simulated item ms", "item_ns", "{:.4f}", 1e-6),
     _Column("item bound ms", "item_bound", "{:.4f}", 1e-6),
     _Column("item gap", "item_gap", "{:.2f} %", 100),
+    _Column("simulated ideals' DP ms", "ideal_split_item", "{:.4f}", 1e-6),
 )
 _VS_PAPER = _Column("paper over ours", "vs_paper", "{:.3f}x")
 

@@ -14,7 +14,9 @@ everything fits over that of the plan, so above 1 is faster; null where none fit
 refuses, fails or makes an invalid plan has makespan null, and `note` says why.
 
 With `--objective throughput` a row also has item_ns, the time from one item to the next in a steady
-state, items_per_second, item_bound and item_gap, and `vs_best_single` compares times per item.
+state, items_per_second, item_bound and item_gap, and `vs_best_single` compares times per item;
+`ideal_split_item` is that of the best contiguous split by dynamic programming over the ideals of
+the graph, computed in the same run; null where there are too many.
 Solvers that only know latency are asked for that, and their plans are judged by time per item.
 
 With `--auto` the rows say whether `auto` is behind any other solver (`against.py`).
@@ -271,6 +273,7 @@ def _finish(
                 "items_per_second": _per_second(item_ns),
                 "item_bound": item_bound,
                 "item_gap": _gap(item_ns, item_bound),
+                "ideal_split_item": reference["ideal_split_item"],
                 "vs_best_single": _ratio(reference["best_single_item"], item_ns),
             }
         rows.append(row)

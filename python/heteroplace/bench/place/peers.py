@@ -3,8 +3,7 @@
 Both run here, in one process, on the same graphs, and the same simulator times their plans.
 Processor time; the median of several runs of ours, one run of plain Python. "core" is what
 schedules as published, with the linear programme of m-SCT; "solver" also turns the problem into
-the core's arrays, proves the cheap bound, and makes and simulates the plan. The solver m-sct also
-schedules without favourites and keeps the shorter plan, which Baechi does not.
+the core's arrays, proves the cheap bound, and makes and simulates the plan.
 
 Baechi's own times are those of its publication's program (`PUBLISHED_S`), quoted and not measured:
 other machines, other graphs of about the same size.
@@ -103,7 +102,6 @@ def peer_table(rows: list[Row]) -> str:
         format_table(headers, cells, "<><<>>>>")
         + f"\n\nMeasured here in one run: all but `vs published`, which divides the published times"
         f"\nof Baechi's Python at {_PUBLISHED_TASKS:,} ops ({quoted}) by ours."
-        "\nThe solver m-sct keeps the shorter of the published algorithm's plan and m-etf's."
     )
 
 

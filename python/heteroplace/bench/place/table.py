@@ -18,7 +18,11 @@ def place_table(rows: list[Row]) -> str:
     is_item = is_for_items(rows)
     time, bound = ("item_ns", "item_bound") if is_item else ("makespan", "bound")
     headers = ["graph", "tasks", "solver", "wall s", "MB"]
-    headers += ["item ms", "bound ms", "items/s"] if is_item else ["makespan ms", "bound ms"]
+    headers += (
+        ["item ms", "bound ms", "ideals' DP ms", "items/s"]
+        if is_item
+        else ["makespan ms", "bound ms"]
+    )
     headers += ["gap", "vs single", "fits", "note"]
     cells = []
     for row in rows:
@@ -32,6 +36,7 @@ def place_table(rows: list[Row]) -> str:
             _number(row[bound], "{:.3f}", 1e-6),
         ]
         if is_item:
+            cell.append(_number(row["ideal_split_item"], "{:.3f}", 1e-6))
             cell.append(_number(row["items_per_second"], "{:.2f}"))
         cell += [
             _number(row["item_gap" if is_item else "gap"], "{:.2f} %", 100),
@@ -40,7 +45,7 @@ def place_table(rows: list[Row]) -> str:
             str(row["note"]).partition("\n")[0][:_NOTE_CHARACTERS],
         ]
         cells.append(cell)
-    return format_table(headers, cells, "<><>>>>>>><<" if is_item else "<><>>>>>><<")
+    return format_table(headers, cells, "<><>>>>>>>><<" if is_item else "<><>>>>>><<")
 
 
 def is_for_items(rows: Iterable[Row]) -> bool:

@@ -24,17 +24,21 @@ from heteroplace.errors import HeteroPlaceError, PlanError
 from heteroplace.model.check import check_plan
 from heteroplace.model.plan import Plan
 from heteroplace.native.simulate import simulate_steps
+from heteroplace.native.throughput import ideal_split, placement_loads
 from heteroplace.simulate.throughput import repeat_plan, throughput_ns
 from heteroplace.solve import get_solver, lower_bound
 from heteroplace.solve.batched.list_solver import batch_bound
 from heteroplace.solve.list.single import single_plan
 from heteroplace.solve.problem import OBJECTIVES, Problem, ProgressReport, SolveOptions
 from heteroplace.solve.throughput.prices import price_bound
+from heteroplace.solve.throughput.solver import MAX_IDEALS
 
 THROUGHPUT = OBJECTIVES[1]
 _NO_LIMIT_BYTES = 2**60
 _PRICE_EVALUATIONS = 60
 _PRICE_LIMIT_S = 10.0
+_MAX_STAGES = 20_000_000
+"""Of the dynamic programme: ten seconds or so."""
 
 Row = dict[str, object]
 
@@ -68,7 +72,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def reference_figures(problem: Problem, options: SolveOptions) -> Row:
     """Return sizes, cheap bounds, and the best device on which everything fits.
 
-    "best_single" is the makespan of all items; for throughput there are "best_single_item" and
+    "best_single" is the makespan of all items; for throughput there are "best_single_item",
+    "ideal_split_item", of the best split into stages by dynamic programming over ideals, and
     "item_bound", times per item. In ns; None where nothing fits.
     """
     plans = [single_plan(problem, device) for device in range(len(problem.cluster.devices))]
@@ -88,8 +93,18 @@ def reference_figures(problem: Problem, options: SolveOptions) -> Row:
         best = min(items, default=None)
         reference = best or int(str(row["bound"]))
         prices = price_bound(problem, reference, _PRICE_EVALUATIONS, _PRICE_LIMIT_S)
-        row |= {"best_single_item": best, "item_bound": prices.bound_ns}
+        row |= {
+            "best_single_item": best,
+            "ideal_split_item": _ideal_split_item(problem),
+            "item_bound": prices.bound_ns,
+        }
     return row
+
+
+def _ideal_split_item(problem: Problem) -> int | None:
+    """Return its time per item in ns; None where there are too many ideals or no stages fit."""
+    placement = ideal_split(problem.native, MAX_IDEALS, _MAX_STAGES).placement
+    return None if placement is None else placement_loads(problem.native, placement).item_ns
 
 
 def measure(problem: Problem, solver: str, options: SolveOptions) -> Row:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from heteroplace.native.arrays import IMPOSSIBLE, IntArray
 from heteroplace.native.list import depth_first_order, evaluate_order, rank_order
-from heteroplace.native.search import evaluate_mappings
+from heteroplace.native.search import NEVER_NS, evaluate_mappings
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.feasibility import check_possible, nearest_allowed, no_placement_error
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result, report
@@ -136,12 +136,14 @@ class _Search:
         rewards: list[float] = []
         for first in range(0, len(choices), chunk):
             mappings = self.nearest[tasks, choices[first : first + chunk][:, self.group]]
-            values = evaluate_mappings(self.problem.native, mappings, self.order)
-            rewards.extend(_reward(values.makespan_ns, values.violation))
-            makespans = np.where(values.violation == 0, values.makespan_ns, self.best_ns)
-            if (values.violation == 0).any() and (
-                self.best is None or makespans.min() < self.best_ns
-            ):
+            # What cannot be among the elite is given up early, and its memory not looked at.
+            values = evaluate_mappings(
+                self.problem.native, mappings, self.order, _elite_count(len(choices))
+            )
+            fits = (values.violation == 0) & (values.makespan_ns < NEVER_NS)
+            rewards.extend(_reward(values.makespan_ns, fits))
+            makespans = np.where(fits, values.makespan_ns, self.best_ns)
+            if fits.any() and (self.best is None or makespans.min() < self.best_ns):
                 self.best = mappings[makespans.argmin()]
                 self.best_ns = int(makespans.min())
             self.num_samples += len(mappings)
@@ -188,15 +190,19 @@ def _sample(random: np.random.Generator, chances: FloatArray, count: int) -> Int
     return choices
 
 
-def _reward(makespan_ns: IntArray, violation: IntArray) -> FloatArray:
+def _reward(makespan_ns: IntArray, fits: npt.NDArray[np.bool_]) -> FloatArray:
     """-sqrt(seconds), or -inf where memory runs out or a tensor has no way."""
     reward = -np.sqrt(makespan_ns.astype(np.float64) / 1e9)
-    return np.where(violation == 0, reward, -np.inf)
+    return np.where(fits, reward, -np.inf)
+
+
+def _elite_count(num_samples: int) -> int:
+    return max(1, int(num_samples * _ELITE_RATIO))
 
 
 def _learn(chances: FloatArray, choices: IntArray, rewards: FloatArray) -> FloatArray:
     """Move the distributions towards the elite; samples with the penalty teach nothing."""
-    count = max(1, int(len(rewards) * _ELITE_RATIO))
+    count = _elite_count(len(rewards))
     ranked = np.argsort(-rewards, kind="stable")[:count]
     elite = choices[ranked[np.isfinite(rewards[ranked])]]
     if not len(elite):

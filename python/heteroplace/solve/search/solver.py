@@ -30,6 +30,8 @@ MAX_TASKS_TO_BOUND = 10_000
 _LEAST_S = 0.01
 PLAN_S_PER_TASK = 4e-6
 """What turning the result into a plan takes."""
+PLAN_S_PER_COPY = 1e-5
+"""And its copies, of which a task has several where devices are many."""
 
 
 @dataclass(frozen=True)
@@ -154,6 +156,7 @@ class SearchSolver:
         begin = time.perf_counter()
         deadline = solve_deadline(problem, options, begin)
         initial, bound = begin_solve(problem, options, begin)
+        deadline = before_copies(problem, deadline, initial.first()[1])
         plans = [plan for _, plan in initial.native_plans(INITIAL_SHARE * options.time_limit_s)]
         plans = plans or [initial.first()[1]]
         end = run_search(problem, plans, options, deadline, bound, LONG_PATIENCE_PER_TASK)
@@ -176,6 +179,12 @@ def solve_deadline(problem: Problem, options: SolveOptions, begin: float) -> Dea
     """Return when solving must end so that the plan is made of it in time; `begin`: it began."""
     deadline = Deadline.after(options.time_limit_s, begin)
     return deadline.earlier(PLAN_S_PER_TASK * len(problem.graph.tasks))
+
+
+def before_copies(problem: Problem, deadline: Deadline, plan: NativePlan) -> Deadline:
+    """Return the deadline with room to make the steps of so many copies as a plan has."""
+    num_copies = max(0, len(plan.rows) - len(problem.graph.tasks))
+    return deadline.earlier(PLAN_S_PER_COPY * num_copies)
 
 
 def begin_solve(

@@ -2,7 +2,8 @@
 
 Bound: Lagrange multipliers, the prices of resources and memories (`prices.py`), and for small
 graphs a mixed-integer programme (`assignment.py`). Initial solutions: what comes with the prices
-(`convex_combination.py`), contiguous splits, HEFT's placement, the solution of the programme. Then
+(`convex_combination.py`), contiguous splits, by dynamic programming over ideals where they are few,
+HEFT's placement, the solution of the programme. Then
 local search over loads; C++: src/throughput/improve.cc. Last, the order: the placement is
 list-scheduled, by the longest way to the end; the order does not change the time per item.
 
@@ -26,6 +27,7 @@ from heteroplace.native.list import list_schedule
 from heteroplace.native.throughput import (
     Improvement,
     contiguous_splits,
+    ideal_split,
     improve_placements,
     placement_loads,
 )
@@ -42,10 +44,17 @@ from heteroplace.solve.throughput.prices import price_bound
 
 MAX_PRICE_EVALUATIONS = 400
 """Evaluations of the relaxation; most graphs need fewer than 100."""
+IDEALS = "split by ideals"
+"""Name of the dynamic programme's plan among the candidates."""
 _PRICE_SHARE = 0.3
 """Part of the time for prices, at most."""
 _ASSIGNMENT_SHARE = 0.5
 """Part of the time for the mixed-integer programme, at most."""
+MAX_IDEALS = 10_000
+"""Of a graph that the dynamic programme over ideals is for; it takes some tenths of a second."""
+_STAGES_PER_S = 100_000
+"""Stages that it looks at, for each second of the time: a tenth of it."""
+_MAX_STAGES = 5_000_000
 _NODES_PER_ITERATION = 1 / 200
 """Nodes of the programme for one iteration of a deterministic budget."""
 _PROOF_RATIO = 2e-6
@@ -95,6 +104,7 @@ class _Run:
         self.initial = contiguous_splits(problem.native)[:2] + self._single_placements()
         everywhere = InitialSolutions(problem, self.options.time_limit_s).heft
         self.initial.append(everywhere.devices(len(problem.graph.tasks)))
+        self._split_ideals()
         self._report("initial solutions")
         if problem.native.run_ns.size <= MAX_COLUMNS:
             self._solve_assignment()
@@ -112,6 +122,17 @@ class _Run:
         spent = time.perf_counter() - self.begin
         spare = _PLAN_S_PER_TASK * len(self.problem.graph.tasks)
         return max(0.01, self.options.time_limit_s - spent - spare)
+
+    def _split_ideals(self) -> None:
+        most = int(min(_MAX_STAGES, _STAGES_PER_S * self.options.time_limit_s))
+        split = ideal_split(self.problem.native, MAX_IDEALS, most)
+        if split.placement is None:
+            note = f"left out: {split.num_ideals or 'too many'} ideals, or no stages fit"
+            self.tried.append((IDEALS, None, note))
+            return
+        self.initial.insert(0, split.placement)
+        note = f"{split.num_ideals} ideals, load {split.load_ns} ns"
+        self.tried.append((IDEALS, self._item_ns(split.placement), note))
 
     def _single_placements(self) -> list[IntArray]:
         """All tasks on one device, those that it cannot run on their fastest; of many devices on

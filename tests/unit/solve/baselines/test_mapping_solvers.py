@@ -23,7 +23,7 @@ from heteroplace.native.list import (
     rank_order,
     upward_ranks,
 )
-from heteroplace.native.search import evaluate_mappings, search_mapping
+from heteroplace.native.search import NEVER_NS, evaluate_mappings, search_mapping
 from heteroplace.solve import (
     Problem,
     ProgressReport,
@@ -223,6 +223,12 @@ def test_values_of_mappings_are_those_of_one_evaluation_each(case: Instance) -> 
         found = evaluate_order(problem.native, mapping, order)
         assert values.makespan_ns[index] == found.makespan_ns
         assert values.violation[index] == found.violation
+    best = np.sort(values.makespan_ns[values.violation == 0])[:2]
+    some = evaluate_mappings(problem.native, np.array(mappings), order, most=2)
+    is_known = some.makespan_ns < NEVER_NS
+    assert (np.sort(some.makespan_ns[is_known & (some.violation == 0)])[: len(best)] == best).all()
+    assert (some.makespan_ns[is_known] == values.makespan_ns[is_known]).all()
+    assert (some.violation[is_known] == values.violation[is_known]).all()
 
 
 @given(instances(max_tasks=8))
