@@ -126,14 +126,32 @@ def _conv2d(attrs: Any, data: Array, kernel: Array) -> Array:
 
 
 def _conv2d_transpose(attrs: Any, data: Array, kernel: Array) -> Array:
-    """NCHW, kernel IOHW, stride 1, one group."""
+    """NCHW, kernel IOHW, one group."""
+    (down, across), (below, beside) = map(_pair, (attrs.strides, attrs.output_padding))
     top, left, bottom, right = (int(pad) for pad in attrs.padding)
-    down, across = kernel.shape[2] - 1, kernel.shape[3] - 1
-    widths = ((0, 0), (0, 0), (down - top, down - bottom), (across - left, across - right))
+    (height, width), (rows, columns) = data.shape[2:], kernel.shape[2:]
+    spread = np.zeros((*data.shape[:2], (height - 1) * down + 1, (width - 1) * across + 1))
+    spread[:, :, ::down, ::across] = data
+    widths = ((0, 0), (0, 0), (rows - 1, rows - 1), (columns - 1, columns - 1))
     windows = np.lib.stride_tricks.sliding_window_view(
-        np.pad(data, widths), kernel.shape[2:], (2, 3)
+        np.pad(spread, widths), kernel.shape[2:], (2, 3)
     )
-    return np.einsum("nihwyx,ioyx->nohw", windows, kernel[:, :, ::-1, ::-1])
+    whole = np.einsum("nihwyx,ioyx->nohw", windows, kernel[:, :, ::-1, ::-1])
+    whole = np.pad(whole, ((0, 0), (0, 0), (0, below), (0, beside)))
+    return whole[:, :, top : whole.shape[2] - bottom, left : whole.shape[3] - right]
+
+
+def _pair(values: Any) -> tuple[int, int]:
+    first, second = (int(value) for value in values)
+    return first, second
+
+
+def _woven(attrs: Any, data: Array) -> Array:
+    rows, columns = int(attrs["rows"]), int(attrs["columns"])
+    n, channels, height, width = data.shape
+    channels //= rows * columns
+    parts = data.reshape(n, rows, columns, channels, height, width).transpose(0, 3, 4, 1, 5, 2)
+    return parts.reshape(n, channels, height * rows, width * columns)
 
 
 def _depth_to_space(attrs: Any, data: Array) -> Array:
@@ -314,6 +332,7 @@ _OPS: dict[str, Callable[..., Any]] = {
     ),
     "nn.conv2d": _conv2d,
     "nn.conv2d_transpose": _conv2d_transpose,
+    "heteroplace_weave": _woven,
     "nn.conv2d_backward_weight": _conv2d_backward_weight,
     "nn.depth_to_space": _depth_to_space,
     "nn.upsampling": _upsampled,

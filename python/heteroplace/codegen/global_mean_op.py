@@ -99,9 +99,7 @@ def _compute(_attrs: Any, tensors: Any, _: Any) -> list[te.Tensor]:
         tag=_TAG,
     )
     factor = tvm.tir.const(np.float32(1 / (height * width)), data.dtype)
-    return [
-        te.compute(total.shape, lambda *at: total(*at) * factor, name="mean", tag=tag.ELEMWISE)
-    ]
+    return [te.compute(total.shape, lambda *at: total(*at) * factor, name="mean", tag=tag.ELEMWISE)]
 
 
 def _schedule(_attrs: Any, outs: Any, _target: Any) -> te.Schedule:
