@@ -89,10 +89,10 @@ class _Axis:
         self.taps = [(phase, tap, offset - least) for phase, tap, offset in taps]
         """(phase, place in the filter, place in the filter of the phase)."""
         self.before = -least
-        wanted = -(-result // stride)
-        self.after = wanted - size - self.before + self.window - 1
+        needed = -(-result // stride)
+        self.after = needed - size - self.before + self.window - 1
         self.made = size + self.before + max(0, self.after) - self.window + 1
-        """Elements of a phase that are made; at least those that are wanted."""
+        """Elements of a phase that are made; at least those that are needed."""
 
 
 def _by_phases(old: relay.Call, data: relay.Expr) -> relay.Expr | None:
