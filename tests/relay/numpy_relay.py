@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import tvm
+from numpy_convolutions import conv2d, conv2d_transpose, in_type_of_product, woven
 from numpy_routing import ROUTING_OPS
 from tvm import relay
 
@@ -114,37 +115,9 @@ def _bias_add(attrs: Any, data: Array, bias: Array) -> Array:
     return data + bias.reshape(shape)
 
 
-def _wide(attrs: Any, *factors: Array) -> list[Array]:
-    """In the type of their product."""
-    return [each.astype(str(attrs.out_dtype) or each.dtype) for each in factors]
-
-
 def _dense(attrs: Any, data: Array, weight: Array) -> Array:
-    data, weight = _wide(attrs, data, weight)
+    data, weight = in_type_of_product(attrs, data, weight)
     return data @ weight.T
-
-
-def _conv2d(attrs: Any, data: Array, kernel: Array) -> Array:
-    """NCHW."""
-    data, kernel = _wide(attrs, data, kernel)
-    (top, left, bottom, right), groups = (int(pad) for pad in attrs.padding), int(attrs.groups)
-    down, across = (int(stride) for stride in attrs.strides)
-    padded = np.pad(data, ((0, 0), (0, 0), (top, bottom), (left, right)))
-    windows = np.lib.stride_tricks.sliding_window_view(padded, kernel.shape[2:], (2, 3))
-    windows = windows[:, :, ::down, ::across]
-    parts = zip(np.split(windows, groups, 1), np.split(kernel, groups, 0), strict=True)
-    return np.concatenate([np.einsum("nchwij,ocij->nohw", *part) for part in parts], 1)
-
-
-def _conv2d_transpose(attrs: Any, data: Array, kernel: Array) -> Array:
-    """NCHW, kernel IOHW, stride 1, one group."""
-    top, left, bottom, right = (int(pad) for pad in attrs.padding)
-    down, across = kernel.shape[2] - 1, kernel.shape[3] - 1
-    widths = ((0, 0), (0, 0), (down - top, down - bottom), (across - left, across - right))
-    windows = np.lib.stride_tricks.sliding_window_view(
-        np.pad(data, widths), kernel.shape[2:], (2, 3)
-    )
-    return np.einsum("nihwyx,ioyx->nohw", windows, kernel[:, :, ::-1, ::-1])
 
 
 def _depth_to_space(attrs: Any, data: Array) -> Array:
@@ -323,8 +296,9 @@ _OPS: dict[str, Callable[..., Any]] = {
         (a.swapaxes(1, 2) if attrs.transpose_a else a)
         @ (b.swapaxes(1, 2) if attrs.transpose_b else b)
     ),
-    "nn.conv2d": _conv2d,
-    "nn.conv2d_transpose": _conv2d_transpose,
+    "nn.conv2d": conv2d,
+    "nn.conv2d_transpose": conv2d_transpose,
+    "heteroplace_weave": woven,
     "nn.conv2d_backward_weight": _conv2d_backward_weight,
     "nn.depth_to_space": _depth_to_space,
     "nn.upsampling": _upsampled,

@@ -25,7 +25,7 @@ _MAX_COLUMNS = 15
 _PADDED_BYTES = 2**15
 """Of the rows that are padded at a time; they stay in the first cache."""
 _MAX_UNROLLED = 9
-"""Elements of a filter that are unrolled; of larger ones a row, or compilation takes thrice as long."""
+"""Elements of a filter that are unrolled; of larger ones a row: compiling takes a third then."""
 _MIN_PARTS = 8
 """Into which the rows of all blocks are cut, for several cores."""
 
@@ -46,7 +46,7 @@ def schedule_depthwise(outs: Any) -> te.Schedule:
 def _schedule(schedule: te.Schedule, conv: te.Tensor, result: te.Tensor) -> None:
     data, _ = conv.op.input_tensors
     is_padded = isinstance(data.op, te.ComputeOp) and "pad" in data.op.tag
-    batch, blocks, height, width, _ = get_const_tuple(conv.shape)
+    batch, blocks, _, width, _ = get_const_tuple(conv.shape)
     columns = largest_divisor(width, _MAX_COLUMNS)
     rows = _rows_at_once(conv, data, batch * blocks) if is_padded else 1
     sums = schedule.cache_write(conv, "global") if conv == result else conv

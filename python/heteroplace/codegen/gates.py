@@ -92,9 +92,9 @@ def _scaled_weights(call: relay.Expr) -> tuple[relay.Call, relay.Constant, relay
     if len(constants) != 1 or len(gates) != 1:
         return None
     shape, gate_shape = _shape(weights), _shape(gates[0])
-    is_per_channel = gate_shape == (1,) * (len(gate_shape) - len(shape) + 1) + shape[1:2] + (1,) * (
-        len(shape) - 2
-    ) or gate_shape == shape[1:2] + (1,) * (len(shape) - 2)
+    per_channel = (shape[1], *(1,) * (len(shape) - 2))
+    is_per_channel = gate_shape[-len(per_channel) :] == per_channel
+    is_per_channel = is_per_channel and prod(gate_shape) == shape[1]
     if _shape(constants[0]) != shape or not is_per_channel or len(_shape(data)) != len(shape):
         return None
     is_less = prod(_shape(data)) <= _WEIGHTS_COST * prod(shape)

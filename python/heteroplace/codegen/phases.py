@@ -8,8 +8,8 @@ are one of s^2 times the channels:
     nn.conv2d_transpose(%x, const, strides=[s, s])
         ==>  heteroplace_weave(nn.conv2d(%x, const'), s)        [n, s s c, h, w] -> [n, c, h s, w s]
 
-A phase that sees less of the map than others has zeros in its filter. `heteroplace_weave` takes maps
-in blocks of channels as they are, so that it moves whole vectors.
+A phase that sees less of the map than others has zeros in its filter. `heteroplace_weave` takes
+maps in blocks of channels as they are, so that it moves whole vectors.
 
 Left as they are: weights that are computed, groups, dilation, other layouts and types, strides of
 1, and paddings beyond the filter.
@@ -89,10 +89,10 @@ class _Axis:
         self.taps = [(phase, tap, offset - least) for phase, tap, offset in taps]
         """(phase, place in the filter, place in the filter of the phase)."""
         self.before = -least
-        wanted = -(-result // stride)
-        self.after = wanted - size - self.before + self.window - 1
+        needed = -(-result // stride)
+        self.after = needed - size - self.before + self.window - 1
         self.made = size + self.before + max(0, self.after) - self.window + 1
-        """Elements of a phase that are made; at least those that are wanted."""
+        """Elements of a phase that are made; at least those that are needed."""
 
 
 def _by_phases(old: relay.Call, data: relay.Expr) -> relay.Expr | None:
