@@ -40,7 +40,6 @@ _COMMANDS = {
     "setup-tvm": "setup_tvm",
     "costs": "costs",
     "routes": "routes",
-    "setup-tvm": "setup_tvm",
 }
 """Each subcommand, and the module of this folder that adds it with `add_commands(subparsers)`; it
 sets `run`, which takes the parsed arguments and returns nothing. Only the one that is called is
