@@ -63,7 +63,7 @@ def test_remedies_name_commands_and_options_that_there_are() -> None:
         (commands,) = parser._group_actions
         flags |= set(re.findall(r"--[a-z-]+", commands.choices[command].format_help()))  # type: ignore[index, union-attr]
     for cls in TYPES.values():
-        for word in re.findall(r"heteroplace ([a-z]+)", cls.remedy):
+        for word in re.findall(r"heteroplace ([a-z-]+)", cls.remedy):
             assert word in _COMMANDS, cls
         assert set(re.findall(r"--[a-z][a-z-]+", cls.remedy)) <= flags | {"--describe"}, cls
 
