@@ -74,7 +74,7 @@ def plain(name: str) -> str:
 
 @pytest.mark.costly
 @pytest.mark.parametrize("make", [fire_modules, two_branches])
-def test_a_plan_on_one_target_has_the_kernels_of_stock_tvm(make) -> None:
+def test_a_plan_on_one_target_of_tvm_kernels_has_those_of_stock_tvm(make) -> None:
     calls = calls_of(make(), stock_cluster(), 0)
     assert sorted(plain(call.kernel) for call in calls.calls) == stock_kernels(make())
 
