@@ -57,7 +57,7 @@ MappingOutcome SearchMapping(const model::Problem& problem, std::span<const int>
 /*!
  * \brief Values of several mappings under one order.
  * \param devices [num_mappings][num_tasks]
- * \param most Only the best so many that fit are wanted: one that is longer than so many before it
+ * \param most Only the best so many that fit are needed: one that is longer than so many before it
  *   that fit is given up as soon as that is sure. It then has the makespan kNever.
  * \return [num_mappings]
  */

@@ -155,6 +155,29 @@ def transpose_text(name: str, kind: str, lanes: int) -> str:
             f"i32 {item_bytes}, {mask} %mask, {vector} zeroinitializer)",
         ]
         held.append(f"%load{row}")
+    lines += _exchanges(held, vector)
+    for row in range(lanes):
+        lines += [
+            f"  %place{row} = mul i64 {row}, %width",
+            f"  %out{row} = getelementptr {kind}, {kind}* %to, i64 %place{row}",
+            f"  %target{row} = bitcast {kind}* %out{row} to {vector}*",
+            f"  store {vector} {held[row]}, {vector}* %target{row}, align {item_bytes}",
+        ]
+    return "\n".join(
+        [
+            f"declare {vector} {masked_load}({vector}*, i32, {mask}, {vector})",
+            f"define i32 @{name}({kind}* %to, i64 %width, {kind}* %from, i64 %stride, "
+            f"i32 %rows, i32 %columns) {{",
+            *lines,
+            "  ret i32 0",
+            "}",
+        ]
+    )
+
+
+def _exchanges(held: list[str], vector: str) -> list[str]:
+    """Transpose the rows that are held, in place: pairs exchange half of their lanes."""
+    lanes, lines = len(held), []
     distance = 1
     while distance < lanes:
         for low in range(lanes):
@@ -173,20 +196,4 @@ def transpose_text(name: str, kind: str, lanes: int) -> str:
                 held[row] = f"%swap{distance}.{row}"
                 lines.append(f"  {held[row]} = shufflevector {pair}, <{lanes} x i32> <{places}>")
         distance *= 2
-    for row in range(lanes):
-        lines += [
-            f"  %place{row} = mul i64 {row}, %width",
-            f"  %out{row} = getelementptr {kind}, {kind}* %to, i64 %place{row}",
-            f"  %target{row} = bitcast {kind}* %out{row} to {vector}*",
-            f"  store {vector} {held[row]}, {vector}* %target{row}, align {item_bytes}",
-        ]
-    return "\n".join(
-        [
-            f"declare {vector} {masked_load}({vector}*, i32, {mask}, {vector})",
-            f"define i32 @{name}({kind}* %to, i64 %width, {kind}* %from, i64 %stride, "
-            f"i32 %rows, i32 %columns) {{",
-            *lines,
-            "  ret i32 0",
-            "}",
-        ]
-    )
+    return lines

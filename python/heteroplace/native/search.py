@@ -224,7 +224,7 @@ def evaluate_mappings(
     Parameters
     ----------
     most
-        Only the best so many that fit are wanted, at least 1: of one that is sure not to be among
+        Only the best so many that fit are needed, at least 1: of one that is sure not to be among
         them the makespan is `NEVER_NS`, which is several times as fast. None: all are.
     """
     flat = np.ascontiguousarray(mappings, dtype=np.int64)

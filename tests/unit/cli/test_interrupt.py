@@ -175,7 +175,7 @@ sys.exit(main([{argument!r}, "--help"]))
     ("command", "argument", "module"),
     [
         ("main", "place", "numpy"),
-        ("main", "place", "heteroplace.cli.costs"),
+        ("main", "place", "heteroplace.cli.place"),
         pytest.param("tvmc", "compile", "tvm", marks=pytest.mark.relay),
     ],
 )

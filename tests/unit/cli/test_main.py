@@ -258,7 +258,7 @@ def test_check_names_all_faults(files, capsys):
         "error: cluster.json: 2 faults",
         "  $.host: no memory is called 'rom'; did you mean \"ram\"?",
         '  $: unknown key "hosts"; known keys: $schema, schema_version, name, description, '
-        "defaults, memories, devices, links, host, congestion",
+        "defaults, memories, devices, links, host, congestion [HP101]",
     ]
 
 

@@ -84,5 +84,5 @@ def test_place_writes_the_page_of_its_plan(solution: Solution) -> None:
 def test_what_cannot_be_shown_is_told(
     solution: Solution, capsys: pytest.CaptureFixture[str], arguments: list[str], told: str
 ) -> None:
-    assert main(["report", *arguments]) == 2
+    assert main(["report", *arguments]) == 4
     assert told in capsys.readouterr().err
