@@ -299,6 +299,9 @@ def headline(
         notes.append(f"a run of one item {format_ns(run_ns)}")
     elif run_ns != makespan_ns:
         notes.append(f"simulated without interference {format_ns(makespan_ns)}")
+        if len(names) > 1 and best_single is not None:
+            # A time of the same kind: what one device is expected to take may be longer, too.
+            notes[-1] += f", on {best_single[0]} alone {format_ns(best_single[1])}"
     if plan.moved_by_hand:
         notes.append(f"moved by hand: {plan.moved_by_hand}")
     if len(names) == 1:
@@ -306,9 +309,9 @@ def headline(
         text = f"{claim}everything on {names[0]}, {predicted}"
     else:
         text = f"{predicted} on {'+'.join(names) or 'nothing'}"
-        if best_single is not None:
+        if best_single is not None and (item_ns is not None or run_ns == makespan_ns):
             notes.append(f"best single device {best_single[0]} {format_ns(best_single[1])}{unit}")
-        elif plan.items == 1 and not plan.collectives:  # else nobody has compared with one device
+        elif best_single is None and plan.items == 1 and not plan.collectives:  # else nobody has compared with one device
             notes.append("no device alone can run everything")
     if bound_ns is not None:
         gap = (objective_ns - bound_ns) / objective_ns if objective_ns else 0.0

@@ -131,8 +131,8 @@ def test_headline_names_devices_single_device_and_gap(cluster, plan):
 def test_headline_keeps_the_expected_time_apart_from_simulated_ones(cluster, plan):
     text = headline(cluster, plan, 3_040_000, ("cpu", 3_310_000), 2_830_000, 3_200_000)
     assert text == (
-        "predicted 3.20 ms on cpu+gpu (simulated without interference 3.04 ms; "
-        "best single device cpu 3.31 ms; lower bound 2.83 ms, gap 7 %)"
+        "predicted 3.20 ms on cpu+gpu (simulated without interference 3.04 ms, "
+        "on cpu alone 3.31 ms; lower bound 2.83 ms, gap 7 %)"
     )
     same = headline(cluster, plan, 4000, None, 4000, expected_ns=4000)
     assert same == headline(cluster, plan, 4000, None, 4000)
