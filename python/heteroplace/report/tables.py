@@ -311,7 +311,8 @@ def headline(
         text = f"{predicted} on {'+'.join(names) or 'nothing'}"
         if best_single is not None and (item_ns is not None or run_ns == makespan_ns):
             notes.append(f"best single device {best_single[0]} {format_ns(best_single[1])}{unit}")
-        elif best_single is None and plan.items == 1 and not plan.collectives:  # else nobody has compared with one device
+        elif best_single is None and plan.items == 1 and not plan.collectives:
+            # Otherwise nobody has compared with one device.
             notes.append("no device alone can run everything")
     if bound_ns is not None:
         gap = (objective_ns - bound_ns) / objective_ns if objective_ns else 0.0
