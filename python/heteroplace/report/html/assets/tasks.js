@@ -24,9 +24,9 @@ const taskTable = (model, tasks) => {
   const shown = model.devices.slice(0, MAX_DEVICE_COLUMNS);
   const rows = tasks.map((task) => {
     const own = model.devicesOf(task), best = bestMove(model, task);
-    return [taskButton(model, task), model.op(task), el("span", null, own.map((device) => deviceLabel(model, device))),
+    return [taskButton(model, task), { text: model.op(task), class: "op" }, el("span", null, own.map((device) => deviceLabel(model, device))),
       ...shown.map((device) => ({ text: format.ns(model.cost(task, device.id).ns), class: own.includes(device.id) ? "chosen" : null })),
-      best === null ? "-" : { text: best.text, class: best.delta > 0 ? "worse" : best.delta < 0 ? "better" : null },
+      best === null ? "-" : { text: best.text, class: `move ${best.delta > 0 ? "worse" : best.delta < 0 ? "better" : ""}` },
       { text: model.tasks.reason[task] || "-", class: "wide" }];
   });
   const left = model.devices.length - shown.length;
