@@ -1,9 +1,10 @@
-"""The published sizes of networks whose builders are in `convolutional.py` and `attention.py`.
+"""The published sizes of networks whose builders are in the files beside.
 
 - `efficientnet_b0`: EfficientNet, table 1; `mobilenet_v3_large`: MobileNetV3, table 1
 - `convnext_tiny`: ConvNet for the 2020s, section 3; `swin_t`: Swin Transformer, section 3.3
 - `vit_b_16`: ViT, table 1, base, patches of 16
 - `t5_encoder_small`: T5, section 3.1.2, small
+- `mobilenet_int8`: MobileNet v1 with QDQ
 - `unet_128` and `yolo_320`: of a size that a CPU runs in 10 ms
 """
 
@@ -14,7 +15,7 @@ from functools import partial
 
 import onnx
 
-from heteroplace.bench.models import attention, convolutional
+from heteroplace.bench.models import attention, convolutional, low_precision
 from heteroplace.bench.models.convolutional import EfficientRow, MobileRow
 
 T5_VOCABULARY = 8192
@@ -97,5 +98,6 @@ FULL_SIZE: Mapping[str, Callable[[int], onnx.ModelProto]] = {
     "t5_encoder_small": partial(
         attention.t5_encoder, width=512, heads=8, tokens=128, layers=6, vocabulary=T5_VOCABULARY
     ),
+    "mobilenet_int8": low_precision.mobilenet_int8,
 }
 """By name the maker of an ONNX model from a seed."""
