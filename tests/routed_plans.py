@@ -113,19 +113,22 @@ def _add_layer(builder: TaskGraphBuilder, layer: _Layer, x: str) -> str:
 
 
 @corpus
-def routed_plans(random: Random) -> RoutedCase:
+def routed_plans(random: Random, has_seats: bool = False) -> RoutedCase:
     """A routed network and a valid plan of it; see `random_routed_plan`."""
-    return random_routed_plan(random)
+    return random_routed_plan(random, has_seats)
 
 
-def random_routed_plan(random: Random) -> RoutedCase:
-    """One or two layers, maybe nested; rows or whole tensors; predictions and loads."""
+def random_routed_plan(random: Random, has_seats: bool = False) -> RoutedCase:
+    """One or two layers, maybe nested; rows or whole tensors; predictions and loads.
+
+    `has_seats`: tasks of some branches read where the cells are.
+    """
     builder = TaskGraphBuilder("routed")
     value = builder.add_input("x", (8,), "int8")
     for index in range(random.randint(1, 2)):
         builder.add_task(Task(f"before.{index}", "relu", weight_bytes=3), [value])
         before = builder.add_tensor(f"before.{index}", (8,), "int8")
-        value = _add_layer(builder, _random_layer(random, f"r{index}", 1), before)
+        value = _add_layer(builder, _random_layer(random, f"r{index}", 1, has_seats), before)
     graph = builder.finalize([value])
     cluster = in_any_mode(random, _random_cluster(random))
     costs = build_table(
@@ -179,7 +182,12 @@ def _at_random(random: Random, graph: TaskGraph, cluster: Cluster) -> Iterator[t
 
 
 def _random_layer(
-    random: Random, name: str, nesting: int, parent: tuple[str, int] | None = None, cells: int = 0
+    random: Random,
+    name: str,
+    nesting: int,
+    has_seats: bool,
+    parent: tuple[str, int] | None = None,
+    cells: int = 0,
 ) -> _Layer:
     num_branches = random.randint(1, 3)
     num_cells = cells or random.choice([1, 1, 2, 4, 6])
@@ -190,13 +198,15 @@ def _random_layer(
     nested = {}
     if nesting and random.random() < 0.4:
         branch = random.randrange(num_branches)
-        inner = _random_layer(random, f"{name}.n", nesting - 1, (name, branch), num_cells)
+        inner = _random_layer(
+            random, f"{name}.n", nesting - 1, has_seats, (name, branch), num_cells
+        )
         nested[branch] = inner
     top_k = random.randint(1, num_branches)
     overflow = random.choice(["rounds", "rounds", "drop"])
     depth = random.randint(1, 2)
     layer = _Layer(name, num_cells, top_k, capacities, overflow, parent, depth, nested)
-    return replace(layer, has_seats=random.random() < 0.3)
+    return replace(layer, has_seats=has_seats and random.random() < 0.3)
 
 
 def _random_cluster(random: Random) -> Cluster:

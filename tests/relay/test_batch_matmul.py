@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tvm
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from relay_models import TARGET, module, var
+from tests.strategies import exact_cases
 from tvm import relay, te, tir
 from tvm.topi import nn
 
@@ -62,7 +63,6 @@ def product(
 
 
 @pytest.mark.costly
-@settings(max_examples=8, deadline=None)
 @given(
     batches=st.sampled_from([(1, 1), (3, 3), (3, 1), (1, 2)]),
     sizes=st.tuples(st.integers(1, 40), st.integers(1, 60), st.integers(1, 35)),
@@ -71,6 +71,7 @@ def product(
     is_fused=st.booleans(),
     target=st.sampled_from(TARGETS),
 )
+@exact_cases(8)
 def test_products_of_any_shape_are_those_of_numpy(
     batches: tuple[int, int],
     sizes: tuple[int, int, int],

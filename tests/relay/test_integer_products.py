@@ -10,7 +10,7 @@ import tvm
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy_relay import executor_by_numpy
-from tests.strategies import num_cases
+from tests.strategies import exact_cases
 from tvm import relay
 
 from heteroplace.codegen.legalize import Legalize
@@ -81,7 +81,7 @@ def random_network(random: Random) -> tuple[tvm.IRModule, np.ndarray]:
 
 
 @given(st.integers(0, 2**32))
-@num_cases(40)
+@exact_cases(40)
 def test_products_of_whole_numbers_are_the_same_scaled(seed: int) -> None:
     mod, x = random_network(Random(seed))
     found = rewritten(mod)
@@ -132,7 +132,7 @@ def test_other_products_stay(body: relay.Expr) -> None:
 
 @pytest.mark.parametrize("target", [VNNI, OTHER])
 @given(st.integers(0, 2**32))
-@num_cases(10)
+@exact_cases(10)
 def test_targets_that_would_saturate_multiply_floats(target: str, seed: int) -> None:
     mod, x = random_network(Random(seed))
     found = rewritten(mod)

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import tvm
 import tvm.contrib.graph_executor
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from relay_models import var
+from tests.strategies import exact_cases
 from tvm import relay
 
 from heteroplace.codegen.packed_matmul_op import (
@@ -57,7 +58,6 @@ def test_a_row_is_the_same_in_products_of_any_number_of_rows(depth: int, is_fuse
 
 
 @pytest.mark.costly
-@settings(max_examples=6, deadline=None)
 @given(
     rows=st.integers(1, 40),
     depth=st.sampled_from([1, 3, 16, 1024]),
@@ -65,6 +65,7 @@ def test_a_row_is_the_same_in_products_of_any_number_of_rows(depth: int, is_fuse
     dtype=st.sampled_from(["float32", "float64"]),
     is_fused=st.booleans(),
 )
+@exact_cases(6)
 def test_products_of_any_shape_are_those_of_numpy(
     rows: int, depth: int, columns: int, dtype: str, is_fused: bool
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +19,10 @@ def killed_profiling(folder: Path, num_kills: int, seed: int, how: str) -> dict[
         *(sys.executable, str(SCRIPT), str(folder / "costs.sqlite"), str(folder / "log")),
         *(str(num_kills), str(seed), how),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
+    where = os.environ | {"PYTHONPATH": str(SCRIPT.parents[2])}  # the folder of `tests`
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=500, check=False, env=where
+    )
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found

@@ -24,7 +24,7 @@ from heteroplace.hetero_place import build
 from heteroplace.native.compiled_file import CompiledFile
 
 ONES = np.ones(4, "float32")
-README = Path(__file__).resolve().parents[2] / "README.md"
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guide" / "running.md"
 
 
 @pytest.fixture(scope="module")
@@ -154,11 +154,11 @@ def test_an_export_with_a_wrong_key_leaves_the_older_file_and_no_folder(
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="this machine has no openssl command")
-def test_keys_are_made_by_the_commands_that_the_readme_says(
+def test_keys_are_made_by_the_commands_that_the_guide_says(
     made: Executable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    lines = [line.strip() for line in README.read_text().splitlines()]
+    lines = [line.strip() for line in GUIDE.read_text().splitlines()]
     commands = [line.partition(" #")[0].split() for line in lines if line.startswith("openssl ")]
     assert [command[1] for command in commands] == ["genpkey", "pkey"]
     for command in commands:

@@ -101,7 +101,7 @@ class Solution:
 
         Examples
         --------
-        >>> print(*solution.explain("conv1"), sep="\n\n")  # doctest: +SKIP
+        >>> print(*solution.explain("conv1"))  # doctest: +SKIP
         """
         found: tuple[TaskAnswer, ...] = answerer("explain")(self, name)
         return found

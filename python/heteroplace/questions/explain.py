@@ -70,17 +70,17 @@ class _Asked:
         solution = self._solution
         value = solution.graph.tasks[task]
         steps = self._steps_of(task)
-        start = min(self._times[index][0] for index in steps)
+        first = min(steps, key=lambda index: self._times[index][0])
         return TaskAnswer(
             value.name,
             value.op,
             layers_of(value),
             tuple(solution.cluster.devices[device].name for device in self._devices[task]),
-            start,
+            self._times[first][0],
             max(self._times[index][1] for index in steps),
             self._reason(task),
             self._choices(task),
-            self._waits_for(steps[0]),
+            self._waits_for(first),
             self._readers(task, steps[0]),
             self._saved_ns(task),
             self._objective_ns,

@@ -16,12 +16,12 @@ from heteroplace.model.plan import Plan
 from heteroplace.model.text import parse_graph, parse_plan, print_graph, print_plan
 from tests.instances import diamond
 from tests.routed_plans import RoutedCase, layer_graph, routed_plans
-from tests.strategies import num_cases
+from tests.strategies import exact_cases
 
 
 @pytest.mark.costly
 @given(routed_plans())
-@num_cases(100)
+@exact_cases(100)
 def test_networks_and_plans_come_back_from_text_files_and_networkx(case: RoutedCase) -> None:
     graph, cluster, plan = case.instance.graph, case.instance.cluster, case.plan
     assert parse_graph(print_graph(graph)) == graph
@@ -80,7 +80,7 @@ def json_of(case: RoutedCase) -> dict[str, object]:
 
 @pytest.mark.costly
 @given(routed_plans())
-@num_cases(20)
+@exact_cases(20)
 def test_guards_in_files_are_checked(case: RoutedCase) -> None:
     graph, cluster = case.instance.graph, case.instance.cluster
     value = json_of(case)

@@ -11,7 +11,7 @@ from heteroplace.errors import PlanError
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.model.plan import Plan, Run
 from heteroplace.model.solution import Solution
-from tests.strategies import Instance, instances_with_plan, num_cases
+from tests.strategies import Instance, exact_cases, instances_with_plan
 from tests.unit.questions.worked import diamond_solution, solution_of
 
 
@@ -39,7 +39,7 @@ def test_moves_are_told_with_their_times() -> None:
 
 
 @given(instances_with_plan(max_tasks=6, max_items=2))
-@num_cases(15)
+@exact_cases(15)
 def test_a_plan_does_not_differ_from_itself(case: tuple[Instance, Plan]) -> None:
     solution = solution_of(*case)
     found = solution.diff(solution)

@@ -17,7 +17,7 @@ from heteroplace.native.list import what_if
 from heteroplace.solve.problem import Problem
 from tests.explicit_plans import explicit_plans
 from tests.routed_plans import RoutedCase, routed_plans
-from tests.strategies import Instance, instances_with_plan, num_cases
+from tests.strategies import Instance, exact_cases, instances_with_plan
 from tests.unit.questions.worked import diamond_solution, solution_of
 
 
@@ -48,7 +48,7 @@ def test_of_the_diamond_it_is_told_who_waits() -> None:
 
 
 @given(instances_with_plan(max_tasks=6))
-@num_cases(40)
+@exact_cases(40)
 def test_moves_are_as_good_as_those_of_the_list_scheduler(case: tuple[Instance, Plan]) -> None:
     instance, plan = case
     problem = Problem(instance.graph, instance.cluster, instance.costs)
@@ -67,7 +67,7 @@ def test_moves_are_as_good_as_those_of_the_list_scheduler(case: tuple[Instance, 
 
 
 @given(instances_with_plan(max_tasks=6, max_items=3, has_modes=True))
-@num_cases(20)
+@exact_cases(20)
 def test_what_is_told_of_times_is_in_the_run(case: tuple[Instance, Plan]) -> None:
     solution = solution_of(*case)
     for task in solution.graph.tasks:
@@ -86,7 +86,7 @@ def _check_times(answer: TaskAnswer, solution: Solution) -> None:
 
 
 @given(explicit_plans())
-@num_cases(6)
+@exact_cases(6)
 def test_plans_with_collectives_are_explained_without_moves(case: tuple[Instance, Plan]) -> None:
     solution = solution_of(*case)
     for task in solution.graph.tasks:
@@ -96,7 +96,7 @@ def test_plans_with_collectives_are_explained_without_moves(case: tuple[Instance
 
 
 @given(routed_plans())
-@num_cases(6)
+@exact_cases(6)
 def test_routed_plans_are_explained_without_moves(case: RoutedCase) -> None:
     solution = solution_of(case.instance, case.plan)
     for task in solution.graph.tasks:

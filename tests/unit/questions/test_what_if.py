@@ -15,7 +15,7 @@ from heteroplace.model.solution import Solution
 from heteroplace.questions.judging import is_for_solvers
 from heteroplace.solve import SolveOptions, solve_network
 from tests.instances import cpu, gpus, instance, problem_of
-from tests.strategies import AMPLE, Instance, instances_with_plan, num_cases
+from tests.strategies import AMPLE, Instance, exact_cases, instances_with_plan
 from tests.unit.files.test_solution import with_targets
 from tests.unit.questions.worked import diamond_solution, solution_of
 
@@ -118,7 +118,7 @@ def test_wrong_changes_are_told(changes: Any, error: type[Exception], text: str)
 
 
 @given(instances_with_plan(max_tasks=6))
-@num_cases(20)
+@exact_cases(20)
 def test_a_cluster_that_is_larger_but_not_used_changes_nothing(case: tuple[Instance, Plan]) -> None:
     found = with_targets(case[0])
     solution = solution_of(found, replace(case[1], cluster_digest=found.cluster.digest()))
@@ -129,7 +129,7 @@ def test_a_cluster_that_is_larger_but_not_used_changes_nothing(case: tuple[Insta
 
 
 @given(instances_with_plan(max_tasks=5))
-@num_cases(20)
+@exact_cases(20)
 def test_faster_links_never_lengthen_the_same_plan(case: tuple[Instance, Plan]) -> None:
     found = with_targets(case[0])
     if not found.cluster.links:

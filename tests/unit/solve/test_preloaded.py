@@ -26,7 +26,7 @@ from heteroplace.solve.preloaded import Preloading, preloaded
 from heteroplace.solve.routed import guarded
 from tests.corpus import corpus
 from tests.routed_plans import RoutedCase, random_routed_plan
-from tests.strategies import num_cases
+from tests.strategies import exact_cases
 
 WEIGHT_BYTES = 64
 """Of a branch."""
@@ -178,7 +178,7 @@ def held_at_most(case: RoutedCase, plan: Plan, decision: Decision) -> int:
 
 
 @given(loadless_plans())
-@num_cases(60)
+@exact_cases(60)
 def test_any_budget_that_holds_the_largest_branch_does(case: RoutedCase) -> None:
     graph, cluster, costs = case.instance.graph, case.instance.cluster, case.instance.costs
     random = Random(len(case.plan.steps))

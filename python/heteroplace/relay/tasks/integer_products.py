@@ -54,12 +54,13 @@ def IntegerProducts() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names 
     def run(
         function: relay.Function, _mod: tvm.IRModule, _context: tvm.transform.PassContext
     ) -> relay.Function:
+        nodes = post_order(function.body)
+        if not any(is_op_call(node, "cast") and "int8" in _dtype(node.args[0]) for node in nodes):
+            return function
         rewriter = _Rewriter()
         mapped: dict[relay.Expr, relay.Expr] = {}
-        rebuild(post_order(function.body), mapped, rewriter.rewritten)
+        rebuild(nodes, mapped, rewriter.rewritten)
         body = mapped[function.body]
-        if body.same_as(function.body):
-            return function
         return relay.Function(function.params, body, None, [], function.attrs)
 
     return relay.transform.function_pass(
@@ -131,8 +132,12 @@ class _Rewriter:
         return _Weight(values.astype("int8"), spread.astype(_FLOAT))
 
 
+def _dtype(expr: relay.Expr) -> str:
+    return str(getattr(expr._checked_type_, "dtype", ""))
+
+
 def _is_float(expr: relay.Expr) -> bool:
-    return getattr(expr._checked_type_, "dtype", "") == _FLOAT
+    return _dtype(expr) == _FLOAT
 
 
 def _is_plain(call: relay.Call) -> bool:
