@@ -89,9 +89,9 @@ class PlaceOptions:
     )
     kernels: str = option(
         "auto",
-        "auto: what TVM computes element by element, such as exp and tanh, runs on vectors; tvm: "
-        "its kernels as they are, with the same bits as without placement; best: where the two "
-        "differ both are measured, and each task has the one that makes the plan quicker",
+        "auto: ours where there are any (matrix products, depthwise and 8-bit convolutions, exp, "
+        "tanh, ...); tvm: TVM's as they are, with the same bits as without placement; best: where "
+        "the two differ both are measured, and each task has the one that makes the plan quicker",
         choices=lambda: KERNELS,
     )
     pin: Mapping[str, str] = option(
