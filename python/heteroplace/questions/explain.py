@@ -7,7 +7,7 @@ is scheduled again in the order of the plan, and simulated.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -15,9 +15,9 @@ import numpy as np
 from heteroplace.model.answers import Choice, Moment, Reader, TaskAnswer
 from heteroplace.model.cost import CostTable
 from heteroplace.model.demands import layers_of
-from heteroplace.model.plan import Collective, Copy, Run
+from heteroplace.model.plan import Collective, Copy, Load, Run, Step
 from heteroplace.model.solution import Solution
-from heteroplace.model.step_values import makes, occupied, reads
+from heteroplace.model.step_values import Place, items_of, makes, occupied, reads
 from heteroplace.model.text.plan import step_name
 from heteroplace.native.arrays import IMPOSSIBLE, IntArray
 from heteroplace.native.list import evaluate_order
@@ -165,7 +165,7 @@ class _Asked:
         solution = self._solution
         graph, cluster, steps = solution.graph, solution.cluster, solution.plan.steps
         step = steps[index]
-        needed = set(reads(graph, cluster, step))
+        needed = self._values(reads(graph, cluster, step), step)
         own = set(occupied(graph, cluster, step))
         moments: dict[object, Moment] = {}
         for earlier, other in enumerate(steps[:index]):
@@ -173,33 +173,45 @@ class _Asked:
                 continue
             finish = self._times[earlier][1]
             name = step_name(other, graph, cluster)
-            for place in needed.intersection(makes(graph, cluster, other)):
-                moments[place] = Moment(_said(solution, name, other), finish)
+            for value in sorted(needed & self._values(makes(graph, cluster, other), other)):
+                moments[value] = Moment(_said(solution, name, other), finish)
             if own.intersection(occupied(graph, cluster, other)):
                 busy = moments.get("busy")
                 if busy is None or finish >= busy.ready_ns:
                     moments["busy"] = Moment(f"the device, which ran {name}", finish)
         return tuple(sorted(moments.values(), key=lambda moment: -moment.ready_ns))
 
+    def _values(self, places: Iterable[Place], step: Step) -> set[tuple[int, int, int]]:
+        """(tensor, memory, item) of places that a step reads or makes."""
+        if isinstance(step, Load):
+            return set()
+        graph = self._solution.graph
+        return {
+            (tensor, memory, item)
+            for tensor, memory in places
+            for item in items_of(graph, tensor, step.items)
+        }
+
     def _readers(self, task: int, index: int) -> tuple[Reader, ...]:
         solution = self._solution
         graph, cluster, steps = solution.graph, solution.cluster, solution.plan.steps
         made = set(graph.task_outputs[task])
-        there: dict[tuple[int, int], int] = {}
+        there: dict[tuple[int, int, int], int] = {}
         found: dict[int, Reader] = {}
         for later in range(index, len(steps)):
             if later not in self._times:
                 continue
             step, (start, finish) = steps[later], self._times[later]
             if isinstance(step, (Run, Collective)) and step.task != task:
-                ready = [there[p] for p in reads(graph, cluster, step) if p in there]
+                read = self._values(reads(graph, cluster, step), step)
+                ready = [there[value] for value in read if value in there]
                 if ready and step.task not in found:
                     device = "+".join(cluster.devices[one].name for one in self._devices[step.task])
                     name = graph.tasks[step.task].name
                     found[step.task] = Reader(name, device, start, start - max(ready))
-            for place in makes(graph, cluster, step):
-                if place[0] in made and (isinstance(step, Copy) or _is_of(step, task)):
-                    there.setdefault(place, finish)
+            for value in self._values(makes(graph, cluster, step), step):
+                if value[0] in made and (isinstance(step, Copy) or _is_of(step, task)):
+                    there.setdefault(value, finish)
         return tuple(sorted(found.values(), key=lambda reader: reader.start_ns))
 
     def _saved_ns(self, task: int) -> int | None:
