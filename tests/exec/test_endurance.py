@@ -31,6 +31,7 @@ FAILING = ["call 0 5 0 1 8,0 -"]
 TO_AND_FRO = ["call 0 0 1 1 8,0 -", "call 1 1 0 1 0,8,1 0:1", "call 0 2 0 1 1,0,2 1:1"]
 """(2x + 1) + x, and that + 2x + 1, by two queues in turns."""
 
+IN_FLIGHT = 3
 FEW, MANY = 10_000, 1_000_000
 GROWTH_BYTES = 2 << 20
 """Less than `MANY` calls of which each leaves three bytes behind, or `FEW` that leave 210 each."""
@@ -40,29 +41,33 @@ def load(
     library: str, queues: tuple[str, ...] = ("cpu",), calls: list[str] = TWICE, output: int = 0
 ) -> LoadedProgram:
     text = write_program(queues, calls, outputs=(output,))
-    return LoadedProgram(Executor(libtvm_path(), library, text, max_in_flight=3))
+    return LoadedProgram(Executor(libtvm_path(), library, text, max_in_flight=IN_FLIGHT))
 
 
 class Held:
     """What this process holds; a thread that has ended is gone after a moment."""
 
-    def __init__(self, *programs: LoadedProgram) -> None:
+    def __init__(self) -> None:
         gc.collect()
         self.threads = len(list(Path("/proc/self/task").iterdir()))
         self.files = len(list(Path("/proc/self/fd").iterdir()))
-        self.slots = [program._native.memory_bytes() for program in programs]
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         self.resident_bytes = pages * resource.getpagesize()
 
 
-def check_nothing_grew(before: Held, *programs: LoadedProgram) -> None:
+def held_bytes(program: LoadedProgram) -> int:
+    """As many times what one request holds as were ever in flight at once."""
+    return sum(use.total_bytes for use in program._native.memory_bytes().values())
+
+
+def check_nothing_grew(before: Held) -> None:
     deadline = time.monotonic() + 10
-    now = Held(*programs)
+    now = Held()
     while now.threads > before.threads and time.monotonic() < deadline:
         time.sleep(0.02)
-        now = Held(*programs)
+        now = Held()
     assert now.threads <= before.threads
-    assert (now.files, now.slots) == (before.files, before.slots)
+    assert now.files == before.files
     assert now.resident_bytes < before.resident_bytes + GROWTH_BYTES
 
 
@@ -81,9 +86,10 @@ def test_calls_leave_nothing(library: str, count: int) -> None:
             program.run(x0=x, out=out)
 
     call(FEW // 10)
-    before = Held(program)
+    before, request_bytes = Held(), held_bytes(program)
     call(count)
-    check_nothing_grew(before, program)
+    check_nothing_grew(before)
+    assert held_bytes(program) == request_bytes
     np.testing.assert_array_equal(out[0], 2 * x + 1)
 
 
@@ -122,6 +128,8 @@ def refused(program: LoadedProgram, x: np.ndarray) -> None:
 @counts
 def test_calls_that_end_badly_leave_nothing(library: str, count: int) -> None:
     program, failing = load(library), load(library, calls=FAILING)
+    program.run(x0=vector(0))
+    request_bytes = held_bytes(program)
     ways: list[Callable[[LoadedProgram, np.ndarray], None]] = [cancelled, late, left, refused]
 
     def call(times: int) -> None:
@@ -132,9 +140,11 @@ def test_calls_that_end_badly_leave_nothing(library: str, count: int) -> None:
             np.testing.assert_array_equal(program.run(x0=x)[0], 2 * x + 1)
 
     call(FEW // 2)
-    before = Held(program, failing)
+    before, failing_bytes = Held(), held_bytes(failing)
     call(count)
-    check_nothing_grew(before, program, failing)
+    check_nothing_grew(before)
+    assert held_bytes(program) <= IN_FLIGHT * request_bytes
+    assert held_bytes(failing) == failing_bytes
 
 
 IN_LITTLE_ROOM = """
