@@ -88,12 +88,14 @@ def _why_no_gpu() -> str | None:
 
 def _is_of_this_commit(item: pytest.Item) -> bool:
     """Whether a run of CI takes a test: of those marked `costly` each commit takes a part, all of
-    a file together."""
+    a file of tests/relay together, where what is compiled is shared."""
     is_partial = bool(os.environ.get("CI")) and not os.environ.get("ALL_CASES")
     if not is_partial or item.get_closest_marker("costly") is None:
         return True
+    is_shared = _TESTS / "relay" in item.path.parents
+    name = item.path.stem if is_shared else f"{item.path.stem}::{item.name}"
     seed = int(item.config.option.hypothesis_seed)
-    return (zlib.crc32(item.path.stem.encode()) + seed) % _NUM_TURNS == 0
+    return (zlib.crc32(name.encode()) + seed) % _NUM_TURNS == 0
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks for groups

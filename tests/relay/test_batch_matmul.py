@@ -91,6 +91,7 @@ def test_products_of_any_shape_are_those_of_numpy(
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * max(1, np.abs(expected).max()))
 
 
+@pytest.mark.costly
 def test_a_row_is_the_same_in_products_of_any_number_of_rows() -> None:
     random = np.random.default_rng(0)
     a = random.standard_normal((2, 23, 40)).astype("float32")

@@ -56,6 +56,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return convolutions(tmp_path_factory.mktemp("model"))[0]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("task", "library"), [("threads", "-"), ("requests", str(TVM))])
 def test_callers_get_the_bytes_of_python(
     program: Path, model: Path, tmp_path: Path, task: str, library: str

@@ -38,6 +38,7 @@ PROFILE = ["profile", "model.onnx", "--cluster", "cluster.json", "--budget", "0.
 OUTPUTS = ["-o", "costs.json", "--graph-out", "graph.json"]
 
 
+@pytest.mark.costly
 def test_what_it_writes_can_be_placed(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*PROFILE, *OUTPUTS]) == 0
     text = capsys.readouterr().out
@@ -51,6 +52,7 @@ def test_what_it_writes_can_be_placed(files: Path, capsys: pytest.CaptureFixture
     assert main([*place, "--costs", "costs.json", "--iterations", "10"]) == 0
 
 
+@pytest.mark.costly
 def test_the_second_time_everything_is_known(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -91,6 +93,7 @@ def test_a_batch_that_can_be_measured_is_not_estimated(
     assert "importing" not in said, "told before any work"
 
 
+@pytest.mark.costly
 def test_a_device_that_is_not_here_is_predicted(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -135,6 +138,7 @@ def test_interference_is_measured_and_noted(
     assert quantities >= {"slowdown beside other devices", "slowest tenth", "core to core", "fetch"}
 
 
+@pytest.mark.costly
 def test_several_batch_sizes_are_in_one_table(files: Path) -> None:
     assert main([*PROFILE, *OUTPUTS, "--batch", "4,2"]) == 0
     graph = load_graph("graph.json").graph
@@ -240,6 +244,7 @@ def test_an_interrupt_keeps_what_was_measured(
     assert json.loads(capsys.readouterr().out)["batches"]["1"]["known"] == 2
 
 
+@pytest.mark.costly
 def test_what_it_writes_is_taken_by_the_pass(files: Path) -> None:
     assert main([*PROFILE, *OUTPUTS]) == 0
     imported = from_onnx("model.onnx")

@@ -43,6 +43,7 @@ def test_table_ranks_degrees_and_tells_pure_ones(
     assert Path("rows.csv").read_text().splitlines() == lines
 
 
+@pytest.mark.costly
 def test_run_measures_the_best_and_takes_the_fastest(
     files: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -55,6 +56,7 @@ def test_run_measures_the_best_and_takes_the_fastest(
     assert json.loads(Path("plan.json").read_text())["sharding_version"] == 1
 
 
+@pytest.mark.costly
 def test_plan_is_compiled_by_tvmc_and_shown(
     files: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -53,6 +53,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.costly
 def test_a_file_that_is_replaced_while_it_is_loaded_is_one_of_the_two(tmp_path: Path) -> None:
     sources = (tmp_path / "negative.so", tmp_path / "exp.so")
     for source, name, op in zip(sources, "xy", (relay.negative, relay.exp), strict=True):

@@ -82,6 +82,7 @@ def with_gpu() -> Cluster:
     )
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "options",
     [{}, {"pin": {"nn.softmax": "cpu.0"}, "exclude": ["cpu.1"]}, {"missing": "measure"}],
@@ -92,6 +93,7 @@ def test_costs_of_a_placement_are_taken_again(measured: Measured, options: dict[
     assert not measuring(lines)
 
 
+@pytest.mark.costly
 def test_a_file_of_costs_holds_with_other_limits_links_and_devices(
     measured: Measured, tmp_path: Path
 ) -> None:
@@ -135,6 +137,7 @@ def test_the_second_time_nothing_is_measured(
     assert len(before) == len(sites) * len({key.threads for key, _ in before})
 
 
+@pytest.mark.costly
 def test_interference_is_measured_once(measured: Measured) -> None:
     def interference_of() -> tuple[Interference, list[str]]:
         lines: list[str] = []
@@ -158,6 +161,7 @@ def test_interference_is_measured_once(measured: Measured) -> None:
     assert first.core_to_core_ns == second.core_to_core_ns
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("store", ["kept", "empty"])
 def test_a_file_of_measured_costs_brings_the_interference_that_the_store_holds(
     measured: Measured, store: str, tmp_path: Path
@@ -193,6 +197,7 @@ def test_the_store_is_the_users_another_one_or_none(
     assert PlaceOptions().store == "on"
 
 
+@pytest.mark.costly
 def test_a_store_that_cannot_be_used_is_an_error_that_says_how_to_go_without(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -231,6 +236,7 @@ def test_a_function_may_leave_costs_out() -> None:
     ] * len(solution.graph.tasks)
 
 
+@pytest.mark.costly
 def test_costs_predicted_here_make_a_library_for_another_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -221,6 +221,7 @@ REPAIRS: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
 }
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", sorted(REPAIRS))
 def test_repaired_model_equals_onnxruntime(name: str) -> None:
     build, line = REPAIRS[name]
@@ -228,6 +229,7 @@ def test_repaired_model_equals_onnxruntime(name: str) -> None:
     assert any(line in reported for reported in imported.report), imported.report
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", sorted(REPAIRS))
 def test_simplified_model_equals_onnxruntime(name: str) -> None:
     _assert_equals_onnxruntime(REPAIRS[name][0](), simplify=True)
@@ -243,6 +245,7 @@ def _stock_import(model: onnx.ModelProto, frozen: bool) -> tuple[tvm.IRModule, A
 # --- linear-time import -----------------------------------------------------------------------
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("frozen", [True, False])
 @pytest.mark.parametrize("build", [om.tiny_cnn, lambda: light_model("squeezenet")])
 def test_module_is_the_stock_importers(build: Callable[[], onnx.ModelProto], frozen: bool) -> None:
@@ -275,6 +278,7 @@ def test_shape_arithmetic_folds_to_what_the_stock_importer_has() -> None:
     assert count_calls(ours["main"]) == 1
 
 
+@pytest.mark.costly
 def test_import_of_twice_the_layers_makes_twice_the_calls_and_types_each_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -306,6 +310,7 @@ def test_stock_functions_are_put_back(raises: bool) -> None:
     assert [getattr(m, n) for m in (tvm_common, tvm_onnx) for n in names] == before
 
 
+@pytest.mark.costly
 def test_types_are_written_on_a_deep_graph_without_recursion() -> None:
     expr: Any = relay.var("x", shape=(1,))
     for _ in range(3000):

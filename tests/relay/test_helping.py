@@ -30,6 +30,7 @@ from heteroplace.model.cluster import Cluster
 
 pytestmark = [
     pytest.mark.relay,
+    pytest.mark.costly,
     pytest.mark.skipif(len(cores()) < 2, reason="two workers need two cores"),
 ]
 

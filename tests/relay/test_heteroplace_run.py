@@ -64,6 +64,7 @@ def test_a_network_gives_the_bytes_of_python_without_an_interpreter(network, tmp
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".npy", ".npy"]
 
 
+@pytest.mark.costly
 def test_every_type_is_read_and_written(tmp_path: Path) -> None:
     check_equal_to_python(*all_types(tmp_path), tmp_path)
 
@@ -302,6 +303,7 @@ def test_files_that_cannot_be_read_or_written_are_told(network, tmp_path: Path) 
     assert not Path("/dev/null").is_file()
 
 
+@pytest.mark.costly
 def test_a_run_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     model, inputs = slow_steps(tmp_path)
     for options in (("--timeout", "0.01"), ("--timeout=0",)):

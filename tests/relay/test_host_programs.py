@@ -275,6 +275,7 @@ def test_kernels_of_each_host_are_launched_by_its_own_cpu() -> None:
     )
 
 
+@pytest.mark.costly
 def test_a_file_says_what_each_host_needs() -> None:
     value = {
         "schema_version": 1,
@@ -312,6 +313,7 @@ def test_a_file_says_what_each_host_needs() -> None:
     assert [len(program.constants) for program in executable.lowered.programs] == [2, 0]
 
 
+@pytest.mark.costly
 def test_the_pass_places_over_hosts_and_build_writes_a_program_for_each() -> None:
     with tvm.transform.PassContext(opt_level=3):
         placed = relay.transform.HeteroPlace(
@@ -330,6 +332,7 @@ def test_the_pass_places_over_hosts_and_build_writes_a_program_for_each() -> Non
         hp.Executor(executable)
 
 
+@pytest.mark.costly
 def test_a_file_for_hosts_is_read_and_checked_whole(tmp_path: Path) -> None:
     with tvm.transform.PassContext(opt_level=3):
         cluster = replace(LINE, memories=tuple(replace(each, bytes=2**30) for each in MEMORIES))

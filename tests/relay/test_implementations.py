@@ -56,6 +56,7 @@ def built(mod: tvm.IRModule, kernels: str, quick_on: Callable[[str, str], bool])
         return hp.build(mod, cpu_cluster(), costs=planted(quick_on), kernels=kernels, solver="heft")
 
 
+@pytest.mark.costly
 def test_a_planted_slow_implementation_is_not_chosen() -> None:
     mod = two_math_ops()
     inputs = random_inputs(mod)
@@ -114,6 +115,7 @@ def test_without_another_implementation_nothing_changes() -> None:
     assert auto == best
 
 
+@pytest.mark.costly
 def test_measured_implementations_are_those_of_vectors() -> None:
     x = var("x", (1, 64, 64, 64))
     mod = module([x], relay.erf(relay.tanh(relay.sigmoid(x))))

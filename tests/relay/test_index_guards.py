@@ -43,6 +43,7 @@ def model_of(nodes: Sequence[NodeProto], outputs: list[str], **inputs: np.ndarra
     return model
 
 
+@pytest.mark.costly
 def test_indices_of_an_onnx_model_count_as_the_nearest_inside() -> None:
     far = np.array(FAR)
     inputs = {"d": DATA, "i": far, "row": far[:, None].repeat(3, 1), "column": far[:, None]}
@@ -82,6 +83,7 @@ def test_gather_nd_counts_negative_indices_from_the_end() -> None:
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.costly
 @pytest.mark.filterwarnings("ignore:visit_Num:DeprecationWarning")  # TVM's hybrid script
 def test_other_ops_stay_inside_too() -> None:
     image, boxes = var("image", (2, 1, 4, 4)), var("boxes", (4, 5))

@@ -80,6 +80,7 @@ def random_network(random: Random) -> tuple[tvm.IRModule, np.ndarray]:
     return inferred(body), numbers.integers(limits.min, limits.max + 1, shape).astype(dtype)
 
 
+@pytest.mark.costly
 @given(st.integers(0, 2**32))
 @exact_cases(40)
 def test_products_of_whole_numbers_are_the_same_scaled(seed: int) -> None:
@@ -130,6 +131,7 @@ def test_other_products_stay(body: relay.Expr) -> None:
     tvm.ir.assert_structural_equal(rewritten(mod), mod)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("target", [VNNI, OTHER])
 @given(st.integers(0, 2**32))
 @exact_cases(10)

@@ -36,6 +36,7 @@ def measured(extraction: Extraction, cluster: Cluster) -> Interference:
     return found
 
 
+@pytest.mark.costly
 @two_cores
 def test_cores_of_one_memory_disturb_each_other(extraction: Extraction) -> None:
     cluster = cpu_cluster()
@@ -47,6 +48,7 @@ def test_cores_of_one_memory_disturb_each_other(extraction: Extraction) -> None:
     assert found.fetch_ns_per_byte >= 0
 
 
+@pytest.mark.costly
 def test_a_device_alone_is_not_disturbed(extraction: Extraction) -> None:
     cluster = cpu_cluster()
     cluster = replace(cluster, devices=cluster.devices[:1])
@@ -55,6 +57,7 @@ def test_a_device_alone_is_not_disturbed(extraction: Extraction) -> None:
     assert (found.core_to_core_ns, found.fetch_ns_per_byte) == (0, 0)
 
 
+@pytest.mark.costly
 @two_cores
 def test_copies_disturb_where_there_are_links(extraction: Extraction) -> None:
     cluster = cpu_cluster()
@@ -71,6 +74,7 @@ def test_copies_disturb_where_there_are_links(extraction: Extraction) -> None:
     assert (found.slowdown == 1).all()
 
 
+@pytest.mark.costly
 def test_a_part_of_the_devices_keeps_its_figures(extraction: Extraction) -> None:
     cluster = cpu_cluster()
     found = measured(extraction, cluster)

@@ -104,6 +104,7 @@ def devices_planned(mod: tvm.IRModule) -> tvm.IRModule:
     return relay.transform.PlanDevices(config)(relay.transform.InferType()(mod))
 
 
+@pytest.mark.costly
 def test_an_on_device_that_is_moved_by_hand_moves_the_op(tmp_path: Path) -> None:
     mod = moved(placed_on([0, 0, 0, 0], cpu_cluster()), Mover("max_pool2d.1", CPU1))
     with tvm.transform.PassContext(opt_level=3):
@@ -159,6 +160,7 @@ def by_hand() -> tvm.IRModule:
     return module([x], relay.nn.softmax(relay.add(left, right)))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("change", [lambda mod: mod, devices_planned])
 def test_a_module_annotated_by_stock_means_is_built(change) -> None:
     mod = change(by_hand())

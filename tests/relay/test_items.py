@@ -164,6 +164,7 @@ def test_random_plans_equal_the_items_alone(name: str) -> None:
     check_random_plans(name, range(1, 13))
 
 
+@pytest.mark.costly
 def test_the_pass_builds_what_several_items_are_asked_for(tmp_path: Path) -> None:
     """By a solver, from the saved plan, and from a file."""
     mod = perceptron()

@@ -108,6 +108,7 @@ def check_prediction(executable: Executable) -> None:
             assert use.total_bytes <= real.total_bytes * (1 + MAX_ERROR) + unsure_bytes
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("make", "make_cluster"),
     [

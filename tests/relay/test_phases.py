@@ -62,6 +62,7 @@ def random_transposed(random: Random) -> tvm.IRModule:
     return module([x], body)
 
 
+@pytest.mark.costly
 @given(random_transposed())
 @exact_cases(60)
 def test_numbers_are_those_of_the_definition(mod: tvm.IRModule) -> None:

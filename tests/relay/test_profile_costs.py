@@ -95,6 +95,7 @@ def test_a_device_that_no_task_may_use_need_not_be_here(extraction: Extraction) 
     assert all(row[1].source == "excluded" for row in table.rows)
 
 
+@pytest.mark.costly
 def test_a_task_is_measured_only_where_it_may_run(extraction: Extraction) -> None:
     devices = (
         Device("fast", "cpu", TARGET, 0, 0, cores()[:1]),

@@ -66,6 +66,7 @@ def test_a_host_that_is_not_given_is_missed() -> None:
         profile(QUICK, ())
 
 
+@pytest.mark.costly
 def test_a_host_that_does_not_answer_is_named() -> None:
     silent = RemoteHost("far", "127.0.0.1", 1)
     with pytest.raises(ExecutionError, match=r"host 'far' \(127.0.0.1:1\).*rpc_server"):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from random import Random
 
+import pytest
 from host_clusters import random_hosts
 from hypothesis import given
 from item_plans import MAX_ITEMS, with_batch_sizes
@@ -79,6 +80,7 @@ def host_cases(random: Random) -> HostCase:
     return HostCase(calls, graph, cluster, costs, plan, is_predicted, is_tight)
 
 
+@pytest.mark.costly
 @exact_cases(40)
 @given(host_cases())
 def test_every_read_finds_its_value_on_every_host(case: HostCase) -> None:

@@ -356,6 +356,7 @@ NEAR: dict[str, tuple[list[onnx.NodeProto], str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", NEAR)
 def test_positions_of_what_is_no_dispatch_stay_refused_with_the_reason(name: str) -> None:
     inner, reason = NEAR[name]

@@ -125,6 +125,7 @@ def test_whole_tensors_are_chosen_and_predicted() -> None:
                 check_near(executor.run(each), want)
 
 
+@pytest.mark.costly
 def test_a_capacity_is_measured_as_a_network_without_branches() -> None:
     network, cluster = cut_network(switch_layer()), cpu_cluster()
     assert batches_of(cluster, 1, network.graph) == [1, 4, 16]
@@ -151,6 +152,7 @@ def test_rows_of_any_width_begin_where_kernels_take_them() -> None:
     assert router.capacities == ((1, 5, 16),) * 4
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("overflow", ["rounds", "drop", "error"])
 def test_of_capacities_for_all_cells_one_is_compiled(overflow: str) -> None:
     mod = switch_layer(Shape(cells=4, capacities=(1, 3, 6, 16), overflow=overflow))
@@ -203,6 +205,7 @@ def test_weights_are_loaded_before_their_branch_runs() -> None:
     assert {constant[2] for constant in constants} == {"0", "1"}
 
 
+@pytest.mark.costly
 def test_a_routed_network_on_several_hosts_is_refused() -> None:
     mod, cluster = switch_layer(), with_second_memory(cpu_cluster())
     *near, last = cluster.devices

@@ -88,6 +88,7 @@ def test_made_up_inputs_follow_the_seed(here: Path) -> None:
     assert not np.array_equal(outputs[0], outputs[2])
 
 
+@pytest.mark.costly
 def test_a_compiled_file_runs_as_the_model_does(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -79,6 +79,7 @@ def test_a_plan_on_one_target_of_tvm_kernels_has_those_of_stock_tvm(make) -> Non
     assert sorted(plain(call.kernel) for call in calls.calls) == stock_kernels(make())
 
 
+@pytest.mark.costly
 def test_devices_of_one_target_change_nothing_about_the_kernels() -> None:
     one = calls_of(fire_modules(), cpu_cluster(), 0)
     alternating = [index % 2 for index in range(len(extraction_of(fire_modules()).graph.tasks))]
@@ -86,6 +87,7 @@ def test_devices_of_one_target_change_nothing_about_the_kernels() -> None:
     assert [plain(call.kernel) for call in one.calls] == [plain(call.kernel) for call in two.calls]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("seed", range(3))
 def test_cpu_convolutions_are_blocked_and_those_of_a_gpu_are_not(seed: int) -> None:
     extraction = extraction_of(fire_modules())

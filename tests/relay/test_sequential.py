@@ -67,6 +67,7 @@ def measured(
         return measure_sequential(compiled_of(extraction), cluster, rough(graph, cluster), order)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("order", SEQUENTIAL_ORDERS)
 def test_model_too_large_for_one_device_is_measured_on_two(
     extraction: Extraction, order: str

@@ -122,6 +122,7 @@ def test_shards_compute_what_the_whole_does(text: str, how: tuple[int, bool]) ->
     check(mod, shard_module(mod, tensor=tensor, uneven=uneven))
 
 
+@pytest.mark.costly
 @exact_cases(20)
 @given(networks())
 def test_no_matrix_is_whole_that_can_be_cut(text: str) -> None:

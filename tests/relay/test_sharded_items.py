@@ -111,6 +111,7 @@ def test_a_thousand_random_plans_equal_the_sharded_network_alone(batch: int) -> 
             case.check_ranks(is_pinned=False)
 
 
+@pytest.mark.costly
 def test_plans_of_equal_parts_share_their_kernels() -> None:
     case = ShardedCase(6, 2)
     solutions = [case.solution(near_cluster(2)) for _ in range(2)]

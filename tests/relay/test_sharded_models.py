@@ -59,6 +59,7 @@ def built(mod: tvm.IRModule) -> heteroplace.Executor:
         return heteroplace.Executor(heteroplace.build(mod))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "degrees", [{"data": 2}, {"tensor": 2}, {"pipeline": 2, "micro_batches": 4}], ids=str
 )
@@ -67,6 +68,7 @@ def test_sharded_model_computes_the_whole_batch(degrees: dict[str, int]) -> None
     np.testing.assert_allclose(output, forward(layer_weights(), rows_of(1))[-1], atol=1e-5)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "options",
     [
@@ -128,6 +130,7 @@ def test_shared_model_is_compared_with_its_onnx_model(
     assert found.max_relative_difference <= 1e-5
 
 
+@pytest.mark.costly
 def test_shared_model_that_is_not_its_onnx_model_is_not_built() -> None:
     mod = of_onnx(onnx_perceptron(), onnx_perceptron(seed=1), data=2)
     with tvm.transform.PassContext(opt_level=3), pytest.raises(VerificationError, match="differs"):

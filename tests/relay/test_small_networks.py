@@ -71,6 +71,7 @@ def assert_helping_changes_nothing(
             np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.costly
 def test_a_network_chosen_by_the_commit_equals_onnxruntime(request) -> None:
     name = NAMES[int(request.config.option.hypothesis_seed) % len(NAMES)]
     model = load_model(name)
@@ -112,6 +113,7 @@ def recurrent() -> onnx.ModelProto:
     return om.make_model(nodes, {"x": [3, 1, 8]}, ["out", "h"], weights)
 
 
+@pytest.mark.costly
 def test_parts_of_tuples_with_several_readers_are_compiled_once(compiled) -> None:
     mod, params = heteroplace.frontend.from_onnx(recurrent())
     cluster = cpu_cluster()

@@ -141,6 +141,7 @@ def small() -> TrainingCase:
     return TrainingCase(0)
 
 
+@pytest.mark.costly
 def test_training_steps_are_those_of_numpy_and_of_the_kernels(
     small: TrainingCase, tmp_path: Path
 ) -> None:
@@ -302,6 +303,7 @@ def test_ranks_under_mpi_train_to_the_bit(tmp_path: Path) -> None:
                 assert found[name].tobytes() == state[name].tobytes()
 
 
+@pytest.mark.costly
 def test_the_arena_is_what_is_predicted_to_be_live() -> None:
     """Of a step whose values are large beside the alignment of each."""
     case = TrainingCase(0, num_devices=2, rows=64, widths=(256, 512, 256, 512))

@@ -113,6 +113,7 @@ def test_a_plan_is_replayed_by_the_pass_whatever_costs_say(tmp_path: Path) -> No
         relay.transform.HeteroPlace(cpu_cluster(), plan_in=path, costs=random_costs)(mod)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("coarsening", ["auto"])
 def test_a_coarsened_network_is_built_as_any_other(coarsening: str) -> None:
     solution = by_keywords(coarsening=coarsening, solver="search")

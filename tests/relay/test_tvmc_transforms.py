@@ -74,6 +74,7 @@ def test_kernels_are_compiled_by_tuning_records(here: Path) -> None:
     np.testing.assert_allclose(outputs("tuned.so"), outputs("plain.so"), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("content", "message"),
     [(None, "no such file"), ("", "holds no records"), ("{]", "cannot be read")],
@@ -89,6 +90,7 @@ def test_records_that_are_none_are_refused(
     assert message in error
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("options", "dtype", "tolerance"),
     [

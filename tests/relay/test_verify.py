@@ -117,6 +117,7 @@ def test_rounding_that_a_network_makes_larger_is_no_fault() -> None:
     assert "each node agrees on equal inputs" in found.text
 
 
+@pytest.mark.costly
 def test_another_file_under_the_same_name_is_not_taken_for_the_model(tmp_path: Path) -> None:
     path = tmp_path / "net.onnx"
     onnx.save(tiny_cnn(), path)

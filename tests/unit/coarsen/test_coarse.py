@@ -30,7 +30,7 @@ from tests.dags import (
 )
 from tests.instances import given_costs, gpus
 from tests.reference.graphs import is_acyclic
-from tests.strategies import num_cases
+from tests.strategies import exact_cases, num_cases
 
 HOSTED = gpus({(0, 1): 1, (1, 0): 2}, 2, host=0)
 
@@ -116,7 +116,7 @@ def test_tensors_between_groups_are_kept_once_each_and_no_byte_is_lost(coarse: C
 
 
 @given(coarsenings(), st.integers(0, 999))
-@num_cases(200)
+@exact_cases(200)
 def test_expanded_plan_is_valid_needs_the_same_memory_and_is_not_slower(
     coarse: Coarsening, seed: int
 ) -> None:

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.strategies import exact_cases
 
 from heteroplace.costs.link_fit import link_from_samples, undisturbed_ns
 from heteroplace.errors import ClusterError
@@ -56,6 +57,7 @@ def test_a_disturbed_quarter_of_the_samples_does_not_count():
     assert undisturbed_ns({4: samples}, share=0.25) == {4: 101}
 
 
+@exact_cases(50)
 @given(
     st.dictionaries(
         st.integers(0, 10**8), st.lists(st.integers(1, 10**9), min_size=1, max_size=5), min_size=2

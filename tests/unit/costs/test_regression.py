@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.strategies import exact_cases
 
 from heteroplace.costs.regression import CONSTANT, LINEAR, NOISE_RATIO, fit_batches
 from heteroplace.errors import CostMismatchError
@@ -21,6 +22,7 @@ def test_memory_of_the_worked_instance() -> None:
     assert fit.residual_ratio == pytest.approx(0)
 
 
+@exact_cases(50)
 @given(SIZES, st.integers(1, 10**9), st.integers(0, 10**9))
 def test_a_line_is_found_again(sizes: list[int], slope: int, intercept: int) -> None:
     values = [slope * size + intercept for size in sizes]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 from tests.measurements import LLVM, NOON, note, row
 from tests.random_measurements import notes, unique_rows
+from tests.strategies import exact_cases
 
 from heteroplace.costs.measurement import Conditions, Measurement
 from heteroplace.costs.store import CostStore, default_path
@@ -58,6 +59,7 @@ def test_what_was_added_is_found_after_opening_again(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["costs.sqlite"]
 
 
+@exact_cases(50)
 @given(unique_rows, st.lists(notes, max_size=3))
 def test_every_row_and_note_comes_out_as_it_went_in(one_store, some, some_notes) -> None:
     one_store.forget(EVERYTHING)
@@ -71,6 +73,7 @@ def test_every_row_and_note_comes_out_as_it_went_in(one_store, some, some_notes)
     assert len(one_store) == len(some)
 
 
+@exact_cases(50)
 @given(unique_rows, st.data())
 def test_a_filter_lets_through_what_it_says(one_store, some, data) -> None:
     one_store.forget(EVERYTHING)

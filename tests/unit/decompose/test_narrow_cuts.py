@@ -28,7 +28,7 @@ from tests.reference.graphs import (
     least_module_cost,
     parted_by_less_than,
 )
-from tests.strategies import num_cases
+from tests.strategies import exact_cases, num_cases
 
 TWO_DIAMONDS = "ab ac bd cd de ef eg fh gh"
 TWO_DIAMONDS_SHARING_A_TASK = "ab ac bd cd de df eg fg"
@@ -178,7 +178,7 @@ def test_strong_components_equal_the_closure(num_nodes: int, bits: int) -> None:
 
 
 @given(task_graphs(max_tasks=10))
-@num_cases(200)
+@exact_cases(200)
 def test_single_channel_modules_are_a_path_of_all_that_falls_apart(graph: TaskGraph) -> None:
     path = single_channel_modules(graph, min_tasks=1)
     _check_path(graph, path)

@@ -17,6 +17,7 @@ from heteroplace.files.graph import (
     save_graph,
 )
 from heteroplace.files.reader import read_json
+from tests.strategies import exact_cases
 from tests.unit.files.test_graph_file import NAMES, TIMES, diamond, graphs
 
 
@@ -35,6 +36,7 @@ def thorough(data, folder):
         return None
 
 
+@exact_cases(50)
 @given(graphs(), st.data())
 def test_saved_graphs_are_plain(graph, data):
     times = {task.name: data.draw(TIMES) for task in graph.tasks}
@@ -93,6 +95,7 @@ def test_both_readers_agree_on_changed_files(tmp_path_factory, data):
         assert found == thorough(data, tmp_path_factory.getbasetemp())
 
 
+@exact_cases(50)
 @given(changed_files(), st.data())
 def test_both_readers_agree_on_damaged_text(tmp_path_factory, data, draws):
     at = draws.draw(st.integers(0, len(data)))

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.strategies import exact_cases
 
 from heteroplace.errors import ClusterError
 from heteroplace.machine.probe import ordered_pairs
@@ -83,6 +84,7 @@ def test_the_error_of_a_line_is_relative() -> None:
     assert times.error_ratio == pytest.approx(0.1 / 2**0.5)
 
 
+@exact_cases(50)
 @given(
     st.lists(
         st.tuples(st.integers(1, 10**8), st.integers(1, 10**9)),

@@ -13,7 +13,7 @@ from heteroplace.model.demands import with_layers
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan
 from heteroplace.model.solution import Solution
-from tests.strategies import Instance, instances_with_plan, num_cases
+from tests.strategies import Instance, exact_cases, instances_with_plan
 from tests.unit.questions.worked import diamond_solution, solution_of
 
 MEMBERS = (("stem/conv:conv", "stem/relu:relu"), ("enc.0:dense",), ("enc.1:dense",), ())
@@ -53,7 +53,7 @@ def _devices(solution: Solution) -> list[str]:
 
 
 @given(instances_with_plan(max_tasks=6))
-@num_cases(30)
+@exact_cases(30)
 def test_any_plan_is_kept_by_its_own_map(case: tuple[Instance, Plan]) -> None:
     solution = solution_of(*case)
     layers = ["even", "odd"]  # which are on several devices, as a rule

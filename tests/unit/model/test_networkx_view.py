@@ -12,10 +12,10 @@ from heteroplace.errors import GraphError
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.model.plan import Plan
 from tests.explicit_plans import explicit_plans
-from tests.strategies import Instance, exact_cases, instances, num_cases
+from tests.strategies import Instance, exact_cases, instances
 
 
-@num_cases(100)
+@exact_cases(100)
 @given(instances())
 def test_there_and_back(case: Instance) -> None:
     view = case.graph.to_networkx()

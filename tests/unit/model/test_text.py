@@ -24,14 +24,7 @@ from heteroplace.model.text import (
     quote_step,
 )
 from tests.explicit_plans import explicit_plans
-from tests.strategies import (
-    Instance,
-    described_clusters,
-    exact_cases,
-    graphs,
-    instances_with_plan,
-    num_cases,
-)
+from tests.strategies import Instance, described_clusters, exact_cases, graphs, instances_with_plan
 from tests.unit.model.test_check_explicit import good_steps, on_two_devices, step_graph
 
 Golden = Callable[..., None]
@@ -45,7 +38,7 @@ def test_graph_survives_print_and_parse(graph) -> None:  # type: ignore[no-untyp
 
 
 @given(instances_with_plan(max_items=3, has_modes=True), st.text(max_size=20), st.text(max_size=20))
-@num_cases(100)
+@exact_cases(100)
 def test_plan_survives_print_and_parse(
     case: tuple[Instance, Plan], origin: str, reason: str
 ) -> None:
@@ -65,7 +58,7 @@ def test_explicit_plan_and_its_graph_survive_print_and_parse(case: tuple[Instanc
 
 
 @given(st.lists(AWKWARD, min_size=1, max_size=3, unique=True), AWKWARD)
-@num_cases(100)
+@exact_cases(100)
 def test_graph_with_awkward_names_survives(names: list[str], label: str) -> None:
     builder = TaskGraphBuilder(label)
     read = builder.add_input(label + "!", (1,), "float32")

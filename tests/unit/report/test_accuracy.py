@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.strategies import exact_cases
 
 from heteroplace.report.accuracy import (
     error_ratios,
@@ -71,6 +72,7 @@ def test_long_values_weigh_more() -> None:
     assert weighted_error([], []) is None
 
 
+@exact_cases(50)
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=12), st.integers(1, 14))
 def test_perfect_prediction_loses_nothing(values: list[int], k: int) -> None:
     assert top_k_regret(values, values, k) == 0

@@ -5,7 +5,7 @@ import json
 import pytest
 from hypothesis import given
 from tests.chrome_trace_model import checked, of
-from tests.strategies import Instance, instances_with_plan, num_cases
+from tests.strategies import Instance, exact_cases, instances_with_plan
 
 from heteroplace.model.plan import Plan
 from heteroplace.report.chrome_trace import TraceRun, trace_events, write_trace
@@ -24,7 +24,7 @@ def events(tmp_path, graph, cluster, plan, predicted, measured):
 
 
 @given(instances_with_plan(max_tasks=7, max_items=3))
-@num_cases(100)
+@exact_cases(100)
 def test_the_trace_of_any_plan_is_one_that_viewers_draw(case: tuple[Instance, Plan]) -> None:
     found, plan = case
     timeline = simulate(found.graph, found.cluster, found.costs, plan)

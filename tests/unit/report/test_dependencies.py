@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hypothesis import given
 from tests.instances import problem_of
-from tests.strategies import Instance, instances, num_cases
+from tests.strategies import Instance, exact_cases, instances
 
 from heteroplace.model.timeline import Timeline
 from heteroplace.report.dependencies import critical_path, critical_shares, data_pairs
@@ -15,7 +15,7 @@ from heteroplace.solve import SolveOptions, get_solver
 
 
 @given(instances(max_tasks=8))
-@num_cases(60)
+@exact_cases(60)
 def test_a_critical_path_has_no_pauses_and_adds_up_to_the_makespan(case: Instance) -> None:
     plan = get_solver("heft").solve(problem_of(case), SolveOptions()).plan
     timeline = simulate(case.graph, case.cluster, case.costs, plan)

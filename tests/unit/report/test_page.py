@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from tests.instances import problem_of
-from tests.strategies import Instance, graphs, instances, num_cases
+from tests.strategies import Instance, exact_cases, graphs, instances
 
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.model.live_memory import live_curves, live_peaks
@@ -103,7 +103,7 @@ def test_it_knows_what_moving_each_task_costs(solution: Solution) -> None:
 
 
 @given(instances(max_tasks=6))
-@num_cases(40)
+@exact_cases(40)
 def test_columns_are_those_of_the_solution(case: Instance) -> None:
     problem = problem_of(case)
     result = get_solver("heft").solve(problem, SolveOptions())
@@ -123,7 +123,7 @@ def test_columns_are_those_of_the_solution(case: Instance) -> None:
 
 
 @given(instances(max_tasks=6))
-@num_cases(40)
+@exact_cases(40)
 def test_memory_over_time_is_never_above_the_peak(case: Instance) -> None:
     plan = get_solver("heft").solve(problem_of(case), SolveOptions()).plan
     of = case.graph, case.cluster, case.costs, plan
@@ -160,7 +160,7 @@ def test_layers_are_neighbours_that_have_all_tasks_once(count: int) -> None:
 
 
 @given(graphs(max_tasks=8))
-@num_cases(40)
+@exact_cases(40)
 def test_any_graph_has_layers(graph: TaskGraph) -> None:
     assert leaves(layer_tree(graph))[-1][1] == len(graph.tasks)
 

@@ -18,7 +18,7 @@ from heteroplace.simulate.expect import expect, expect_alone
 from heteroplace.simulate.interference import Interference, no_interference
 from heteroplace.simulate.simulator import simulate
 from tests.explicit_plans import explicit_plans
-from tests.strategies import Instance, exact_cases, instances_with_plan, num_cases
+from tests.strategies import Instance, exact_cases, instances_with_plan
 
 CORES = Cluster(
     "two-cores",
@@ -60,7 +60,7 @@ def disturbed(graph: TaskGraph, cluster: Cluster, slowdown: float) -> Interferen
 
 
 @given(instances_with_plan(max_items=3, has_modes=True))
-@num_cases(300)
+@exact_cases(300)
 def test_without_interference_it_is_the_simulated_time(case: tuple[Instance, Plan]) -> None:
     instance, plan = case
     graph, cluster, costs = instance.graph, instance.cluster, instance.costs

@@ -29,7 +29,7 @@ from heteroplace.simulate.throughput import throughput_ns
 from tests.reference.live_memory import reference_peaks
 from tests.reference.simulator import is_made, reference_times
 from tests.routed_plans import RoutedCase, layer_graph, routed_plans
-from tests.strategies import num_cases
+from tests.strategies import exact_cases, num_cases
 from tests.unit.model.test_check_guards import ROWS, ROWS_PLAN, cluster, costs, plan_of
 
 LAYER = layer_graph(capacities=((1, 2, 6), (2, 4)))
@@ -71,7 +71,7 @@ def test_each_decision_has_the_timeline_and_the_memory_of_the_references(case: R
 
 
 @given(routed_plans())
-@num_cases(100)
+@exact_cases(100)
 def test_python_and_core_agree_about_memory(case: RoutedCase) -> None:
     found, plan = case.instance, case.plan
     full = full_table(found.graph, found.cluster, found.costs)

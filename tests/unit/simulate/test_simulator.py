@@ -26,7 +26,7 @@ from heteroplace.native.simulate import simulate_steps
 from heteroplace.simulate.simulator import simulate
 from tests.reference.live_memory import reference_peaks
 from tests.reference.simulator import reference_times
-from tests.strategies import Instance, instances_with_plan, num_cases
+from tests.strategies import Instance, exact_cases, instances_with_plan, num_cases
 
 ANY_PLAN = instances_with_plan(max_items=3, has_modes=True)
 
@@ -115,7 +115,7 @@ def test_steps_of_one_resource_never_overlap(case: tuple[Instance, Plan]) -> Non
 
 
 @given(ANY_PLAN)
-@num_cases(100)
+@exact_cases(100)
 def test_stricter_congestion_never_shortens_a_plan(case: tuple[Instance, Plan]) -> None:
     """With a channel per link: links that share one otherwise need not share a port."""
     found, plan = case
@@ -128,7 +128,7 @@ def test_stricter_congestion_never_shortens_a_plan(case: tuple[Instance, Plan]) 
 
 
 @given(ANY_PLAN, st.data())
-@num_cases(100)
+@exact_cases(100)
 def test_shorter_runs_never_lengthen_a_plan(
     case: tuple[Instance, Plan], data: st.DataObject
 ) -> None:

@@ -16,7 +16,7 @@ from heteroplace.simulate.simulator import simulate
 from heteroplace.simulate.throughput import busy_ns, repeat_plan, throughput_ns
 from tests.instances import gpus, instance
 from tests.reference.software_pipeline import pipeline_plan
-from tests.strategies import Instance, instances_with_plan, num_cases
+from tests.strategies import Instance, exact_cases, instances_with_plan, num_cases
 
 ANY_PLAN = instances_with_plan(max_items=2, has_modes=True)
 
@@ -103,7 +103,7 @@ def test_a_pipeline_reaches_the_steady_state() -> None:
 
 
 @given(ANY_PLAN, st.integers(1, 4))
-@num_cases(100)
+@exact_cases(100)
 def test_a_pipeline_follows_at_its_period(case: tuple[Instance, Plan], count: int) -> None:
     found, plan = case
     pipeline = pipeline_plan(found.graph, found.cluster, plan, run(*case), count)

@@ -16,7 +16,7 @@ from heteroplace.simulate.throughput import throughput_ns
 from heteroplace.solve import Problem, SolveOptions, get_solver
 from heteroplace.solve.moves import most_movable, moved_steps, moves, unmovable
 from tests.instances import problem_of
-from tests.strategies import Instance, instances, num_cases
+from tests.strategies import Instance, exact_cases, instances
 
 
 def heft_plan(problem: Problem) -> Plan:
@@ -36,7 +36,7 @@ def moved_plan(problem: Problem, plan: Plan, task: int, device: int) -> Plan | N
 
 
 @given(instances(max_tasks=6))
-@num_cases(40)
+@exact_cases(40)
 def test_a_move_costs_what_the_moved_plan_takes(case: Instance) -> None:
     problem = problem_of(case)
     plan = heft_plan(problem)
@@ -52,7 +52,7 @@ def test_a_move_costs_what_the_moved_plan_takes(case: Instance) -> None:
 
 
 @given(instances(max_tasks=6))
-@num_cases(40)
+@exact_cases(40)
 def test_a_task_that_stays_costs_nothing(case: Instance) -> None:
     problem = problem_of(case)
     plan = heft_plan(problem)
@@ -64,7 +64,7 @@ def test_a_task_that_stays_costs_nothing(case: Instance) -> None:
 
 
 @given(instances(max_tasks=6))
-@num_cases(40)
+@exact_cases(40)
 def test_with_throughput_it_is_the_time_per_item_of_the_moved_plan(case: Instance) -> None:
     problem = problem_of(case)
     plan = heft_plan(problem)
@@ -77,7 +77,7 @@ def test_with_throughput_it_is_the_time_per_item_of_the_moved_plan(case: Instanc
 
 
 @given(instances(max_tasks=5, max_batch=2))
-@num_cases(40)
+@exact_cases(40)
 def test_a_plan_of_two_items_with_a_task_moved_is_a_plan(case: Instance) -> None:
     problem = problem_of(case)
     try:

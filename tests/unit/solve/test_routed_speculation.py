@@ -23,7 +23,7 @@ from heteroplace.solve.problem import SolveOptions
 from heteroplace.solve.routed_network import solve_routed
 from tests.instances import cpu
 from tests.routed_plans import RoutedCase, layer_graph, random_speculated_plan, routed_plans
-from tests.strategies import num_cases
+from tests.strategies import exact_cases
 
 OPTIONS = SolveOptions(time_limit_s=5, min_gain_ratio=0.0)
 
@@ -69,7 +69,7 @@ def is_predicted(found: Solution) -> bool:
 
 
 @given(routed_plans(has_seats=True), integers(0, 2**32))
-@num_cases(100)
+@exact_cases(100)
 def test_predicted_branches_may_be_anywhere(case: RoutedCase, seed: int) -> None:
     """In nested routers too: what these decide is where a missed run needs it."""
     found = case.instance

@@ -103,13 +103,13 @@ def test_ample_memory_always_gives_a_plan(problem: Problem) -> None:
 
 
 @given(problems())
-@num_cases(200)
+@exact_cases(200)
 def test_heft_is_that_of_plain_loops(problem: Problem) -> None:
     assert_equal(problem, PLANS["heft"](problem), reference.within_memory(reference.heft, problem))
 
 
 @given(problems())
-@num_cases(200)
+@exact_cases(200)
 def test_cpop_is_that_of_plain_loops(problem: Problem) -> None:
     assert_equal(problem, PLANS["cpop"](problem), reference.within_memory(reference.cpop, problem))
 

@@ -30,7 +30,7 @@ from tests.corpus import corpus
 from tests.instances import cpu, gpus, instance, problem_of
 from tests.reference.placements import fits, is_allowed, used_bytes
 from tests.reference.throughput import busy_times, least_item_ns
-from tests.strategies import Instance, exact_cases, num_cases, random_instance
+from tests.strategies import Instance, exact_cases, random_instance
 
 SMALL = SolveOptions(objective="throughput", iterations=400, time_limit_s=60)
 
@@ -66,7 +66,7 @@ def draw_placement(data: st.DataObject, case: Instance, native: NativeProblem) -
     return placement
 
 
-@num_cases(200)
+@exact_cases(200)
 @given(case=cases(max_tasks=7, is_memory_tight=True), data=st.data())
 def test_loads_equal_the_reference(case: Instance, data: st.DataObject) -> None:
     native = problem_of(case).native
