@@ -17,9 +17,10 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable, TableBuilder
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Load, Plan
+from heteroplace.model.shared_values import first_shared
 from heteroplace.model.solution import Solution
 from heteroplace.questions.changes import Changes, change
-from heteroplace.questions.judging import is_for_solvers, judge, judged_ns
+from heteroplace.questions.judging import judge, judged_ns
 from heteroplace.simulate.throughput import repeat_plan
 from heteroplace.solve.network import solve_network
 from heteroplace.solve.objective import THROUGHPUT
@@ -96,10 +97,11 @@ def _solve(
 ) -> Solution:
     if graph.routers:
         return solve_routed(graph, cluster, costs, options, solver)
-    if not is_for_solvers(graph):
+    shared = first_shared(graph)
+    if shared:
         raise SolverError(
-            f"graph {graph.name!r} has collectives or shared tensors, which no solver places; ask "
-            f"without solve, or run `heteroplace shard` again for the other cluster"
+            f"graph {graph.name!r} has the {shared}, which no solver places; ask without solve, or "
+            f"run `heteroplace shard` again for the other cluster"
         )
     return solve_network(Problem(graph, cluster, costs), options, solver=solver)
 

@@ -13,7 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from heteroplace.errors import ClusterError, PlanError
+from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Copy, Plan, Run, Step
+from heteroplace.model.shared_values import first_shared
 from heteroplace.model.step_values import items_of, makes, reads
 from heteroplace.native.arrays import IMPOSSIBLE, IntArray
 from heteroplace.native.list import what_if
@@ -42,19 +44,20 @@ class Moves:
     """With no task moved, found the same way: what others are compared with."""
 
 
-def unmovable(plan: Plan) -> str:
+def unmovable(graph: TaskGraph, plan: Plan) -> str:
     """Return why nothing is known of moving tasks of a plan; "": it is."""
-    if plan.is_guarded:
+    if graph.routers:
         return (
             "steps of this plan are made only if a router says so, and where a task is moved its "
             "copies would need guards of their own; place the model again with the task pinned"
         )
     if plan.loads:
         return "this plan loads weights; place the model again with the task pinned"
-    if plan.collectives:
+    shared = first_shared(graph)
+    if shared:
         return (
-            "tasks of this plan are cut over several devices; search another split of the model by "
-            "`heteroplace shard`"
+            f"this plan is an explicit schedule, as the graph has the {shared}; search another "
+            f"split of the model by `heteroplace shard`"
         )
     return ""
 
@@ -74,7 +77,7 @@ def moves(problem: Problem, plan: Plan, tasks: Sequence[int], objective: str = "
     Parameters
     ----------
     plan
-        A plan of which `unmovable` says nothing.
+        A plan that is not `unmovable`.
     tasks
         At most `most_movable`, or it takes long.
     objective

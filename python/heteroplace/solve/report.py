@@ -103,7 +103,7 @@ def report_content(
     move_tasks: tuple[int, ...] = ()
     move_ns: tuple[tuple[int | None, ...], ...] = ()
     baseline = 0
-    reason = unmovable(plan)
+    reason = unmovable(graph, plan)
     if reason:
         missing["moves"] = f"What moving a task would cost is not known: {reason}."
     elif graph.tasks:
