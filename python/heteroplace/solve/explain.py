@@ -86,8 +86,7 @@ class Reasons:
     def _moved(self) -> Moves | None:
         """The objective with single tasks moved; None: that is too much work."""
         count = len(self._problem.graph.tasks)
-        most = most_movable(self._problem, self._plan, self._objective)
-        if self._plan.items > 1 or most < count:
+        if self._plan.items > 1 or most_movable(self._problem, self._plan) < count:
             return None
         return moves(self._problem, self._plan, range(count), self._objective)
 

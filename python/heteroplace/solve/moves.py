@@ -26,10 +26,9 @@ from heteroplace.solve.problem import Problem
 
 MAX_WORK = 4_000_000
 """Tasks * moves that are looked at: all of 1,000 tasks on 4 devices, 50 of 20,000."""
-_WORK_PER_LOAD = 8
-"""How many times the work of a move is with throughput as the objective."""
 _WORK_PER_ITEM = 40
-"""The same for plans of several items, whose steps are made anew, for each item."""
+"""How many times the work of a move is in plans of several items, whose steps are made anew, for
+each item."""
 
 
 @dataclass(frozen=True)
@@ -62,12 +61,10 @@ def unmovable(graph: TaskGraph, plan: Plan) -> str:
     return ""
 
 
-def most_movable(problem: Problem, plan: Plan, objective: str = "latency") -> int:
+def most_movable(problem: Problem, plan: Plan) -> int:
     """Return of how many tasks `moves` should be asked: all of a small graph."""
     count = len(problem.graph.tasks)
-    factor = _WORK_PER_LOAD if objective == THROUGHPUT else 1
-    if plan.items > 1:
-        factor = _WORK_PER_ITEM * plan.items
+    factor = 1 if plan.items == 1 else _WORK_PER_ITEM * plan.items
     return min(count, MAX_WORK // max(1, factor * count * len(problem.cluster.devices)))
 
 

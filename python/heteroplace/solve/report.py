@@ -109,7 +109,7 @@ def report_content(
     elif graph.tasks:
         problem = Problem(graph, cluster, solution.costs)
         objective = "latency" if solution.item_ns is None else THROUGHPUT
-        asked = _costliest(solution, most_movable(problem, plan, objective))
+        asked = _costliest(solution, most_movable(problem, plan))
         found = moves(problem, plan, asked, objective)
         move_tasks, move_ns, baseline = found.tasks, found.objective_ns, found.baseline_ns
         if len(move_tasks) < len(graph.tasks):

@@ -123,7 +123,6 @@ def test_explicit_schedules_are_unmovable_if_and_only_if_solvers_refuse_them(
         problem_of(instance)
 
 
-@pytest.mark.parametrize("objective", ["latency", "throughput"])
-def test_all_tasks_of_a_small_graph_are_asked_about(diamond: Instance, objective: str) -> None:
+def test_all_tasks_of_a_small_graph_are_asked_about(diamond: Instance) -> None:
     problem = problem_of(diamond)
-    assert most_movable(problem, heft_plan(problem), objective) == 4
+    assert most_movable(problem, heft_plan(problem)) == 4
