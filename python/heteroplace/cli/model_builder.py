@@ -21,7 +21,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.solution import Solution
 from heteroplace.place_options import PlaceOptions
 from heteroplace.relay.frontend.importer import ImportedModel, from_onnx
-from heteroplace.relay.frontend.onnx_devices import read_devices
+from heteroplace.relay.frontend.onnx_devices import annotate, read_devices
 from heteroplace.relay.frontend.onnx_source import read_source
 from heteroplace.relay.ranges.legal import legal_inputs
 from heteroplace.run.devices import missing_devices
@@ -187,3 +187,8 @@ def compile_model(
     files += [file for file in source.digests if file != source.path] if source else []
     others = {file: stamp(file) for file in files}
     return executable, About(legal, others, time.perf_counter() - begin)
+
+
+def write_annotated(path: Path, output: str, solution: Solution) -> None:
+    """Write the model with the devices of a plan; raises as `annotate`, which needs onnx."""
+    annotate(path, output, solution)

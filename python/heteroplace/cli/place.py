@@ -193,8 +193,7 @@ def _run_model(arguments: argparse.Namespace) -> None:
     if arguments.trace:
         solution.trace(arguments.trace)
     if arguments.annotate_onnx:
-        devices = importlib.import_module("heteroplace.relay.frontend.onnx_devices")
-        devices.annotate(model, arguments.annotate_onnx, solution)
+        builder.write_annotated(model, arguments.annotate_onnx, solution)
     print_solution(solution, is_json=arguments.json)
 
 
