@@ -19,7 +19,7 @@ from heteroplace.cli.solution_file import (
 )
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.model.solution import Solution
-from heteroplace.report.notes import solution_notes
+from heteroplace.report.notes import notes_text
 from heteroplace.report.tables import solution_headline
 from heteroplace.solve.report import write_report
 
@@ -82,9 +82,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _say(solution: Solution, output: str) -> None:
-    print(solution_headline(solution))
-    for note in solution_notes(solution):
-        print(f"note: {note}")
+    print("\n".join(filter(None, (solution_headline(solution), notes_text(solution)))))
     size = Path(output).stat().st_size
     print(f"report: {output} ({size / 1e6:.2f} MB); open it in a browser")
 

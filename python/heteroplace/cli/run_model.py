@@ -38,6 +38,7 @@ from heteroplace.model.solution import Solution
 from heteroplace.model.units import format_bytes, format_ns
 from heteroplace.options import add_arguments, count, options_of, read_arguments
 from heteroplace.place_options import OPTION_CLASSES, read_options
+from heteroplace.report.notes import notes_text
 from heteroplace.report.tables import device_table, format_table, solution_headline
 from heteroplace.simulate.simulator import simulate
 
@@ -258,18 +259,10 @@ def _text(origin: str, ran: Ran) -> str:
     solution = ran.solution
     graph, cluster, plan = solution.graph, solution.cluster, solution.plan
     timeline = simulate(graph, cluster, solution.costs, plan)
-    parts = [origin, _used_text(solution), solution_headline(solution), _measured(ran), ""]
+    parts = [origin, notes_text(solution) or None, solution_headline(solution), _measured(ran), ""]
     parts += [device_table(graph, cluster, plan, timeline), ""]
     parts += [_costliest(solution), "", *_outputs(ran)]
     return "\n".join(part for part in parts if part is not None)
-
-
-def _used_text(solution: Solution) -> str | None:
-    """Say which devices have nothing to do; None: all have."""
-    idle = solution.devices_not_used
-    if not idle:
-        return None
-    return f"note: nothing is placed on {', '.join(idle)}"
 
 
 def _measured(ran: Ran) -> str:
