@@ -117,7 +117,7 @@ def _same_plan(
     value = plan_to_json(solution.plan, solution.graph, solution.cluster)
     try:
         plan = replayed_plan(value, solution.graph, cluster, "the plan")
-        plan, note = _of_items(solution, plan, costs, items)
+        plan, note = _of_items(solution.graph, cluster, costs, plan, items)
         check_plan(solution.graph, cluster, costs, plan)
         is_per_item = solution.item_ns is not None
         return judge(solution.graph, cluster, costs, plan, is_per_item=is_per_item), note
@@ -125,7 +125,9 @@ def _same_plan(
         return None, " ".join(str(err).split())
 
 
-def _of_items(solution: Solution, plan: Plan, costs: CostTable, items: int) -> tuple[Plan, str]:
+def _of_items(
+    graph: TaskGraph, cluster: Cluster, costs: CostTable, plan: Plan, items: int
+) -> tuple[Plan, str]:
     if items == plan.items:
         return plan, ""
     if plan.items != 1:
@@ -141,7 +143,7 @@ def _of_items(solution: Solution, plan: Plan, costs: CostTable, items: int) -> t
     )
     together = replace(plan, steps=steps, items=items)
     try:
-        judge(solution.graph, solution.cluster, costs, together, is_per_item=False)
+        judge(graph, cluster, costs, together, is_per_item=False)
     except (PlanError, MissingCostError) as err:
         return repeat_plan(plan, items), f"one after the other, as a batch is not possible: {err}"
     return together, f"as one batch of {items}"

@@ -10,7 +10,8 @@ from hypothesis import given
 
 from heteroplace.errors import ClusterError, SolverError
 from heteroplace.model.check import check_plan
-from heteroplace.model.plan import Plan
+from heteroplace.model.cost import Cost, build_table
+from heteroplace.model.plan import Plan, Run
 from heteroplace.model.solution import Solution
 from heteroplace.solve import SolveOptions, solve_network
 from tests.instances import cpu, gpus, instance, problem_of
@@ -87,6 +88,19 @@ def test_a_memory_that_is_too_small_is_said() -> None:
     assert found.same_ns is None
     assert "m0" in found.same_note
     assert diamond_solution().what_if(memory={"m0": "1 GiB"}).same_ns == 10
+
+
+def test_a_batch_is_judged_on_the_changed_cluster() -> None:
+    case = with_targets(instance([("a", "b")], {"a": (4, 4, 2), "b": (6, 6, 3)}, cpu()))
+    devices = tuple(replace(each, batch_sizes=(1, 2)) for each in case.cluster.devices)
+    cluster = replace(case.cluster, devices=devices)
+    costs = build_table(
+        case.graph, cluster, lambda _t, _d, batch: Cost.given(5 * batch - 1), batches=(1, 2)
+    )
+    plan = Plan(case.graph.digest(), cluster.digest(), (Run(0, 0), Run(1, 1)), "by hand")
+    solution = solution_of(replace(case, cluster=cluster, costs=costs), plan)
+    found = solution.what_if(batch=2, drop_device=["cpu.all"])
+    assert (found.same_ns, found.same_note) == (18, "as one batch of 2")
 
 
 def test_items_without_costs_of_batches_run_one_after_the_other() -> None:
