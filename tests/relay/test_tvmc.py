@@ -209,6 +209,11 @@ def test_a_compiled_file_is_measured_for_its_page(here, capsys):
     value = json.loads(zlib.decompress(data))
     assert [run["label"] for run in value["runs"]] == ["predicted", "measured"]
     assert value["measured"]["time"][1] > 0
+    np.savez("other.npz", z=np.zeros(1))
+    for command in (show, main):
+        options = ["report", "net.so", "--measure", "3"] if command is show else ["run", "net.so"]
+        assert command([*options, "--inputs", "other.npz"]) == 4
+        assert "the model has no input 'z'; it has: x" in capsys.readouterr().err
 
 
 def test_exclude_keeps_devices_free(here):

@@ -190,5 +190,5 @@ def compile_model(
 
 
 def write_annotated(path: Path, output: str, solution: Solution) -> None:
-    """Write the model with the devices of a plan; raises as `annotate`."""
+    """Write the model with the devices of a plan; raises as `annotate`, which needs onnx."""
     annotate(path, output, solution)

@@ -66,10 +66,21 @@ def model_key(path: Path, cluster: Cluster, options: Mapping[str, Any]) -> str:
     FrontendError
         The file cannot be read.
     """
-    digest = hashlib.sha256()
     told = {"version": heteroplace.__version__, "cluster": cluster.digest()}
     told["options"] = json.dumps(dict(options), sort_keys=True, default=str)
-    digest.update(json.dumps(told).encode())
+    told["model"] = file_digest(path)
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """Return the digest of what a file holds, in hex.
+
+    Raises
+    ------
+    FrontendError
+        The file cannot be read.
+    """
+    digest = hashlib.sha256()
     try:
         with path.open("rb") as file:
             while block := file.read(_BLOCK_BYTES):

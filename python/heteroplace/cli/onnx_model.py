@@ -12,6 +12,7 @@ from heteroplace.cli.shared import print_json
 from heteroplace.errors import FrontendError, MissingPackageError
 from heteroplace.model.solution import Solution
 from heteroplace.progress import StatusLine
+from heteroplace.report.notes import notes_text
 from heteroplace.report.tables import (
     cost_sources_line,
     device_table,
@@ -66,19 +67,25 @@ def progress_of(arguments: argparse.Namespace) -> tuple[StatusLine, Callable[[st
 
 
 def print_solution(solution: Solution, *, is_json: bool) -> None:
-    """Print the tables of a solution and the headline, or its JSON."""
+    """Print what there is to know of a solution, or its JSON."""
     if is_json:
         print_json(solution_json(solution))
-        return
+    else:
+        print(solution_text(solution))
+
+
+def solution_text(solution: Solution) -> str:
+    """Return the notes and tables of a solution, and the headline."""
     graph, cluster, plan = solution.graph, solution.cluster, solution.plan
     timeline = simulate(graph, cluster, solution.costs, plan)
     tables = (
+        notes_text(solution),
         placement_table(graph, cluster, plan, timeline),
         device_table(graph, cluster, plan, timeline),
         solution_headline(solution),
         cost_sources_line(solution.costs),
     )
-    print("\n\n".join(tables))
+    return "\n\n".join(filter(None, tables))
 
 
 def solution_json(solution: Solution) -> dict[str, object]:

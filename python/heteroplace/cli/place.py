@@ -49,21 +49,22 @@ from heteroplace.place_options import (
 )
 from heteroplace.progress import ProgressLine
 from heteroplace.report.chrome_trace import TraceRun, write_trace
+from heteroplace.report.notes import notes_text
 from heteroplace.report.tables import (
     Candidate,
     candidates_table,
     channel_table,
     cost_sources_line,
     device_table,
-    headline,
     placement_table,
+    solution_headline,
 )
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver
 from heteroplace.solve.explain import Reasons, explain_s
 from heteroplace.solve.judge import replay
 from heteroplace.solve.network import solution_of
-from heteroplace.solve.objective import THROUGHPUT, single_objectives
+from heteroplace.solve.objective import THROUGHPUT
 from heteroplace.solve.plan_in import read_plan_in
 from heteroplace.solve.problem import make_result
 from heteroplace.solve.report import SolverRecord, write_report
@@ -282,22 +283,22 @@ def _finish(
         plan = replace(plan, reasons=tuple(map(reason, range(len(graph.tasks)))))
     if arguments.output:
         save_plan(plan, graph, cluster, arguments.output)
-    if arguments.solution or arguments.report:
-        solution = solution_of(problem, replace(result, plan=plan), options.objective)
-        _write_solution(arguments, solution, record)
+    solution = solution_of(problem, replace(result, plan=plan), options.objective)
+    _write_solution(arguments, solution, record)
     if arguments.trace:
         write_trace(arguments.trace, graph, cluster, [TraceRun("predicted", plan, timeline)])
     if arguments.json:
         print_json(_to_json(problem, result, options.objective, plan.reasons))
         return
     tables = (
+        notes_text(solution),
         placement_table(graph, cluster, plan, timeline, reason=reason),
         device_table(graph, cluster, plan, timeline),
         channel_table(graph, cluster, plan, timeline),
         candidates_table([Candidate(*entry) for entry in result.candidates])
         if result.candidates
         else "",
-        _summary(problem, result, options.objective, timeline.makespan_ns),
+        _summary(solution, result),
     )
     print("\n\n".join(table for table in tables if table))
 
@@ -320,15 +321,9 @@ def read_costs(path: str | None, read: GraphFile, cluster: Cluster) -> CostTable
     return costs_from_times(read.graph, cluster, read.times)
 
 
-def _summary(problem: Problem, result: SolveResult, objective: str, makespan_ns: int) -> str:
-    singles = single_objectives(problem, objective, result.plan.items).items()
-    best_single = min(singles, key=lambda single: single[1], default=None)
-    item_ns = result.objective_ns if objective == THROUGHPUT else None
-    text = headline(
-        problem.cluster, result.plan, makespan_ns, best_single, result.bound_ns, item_ns=item_ns
-    )
+def _summary(solution: Solution, result: SolveResult) -> str:
     return (
-        f"{text}\n{cost_sources_line(problem.costs)}\n"
+        f"{solution_headline(solution)}\n{cost_sources_line(solution.costs)}\n"
         f"solver {result.solver}: {result.status} after {result.wall_s:.2f} s"
     )
 

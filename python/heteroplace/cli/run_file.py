@@ -7,25 +7,19 @@ GPUs, for several hosts, with state or routers are loaded by `heteroplace.load`,
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-
 import heteroplace
-from heteroplace.errors import ArtifactError, ExecutionError, MissingDeviceError, MissingTVMError
+from heteroplace.cli.arrays import Arrays, make_inputs
+from heteroplace.errors import MissingDeviceError, MissingTVMError
 from heteroplace.files.manifest import Manifest
-from heteroplace.files.reader import did_you_mean
 from heteroplace.model.solution import Solution
 from heteroplace.native.compiled_file import CompiledFile
 from heteroplace.native.execute import Executor
-from heteroplace.relay.ranges.drawn import array_in
-from heteroplace.relay.ranges.interval import Interval
 
-Ports = Sequence[tuple[str, tuple[int, ...], str]]
-Inputs = Mapping[str, "np.ndarray[Any, Any]"]
 _LIBRARY = "libtvm.so"
 _MEASURE_NS = 500_000_000
 _LEAST_RUNS, _MOST_RUNS = 5, 1000
@@ -34,7 +28,7 @@ _LEAST_RUNS, _MOST_RUNS = 5, 1000
 class _Program(Protocol):
     """What is asked of a loaded file."""
 
-    def run(self, inputs: Inputs) -> list[Any]:
+    def run(self, inputs: Arrays) -> list[Any]:
         """Run once; return the outputs."""
 
     def benchmark(self, num_runs: int) -> Any:
@@ -50,7 +44,7 @@ class _Light:
         self._file = file  # its code and weights are mapped
         self._outputs = [name for name, _, _ in manifest.outputs]
 
-    def run(self, inputs: Inputs) -> list[Any]:
+    def run(self, inputs: Arrays) -> list[Any]:
         """Run once; return the outputs."""
         for name, array in inputs.items():
             self._native.set_input(name, array)
@@ -74,7 +68,7 @@ class Ran:
 
 def run_file(
     path: Path,
-    given: Inputs,
+    given: Arrays,
     legal: Mapping[str, tuple[float, float]],
     seed: int,
     num_runs: int | None,
@@ -99,7 +93,7 @@ def run_file(
         The file cannot be loaded here.
     """
     program, manifest = _load(path)
-    inputs = _inputs(manifest.inputs, given, legal, seed)
+    inputs = make_inputs(manifest.inputs, given, legal, seed)
     values = program.run(inputs)
     outputs = {name: value for (name, _, _), value in zip(manifest.outputs, values, strict=True)}
     one_ns = max(1, min(int(ns) for ns in program.benchmark(_LEAST_RUNS)))  # they warm up too
@@ -135,67 +129,3 @@ def _libtvm() -> str:
         "TVM is not installed, and its library runs compiled models; `heteroplace doctor` says how "
         "to get it"
     )
-
-
-def _inputs(
-    ports: Ports, given: Inputs, legal: Mapping[str, tuple[float, float]], seed: int
-) -> Inputs:
-    names = [name for name, _, _ in ports]
-    for name in given:
-        if name not in names:
-            near = did_you_mean(name, names) or f"; it has: {', '.join(names)}"
-            raise ExecutionError(f"the model has no input {name!r}{near}")
-    random = np.random.default_rng(seed)
-    found = {}
-    for name, shape, dtype in ports:
-        ends = legal.get(name)
-        made = array_in(None if ends is None else Interval(*ends), shape, dtype, random)
-        found[name] = made if name not in given else _checked(name, shape, made, given[name])
-    return found
-
-
-def _checked(name: str, shape: tuple[int, ...], like: Any, array: Any) -> Any:
-    if tuple(array.shape) != tuple(shape):
-        raise ExecutionError(
-            f"input {name!r} has shape {list(array.shape)}, expected {list(shape)}"
-        )
-    if not np.can_cast(array.dtype, like.dtype, "same_kind"):
-        raise ExecutionError(
-            f"input {name!r} is of type {array.dtype}, expected {like.dtype}; convert it by "
-            f"array.astype({str(like.dtype)!r})"
-        )
-    return np.ascontiguousarray(array, dtype=like.dtype)
-
-
-def read_array(path: str) -> Any:
-    """Return the array in a file of numpy.
-
-    Raises
-    ------
-    ExecutionError
-        There is none.
-    """
-    try:
-        found = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as err:
-        raise ExecutionError(
-            f"{path}: cannot be read as an array ({err}); write it by numpy.save"
-        ) from err
-    if not isinstance(found, np.ndarray):
-        raise ExecutionError(f"{path}: holds several arrays; give a file of one, by numpy.save")
-    return found
-
-
-def write_outputs(path: str, outputs: Mapping[str, Any]) -> None:
-    """Write the outputs as one file of numpy (.npz), by their names.
-
-    Raises
-    ------
-    ArtifactError
-        The file cannot be written.
-    """
-    try:
-        with Path(path).open("wb") as file:
-            np.savez(file, **outputs)
-    except OSError as err:
-        raise ArtifactError(f"{path}: cannot be written: {err.strerror}") from err

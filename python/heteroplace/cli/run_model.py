@@ -9,9 +9,10 @@ import argparse
 import importlib
 import statistics
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from heteroplace.cli.model_cache import NewEntry, look_up, model_key
+from heteroplace.cli.arrays import read_array, write_outputs
+from heteroplace.cli.model_cache import About, NewEntry, file_digest, look_up, model_key
 from heteroplace.cli.onnx_model import (
     BUILDER,
     add_annotation_options,
@@ -19,7 +20,7 @@ from heteroplace.cli.onnx_model import (
     progress_of,
     solution_json,
 )
-from heteroplace.cli.run_file import Ran, read_array, run_file, write_outputs
+from heteroplace.cli.run_file import Ran, run_file
 from heteroplace.cli.shared import (
     Parsers,
     add_command,
@@ -31,13 +32,18 @@ from heteroplace.cli.shared import (
 from heteroplace.errors import FrontendError, HeteroPlaceError
 from heteroplace.files.manifest import ELF_MAGIC
 from heteroplace.machine.local import LOCAL, open_cluster
+from heteroplace.model.cluster import Cluster
 from heteroplace.model.plan import Run
 from heteroplace.model.solution import Solution
 from heteroplace.model.units import format_bytes, format_ns
 from heteroplace.options import add_arguments, count, options_of, read_arguments
 from heteroplace.place_options import OPTION_CLASSES, read_options
+from heteroplace.report.notes import notes_text
 from heteroplace.report.tables import device_table, format_table, solution_headline
 from heteroplace.simulate.simulator import simulate
+
+if TYPE_CHECKING:  # it loads TVM
+    from heteroplace.codegen.executable import Executable
 
 _RENAMED = {"time_limit": "budget", "inputs": "measure-inputs"}
 _COSTLIEST = 5
@@ -185,30 +191,38 @@ def _from_cache(
     for name in ("costs", "inputs", "routes", "plan_in"):
         path = Path(str(options.get(name, "")))
         if name in options and path.is_file():  # what it holds counts, not what it is called
-            told[name] = model_key(path, cluster, {})
+            told[name] = file_digest(path)
     key = model_key(model, cluster, told)
     known = None if arguments.rebuild else look_up(key)
     if known is not None:
         file, about = known
         return file, about.legal, f"{model}: compiled before ({file})"
-    check_model(model)
-    builder = importlib.import_module(BUILDER)
-    line, say = progress_of(arguments)
     with NewEntry(key) as entry:
-        try:
-            executable, about = builder.compile_model(
-                model,
-                arguments.input_shapes,
-                cluster,
-                options,
-                say,
-                is_annotated=not arguments.ignore_annotations,
-            )
-        finally:
-            line.close()
+        executable, about = _compiled(model, cluster, options, arguments)
         executable.export_library(entry.path)
         file = entry.keep(about)
     return file, about.legal, f"{model}: compiled in {about.seconds:.1f} s, kept as {file}"
+
+
+def _compiled(
+    model: Path, cluster: Cluster, options: dict[str, Any], arguments: argparse.Namespace
+) -> tuple[Executable, About]:
+    """What `compile_model` returns, with its progress shown."""
+    check_model(model)
+    builder = importlib.import_module(BUILDER)
+    line, say = progress_of(arguments)
+    try:
+        found: tuple[Executable, About] = builder.compile_model(
+            model,
+            arguments.input_shapes,
+            cluster,
+            options,
+            say,
+            is_annotated=not arguments.ignore_annotations,
+        )
+    finally:
+        line.close()
+    return found
 
 
 def run_compile(arguments: argparse.Namespace) -> None:
@@ -223,21 +237,8 @@ def run_compile(arguments: argparse.Namespace) -> None:
     output = arguments.output or f"{model.stem}.so"
     check_writable(output)
     options = given_options(arguments)
-    check_model(model)
     cluster = open_cluster(arguments.cluster)
-    builder = importlib.import_module(BUILDER)
-    line, say = progress_of(arguments)
-    try:
-        executable, about = builder.compile_model(
-            model,
-            arguments.input_shapes,
-            cluster,
-            options,
-            say,
-            is_annotated=not arguments.ignore_annotations,
-        )
-    finally:
-        line.close()
+    executable, about = _compiled(model, cluster, options, arguments)
     executable.export_library(output, with_source=arguments.with_source)
     if arguments.json:
         print_json(
@@ -258,18 +259,10 @@ def _text(origin: str, ran: Ran) -> str:
     solution = ran.solution
     graph, cluster, plan = solution.graph, solution.cluster, solution.plan
     timeline = simulate(graph, cluster, solution.costs, plan)
-    parts = [origin, _used_text(solution), solution_headline(solution), _measured(ran), ""]
+    parts = [origin, notes_text(solution) or None, solution_headline(solution), _measured(ran), ""]
     parts += [device_table(graph, cluster, plan, timeline), ""]
     parts += [_costliest(solution), "", *_outputs(ran)]
     return "\n".join(part for part in parts if part is not None)
-
-
-def _used_text(solution: Solution) -> str | None:
-    """Say which devices have nothing to do; None: all have."""
-    idle = solution.devices_not_used
-    if not idle:
-        return None
-    return f"note: nothing is placed on {', '.join(idle)}"
 
 
 def _measured(ran: Ran) -> str:

@@ -8,6 +8,7 @@ from heteroplace.cli.place import read_costs
 from heteroplace.errors import HeteroPlaceError, PlanError
 from heteroplace.files.graph import load_graph
 from heteroplace.files.kinds import read_known_file
+from heteroplace.files.manifest import Manifest
 from heteroplace.files.plan import plan_from_json
 from heteroplace.files.sharding import load_sharding
 from heteroplace.files.solution import load_solution
@@ -16,6 +17,7 @@ from heteroplace.model.solution import Solution
 from heteroplace.native.compiled_file import read_manifest
 from heteroplace.solve import Problem, SolveOptions, solve_network
 from heteroplace.solve.problem import OBJECTIVES
+from heteroplace.solve.routed_replay import replay_routed
 
 
 def add_solution_options(parser: argparse.ArgumentParser) -> None:
@@ -47,27 +49,46 @@ def read_solution(path: str, arguments: argparse.Namespace) -> Solution:
     HeteroPlaceError
         A file cannot be read, or has faults.
     """
+    return read_with_manifest(path, arguments)[0]
+
+
+def read_with_manifest(
+    path: str, arguments: argparse.Namespace
+) -> tuple[Solution, Manifest | None]:
+    """Return what `read_solution` does, and all that a compiled model says of itself.
+
+    Raises
+    ------
+    PlanError, HeteroPlaceError
+        As `read_solution`.
+    """
     kind, value = read_known_file(path)
-    options = {name: getattr(arguments, name) for name in ("graph", "cluster", "costs")}
-    options["objective"] = arguments.made_for
-    given = [f"--{name}" for name, value in options.items() if value is not None]
     if kind == "plan":
-        return _of_plan(path, value, arguments)
+        return _of_plan(path, value, arguments), None
+    given = given_of_plan(arguments)
     if given:
         raise HeteroPlaceError(
             f"{path}: {', '.join(given)} {'is' if len(given) == 1 else 'are'} for plan files, and "
             f"this is a {kind} file, which holds what its plan is for; leave that out"
         )
     if kind == "solution":
-        return load_solution(path)
+        return load_solution(path), None
     if kind == "sharding":
-        return load_sharding(path).solution
+        return load_sharding(path).solution, None
     if kind == "model":
-        return read_manifest(path).solution
+        manifest = read_manifest(path)
+        return manifest.solution, manifest
     raise PlanError(
         f"{path}: expected a plan, a solution or a compiled model, got a {kind} file; make one by "
         f"`heteroplace place ... --solution solution.json`, or `heteroplace compile model.onnx`"
     )
+
+
+def given_of_plan(arguments: argparse.Namespace) -> dict[str, str]:
+    """Return the options of `add_solution_options` that were given, and their values."""
+    values = {"--" + name: getattr(arguments, name) for name in ("graph", "cluster", "costs")}
+    values["--objective"] = arguments.made_for
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _of_plan(path: str, value: object, arguments: argparse.Namespace) -> Solution:
@@ -81,4 +102,6 @@ def _of_plan(path: str, value: object, arguments: argparse.Namespace) -> Solutio
     plan = plan_from_json(value, read.graph, cluster, path)
     costs = read_costs(arguments.costs, read, cluster)
     options = SolveOptions(objective=arguments.made_for or "latency")
+    if read.graph.routers:
+        return replay_routed(read.graph, cluster, costs, options, plan)
     return solve_network(Problem(read.graph, cluster, costs), options, plan=plan)

@@ -19,6 +19,7 @@ from tvm.driver.tvmc.transform import apply_graph_transforms, parse_graph_transf
 import heteroplace
 from heteroplace import pipeline
 from heteroplace.cli import tvmc_options
+from heteroplace.cli.onnx_model import solution_text
 from heteroplace.cli.shard_model import import_source
 from heteroplace.cli.tvmc_errors import LOADER_ERRORS, Command, one_line
 from heteroplace.cli.tvmc_tuning import tuned
@@ -32,14 +33,8 @@ from heteroplace.place_options import CONFIG_PREFIX, read_options
 from heteroplace.relay.annotate.reader import read_solution
 from heteroplace.relay.frontend.importer import from_onnx
 from heteroplace.report.html.content import SolverPoint
-from heteroplace.report.tables import (
-    cost_sources_line,
-    device_table,
-    placement_table,
-    solution_headline,
-)
+from heteroplace.report.tables import solution_headline
 from heteroplace.sharding.plan import options_of, replayed_model
-from heteroplace.simulate.simulator import simulate
 from heteroplace.solve.report import SolverRecord, write_report
 from heteroplace.tvm_bridge import pass_config
 
@@ -104,7 +99,7 @@ def compile_placed(arguments: argparse.Namespace) -> None:
         else:
             mod = heteroplace.HeteroPlace(cluster, **options)(mod)
             solution = _solution_of(mod, arguments.FILE)
-        print(f"\n{summary(solution)}", flush=True)
+        print(f"\n{solution_text(solution)}", flush=True)
         if arguments.placement_plan_out is not None:
             path = arguments.placement_plan_out
             save_plan(solution.plan, solution.graph, solution.cluster, path)
@@ -211,20 +206,6 @@ def _load_onnx(
         raise
     print("\n  ".join((f"imported {path}", *imported.report)), flush=True)
     return imported.mod, imported.params
-
-
-def summary(solution: Solution) -> str:
-    """Return the tables of a solution, and the headline."""
-    graph, cluster = solution.graph, solution.cluster
-    plan, costs = solution.plan, solution.costs
-    timeline = simulate(graph, cluster, costs, plan)
-    tables = (
-        placement_table(graph, cluster, plan, timeline),
-        device_table(graph, cluster, plan, timeline),
-        solution_headline(solution),
-        cost_sources_line(costs),
-    )
-    return "\n\n".join(tables)
 
 
 def _say(line: str) -> None:

@@ -18,6 +18,7 @@ from tvm.driver.tvmc.result_utils import get_top_results
 from tvm.runtime.module import BenchmarkResult
 
 import heteroplace
+from heteroplace.cli.arrays import check_names, read_arrays
 from heteroplace.cli.tvmc_errors import Command
 from heteroplace.cli.tvmc_options import (
     HELPING,
@@ -123,21 +124,10 @@ def _inputs(executor: Executor, arguments: argparse.Namespace) -> dict[str, np.n
     """Return all inputs: those of the file, the others filled; cast to what the model takes."""
     shapes = {name: shape for name, shape, _ in executor.inputs}
     dtypes = {name: dtype for name, _, dtype in executor.inputs}
-    given = _read_inputs(arguments.inputs) if arguments.inputs else {}
+    given = read_arrays(arguments.inputs) if arguments.inputs else {}
+    check_names(executor.inputs, given)
     made = runner.make_inputs_dict(shapes, dtypes, given, arguments.fill_mode)
     return {name: np.asarray(value).astype(dtypes[name]) for name, value in made.items()}
-
-
-def _read_inputs(path: str) -> dict[str, np.ndarray]:
-    try:
-        with np.load(path) as file:
-            return {name: file[name] for name in file.files}
-    except (OSError, ValueError, AttributeError, TypeError) as err:
-        # A pickle is a ValueError; a bare array (.npy) cannot be entered by `with`.
-        raise ExecutionError(
-            f"--inputs {path}: cannot be read as .npz ({err}); write it by "
-            f"numpy.savez(path, input_name=array, ...)"
-        ) from err
 
 
 def _measure(executor: Executor, repeat: int, number: int) -> BenchmarkResult:

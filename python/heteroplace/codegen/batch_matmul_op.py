@@ -17,12 +17,12 @@ from typing import Any
 import tvm
 from tvm import relay, te, tir
 
+from heteroplace.codegen.fused_schedules import schedule_by_tag
 from heteroplace.codegen.llvm_text import transpose_text
 from heteroplace.codegen.product_tiles import (
     TiledProduct,
     item_bytes_of,
     panel_width,
-    schedule_products,
     shape_of,
     vector_bytes,
 )
@@ -150,7 +150,7 @@ def _transposed_panels(tiled: TiledProduct, b: te.Tensor) -> te.Tensor:
 
 def schedule_batch_matmul(_attrs: Any, outs: Any, _target: Any) -> te.Schedule:
     """Schedule the op and what is fused behind it."""
-    return schedule_products(outs, {_TAG: _schedule})
+    return schedule_by_tag(outs, {_TAG: _schedule})
 
 
 def _schedule(schedule: te.Schedule, product: te.Tensor, result: te.Tensor) -> None:

@@ -17,7 +17,9 @@ from typing import Any
 
 import tvm
 from tvm import te
-from tvm.topi.utils import get_const_tuple, traverse_inline
+from tvm.topi.utils import get_const_tuple
+
+from heteroplace.codegen.fused_schedules import largest_divisor, schedule_by_tag
 
 _TAG = "depthwise_conv2d_NCHWc"
 _MAX_COLUMNS = 15
@@ -32,15 +34,7 @@ _MIN_PARTS = 8
 
 def schedule_depthwise(outs: Any) -> te.Schedule:
     """Schedule the convolution and what is fused behind it."""
-    outs = [outs] if isinstance(outs, te.Tensor) else outs
-    schedule = te.create_schedule([each.op for each in outs])
-
-    def visit(op: te.Operation) -> None:
-        if _TAG in op.tag:
-            _schedule(schedule, op.output(0), outs[0])
-
-    traverse_inline(schedule, outs[0].op, visit)
-    return schedule
+    return schedule_by_tag(outs, {_TAG: _schedule})
 
 
 def _schedule(schedule: te.Schedule, conv: te.Tensor, result: te.Tensor) -> None:
@@ -81,8 +75,3 @@ def _rows_at_once(conv: te.Tensor, padded: te.Tensor, planes: int) -> int:
     row_bytes = padded_width * lanes * tvm.DataType(padded.dtype).bits // 8 * stride
     fitting = max(1, _PADDED_BYTES // row_bytes)
     return largest_divisor(height, min(fitting, max(1, height * planes // _MIN_PARTS)))
-
-
-def largest_divisor(number: int, limit: int) -> int:
-    """Return the largest divisor of `number` that is at most `limit`, and at least 1."""
-    return next(each for each in range(max(1, min(number, limit)), 0, -1) if number % each == 0)

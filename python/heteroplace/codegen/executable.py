@@ -32,6 +32,7 @@ from heteroplace.model.verification import Verification
 from heteroplace.native.transports import check_programs
 from heteroplace.relay.source import Source, source_to_json
 from heteroplace.report.html.content import Measured, SolverPoint
+from heteroplace.report.notes import notes_text
 from heteroplace.report.tables import (
     cost_sources_line,
     device_table,
@@ -85,7 +86,8 @@ class Executable:
         return replace(self, manifest=replace(self.manifest, verification=verification))
 
     def summary(self, max_rows: int = 40, profile: RouteProfile | None = None) -> str:
-        """Return the headline, devices, memories and the placement table with reasons, as text.
+        """Return the headline with what must be known before it is believed, devices, memories and
+        the placement table with reasons, as text.
 
         Parameters
         ----------
@@ -101,8 +103,9 @@ class Executable:
         solution = self.solution
         graph, cluster, plan = solution.graph, solution.cluster, solution.plan
         timeline = simulate(graph, cluster, solution.costs, plan)
+        opening = filter(None, (solution_headline(solution), notes_text(solution)))
         tables = [
-            solution_headline(solution),
+            "\n".join(opening),
             device_table(graph, cluster, plan, timeline),
             memory_text(cluster, self.memory),
             placement_table(graph, cluster, plan, timeline, max_rows),

@@ -18,9 +18,8 @@ import numpy as np
 import tvm
 from tvm import relay, te
 from tvm.topi import tag
-from tvm.topi.utils import traverse_inline
 
-from heteroplace.codegen.depthwise import largest_divisor
+from heteroplace.codegen.fused_schedules import largest_divisor, schedule_by_tag
 from heteroplace.relay.expressions import is_op_call, post_order, rebuild, static_shape
 from heteroplace.tvm_bridge import add_relay_op
 
@@ -103,15 +102,7 @@ def _compute(_attrs: Any, tensors: Any, _: Any) -> list[te.Tensor]:
 
 
 def _schedule(_attrs: Any, outs: Any, _target: Any) -> te.Schedule:
-    result = outs[0]
-    schedule = te.create_schedule([each.op for each in outs])
-
-    def visit(op: te.Operation) -> None:
-        if op.tag == _TAG:
-            _schedule_sums(schedule, op.output(0), result)
-
-    traverse_inline(schedule, result.op, visit)
-    return schedule
+    return schedule_by_tag(outs, {_TAG: _schedule_sums})
 
 
 def _schedule_sums(schedule: te.Schedule, total: te.Tensor, result: te.Tensor) -> None:

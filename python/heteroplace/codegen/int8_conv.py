@@ -15,10 +15,9 @@ from __future__ import annotations
 from typing import Any
 
 from tvm import te
-from tvm.topi.utils import traverse_inline
 from tvm.topi.x86.tensor_intrin import dot_16x1x16_uint8_int8_int32
 
-from heteroplace.codegen.depthwise import largest_divisor
+from heteroplace.codegen.fused_schedules import largest_divisor, schedule_by_tag
 
 _TAG = "conv2d_NCHWc_int8"
 _LANES = 16
@@ -29,15 +28,7 @@ _MAX_COLUMNS = 15
 
 def schedule_int8_conv(outs: Any) -> te.Schedule:
     """Schedule the convolution and what is fused behind it."""
-    outs = [outs] if isinstance(outs, te.Tensor) else outs
-    schedule = te.create_schedule([each.op for each in outs])
-
-    def visit(op: te.Operation) -> None:
-        if _TAG in op.tag:
-            _schedule(schedule, op.output(0), outs[0])
-
-    traverse_inline(schedule, outs[0].op, visit)
-    return schedule
+    return schedule_by_tag(outs, {_TAG: _schedule})
 
 
 def _schedule(schedule: te.Schedule, conv: te.Tensor, result: te.Tensor) -> None:

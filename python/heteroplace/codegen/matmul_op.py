@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 import tvm
 from tvm import relay, te
 
+from heteroplace.codegen.fused_schedules import largest_divisor, schedule_by_tag
 from heteroplace.codegen.product_tiles import (
     MIN_CHUNKS,
     item_bytes_of,
-    schedule_products,
     shape_of,
     vector_bytes,
 )
@@ -93,10 +93,6 @@ class _Tile(NamedTuple):
     lanes: int = 1
 
 
-def _largest_divisor(number: int, limit: int) -> int:
-    return next(each for each in range(max(1, min(number, limit)), 0, -1) if number % each == 0)
-
-
 def _simd() -> tuple[int, int]:
     """Bytes of a vector of the current target, and how many may be summed up in registers."""
     num_bytes = vector_bytes()
@@ -109,10 +105,10 @@ def _columns_tile(sizes: _Sizes, item_bytes: int) -> _Tile:
     lanes = vector_bytes // item_bytes
     is_whole = sizes.columns % lanes == 0
     limit = lanes if is_whole and sizes.columns % (2 * lanes) else 2 * lanes
-    columns = _largest_divisor(sizes.columns, limit)
+    columns = largest_divisor(sizes.columns, limit)
     vectors = -(-columns // lanes)
     most = min(registers // vectors, _MAX_SUM_BYTES // (columns * item_bytes))
-    return _Tile(_largest_divisor(sizes.rows, most), columns)
+    return _Tile(largest_divisor(sizes.rows, most), columns)
 
 
 def _lanes_tile(sizes: _Sizes, item_bytes: int) -> _Tile:
@@ -122,8 +118,8 @@ def _lanes_tile(sizes: _Sizes, item_bytes: int) -> _Tile:
     while sizes.depth % lanes:
         lanes //= 2
     side = 4 if registers == 14 else 3
-    columns = _largest_divisor(sizes.columns, 4)
-    return _Tile(_largest_divisor(sizes.rows, side), columns, lanes)
+    columns = largest_divisor(sizes.columns, 4)
+    return _Tile(largest_divisor(sizes.rows, side), columns, lanes)
 
 
 def _element(matrix: te.Tensor, is_transposed: bool) -> Callable[[Any, Any], Any]:
@@ -187,7 +183,7 @@ def _is_cached(sizes: _Sizes, item_bytes: int) -> bool:
 
 def schedule_matmul(_attrs: Any, outs: Any, _target: Any) -> te.Schedule:
     """Schedule the op and what is fused behind it."""
-    return schedule_products(outs, {_COLUMNS: _schedule_columns, _LANES: _schedule_lanes})
+    return schedule_by_tag(outs, {_COLUMNS: _schedule_columns, _LANES: _schedule_lanes})
 
 
 def _schedule_columns(schedule: te.Schedule, product: te.Tensor, result: te.Tensor) -> None:
@@ -209,7 +205,7 @@ def _schedule_columns(schedule: te.Schedule, product: te.Tensor, result: te.Tens
         num_tiles, num_panels = rows // tile.rows, columns // tile.columns
         parts = -(-MIN_CHUNKS // num_panels)
         yc, at = whole.split(
-            yo, nparts=_largest_divisor(num_tiles, min(parts, num_tiles // _MIN_USES_OF_PANEL))
+            yo, nparts=largest_divisor(num_tiles, min(parts, num_tiles // _MIN_USES_OF_PANEL))
         )
         whole.reorder(yc, xo, at, yi, xi)
         chunk = whole.fuse(yc, xo)

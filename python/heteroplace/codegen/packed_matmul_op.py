@@ -18,11 +18,11 @@ import numpy as np
 import tvm
 from tvm import relay, te
 
+from heteroplace.codegen.fused_schedules import schedule_by_tag
 from heteroplace.codegen.product_tiles import (
     TiledProduct,
     item_bytes_of,
     panel_width,
-    schedule_products,
     shape_of,
 )
 from heteroplace.relay.expressions import static_shape
@@ -84,7 +84,7 @@ def _compute(attrs: Any, tensors: Any, _: Any) -> list[te.Tensor]:
 
 def schedule_packed_matmul(_attrs: Any, outs: Any, _target: Any) -> te.Schedule:
     """Schedule the op and what is fused behind it."""
-    return schedule_products(outs, {_TAG: _schedule})
+    return schedule_by_tag(outs, {_TAG: _schedule})
 
 
 def _schedule(schedule: te.Schedule, product: te.Tensor, result: te.Tensor) -> None:

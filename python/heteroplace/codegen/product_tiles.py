@@ -14,14 +14,13 @@ Source: Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplicatio
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tvm
 from tvm import te
 from tvm.target.x86 import get_simd_32bit_lanes
 from tvm.topi import tag
-from tvm.topi.utils import traverse_inline
 
 MIN_CHUNKS = 16
 """Parts that several cores can share."""
@@ -41,9 +40,6 @@ _SMALL_BLOCK_BYTES, _BLOCK_BYTES = 2**15, 2**22
 _MIN_STORED = 4
 """Elements of the vectors that are stored; where there would be fewer, LLVM makes them."""
 
-ScheduleProduct = Callable[[te.Schedule, te.Tensor, te.Tensor], None]
-"""Of (schedule, product, result of all that is fused behind it)."""
-
 
 def shape_of(tensor: te.Tensor) -> tuple[int, ...]:
     """Return the extents of a tensor."""
@@ -58,19 +54,6 @@ def item_bytes_of(tensor: te.Tensor) -> int:
 def vector_bytes() -> int:
     """Return the size of a vector of the current target."""
     return 4 * int(get_simd_32bit_lanes())
-
-
-def schedule_products(outs: Any, by_tag: Mapping[str, ScheduleProduct]) -> te.Schedule:
-    """Schedule a fused function: the product in it by its tag, all others inline."""
-    result = outs[0]
-    schedule = te.create_schedule([each.op for each in outs])
-
-    def visit(op: te.Operation) -> None:
-        if op.tag in by_tag:
-            by_tag[op.tag](schedule, op.output(0), result)
-
-    traverse_inline(schedule, result.op, visit)
-    return schedule
 
 
 def panel_width(columns: int, item_bytes: int) -> int:

@@ -14,6 +14,8 @@ from __future__ import annotations
 import tvm
 from tvm import tir
 
+from heteroplace.codegen.lowered_functions import with_nodes
+
 _OPS = ("heteroplace_packed_matmul", "heteroplace_batch_matmul")
 """Where a kernel is of others, what it stores has to stay one statement (`in_place`)."""
 
@@ -29,20 +31,11 @@ def whole_vectors(functions: tvm.IRModule) -> tvm.IRModule:
     names = [variable.name_hint for variable in functions.get_global_vars()]
     if not any(op in name for op in _OPS for name in names):
         return functions
-    rewritten = {name: _rewritten(each) for name, each in functions.functions.items()}
-    if all(rewritten[name].same_as(each) for name, each in functions.functions.items()):
-        return functions
-    return tir.transform.VectorizeLoop()(tvm.IRModule(rewritten, attrs=functions.attrs))
+    split = with_nodes(functions, _split, "tir.For")
+    return functions if split.same_as(functions) else tir.transform.VectorizeLoop()(split)
 
 
-def _rewritten(function: tvm.ir.BaseFunc) -> tvm.ir.BaseFunc:
-    if not isinstance(function, tir.PrimFunc):
-        return function
-    body = tir.stmt_functor.ir_transform(function.body, None, _split, ["tir.For"])
-    return function if body.same_as(function.body) else function.with_body(body)
-
-
-def _split(loop: tir.For) -> tir.Stmt | None:
+def _split(loop: tvm.Object) -> tvm.Object | None:
     """The two ways of a loop over lanes; None: it is no such loop."""
     guard = loop.body
     is_guarded = isinstance(guard, tir.IfThenElse) and guard.else_case is None

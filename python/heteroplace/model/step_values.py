@@ -9,7 +9,7 @@ because it is predicted waits for nothing of the router.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.collectives import (
@@ -22,10 +22,12 @@ from heteroplace.model.collectives import (
 from heteroplace.model.cost import CostTable
 from heteroplace.model.decision import Decision
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Collective, Copy, Load, Run, Step
+from heteroplace.model.plan import Collective, Copy, Load, Run, Step, guard_of
 
 Place = tuple[int, int]
 """(tensor, memory)"""
+Value = tuple[int, int, int]
+"""(tensor, memory, item), one item for a shared tensor."""
 _ONE: tuple[int, ...] = (0,)
 
 
@@ -88,6 +90,46 @@ def makes(graph: TaskGraph, cluster: Cluster, step: Step) -> list[Place]:
 def items_of(graph: TaskGraph, tensor: int, items: tuple[int, ...]) -> tuple[int, ...]:
     """Return the items under which values of a tensor are told apart: one for a shared tensor."""
     return _ONE if graph.tensors[tensor].shared else items
+
+
+def values_read(graph: TaskGraph, cluster: Cluster, step: Step) -> list[Value]:
+    """Return what a step reads, item by item; each once."""
+    return _values(graph, reads(graph, cluster, step), step)
+
+
+def values_made(graph: TaskGraph, cluster: Cluster, step: Step) -> list[Value]:
+    """Return what a step makes or brings, item by item; each once."""
+    return _values(graph, makes(graph, cluster, step), step)
+
+
+def _values(graph: TaskGraph, places: Iterable[Place], step: Step) -> list[Value]:
+    return [
+        (tensor, memory, item)
+        for tensor, memory in places
+        for item in items_of(graph, tensor, step.items)
+    ]
+
+
+def makers(graph: TaskGraph, cluster: Cluster, steps: Iterable[Step]) -> Iterator[list[int]]:
+    """Yield for each step the earlier ones that made or brought what it reads, or adds to, and the
+    weights that it runs with, each once; what guarded steps bring comes from all of these."""
+    source: dict[Value, list[int]] = {}
+    loads: dict[Place, list[int]] = {}
+    for index, step in enumerate(steps):
+        made = values_made(graph, cluster, step)
+        read = values_read(graph, cluster, step)
+        read += [value for value in made if adds_to(graph, step, value[0])]
+        found = [maker for value in read for maker in source.get(value, ())]
+        if isinstance(step, Run):
+            found += loads.get((step.task, cluster.devices[step.device].memory), [])
+        yield list(dict.fromkeys(found))
+        is_guarded = guard_of(step) is not None
+        for value in made:
+            source[value] = [*(source.get(value, ()) if is_guarded else ()), index]
+        if isinstance(step, Load):
+            for task in step.tasks:
+                place = task, step.dst
+                loads[place] = [*(loads.get(place, ()) if is_guarded else ()), index]
 
 
 def adds_to(graph: TaskGraph, step: Step, tensor: int) -> bool:

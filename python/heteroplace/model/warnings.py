@@ -8,11 +8,8 @@ from __future__ import annotations
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Copy, Load, Plan
-from heteroplace.model.step_values import items_of, makes, reads
+from heteroplace.model.step_values import Value, items_of, values_made, values_read
 from heteroplace.model.text.plan import quote_step
-
-_Value = tuple[int, int, int]
-"""(tensor, memory, item), one item for a shared tensor."""
 
 
 def plan_warnings(graph: TaskGraph, cluster: Cluster, plan: Plan) -> list[str]:
@@ -22,13 +19,12 @@ def plan_warnings(graph: TaskGraph, cluster: Cluster, plan: Plan) -> list[str]:
     fault), and copies over a memory in which only they read the value although a shorter route
     leads past it.
     """
-    readers: dict[_Value, list[int]] = {}
+    readers: dict[Value, list[int]] = {}
     for index, step in enumerate(plan.steps):
-        for tensor, memory in reads(graph, cluster, step):
-            for item in items_of(graph, tensor, step.items):
-                readers.setdefault((tensor, memory, item), []).append(index)
+        for value in values_read(graph, cluster, step):
+            readers.setdefault(value, []).append(index)
     warnings = []
-    brought: dict[_Value, int] = {}
+    brought: dict[Value, int] = {}
     kept = {*graph.outputs, *(tensor for _, tensor in graph.updates)}
     for index, step in enumerate(plan.steps):
         if isinstance(step, Load):
@@ -47,17 +43,11 @@ def plan_warnings(graph: TaskGraph, cluster: Cluster, plan: Plan) -> list[str]:
                         f"{quoted}: nothing else reads the tensor in memory {over!r}; a route "
                         f"leads from {src!r} past it"
                     )
-            for item in items_of(graph, step.tensor, step.items):
-                brought[step.tensor, step.dst, item] = index
+            brought.update(dict.fromkeys(values_made(graph, cluster, step), index))
             continue
         for tensor in graph.task_outputs[step.task]:
-            places = [place for place in makes(graph, cluster, step) if place[0] == tensor]
-            is_read = any(
-                (*place, item) in readers
-                for place in places
-                for item in items_of(graph, tensor, step.items)
-            )
-            if not is_read and tensor not in kept:
+            values = [each for each in values_made(graph, cluster, step) if each[0] == tensor]
+            if readers.keys().isdisjoint(values) and tensor not in kept:
                 name = graph.tensors[tensor].name
                 warnings.append(f"{quoted}: nothing reads tensor {name!r} after it")
     return warnings

@@ -1,36 +1,30 @@
 """A solution and a task -> why it is there, what each other device would cost, who waits for it.
 
-What moving a task would cost is found by doing it: the placement with that task on another device
-is scheduled again in the order of the plan, and simulated.
+What moving a task would cost is found by doing it (`solve.moves`).
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Iterator
 from dataclasses import replace
-
-import numpy as np
+from functools import cached_property
 
 from heteroplace.model.answers import Choice, Moment, Reader, TaskAnswer
 from heteroplace.model.cost import CostTable
 from heteroplace.model.demands import layers_of
 from heteroplace.model.plan import Collective, Copy, Load, Run, Step
 from heteroplace.model.solution import Solution
-from heteroplace.model.step_values import Place, items_of, makes, occupied, reads
+from heteroplace.model.step_values import makers, occupied
 from heteroplace.model.text.plan import step_name
-from heteroplace.native.arrays import IMPOSSIBLE, IntArray
-from heteroplace.native.list import evaluate_order
-from heteroplace.native.simulate import simulate_plan
-from heteroplace.native.throughput import placement_loads
-from heteroplace.questions.judging import is_for_solvers, judge, judged_ns
+from heteroplace.native.arrays import IMPOSSIBLE
+from heteroplace.questions.judging import judge, judged_ns
 from heteroplace.questions.names import find_tasks
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve.explain import Reasons
+from heteroplace.solve.moves import moves, unmovable
 from heteroplace.solve.objective import THROUGHPUT
 from heteroplace.solve.problem import Problem
-
-_UNKNOWN = "what moving it would cost is not known: "
 
 
 def explain(solution: Solution, name: str) -> tuple[TaskAnswer, ...]:
@@ -58,12 +52,17 @@ class _Asked:
         graph, cluster = solution.graph, solution.cluster
         self._solution = solution
         self._is_per_item = solution.item_ns is not None
+        self._objective = THROUGHPUT if self._is_per_item else "latency"
         self._times = simulate(graph, cluster, solution.costs, solution.plan).step_times
         self._devices = solution.plan.devices_of_tasks(len(graph.tasks))
         self._objective_ns = judged_ns(solution)
-        self._problem = None
-        if is_for_solvers(graph) and solution.plan.items == 1:
-            self._problem = Problem(graph, cluster, solution.costs)
+        self._unmovable = unmovable(graph, solution.plan)
+        self._problem = None if self._unmovable else Problem(graph, cluster, solution.costs)
+
+    @cached_property
+    def _makers(self) -> list[list[int]]:
+        solution = self._solution
+        return list(makers(solution.graph, solution.cluster, solution.plan.steps))
 
     def about(self, task: int) -> TaskAnswer:
         """Return all there is to say about a task."""
@@ -81,7 +80,7 @@ class _Asked:
             self._reason(task),
             self._choices(task),
             self._waits_for(first),
-            self._readers(task, steps[0]),
+            tuple(self._readers(task)),
             self._saved_ns(task),
             self._objective_ns,
             self._is_per_item,
@@ -100,119 +99,89 @@ class _Asked:
             return reasons[task]
         if self._problem is None:
             return ""
-        objective = THROUGHPUT if self._is_per_item else "latency"
-        return Reasons(self._problem, self._solution.plan, objective).of(task)
+        return Reasons(self._problem, self._solution.plan, self._objective).of(task)
 
     def _choices(self, task: int) -> tuple[Choice, ...]:
-        solution, problem = self._solution, self._problem
-        judge_on = self._judge_moved(task)
-        baseline, _ = judge_on(self._devices[task][0])
-        found = []
-        for device, owner in enumerate(solution.cluster.devices):
+        solution, problem, graph = self._solution, self._problem, self._solution.graph
+        row: tuple[int | None, ...] = (None,) * len(solution.cluster.devices)
+        baseline_ns = 0
+        note = f"what moving it would cost is not known: {self._unmovable}"
+        if problem is not None:
+            found = moves(problem, solution.plan, [task], self._objective)
+            row, baseline_ns = found.objective_ns[0], found.baseline_ns
+            group = graph.tasks[task].together
+            others = sum(other.together == group for other in graph.tasks) - 1 if group else 0
+            note = f"with the {others} others of {group!r}" if others else ""
+        choices = []
+        for device, (owner, total) in enumerate(zip(solution.cluster.devices, row, strict=True)):
             cost = solution.costs.cost(task, device)
             is_chosen = device in self._devices[task]
-            total, note = judge_on(device)
-            if problem is not None and problem.native.run_ns[task, device] == IMPOSSIBLE:
-                total, note = None, self._why_not(task, device)
-            change = None if total is None or baseline is None else total - baseline
-            found.append(Choice(owner.name, cost.ns, cost.source, is_chosen, total, change, note))
-        return tuple(found)
+            change = None if total is None else total - baseline_ns
+            why = note
+            if problem is not None and total is None:
+                why = self._why_not(problem, task, device)
+            choices.append(Choice(owner.name, cost.ns, cost.source, is_chosen, total, change, why))
+        return tuple(choices)
 
-    def _judge_moved(self, task: int) -> Callable[[int], tuple[int | None, str]]:
-        """Return what says, for a device, the objective with the task on it, or None and why."""
-        problem, plan, graph = self._problem, self._solution.plan, self._solution.graph
-        if problem is None:
-            why = "the plan is for several items" if plan.items > 1 else "solvers cannot move it"
-            return lambda device: (None, _UNKNOWN + why)
-        native = problem.native
-        placement: IntArray = np.array(native.placement(plan.steps), dtype=np.int64)
-        order = [step.task for step in plan.steps if isinstance(step, Run)]
-        group = graph.tasks[task].together
-        members = [i for i, other in enumerate(graph.tasks) if group and other.together == group]
-        note = f"with the {len(members) - 1} others of {group!r}" if len(members) > 1 else ""
-        sizes = [memory.bytes for memory in problem.cluster.memories]
-
-        def judged(device: int) -> tuple[int | None, str]:
-            moved = placement.copy()
-            moved[members or [task]] = device
-            if np.any(native.run_ns[np.arange(len(moved)), moved] == IMPOSSIBLE):
-                return None, "a task that must stay with it cannot run there"
-            if self._is_per_item:
-                loads = placement_loads(native, moved)
-                if loads.num_unreachable:
-                    return None, "no route leads there"
-                if any(used > size for used, size in zip(loads.used_bytes, sizes, strict=True)):
-                    return None, "a memory would be too small"
-                return loads.item_ns, note
-            native_plan = evaluate_order(native, moved, order)
-            if native_plan.violation:
-                return None, "a memory would be too small, or no route leads there"
-            return simulate_plan(native, native_plan).makespan_ns, note
-
-        return judged
-
-    def _why_not(self, task: int, device: int) -> str:
-        value, cost = self._solution.graph.tasks[task], self._solution.costs.cost(task, device)
-        name = self._solution.cluster.devices[device].name
+    def _why_not(self, problem: Problem, task: int, device: int) -> str:
+        """Why there is no such plan."""
+        value, cost = problem.graph.tasks[task], problem.costs.cost(task, device)
+        name = problem.cluster.devices[device].name
         if value.devices is not None and name not in value.devices:
             return f"it may run only on {', '.join(value.devices)}"
         if cost.ns is None:
             return cost.reason or "it cannot run there"
-        return "the tasks that must stay with it cannot run there, or no route leads there"
+        if problem.native.run_ns[task, device] == IMPOSSIBLE:
+            return "the tasks that must stay with it cannot run there, or no route leads there"
+        if self._solution.plan.items > 1:
+            return "a memory would be too small, no route leads there, or not in such batches"
+        return "a memory would be too small, or no route leads there"
 
     def _waits_for(self, index: int) -> tuple[Moment, ...]:
         """What a step needs, and when each was ready; the latest first."""
-        solution = self._solution
+        solution, times = self._solution, self._times
         graph, cluster, steps = solution.graph, solution.cluster, solution.plan.steps
-        step = steps[index]
-        needed = self._values(reads(graph, cluster, step), step)
-        own = set(occupied(graph, cluster, step))
-        moments: dict[object, Moment] = {}
-        for earlier, other in enumerate(steps[:index]):
-            if earlier not in self._times:
-                continue
-            finish = self._times[earlier][1]
-            name = step_name(other, graph, cluster)
-            for value in sorted(needed & self._values(makes(graph, cluster, other), other)):
-                moments[value] = Moment(_said(solution, name, other), finish)
-            if own.intersection(occupied(graph, cluster, other)):
-                busy = moments.get("busy")
-                if busy is None or finish >= busy.ready_ns:
-                    moments["busy"] = Moment(f"the device, which ran {name}", finish)
-        return tuple(sorted(moments.values(), key=lambda moment: -moment.ready_ns))
+        needed = [maker for maker in self._makers[index] if maker in times]
+        moments = [Moment(_said(solution, maker), times[maker][1]) for maker in needed]
+        own = set(occupied(graph, cluster, steps[index]))
+        busy = [
+            earlier
+            for earlier in range(index)
+            if earlier in times and own.intersection(occupied(graph, cluster, steps[earlier]))
+        ]
+        if busy:
+            latest = max(busy, key=lambda earlier: (times[earlier][1], earlier))
+            name = step_name(steps[latest], graph, cluster)
+            moments.append(Moment(f"the device, which ran {name}", times[latest][1]))
+        return tuple(sorted(moments, key=lambda moment: -moment.ready_ns))
 
-    def _values(self, places: Iterable[Place], step: Step) -> set[tuple[int, int, int]]:
-        """(tensor, memory, item) of places that a step reads or makes."""
-        if isinstance(step, Load):
-            return set()
-        graph = self._solution.graph
-        return {
-            (tensor, memory, item)
-            for tensor, memory in places
-            for item in items_of(graph, tensor, step.items)
+    def _readers(self, task: int) -> Iterator[Reader]:
+        """Who reads what a task makes, the earliest start first; each by its first run."""
+        solution, times = self._solution, self._times
+        graph, steps = solution.graph, solution.plan.steps
+        ready_ns = {
+            index: times[index][1]
+            for index, step in enumerate(steps)
+            if index in times and self._brings(step, task)
         }
+        runs = [
+            (times[index][0], index, step.task)
+            for index, step in enumerate(steps)
+            if isinstance(step, (Run, Collective)) and step.task != task and index in times
+        ]
+        told = set()
+        for start, index, reader in sorted(runs):
+            ready = [ready_ns[maker] for maker in self._makers[index] if maker in ready_ns]
+            if ready and reader not in told:
+                told.add(reader)
+                places = "+".join(solution.cluster.devices[d].name for d in self._devices[reader])
+                yield Reader(graph.tasks[reader].name, places, start, start - max(ready))
 
-    def _readers(self, task: int, index: int) -> tuple[Reader, ...]:
-        solution = self._solution
-        graph, cluster, steps = solution.graph, solution.cluster, solution.plan.steps
-        made = set(graph.task_outputs[task])
-        there: dict[tuple[int, int, int], int] = {}
-        found: dict[int, Reader] = {}
-        for later in range(index, len(steps)):
-            if later not in self._times:
-                continue
-            step, (start, finish) = steps[later], self._times[later]
-            if isinstance(step, (Run, Collective)) and step.task != task:
-                read = self._values(reads(graph, cluster, step), step)
-                ready = [there[value] for value in read if value in there]
-                if ready and step.task not in found:
-                    device = "+".join(cluster.devices[one].name for one in self._devices[step.task])
-                    name = graph.tasks[step.task].name
-                    found[step.task] = Reader(name, device, start, start - max(ready))
-            for value in self._values(makes(graph, cluster, step), step):
-                if value[0] in made and (isinstance(step, Copy) or _is_of(step, task)):
-                    there.setdefault(value, finish)
-        return tuple(sorted(found.values(), key=lambda reader: reader.start_ns))
+    def _brings(self, step: Step, task: int) -> bool:
+        """Whether a step makes or moves what a task makes."""
+        if isinstance(step, Copy):
+            return self._solution.graph.tensors[step.tensor].producer == task
+        return isinstance(step, (Run, Collective)) and step.task == task
 
     def _saved_ns(self, task: int) -> int | None:
         solution = self._solution
@@ -225,13 +194,13 @@ class _Asked:
         return self._objective_ns - without
 
 
-def _is_of(step: object, task: int) -> bool:
-    return isinstance(step, (Run, Collective)) and step.task == task
-
-
-def _said(solution: Solution, name: str, step: object) -> str:
+def _said(solution: Solution, index: int) -> str:
+    step = solution.plan.steps[index]
+    name = step_name(step, solution.graph, solution.cluster)
     if isinstance(step, Copy):
         return f"the copy {name}"
+    if isinstance(step, Load):
+        return f"the load of weights {name}"
     if isinstance(step, Run):
         return f"{name} on {solution.cluster.devices[step.device].name}"
     return name

@@ -14,12 +14,6 @@ from heteroplace.simulate.simulator import simulate
 from heteroplace.simulate.throughput import throughput_ns
 
 
-def is_for_solvers(graph: TaskGraph) -> bool:
-    """Say whether tasks of the graph can be moved and scheduled again."""
-    has_collectives = any(task.op.startswith("heteroplace.") for task in graph.tasks)
-    return not (graph.routers or graph.has_shared_values or has_collectives)
-
-
 def judge(
     graph: TaskGraph, cluster: Cluster, costs: CostTable, plan: Plan, *, is_per_item: bool
 ) -> int:

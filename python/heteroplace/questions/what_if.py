@@ -17,9 +17,10 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable, TableBuilder
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Load, Plan
+from heteroplace.model.shared_values import first_shared
 from heteroplace.model.solution import Solution
 from heteroplace.questions.changes import Changes, change
-from heteroplace.questions.judging import is_for_solvers, judge, judged_ns
+from heteroplace.questions.judging import judge, judged_ns
 from heteroplace.simulate.throughput import repeat_plan
 from heteroplace.solve.network import solve_network
 from heteroplace.solve.objective import THROUGHPUT
@@ -96,10 +97,11 @@ def _solve(
 ) -> Solution:
     if graph.routers:
         return solve_routed(graph, cluster, costs, options, solver)
-    if not is_for_solvers(graph):
+    shared = first_shared(graph)
+    if shared:
         raise SolverError(
-            f"graph {graph.name!r} has collectives or shared tensors, which no solver places; ask "
-            f"without solve, or run `heteroplace shard` again for the other cluster"
+            f"graph {graph.name!r} has the {shared}, which no solver places; ask without solve, or "
+            f"run `heteroplace shard` again for the other cluster"
         )
     return solve_network(Problem(graph, cluster, costs), options, solver=solver)
 
@@ -115,7 +117,7 @@ def _same_plan(
     value = plan_to_json(solution.plan, solution.graph, solution.cluster)
     try:
         plan = replayed_plan(value, solution.graph, cluster, "the plan")
-        plan, note = _of_items(solution, plan, costs, items)
+        plan, note = _of_items(solution.graph, cluster, costs, plan, items)
         check_plan(solution.graph, cluster, costs, plan)
         is_per_item = solution.item_ns is not None
         return judge(solution.graph, cluster, costs, plan, is_per_item=is_per_item), note
@@ -123,7 +125,9 @@ def _same_plan(
         return None, " ".join(str(err).split())
 
 
-def _of_items(solution: Solution, plan: Plan, costs: CostTable, items: int) -> tuple[Plan, str]:
+def _of_items(
+    graph: TaskGraph, cluster: Cluster, costs: CostTable, plan: Plan, items: int
+) -> tuple[Plan, str]:
     if items == plan.items:
         return plan, ""
     if plan.items != 1:
@@ -139,7 +143,7 @@ def _of_items(solution: Solution, plan: Plan, costs: CostTable, items: int) -> t
     )
     together = replace(plan, steps=steps, items=items)
     try:
-        judge(solution.graph, solution.cluster, costs, together, is_per_item=False)
+        judge(graph, cluster, costs, together, is_per_item=False)
     except (PlanError, MissingCostError) as err:
         return repeat_plan(plan, items), f"one after the other, as a batch is not possible: {err}"
     return together, f"as one batch of {items}"

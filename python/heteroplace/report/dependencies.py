@@ -6,17 +6,15 @@ finished last of what each step waited for, data or a resource that another step
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Load, Plan, Run, Step
-from heteroplace.model.step_values import items_of, makes, occupied, reads
+from heteroplace.model.plan import Plan, Run, guard_of
+from heteroplace.model.step_values import makers, occupied
 from heteroplace.model.timeline import Timeline
-
-_Value = tuple[int, int, int]
-"""(tensor, memory, item)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,28 +36,12 @@ def data_pairs(graph: TaskGraph, cluster: Cluster, plan: Plan) -> tuple[tuple[in
     Nothing is moved between devices of one memory, so there is no pair of two runs.
     """
     steps = plan.steps
-    pairs: dict[tuple[int, int], None] = {}  # once, also where they have several items in common
-    for index, makers in enumerate(_makers(graph, cluster, plan)):
-        for maker in makers:
-            if not (isinstance(steps[index], Run) and isinstance(steps[maker], Run)):
-                pairs[maker, index] = None
-    return tuple(pairs)
-
-
-def _makers(graph: TaskGraph, cluster: Cluster, plan: Plan) -> Iterator[list[int]]:
-    """For each step the earlier ones that put what it reads where it reads it."""
-    source: dict[_Value, int] = {}
-    for index, step in enumerate(plan.steps):
-        yield [source[value] for value in _values(graph, cluster, step) if value in source]
-        for tensor, memory in makes(graph, cluster, step):
-            for item in items_of(graph, tensor, step.items):
-                source[tensor, memory, item] = index
-
-
-def _values(graph: TaskGraph, cluster: Cluster, step: Step) -> Iterator[_Value]:
-    for tensor, memory in reads(graph, cluster, step):
-        for item in items_of(graph, tensor, step.items):
-            yield tensor, memory, item
+    return tuple(
+        (maker, index)
+        for index, found in enumerate(makers(graph, cluster, steps))
+        for maker in found
+        if not (isinstance(steps[index], Run) and isinstance(steps[maker], Run))
+    )
 
 
 def critical_path(
@@ -90,34 +72,31 @@ def _bindings(
     before a resource where both come at once."""
     times = timeline.step_times
     last: dict[int, int] = {}
-    loaded: dict[tuple[int, int], int] = {}
-    # What a step without times of its own would have waited for.
     through: dict[int, list[int]] = {}
+    """What a step without times of its own waited for, or would have."""
     found: dict[int, tuple[int | None, str]] = {}
-    for index, makers in enumerate(_makers(graph, cluster, plan)):
-        step = plan.steps[index]
-        sources = list(makers)
-        if isinstance(step, Run):
-            place = step.task, cluster.devices[step.device].memory
-            sources += [loaded[place]] if place in loaded else []
-        known: list[int] = []
-        for maker in sources:
-            known += [maker] if maker in times else through.get(maker, [])
-        if isinstance(step, Load):
-            loaded.update({(task, step.dst): index for task in step.tasks})
-        if index not in times:
-            through[index] = known
-            continue
-        resources = occupied(graph, cluster, step)
-        choices = [(times[maker][1], 1, maker) for maker in known]
-        choices += [(times[last[r]][1], 0, last[r]) for r in resources if r in last]
-        # Measured times may overlap: only what began before can have been waited for.
-        choices = [one for one in choices if times[one[2]][0] <= times[index][0]]
-        if choices:
-            _, is_data, before = max(choices)
-            found[index] = before, "data" if is_data else "resource"
+
+    def timed(steps: Iterable[int]) -> list[int]:
+        known = (([step] if step in times else through.get(step, [])) for step in steps)
+        return list(dict.fromkeys(chain.from_iterable(known)))
+
+    for index, sources in enumerate(makers(graph, cluster, plan.steps)):
+        resources = occupied(graph, cluster, plan.steps[index])
+        data, holders = timed(sources), timed(last[r] for r in resources if r in last)
+        if index in times:
+            choices = [(times[one][1], 1, one) for one in data]
+            choices += [(times[one][1], 0, one) for one in holders]
+            # Measured times may overlap: only what began before can have been waited for.
+            choices = [one for one in choices if times[one[2]][0] <= times[index][0]]
+            _, is_data, before = max(choices, default=(0, 0, None))
+            why = "data" if is_data else "resource"
+            found[index] = before, "" if before is None else why
+        elif guard_of(plan.steps[index]) is not None:
+            # Skipped, which its queue did not know before the router had decided.
+            through[index] = list(dict.fromkeys([*data, *holders]))
         else:
-            found[index] = None, ""
+            through[index] = data
+            continue
         last.update(dict.fromkeys(resources, index))
     return found
 

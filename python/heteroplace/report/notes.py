@@ -22,7 +22,7 @@ def solution_notes(solution: Solution) -> list[str]:
             f"The plan was changed by hand ({solution.plan.moved_by_hand}); bound and candidates "
             f"are those of the solver's plan."
         )
-    notes += [note for device in solution.devices_not_used if (note := _idle(solution, device))]
+    notes += _idle(solution)
     notes += _guesses(solution)
     if not solution.bound_ns:
         notes.append("No lower bound is known, so nobody can say how far from the best this is.")
@@ -33,24 +33,39 @@ def solution_notes(solution: Solution) -> list[str]:
     return notes
 
 
-def _idle(solution: Solution, name: str) -> str:
-    """Why a device runs nothing."""
+def notes_text(solution: Solution) -> str:
+    """Return a line for each of the notes; "": there are none."""
+    return "\n".join(f"note: {note}" for note in solution_notes(solution))
+
+
+def _idle(solution: Solution) -> list[str]:
+    """What devices run nothing, and why: those of one reason together."""
+    names: dict[str, list[str]] = {}
+    for name in solution.devices_not_used:
+        names.setdefault(_why_idle(solution, name), []).append(name)
+    return [
+        f"{', '.join(idle)} {'gets' if len(idle) == 1 else 'get'} no task: {why}"
+        for why, idle in names.items()
+    ]
+
+
+def _why_idle(solution: Solution, name: str) -> str:
     device = solution.cluster.device_id(name)
     cells = [solution.costs.cost(task, device) for task in range(len(solution.graph.tasks))]
     if cells and all(cell.ns is None for cell in cells):
         reasons = list(dict.fromkeys(cell.reason for cell in cells if cell.reason))
         why = f": {reasons[0]}" if reasons else ""
-        return f"{name} gets no task: it can run none of them{why}."
+        return f"no task can run there{why}."
     placement = solution.plan.placement(len(solution.graph.tasks))
     faster = sum(
         _ns(solution, task, device) < _ns(solution, task, placement[task])
         for task in range(len(cells))
     )
     if not faster:
-        return f"{name} gets no task: none is faster there than where it is."
+        return "none is faster there than where it is."
     return (
-        f"{name} gets no task: {faster} of {len(cells)} are faster there than where they are, but "
-        f"what the solver tried with them there gained nothing, or not enough."
+        f"{faster} of {len(cells)} are faster there than where they are, but what the solver tried "
+        f"with them there gained nothing, or not enough."
     )
 
 

@@ -11,7 +11,7 @@ leave out. All draws are played at once, as rows of arrays.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +22,15 @@ from heteroplace.model.decision import Decision
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Copy, Load, Plan, Run, Step, guard_of
 from heteroplace.model.solution import RunTime
-from heteroplace.model.step_values import Place, adds_to, items_of, makes, occupied, reads
+from heteroplace.model.step_values import (
+    Place,
+    Value,
+    adds_to,
+    makes,
+    occupied,
+    values_made,
+    values_read,
+)
 from heteroplace.model.timeline import Span, Timeline
 from heteroplace.simulate.interference import FloatArray, Interference, no_interference
 from heteroplace.simulate.simulator import simulate
@@ -157,7 +165,7 @@ def _disturbed(
 def _waits(graph: TaskGraph, cluster: Cluster, plan: Plan) -> list[_Waits]:
     """What each step waits for, by the rules of the simulator."""
     holder: dict[int, int] = {}
-    bringers: dict[tuple[int, int, int], tuple[int, ...]] = {}
+    bringers: dict[Value, tuple[int, ...]] = {}
     """Of each value the steps that bring it; more than one if they are guarded."""
     loaders: dict[tuple[int, int], set[int]] = {}
     """By task and memory the loads of its weights."""
@@ -173,7 +181,7 @@ def _waits(graph: TaskGraph, cluster: Cluster, plan: Plan) -> list[_Waits]:
         ahead = {holder[resource] for resource in resources if resource in holder}
         before: set[int] = set()
         fetched_bytes = 0
-        for tensor, src, item in _values(graph, reads(graph, cluster, step), step):
+        for tensor, src, item in values_read(graph, cluster, step):
             if tensor in states:
                 readers.setdefault((tensor, src), set()).add(index)
             makers = bringers.get((tensor, src, item), ())
@@ -184,8 +192,7 @@ def _waits(graph: TaskGraph, cluster: Cluster, plan: Plan) -> list[_Waits]:
                 made = plan.steps[maker]
                 if isinstance(made, Run) and not resources & resources_of[maker]:
                     fetched_bytes += graph.tensors[tensor].bytes
-        written = makes(graph, cluster, step)
-        for tensor, memory in written:
+        for tensor, memory in makes(graph, cluster, step):
             if adds_to(graph, step, tensor):
                 before.update(bringers.get((tensor, memory, 0), ()))
             if tensor in graph.state_of:
@@ -205,7 +212,7 @@ def _waits(graph: TaskGraph, cluster: Cluster, plan: Plan) -> list[_Waits]:
         resources_of.append(resources)
         holder.update(dict.fromkeys(resources, index))
         is_guarded = guard_of(step) is not None
-        for value in _values(graph, written, step):
+        for value in values_made(graph, cluster, step):
             bringers[value] = (*(bringers.get(value, ()) if is_guarded else ()), index)
         if isinstance(step, Load):
             for task in step.tasks:
@@ -219,15 +226,6 @@ def _latency_ns(cluster: Cluster, step: Step) -> int:
         return 0
     hosts, links = cluster.memory_hosts, [cluster.links[link] for link in step.route]
     return sum(link.latency_ns for link in links if hosts[link.src] != hosts[link.dst])
-
-
-def _values(graph: TaskGraph, places: Iterable[Place], step: Step) -> list[tuple[int, int, int]]:
-    """(tensor, memory, item) of what a step reads or makes in some places."""
-    return [
-        (tensor, memory, item)
-        for tensor, memory in places
-        for item in items_of(graph, tensor, step.items)
-    ]
 
 
 def _play(

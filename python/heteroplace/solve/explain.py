@@ -14,18 +14,13 @@ import numpy as np
 
 from heteroplace.model.plan import Plan, Run
 from heteroplace.native.arrays import IMPOSSIBLE, IntArray
-from heteroplace.native.list import what_if
 from heteroplace.native.simulate import simulate_steps
-from heteroplace.native.throughput import placement_loads
+from heteroplace.solve.moves import MAX_WORK, Moves, most_movable, moves
 from heteroplace.solve.objective import THROUGHPUT
 from heteroplace.solve.problem import Problem
 
-MAX_WHAT_IF_WORK = 4_000_000
-"""Reasons come without what-if where tasks * tasks * devices are more: 1,000 tasks on 4 devices."""
-_WHAT_IF_S_PER_WORK = 1.2e-7
+_MOVE_S_PER_WORK = 1.2e-7
 _REASON_S_PER_TASK = 1e-5
-MAX_ITEM_WHAT_IFS = 4_000
-"""The same for throughput, in pairs of task and device: each is one pass over the graph."""
 _MAX_OTHERS = 7
 """Devices that a reason compares with, the fastest first."""
 _BLOCK = 64
@@ -48,13 +43,10 @@ def explain(problem: Problem, plan: Plan, objective: str = "latency") -> Plan:
 
 def explain_s(problem: Problem) -> float:
     """Return about how many seconds the reasons for a plan take, which solving should leave."""
-    work = _what_if_work(problem)
-    what_if_s = 0.0 if work > MAX_WHAT_IF_WORK else work * _WHAT_IF_S_PER_WORK
-    return what_if_s + _REASON_S_PER_TASK * len(problem.graph.tasks)
-
-
-def _what_if_work(problem: Problem) -> int:
-    return len(problem.graph.tasks) ** 2 * len(problem.cluster.devices)
+    count = len(problem.graph.tasks)
+    work = count**2 * len(problem.cluster.devices)
+    moves_s = 0.0 if work > MAX_WORK else work * _MOVE_S_PER_WORK
+    return moves_s + _REASON_S_PER_TASK * count
 
 
 class Reasons:
@@ -64,11 +56,10 @@ class Reasons:
     def __init__(self, problem: Problem, plan: Plan, objective: str = "latency") -> None:
         """Look at the plan; parameters as of `explain`."""
         self._problem = problem
-        self._is_latency = objective != THROUGHPUT
+        self._objective = objective
         self._native = problem.native
         self._plan = plan
         self._placement = self._native.placement(plan.steps)
-        self._order = [step.task for step in plan.steps if isinstance(step, Run)]
         times = simulate_steps(self._native, plan.steps, plan.items)
         self._fastest: dict[int, list[list[int]]] = {}
         """For each block of tasks that was asked for: of each the devices that run it fastest."""
@@ -92,28 +83,12 @@ class Reasons:
         return "; ".join(part for part in parts if part)
 
     @cached_property
-    def _moved(self) -> IntArray | None:
-        """[num_tasks, num_devices]: the objective with one task moved; None: it is not known."""
+    def _moved(self) -> Moves | None:
+        """The objective with single tasks moved; None: that is too much work."""
         count = len(self._problem.graph.tasks)
-        if not count or self._plan.items > 1:
+        if self._plan.items > 1 or most_movable(self._problem, self._plan) < count:
             return None
-        if self._is_latency:
-            is_large = _what_if_work(self._problem) > MAX_WHAT_IF_WORK
-            return None if is_large else what_if(self._native, self._placement, self._order)
-        run_ns = self._native.run_ns
-        if run_ns.size > MAX_ITEM_WHAT_IFS:
-            return None
-        found = np.full(run_ns.shape, IMPOSSIBLE, dtype=np.int64)
-        sizes = [memory.bytes for memory in self._problem.cluster.memories]
-        groups = np.array(self._native.task_group)
-        for task, device in zip(*np.nonzero(run_ns != IMPOSSIBLE), strict=True):
-            placement = np.array(self._placement, dtype=np.int64)
-            placement[task if groups[task] < 0 else groups == groups[task]] = device
-            loads = placement_loads(self._native, placement)
-            fits = all(used <= size for used, size in zip(loads.used_bytes, sizes, strict=True))
-            if fits and not loads.num_unreachable:
-                found[task, device] = loads.item_ns
-        return found
+        return moves(self._problem, self._plan, range(count), self._objective)
 
     def _ranked(self, task: int) -> list[int]:
         """The devices that run a task fastest, the fastest first, ties by id."""
@@ -192,22 +167,18 @@ class Reasons:
             return spans[index][2]
         return None
 
-    def _what_if(self, task: int, moved: IntArray) -> str:
+    def _what_if(self, task: int, moved: Moves) -> str:
         """What the best other device would change."""
-        device = self._placement[task]
-        baseline = int(moved[task, device])
-        choices = [
-            (int(moved[task, other]), other)
-            for other in range(moved.shape[1])
-            if other != device and moved[task, other] != IMPOSSIBLE
-        ]
+        own, baseline = self._placement[task], moved.baseline_ns
+        row = enumerate(moved.objective_ns[task])
+        choices = [(ns, device) for device, ns in row if device != own and ns is not None]
         if not choices:
             return "on any other device a memory would be too small"
         best, other = min(choices)
-        if baseline in (0, IMPOSSIBLE):
+        if not baseline:
             return ""
         change = (best - baseline) / baseline
-        what = "the run" if self._is_latency else "the time per item"
+        what = "the time per item" if self._objective == THROUGHPUT else "the run"
         if best > baseline:
             return f"moving it to {self._name(other)} would lengthen {what} by {change:.1%}"
         if best == baseline:

@@ -13,7 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from heteroplace.errors import ClusterError, PlanError
+from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Copy, Plan, Run, Step
+from heteroplace.model.shared_values import first_shared
 from heteroplace.model.step_values import items_of, makes, reads
 from heteroplace.native.arrays import IMPOSSIBLE, IntArray
 from heteroplace.native.list import what_if
@@ -24,10 +26,9 @@ from heteroplace.solve.problem import Problem
 
 MAX_WORK = 4_000_000
 """Tasks * moves that are looked at: all of 1,000 tasks on 4 devices, 50 of 20,000."""
-_WORK_PER_LOAD = 8
-"""How many times the work of a move is with throughput as the objective."""
 _WORK_PER_ITEM = 40
-"""The same for plans of several items, whose steps are made anew, for each item."""
+"""How many times the work of a move is in plans of several items, whose steps are made anew, for
+each item."""
 
 
 @dataclass(frozen=True)
@@ -42,29 +43,28 @@ class Moves:
     """With no task moved, found the same way: what others are compared with."""
 
 
-def unmovable(plan: Plan) -> str:
+def unmovable(graph: TaskGraph, plan: Plan) -> str:
     """Return why nothing is known of moving tasks of a plan; "": it is."""
-    if plan.is_guarded:
+    if graph.routers:
         return (
             "steps of this plan are made only if a router says so, and where a task is moved its "
             "copies would need guards of their own; place the model again with the task pinned"
         )
     if plan.loads:
         return "this plan loads weights; place the model again with the task pinned"
-    if plan.collectives:
+    shared = first_shared(graph)
+    if shared:
         return (
-            "tasks of this plan are cut over several devices; search another split of the model by "
-            "`heteroplace shard`"
+            f"this plan is an explicit schedule, as the graph has the {shared}; search another "
+            f"split of the model by `heteroplace shard`"
         )
     return ""
 
 
-def most_movable(problem: Problem, plan: Plan, objective: str = "latency") -> int:
+def most_movable(problem: Problem, plan: Plan) -> int:
     """Return of how many tasks `moves` should be asked: all of a small graph."""
     count = len(problem.graph.tasks)
-    factor = _WORK_PER_LOAD if objective == THROUGHPUT else 1
-    if plan.items > 1:
-        factor = _WORK_PER_ITEM * plan.items
+    factor = 1 if plan.items == 1 else _WORK_PER_ITEM * plan.items
     return min(count, MAX_WORK // max(1, factor * count * len(problem.cluster.devices)))
 
 
@@ -74,7 +74,7 @@ def moves(problem: Problem, plan: Plan, tasks: Sequence[int], objective: str = "
     Parameters
     ----------
     plan
-        A plan of which `unmovable` says nothing.
+        A plan that is not `unmovable`.
     tasks
         At most `most_movable`, or it takes long.
     objective

@@ -103,13 +103,13 @@ def report_content(
     move_tasks: tuple[int, ...] = ()
     move_ns: tuple[tuple[int | None, ...], ...] = ()
     baseline = 0
-    reason = unmovable(plan)
+    reason = unmovable(graph, plan)
     if reason:
         missing["moves"] = f"What moving a task would cost is not known: {reason}."
     elif graph.tasks:
         problem = Problem(graph, cluster, solution.costs)
         objective = "latency" if solution.item_ns is None else THROUGHPUT
-        asked = _costliest(solution, most_movable(problem, plan, objective))
+        asked = _costliest(solution, most_movable(problem, plan))
         found = moves(problem, plan, asked, objective)
         move_tasks, move_ns, baseline = found.tasks, found.objective_ns, found.baseline_ns
         if len(move_tasks) < len(graph.tasks):

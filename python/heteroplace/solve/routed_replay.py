@@ -63,8 +63,8 @@ def replay_routed(
         name = graph.tasks[loads[0].tasks[0]].name
         raise PlanError(
             f"the plan by {plan.origin!r} loads the weights of task {name!r} while it runs, and "
-            f"such a plan is not taken from a file: leave out plan_in, and the same budget of "
-            f"weights gives one again"
+            f"such a plan is not taken from a file of its own: leave out plan_in, and the same "
+            f"budget of weights gives one again; or give the solution or the compiled model"
         )
     if weights is not None:
         raise PlanError(

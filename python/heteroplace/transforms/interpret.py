@@ -18,7 +18,7 @@ from heteroplace.model.check_guards import require_unguarded
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan, Step
-from heteroplace.model.step_values import adds_to, items_of, makes, reads, state_places
+from heteroplace.model.step_values import adds_to, state_places, values_made, values_read
 from heteroplace.model.text.plan import quote_step
 
 Key = tuple[int, int, int]
@@ -103,16 +103,8 @@ class _Walk(Generic[Value]):
 
     def run(self, index: int, step: Step) -> None:
         graph, cluster = self._graph, self._cluster
-        read = tuple(
-            (tensor, memory, item)
-            for tensor, memory in reads(graph, cluster, step)
-            for item in items_of(graph, tensor, step.items)
-        )
-        made = tuple(
-            (tensor, memory, item)
-            for tensor, memory in makes(graph, cluster, step)
-            for item in items_of(graph, tensor, step.items)
-        )
+        read = tuple(values_read(graph, cluster, step))
+        made = tuple(values_made(graph, cluster, step))
         values = {key: self._find(index, key) for key in read}
         for key in made:
             if key in self.values and adds_to(graph, step, key[0]):

@@ -72,8 +72,8 @@ def test_place_writes_the_page_of_its_plan(solution: Solution) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["plan.json"], "give --graph and --cluster"),
-        (["graph.json"], "is a graph file; expected a plan, a solution or a compiled model"),
+        (["plan.json"], "give --graph FILE and --cluster FILE"),
+        (["graph.json"], "expected a plan, a solution or a compiled model, got a graph file"),
         (["solution.json", "--graph", "graph.json"], "--graph is for plan files"),
         (["solution.json", "--measure", "3"], "--measure runs a compiled model"),
         (["solution.json", "--inputs", "x.npz"], "give --measure too"),

@@ -10,9 +10,9 @@ from hypothesis import given
 
 from heteroplace.errors import ClusterError, SolverError
 from heteroplace.model.check import check_plan
-from heteroplace.model.plan import Plan
+from heteroplace.model.cost import Cost, build_table
+from heteroplace.model.plan import Plan, Run
 from heteroplace.model.solution import Solution
-from heteroplace.questions.judging import is_for_solvers
 from heteroplace.solve import SolveOptions, solve_network
 from tests.instances import cpu, gpus, instance, problem_of
 from tests.strategies import AMPLE, Instance, exact_cases, instances_with_plan
@@ -90,6 +90,19 @@ def test_a_memory_that_is_too_small_is_said() -> None:
     assert diamond_solution().what_if(memory={"m0": "1 GiB"}).same_ns == 10
 
 
+def test_a_batch_is_judged_on_the_changed_cluster() -> None:
+    case = with_targets(instance([("a", "b")], {"a": (4, 4, 2), "b": (6, 6, 3)}, cpu()))
+    devices = tuple(replace(each, batch_sizes=(1, 2)) for each in case.cluster.devices)
+    cluster = replace(case.cluster, devices=devices)
+    costs = build_table(
+        case.graph, cluster, lambda _t, _d, batch: Cost.given(5 * batch - 1), batches=(1, 2)
+    )
+    plan = Plan(case.graph.digest(), cluster.digest(), (Run(0, 0), Run(1, 1)), "by hand")
+    solution = solution_of(replace(case, cluster=cluster, costs=costs), plan)
+    found = solution.what_if(batch=2, drop_device=["cpu.all"])
+    assert (found.same_ns, found.same_note) == (18, "as one batch of 2")
+
+
 def test_items_without_costs_of_batches_run_one_after_the_other() -> None:
     found = diamond_solution().what_if(batch=2)
     assert found.same_ns is not None
@@ -122,7 +135,6 @@ def test_wrong_changes_are_told(changes: Any, error: type[Exception], text: str)
 def test_a_cluster_that_is_larger_but_not_used_changes_nothing(case: tuple[Instance, Plan]) -> None:
     found = with_targets(case[0])
     solution = solution_of(found, replace(case[1], cluster_digest=found.cluster.digest()))
-    assert is_for_solvers(solution.graph)
     like = solution.cluster.devices[0].name
     answer = solution.what_if(add_device={"new": like}, memory={like: 2 * AMPLE})
     assert answer.same_ns == solution.predicted_ns, answer.same_note

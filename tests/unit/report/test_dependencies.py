@@ -5,25 +5,45 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hypothesis import given
-from tests.instances import problem_of
-from tests.strategies import Instance, exact_cases, instances
+from tests.explicit_plans import explicit_plans
+from tests.routed_plans import RoutedCase, routed_plans
+from tests.strategies import Instance, exact_cases, instances_with_plan
 
+from heteroplace.model.decision import Decision
+from heteroplace.model.plan import Plan
 from heteroplace.model.timeline import Timeline
 from heteroplace.report.dependencies import critical_path, critical_shares, data_pairs
 from heteroplace.simulate.simulator import simulate
-from heteroplace.solve import SolveOptions, get_solver
 
 
-@given(instances(max_tasks=8))
-@exact_cases(60)
-def test_a_critical_path_has_no_pauses_and_adds_up_to_the_makespan(case: Instance) -> None:
-    plan = get_solver("heft").solve(problem_of(case), SolveOptions()).plan
-    timeline = simulate(case.graph, case.cluster, case.costs, plan)
+def check_path(case: Instance, plan: Plan, decision: Decision | None = None) -> None:
+    timeline = simulate(case.graph, case.cluster, case.costs, plan, decision=decision)
     path = critical_path(case.graph, case.cluster, plan, timeline)
     assert all(one.pause_ns == 0 for one in path)
     assert sum(ns for _, ns in critical_shares(path, timeline)) == timeline.makespan_ns
     steps = [one.step for one in path]
     assert steps == sorted(set(steps))
+
+
+@given(instances_with_plan(max_tasks=8, max_items=3, has_modes=True))
+@exact_cases(60)
+def test_a_critical_path_has_no_pauses_and_adds_up_to_the_makespan(
+    case: tuple[Instance, Plan],
+) -> None:
+    check_path(*case)
+
+
+@given(explicit_plans())
+@exact_cases(10)
+def test_so_has_one_of_collectives_and_sums(case: tuple[Instance, Plan]) -> None:
+    check_path(*case)
+
+
+@given(routed_plans())
+@exact_cases(10)
+def test_so_has_one_past_steps_that_a_router_skips(case: RoutedCase) -> None:
+    for decision in (None, *case.decisions):
+        check_path(case.instance, case.plan, decision)
 
 
 def test_it_says_what_each_step_waited_for(graph, cluster, plan, predicted: Timeline) -> None:

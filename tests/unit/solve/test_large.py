@@ -96,7 +96,7 @@ def test_no_task_of_a_large_graph_is_moved_to_explain_it(
     problem: Problem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = get_solver("heft").solve(problem, SolveOptions(time_limit_s=1)).plan
-    monkeypatch.delattr(sys.modules[Reasons.__module__], "what_if")
+    monkeypatch.delattr(sys.modules[Reasons.__module__], "moves")
     reasons = Reasons(problem, plan)
     for task in (499, 3):
         assert "fastest (" in reasons.of(task)

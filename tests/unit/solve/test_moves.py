@@ -7,15 +7,17 @@ from dataclasses import replace
 import pytest
 from hypothesis import assume, given
 
-from heteroplace.errors import InfeasibleError
+from heteroplace.errors import InfeasibleError, SolverError
 from heteroplace.model.check import check_plan
-from heteroplace.model.plan import Guard, Load, Plan, Run
+from heteroplace.model.plan import Load, Plan, Run
 from heteroplace.native.list import evaluate_order
 from heteroplace.simulate.simulator import simulate
 from heteroplace.simulate.throughput import throughput_ns
 from heteroplace.solve import Problem, SolveOptions, get_solver
 from heteroplace.solve.moves import most_movable, moved_steps, moves, unmovable
+from tests.explicit_plans import explicit_plans
 from tests.instances import problem_of
+from tests.routed_plans import RoutedCase, routed_plans
 from tests.strategies import Instance, exact_cases, instances
 
 
@@ -95,15 +97,32 @@ def test_a_plan_of_two_items_with_a_task_moved_is_a_plan(case: Instance) -> None
             assert simulate(case.graph, case.cluster, case.costs, moved).makespan_ns == ns
 
 
-def test_plans_whose_steps_hang_on_more_than_devices_say_why(diamond: Instance) -> None:
+def test_plans_with_loads_say_why_nothing_is_moved(diamond: Instance) -> None:
     plan = heft_plan(problem_of(diamond))
-    assert unmovable(plan) == ""
-    guarded = replace(plan, steps=(replace(plan.steps[0], guard=Guard(0, 0)),))
-    assert "router" in unmovable(guarded)
-    assert "loads weights" in unmovable(replace(plan, steps=(Load((0,), 0, 1, (0,)),)))
+    assert unmovable(diamond.graph, plan) == ""
+    loading = replace(plan, steps=(Load((0,), 0, 1, (0,)),))
+    assert "loads weights" in unmovable(diamond.graph, loading)
 
 
-@pytest.mark.parametrize("objective", ["latency", "throughput"])
-def test_all_tasks_of_a_small_graph_are_asked_about(diamond: Instance, objective: str) -> None:
+@given(routed_plans())
+@exact_cases(4)
+def test_plans_of_routed_networks_say_why_nothing_is_moved(case: RoutedCase) -> None:
+    assert "router" in unmovable(case.instance.graph, case.plan)
+
+
+@given(explicit_plans())
+@exact_cases(10)
+def test_explicit_schedules_are_unmovable_if_and_only_if_solvers_refuse_them(
+    case: tuple[Instance, Plan],
+) -> None:
+    instance, plan = case
+    if unmovable(instance.graph, plan):
+        with pytest.raises(SolverError, match="explicit schedule"):
+            problem_of(instance)
+    else:
+        problem_of(instance)
+
+
+def test_all_tasks_of_a_small_graph_are_asked_about(diamond: Instance) -> None:
     problem = problem_of(diamond)
-    assert most_movable(problem, heft_plan(problem), objective) == 4
+    assert most_movable(problem, heft_plan(problem)) == 4
