@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 
 import heteroplace
+from heteroplace.cli.onnx_model import solution_json
 from heteroplace.cli.place import read_costs
-from heteroplace.cli.shared import Parsers, add_command, check_writable
+from heteroplace.cli.shared import Parsers, add_command, add_json, check_writable, print_json
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.files.graph import load_graph
 from heteroplace.files.kinds import read_known_file
@@ -76,6 +77,7 @@ def add_commands(commands: Parsers) -> None:
         choices=OBJECTIVES,
         help="what a plan file was made for, which it does not say; default: latency",
     )
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -101,14 +103,25 @@ def run(arguments: argparse.Namespace) -> None:
     else:
         solution = _solution_of_plan(arguments, value)
     write_report(solution, output, memory=memory, properties=properties, command=command)
-    _say(solution, output)
+    _say(arguments, solution, output)
 
 
-def _say(solution: Solution, output: str) -> None:
+def _say(arguments: argparse.Namespace, solution: Solution, output: str) -> None:
+    size = Path(output).stat().st_size
+    if arguments.json:
+        print_json(
+            {
+                "report": output,
+                "bytes": size,
+                "headline": solution_headline(solution),
+                "notes": list(solution_notes(solution)),
+                "solution": solution_json(solution),
+            }
+        )
+        return
     print(solution_headline(solution))
     for note in solution_notes(solution):
         print(f"note: {note}")
-    size = Path(output).stat().st_size
     print(f"report: {output} ({size / 1e6:.2f} MB); open it in a browser")
 
 
@@ -151,7 +164,7 @@ def _measure(arguments: argparse.Namespace, output: str, command: str) -> None:
         inputs[name] = given[name] if name in given else made.astype(dtype)
     executor.run(inputs)
     executor.report(output, num_runs=arguments.measure, command=command)
-    _say(executor.solution, output)
+    _say(arguments, executor.solution, output)
 
 
 def _read_arrays(path: str | None) -> dict[str, np.ndarray]:
