@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> None:
     has_relay, told = describe_tvm()
     if not has_relay:
         advice = "" if not arguments.check else "; run `heteroplace setup-tvm`"
-        raise MissingTVMError(f"{told}: it has no Relay{advice}")
+        raise MissingTVMError(f"{told}{advice}")
     if arguments.json:
         print_json({"tvm": told, "relay": has_relay})
     else:

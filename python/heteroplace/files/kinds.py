@@ -8,7 +8,7 @@ from pathlib import Path
 
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.files.manifest import ELF_MAGIC
-from heteroplace.files.reader import read_json
+from heteroplace.files.reader import read_json, unreadable
 
 # The key that only this kind of JSON file has; a solution has keys of other kinds too: it is first.
 _KEYS = {
@@ -38,7 +38,7 @@ def read_known_file(path: str | os.PathLike[str]) -> tuple[str, object]:
         with Path(path).open("rb") as file:
             start = file.read(len(ELF_MAGIC))
     except OSError as fault:
-        raise HeteroPlaceError(f"{source}: cannot be read: {fault.strerror}") from fault
+        raise HeteroPlaceError(unreadable(path, fault)) from fault
     except ValueError as fault:  # a path that no file has
         raise HeteroPlaceError(f"{source!a}: cannot be read: {fault}") from fault
     if start == ELF_MAGIC:

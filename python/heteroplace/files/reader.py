@@ -279,7 +279,7 @@ def read_json(path: str | os.PathLike[str], error: type[HeteroPlaceError]) -> ob
     try:
         return parse_json(Path(path).read_text(encoding="utf-8"))
     except OSError as fault:
-        raise error(f"{os.fspath(path)}: cannot be read: {fault.strerror}") from fault
+        raise error(unreadable(path, fault)) from fault
     except ValueError as fault:
         raise error(f"{os.fspath(path)}: not valid JSON: {fault}") from fault
 
@@ -331,6 +331,21 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return "; did you mean NEAREST?" or "" where nothing is near."""
     nearest = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f"; did you mean {show(nearest[0])}?" if nearest else ""
+
+
+def unreadable(path: str | os.PathLike[str], fault: OSError) -> str:
+    """Return what is said of a file that cannot be read."""
+    near = near_file(path) if isinstance(fault, FileNotFoundError) else ""
+    return f"{os.fspath(path)}: cannot be read: {fault.strerror}{near}"
+
+
+def near_file(path: str | os.PathLike[str]) -> str:
+    """Return "; did you mean NAME?" of the files beside one that is not there; "": none is near."""
+    try:
+        names = sorted(one.name for one in Path(path).parent.iterdir())
+    except OSError:
+        return ""
+    return did_you_mean(Path(path).name, names)
 
 
 def path_text(path: JsonPath) -> str:

@@ -87,6 +87,8 @@ def test_without_shtab_it_is_said_how_to_get_it(
         (["place", "--cluster", "local", "--solver", "hefft"], 'did you mean "heft"?'),
         (["costs", "exprt"], 'did you mean "export"?'),
         (["simulate", "p", "--drop-devise=gpu0"], 'did you mean "--drop-device"?'),
+        (["costs", "forget", "--al"], 'did you mean "--all"?'),
+        (["diff", "a.json", "--jsn"], 'did you mean "--json"?'),
     ],
 )
 def test_what_was_probably_meant_is_said(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -93,3 +94,12 @@ def test_a_value_nested_as_deeply_as_can_be_read_is_shown() -> None:
 def test_a_path_with_a_zero_byte_is_refused(read: Callable[[str], object]) -> None:
     with pytest.raises(HeteroPlaceError, match=r"a\\x00b\.json"):
         read("a\0b.json")
+
+
+@pytest.mark.parametrize("read", [read_known_file, load_graph, load_cluster, load_solution])
+def test_of_a_file_that_is_not_there_the_nearest_is_named(
+    read: Callable[[str], object], tmp_path: Path
+) -> None:
+    (tmp_path / "graph.json").write_text("{}")
+    with pytest.raises(HeteroPlaceError, match='cannot be read: .*; did you mean "graph.json"'):
+        read(str(tmp_path / "grpah.json"))
