@@ -101,5 +101,5 @@ def test_of_a_file_that_is_not_there_the_nearest_is_named(
     read: Callable[[str], object], tmp_path: Path
 ) -> None:
     (tmp_path / "graph.json").write_text("{}")
-    with pytest.raises(HeteroPlaceError, match='cannot be read: .*; did you mean "graph.json"'):
+    with pytest.raises(HeteroPlaceError, match=r'cannot be read: .*; did you mean "graph.json"'):
         read(str(tmp_path / "grpah.json"))
