@@ -205,8 +205,8 @@ def test_questions_about_a_plan_have_answers(
     monkeypatch.chdir(tmp_path)
     builder = TaskGraphBuilder("two")
     for name in ("NAME", "encoder.0.conv"):
-        builder.add_task(Task(name, "nn.conv2d", flops=10**9))
-        builder.add_tensor(name, num_bytes=1000)
+        builder.add_task(Task(name, "nn.conv2d", flops=10**9), [])
+        builder.add_tensor(name, num_bytes=1000, name=name)
     graph = builder.finalize(["NAME", "encoder.0.conv"])
     cluster = load_cluster("cpu-one-gpu")
     problem = Problem(graph, cluster, estimate_costs(graph, cluster))
