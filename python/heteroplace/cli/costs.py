@@ -48,12 +48,7 @@ def add_commands(commands: Parsers) -> None:
         "where nothing was measured.",
     )
     actions = parser.add_subparsers(metavar="ACTION", required=True)
-    listing = add_command(
-        actions,
-        "list",
-        "show what was measured",
-        run_list,
-    )
+    listing = add_command(actions, "list", "show what was measured", run_list)
     listing.add_argument(
         "--notes", action="store_true", help="show what was measured of links and interference"
     )
