@@ -328,9 +328,14 @@ def show(value: object) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return "; did you mean NEAREST?" or "" where nothing is near."""
-    nearest = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f"; did you mean {show(nearest[0])}?" if nearest else ""
+    """Return "; did you mean NEAREST?" or "" where nothing is near; small letters are as capitals.
+
+    >>> did_you_mean("CONV", ["conv", "relu"])
+    '; did you mean "conv"?'
+    """
+    names = {one.casefold(): one for one in reversed(list(known))}
+    nearest = difflib.get_close_matches(name.casefold(), list(reversed(names)), n=1, cutoff=0.6)
+    return f"; did you mean {show(names[nearest[0]])}?" if nearest else ""
 
 
 def unreadable(path: str | os.PathLike[str], fault: OSError) -> str:
