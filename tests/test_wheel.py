@@ -90,7 +90,7 @@ def test_without_tvm_it_plans_simulates_and_reports(newcomer: Newcomer) -> None:
     assert "placed again" in newcomer.types(changed)
     assert "tasks on gpu1" in newcomer.types("heteroplace diff fork.json one.json")
     assert "no faults" in newcomer.types("heteroplace check fork.json")
-    assert "to get TVM: heteroplace setup-tvm" in newcomer.types("heteroplace doctor", code=5)
+    assert "run `heteroplace setup-tvm`" in newcomer.types("heteroplace doctor", code=5)
     assert "setup-tvm" in newcomer.types("heteroplace setup-tvm --check", code=5)
     assert (newcomer.folder / "fork.html").stat().st_size > 0
 

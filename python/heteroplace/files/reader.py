@@ -23,6 +23,7 @@ from msgspec import Struct, inspect
 
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.files.fields import FaultError, a_boolean
+from heteroplace.files.kind_keys import other_kind
 from heteroplace.files.output import write_text
 
 S = TypeVar("S", bound=Struct)
@@ -114,9 +115,11 @@ def read_struct(
     source
         What to call the value in messages.
     error
-        What `Faults.check` raises.
+        What `Faults.check` raises, and this if the value is a file of another kind.
     """
     root = _node(inspect.type_info(file))
+    if told := other_kind(value, root.fields):
+        raise error(f"{source}: {told}")
     faults = Faults(source, error, root)
     return root.read(value, (), faults), faults
 

@@ -10,7 +10,7 @@ import pytest
 from heteroplace.errors import ClusterError, HeteroPlaceError
 from heteroplace.files import reader
 from heteroplace.files.cluster import cluster_from_json, load_cluster
-from heteroplace.files.graph import load_graph
+from heteroplace.files.graph import graph_from_json, load_graph
 from heteroplace.files.kinds import read_known_file
 from heteroplace.files.reader import _unique_keys, parse_json, show
 from heteroplace.files.solution import load_solution
@@ -103,3 +103,11 @@ def test_of_a_file_that_is_not_there_the_nearest_is_named(
     (tmp_path / "graph.json").write_text("{}")
     with pytest.raises(HeteroPlaceError, match=r'cannot be read: .*; did you mean "graph.json"'):
         read(str(tmp_path / "grpah.json"))
+
+
+def test_a_file_of_another_kind_is_called_by_its_kind() -> None:
+    cluster = {"schema_version": 1, "name": "c", "devices": []}
+    with pytest.raises(HeteroPlaceError, match=r"^g: is a cluster file; expected a graph file$"):
+        graph_from_json(cluster, "g")
+    with pytest.raises(HeteroPlaceError, match=r"^c: is a solution file; expected a cluster file$"):
+        cluster_from_json({"placement_version": 1, "tasks": []}, "c")
