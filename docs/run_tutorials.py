@@ -70,7 +70,7 @@ def _kept(drawn: Path, folder: Path, text: str) -> dict[str, str]:
 def _shown(text: str, folder: Path) -> str:
     """What a page shows: no colours, no names of temporary folders, not too long or wide."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", text).replace(str(folder), "FOLDER")
-    text = text.replace(sys.executable, "python")
+    text = text.replace(sys.executable, "python").replace(str(Path.home()), "~")
     text = re.sub(re.escape(tempfile.gettempdir()) + r"/tmp\w+", "FOLDER", text)
     rows = [row.rstrip() for row in text.splitlines()]
     rows = [row if len(row) <= _MAX_WIDTH else row[: _MAX_WIDTH - 3] + "..." for row in rows]
