@@ -70,8 +70,10 @@ def _kept(drawn: Path, folder: Path, text: str) -> dict[str, str]:
 def _shown(text: str, folder: Path) -> str:
     """What a page shows: no colours, no names of temporary folders, not too long or wide."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", text).replace(str(folder), "FOLDER")
+    text = text.replace(sys.executable, "python").replace(str(Path.home()), "~")
     text = re.sub(re.escape(tempfile.gettempdir()) + r"/tmp\w+", "FOLDER", text)
-    rows = [row.rstrip()[:_MAX_WIDTH] for row in text.splitlines()]
+    rows = [row.rstrip() for row in text.splitlines()]
+    rows = [row if len(row) <= _MAX_WIDTH else row[: _MAX_WIDTH - 3] + "..." for row in rows]
     if len(rows) > _MAX_LINES:
         left_out = len(rows) - _MAX_LINES + 1
         rows = [*rows[: _MAX_LINES - 6], f"... {left_out} more lines ...", *rows[-5:]]

@@ -4,7 +4,7 @@ import heteroplace
 from heteroplace.costs.roofline import estimate_costs
 from heteroplace.report.tables import placement_table
 from heteroplace.simulate.simulator import simulate
-from heteroplace.solve import Problem, SolveOptions, get_solver
+from heteroplace.solve import Problem, SolveOptions, solve_network
 
 builder = heteroplace.TaskGraphBuilder("fork")
 source = builder.add_input("x", shape=(64, 1024), dtype="float32")
@@ -15,5 +15,6 @@ builder.add_task(heteroplace.Task("sum", "add", flops=10**6), ["a", "b", "c"])
 graph = builder.finalize([builder.add_tensor("sum", shape=(64, 1024), dtype="float32")])
 cluster = heteroplace.load_cluster("cpu-two-gpus")
 costs = estimate_costs(graph, cluster)
-result = get_solver("cpsat").solve(Problem(graph, cluster, costs), SolveOptions(threads=1))
-print(placement_table(graph, cluster, result.plan, simulate(graph, cluster, costs, result.plan)))
+found = solve_network(Problem(graph, cluster, costs), SolveOptions(threads=1), solver="cpsat")
+print(placement_table(graph, cluster, found.plan, simulate(graph, cluster, costs, found.plan)))
+found.save("fork.json")  # which `heteroplace report`, `explain`, `simulate` and `diff` read

@@ -10,11 +10,13 @@ import importlib
 import inspect
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 from docs.pages import write_pages
 from docs.pages.api import api_modules
+from docs.pages.commands import commands
 from docs.pages.docstrings import to_rst
 from docs.pages.errors import error_types
 from docs.pages.formats import SCHEMAS, schema_names
@@ -23,6 +25,12 @@ from docs.pages.tutorials import OUTPUTS, digest, read_blocks, tutorials
 
 import heteroplace
 from heteroplace import errors
+from heteroplace.cli.command_parser import options_of
+from heteroplace.cli.main import main
+from heteroplace.costs.roofline import estimate_costs
+from heteroplace.files.cluster import load_cluster
+from heteroplace.model.graph import Task, TaskGraphBuilder
+from heteroplace.solve import Problem, SolveOptions, solve_network
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -42,10 +50,6 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
             copy.write_text(path.read_text())
     write_pages(folder / "generated")
     return folder
-
-
-def has_outputs(tutorial: Path) -> bool:
-    return (OUTPUTS / tutorial.stem / "output.json").exists()
 
 
 def file_of(module: str) -> Path:
@@ -163,18 +167,72 @@ def test_page_of_options_tells_every_option(pages: Path) -> None:
     assert all(f"| `{name}` |" in text for name in names)
 
 
+def typed_commands() -> list[str]:
+    """The commands of the README and the guide: lines of shell and what stands in backticks."""
+    found = []
+    for path in [ROOT / "README.md", *sorted((DOCS / "guide").glob("*.md"))]:
+        text = path.read_text()
+        for block in re.findall(r"```sh\n(.*?)```", text, re.S):
+            found += [line.partition(" #")[0] for line in block.splitlines()]
+        plain = re.sub(r"```.*?```", "", text, flags=re.S)
+        found += [" ".join(one.split()) for one in re.findall(r"`([^`]+)`", plain)]
+    typed = (command.partition("mpiexec -n 2 ")[2] or command for command in found)
+    return [command for command in dict.fromkeys(typed) if command.startswith("heteroplace ")]
+
+
+def test_commands_in_the_texts_have_the_options_that_they_are_typed_with() -> None:
+    known = {name: options_of(parser) for name, parser in commands()}
+    typed = typed_commands()
+    assert len(typed) > 40
+    faults = []
+    for command in typed:
+        words = shlex.split(command)
+        name = max((one for one in known if f"{command} ".startswith(f"{one} ")), key=len)
+        options = [word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)]
+        if name == "heteroplace" and len(words) > 1 and words[1] not in ("--help", "-h", "..."):
+            faults.append(command)
+        faults += [f"{command}: {option}" for option in options if option not in known[name]]
+    assert not faults
+
+
+def test_questions_about_a_plan_have_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    builder = TaskGraphBuilder("two")
+    for name in ("NAME", "encoder.0.conv"):
+        builder.add_task(Task(name, "nn.conv2d", flops=10**9), [])
+        builder.add_tensor(name, num_bytes=1000, name=name)
+    graph = builder.finalize(["NAME", "encoder.0.conv"])
+    cluster = load_cluster("cpu-one-gpu")
+    problem = Problem(graph, cluster, estimate_costs(graph, cluster))
+    solution = solve_network(problem, SolveOptions(iterations=50), solver="heft")
+    for name in ("model.so", "before.json", "after.json"):  # what it is, its content says
+        solution.save(name)
+    page = (DOCS / "guide" / "questions.md").read_text()
+    asked = re.findall(
+        r"`heteroplace ((?:explain|show|simulate|diff|report|doctor HP)[^`]*)`", page
+    )
+    asked = [command for command in dict.fromkeys(asked) if "--measure" not in command]
+    assert len(asked) >= 6
+    for command in asked:
+        assert main(shlex.split(command)) == 0, command
+        assert capsys.readouterr().out.strip()
+
+
 def test_every_readme_has_a_page() -> None:
     readmes = [*PACKAGE.rglob("README.md"), *(ROOT / "src").rglob("README.md")]
     assert {room.path for room in rooms()} >= set(readmes)
     assert len({room.name for room in rooms()}) == len(rooms())
 
 
-@pytest.mark.parametrize("path", [path for path in tutorials() if has_outputs(path)], ids=str)
+@pytest.mark.parametrize("path", tutorials(), ids=lambda path: path.stem)
 def test_outputs_that_are_shown_are_those_of_the_script(path: Path) -> None:
     record = OUTPUTS / path.stem / "output.json"
     told = json.loads(record.read_text())
     assert told["code"] == digest(path.read_text()), "python -m docs.run_tutorials " + path.stem
     assert len(told["blocks"]) == len(read_blocks(path.read_text()))
+    assert any(block["printed"] for block in told["blocks"])
     for block in told["blocks"]:
         for picture in block["pictures"]:
             assert (record.parent / picture["file"]).is_file()

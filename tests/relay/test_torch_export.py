@@ -43,6 +43,35 @@ def test_the_numbers_are_those_of_torch(exporter: str) -> None:
 
 
 @needs_torch
+def test_attention_and_integers_by_name() -> None:
+    torch = importlib.import_module("torch")
+    torch.manual_seed(0)
+    nn = torch.nn
+
+    class Encoder(nn.Module):  # type: ignore[name-defined, misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Embedding(50, 32)
+            layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
+            self.layers = nn.TransformerEncoder(layer, 2)
+
+        def forward(self, ids: Any, scale: Any) -> Any:
+            return self.layers(self.table(ids)) * scale, scale + 1
+
+    module = Encoder()
+    example = {"ids": torch.randint(0, 50, (1, 9)), "scale": torch.ones(32)}
+    imported = heteroplace.frontend.from_torch(module, example)
+    assert set(imported.inputs) == {"ids", "scale"}
+    other = {"ids": torch.randint(0, 50, (1, 9)), "scale": torch.rand(32)}
+    arrays = {name: value.numpy() for name, value in other.items()}
+    found = run_tvm(imported.mod, imported.params, arrays)
+    with torch.no_grad():
+        expected = module.eval()(**other)
+    for one, wanted in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, wanted.numpy(), rtol=1e-3, atol=1e-5)
+
+
+@needs_torch
 def test_a_course_that_hangs_on_values_is_refused_and_not_written_down() -> None:
     torch = importlib.import_module("torch")
 
@@ -50,8 +79,12 @@ def test_a_course_that_hangs_on_values_is_refused_and_not_written_down() -> None
         def forward(self, x: Any) -> Any:
             return x + 1 if x.sum() > 0 else x - 1
 
-    with pytest.raises(FrontendError, match="torch cannot export Branching"):
+    with pytest.raises(FrontendError, match="torch cannot export Branching") as told:
         heteroplace.frontend.from_torch(Branching(), (torch.ones(2),))
+    # torch's own words on why, and neither its colours nor its list of steps.
+    assert "data-dependent" in str(told.value)
+    assert "\x1b" not in str(told.value)
+    assert "step 1" not in str(told.value)
 
 
 @needs_torch

@@ -18,6 +18,10 @@ class CommandParser(argparse.ArgumentParser):
     _words: Sequence[str] = ()
     """What is parsed."""
 
+    def __init__(self, **options: Any) -> None:
+        """Make one that knows options by their whole names: `--al` is not `forget --all`."""
+        super().__init__(**{"allow_abbrev": False, **options})
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse as argparse does; an option that is not known ends in an error of this parser.
 
@@ -48,7 +52,7 @@ class CommandParser(argparse.ArgumentParser):
         """What is said about the first option that was given and is near one there is; "": none."""
         known = options_of(self)
         flags = [word.partition("=")[0] for word in self._words if word.startswith("--")]
-        strange = [flag for flag in flags if not any(one.startswith(flag) for one in known)]
+        strange = [flag for flag in flags if flag not in known]
         is_meant = bool(strange) and bool(did_you_mean(strange[0], known))
         return unknown_options(strange[:1], known) if is_meant else ""
 

@@ -6,18 +6,20 @@ import argparse
 import re
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from heteroplace.cli import costs_cross_validate
 from heteroplace.cli.shared import (
     Parsers,
     add_command,
+    add_json,
     add_store,
     check_writable,
     plural,
     print_json,
 )
-from heteroplace.costs.device_figures import device_figures_table
+from heteroplace.costs.device_figures import device_figures_table, known_devices
 from heteroplace.costs.store import CostStore, default_path
 from heteroplace.costs.store_file import load_rows, rows_to_json
 from heteroplace.costs.store_values import UNITS_S, Row, StoreFilter
@@ -46,12 +48,7 @@ def add_commands(commands: Parsers) -> None:
         "where nothing was measured.",
     )
     actions = parser.add_subparsers(metavar="ACTION", required=True)
-    listing = add_command(
-        actions,
-        "list",
-        "show what was measured",
-        run_list,
-    )
+    listing = add_command(actions, "list", "show what was measured", run_list)
     listing.add_argument(
         "--notes", action="store_true", help="show what was measured of links and interference"
     )
@@ -86,16 +83,18 @@ def add_commands(commands: Parsers) -> None:
     forget.add_argument("--all", action="store_true", help="remove everything, also all notes")
     forget.add_argument("--dry-run", action="store_true", help="only say how many that would be")
     costs_cross_validate.add_cross_validate(actions)
-    add_command(
+    devices = add_command(
         actions,
         "devices",
         "show the devices whose figures are known",
-        lambda _: print(device_figures_table()),
+        run_devices,
         description="Show the devices that costs can be predicted for by name (the model of a "
         "device in a cluster file), with their figures and where those are from.",
     )
     for action in (listing, export, imports, forget):
         add_store(action)
+    for action in (export, imports, forget, devices):
+        add_json(action)
 
 
 def run_list(arguments: argparse.Namespace) -> None:
@@ -127,7 +126,10 @@ def run_export(arguments: argparse.Namespace) -> None:
         return
     check_writable(arguments.file)
     write_json(value, arguments.file)
-    print(f"{arguments.file}: {_count(rows, notes)}")
+    if arguments.json:
+        print_json({"file": arguments.file, "measurements": len(rows), "notes": len(notes)})
+    else:
+        print(f"{arguments.file}: {_count(rows, notes)}")
 
 
 def run_import(arguments: argparse.Namespace) -> None:
@@ -136,6 +138,10 @@ def run_import(arguments: argparse.Namespace) -> None:
     with CostStore(arguments.store) as store:
         num_stored = store.add_many(rows, notes)
     older = len(rows) - num_stored
+    if arguments.json:
+        read = {"measurements": len(rows), "notes": len(notes), "older": older}
+        print_json({"store": str(store.path), **read})
+        return
     rest = f"; {older} of them left out, the store has newer ones" if older else ""
     print(f"{store.path}: read {_count(rows, notes)}{rest}")
 
@@ -154,9 +160,21 @@ def run_forget(arguments: argparse.Namespace) -> None:
             num_rows, num_notes = len(opened.rows(only)), len(opened.notes(only))
         else:
             num_rows, num_notes = opened.forget(only)
+    if arguments.json:
+        removed = {"measurements": num_rows, "notes": num_notes}
+        print_json({"store": str(opened.path), **removed, "dry_run": arguments.dry_run})
+        return
     verb = "would remove" if arguments.dry_run else "removed"
     notes = f" and {plural(num_notes, 'note')}" if arguments.all else ""
     print(f"{opened.path}: {verb} {plural(num_rows, 'measurement')}{notes}")
+
+
+def run_devices(arguments: argparse.Namespace) -> None:
+    """Print the figures of known devices."""
+    if arguments.json:
+        print_json([asdict(each) for each in known_devices()])
+    else:
+        print(device_figures_table())
 
 
 class _Opened:

@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> None:
         Models cannot be compiled and run without something that is missing.
     """
     if arguments.code is not None:
-        _explain_error(arguments.code, is_json=arguments.json)
+        _explain_error(arguments.code.upper(), is_json=arguments.json)
         return
     findings = [finding for check in _CHECKS for finding in check()]
     if arguments.json:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from heteroplace.cli.shared import print_json
 from heteroplace.errors import FrontendError, MissingPackageError
+from heteroplace.files.reader import near_file
 from heteroplace.model.solution import Solution
 from heteroplace.progress import StatusLine
 from heteroplace.report.notes import notes_text
@@ -52,7 +53,9 @@ def check_model(path: Path) -> None:
         TVM or onnx is not installed.
     """
     if not path.is_file():
-        raise FrontendError(f"{path}: there is no such file; give the path of an ONNX model")
+        raise FrontendError(
+            f"{path}: there is no such file{near_file(path)}; give the path of an ONNX model"
+        )
     require_tvm()
     if importlib.util.find_spec("onnx") is None:
         raise MissingPackageError(

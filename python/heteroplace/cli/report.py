@@ -11,7 +11,8 @@ from pathlib import Path
 
 import heteroplace
 from heteroplace.cli.arrays import make_inputs, read_arrays
-from heteroplace.cli.shared import Parsers, add_command, check_writable
+from heteroplace.cli.onnx_model import solution_json
+from heteroplace.cli.shared import Parsers, add_command, add_json, check_writable, print_json
 from heteroplace.cli.solution_file import (
     add_solution_options,
     given_of_plan,
@@ -19,7 +20,7 @@ from heteroplace.cli.solution_file import (
 )
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.model.solution import Solution
-from heteroplace.report.notes import notes_text
+from heteroplace.report.notes import notes_text, solution_notes
 from heteroplace.report.tables import solution_headline
 from heteroplace.solve.report import write_report
 
@@ -53,6 +54,7 @@ def add_commands(commands: Parsers) -> None:
         "numbers, and 0 or 1 where the model takes integers",
     )
     add_solution_options(parser)
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -78,12 +80,23 @@ def run(arguments: argparse.Namespace) -> None:
         properties=properties | (manifest.properties if manifest else {}),
         command=command,
     )
-    _say(solution, output)
+    _say(arguments, solution, output)
 
 
-def _say(solution: Solution, output: str) -> None:
-    print("\n".join(filter(None, (solution_headline(solution), notes_text(solution)))))
+def _say(arguments: argparse.Namespace, solution: Solution, output: str) -> None:
     size = Path(output).stat().st_size
+    if arguments.json:
+        print_json(
+            {
+                "report": output,
+                "bytes": size,
+                "headline": solution_headline(solution),
+                "notes": solution_notes(solution),
+                "solution": solution_json(solution),
+            }
+        )
+        return
+    print("\n".join(filter(None, (solution_headline(solution), notes_text(solution)))))
     print(f"report: {output} ({size / 1e6:.2f} MB); open it in a browser")
 
 
@@ -100,7 +113,7 @@ def _measure(arguments: argparse.Namespace, output: str, command: str) -> None:
     given = {} if arguments.inputs is None else read_arrays(arguments.inputs)
     executor.run(make_inputs(executor.inputs, given, {}, seed=0))
     executor.report(output, num_runs=arguments.measure, command=command)
-    _say(executor.solution, output)
+    _say(arguments, executor.solution, output)
 
 
 def _command(arguments: argparse.Namespace, output: str) -> str:

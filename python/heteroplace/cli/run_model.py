@@ -31,6 +31,7 @@ from heteroplace.cli.shared import (
 )
 from heteroplace.errors import FrontendError, HeteroPlaceError
 from heteroplace.files.manifest import ELF_MAGIC
+from heteroplace.files.reader import near_file
 from heteroplace.machine.local import LOCAL, open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.plan import Run
@@ -176,7 +177,9 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _is_library(path: Path) -> bool:
     if not path.is_file():
-        raise FrontendError(f"{path}: there is no such file; give an ONNX model or a compiled file")
+        raise FrontendError(
+            f"{path}: there is no such file{near_file(path)}; give an ONNX model or a compiled file"
+        )
     with path.open("rb") as file:
         return file.read(len(ELF_MAGIC)) == ELF_MAGIC
 

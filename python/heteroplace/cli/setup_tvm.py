@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from heteroplace.cli.shared import Parsers, add_command
+from heteroplace.cli.shared import Parsers, add_command, add_json, print_json
 from heteroplace.errors import MissingTVMError
 from heteroplace.tvm_wheel import (
     SOURCE_NAME,
@@ -41,6 +41,7 @@ def add_commands(commands: Parsers) -> None:
         type=Path,
         help=f"a copy of {SOURCE_NAME}; default: by this Python's pip",
     )
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -59,5 +60,8 @@ def run(arguments: argparse.Namespace) -> None:
     has_relay, told = describe_tvm()
     if not has_relay:
         advice = "" if not arguments.check else "; run `heteroplace setup-tvm`"
-        raise MissingTVMError(f"{told}: it has no Relay{advice}")
-    print(told)
+        raise MissingTVMError(f"{told}{advice}")
+    if arguments.json:
+        print_json({"tvm": told, "relay": has_relay})
+    else:
+        print(told)

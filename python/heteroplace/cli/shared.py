@@ -84,7 +84,12 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--progress", action="store_true", help="show progress, even if stderr is no terminal"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object, no tables")
+    add_json(parser)
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Add --json."""
+    parser.add_argument("--json", action="store_true", help="print JSON, no text and no tables")
 
 
 def check_writable(*paths: str | Path | None) -> None:

@@ -25,8 +25,9 @@ from heteroplace.model.solution import Solution
 from heteroplace.model.text import print_cluster, print_graph, print_plan
 from heteroplace.model.units import format_ns
 from heteroplace.native.compiled_file import CompiledFile
-from heteroplace.report.tables import format_table, memory_text, solution_headline
+from heteroplace.report.tables import device_table, format_table, memory_text, solution_headline
 from heteroplace.simulate.copied import routed_plan_text
+from heteroplace.simulate.simulator import simulate
 
 
 def add_commands(commands: Parsers) -> None:
@@ -37,7 +38,8 @@ def add_commands(commands: Parsers) -> None:
         "print a file as text",
         run,
         description="Print clusters, task graphs and plans in their text form, cost files as "
-        "tables, and of a compiled model its cluster, plan and headline.",
+        "tables, and of a solution or a compiled model its cluster, plan, headline, and the load "
+        "and memory of each device.",
     )
     parser.add_argument(
         "files", nargs="+", metavar="FILE", help="what to print (JSON, or a compiled model)"
@@ -166,10 +168,15 @@ def _costs_text(costs: list[NamedCost]) -> str:
 
 
 def _solution_text(solution: Solution) -> str:
+    graph, cluster, plan = solution.graph, solution.cluster, solution.plan
+    timeline = simulate(graph, cluster, solution.costs, plan)
     parts = (
-        print_cluster(solution.cluster),
-        print_plan(solution.graph, solution.cluster, solution.plan),
+        print_cluster(cluster),
+        print_plan(graph, cluster, plan),
         solution_headline(solution),
+        "",
+        device_table(graph, cluster, plan, timeline),
+        "",
     )
     return "\n".join(parts)
 

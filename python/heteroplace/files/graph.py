@@ -24,7 +24,14 @@ from heteroplace.files.graph_fields import (
     TaskEntry,
     TensorEntry,
 )
-from heteroplace.files.reader import Faults, decode_plain, read_json, read_struct, write_json
+from heteroplace.files.reader import (
+    Faults,
+    decode_plain,
+    read_json,
+    read_struct,
+    unreadable,
+    write_json,
+)
 from heteroplace.files.routers import (
     branch_of,
     branch_to_json,
@@ -71,7 +78,7 @@ def load_graph(path: str | os.PathLike[str]) -> GraphFile:
     try:
         plain = read_plain_graph(Path(path).read_bytes())
     except OSError as fault:
-        raise GraphError(f"{os.fspath(path)}: cannot be read: {fault.strerror}") from fault
+        raise GraphError(unreadable(path, fault)) from fault
     except ValueError as fault:  # a path that no file has
         raise GraphError(f"{os.fspath(path)!a}: cannot be read: {fault}") from fault
     return plain or graph_from_json(read_json(path, GraphError), source=os.fspath(path))

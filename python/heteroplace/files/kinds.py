@@ -7,19 +7,10 @@ import os
 from pathlib import Path
 
 from heteroplace.errors import HeteroPlaceError
+from heteroplace.files.kind_keys import KIND_KEYS, kind_of
 from heteroplace.files.manifest import ELF_MAGIC
-from heteroplace.files.reader import read_json
+from heteroplace.files.reader import read_json, unreadable
 
-# The key that only this kind of JSON file has; a solution has keys of other kinds too: it is first.
-_KEYS = {
-    "sharding_version": "sharding",
-    "placement_version": "solution",
-    "devices": "cluster",
-    "tasks": "graph",
-    "costs": "costs",
-    "steps": "plan",
-    "profiled_routers": "routes",
-}
 # A protocol buffer whose first field is a number, as `ir_version` of an ONNX model; no text.
 _ONNX_START = b"\x08"
 
@@ -38,7 +29,7 @@ def read_known_file(path: str | os.PathLike[str]) -> tuple[str, object]:
         with Path(path).open("rb") as file:
             start = file.read(len(ELF_MAGIC))
     except OSError as fault:
-        raise HeteroPlaceError(f"{source}: cannot be read: {fault.strerror}") from fault
+        raise HeteroPlaceError(unreadable(path, fault)) from fault
     except ValueError as fault:  # a path that no file has
         raise HeteroPlaceError(f"{source!a}: cannot be read: {fault}") from fault
     if start == ELF_MAGIC:
@@ -55,12 +46,12 @@ def read_known_file(path: str | os.PathLike[str]) -> tuple[str, object]:
         raise HeteroPlaceError(
             f"{fault}; expected a JSON file or a compiled model that heteroplace wrote"
         ) from fault
-    kinds = [kind for key, kind in _KEYS.items() if isinstance(value, dict) and key in value]
-    if not kinds or (len(kinds) > 1 and kinds[0] != "solution"):
-        expected = ", ".join(f"{key!r} ({kind})" for key, kind in _KEYS.items())
+    kind = kind_of(value)
+    if kind is None:
+        expected = ", ".join(f"{key!r} ({kind})" for key, kind in KIND_KEYS.items())
         found = ", ".join(map(repr, value)) if isinstance(value, dict) else type(value).__name__
         raise HeteroPlaceError(
             f"{source}: cannot tell what it is; expected a compiled model, or an object with one "
             f"of the keys {expected}; got {found or 'an empty object'}"
         )
-    return kinds[0], value
+    return kind, value

@@ -23,6 +23,7 @@ from msgspec import Struct, inspect
 
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.files.fields import FaultError, a_boolean
+from heteroplace.files.kind_keys import other_kind
 from heteroplace.files.output import write_text
 
 S = TypeVar("S", bound=Struct)
@@ -114,9 +115,11 @@ def read_struct(
     source
         What to call the value in messages.
     error
-        What `Faults.check` raises.
+        What `Faults.check` raises, and this if the value is a file of another kind.
     """
     root = _node(inspect.type_info(file))
+    if told := other_kind(value, root.fields):
+        raise error(f"{source}: {told}")
     faults = Faults(source, error, root)
     return root.read(value, (), faults), faults
 
@@ -279,7 +282,7 @@ def read_json(path: str | os.PathLike[str], error: type[HeteroPlaceError]) -> ob
     try:
         return parse_json(Path(path).read_text(encoding="utf-8"))
     except OSError as fault:
-        raise error(f"{os.fspath(path)}: cannot be read: {fault.strerror}") from fault
+        raise error(unreadable(path, fault)) from fault
     except ValueError as fault:
         raise error(f"{os.fspath(path)}: not valid JSON: {fault}") from fault
 
@@ -328,9 +331,29 @@ def show(value: object) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return "; did you mean NEAREST?" or "" where nothing is near."""
-    nearest = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f"; did you mean {show(nearest[0])}?" if nearest else ""
+    """Return "; did you mean NEAREST?" or "" where nothing is near; small letters are as capitals.
+
+    >>> did_you_mean("CONV", ["conv", "relu"])
+    '; did you mean "conv"?'
+    """
+    names = {one.casefold(): one for one in reversed(list(known))}
+    nearest = difflib.get_close_matches(name.casefold(), list(reversed(names)), n=1, cutoff=0.6)
+    return f"; did you mean {show(names[nearest[0]])}?" if nearest else ""
+
+
+def unreadable(path: str | os.PathLike[str], fault: OSError) -> str:
+    """Return what is said of a file that cannot be read."""
+    near = near_file(path) if isinstance(fault, FileNotFoundError) else ""
+    return f"{os.fspath(path)}: cannot be read: {fault.strerror}{near}"
+
+
+def near_file(path: str | os.PathLike[str]) -> str:
+    """Return "; did you mean NAME?" of the files beside one that is not there; "": none is near."""
+    try:
+        names = sorted(one.name for one in Path(path).parent.iterdir())
+    except OSError:
+        return ""
+    return did_you_mean(Path(path).name, names)
 
 
 def path_text(path: JsonPath) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from heteroplace.errors import PlanError
-from heteroplace.files.reader import parse_json
+from heteroplace.files.reader import parse_json, unreadable
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,6 @@ def read_text(path: str | os.PathLike[str]) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except OSError as fault:
-        raise PlanError(f"{os.fspath(path)}: cannot be read: {fault.strerror}") from fault
+        raise PlanError(unreadable(path, fault)) from fault
     except ValueError as fault:  # also of a path that no file has
         raise PlanError(f"{os.fspath(path)!a}: is no text: {fault}") from fault

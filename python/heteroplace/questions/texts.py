@@ -108,7 +108,7 @@ def _diff_text(answer: PlanDiff) -> str:
     parts = [f"note: {note}" for note in answer.notes]
     parts.append(format_table(["", "before", "now", "change"], rows, "<>>>"))
     summary = [
-        f"{len(answer.moved)} tasks moved, {answer.num_reordered} run in another order",
+        f"tasks moved: {len(answer.moved)}, run in another order: {answer.num_reordered}",
         f"{len(answer.added)} new" if answer.added else "",
         f"{len(answer.dropped)} gone" if answer.dropped else "",
     ]

@@ -246,7 +246,7 @@ def solution_headline(solution: Solution) -> str:
         solution.plan,
         solution.predicted_ns,
         solution.best_single,
-        solution.bound_ns,
+        solution.bound_ns or None,
         solution.expected_ns,
         solution.item_ns,
     )

@@ -231,3 +231,15 @@ def test_a_measurement_from_the_future_is_shown_as_such(folder, capsys) -> None:
         store.add(*row(1, measured_at=date_text(_NOW + 9 * DAY_S)))
         store.add(*row(2, measured_at=NOON))
     assert "in the future" in run(capsys, "list")
+
+
+def test_every_action_prints_json(filled, capsys) -> None:
+    counted = {"measurements": 3, "notes": 1}
+    told = json.loads(run(capsys, "export", "x.json", "--json"))
+    assert told == {"file": "x.json", **counted}
+    told = json.loads(run(capsys, "import", "x.json", "--store", "other.sqlite", "--json"))
+    assert told == {"store": "other.sqlite", **counted, "older": 0}
+    told = json.loads(run(capsys, "forget", "--all", "--json"))
+    assert told == {"store": "costs.sqlite", **counted, "dry_run": False}
+    names = [device["name"] for device in json.loads(run(capsys, "devices", "--json"))]
+    assert "A100" in " ".join(names)

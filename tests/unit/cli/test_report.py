@@ -55,6 +55,16 @@ def test_a_solution_becomes_a_page_beside_it(
     assert Path("solution.html").read_text().startswith("<!doctype html>")
 
 
+def test_json_has_the_headline_and_the_placement(
+    solution: Solution, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", "solution.json", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["headline"].startswith("predicted 10 ns on gpu0+gpu1 (")
+    assert told["bytes"] == Path(told["report"]).stat().st_size
+    assert told["solution"]["objective_ns"] == solution.objective_ns
+
+
 def test_a_plan_is_judged_by_the_files_that_it_refers_to(solution: Solution) -> None:
     assert main(["report", "plan.json", *OF_PLAN, "-o", "page.html"]) == 0
     assert main(["report", "solution.json", "-o", "other.html"]) == 0

@@ -120,6 +120,7 @@ def test_a_solution_is_shown_as_cluster_plan_and_headline(
     assert text.startswith(
         f"{print_cluster(solution.cluster)}\n{plan}\npredicted 8 ns on gpu0+gpu1"
     )
+    assert "used / limit" in text
 
 
 def test_a_compiled_model_is_shown_with_its_program_if_asked(

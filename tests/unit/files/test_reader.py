@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from heteroplace.errors import ClusterError, HeteroPlaceError
 from heteroplace.files import reader
 from heteroplace.files.cluster import cluster_from_json, load_cluster
-from heteroplace.files.graph import load_graph
+from heteroplace.files.graph import graph_from_json, load_graph
 from heteroplace.files.kinds import read_known_file
 from heteroplace.files.reader import _unique_keys, parse_json, show
 from heteroplace.files.solution import load_solution
@@ -93,3 +94,20 @@ def test_a_value_nested_as_deeply_as_can_be_read_is_shown() -> None:
 def test_a_path_with_a_zero_byte_is_refused(read: Callable[[str], object]) -> None:
     with pytest.raises(HeteroPlaceError, match=r"a\\x00b\.json"):
         read("a\0b.json")
+
+
+@pytest.mark.parametrize("read", [read_known_file, load_graph, load_cluster, load_solution])
+def test_of_a_file_that_is_not_there_the_nearest_is_named(
+    read: Callable[[str], object], tmp_path: Path
+) -> None:
+    (tmp_path / "graph.json").write_text("{}")
+    with pytest.raises(HeteroPlaceError, match=r'cannot be read: .*; did you mean "graph.json"'):
+        read(str(tmp_path / "grpah.json"))
+
+
+def test_a_file_of_another_kind_is_called_by_its_kind() -> None:
+    cluster = {"schema_version": 1, "name": "c", "devices": []}
+    with pytest.raises(HeteroPlaceError, match=r"^g: is a cluster file; expected a graph file$"):
+        graph_from_json(cluster, "g")
+    with pytest.raises(HeteroPlaceError, match=r"^c: is a solution file; expected a cluster file$"):
+        cluster_from_json({"placement_version": 1, "tasks": []}, "c")

@@ -34,7 +34,7 @@ def test_moves_are_told_with_their_times() -> None:
     assert dict(found.now.tasks_of) == {"gpu0": 3, "gpu1": 1}
     assert found.notes == ()
     text = str(found)
-    assert "1 tasks moved" in text
+    assert "tasks moved: 1" in text
     assert "-2 ns (-16.7%)" in text
 
 

@@ -19,7 +19,7 @@ from heteroplace.model.live_memory import live_curves, live_peaks
 from heteroplace.model.solution import Solution
 from heteroplace.model.timeline import Timeline
 from heteroplace.report.html.content import Measured, MeasuredTime, SolverPoint
-from heteroplace.report.html.encode import MAX_CURVE_POINTS
+from heteroplace.report.html.encode import MAX_CURVE_POINTS, encode
 from heteroplace.report.html.layers import MAX_CHILDREN, layer_tree
 from heteroplace.report.html.page import page_text
 from heteroplace.report.notes import solution_notes
@@ -94,6 +94,11 @@ def test_measured_times_stand_beside_predicted_ones(solution: Solution) -> None:
     assert data["measured"]["peers"] == [["TVM", 10, 9, 12]]
 
 
+def test_a_bound_that_is_not_known_is_none_of_zero(solution: Solution) -> None:
+    assert "lower bound" in text_of(solution)
+    assert "gap 100 %" not in text_of(replace(solution, bound_ns=0))
+
+
 def test_it_knows_what_moving_each_task_costs(solution: Solution) -> None:
     found = data_of(text_of(solution))["moves"]
     assert found["tasks"] == [0, 1, 2, 3]
@@ -108,8 +113,8 @@ def test_columns_are_those_of_the_solution(case: Instance) -> None:
     problem = problem_of(case)
     result = get_solver("heft").solve(problem, SolveOptions())
     found = Solution(case.graph, case.cluster, case.costs, result.plan, result.objective_ns, 0)
-    data = data_of(text_of(found))
-    timeline = report_content(found, None, (), (), {}, "").predicted
+    content = report_content(found, None, (), (), {}, "")
+    data, timeline = encode(content), content.predicted
     (run,) = data["runs"]
     spans = set()
     for lane, steps in enumerate(run["step"]):

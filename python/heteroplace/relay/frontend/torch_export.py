@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import importlib
 import io
+import re
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,6 +21,7 @@ from heteroplace.relay.frontend.importer import ImportedModel, from_onnx
 
 EXPORTERS = {"dynamo": 18, "torchscript": 17}
 """Each exporter, and the opset that it writes."""
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def from_torch(
@@ -86,7 +89,9 @@ def _exported(
     }
     written = io.BytesIO()
     try:
-        with torch.no_grad():
+        with torch.no_grad(), warnings.catch_warnings():
+            # That TorchScript is on its way out is no news to who asked for it.
+            warnings.simplefilter("ignore", DeprecationWarning)
             if exporter == "dynamo":
                 made: onnx.ModelProto = torch.onnx.export(
                     module, verbose=False, **given
@@ -95,13 +100,20 @@ def _exported(
             torch.onnx.export(module, f=written, **given)
     # What torch raises hangs on the module: its own code runs while it is traced.
     except (RuntimeError, TypeError, ValueError, AttributeError, LookupError, OSError) as err:
-        lines = [line.strip() for line in str(err).splitlines() if line.strip()]
         raise FrontendError(
             f"torch cannot export {type(module).__name__} by its exporter {exporter!r}: "
-            f"{lines[0] if lines else type(err).__name__}. Check that torch.export takes it with "
+            f"{_reason(err)}. Check that torch.export takes it with "
             f"these inputs; exporter='torchscript' takes more, with the course of these inputs"
         ) from err
     return onnx.load_model_from_string(written.getvalue())
+
+
+def _reason(err: BaseException) -> str:
+    """The first line of what began it: what torch says on top are steps and advice, in colours."""
+    while err.__cause__ is not None:
+        err = err.__cause__
+    lines = [line.strip() for line in _COLOUR.sub("", str(err)).splitlines() if line.strip()]
+    return f"{type(err).__name__}: {lines[0].rstrip('.')}" if lines else type(err).__name__
 
 
 def _require(name: str) -> Any:

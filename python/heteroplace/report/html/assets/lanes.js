@@ -1,5 +1,5 @@
 /* One timeline on one canvas: a lane per device and channel, arrows of data, the critical path. */
-const LANE = 30, TOP = 24, MAX_ARROWS = 400;
+const LANE = 30, TOP = 24, MAX_ARROWS = 400, FEW_ARROWS = 30;
 
 class Lanes {
   constructor(model, run, view) {
@@ -94,7 +94,7 @@ class Lanes {
       const left = Math.max(this.x(run.start[span]), this.gutter - 2);
       const right = Math.min(this.x(run.start[span] + run.length[span]), this.gutter + this.width + 6);
       if (right <= until + 0.4) continue; // within a pixel that is drawn
-      const step = run.step[span], size = Math.max(right - left, 0.7);
+      const step = run.step[span], size = Math.max(right - left, 1.2);
       until = left + size;
       this.drawn += 1;
       pen.globalAlpha = model.plan.guard[step] ? 0.6 : 1;
@@ -170,7 +170,7 @@ class Lanes {
     }
     if (count > MAX_ARROWS) return count;
     pen.strokeStyle = pen.fillStyle = css("--text");
-    pen.globalAlpha = 0.7;
+    pen.globalAlpha = count > FEW_ARROWS ? 0.3 : 0.7; // names stay readable behind many
     for (const [x0, y0, x1, y1] of shown) {
       pen.beginPath(); pen.moveTo(x0, y0); pen.lineTo(x1, y1); pen.stroke();
       const turn = Math.atan2(y1 - y0, x1 - x0);
