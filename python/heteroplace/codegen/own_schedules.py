@@ -15,6 +15,7 @@ from tvm.relay.op.strategy import generic
 from tvm.relay.op.strategy.x86 import conv2d_NCHWc_strategy_cpu
 from tvm.topi.x86.conv2d_int8 import is_int8_hw_support
 
+from heteroplace.codegen.conv_tiles import can_schedule_conv, schedule_conv
 from heteroplace.codegen.depthwise import schedule_depthwise
 from heteroplace.codegen.int8_conv import schedule_int8_conv
 from heteroplace.codegen.targets import OWN_KERNELS
@@ -39,6 +40,8 @@ def _depthwise(attrs: Any, inputs: Any, out_type: Any, target: Any) -> relay.op.
 
 def _conv2d(attrs: Any, inputs: Any, out_type: Any, target: Any) -> relay.op.OpStrategy:
     data, weight = inputs
+    if data.dtype == weight.dtype == "float32":
+        return _float_conv2d()
     filter_size = [int(extent) for extent in weight.shape[2:4]]
     # Pointwise ones of TVM have their sums in registers.
     if not is_int8_hw_support(data.dtype, weight.dtype) or filter_size == [1, 1]:
@@ -49,6 +52,22 @@ def _conv2d(attrs: Any, inputs: Any, out_type: Any, target: Any) -> relay.op.OpS
     )
     strategy.add_implementation(compute, _schedule_int8, name="conv2d_NCHWc_int8.heteroplace")
     return strategy
+
+
+def _float_conv2d() -> relay.op.OpStrategy:
+    strategy = relay.op.OpStrategy()
+    compute = generic.wrap_compute_conv2d(
+        topi.x86.conv2d_NCHWc, need_data_layout=True, need_out_layout=True
+    )
+    strategy.add_implementation(compute, _schedule_conv2d, name="conv2d_NCHWc.heteroplace")
+    return strategy
+
+
+def _schedule_conv2d(attrs: Any, outs: Any, target: tvm.target.Target) -> te.Schedule:
+    if is_tuned(outs, target) or not can_schedule_conv(outs):
+        with target:
+            return topi.x86.schedule_conv2d_NCHWc(outs)
+    return schedule_conv(outs)
 
 
 def _schedule_int8(attrs: Any, outs: Any, target: tvm.target.Target) -> te.Schedule:
