@@ -32,7 +32,8 @@ def register_schedules() -> None:
     generic.conv2d_NCHWc_strategy.register(OWN_KERNELS, _conv2d)
     for name in _FOLDS:
         # That of each op is made of its compute and schedule when TVM is imported.
-        get_native_generic_func(f"{name}_strategy").register(_fold_strategy(name), [OWN_KERNELS])
+        made = get_native_generic_func(f"{name}_strategy")
+        made.register(_fold_strategy(name), [OWN_KERNELS], allow_override=True)
 
 
 def _depthwise(attrs: Any, inputs: Any, out_type: Any, target: Any) -> relay.op.OpStrategy:
