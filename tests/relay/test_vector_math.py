@@ -112,3 +112,19 @@ def test_tvm_kernels_have_the_bits_of_stock_tvm() -> None:
     assert found["tvm"].tobytes() == expected.tobytes() != found["auto"].tobytes()
     with pytest.raises(SolverError, match="kernels='stock'; expected one of auto, tvm"):
         hp.build(mod, cpu_cluster(), kernels="stock")
+
+
+@pytest.mark.costly
+def test_a_softmax_of_masked_values_has_no_denormals() -> None:
+    x = var("x", (4, 37))
+    mask = np.where(np.arange(37) % 3, 0.0, -100.0).astype("float32")
+    mod = module([x], relay.nn.softmax(relay.add(x, relay.const(mask))))
+    inputs = random_inputs(mod)
+    (expected,) = stock_outputs(mod, inputs)
+    least = np.finfo("float32").tiny
+    assert ((expected > 0) & (expected < least)).any()
+    with tvm.transform.PassContext(opt_level=3):
+        executable = hp.build(mod, cpu_cluster(), costs=random_costs, solver="heft")
+    (found,) = hp.Executor(executable).run(**inputs)
+    assert not ((found > 0) & (found < least)).any()
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-30)

@@ -25,6 +25,7 @@ from heteroplace.codegen.whole_vectors import whole_vectors
 from heteroplace.codegen.workspace import kernel_workspace
 from heteroplace.errors import LoweringError
 from heteroplace.relay.expressions import (
+    is_op_call,
     is_primitive_call,
     post_order,
     static_shape,
@@ -237,7 +238,10 @@ class _Lowerer:
             cached = te_compiler.get().lower(function, target)
             functions = define_integers(keep_nan(cached.funcs))
             if not has_stock_kernels(target):
-                functions = whole_vectors(vector_math(functions))
+                is_softmax = any(
+                    is_op_call(node, "nn.softmax") for node in post_order(function.body)
+                )
+                functions = whole_vectors(vector_math(functions, is_softmax=is_softmax))
         except (RuntimeError, ValueError, TypeError, AttributeError) as err:
             # TVM's strategies and schedules fail by all of these where they know no way.
             reason = last_cause(str(err))

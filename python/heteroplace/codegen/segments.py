@@ -23,10 +23,13 @@ from heteroplace.codegen.gates import ComputeOnce, ScaleMaps
 from heteroplace.codegen.global_mean_op import GlobalMeans
 from heteroplace.codegen.index_guards import GuardIndices
 from heteroplace.codegen.legalize import Legalize
+from heteroplace.codegen.matrix_convolutions import MatrixConvolutions
 from heteroplace.codegen.own_schedules import register_schedules
 from heteroplace.codegen.phases import ConvolvePhases
-from heteroplace.codegen.targets import OWN_KERNELS, kernel_target
+from heteroplace.codegen.squares import Squares
+from heteroplace.codegen.targets import OWN_KERNELS, float_lanes, kernel_target
 from heteroplace.codegen.unpacked import Panels, ReadWeightsInPlace
+from heteroplace.codegen.whole_blocks import WholeBlocks
 from heteroplace.errors import LoweringError
 from heteroplace.relay.expressions import is_op_call, leaves, post_order, task_of_span
 from heteroplace.relay.tasks.prepare import fuse, prefix_passes
@@ -122,8 +125,11 @@ def _optimise(
     own = [GuardIndices(), Legalize(), ReadWeightsInPlace(target, panels)]
     last = []
     if OWN_KERNELS in target.keys:
-        own = [ScaleMaps(), relay.transform.InferType(), ConvolvePhases(), *own]
         infer = relay.transform.InferType()
+        own = [
+            *(ScaleMaps(), infer, MatrixConvolutions(), infer, ConvolvePhases(), infer),
+            *(WholeBlocks(float_lanes(target)), infer, Squares(), *own),
+        ]
         last = [infer, GlobalMeans(), infer, ComputeOnce()]
     chosen = [*own, *passes[names.index("AlterOpLayout") :], *last]
     mod = relay.transform.InferType()(tvm.IRModule.from_expr(function))

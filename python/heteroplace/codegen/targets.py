@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import tvm
+from tvm.target.x86 import get_simd_32bit_lanes
 
 from heteroplace.errors import LoweringError
 from heteroplace.model.cluster import Cluster, Device
@@ -82,6 +83,12 @@ def kernel_target(target: tvm.target.Target) -> tvm.target.Target:
     exported = dict(target.export())
     exported["keys"] = [OWN_KERNELS, *exported["keys"]]
     return tvm.target.Target(exported, target.host)
+
+
+def float_lanes(target: tvm.target.Target) -> int:
+    """Return how many float32 numbers a vector of a CPU target holds."""
+    with target:
+        return int(get_simd_32bit_lanes())
 
 
 def sharing_layouts(targets: Sequence[tvm.target.Target]) -> list[int]:

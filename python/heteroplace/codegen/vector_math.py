@@ -11,6 +11,8 @@ a vector has (`llvm_text.py`):
 
 Over all numbers of 32 bits exp is within 2 and sigmoid within 3 units in the last place, tanh
 and erf within 1e-6 of the value. NaN stays NaN; infinities, zeros and denormals come out right.
+A softmax has 0 instead of exp(x) below exp(-80): of masks of -100, as in windows that are shifted,
+it would have denormals, and products of these take a hundred times as long.
 Other types, and targets other than CPUs, stay as they are.
 
 Not as expressions of TIR: of names for values TVM's simplifier makes the values again in many
@@ -23,7 +25,7 @@ Source: Moshier, Cephes mathematical library, `expf`; the rational functions are
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import partial, reduce
 
 import tvm
 from tvm import tir
@@ -38,6 +40,8 @@ _LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4
 _EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 0.5)
 _EXP_LEAST, _EXP_MOST = -104.0, 89.0
 """Beyond, exp is 0 and infinite in 32 bits."""
+_EXP_OR_ZERO, _LEAST_OF_SOFTMAX = "exp_or_zero", -80.0
+"""Far enough above the least normal number for a quotient by the sum of a long row."""
 _MANTISSA_BITS, _EXPONENT_BIAS = 23, 127
 _SIGN_BIT = -(2**31)
 _NO_FRACTION = 1.5 * 2**_MANTISSA_BITS
@@ -60,18 +64,20 @@ _ERF_Q = (
 )  # fmt: skip
 
 
-def vector_math(functions: tvm.IRModule) -> tvm.IRModule:
+def vector_math(functions: tvm.IRModule, *, is_softmax: bool = False) -> tvm.IRModule:
     """Return the kernels with these functions replaced.
 
     Parameters
     ----------
     functions
         Lowered functions of one kernel for a CPU; they are not changed.
+    is_softmax
+        Whether it is one: of differences from the largest, exp may be 0 where it is next to it.
     """
-    return with_functions(functions, _rewritten)
+    return with_functions(functions, partial(_rewritten, is_softmax=is_softmax))
 
 
-def _rewritten(function: tir.PrimFunc) -> tir.PrimFunc:
+def _rewritten(function: tir.PrimFunc, *, is_softmax: bool) -> tir.PrimFunc:
     used: dict[str, str] = {}
     """Text of each function that is called, by name."""
 
@@ -80,6 +86,7 @@ def _rewritten(function: tir.PrimFunc) -> tir.PrimFunc:
         kind = tvm.DataType(str(call.dtype))
         if op not in _FUNCTIONS or str(call.dtype).partition("x")[0] != _TYPE:
             return None
+        op = _EXP_OR_ZERO if is_softmax and op == "exp" else op
         name = f"heteroplace_{op}_{call.dtype}"
         used[name] = _text(op, name, kind.lanes)
         return tir.call_pure_extern(call.dtype, name, *call.args)
@@ -97,6 +104,10 @@ def _text(op: str, name: str, lanes: int) -> str:
 
 def _exp(f: LlvmFunction, x: Name) -> Name:
     return _exp_within(f, _within(f, x, _EXP_LEAST, _EXP_MOST))
+
+
+def _exp_or_zero(f: LlvmFunction, x: Name) -> Name:
+    return f.select(f.compare("olt", x, f.number(_LEAST_OF_SOFTMAX)), f.number(0), _exp(f, x))
 
 
 def _exp_within(f: LlvmFunction, x: Name) -> Name:
@@ -156,6 +167,7 @@ def _at_least(f: LlvmFunction, x: Name, least: float) -> Name:
 
 _FUNCTIONS: dict[str, Callable[[LlvmFunction, Name], Name]] = {
     "exp": _exp,
+    _EXP_OR_ZERO: _exp_or_zero,
     "tanh": _tanh,
     "erf": _erf,
     "sigmoid": _sigmoid,

@@ -1,0 +1,70 @@
+"""Convolutions by our schedule: the sums of numpy, whatever divides their sizes."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+import tvm
+from numpy_relay import run_by_numpy
+from relay_models import TARGET, module, random_inputs, var, weights
+from tvm import relay
+from tvm.contrib import graph_executor
+
+from heteroplace.codegen.conv_tiles import conv_tile
+from heteroplace.codegen.own_schedules import register_schedules
+from heteroplace.codegen.targets import kernel_target
+
+pytestmark = pytest.mark.relay
+
+
+def test_tiles_divide_the_result_and_stay_in_registers() -> None:
+    random = Random(0)
+    for _ in range(500):
+        blocks, height, width = (random.randint(1, 64) for _ in range(3))
+        tile = conv_tile(blocks, height, width)
+        assert not blocks % tile.blocks and not height % tile.rows and not width % tile.columns
+        # With the elements of the map, which of one block are read in the products, and filters.
+        read = tile.blocks + (tile.rows * tile.columns if tile.blocks > 1 else 0)
+        assert tile.sums + read <= 32
+
+
+def _random_convolutions(random: Random) -> tuple[tvm.IRModule, dict[str, np.ndarray]]:
+    """Some of one input, of odd sizes, each with other ops behind it or none."""
+    channels, height, width = random.choice((3, 8, 16, 32)), random.choice((7, 40, 48)), 0
+    width = random.choice((5, 8, 14))
+    x = var("x", (random.randint(1, 2), channels, height, width))
+    results = []
+    for index in range(3):
+        kernel, num_out = random.choice((1, 2, 3)), random.choice((16, 32, 48, 20))
+        value = relay.nn.conv2d(
+            x,
+            weights(num_out, channels, kernel, kernel, seed=index),
+            channels=num_out,
+            kernel_size=(kernel, kernel),
+            strides=(random.choice((1, 2)),) * 2,
+            padding=tuple(random.randint(0, 1) for _ in range(4)) if kernel > 1 else (0, 0),
+        )
+        if random.random() < 0.7:
+            value = relay.nn.relu(relay.add(value, weights(num_out, 1, 1, seed=index)))
+        results.append(value)
+    mod = relay.transform.InferType()(module([x], relay.Tuple(results)))
+    return mod, random_inputs(mod)
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize("seed", range(3))
+def test_sums_are_those_of_numpy_and_the_same_in_every_run(seed: int) -> None:
+    register_schedules()
+    mod, inputs = _random_convolutions(Random(seed))
+    doubles = {name: array.astype("float64") for name, array in inputs.items()}
+    with tvm.transform.PassContext(opt_level=3):
+        library = relay.build(mod, target=kernel_target(tvm.target.Target(TARGET)))
+    running = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    for index, expected in enumerate(run_by_numpy(mod, doubles)):
+        running.run(**inputs)
+        found = running.get_output(index).numpy()
+        assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
+        running.run(**inputs)
+        assert running.get_output(index).numpy().tobytes() == found.tobytes()
