@@ -52,7 +52,7 @@ class DeviceSymmetry:
         return orders
 
     def images(self, labels: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """Return what exchanges make of a labelling [num_devices], itself first; at most MAX_IMAGES.
+        """Return what exchanges make of a labelling [num_devices], itself first; <= MAX_IMAGES.
 
         Those are found first that need few exchanges.
         """
@@ -92,7 +92,7 @@ class DeviceSymmetry:
         """
         image = list(range(len(labels)))
         for devices in self.device_classes:
-            ordered = sorted(devices, key=lambda device: (labels[device], device))  # type: ignore[operator]
+            ordered = sorted(devices, key=lambda device: (labels[device], device))
             for place, device in zip(devices, ordered, strict=True):
                 image[place] = device
         found = list(image)

@@ -75,4 +75,5 @@ def first_layout(problem: Problem, items: int, block: int) -> BatchLayout | None
             return None
         counts = [(where, size // block) for where, size in min(found)[1]]
         device[task] = [where for where, size in counts for _ in range(size)]
-    return BatchLayout(device, np.repeat(np.arange(num_tasks)[:, None], num_devices, axis=1) * 1.0)
+    order = np.arange(num_tasks, dtype=np.float64)
+    return BatchLayout(device, np.repeat(order[:, None], num_devices, axis=1))

@@ -17,13 +17,14 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import combinations
 from threading import Event
 
 import numpy as np
 
 from heteroplace.decompose.serial_modules import ChainModule
 from heteroplace.native.batches import BatchLayout
-from heteroplace.native.list import batch_compositions
+from heteroplace.native.list import Composition, batch_compositions
 from heteroplace.solve.batched.device_symmetry import DeviceSymmetry
 from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.problem import Problem
@@ -32,7 +33,6 @@ from heteroplace.solve.split.batched_module import (
     Effort,
     Pair,
     State,
-    blocks_of,
 )
 
 MAX_STATES = 24
@@ -80,7 +80,7 @@ class _Transition:
 
 @dataclass(frozen=True)
 class _Arrival:
-    """The best way to a state: a module and the states at both ends of it, as they were looked at."""
+    """The best way to a state: both ends of the module before it, as they were looked at."""
 
     time_ns: int
     """Until the exit has ended."""
@@ -170,7 +170,7 @@ class BatchedChain:
             layout = plan.found.layout
             own = np.array([actual[where] for where in plan.devices])
             local = own[layout.device]
-            order = np.arange(num_blocks)
+            order = list(range(num_blocks))
             if place is not None:
                 # Block i of the module is the one that is where its entry has it.
                 order = _matching(local[module.entry].tolist(), place)
@@ -199,14 +199,28 @@ class BatchedChain:
     def _compositions(self, task: int) -> list[State]:
         if len(self._problem.cluster.devices) > _MAX_DEVICES:
             return []
+        compositions = list(batch_compositions(self._problem.native, task, self._items))
+        compositions += self._even_compositions(task)
         found = set()
-        for parts in batch_compositions(self._problem.native, task, self._items):
+        for parts in compositions:
             if all(size % self._block == 0 for _, size in parts):
                 counts = [0] * len(self._problem.cluster.devices)
                 for device, size in parts:
                     counts[device] = size // self._block
                 found.add(self._common(tuple(counts)))
         return sorted(found)
+
+    def _even_compositions(self, task: int) -> list[Composition]:
+        """Those of more than three parts in which all parts are of one size."""
+        costs = self._problem.costs
+        found: list[Composition] = []
+        for count in range(4, len(self._problem.cluster.devices) + 1):
+            size, rest = divmod(self._items, count)
+            if rest or size not in costs.batches:
+                continue
+            runs = [d for d in range(costs.num_devices) if costs.run_ns(task, d, size) is not None]
+            found += [tuple((d, size) for d in some) for some in combinations(runs, count)]
+        return found
 
     def _transitions(self, index: int) -> tuple[_Transition, ...]:
         """All ways through a module; equal modules between equal boundaries share them."""

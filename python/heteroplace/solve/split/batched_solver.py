@@ -331,9 +331,9 @@ class BatchedSplit:
         graph, cluster = self.problem.graph, self.problem.cluster
         capacities = ", ".join(f"{m.name} has {format_bytes(m.bytes)}" for m in cluster.memories)
         return SolverLimitError(
-            f"split found no plan for {self.options.items} items of graph {graph.name!r} on cluster "
-            f"{cluster.name!r} that fits in memory and over its links (weights count once for each "
-            f"device that runs the task, tensors once for each item) in "
+            f"split found no plan for {self.options.items} items of graph {graph.name!r} on "
+            f"cluster {cluster.name!r} that fits in memory and over its links (weights count once "
+            f"for each device that runs the task, tensors once for each item) in "
             f"{self.options.time_limit_s} s; {capacities}. Serve fewer items at once, give more "
             f"memory or links, or more time."
         )

@@ -27,9 +27,7 @@ from tests.instances import gpus, instance
 from tests.strategies import num_cases
 from tests.unit.solve.batched.test_divi import nodes
 
-SIX = DeviceSymmetry(
-    (((0, 1, 2), (3, 4, 5)),), ((0,), (1, 2), (3,), (4, 5))
-)
+SIX = DeviceSymmetry((((0, 1, 2), (3, 4, 5)),), ((0,), (1, 2), (3,), (4, 5)))
 """Two nodes of one device and two equal ones."""
 
 

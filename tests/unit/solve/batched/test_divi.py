@@ -20,10 +20,10 @@ from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, build_table, table_from_rows
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver
+from heteroplace.solve.batched.device_symmetry import device_symmetry
 from heteroplace.solve.batched.divi import DiviSolver
 from heteroplace.solve.batched.divi_milp import MilpEnd, build_model, solve_batched_milp
 from heteroplace.solve.batched.divi_rules import BatchRules, common_block
-from heteroplace.solve.batched.device_symmetry import device_symmetry
 from heteroplace.solve.batched.list_solver import batch_bound
 from tests.instances import gpus, instance
 from tests.interrupts import ctrl_c_after
