@@ -7,19 +7,9 @@
 #include "list/step_log.h"
 #include "model/memory_use.h"
 #include "model/problem.h"
+#include "search/batch_slots.h"
 
 namespace heteroplace::search {
-
-/*! \brief Blocks of items of one task that run together on one device. */
-struct BatchSlot {
-  int device;
-  uint64_t blocks;  // one bit for each
-  double key;       // least first where several are ready
-  int64_t finish_ns = 0;
-};
-
-/*! \brief The batches of all tasks. */
-using BatchSlots = std::vector<std::vector<BatchSlot>>;  // [num_tasks]
 
 /*!
  * \brief Schedules batches in the order of their keys, without gaps: one resource after the other.

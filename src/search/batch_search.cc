@@ -23,8 +23,6 @@ constexpr double kViolationWeight = 1e3;  // ns for each byte over a memory
 
 size_t Index(int index) { return static_cast<size_t>(index); }
 
-int Size(const BatchSlot& slot) { return std::popcount(slot.blocks); }
-
 /*! \brief Anneals one layout. */
 class BatchAnnealer {
  public:
@@ -129,21 +127,6 @@ class BatchAnnealer {
                0;
   }
 
-  static BatchSlot* Find(std::vector<BatchSlot>& slots, int device) {
-    for (BatchSlot& slot : slots) {
-      if (slot.device == device) return &slot;
-    }
-    return nullptr;
-  }
-
-  static void Place(std::vector<BatchSlot>& slots, int device, uint64_t blocks, double key) {
-    if (BatchSlot* slot = Find(slots, device)) {
-      slot->blocks |= blocks;
-    } else {
-      slots.push_back({device, blocks, key});
-    }
-  }
-
   bool IsAllowed(int task, const std::vector<BatchSlot>& slots) const {
     return std::all_of(slots.begin(), slots.end(),
                        [&](const BatchSlot& slot) { return Runs(task, slot.device, Size(slot)); });
@@ -162,41 +145,25 @@ class BatchAnnealer {
     best_joint_ = is_joint_;
   }
 
+  /*! \brief Changes a task, and perhaps some near it; false if nothing is new. */
+  bool Move(int kind, int task) {
+    if (kind < 4) return Rebalance(task);
+    if (kind < 6) return Adopt(task, Neighbour(task));
+    if (kind < 8) return AdoptAlong(task);
+    if (kind < 10) return MoveAlong(task);
+    if (kind == 10) return SwapBlocks(task);
+    if (kind > 11) return Shift(task);
+    if (random_.Below(64) != 0) return false;
+    is_joint_ = !is_joint_;
+    return true;
+  }
+
   /*! \brief Makes a random change and keeps it if it is good, or sometimes if it is not. */
   void Step(double heat) {
     changed_.clear();
     const bool was_joint = is_joint_;
     const int task = movable_[Index(random_.Below(static_cast<int>(movable_.size())))];
-    bool is_new = false;
-    switch (random_.Below(16)) {
-      case 0:
-      case 1:
-      case 2:
-      case 3:
-        is_new = Rebalance(task);
-        break;
-      case 4:
-      case 5:
-        is_new = Adopt(task, Neighbour(task));
-        break;
-      case 6:
-      case 7:
-        is_new = AdoptAlong(task);
-        break;
-      case 8:
-      case 9:
-        is_new = MoveAlong(task);
-        break;
-      case 10:
-        is_new = SwapBlocks(task);
-        break;
-      case 11:
-        is_joint_ = random_.Below(64) == 0 ? !is_joint_ : is_joint_;
-        is_new = is_joint_ != was_joint;
-        break;
-      default:
-        is_new = Shift(task);
-    }
+    const bool is_new = Move(random_.Below(16), task);
     if (is_new) {
       ++num_evaluations_;
       const int64_t makespan = evaluate_(slots_, is_joint_);
@@ -339,15 +306,6 @@ class BatchAnnealer {
     if (other < 0 || IsAlike(slots_[Index(task)], slots_[Index(other)])) return false;
     const std::vector<BatchSlot> theirs = slots_[Index(other)];
     return Give(task, theirs);
-  }
-
-  static bool IsAlike(const std::vector<BatchSlot>& one, const std::vector<BatchSlot>& other) {
-    if (one.size() != other.size()) return false;
-    return std::all_of(one.begin(), one.end(), [&](const BatchSlot& slot) {
-      return std::any_of(other.begin(), other.end(), [&](const BatchSlot& known) {
-        return known.device == slot.device && known.blocks == slot.blocks;
-      });
-    });
   }
 
   /*! \brief Some tasks, each next to one before it. */
