@@ -20,8 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 import heteroplace._core as _core
-from heteroplace.model.plan import Copy, Run, Step
+from heteroplace.model.plan import Step
 from heteroplace.native.arrays import IMPOSSIBLE, IntArray, ints
+from heteroplace.native.batches import steps_of_rows
 from heteroplace.native.graph import Dag
 from heteroplace.native.problem import NativePlan, NativeProblem
 
@@ -221,16 +222,8 @@ def schedule_batches(
     rows, offsets, values, makespan_ns, violation = _core.schedule_batches(
         native.core, items, _BATCH_RULES[rule], time_limit_s
     )
-    ends = offsets.tolist()
-    members = values.tolist()
-    steps: list[Step] = []
-    for index, (kind, subject, place, src) in enumerate(rows.tolist()):
-        of_step = tuple(members[ends[index] : ends[index + 1]])
-        if kind == 0:
-            steps.append(Run(subject, place, of_step))
-        else:
-            steps.append(Copy(subject, src, place, native.cluster.route(src, place), of_step))
-    return BatchPlan(tuple(steps), makespan_ns, violation)
+    steps = steps_of_rows(native, rows, offsets, values)
+    return BatchPlan(steps, makespan_ns, violation)
 
 
 def mean_graph(native: NativeProblem) -> MeanGraph:

@@ -167,7 +167,7 @@ class _Run:
     def _solve_milp(self, rules: BatchRules, share: float) -> None:
         """Solve a form of the programme in a part of the time that is left."""
         name = "milp" if rules.block == 1 else f"milp of blocks of {rules.block}"
-        pairs = _slot_pairs(self.problem, self.options.items, rules)
+        pairs = slot_pairs(self.problem, self.options.items, rules)
         if pairs > MAX_SLOT_PAIRS:
             note = f"not built: {pairs} pairs of batches, at most {MAX_SLOT_PAIRS}"
             self.candidates.append((name, None, note))
@@ -246,7 +246,7 @@ def _is_ours(rules: BatchRules) -> bool:
     return rules.condition3 == "corrected" and rules.memory == "held"
 
 
-def _slot_pairs(problem: Problem, items: int, rules: BatchRules) -> int:
+def slot_pairs(problem: Problem, items: int, rules: BatchRules) -> int:
     """Number of pairs of batches that may be on one device, or on one that shares units."""
     sizes = np.array(problem.costs.batches)
     runs = (problem.native.batch_run_ns[sizes <= items] != IMPOSSIBLE).any(axis=0)

@@ -36,6 +36,7 @@ from heteroplace.solve.problem import (
 )
 from heteroplace.solve.search.initial_solutions import INITIAL_SHARE
 from heteroplace.solve.search.solver import begin_solve, run_search
+from heteroplace.solve.split.batched_solver import BatchedSplit
 from heteroplace.solve.split.chain_split import ChainSplit
 from heteroplace.solve.split.channel_split import ChannelSplit
 from heteroplace.solve.split.exact import search_and_prove
@@ -56,10 +57,13 @@ class SplitSolver:
     """Divide and conquer with exact modules."""
 
     name = "split"
+    takes_items = True
     engines: ClassVar = {"latency": ("cpsat",)}
 
     def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
         """See `Solver.solve`."""
+        if options.items > 1:
+            return BatchedSplit(problem, options).run()
         deadline = Deadline.after(options.time_limit_s)
         return _Split(problem, options, deadline).run()
 

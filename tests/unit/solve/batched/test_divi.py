@@ -20,10 +20,10 @@ from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, build_table, table_from_rows
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver
+from heteroplace.solve.batched.device_symmetry import device_symmetry
 from heteroplace.solve.batched.divi import DiviSolver
 from heteroplace.solve.batched.divi_milp import MilpEnd, build_model, solve_batched_milp
 from heteroplace.solve.batched.divi_rules import BatchRules, common_block
-from heteroplace.solve.batched.divi_symmetry import exchanges
 from heteroplace.solve.batched.list_solver import batch_bound
 from tests.instances import gpus, instance
 from tests.interrupts import ctrl_c_after
@@ -256,12 +256,17 @@ def nodes(times: Sequence[int]) -> Problem:
 
 def test_equal_devices_and_equal_nodes_are_found() -> None:
     problem = nodes((3, 5, 4, 2))
-    assert exchanges(problem) == [((0,), (1,)), ((2,), (3,)), ((0, 1), (2, 3))]
+    assert list(device_symmetry(problem).exchanges) == [
+        ((0,), (1,)),
+        ((2,), (3,)),
+        ((0, 1), (2, 3)),
+    ]
 
 
 def test_devices_that_differ_a_little_are_not_exchanged() -> None:
     case = instance([], {"a": (1000, 1001)}, gpus({(0, 1): 1, (1, 0): 1}, 2))
-    assert exchanges(Problem(case.graph, case.cluster, case.costs)) == []
+    problem = Problem(case.graph, case.cluster, case.costs)
+    assert device_symmetry(problem).exchanges == ()
 
 
 @pytest.mark.parametrize("symmetry", ["batch", "task", "time"])

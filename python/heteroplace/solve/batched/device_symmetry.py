@@ -1,0 +1,220 @@
+"""Problem -> which devices and nodes may change places, and one plan of all that then are equal.
+
+DiviML, section IV-F: equal devices in a node, and equal nodes, make plans equal that differ only in
+who is who: on six nodes with two pairs of equal GPUs each 4**6 * 6! of them. A node is the computer
+that a device sits in (`Device.host`).
+
+Unlike DiviML, which orders devices that are the same model: "equal" is measured, in times, memory,
+links and shared units, within a tolerance. Within 0 plans that change places stay exactly as long;
+within more they are nearly so, which finds plans but proves no bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+
+from heteroplace.errors import SolverError
+from heteroplace.native.arrays import IMPOSSIBLE, IntArray
+from heteroplace.solve.deadline import NEVER, Deadline
+from heteroplace.solve.problem import Problem
+
+EQUAL_WITHIN = 0.01
+"""Devices are treated as equal if no time, size or speed differs by more than this part."""
+
+MAX_IMAGES = 96
+"""Of one labelling that are looked at."""
+
+Exchange = tuple[tuple[int, ...], tuple[int, ...]]
+"""Devices that take the place of others, one by one, and the others."""
+
+
+@dataclass(frozen=True)
+class DeviceSymmetry:
+    """Classes of devices that may change places: in a node, and with all of another node."""
+
+    node_classes: tuple[tuple[tuple[int, ...], ...], ...]
+    """Classes of equal nodes; of each node its devices, the same place in each node of a class."""
+    device_classes: tuple[tuple[int, ...], ...]
+    """Equal devices of one node, ascending; every device is in one class."""
+
+    @property
+    def num_orders(self) -> int:
+        """Orders of devices and nodes that give equal plans; 1: nothing is symmetric."""
+        orders = 1
+        for members in (*self.device_classes, *self.node_classes):
+            for count in range(2, len(members) + 1):
+                orders *= count
+        return orders
+
+    def images(self, labels: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """Return what exchanges make of a labelling [num_devices], itself first; <= MAX_IMAGES.
+
+        Those are found first that need few exchanges.
+        """
+        found = {labels: None}
+        waiting = [labels]
+        if not labels:
+            return waiting
+        for known in waiting:
+            for one, other in self.exchanges:
+                image = list(known)
+                for a, b in zip(one, other, strict=True):
+                    image[a], image[b] = known[b], known[a]
+                if tuple(image) not in found and len(found) < MAX_IMAGES:
+                    found[tuple(image)] = None
+                    waiting.append(tuple(image))
+        return waiting
+
+    @cached_property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """Each of equal devices, and of equal nodes, with the next: all others follow from them."""
+        found: list[Exchange] = []
+        for devices in self.device_classes:
+            found += [((one,), (other,)) for one, other in pairwise(devices)]
+        for nodes in self.node_classes:
+            found += pairwise(nodes)
+        return tuple(found)
+
+    def canonical(self, labels: Sequence[object]) -> tuple[int, ...]:
+        """Return which device takes the place of each, so that the labels come in one order.
+
+        Two labellings that differ only by exchanges become the same. O(devices log devices).
+
+        Parameters
+        ----------
+        labels
+            [num_devices], what is known of each device; of one type that can be compared.
+        """
+        image = list(range(len(labels)))
+        for devices in self.device_classes:
+            ordered = sorted(devices, key=lambda device: (labels[device], device))
+            for place, device in zip(devices, ordered, strict=True):
+                image[place] = device
+        found = list(image)
+        for nodes in self.node_classes:
+            filled = [[image[device] for device in node] for node in nodes]
+            order = sorted(
+                range(len(nodes)),
+                key=lambda node: ([labels[device] for device in filled[node]], node),
+            )
+            for places, source in zip(nodes, order, strict=True):
+                for place, device in zip(places, filled[source], strict=True):
+                    found[place] = device
+        return tuple(found)
+
+
+def device_symmetry(
+    problem: Problem, tolerance: float = 0.0, deadline: Deadline = NEVER
+) -> DeviceSymmetry:
+    """Return the devices and nodes that may change places.
+
+    Parameters
+    ----------
+    tolerance
+        Largest part by which times, sizes and speeds may differ; 0: not at all.
+
+    Raises
+    ------
+    SolverError
+        The tolerance is not in [0, 1).
+    TimeUpError
+        Past the deadline.
+    """
+    if not 0 <= tolerance < 1:
+        raise SolverError(f"tolerance of equal devices must be in [0, 1), got {tolerance!r}")
+    comparison = _Comparison(problem, tolerance, deadline)
+    nodes: dict[str, list[int]] = {}
+    for device_id, device in enumerate(problem.cluster.devices):
+        nodes.setdefault(device.host, []).append(device_id)
+    inside: list[tuple[int, ...]] = []
+    for devices in nodes.values():
+        singles = [(device,) for device in devices]
+        for known in comparison.classes(singles):
+            inside.append(tuple(device for (device,) in known))
+    groups = [tuple(devices) for devices in nodes.values()]
+    return DeviceSymmetry(comparison.classes(groups), tuple(inside))
+
+
+class _Comparison:
+    """Whether groups of devices may change places; what hangs on no group is looked up once."""
+
+    def __init__(self, problem: Problem, tolerance: float, deadline: Deadline) -> None:
+        cluster = problem.cluster
+        self._problem, self._tolerance, self._deadline = problem, tolerance, deadline
+        units = [set(ids) for ids in cluster.unit_ids]
+        self._shares = np.array([[bool(one & other) for other in units] for one in units])
+        """[num_devices, num_devices]: whether two devices have a unit in common."""
+        count = len(cluster.memories)
+        self._latency_ns = np.full((count, count), -1, dtype=np.int64)
+        self._bandwidth = np.full((count, count), -1, dtype=np.int64)
+        """Of routes, [num_memories, num_memories]; -1: there is none."""
+        for src in range(count):
+            deadline.check()
+            for dst in range(count):
+                if src != dst and cluster.is_reachable(src, dst):
+                    links = [cluster.links[link] for link in cluster.route(src, dst)]
+                    self._latency_ns[src, dst] = sum(link.latency_ns for link in links)
+                    self._bandwidth[src, dst] = min(link.bytes_per_second for link in links)
+
+    def classes(self, groups: Sequence[tuple[int, ...]]) -> tuple[tuple[tuple[int, ...], ...], ...]:
+        """Split groups of devices into classes of which each two may change places."""
+        found: list[list[tuple[int, ...]]] = []
+        for group in groups:
+            for known in found:
+                self._deadline.check()
+                if all(self._can_exchange(other, group) for other in known):
+                    known.append(group)
+                    break
+            else:
+                found.append([group])
+        return tuple(tuple(known) for known in found)
+
+    def _can_exchange(self, first: Sequence[int], second: Sequence[int]) -> bool:
+        """Whether every plan stays one, and as long, if two groups of devices change places."""
+        if len(first) != len(second):
+            return False
+        cluster = self._problem.cluster
+        image = list(range(len(cluster.devices)))
+        for one, other in zip(first, second, strict=True):
+            image[one], image[other] = other, one
+        moved: dict[int, int] = {}
+        for device, other in enumerate(image):
+            memory, to = cluster.devices[device].memory, cluster.devices[other].memory
+            if moved.setdefault(memory, to) != to:
+                return False
+        if cluster.host is not None and moved.get(cluster.host, cluster.host) != cluster.host:
+            return False
+        return (
+            self._has_equal_times(image)
+            and bool((self._shares == self._shares[np.ix_(image, image)]).all())
+            and self._has_equal_memories(moved)
+        )
+
+    def _has_equal_times(self, image: Sequence[int]) -> bool:
+        run_ns = self._problem.native.batch_run_ns
+        return self._are_near(run_ns, run_ns[:, :, list(image)], IMPOSSIBLE)
+
+    def _has_equal_memories(self, moved: dict[int, int]) -> bool:
+        memories = self._problem.cluster.memories
+        image = [moved.get(memory, memory) for memory in range(len(memories))]
+        if sorted(image) != list(range(len(memories))):
+            return False
+        sizes = np.array([memory.bytes for memory in memories])
+        pairs = np.ix_(image, image)
+        return (
+            self._are_near(sizes, sizes[image], -1)
+            and self._are_near(self._latency_ns, self._latency_ns[pairs], -1)
+            and self._are_near(self._bandwidth, self._bandwidth[pairs], -1)
+        )
+
+    def _are_near(self, one: IntArray, other: IntArray, none: int) -> bool:
+        """Whether numbers differ by no more than the tolerance; `none` is near itself alone."""
+        if ((one == none) != (other == none)).any():
+            return False
+        largest = np.maximum(0, np.maximum(one, other))
+        return bool((np.abs(one - other) <= self._tolerance * largest).all())

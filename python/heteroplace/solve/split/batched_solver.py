@@ -1,0 +1,339 @@
+"""MILP-SPLIT for several items: modules between compositions, joined, then without barriers.
+
+DiviML, section IV and its throughput (table IV, GPT-3), DOI 10.48550/arXiv.2308.00127. What is
+minimised is the makespan T of all L items; their throughput in DiviML's sense is L / T.
+
+1. List schedulers, and on equal nodes the plan of one node for its share of the items, replicated.
+2. Over a chain of modules: pairs of compositions, once per class, by shortest paths
+   (`batched_chain.py`).
+3. What that gives, without barriers, and the best list schedule are annealed as a whole
+   (`src/search/batch_search.h`), each seed on a thread.
+4. A small whole is solved exactly by DiviML's programme; bounds of modules with what is left.
+
+Unlike DiviML, modules of a pair are annealed, not solved by a MILP: with 16 items one module of ten
+convolutions is out of its reach. Exact is what step 4 proves.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from threading import Event
+
+from heteroplace.errors import SolverLimitError
+from heteroplace.model.plan import Plan, Step
+from heteroplace.model.units import format_bytes
+from heteroplace.native.batches import BatchLayout, FoundLayout, search_batches
+from heteroplace.native.list import BatchRule, schedule_batches
+from heteroplace.native.simulate import simulate_steps
+from heteroplace.solve.batched.batch_plan import best_steps
+from heteroplace.solve.batched.device_symmetry import (
+    EQUAL_WITHIN,
+    DeviceSymmetry,
+    device_symmetry,
+)
+from heteroplace.solve.batched.divi import slot_pairs
+from heteroplace.solve.batched.divi_milp import solve_batched_milp
+from heteroplace.solve.batched.divi_rules import BatchRules
+from heteroplace.solve.batched.equal_nodes import equal_nodes, node_problem, replicated
+from heteroplace.solve.batched.layouts import block_of, first_layout, layout_of_steps
+from heteroplace.solve.batched.list_solver import batch_bound, check_compositions
+from heteroplace.solve.bounds.batched import batched_lower_bound
+from heteroplace.solve.deadline import Deadline, TimeUpError
+from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result, report
+from heteroplace.solve.split.batched_chain import BatchedChain, ChainBudget
+
+MAX_EXACT_PAIRS = 600
+"""Pairs of batches on one device up to which the whole is solved exactly at the end."""
+_BOUND_SHARE, _LIST_SHARE, _NODE_SHARE, _CHAIN_SHARE = 0.1, 0.1, 0.3, 0.6
+"""Of the time that is left, for the quick bound, each list scheduler, one of several equal nodes,
+and the chain of modules."""
+_ANNEALING_SHARE, _SMALL_SHARE = 0.75, 0.1
+"""Of the time that is left, for the whole; where an exact solve follows, the second."""
+_FIRST_HEAT = 0.002
+"""Of the annealing of the whole, which begins with a good plan."""
+_CHAIN_EVALUATIONS = 50
+"""Layouts of a pair at first, for each task."""
+_SYMMETRY_SHARE = 0.1
+"""Of the time that is left, after which no further devices are compared."""
+_RULES: tuple[BatchRule, ...] = ("finish", "latency", "fastest")
+
+
+@dataclass
+class BatchedSplit:
+    """One solve: what is known so far."""
+
+    problem: Problem
+    options: SolveOptions
+    tolerance: float = EQUAL_WITHIN
+    """Of equal devices and nodes; negative: none are looked for."""
+    begin: float = field(default_factory=time.perf_counter)
+    best: tuple[Step, ...] | None = None
+    best_ns: int | None = None
+    bound_ns: int = 0
+    candidates: list[tuple[str, int | None, str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._deadline = Deadline.after(self.options.time_limit_s, self.begin)
+        self._stop = Event()
+        self._layouts: list[tuple[int, BatchLayout]] = []
+        """Makespan of each."""
+
+    def run(self) -> SolveResult:
+        """Solve it; see `Solver.solve`."""
+        problem, items = self.problem, self.options.items
+        check_compositions(problem, items)
+        self.bound_ns = batch_bound(problem, items, self._within(_BOUND_SHARE))
+        try:
+            self._improve()
+        except KeyboardInterrupt:
+            self._stop.set()
+        if self.best is None:
+            raise self._nothing()
+        self._report()
+        return make_result(
+            problem,
+            self._plan(self.best),
+            self.bound_ns,
+            "split",
+            time.perf_counter() - self.begin,
+            was_interrupted=self._stop.is_set(),
+            candidates=tuple(self.candidates),
+        )
+
+    def _improve(self) -> None:
+        block = block_of(self.problem, self.options.items)
+        symmetry = self._symmetry()
+        if symmetry.num_orders > 1:
+            self.candidates.append(("symmetry", None, f"{symmetry.num_orders} equal orders"))
+        self._solve_node(block, symmetry)
+        if self.best is None:
+            self._list_schedules(block)
+        if block is not None and not self._layouts:
+            self._begin_anywhere(block)
+        if block is not None and not self._is_done():
+            self._solve_chain(block, symmetry)
+            self._anneal(block)
+        self._report()
+        if not self._is_done():
+            self._prove()
+
+    def _is_done(self) -> bool:
+        return self._stop.is_set() or self._deadline.is_over() or self.best_ns == self.bound_ns
+
+    def _within(self, share: float) -> Deadline:
+        return self._deadline.within(share * self._deadline.left_s())
+
+    def _symmetry(self) -> DeviceSymmetry:
+        """Equal devices and nodes; every device alone where they are not looked for."""
+        alone = DeviceSymmetry((), tuple((d,) for d in range(len(self.problem.cluster.devices))))
+        if self.tolerance < 0:
+            return alone
+        try:
+            return device_symmetry(self.problem, self.tolerance, self._within(_SYMMETRY_SHARE))
+        except TimeUpError:
+            return alone
+
+    def _offer(self, name: str, steps: tuple[Step, ...], note: str = "") -> int:
+        """Keep a plan that fits if it is the best so far; return its makespan."""
+        makespan = simulate_steps(self.problem.native, steps, self.options.items).makespan_ns
+        self.candidates.append((name, makespan, note))
+        if self.best_ns is None or makespan < self.best_ns:
+            self.best, self.best_ns = steps, makespan
+        return makespan
+
+    def _keep_layout(self, block: int | None, steps: tuple[Step, ...], makespan_ns: int) -> None:
+        if block is None:
+            return
+        layout = layout_of_steps(self.problem, steps, self.options.items, block)
+        if layout is not None:
+            self._layouts.append((makespan_ns, layout))
+
+    def _list_schedules(self, block: int | None) -> None:
+        for rule in _RULES:
+            limit_s = _LIST_SHARE * self._deadline.left_s()
+            try:
+                plan = schedule_batches(self.problem.native, self.options.items, rule, limit_s)
+            except SolverLimitError:
+                self.candidates.append((rule, None, "left out: the time was up"))
+                continue
+            if plan.violation:
+                self.candidates.append((rule, None, "overflows a memory or lacks a link"))
+                continue
+            makespan = self._offer(f"list schedule by {rule}", plan.steps)
+            self._keep_layout(block, plan.steps, makespan)
+        self._report()
+
+    def _solve_node(self, block: int | None, symmetry: DeviceSymmetry) -> None:
+        """One of several equal nodes serves its share of the items, and all others do the same."""
+        nodes = equal_nodes(self.problem, self.options.items, symmetry)
+        if not nodes:
+            return
+        share = self.options.items // len(nodes)
+        iterations = self.options.iterations
+        options = replace(
+            self.options,
+            items=share,
+            time_limit_s=max(1e-3, _NODE_SHARE * self._deadline.left_s()),
+            iterations=None if iterations is None else iterations // 4,
+            progress=None,
+        )
+        inner = BatchedSplit(node_problem(self.problem, nodes[0]), options, self.tolerance)
+        try:
+            found = inner.run()
+        except SolverLimitError as err:
+            self.candidates.append(("one node, replicated", None, f"left out: {err}"))
+            return
+        if found.status == "interrupted":
+            self._stop.set()
+        steps = replicated(self.problem, nodes, found.plan.steps, share)
+        makespan = self._offer("one node, replicated", steps, f"{share} items on each node")
+        self._keep_layout(block, steps, makespan)
+        self._report()
+
+    def _begin_anywhere(self, block: int) -> None:
+        """No list schedule has the items in blocks, or none fits."""
+        layout = first_layout(self.problem, self.options.items, block)
+        if layout is not None:
+            self._layouts.append((1 << 62, layout))
+
+    def _solve_chain(self, block: int, symmetry: DeviceSymmetry) -> None:
+        modules = self.problem.modules.chain
+        if len(modules) < 2 or not self._layouts:
+            return
+        chain = BatchedChain(self.problem, modules, self.options.items, block, symmetry)
+        chain.find_states([layout for _, layout in sorted(self._layouts, key=lambda e: e[0])])
+        iterations = self.options.iterations
+        evaluations = _CHAIN_EVALUATIONS
+        if iterations is not None:
+            # A sixth of the budget, were all pairs searched once; those near the path take more.
+            pairs = max(1, chain.num_pairs * len(self.problem.graph.tasks))
+            evaluations = max(1, iterations // 6 // pairs)
+        options = self.options
+        budget = ChainBudget(
+            self._within(_CHAIN_SHARE), evaluations, options.seed, options.threads, self._stop
+        )
+        chain.improve(budget)
+        barrier_ns = chain.best_ns()
+        note = (
+            f"{len(modules)} modules, {chain.num_classes} distinct, {chain.num_searches} searches "
+            f"of {chain.num_pairs} pairs"
+        )
+        self.candidates.append(("modules with barriers", barrier_ns, note))
+        if barrier_ns is None:
+            return
+        found = self._search(chain.layout(), block, seed=0, evaluations=0, deadline=self._deadline)
+        if not found.violation:
+            makespan = self._offer("modules without barriers", found.steps)
+            self._layouts.append((makespan, found.layout))
+            self._report()
+
+    def _search(
+        self,
+        layout: BatchLayout,
+        block: int,
+        seed: int,
+        evaluations: int | None,
+        deadline: Deadline,
+    ) -> FoundLayout:
+        return search_batches(
+            self.problem.native,
+            self.options.items,
+            layout,
+            block=block,
+            max_evaluations=evaluations,
+            time_limit_s=deadline.left_s(),
+            seed=self.options.seed + seed,
+            first_heat=_FIRST_HEAT,
+            bound_ns=self.bound_ns,
+            progress=lambda _: self._stop.is_set(),
+        )
+
+    def _anneal(self, block: int) -> None:
+        """The whole, from the best layouts, one on each thread."""
+        if not self._layouts or self._is_done():
+            return
+        is_small = self._num_pairs() <= MAX_EXACT_PAIRS
+        deadline = self._within(_SMALL_SHARE if is_small else _ANNEALING_SHARE)
+        ordered = [layout for _, layout in sorted(self._layouts, key=lambda entry: entry[0])]
+        iterations = self.options.iterations
+        threads = self.options.threads
+        evaluations = None if iterations is None else 1 + iterations // 2 // threads
+        with ThreadPoolExecutor(threads) as executor:
+            search = partial(self._search, block=block, evaluations=evaluations, deadline=deadline)
+            futures = [
+                executor.submit(search, ordered[seed % min(2, len(ordered))], seed=seed)
+                for seed in range(threads)
+            ]
+            try:
+                found = [future.result() for future in futures]
+            except KeyboardInterrupt:
+                self._stop.set()
+                found = [future.result() for future in futures]
+        for end in found:
+            if not end.violation:
+                self._offer("annealing", end.steps, f"{end.num_evaluations} layouts tried")
+
+    def _num_pairs(self) -> int:
+        return slot_pairs(self.problem, self.options.items, BatchRules())
+
+    def _prove(self) -> None:
+        """Solve a small whole exactly; else raise the bound by modules. A budget in iterations
+        leaves out the second, which only the clock ends."""
+        iterations = self.options.iterations
+        if self._num_pairs() <= MAX_EXACT_PAIRS:
+            end = solve_batched_milp(
+                self.problem,
+                self.options.items,
+                BatchRules(),
+                time_limit_s=self._deadline.left_s(),
+                node_limit=None if iterations is None else 1 + iterations // 200,
+                horizon_ns=self.best_ns,
+                bound_ns=self.bound_ns,
+            )
+            if end.was_interrupted:
+                self._stop.set()
+            if not end.is_infeasible and self._has_static_memory():
+                self.bound_ns = max(self.bound_ns, end.bound_ns)
+            note = f"{end.num_rows} rows, {end.num_columns} columns"
+            self.candidates.append(("whole, exactly", end.value_ns, note))
+            if end.value_ns is not None:
+                steps, _ = best_steps(self.problem, end.batches, self.options.items)
+                self._offer("whole, exactly, as simulated", steps)
+            return
+        if iterations is None and not self._is_done():
+            found = batched_lower_bound(
+                self.problem,
+                self.options.items,
+                time_limit_s=self._deadline.left_s(),
+                deadline=self._deadline,
+            )
+            self.bound_ns = max(self.bound_ns, found.ns)
+            self.candidates.append(("bound", None, f"{found.ns} ns by {found.source}"))
+
+    def _has_static_memory(self) -> bool:
+        """Whether the programme misses no plan: one item may fit by lifetime."""
+        return self.options.items > 1 or not self.problem.native.counts_lifetimes
+
+    def _plan(self, steps: tuple[Step, ...]) -> Plan:
+        native, items = self.problem.native, self.options.items
+        origin = f"split items {items} seed {self.options.seed}"
+        return Plan(native.graph_digest, native.cluster_digest, steps, origin, (), items)
+
+    def _report(self) -> None:
+        best = self.best
+        plan = None if best is None else partial(self._plan, best)
+        report(self.options, "split", self.begin, self.best_ns, self.bound_ns, plan)
+
+    def _nothing(self) -> SolverLimitError:
+        graph, cluster = self.problem.graph, self.problem.cluster
+        capacities = ", ".join(f"{m.name} has {format_bytes(m.bytes)}" for m in cluster.memories)
+        return SolverLimitError(
+            f"split found no plan for {self.options.items} items of graph {graph.name!r} on "
+            f"cluster {cluster.name!r} that fits in memory and over its links (weights count once "
+            f"for each device that runs the task, tensors once for each item) in "
+            f"{self.options.time_limit_s} s; {capacities}. Serve fewer items at once, give more "
+            f"memory or links, or more time."
+        )

@@ -1,0 +1,117 @@
+"""Which devices and nodes are equal, and the one order that stands for all."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heteroplace.bench.suites.catalogue import get_instance
+from heteroplace.errors import SolverError
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.plan import Copy, Run
+from heteroplace.solve import Problem
+from heteroplace.solve.batched.device_symmetry import (
+    EQUAL_WITHIN,
+    MAX_IMAGES,
+    DeviceSymmetry,
+    device_symmetry,
+)
+from heteroplace.solve.batched.equal_nodes import equal_nodes, node_problem, replicated
+from heteroplace.solve.deadline import Deadline, TimeUpError
+from tests.instances import gpus, instance
+from tests.strategies import num_cases
+from tests.unit.solve.batched.test_divi import nodes
+
+SIX = DeviceSymmetry((((0, 1, 2), (3, 4, 5)),), ((0,), (1, 2), (3,), (4, 5)))
+"""Two nodes of one device and two equal ones."""
+
+
+def unlike(times: tuple[int, int]) -> Problem:
+    case = instance([], {"a": times}, gpus({(0, 1): 1, (1, 0): 1}, 2))
+    return Problem(case.graph, case.cluster, case.costs)
+
+
+def test_six_nodes_have_the_orders_that_the_paper_counts() -> None:
+    """DiviML, section IV-F: two pairs of equal GPUs in each of six nodes, 4**6 * 6!."""
+    found = device_symmetry(get_instance("gpt3-decode/six-nodes").build())
+    assert found.num_orders == 4**6 * math.factorial(6) == 2_949_120
+
+
+@pytest.mark.parametrize(("times", "is_equal"), [((1000, 1010), True), ((1000, 1011), False)])
+def test_devices_are_equal_within_one_per_cent(times: tuple[int, int], is_equal: bool) -> None:
+    problem = unlike(times)
+    assert (device_symmetry(problem, EQUAL_WITHIN).num_orders == 2) == is_equal
+    assert device_symmetry(problem).num_orders == 1
+
+
+def test_a_slower_way_makes_nodes_unlike() -> None:
+    problem = nodes((3, 5, 4, 2))
+    assert device_symmetry(problem).num_orders == 8
+    links = [replace(problem.cluster.links[0], bytes_per_second=10**9), *problem.cluster.links[1:]]
+    cluster = replace(problem.cluster, links=tuple(links))
+    other = Problem(problem.graph, cluster, replace(problem.costs, devices=cluster.identities))
+    # Devices of the first node are joined by a slow way there and a fast one back.
+    assert device_symmetry(other).exchanges == (((2,), (3,)),)
+
+
+@given(st.lists(st.integers(0, 2), min_size=6, max_size=6), st.integers(0, 10**6))
+@num_cases(100)
+def test_exchanges_change_the_order_but_not_what_stands_for_all(
+    labels: list[int], seed: int
+) -> None:
+    moved, random = list(labels), Random(seed)
+    for one, other in random.choices(SIX.exchanges, k=8):
+        for a, b in zip(one, other, strict=True):
+            moved[a], moved[b] = moved[b], moved[a]
+    devices, others = SIX.canonical(labels), SIX.canonical(moved)
+    assert sorted(devices) == list(range(6))
+    assert [labels[d] for d in devices] == [moved[d] for d in others]
+    assert tuple(moved) in SIX.images(tuple(labels))
+
+
+def test_images_are_each_there_once_and_not_too_many() -> None:
+    assert len(SIX.images((0, 1, 2, 3, 4, 5))) == SIX.num_orders == 8
+    assert SIX.images((1,) * 6) == [(1,) * 6]
+    assert SIX.images(()) == [()]
+    many = DeviceSymmetry((), (tuple(range(9)),))
+    assert len(set(many.images(tuple(range(9))))) == MAX_IMAGES
+
+
+def test_a_tolerance_out_of_range_is_named() -> None:
+    with pytest.raises(SolverError, match=r"must be in \[0, 1\), got -0.5"):
+        device_symmetry(unlike((1, 1)), -0.5)
+
+
+def test_comparing_ends_by_its_deadline() -> None:
+    with pytest.raises(TimeUpError):
+        device_symmetry(unlike((1, 1)), 0.0, Deadline.after(-1))
+
+
+def test_a_plan_of_one_node_is_one_for_all() -> None:
+    problem = nodes((3, 5, 4, 2))
+    found = equal_nodes(problem, 4, device_symmetry(problem))
+    assert found == ((0, 1), (2, 3))
+    inner = node_problem(problem, found[1])
+    assert [device.name for device in inner.cluster.devices] == ["gpu2", "gpu3"]
+    assert inner.native.batch_run_ns.shape[2] == 2
+    copy = Copy(0, 0, 1, inner.cluster.route(0, 1), (0, 1))
+    steps = replicated(problem, found, (Run(0, 0, (0, 1)), copy), 2)
+    assert steps == (
+        Run(0, 0, (0, 1)),
+        Run(0, 2, (2, 3)),
+        Copy(0, 0, 1, problem.cluster.route(0, 1), (0, 1)),
+        Copy(0, 2, 3, problem.cluster.route(2, 3), (2, 3)),
+    )
+
+
+def test_nodes_that_cannot_share_the_items_alike_are_left_alone() -> None:
+    problem = nodes((3, 5, 4, 2))
+    symmetry = device_symmetry(problem)
+    assert equal_nodes(problem, 3, symmetry) == ()
+    hosted: Cluster = replace(problem.cluster, host=0)
+    assert equal_nodes(Problem(problem.graph, hosted, problem.costs), 4, symmetry) == ()
