@@ -26,7 +26,7 @@ from heteroplace.codegen.legalize import Legalize
 from heteroplace.codegen.matrix_convolutions import MatrixConvolutions
 from heteroplace.codegen.own_schedules import register_schedules
 from heteroplace.codegen.phases import ConvolvePhases
-from heteroplace.codegen.squares import Squares
+from heteroplace.codegen.powers import Powers
 from heteroplace.codegen.targets import OWN_KERNELS, float_lanes, kernel_target
 from heteroplace.codegen.unpacked import Panels, ReadWeightsInPlace
 from heteroplace.codegen.whole_blocks import WholeBlocks
@@ -128,7 +128,7 @@ def _optimise(
         infer = relay.transform.InferType()
         own = [
             *(ScaleMaps(), infer, MatrixConvolutions(), infer, ConvolvePhases(), infer),
-            *(WholeBlocks(float_lanes(target)), infer, Squares(), *own),
+            *(WholeBlocks(float_lanes(target)), infer, Powers(), *own),
         ]
         last = [infer, GlobalMeans(), infer, ComputeOnce()]
     chosen = [*own, *passes[names.index("AlterOpLayout") :], *last]
