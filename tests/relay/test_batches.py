@@ -75,8 +75,8 @@ def test_spacers_are_run_but_not_counted(program: BatchProgram) -> None:
 
 
 def test_workspaces_are_those_of_the_kernels(program: BatchProgram) -> None:
-    padded = 2 * 16 * 130 * 130 * 4
-    assert max(task.workspace_bytes for task in program.graph.tasks) >= padded
+    padded = 16 * (128 // 8 + 2) * 130 * 4  # of an eighth of the rows, and around
+    assert padded <= max(task.workspace_bytes for task in program.graph.tasks) < padded + 4096
 
 
 def test_peak_is_what_the_running_program_has(program: BatchProgram) -> None:
