@@ -63,6 +63,7 @@ def product(
 
 
 @pytest.mark.costly
+@pytest.mark.costly
 @given(
     batches=st.sampled_from([(1, 1), (3, 3), (3, 1), (1, 2)]),
     sizes=st.tuples(st.integers(1, 40), st.integers(1, 60), st.integers(1, 35)),

@@ -67,6 +67,7 @@ def norms(random: Random) -> tuple[tuple[int, ...], dict[str, float]]:
     return shape, options
 
 
+@pytest.mark.costly
 @exact_cases(10)
 @given(norms())
 def test_norms_are_those_of_stock_tvm(case: tuple[tuple[int, ...], dict[str, float]]) -> None:

@@ -303,7 +303,7 @@ NET = ["compile", "net.onnx", *SHAPES]
         (["run", "damaged.relay", "--placement-on-missing", "replan"], "needs a placed file"),
         (["run", "foreign.so"], "no heteroplace footer"),
         (["run", "nothing.so"], "does not exist"),
-        (["run", "net.so", "-i", "z.npz"], "'z' is not in the graph"),
+        (["run", "net.so", "-i", "z.npz"], "the model has no input 'z'; it has: x"),
         (["run", "net.so", "-i", "small.npz"], "input 'x': expected float32 (1, 3, 16, 16)"),
         (["run", "net.so", "-i", "bare.npy"], "cannot be read as .npz"),
         (["run", "net.so", "-i", "nothing.npz"], "cannot be read as .npz"),

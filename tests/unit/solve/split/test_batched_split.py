@@ -8,7 +8,7 @@ from itertools import pairwise, product
 from threading import Event
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from heteroplace.bench.suites.batches import with_batches
@@ -30,7 +30,7 @@ from heteroplace.solve.split.batched_chain import BatchedChain, ChainBudget
 from heteroplace.solve.split.batched_module import BatchedModule, Effort, State, blocks_of, matched
 from heteroplace.solve.split.batched_solver import BatchedSplit
 from tests.instances import instance
-from tests.strategies import Instance, instances
+from tests.strategies import Instance, exact_cases, instances
 from tests.unit.solve.batched.test_divi import brute_force, free, nodes
 
 OPTIONS = SolveOptions(iterations=3_000, threads=1, time_limit_s=30)
@@ -56,18 +56,10 @@ def equals_exhaustive_search(case: Instance, items: int) -> None:
     assert result.objective_ns == optimum
 
 
+@pytest.mark.costly
+@exact_cases(8)
 @given(instances(max_tasks=3, max_batch=3), st.integers(2, 3))
-@settings(max_examples=8, deadline=None, derandomize=False)
 def test_a_small_whole_is_solved_as_by_exhaustive_search(case: Instance, items: int) -> None:
-    equals_exhaustive_search(case, items)
-
-
-@pytest.mark.slow
-@given(instances(max_tasks=3, max_batch=3), st.integers(2, 3))
-@settings(max_examples=1000, deadline=None, derandomize=False)
-def test_a_thousand_small_wholes_are_solved_as_by_exhaustive_search(
-    case: Instance, items: int
-) -> None:
     equals_exhaustive_search(case, items)
 
 
