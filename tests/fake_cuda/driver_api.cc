@@ -281,7 +281,7 @@ FAKE_EXPORT int cuStreamWriteValue32_v2(void* handle, uint64_t address, uint32_t
   auto* word = reinterpret_cast<std::atomic<uint32_t>*>(address);
   const std::string why = WhyNotUsable(word, 4, stream->device, "the word");
   if (!why.empty()) return Broken("cuStreamWriteValue32: " + why, kInvalidValue);
-  Issue(stream.get(), {[=] { word->store(value); }});
+  Issue(stream.get(), {[=] { word->store(value); }, /*is_control=*/false, /*is_mark=*/true});
   return 0;
 }
 

@@ -76,7 +76,7 @@ struct Event {
 struct Work {
   std::function<void()> body;
   bool is_control = false;
-  /*! \brief Control work that takes no time, and tells how far the stream is. */
+  /*! \brief Takes no time, and tells how far the stream is: a record of an event, a word. */
   bool is_mark = false;
   /*! \brief Its turn in the channel of its device; 0: it has none. */
   uint64_t turn = 0;

@@ -70,20 +70,19 @@ void Stream::Run() {
     if (queue_.empty()) return;
     Work work = std::move(queue_.front());
     queue_.pop_front();
-    if (work.is_mark && work.turn == 0) {
-      // Under the lock: whoever sees the mark of the last work sees an idle stream as well.
-      work.body();
-      continue;
-    }
     is_busy_ = true;
     lock.unlock();
     AwaitTurn(device, work);
-    if (work.is_control) {
+    const bool is_done = work.is_control || !HasFault(device);
+    if (is_done && !work.is_control) Delay();
+    if (is_done && !work.is_mark) work.body();
+    lock.lock();
+    if (is_done && work.is_mark) {
+      // Under the lock: whoever sees the mark of the last work sees an idle stream as well.
       work.body();
-    } else if (!HasFault(device)) {
-      Delay();
-      work.body();
+      is_busy_ = false;
     }
+    lock.unlock();
     EndTurn(device, work);
     lock.lock();
   }

@@ -251,6 +251,12 @@ def test_giant_constants_are_refused(op_type: str, sizes: list[int], simplify: b
     assert "constant of" in text or "elements" in text or "cannot be imported" in text
 
 
+def test_a_size_that_no_memory_holds_is_refused_before_it_is_counted_out() -> None:
+    nodes, sizes = [om.node("Resize", "x - - sizes", "y")], {"sizes": np.array([1, 1, 2, 2**32])}
+    model = om.make_model(nodes, {"x": [1, 1, 2, 2]}, ["y"], sizes)
+    assert f"axis 3 would have {2**32} elements; expected at most {2**24}" in message(model)
+
+
 def test_a_value_of_more_elements_than_kernels_count_is_refused() -> None:
     model = om.make_model([om.node("Relu", "x", "y")], {"x": [2**16, 2**15]}, ["y"])
     assert f"a value has {2**31} elements, of the shape (65536, 32768)" in message(model)

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from heteroplace.costs.measurement import NEAR_CORES_NS
 from heteroplace.machine.usage import QUIET_CORES, Usage
@@ -260,6 +261,20 @@ def wait_until_quiet(limit_s: float = 1.0) -> bool:
     while time.perf_counter() < end:
         before = time.process_time_ns()
         time.sleep(_QUIET_SLICE_S)
-        if time.process_time_ns() - before < _QUIET_NS:
+        is_idle = time.process_time_ns() - before < _QUIET_NS
+        if is_idle and not _is_any_runnable():
+            return True
+    return False
+
+
+def _is_any_runnable() -> bool:
+    """Whether a thread beside this one works, or would if it had a core."""
+    own = str(threading.get_native_id())
+    for folder in Path("/proc/self/task").iterdir():
+        try:
+            state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):  # it has ended
+            continue
+        if folder.name != own and state == "R":
             return True
     return False

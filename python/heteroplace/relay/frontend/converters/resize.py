@@ -22,6 +22,8 @@ from heteroplace.relay.frontend.converters.call import OnnxCall, const, dtype_of
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 _FLOATS = ("float16", "float32", "float64")
+_MAX_SIZE = 2**24
+"""Of an axis: where each element comes from is a constant."""
 
 
 class AxisResize(NamedTuple):
@@ -60,6 +62,11 @@ def resize(call: OnnxCall) -> relay.Expr:
     is_widened = dtype == "float16" and mode != "nearest"
     result = relay.cast(data, "float32") if is_widened else data
     for axis in _axes(call):
+        if axis.output_size > _MAX_SIZE:
+            raise FrontendError(
+                f"axis {axis.axis} would have {axis.output_size} elements; expected at most "
+                f"{_MAX_SIZE}"
+            )
         taps = _taps(call, mode, axis)
         result = _gather(result, axis.axis, taps)
         if taps.is_outside.any():
