@@ -82,15 +82,8 @@ def read_array(path: str) -> Any:
     ExecutionError
         There is none.
     """
-    try:
-        # Opened here, as numpy leaves a file open that is no archive after all.
-        with Path(path).open("rb") as file:
-            found = np.load(file, allow_pickle=False)
-    except _UNREADABLE as err:
-        raise ExecutionError(
-            f"{path}: cannot be read as an array ({err}); write it by numpy.save"
-        ) from err
-    if not isinstance(found, np.ndarray):
+    found = _load(path, "as an array", "numpy.save")
+    if isinstance(found, dict):
         raise ExecutionError(f"{path}: holds several arrays; give a file of one, by numpy.save")
     return found
 
@@ -103,16 +96,27 @@ def read_arrays(path: str) -> dict[str, Any]:
     ExecutionError
         It is no such file.
     """
+    writer = "numpy.savez(path, input_name=array, ...)"
+    found = _load(path, "as .npz", writer)
+    if not isinstance(found, dict):
+        raise ExecutionError(
+            f"{path}: cannot be read as .npz (it holds one array without a name); write it by "
+            f"{writer}"
+        )
+    return found
+
+
+def _load(path: str, kind: str, writer: str) -> Any:
+    """The array in a file of numpy, or all of an archive by their names."""
     try:
+        # Opened here, as numpy leaves a file open that is no archive after all.
         with Path(path).open("rb") as file:
             found = np.load(file, allow_pickle=False)
-            if isinstance(found, np.ndarray):
-                raise ValueError("it holds one array without a name")
-            return {name: found[name] for name in found.files}
+            is_one = isinstance(found, np.ndarray)
+            return found if is_one else {name: found[name] for name in found.files}
     except _UNREADABLE as err:
         raise ExecutionError(
-            f"{path}: cannot be read as .npz ({err}); write it by numpy.savez(path, "
-            f"input_name=array, ...)"
+            f"{path}: cannot be read {kind} ({err}); write it by {writer}"
         ) from err
 
 

@@ -209,7 +209,16 @@ def _package(name: str, module: str, without: str, state: str, extra: str = "") 
     """What is known of a Python package, which is not loaded."""
     if importlib.util.find_spec(module) is None:
         return Finding(name, state, without, f"pip install '{extra or module}'")
-    return Finding(name, OK, metadata.version(module))  # all are called like their modules
+    return Finding(name, OK, _version(module))
+
+
+def _version(module: str) -> str:
+    """Of the distribution that brings a module, which may be called otherwise: onnxruntime-gpu."""
+    try:
+        return metadata.version(module)
+    except metadata.PackageNotFoundError:
+        found = metadata.packages_distributions().get(module, ())
+        return ", ".join(f"{name} {metadata.version(name)}" for name in found) or "no distribution"
 
 
 def run_completion(arguments: argparse.Namespace) -> None:

@@ -16,6 +16,8 @@ from heteroplace.model.answers import WhatIf
 from heteroplace.options import add_arguments, from_arguments
 from heteroplace.place_options import PlaceOptions
 from heteroplace.progress import ProgressLine
+from heteroplace.questions.explain import explain_tasks
+from heteroplace.questions.names import find_tasks
 from heteroplace.solve import SolveOptions
 
 _PLAN = "solution (`place --solution`), compiled model, or plan with --graph and --cluster"
@@ -137,14 +139,16 @@ def _factor(text: str) -> tuple[str, float]:
 
 def run_explain(arguments: argparse.Namespace) -> None:
     """Print what there is to say about every task that is meant."""
-    answers = read_solution(arguments.plan, arguments).explain(arguments.op)
+    solution = read_solution(arguments.plan, arguments)
     if arguments.json:
-        print_json(list(map(asdict, answers)))
+        print_json(list(map(asdict, solution.explain(arguments.op))))
         return
-    print("\n\n".join(map(str, answers[:_MAX_ANSWERS])))
-    if len(answers) > _MAX_ANSWERS:
-        names = ", ".join(answer.task for answer in answers[_MAX_ANSWERS:][:_MAX_ANSWERS])
-        print(f"\n... and {len(answers) - _MAX_ANSWERS} more tasks: {names}")
+    tasks = find_tasks(solution.graph, arguments.op)
+    shown, rest = tasks[:_MAX_ANSWERS], tasks[_MAX_ANSWERS:]
+    print("\n\n".join(map(str, explain_tasks(solution, shown))))
+    if rest:
+        names = ", ".join(solution.graph.tasks[task].name for task in rest[:_MAX_ANSWERS])
+        print(f"\n... and {len(rest)} more tasks: {names}")
 
 
 def run_diff(arguments: argparse.Namespace) -> None:

@@ -6,7 +6,7 @@ What moving a task would cost is found by doing it (`solve.moves`).
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
 
@@ -40,7 +40,11 @@ def explain(solution: Solution, name: str) -> tuple[TaskAnswer, ...]:
     GraphError
         It means nothing; the nearest name is told.
     """
-    tasks = find_tasks(solution.graph, name)
+    return explain_tasks(solution, find_tasks(solution.graph, name))
+
+
+def explain_tasks(solution: Solution, tasks: Iterable[int]) -> tuple[TaskAnswer, ...]:
+    """Explain tasks, in that order."""
     asked = _Asked(solution)
     return tuple(map(asked.about, tasks))
 
@@ -63,6 +67,21 @@ class _Asked:
     def _makers(self) -> list[list[int]]:
         solution = self._solution
         return list(makers(solution.graph, solution.cluster, solution.plan.steps))
+
+    @cached_property
+    def _latest_before(self) -> list[int | None]:
+        """For each step the earlier one that ended last of those on what it occupies."""
+        solution, times = self._solution, self._times
+        last: dict[int, tuple[int, int]] = {}  # resource -> (finish, step)
+        found: list[int | None] = []
+        for index, step in enumerate(solution.plan.steps):
+            own = occupied(solution.graph, solution.cluster, step)
+            known = [last[resource] for resource in own if resource in last]
+            found.append(max(known)[1] if known else None)
+            if index in times:
+                now = times[index][1], index
+                last.update((resource, max(now, last.get(resource, now))) for resource in own)
+        return found
 
     def about(self, task: int) -> TaskAnswer:
         """Return all there is to say about a task."""
@@ -143,14 +162,8 @@ class _Asked:
         graph, cluster, steps = solution.graph, solution.cluster, solution.plan.steps
         needed = [maker for maker in self._makers[index] if maker in times]
         moments = [Moment(_said(solution, maker), times[maker][1]) for maker in needed]
-        own = set(occupied(graph, cluster, steps[index]))
-        busy = [
-            earlier
-            for earlier in range(index)
-            if earlier in times and own.intersection(occupied(graph, cluster, steps[earlier]))
-        ]
-        if busy:
-            latest = max(busy, key=lambda earlier: (times[earlier][1], earlier))
+        latest = self._latest_before[index]
+        if latest is not None:
             name = step_name(steps[latest], graph, cluster)
             moments.append(Moment(f"the device, which ran {name}", times[latest][1]))
         return tuple(sorted(moments, key=lambda moment: -moment.ready_ns))

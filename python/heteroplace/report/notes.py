@@ -6,9 +6,12 @@ known.
 
 from __future__ import annotations
 
-from heteroplace.model.cost import PREDICTED
+import numpy as np
+
+from heteroplace.model.cost import PREDICTED, CostTable
 from heteroplace.model.plan import Plan, Run, devices_of
 from heteroplace.model.solution import Solution
+from heteroplace.native.arrays import IntArray
 
 _GUESS = "roofline"
 _CLEAR_SHARE = 0.005
@@ -40,38 +43,36 @@ def notes_text(solution: Solution) -> str:
 
 def _idle(solution: Solution) -> list[str]:
     """What devices run nothing, and why: those of one reason together."""
+    costs = solution.costs
+    times = np.asarray(costs.ns[0], dtype=np.int64).reshape(costs.num_tasks, costs.num_devices)
+    placement = np.array(solution.plan.placement(costs.num_tasks), dtype=np.int64)
+    here = times[np.arange(costs.num_tasks), placement]
+    here[(placement < 0) | (here < 0)] = np.iinfo(np.int64).max
     names: dict[str, list[str]] = {}
     for name in solution.devices_not_used:
-        names.setdefault(_why_idle(solution, name), []).append(name)
+        device = solution.cluster.device_id(name)
+        why = _why_idle(costs, device, times[:, device], here)
+        names.setdefault(why, []).append(name)
     return [
         f"{', '.join(idle)} {'gets' if len(idle) == 1 else 'get'} no task: {why}"
         for why, idle in names.items()
     ]
 
 
-def _why_idle(solution: Solution, name: str) -> str:
-    device = solution.cluster.device_id(name)
-    cells = [solution.costs.cost(task, device) for task in range(len(solution.graph.tasks))]
-    if cells and all(cell.ns is None for cell in cells):
-        reasons = list(dict.fromkeys(cell.reason for cell in cells if cell.reason))
-        why = f": {reasons[0]}" if reasons else ""
-        return f"no task can run there{why}."
-    placement = solution.plan.placement(len(solution.graph.tasks))
-    faster = sum(
-        _ns(solution, task, device) < _ns(solution, task, placement[task])
-        for task in range(len(cells))
-    )
+def _why_idle(costs: CostTable, device: int, there: IntArray, here: IntArray) -> str:
+    """Parameters: [tasks] of ns on the device, below 0 where it has none, and where they are."""
+    can_run = there >= 0
+    if len(there) and not can_run.any():
+        cells = (costs.cost(task, device) for task in range(costs.num_tasks))
+        reason = next((cell.reason for cell in cells if cell.reason), "")
+        return f"no task can run there{reason and f': {reason}'}."
+    faster = np.count_nonzero(can_run & (there < here))
     if not faster:
         return "none is faster there than where it is."
     return (
-        f"{faster} of {len(cells)} are faster there than where they are, but what the solver tried "
+        f"{faster} of {len(there)} are faster there than where they are, but what the solver tried "
         f"with them there gained nothing, or not enough."
     )
-
-
-def _ns(solution: Solution, task: int, device: int) -> float:
-    ns = solution.costs.cost(task, device).ns if device >= 0 else None
-    return float("inf") if ns is None else ns
 
 
 def _guesses(solution: Solution) -> list[str]:

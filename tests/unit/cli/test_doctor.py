@@ -52,6 +52,22 @@ def test_without_tvm_or_compiler_it_is_code_5(
     assert "cannot be compiled and run here without TVM, C++ compiler" in told.err
 
 
+def test_a_module_of_a_distribution_with_another_name_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As onnxruntime-gpu brings onnxruntime; and a module that nothing brought.
+    about = tmp_path / "zebra_gpu-1.2.dist-info"
+    for folder in (about, tmp_path / "zebra", tmp_path / "okapi"):
+        folder.mkdir()
+    for module in ("zebra", "okapi"):
+        (tmp_path / module / "__init__.py").touch()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: zebra-gpu\nVersion: 1.2\n")
+    (about / "top_level.txt").write_text("zebra\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    found = [doctor._package(name, name, "", doctor.NONE).found for name in ("zebra", "okapi")]
+    assert found == ["zebra-gpu 1.2", "no distribution"]
+
+
 def test_a_folder_that_cannot_be_written_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
