@@ -85,7 +85,8 @@ class IdealProgram {
     }
     for (DeviceKind& kind : kinds_) {
       use_stride_.push_back(num_uses_);
-      num_uses_ *= kind.devices.size() + 1;
+      // Not beyond what Run refuses: of many kinds the product would overflow.
+      num_uses_ = std::min(num_uses_ * (kind.devices.size() + 1), kMostUses + 1);
       FindOther(kind);
     }
   }

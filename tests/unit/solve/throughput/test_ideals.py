@@ -140,3 +140,12 @@ def test_too_many_ideals_or_stages_are_said() -> None:
     options = SolveOptions(objective="throughput", iterations=10, time_limit_s=60)
     result = get_solver("throughput").solve(problem, options)
     assert any(name == IDEALS for name, _, _ in result.candidates)
+
+
+@pytest.mark.parametrize("num_devices", [9, 64, 65])
+def test_many_unlike_devices_have_too_many_uses(num_devices: int) -> None:
+    # Of 64 the number of uses is 2**64, of which 64 bits keep 0.
+    times = {"a": tuple(range(1, num_devices + 1)), "b": tuple(range(2, num_devices + 2))}
+    case = instance([("a", "b")], times, equal_gpus(num_devices, 0))
+    split = ideal_split(problem_of(case).native, MANY, MANY)
+    assert (split.placement, split.num_ideals) == (None, 0)
