@@ -8,6 +8,7 @@ from pathlib import Path
 import onnx
 import pytest
 from onnx_models import tiny_cnn
+from tests.programs import files_of_at_most
 from tests.unit.questions.worked import diamond_solution
 
 from heteroplace.errors import FrontendError
@@ -45,6 +46,18 @@ def test_what_is_written_is_read_and_valid(solution: Solution, tmp_path: Path) -
     # Again it stays as it is.
     annotate(path, tmp_path / "c.onnx", solution)
     assert (tmp_path / "c.onnx").read_bytes() == path.read_bytes()
+
+
+def test_a_model_that_cannot_be_written_whole_stays_as_it_was(
+    solution: Solution, tmp_path: Path
+) -> None:
+    path = saved(tiny_cnn(), tmp_path / "a.onnx")
+    before = path.read_bytes()
+    told = pytest.raises(FrontendError, match=r"a\.onnx: cannot be written: File too large")
+    with files_of_at_most(4096), told:
+        annotate(path, path, solution)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_the_network_stays_what_it_was(solution: Solution, tmp_path: Path) -> None:

@@ -1,15 +1,13 @@
-"""Files of numpy -> the inputs of a compiled model; its outputs -> a file of numpy."""
+"""Given arrays, checked, and made-up ones -> all inputs of a compiled model."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
-from heteroplace.errors import ArtifactError, ExecutionError
+from heteroplace.errors import ExecutionError
 from heteroplace.files.reader import did_you_mean
 from heteroplace.relay.ranges.drawn import array_in
 from heteroplace.relay.ranges.interval import Interval
@@ -17,8 +15,6 @@ from heteroplace.relay.ranges.interval import Interval
 Ports = Sequence[tuple[str, tuple[int, ...], str]]
 """Name, shape and type of each input or output."""
 Arrays = Mapping[str, "np.ndarray[Any, Any]"]
-_UNREADABLE = (OSError, ValueError, EOFError, BadZipFile)
-"""What numpy raises of a file that it cannot read; a pickle is a ValueError."""
 
 
 def make_inputs(
@@ -72,64 +68,3 @@ def _checked(name: str, shape: tuple[int, ...], like: Any, array: Any) -> Any:
             f"array.astype({str(like.dtype)!r})"
         )
     return np.ascontiguousarray(array, dtype=like.dtype)
-
-
-def read_array(path: str) -> Any:
-    """Return the array in a file of numpy.
-
-    Raises
-    ------
-    ExecutionError
-        There is none.
-    """
-    found = _load(path, "as an array", "numpy.save")
-    if isinstance(found, dict):
-        raise ExecutionError(f"{path}: holds several arrays; give a file of one, by numpy.save")
-    return found
-
-
-def read_arrays(path: str) -> dict[str, Any]:
-    """Return the arrays in a file of several of numpy (.npz), by their names.
-
-    Raises
-    ------
-    ExecutionError
-        It is no such file.
-    """
-    writer = "numpy.savez(path, input_name=array, ...)"
-    found = _load(path, "as .npz", writer)
-    if not isinstance(found, dict):
-        raise ExecutionError(
-            f"{path}: cannot be read as .npz (it holds one array without a name); write it by "
-            f"{writer}"
-        )
-    return found
-
-
-def _load(path: str, kind: str, writer: str) -> Any:
-    """The array in a file of numpy, or all of an archive by their names."""
-    try:
-        # Opened here, as numpy leaves a file open that is no archive after all.
-        with Path(path).open("rb") as file:
-            found = np.load(file, allow_pickle=False)
-            is_one = isinstance(found, np.ndarray)
-            return found if is_one else {name: found[name] for name in found.files}
-    except _UNREADABLE as err:
-        raise ExecutionError(
-            f"{path}: cannot be read {kind} ({err}); write it by {writer}"
-        ) from err
-
-
-def write_outputs(path: str, outputs: Mapping[str, Any]) -> None:
-    """Write the outputs as one file of numpy (.npz), by their names.
-
-    Raises
-    ------
-    ArtifactError
-        The file cannot be written.
-    """
-    try:
-        with Path(path).open("wb") as file:
-            np.savez(file, **outputs)
-    except OSError as err:
-        raise ArtifactError(f"{path}: cannot be written: {err.strerror}") from err

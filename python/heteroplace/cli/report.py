@@ -10,7 +10,7 @@ import shlex
 from pathlib import Path
 
 import heteroplace
-from heteroplace.cli.arrays import make_inputs, read_arrays
+from heteroplace.cli.arrays import make_inputs
 from heteroplace.cli.onnx_model import solution_json
 from heteroplace.cli.shared import Parsers, add_command, add_json, check_writable, print_json
 from heteroplace.cli.solution_file import (
@@ -22,6 +22,7 @@ from heteroplace.errors import HeteroPlaceError
 from heteroplace.model.solution import Solution
 from heteroplace.report.notes import notes_text, solution_notes
 from heteroplace.report.tables import solution_headline
+from heteroplace.run.array_files import read_arrays
 from heteroplace.solve.report import write_report
 
 

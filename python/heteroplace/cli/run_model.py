@@ -11,7 +11,6 @@ import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heteroplace.cli.arrays import read_array, write_outputs
 from heteroplace.cli.model_cache import About, NewEntry, file_digest, look_up, model_key
 from heteroplace.cli.onnx_model import (
     BUILDER,
@@ -41,6 +40,7 @@ from heteroplace.options import add_arguments, count, options_of, read_arguments
 from heteroplace.place_options import OPTION_CLASSES, read_options
 from heteroplace.report.notes import notes_text
 from heteroplace.report.tables import device_table, format_table, solution_headline
+from heteroplace.run.array_files import read_array, write_arrays
 from heteroplace.simulate.simulator import simulate
 
 if TYPE_CHECKING:  # it loads TVM
@@ -166,7 +166,7 @@ def run(arguments: argparse.Namespace) -> None:
         file, legal, origin = _from_cache(model, options, arguments)
     ran = run_file(file, given, legal, arguments.input_seed, arguments.runs)
     if arguments.output:
-        write_outputs(arguments.output, ran.outputs)
+        write_arrays(arguments.output, ran.outputs)
     if arguments.json:
         print_json(_to_json(file, origin, ran))
         return

@@ -18,7 +18,7 @@ from tvm.driver.tvmc.result_utils import get_top_results
 from tvm.runtime.module import BenchmarkResult
 
 import heteroplace
-from heteroplace.cli.arrays import check_names, read_arrays
+from heteroplace.cli.arrays import check_names
 from heteroplace.cli.tvmc_errors import Command
 from heteroplace.cli.tvmc_options import (
     HELPING,
@@ -30,6 +30,7 @@ from heteroplace.cli.tvmc_options import (
 from heteroplace.errors import ExecutionError, HeteroPlaceError
 from heteroplace.files.manifest import ELF_MAGIC
 from heteroplace.report.tables import busy_table, device_table, placement_table
+from heteroplace.run.array_files import read_arrays
 from heteroplace.run.executor import Executor
 
 # A placed file runs on the devices of its plan, in this process.

@@ -14,7 +14,12 @@ from pathlib import Path
 
 
 def write_text(text: str, path: str | os.PathLike[str]) -> None:
-    """Write `text` to `path` as UTF-8.
+    """Write `text` to `path` as UTF-8; see `write_bytes`."""
+    write_bytes(text.encode(), path)
+
+
+def write_bytes(data: bytes | memoryview, path: str | os.PathLike[str]) -> None:
+    """Write `data` to `path`.
 
     Atomic where `path` is a file, or is not there: readers see the old file or the new one.
 
@@ -25,26 +30,26 @@ def write_text(text: str, path: str | os.PathLike[str]) -> None:
     """
     target = final_path(path)
     if not is_replaceable(target):
-        _write_in_place(text.encode(), target)
+        _write_in_place(data, target)
         return
     # The process id keeps two writers of one file apart; the last one wins.
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_bytes(data)
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
 
 
 def put_in_place(part: Path, path: str | os.PathLike[str]) -> None:
-    """Make a finished file `part` what `path` is, as `write_text` does; `part` may be moved.
+    """Make a finished file `part` what `path` is, as `write_bytes` does; `part` may be moved.
 
     `part` is in the folder of `final_path(path)` or below, so that it can be moved there.
 
     Raises
     ------
     OSError
-        As `write_text`.
+        As `write_bytes`.
     """
     target = final_path(path)
     if is_replaceable(target):
@@ -93,7 +98,7 @@ def _stream_of(found: os.stat_result) -> int | None:
     return None
 
 
-def _write_in_place(data: bytes, target: Path) -> None:
+def _write_in_place(data: bytes | memoryview, target: Path) -> None:
     stream = _stream_of(target.stat())
     if stream is None:
         with target.open("wb", buffering=0) as file:
@@ -105,7 +110,7 @@ def _write_in_place(data: bytes, target: Path) -> None:
     _write_all(stream, data)
 
 
-def _write_all(number: int, data: bytes) -> None:
+def _write_all(number: int, data: bytes | memoryview) -> None:
     left = memoryview(data)
     while left:
         left = left[os.write(number, left) :]

@@ -7,15 +7,14 @@ A value that an op divides by, or that says where another one reads, should be i
 from __future__ import annotations
 
 import os
-import zipfile
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from heteroplace.codegen.kernels import Value
-from heteroplace.errors import ExecutionError
 from heteroplace.relay.ranges.drawn import array_in
+from heteroplace.run.array_files import read_arrays
 
 
 def read_examples(source: Mapping[str, Any] | str | os.PathLike[str] | None) -> dict[str, Any]:
@@ -30,14 +29,7 @@ def read_examples(source: Mapping[str, Any] | str | os.PathLike[str] | None) -> 
         return {}
     if isinstance(source, Mapping):
         return {name: np.asarray(array) for name, array in source.items()}
-    try:
-        found = np.load(source, allow_pickle=False)
-        arrays = None if isinstance(found, np.ndarray) else dict(found)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as err:
-        raise ExecutionError(f"{source}: no arrays that numpy can read (.npz): {err}") from err
-    if arrays is None:
-        raise ExecutionError(f"{source}: one array without a name; write them by numpy.savez")
-    return arrays
+    return read_arrays(source)
 
 
 def input_arrays(values: tuple[Value, ...]) -> dict[str, np.ndarray]:

@@ -146,8 +146,8 @@ class PlanDiff(_Told):
     """Tasks that only the later one has."""
     dropped: tuple[str, ...]
     num_reordered: int
-    """Tasks that are where they were, and run before or after other tasks of their device than
-    they did."""
+    """Tasks that are where they were and left their place in the order of that device: the fewest
+    without which the order of the others is as before."""
     notes: tuple[str, ...]
     """In what the two cannot be compared as they are: other costs, another objective."""
 

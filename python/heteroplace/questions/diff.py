@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import fields
 
 from heteroplace.errors import PlanError
@@ -90,13 +91,23 @@ class _Looked:
 
 
 def _num_reordered(was: dict[str, list[str]], now: dict[str, list[str]], kept: set[str]) -> int:
-    """Count the tasks that stayed on their device and have another place in its order."""
+    """Count the tasks that stayed on their device but left their place in its order: the fewest
+    without which the order of the others is as before."""
     count = 0
     for device, tasks in now.items():
-        old = [name for name in was.get(device, ()) if name in kept]
-        new = [name for name in tasks if name in kept]
-        count += sum(a != b for a, b in zip(old, new, strict=False))
+        before = {name: place for place, name in enumerate(dict.fromkeys(was.get(device, ())))}
+        places = [before[name] for name in dict.fromkeys(tasks) if name in kept]
+        count += len(places) - _longest_rise(places)
     return count
+
+
+def _longest_rise(numbers: list[int]) -> int:
+    """The length of the longest ascending part of different numbers, not only of neighbours."""
+    ends: list[int] = []  # at n - 1 the least number that a rise of length n ends with
+    for number in numbers:
+        place = bisect_left(ends, number)
+        ends[place : place + 1] = [number]
+    return len(ends)
 
 
 def _notes(was: Solution, now: Solution) -> list[str]:

@@ -1,13 +1,11 @@
-"""Inputs of a model from files of numpy: what is made up, and what is said of wrong ones."""
+"""Inputs of a model: what is made up, and what is said of wrong ones."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from heteroplace.cli.arrays import make_inputs, read_array, read_arrays
+from heteroplace.cli.arrays import make_inputs
 from heteroplace.errors import ExecutionError
 
 PORTS = [("image", (1, 4), "float32"), ("mask", (3,), "int64"), ("half", (2,), "bfloat16")]
@@ -36,23 +34,3 @@ def test_what_is_not_given_is_made_up_within_what_is_legal() -> None:
 def test_wrong_arrays_are_told(given: dict[str, np.ndarray], told: str) -> None:
     with pytest.raises(ExecutionError, match=told):
         make_inputs(PORTS, given, {}, seed=0)
-
-
-def test_files_are_read_or_refused(tmp_path: Path) -> None:
-    several, one, text = (str(tmp_path / name) for name in ("x.npz", "x.npy", "x.txt"))
-    np.savez(several, a=np.arange(3), b=np.ones(2))
-    np.save(one, np.arange(3))
-    Path(text).write_text("PK\x03\x04 no array")
-    assert {name: array.tolist() for name, array in read_arrays(several).items()} == {
-        "a": [0, 1, 2],
-        "b": [1.0, 1.0],
-    }
-    assert read_array(one).tolist() == [0, 1, 2]
-    for path in (one, text, str(tmp_path / "none.npz")):
-        with pytest.raises(ExecutionError, match="cannot be read as \\.npz"):
-            read_arrays(path)
-    for path in (several, text):
-        with pytest.raises(
-            ExecutionError, match=r"holds several arrays|cannot be read as an array"
-        ):
-            read_array(path)

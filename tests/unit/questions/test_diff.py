@@ -11,6 +11,7 @@ from heteroplace.errors import PlanError
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.model.plan import Plan, Run
 from heteroplace.model.solution import Solution
+from tests.instances import cpu, instance
 from tests.strategies import Instance, exact_cases, instances_with_plan
 from tests.unit.questions.worked import diamond_solution, solution_of
 
@@ -36,6 +37,19 @@ def test_moves_are_told_with_their_times() -> None:
     text = str(found)
     assert "tasks moved: 1" in text
     assert "-2 ns (-16.7%)" in text
+
+
+@pytest.mark.parametrize(
+    ("order", "count"), [("dabc", 1), ("bcda", 1), ("abdc", 1), ("badc", 2), ("dcba", 3)]
+)
+def test_one_task_that_comes_earlier_does_not_count_those_behind_it(order: str, count: int) -> None:
+    case = instance([], dict.fromkeys("abcd", (1, 1, 1)), cpu())
+    digests = case.graph.digest(), case.cluster.digest()
+    before, now = (
+        solution_of(case, Plan(*digests, tuple(Run("abcd".index(name), 0) for name in names), ""))
+        for names in ("abcd", order)
+    )
+    assert before.diff(now).num_reordered == count
 
 
 @given(instances_with_plan(max_tasks=6, max_items=2))

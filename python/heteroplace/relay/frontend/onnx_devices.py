@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 from onnx import ModelProto, NodeProto
 
 from heteroplace.errors import FrontendError, MissingPackageError
+from heteroplace.files.output import write_bytes
 from heteroplace.model.demands import layers_of
 from heteroplace.model.solution import Solution
 from heteroplace.relay.frontend.onnx_tensors import all_tensors, external_location
@@ -91,7 +92,8 @@ def _device_of(node: NodeProto, listed: Mapping[str, list[str]], path: str) -> s
 def annotate(
     path: str | os.PathLike[str], output: str | os.PathLike[str], solution: Solution
 ) -> int:
-    """Write a model with the devices of a plan; return how many nodes have one.
+    """Write a model with the devices of a plan; return how many nodes have one. `output` may be
+    the model itself; it is replaced as a whole.
 
     Nodes that belong to no task (they were folded, or have no name) stay as they are; of a node
     whose ops are on several devices the metadata names all, and no configuration is written.
@@ -140,7 +142,7 @@ def annotate(
                 chosen.sharding_spec.add(tensor_name=tensor, device=[position])
     model.ir_version = max(model.ir_version, _IR_VERSION)
     try:
-        onnx.save(model, os.fspath(output))
+        write_bytes(model.SerializeToString(), output)
     except OSError as err:
         raise FrontendError(f"{output}: cannot be written: {err.strerror}") from err
     return count

@@ -1,0 +1,80 @@
+"""Files of numpy <-> arrays: one (.npy), or several by their names (.npz)."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+
+from heteroplace.errors import ArtifactError, ExecutionError
+from heteroplace.files.output import write_bytes
+
+_UNREADABLE = (OSError, ValueError, EOFError, BadZipFile)
+"""What numpy raises of a file that it cannot read; a pickle is a ValueError."""
+
+
+def read_array(path: str | os.PathLike[str]) -> Any:
+    """Return the array in a file of numpy.
+
+    Raises
+    ------
+    ExecutionError
+        There is none.
+    """
+    found = _load(path, "as an array", "numpy.save")
+    if isinstance(found, dict):
+        raise ExecutionError(f"{path}: holds several arrays; give a file of one, by numpy.save")
+    return found
+
+
+def read_arrays(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the arrays in a file of several of numpy (.npz), by their names.
+
+    Raises
+    ------
+    ExecutionError
+        It is no such file.
+    """
+    writer = "numpy.savez(path, input_name=array, ...)"
+    found = _load(path, "as .npz", writer)
+    if not isinstance(found, dict):
+        raise ExecutionError(
+            f"{path}: cannot be read as .npz (it holds one array without a name); write it by "
+            f"{writer}"
+        )
+    return found
+
+
+def _load(path: str | os.PathLike[str], kind: str, writer: str) -> Any:
+    """The array in a file of numpy, or all of an archive by their names."""
+    try:
+        # Opened here, as numpy leaves a file open that is no archive after all.
+        with Path(path).open("rb") as file:
+            found = np.load(file, allow_pickle=False)
+            is_one = isinstance(found, np.ndarray)
+            return found if is_one else {name: found[name] for name in found.files}
+    except _UNREADABLE as err:
+        raise ExecutionError(
+            f"{path}: cannot be read {kind} ({err}); write it by {writer}"
+        ) from err
+
+
+def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
+    """Write arrays as one file of numpy (.npz), by their names; an older file is replaced whole.
+
+    Raises
+    ------
+    ArtifactError
+        The file cannot be written.
+    """
+    written = io.BytesIO()
+    np.savez(written, **arrays)
+    try:
+        write_bytes(written.getbuffer(), path)
+    except OSError as err:
+        raise ArtifactError(f"{path}: cannot be written: {err.strerror}") from err

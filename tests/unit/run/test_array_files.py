@@ -1,0 +1,42 @@
+"""Files of numpy: read or refused, and replaced as a whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.programs import files_of_at_most
+
+from heteroplace.errors import ArtifactError, ExecutionError
+from heteroplace.run.array_files import read_array, read_arrays, write_arrays
+
+
+def test_files_are_read_or_refused(tmp_path: Path) -> None:
+    several, one, text = (str(tmp_path / name) for name in ("x.npz", "x.npy", "x.txt"))
+    np.savez(several, a=np.arange(3), b=np.ones(2))
+    np.save(one, np.arange(3))
+    Path(text).write_text("PK\x03\x04 no array")
+    assert {name: array.tolist() for name, array in read_arrays(several).items()} == {
+        "a": [0, 1, 2],
+        "b": [1.0, 1.0],
+    }
+    assert read_array(one).tolist() == [0, 1, 2]
+    for path in (one, text, str(tmp_path / "none.npz")):
+        with pytest.raises(ExecutionError, match="cannot be read as \\.npz"):
+            read_arrays(path)
+    for path in (several, text):
+        with pytest.raises(
+            ExecutionError, match=r"holds several arrays|cannot be read as an array"
+        ):
+            read_array(path)
+
+
+def test_a_file_that_cannot_be_written_whole_stays_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "y.npz"
+    write_arrays(path, {"y": np.arange(3)})
+    told = pytest.raises(ArtifactError, match=r"y\.npz: cannot be written: File too large")
+    with files_of_at_most(4096), told:
+        write_arrays(path, {"y": np.zeros(10_000)})
+    assert read_arrays(path)["y"].tolist() == [0, 1, 2]
+    assert list(tmp_path.iterdir()) == [path]
