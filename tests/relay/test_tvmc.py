@@ -21,6 +21,7 @@ from heteroplace.cli.tvmc import main
 from heteroplace.cli.tvmc_errors import one_line
 from heteroplace.machine.probe import local_cpu_cluster
 from heteroplace.model.check import check_plan
+from heteroplace.report.notes import notes_text
 from heteroplace.tvm_bridge import llvm_cpu_target
 
 # TVM's driver leaves files (its configuration, its packages) and the kernels' library leaves its
@@ -147,7 +148,10 @@ def test_profile_prints_when_each_task_ran(here, capsys):
 
 def test_device_is_said_to_be_ignored(here, capsys):
     assert main(["run", "net.so", "--device", "cpu"]) == 0
-    assert capsys.readouterr().err.startswith("note: --device cpu is ignored")
+    told = capsys.readouterr().err
+    assert told.startswith("note: --device cpu is ignored")
+    notes = notes_text(heteroplace.load("net.so").solution)
+    assert notes and notes in told
 
 
 @pytest.mark.costly

@@ -29,6 +29,7 @@ from heteroplace.cli.tvmc_options import (
 )
 from heteroplace.errors import ExecutionError, HeteroPlaceError
 from heteroplace.files.manifest import ELF_MAGIC
+from heteroplace.report.notes import notes_text
 from heteroplace.report.tables import busy_table, device_table, placement_table
 from heteroplace.run.array_files import read_arrays
 from heteroplace.run.executor import Executor
@@ -97,6 +98,9 @@ def run_placed(arguments: argparse.Namespace) -> None:
 
 
 def _run_loaded(executor: Executor, arguments: argparse.Namespace) -> None:
+    notes = notes_text(executor.solution)
+    if notes:
+        print(notes, file=sys.stderr)
     inputs = _inputs(executor, arguments)
     trace = executor.trace()
     if arguments.placement_trace:
