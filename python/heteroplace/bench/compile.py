@@ -16,6 +16,7 @@ from heteroplace.bench.models.catalogue import load_model, onnx_model_of, small_
 from heteroplace.bench.models.transformers import gpt_onnx
 from heteroplace.bench.peers.fresh_process import answer, measure_in_fresh_process
 from heteroplace.bench.peers.stock import build_stock, cpu_seconds, import_stock, in_pass_context
+from heteroplace.bench.row_table import row_table
 from heteroplace.bench.run.comparison import compile_once
 from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.codegen.executable import write_programs
@@ -26,7 +27,6 @@ from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.solution import Solution
 from heteroplace.relay.frontend.onnx_source import read_source
 from heteroplace.relay.frontend.onnx_weights import light_model_names
-from heteroplace.report.tables import format_table
 from heteroplace.tvm_bridge import llvm_cpu_target
 from heteroplace.verify.executable import verify_executable
 
@@ -53,14 +53,17 @@ def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
 
 def table(rows: list[dict[str, object]]) -> str:
     """Return the rows as text; times in processor seconds."""
-    columns = (
-        *("import_s", "compile_s", "verify_s", "verify_share"),
-        *("stock_import_s", "stock_compile_s", "ratio"),
-    )
-    cells = [[str(row["name"]), *(str(row.get(key, "-")) for key in columns)] for row in rows]
-    headers = ["network", "import", "compile", "verify", "its share"]
-    headers += ["stock import", "stock compile", "stock / ours"]
-    return format_table(headers, cells, "<>>>>>>>")
+    columns = {
+        "name": "network",
+        "import_s": "import",
+        "compile_s": "compile",
+        "verify_s": "verify",
+        "verify_share": "its share",
+        "stock_import_s": "stock import",
+        "stock_compile_s": "stock compile",
+        "ratio": "stock / ours",
+    }
+    return row_table(rows, columns)
 
 
 def measure_ours(name: str) -> dict[str, float]:

@@ -16,13 +16,13 @@ from heteroplace import pipeline
 from heteroplace.bench.models.catalogue import load_model
 from heteroplace.bench.peers.fresh_process import answer, measure_in_fresh_process
 from heteroplace.bench.peers.stock import build_stock, cpu_seconds, import_stock, in_pass_context
+from heteroplace.bench.row_table import row_table
 from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.machine.local import local_cluster
 from heteroplace.measure.isolated import COLD, HOT
 from heteroplace.measure.options import ProfileOptions
 from heteroplace.measure.profile import profile_network
 from heteroplace.relay.frontend.onnx_weights import light_model, light_model_names
-from heteroplace.report.tables import format_table
 from heteroplace.tvm_bridge import llvm_cpu_target
 
 DEFAULT = "^resnet50$"
@@ -46,16 +46,19 @@ def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
 
 def table(rows: list[dict[str, object]]) -> str:
     """Return the rows as text; times in seconds. A ratio below 1: profiling is the quicker one."""
-    columns = (
-        *("kernels", "measured", "wall_s", "cpu_s", "measure_s"),
-        *("stock_wall_s", "stock_cpu_s", "wall_ratio", "cpu_ratio"),
-    )
-    cells = [[str(row["name"]), *(str(row[key]) for key in columns)] for row in rows]
-    headers = [
-        *("network", "kernels", "measurements", "wall", "CPU", "of it measuring"),
-        *("stock wall", "stock CPU", "wall ratio", "CPU ratio"),
-    ]
-    return format_table(headers, cells, "<" + ">" * len(columns))
+    columns = {
+        "name": "network",
+        "kernels": "kernels",
+        "measured": "measurements",
+        "wall_s": "wall",
+        "cpu_s": "CPU",
+        "measure_s": "of it measuring",
+        "stock_wall_s": "stock wall",
+        "stock_cpu_s": "stock CPU",
+        "wall_ratio": "wall ratio",
+        "cpu_ratio": "CPU ratio",
+    }
+    return row_table(rows, columns)
 
 
 def measure_ours(name: str) -> dict[str, float]:

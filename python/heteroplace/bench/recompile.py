@@ -20,11 +20,11 @@ from statistics import median
 
 import onnx
 
+from heteroplace.bench.row_table import row_table
 from heteroplace.costs.store import PATH_VARIABLE, CostStore
 from heteroplace.costs.store_values import Row
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.relay.frontend.onnx_weights import light_model, light_model_names
-from heteroplace.report.tables import format_table
 
 DEFAULT = "^(resnet50|squeezenet)$"
 """What is compiled without --only."""
@@ -48,16 +48,18 @@ def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
 
 def table(rows: list[dict[str, object]]) -> str:
     """Return the rows as text; times in seconds."""
-    columns = (
-        *("kept", "remeasured", "first_wall_s", "second_wall_s", "wall_ratio"),
-        *("first_cpu_s", "second_cpu_s", "cpu_ratio"),
-    )
-    headers = [
-        *("network", "measured by the first", "by the second", "first wall", "second wall"),
-        *("ratio", "first CPU", "second CPU", "ratio"),
-    ]
-    cells = [[str(row["name"]), *(str(row[key]) for key in columns)] for row in rows]
-    return format_table(headers, cells, "<" + ">" * len(columns))
+    columns = {
+        "name": "network",
+        "kept": "measured by the first",
+        "remeasured": "by the second",
+        "first_wall_s": "first wall",
+        "second_wall_s": "second wall",
+        "wall_ratio": "ratio",
+        "first_cpu_s": "first CPU",
+        "second_cpu_s": "second CPU",
+        "cpu_ratio": "ratio",
+    }
+    return row_table(rows, columns)
 
 
 def _row(name: str, rounds: list[dict[str, float]]) -> dict[str, object]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from heteroplace.report.tables import format_table
+from heteroplace.bench.row_table import row_table
 
 COLUMNS = (
     "model", "trace", "variant", "devices", "ours_ms", "dense_ms", "padded_ms", "stock_ms",
@@ -35,10 +35,4 @@ def format_rows(rows: Sequence[Mapping[str, object]]) -> str:
     """Return rows as a table, without the columns that none of them has."""
     known = dict.fromkeys(column for row in rows for column in row)
     columns = [name for name in known if any(row.get(name) is not None for row in rows)]
-    return format_table(columns, [[_shown(row.get(name)) for name in columns] for row in rows])
-
-
-def _shown(value: object) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return row_table(rows, columns, num_names=len(columns))

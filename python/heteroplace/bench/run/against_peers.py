@@ -31,12 +31,12 @@ from heteroplace.bench.peers.stock import (
     silence_tuning_hint,
 )
 from heteroplace.bench.peers.timed_runs import TimedRuns, Timer, time_in_turns
+from heteroplace.bench.row_table import row_table
 from heteroplace.bench.run.comparison import Prepared, compile_once, place_on, prepare_model
 from heteroplace.machine.local import local_cluster
 from heteroplace.measure.cost_models import CostOptions, choose_cost_model
 from heteroplace.model.cluster import Cluster
 from heteroplace.progress import prefixed
-from heteroplace.report.tables import format_table
 from heteroplace.run.executor import Executor
 from heteroplace.stage_log import StageLog
 
@@ -232,6 +232,7 @@ def relative_difference(found: Sequence[np.ndarray], expected: Sequence[np.ndarr
 def table(rows: list[dict[str, object]]) -> str:
     """Return the rows as text, times in ms, and what they come to."""
     columns = {
+        "model": "network",
         "threads": "threads",
         "ours_ms": "ours",
         "stock_ms": "stock",
@@ -241,8 +242,7 @@ def table(rows: list[dict[str, object]]) -> str:
         "ratio_stock": "/ stock",
         "max_rel_diff": "rel. diff.",
     }
-    cells = [[str(row["model"]), *(_cell(row[key]) for key in columns)] for row in rows]
-    lines = [format_table(["network", *columns.values()], cells, "<" + ">" * len(columns))]
+    lines = [row_table(rows, columns)]
     for key, peer in (("ratio_best_peer", "the best runtime"), ("ratio_stock", "stock TVM")):
         lines += [
             line
@@ -271,9 +271,3 @@ def _summary(rows: list[dict[str, object]], threads: int, key: str, peer: str) -
 
 def _name(who: str, threads: int) -> str:
     return f"{who}, {threads} threads"
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.3g}" if isinstance(value, float) else str(value)

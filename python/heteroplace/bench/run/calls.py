@@ -29,11 +29,11 @@ from heteroplace.bench.peers.stock import (
     time_runs,
 )
 from heteroplace.bench.peers.timed_runs import TimedRuns, Timer, time_in_turns
+from heteroplace.bench.row_table import row_table
 from heteroplace.bench.run.comparison import CORES, place_on, plan_names, prepare_model
 from heteroplace.machine.local import local_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.progress import prefixed
-from heteroplace.report.tables import format_table
 from heteroplace.run.executor import Executor
 
 TINY = "tiny"
@@ -221,10 +221,7 @@ def rows_of(model: str, plan: str, timed: TimedRuns) -> list[dict[str, object]]:
 
 def table(rows: Iterable[dict[str, object]]) -> str:
     """Return the rows as text; times in ms."""
-    rows = list(rows)
-    columns = list(rows[0])
-    cells = [["-" if row[key] is None else str(row[key]) for key in columns] for row in rows]
-    return format_table(columns, cells, "<<<" + ">" * (len(columns) - 3))
+    return row_table(rows, num_names=3)
 
 
 def _ms(ns: int) -> float:

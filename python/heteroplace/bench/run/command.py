@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from heteroplace.bench.models.catalogue import load_model, model_names
 from heteroplace.bench.peers.stock import silence_tuning_hint
+from heteroplace.bench.row_table import row_table
 from heteroplace.bench.run.comparison import (
     CHOSEN,
     ONNXRUNTIME,
@@ -22,7 +23,6 @@ from heteroplace.bench.run.comparison import (
 )
 from heteroplace.machine.local import local_cluster
 from heteroplace.progress import prefixed
-from heteroplace.report.tables import format_table
 
 
 def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
@@ -70,6 +70,8 @@ def row_of(result: Comparison) -> dict[str, object]:
 def table(rows: list[dict[str, object]]) -> str:
     """Return the rows as text; times in ms."""
     columns = {
+        "name": "network",
+        "devices_used": "devices used",
         "chosen_ms": "chosen",
         "predicted_ms": "predicted",
         "simulated_ms": "simulated",
@@ -85,19 +87,7 @@ def table(rows: list[dict[str, object]]) -> str:
         "max_abs_diff_onnxruntime": "diff ort",
         "core_to_core_ns": "core to core ns",
     }
-    cells = []
-    for row in rows:
-        devices = "+".join(row["devices_used"])  # type: ignore[arg-type]
-        cells.append([str(row["name"]), devices, *(_cell(row[key]) for key in columns)])
-    return format_table(
-        ["network", "devices used", *columns.values()], cells, "<<" + ">" * len(columns)
-    )
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+    return row_table(rows, columns, num_names=2)
 
 
 def _ms(ns: int) -> float:

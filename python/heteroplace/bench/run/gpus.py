@@ -30,13 +30,13 @@ from heteroplace.bench.peers.stock import (
     time_runs,
 )
 from heteroplace.bench.peers.timed_runs import TimedRuns, Timer, time_in_turns
+from heteroplace.bench.row_table import row_table
 from heteroplace.codegen.executable import Executable
 from heteroplace.errors import ExecutionError
 from heteroplace.machine.gpu_parts import split_gpus
 from heteroplace.machine.local import local_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.progress import prefixed
-from heteroplace.report.tables import format_table
 from heteroplace.run.executor import Executor
 from heteroplace.tvm_bridge import register_cuda_compiler
 
@@ -231,11 +231,7 @@ def table(rows: list[dict[str, object]]) -> str:
         "first_to_tenth": "first to tenth",
         "max_abs_diff": "difference",
     }
-    cells = [
-        [f"{row[key]:.3g}" if isinstance(row[key], float) else str(row[key]) for key in columns]
-        for row in rows
-    ]
-    return format_table(list(columns.values()), cells, "<<" + ">" * (len(columns) - 2))
+    return row_table(rows, columns, num_names=2)
 
 
 def _call_ns(executor: Executor, model: Model) -> int:

@@ -22,6 +22,7 @@ from heteroplace.bench.peers.stock import (
 from heteroplace.bench.peers.timed_runs import time_in_turns
 from heteroplace.bench.prediction.command import prediction_cluster
 from heteroplace.bench.prediction.random_plans import random_plans
+from heteroplace.bench.row_table import row_table
 from heteroplace.bench.run.comparison import Prepared, core_to_core_probe, prepare_model
 from heteroplace.codegen.executable import Executable, write_programs
 from heteroplace.machine.local import local_cluster
@@ -29,7 +30,6 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.plan import Plan
 from heteroplace.model.solution import Solution
 from heteroplace.progress import prefixed
-from heteroplace.report.tables import format_table
 from heteroplace.run.executor import Executor
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve.problem import Problem, SolveOptions
@@ -143,10 +143,7 @@ def _programs(prepared: Prepared, plans: Sequence[Plan]) -> list[Executable]:
 
 def table(rows: Iterable[dict[str, object]]) -> str:
     """Return the rows as text; times in ms."""
-    rows = list(rows)
-    columns = list(rows[0])
-    cells = [["-" if row[key] is None else str(row[key]) for key in columns] for row in rows]
-    return format_table(columns, cells, "<<" + ">" * (len(columns) - 2))
+    return row_table(rows, num_names=2)
 
 
 def _ms(ns: int) -> float:

@@ -19,11 +19,11 @@ from tvm import te
 from heteroplace.bench.models.catalogue import Model, load_model, model_names
 from heteroplace.bench.peers.stock import silence_tuning_hint
 from heteroplace.bench.peers.timed_runs import TimedRuns, Timer, time_in_turns
+from heteroplace.bench.row_table import row_table
 from heteroplace.bench.run.comparison import place_on, prepare_model
 from heteroplace.machine.local import local_cluster
 from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.progress import prefixed
-from heteroplace.report.tables import format_table
 from heteroplace.run.executor import Executor
 from heteroplace.tvm_bridge import library_path
 
@@ -145,7 +145,4 @@ def row_of(name: str, num_instructions: int, timed: TimedRuns) -> dict[str, obje
 
 def table(rows: Iterable[dict[str, object]]) -> str:
     """Return the rows as text."""
-    rows = list(rows)
-    columns = list(rows[0])
-    cells = [[str(row[key]) for key in columns] for row in rows]
-    return format_table(columns, cells, "<" + ">" * (len(columns) - 1))
+    return row_table(rows)
