@@ -38,8 +38,10 @@ from heteroplace.solve.lp.program import (
 )
 from heteroplace.solve.problem import Problem
 
-MAX_COLUMNS = 2000
+_MAX_PLACES = 2000
 """Tasks times devices up to which the programme is solved."""
+_MAX_COPIES = 30_000
+"""And tensors times pairs of memories: with more HiGHS overruns its time limit by seconds."""
 _BOUND_SLACK = 1e-6
 """Error of HiGHS' bound that is allowed for, in units of the reference: its tolerance of rows."""
 
@@ -54,6 +56,12 @@ class Assignment:
     """Device of each task of the best one found; None: none was found in time."""
     is_impossible: bool
     """It was proven that nothing fits."""
+
+
+def is_small(problem: Problem) -> bool:
+    """Say whether the programme is small enough to be solved."""
+    num_copies = len(problem.graph.tensors) * len(problem.cluster.memories) ** 2
+    return problem.native.run_ns.size <= _MAX_PLACES and num_copies <= _MAX_COPIES
 
 
 def solve_assignment(

@@ -27,7 +27,7 @@ from heteroplace.simulate.throughput import throughput_ns
 from heteroplace.solve.feasibility import check_possible
 from heteroplace.solve.lp.engines import ChosenEngine
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, report
-from heteroplace.solve.throughput.assignment import MAX_COLUMNS, solve_assignment
+from heteroplace.solve.throughput.assignment import is_small, solve_assignment
 from heteroplace.solve.throughput.prices import price_bound
 from heteroplace.solve.throughput.solver import MAX_PRICE_EVALUATIONS, listed_plan
 from heteroplace.solve.throughput.stage_splits import stage_splits
@@ -100,7 +100,7 @@ class _Run:
         self._report("initial solutions")
         if problem.graph.tasks:
             self._find_prices()
-            if problem.native.run_ns.size <= MAX_COLUMNS and (self.best is None or self._is_open()):
+            if is_small(problem) and (self.best is None or self._is_open()):
                 self._solve_assignment()
         if self.best is not None and self._is_open():
             self._move_borders()

@@ -38,7 +38,7 @@ from heteroplace.solve.list.single import max_singles
 from heteroplace.solve.lp.engines import ChosenEngine
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, report
 from heteroplace.solve.search.initial_solutions import InitialSolutions
-from heteroplace.solve.throughput.assignment import MAX_COLUMNS, solve_assignment
+from heteroplace.solve.throughput.assignment import is_small, solve_assignment
 from heteroplace.solve.throughput.convex_combination import combined_placements
 from heteroplace.solve.throughput.prices import price_bound
 
@@ -106,7 +106,7 @@ class _Run:
         self.initial.append(everywhere.devices(len(problem.graph.tasks)))
         self._split_ideals()
         self._report("initial solutions")
-        if problem.native.run_ns.size <= MAX_COLUMNS:
+        if is_small(problem):
             self._solve_assignment()
         if not self._is_proven():
             self._find_prices()
