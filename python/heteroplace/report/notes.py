@@ -12,6 +12,7 @@ from heteroplace.model.cost import PREDICTED, CostTable
 from heteroplace.model.plan import Plan, Run, devices_of
 from heteroplace.model.solution import Solution
 from heteroplace.native.arrays import IntArray
+from heteroplace.report.tables import listed
 
 _GUESS = "roofline"
 _CLEAR_SHARE = 0.005
@@ -54,7 +55,7 @@ def _idle(solution: Solution) -> list[str]:
         why = _why_idle(costs, device, times[:, device], here)
         names.setdefault(why, []).append(name)
     return [
-        f"{', '.join(idle)} {'gets' if len(idle) == 1 else 'get'} no task: {why}"
+        f"{listed(idle)} {'gets' if len(idle) == 1 else 'get'} no task: {why}"
         for why, idle in names.items()
     ]
 

@@ -24,6 +24,7 @@ from heteroplace.terminal import printable
 
 MAX_ROWS = 40
 _MAX_CELL = 48
+_MAX_NAMES = 12
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,17 @@ def format_table(headers: Sequence[str], rows: Sequence[Sequence[str]], align: s
         columns = zip(row, align, widths, strict=True)
         lines.append("  ".join(f"{cell:{side}{width}}" for cell, side, width in columns).rstrip())
     return "\n".join(lines)
+
+
+def listed(names: Sequence[str], separator: str = ", ") -> str:
+    """Join names; of many only the first are told.
+
+    >>> listed(["a", "b"], "+"), listed([f"gpu{index}" for index in range(99)])[-17:]
+    ('a+b', 'gpu11 and 87 more')
+    """
+    shown = separator.join(names[:_MAX_NAMES])
+    rest = len(names) - _MAX_NAMES
+    return f"{shown} and {rest} more" if rest > 0 else shown
 
 
 def placement_table(
@@ -221,19 +233,21 @@ class _Traffic:
 
 
 def candidates_table(candidates: Sequence[Candidate]) -> str:
-    """Return what was considered, best first (ties in the order given)."""
+    """Return what was considered, best first (ties in the order given); of many the first."""
     best = min((c.objective_ns for c in candidates if c.objective_ns is not None), default=None)
     ranked = sorted(
         candidates, key=lambda c: (c.objective_ns is None, c.objective_ns if c.objective_ns else 0)
     )
     rows = []
-    for candidate in ranked:
+    for candidate in ranked[:MAX_ROWS]:
         time, ratio = "-", "-"
         if candidate.objective_ns is not None and best is not None:
             time = format_ns(candidate.objective_ns)
             ratio = f"{candidate.objective_ns / best:.2f}x" if best else "-"
         rows.append([candidate.name, time, ratio, candidate.note])
-    return format_table(["candidate", "predicted", "of best", "note"], rows, "<>><")
+    table = format_table(["candidate", "predicted", "of best", "note"], rows, "<>><")
+    rest = len(ranked) - MAX_ROWS
+    return f"{table}\n... and {rest} more" if rest > 0 else table
 
 
 def solution_headline(solution: Solution) -> str:
@@ -308,7 +322,7 @@ def headline(
         claim = "" if plan.moved_by_hand else "one device is best: "
         text = f"{claim}everything on {names[0]}, {predicted}"
     else:
-        text = f"{predicted} on {'+'.join(names) or 'nothing'}"
+        text = f"{predicted} on {listed(names, '+') or 'nothing'}"
         if best_single is not None and (item_ns is not None or run_ns == makespan_ns):
             notes.append(f"best single device {best_single[0]} {format_ns(best_single[1])}{unit}")
         elif best_single is None and plan.items == 1 and not plan.collectives:

@@ -120,6 +120,13 @@ def test_candidates_are_ranked_and_the_impossible_last():
     ]
 
 
+def test_of_many_candidates_the_best_are_shown():
+    many = [Candidate(f"c{index}", 1000 - index) for index in range(300)]
+    lines = candidates_table(many).splitlines()
+    assert len(lines) == 42
+    assert lines[1].startswith("c299 ") and lines[-1] == "... and 260 more"
+
+
 def test_headline_names_devices_single_device_and_gap(cluster, plan):
     text = headline(cluster, plan, 3_040_000, ("cpu", 3_310_000), 2_830_000)
     assert text == (
