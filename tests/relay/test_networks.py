@@ -58,6 +58,7 @@ def test_unknown_wiring_is_refused() -> None:
         randomly_wired("xx")
 
 
+@pytest.mark.costly
 def test_small_cnn_has_fewer_than_ten_ops() -> None:
     net = small_cnn()
     assert count_calls(net.mod["main"]) < 10

@@ -38,6 +38,7 @@ def test_moves_are_told_with_their_times() -> None:
     assert "-2 ns (-16.7%)" in text
 
 
+@pytest.mark.costly
 @given(instances_with_plan(max_tasks=6, max_items=2))
 @exact_cases(15)
 def test_a_plan_does_not_differ_from_itself(case: tuple[Instance, Plan]) -> None:
