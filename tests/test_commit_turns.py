@@ -9,12 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.commit_turns import NUM_TURNS, balanced_turns, items_of_turn, seconds_of
+from tests.strategies import exact_cases
 
 pytest_plugins = ["pytester"]
 
 WEIGHTS = st.dictionaries(st.text(max_size=3), st.floats(0.1, 100), max_size=40)
 
 
+@exact_cases(50)
 @given(WEIGHTS, st.lists(st.floats(0, 100), max_size=NUM_TURNS))
 def test_turns_differ_by_no_more_than_one_group(
     seconds: dict[str, float], begun: list[float]
@@ -29,6 +31,7 @@ def test_turns_differ_by_no_more_than_one_group(
     assert max(filled, default=0) - min(loads) <= max(seconds.values(), default=0) + 1e-6
 
 
+@exact_cases(50)
 @given(WEIGHTS)
 def test_the_order_of_the_groups_does_not_matter(seconds: dict[str, float]) -> None:
     assert balanced_turns(dict(reversed(seconds.items()))) == balanced_turns(seconds)

@@ -75,7 +75,7 @@ def here(folder, monkeypatch):
     return folder
 
 
-@pytest.mark.costly
+@pytest.mark.costly(6)
 def test_same_inputs_give_the_same_outputs_as_tvms_own_tvmc(here):
     assert main(["compile", "net.onnx", "--target", "llvm", *SHAPES, "-o", "own.tar"]) == 0
     assert main(["run", "own.tar", "-i", "x.npz", "-o", "own.npz"]) == 0
