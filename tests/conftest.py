@@ -7,7 +7,7 @@ import gc
 import importlib.util
 import os
 import subprocess
-import zlib
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import pytest
 from hypothesis import settings
 
 from heteroplace.costs.store import PATH_VARIABLE
+from tests import commit_turns
 from tests.corpus import set_seed
 from tests.golden_files import check_golden
 from tests.instances import diamond as make_diamond
@@ -25,11 +26,9 @@ settings.register_profile("heteroplace", num_cases(100))
 settings.load_profile("heteroplace")
 
 _TESTS = Path(__file__).resolve().parent
-_LONGEST = ("cpp", "test_readme", "test_tutorials", "test_lower", "test_fold", "test_batches")
-"""Folders and files whose tests stay on one worker, and that would end last if they began late."""
-
-_NUM_TURNS = 8
-"""In so many commits CI runs each costly test once, or more often."""
+_LONGEST = ("cpp", "fake_cuda", "test_conformance", "fuzz")
+"""Folders and files whose tests stay on one worker, and that would end last if they began late;
+those with costly tests come next."""
 
 _SLOW_TIMEOUT_S = 7200
 """Of a slow test, by the clock: other programs may leave it a tenth of a core."""
@@ -86,16 +85,17 @@ def _why_no_gpu() -> str | None:
     return None if count.value else "this machine has no NVIDIA GPU"
 
 
-def _is_of_this_commit(item: pytest.Item) -> bool:
-    """Whether a run of CI takes a test: of those marked `costly` each commit takes a part, all of
-    a file of tests/relay together, where what is compiled is shared."""
-    is_partial = bool(os.environ.get("CI")) and not os.environ.get("ALL_CASES")
-    if not is_partial or item.get_closest_marker("costly") is None:
-        return True
+def _of_this_commit(items: list[pytest.Item], seed: int) -> list[pytest.Item]:
+    """The tests that a run of CI takes: of those marked `costly` each commit takes a part."""
+    if not os.environ.get("CI") or os.environ.get("ALL_CASES"):
+        return items
+    return commit_turns.items_of_turn(items, commit_turns.turn_of(seed), _turn_group)
+
+
+def _turn_group(item: pytest.Item) -> str:
+    """What runs at the same commits: a file of tests/relay, where what is compiled is shared."""
     is_shared = _TESTS / "relay" in item.path.parents
-    name = item.path.stem if is_shared else f"{item.path.stem}::{item.name}"
-    seed = int(item.config.option.hypothesis_seed)
-    return (zlib.crc32(name.encode()) + seed) % _NUM_TURNS == 0
+    return item.path.stem if is_shared else f"{item.path.stem}::{item.name}"
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks for groups
@@ -107,7 +107,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     when several run tests at once. These files come first, the longest at the head: the tests of
     tests/unit, which go anywhere, keep all workers busy to the end.
     """
-    kept = [item for item in items if _is_of_this_commit(item)]
+    kept = _of_this_commit(items, int(config.option.hypothesis_seed))
     if len(kept) < len(items):
         config.hook.pytest_deselected(items=[*{*items} - {*kept}])
         items[:] = kept
@@ -124,7 +124,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             reason = reasons[mark]
             if reason is not None and item.get_closest_marker(mark) is not None:
                 item.add_marker(pytest.mark.skip(reason=reason))
-    items.sort(key=_turn)
+    costly = [item for item in items if commit_turns.is_costly(item)]
+    seconds: dict[str, float] = defaultdict(float)
+    for item, weight in zip(costly, commit_turns.seconds_of(costly), strict=True):
+        seconds[item.path.stem] += weight
+    items.sort(key=lambda item: _place(item, seconds[item.path.stem]))
 
 
 def pytest_collection_finish() -> None:
@@ -141,11 +145,13 @@ def _is_grouped(item: pytest.Item) -> bool:
     return _TESTS / "unit" not in item.path.parents
 
 
-def _turn(item: pytest.Item) -> int:
+def _place(item: pytest.Item, costly_s: float) -> tuple[int, float, str]:
     """The place in the order of files; those of one place stay in their own order."""
+    if not _is_grouped(item):
+        return len(_LONGEST) + 1, 0.0, ""
     names = {item.path.stem, item.path.parent.name}
     longest = [place for place, name in enumerate(_LONGEST) if name in names]
-    return min(longest, default=len(_LONGEST)) if _is_grouped(item) else len(_LONGEST) + 1
+    return min(longest, default=len(_LONGEST)), -costly_s, item.path.stem
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -21,7 +21,7 @@ def test_example_is_named_and_has_at_most_20_lines(path: Path) -> None:
     assert f"examples/{path.name} " in (ROOT / "examples" / "README.md").read_text()
 
 
-@pytest.mark.costly
+@pytest.mark.costly(21)
 @pytest.mark.parametrize(
     "path",
     [

@@ -41,8 +41,20 @@ def _names(tree: ast.Module) -> dict[str, ast.expr]:
     return found
 
 
+def _last_name(value: ast.expr) -> str:
+    """The last part of a dotted name."""
+    return str(getattr(value, "attr", getattr(value, "id", "")))
+
+
 def _callee(value: ast.expr) -> str:
-    return ast.unparse(value.func).split(".")[-1] if isinstance(value, ast.Call) else ""
+    return _last_name(value.func) if isinstance(value, ast.Call) else ""
+
+
+def _is_empty(value: ast.expr) -> bool:
+    """Whether it is a dict, a list or a set that is written without members."""
+    if isinstance(value, ast.Dict):
+        return not value.keys
+    return isinstance(value, ast.List | ast.Set) and not value.elts
 
 
 def faults(text: str) -> Iterator[str]:
@@ -50,16 +62,15 @@ def faults(text: str) -> Iterator[str]:
     tree = ast.parse(text)
     names = _names(tree)
     for name, value in names.items():
-        is_empty = isinstance(value, ast.Dict | ast.List | ast.Set) and not ast.unparse(value)[1:-1]
         is_made = isinstance(value, ast.Call) and _callee(value) in _MAKERS and not value.args
-        if (is_empty or is_made) and name not in REGISTRIES:
+        if (_is_empty(value) or is_made) and name not in REGISTRIES:
             yield f"{value.lineno}: {name} begins empty, to be filled"
     for node in ast.walk(tree):
         if isinstance(node, ast.Global):
             yield f"{node.lineno}: global {', '.join(node.names)}"
         elif isinstance(node, ast.FunctionDef):
             for decorator in node.decorator_list:
-                name = _callee(decorator) or ast.unparse(decorator).split(".")[-1]
+                name = _callee(decorator) or _last_name(decorator)
                 if name in _CACHES and node.name not in LATE_CONSTANTS:
                     yield f"{node.lineno}: {node.name} keeps its results"
             yield from _changes(node, set(names) - REGISTRIES)

@@ -24,7 +24,7 @@ _WALKED = ("relay", "codegen", "machine", "measure", "run", "simulate", "model")
 _TOP = ("hetero_place.py", "options.py", "pipeline.py", "place_options.py", "tvm_bridge.py")
 
 
-@pytest.mark.costly
+@pytest.mark.costly(12)
 @pytest.mark.relay
 def test_program_of_the_readme_runs(tmp_path: Path) -> None:
     # What the guide has on running goes on where the README's program ends.

@@ -26,7 +26,7 @@ def test_there_are_tutorials() -> None:
     assert {path.stem for path in TUTORIALS} >= SLOW
 
 
-@pytest.mark.costly
+@pytest.mark.costly(70)
 @pytest.mark.relay
 @pytest.mark.parametrize(
     "path",

@@ -2,8 +2,8 @@
 
 Programs are those of tests/cpp/check_*.cc; a second run builds only what changed. The commit says
 which part is built, addresses and undefined behaviour, or threads, of what runs programs, on one
-host or on several, or of what makes plans, and which eighth of the cases of each check is run;
-`make test-all` runs all (check.h).
+host or on several, or of what makes plans, or none, and which eighth of the cases of each check is
+run; `make test-all` runs all (check.h).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from tests.commit_turns import NUM_BUILDS, NUM_TURNS, turn_of
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -63,7 +64,8 @@ PARTS = {
     for part, programs in (("running", RUNNING), ("ranks", RANKS), ("planning", PLANNING))
     for suffix, sanitizer, may_run in (("", MEMORY, PROGRAMS), (" threads", THREAD, THREADED))
 }
-"""What a commit builds, one after the other: with the half of the core that the programs run."""
+"""What a commit builds, one after the other: with the half of the core that the programs run.
+The last turns of commits build nothing (`tests.commit_turns`)."""
 
 OPTIONS = {
     # Each thread has its own copies of stack frames: of 16 times 64 KiB, not of 1 MiB.
@@ -171,7 +173,12 @@ def params(programs: list[str]) -> list[object]:
 @pytest.fixture
 def turn(request: pytest.FixtureRequest) -> int:
     """The cases of this commit, as in the corpora of random cases (`tests.conftest`)."""
-    return seed_of(request) // len(PARTS) % TURNS
+    return cases_of(request)
+
+
+def cases_of(request: pytest.FixtureRequest) -> int:
+    """Return which eighth of the cases a commit runs."""
+    return seed_of(request) // NUM_TURNS % TURNS
 
 
 def seed_of(request: pytest.FixtureRequest) -> int:
@@ -180,8 +187,8 @@ def seed_of(request: pytest.FixtureRequest) -> int:
 
 
 def chosen_part(request: pytest.FixtureRequest) -> str:
-    """Return the part that this commit builds."""
-    return list(PARTS)[seed_of(request) % len(PARTS)]
+    """Return the part that this commit builds; "": none."""
+    return dict(enumerate(PARTS)).get(turn_of(seed_of(request)), "")
 
 
 def skip_unless_chosen(request: pytest.FixtureRequest, part: str) -> None:
@@ -189,6 +196,10 @@ def skip_unless_chosen(request: pytest.FixtureRequest, part: str) -> None:
     chosen = chosen_part(request)
     if not os.environ.get("ALL_CASES") and chosen != part:
         pytest.skip(f"this commit builds the part '{chosen}'; ALL_CASES=1 builds all ({part})")
+
+
+def test_the_turns_begin_with_one_part_each() -> None:
+    assert len(PARTS) == NUM_BUILDS <= NUM_TURNS
 
 
 def part_of(program: str, sanitizer: str) -> str:
@@ -226,11 +237,10 @@ def run_transport(
 ) -> None:
     """Run the tests of the transport in the build of this commit, with an MPI library."""
     part = "ranks" if os.environ.get("ALL_CASES") else chosen_part(request)
-    if "check_transport" not in PARTS[part][1]:
+    if part not in PARTS or "check_transport" not in PARTS[part][1]:
         pytest.skip(f"this commit builds the part '{part}'")
     prefix = fixed_addresses() if PARTS[part][0] == THREAD else ()
-    turn = seed_of(request) // len(PARTS) % TURNS
-    environment = {**OPTIONS, **UNDER_MPI, "TURN": str(turn)}
+    environment = {**OPTIONS, **UNDER_MPI, "TURN": str(cases_of(request))}
     program = str(built(part) / "check_transport")
     checked_run([*launcher, *prefix, program, *arguments], RUN_SECONDS, environment)
 

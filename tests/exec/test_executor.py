@@ -118,6 +118,7 @@ def test_team_of_two_equals_one_core(library: str) -> None:
         np.testing.assert_array_equal(executor.get_output("sums"), expected.numpy())
 
 
+@pytest.mark.costly
 @needs_two_cores
 def test_program_runs_bit_identically_a_thousand_times(library: str) -> None:
     calls = ["call 0 0 1 2 8,0 -", "join 1 0 0 0 -", "call 1 1 0 1 0,8,1 -"]

@@ -6,6 +6,8 @@ one of their own. `python -m tests.fake_cuda PYTEST-ARGUMENTS` runs them by hand
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.fake_cuda.__main__ import CASES, GPU_TESTS, run_pytest
@@ -20,8 +22,10 @@ def check(arguments: list[str]) -> None:
         pytest.fail(done.stdout[-12_000:] + done.stderr[-2000:], pytrace=False)
 
 
-def test_cuda_paths() -> None:
-    check(["-m", "not slow", *CASES, *GPU_TESTS])
+@pytest.mark.costly(60)
+@pytest.mark.parametrize("path", [*CASES, *GPU_TESTS], ids=lambda path: Path(path).stem)
+def test_cuda_paths(path: str) -> None:
+    check(["-m", "not slow", path])
 
 
 @pytest.mark.slow

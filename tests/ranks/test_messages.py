@@ -106,6 +106,7 @@ def measured(cluster: Cluster) -> LinkReport:
     return reports[0]
 
 
+@pytest.mark.costly
 def test_every_rank_finds_the_same_links_for_each_ordered_pair_of_hosts() -> None:
     cluster = hosts_of_cores(["a", "b"])
     report = measured(cluster)

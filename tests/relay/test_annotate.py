@@ -129,6 +129,7 @@ def test_plan_devices_adds_no_copy_to_a_mixed_plan(seed: int) -> None:
     assert len(copies_in(devices_planned(mod, [TARGET, CUDA]))) == len(copies_in(mod))
 
 
+@pytest.mark.costly
 def test_stock_build_compiles_a_mixed_module() -> None:
     register_cuda_compiler()
     extraction = extraction_of(two_branches())

@@ -62,7 +62,7 @@ def product(
     return out.numpy()
 
 
-@pytest.mark.costly
+@pytest.mark.costly(13)
 @pytest.mark.costly
 @given(
     batches=st.sampled_from([(1, 1), (3, 3), (3, 1), (1, 2)]),

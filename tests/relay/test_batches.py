@@ -65,6 +65,7 @@ def test_traffic_of_the_same_batch_is_none(program: BatchProgram) -> None:
     assert calls.calls == program.compiled.calls.calls
 
 
+@pytest.mark.costly
 def test_spacers_are_run_but_not_counted(program: BatchProgram) -> None:
     busy = program.rounds(large=16)
     busy.sample()
@@ -86,7 +87,7 @@ def test_peak_is_what_the_running_program_has(program: BatchProgram) -> None:
     assert program.peak_bytes() == use.total_bytes
 
 
-@pytest.mark.costly
+@pytest.mark.costly(12)
 def test_large_batch_follows_from_small_ones() -> None:
     network = small_cnn()
     cluster = cpu_cluster()
@@ -101,7 +102,7 @@ def test_large_batch_follows_from_small_ones() -> None:
         assert all(table.run_ns(task, 0) for task in range(table.num_tasks))
 
 
-@pytest.mark.costly
+@pytest.mark.costly(8)
 def test_times_of_unlike_devices_stay_unknown() -> None:
     network = small_cnn()
     cluster = cpu_cluster()

@@ -77,6 +77,7 @@ def test_callers_get_the_bytes_of_python(
         assert len(of(events, "b")) == NUM_CALLERS
 
 
+@pytest.mark.costly
 def test_misuse_is_told_and_ends_no_process(program: Path, model: Path) -> None:
     done = run_program("misuse", model, "-", "-", program=program)
     assert (done.returncode, done.stderr) == (0, "")

@@ -128,6 +128,7 @@ def test_a_model_is_measured_over_several_devices(files: Path, order: str) -> No
     assert load_costs("costs.json", graph, cluster).num_tasks == len(graph.tasks)
 
 
+@pytest.mark.costly
 def test_interference_is_measured_and_noted(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -145,6 +146,7 @@ def test_several_batch_sizes_are_in_one_table(files: Path) -> None:
     assert load_costs("costs.json", graph, load_cluster("cluster.json")).batches == (1, 2, 4)
 
 
+@pytest.mark.costly
 def test_progress_is_plain_lines_elsewhere_than_on_a_terminal(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -255,6 +257,7 @@ def test_what_it_writes_is_taken_by_the_pass(files: Path) -> None:
     assert placed.graph == load_graph("graph.json").graph
 
 
+@pytest.mark.costly
 def test_the_pass_keeps_what_it_measures_in_a_store(files: Path) -> None:
     imported = from_onnx("model.onnx")
     with tvm.transform.PassContext(opt_level=3):

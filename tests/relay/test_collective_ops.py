@@ -50,6 +50,7 @@ def test_every_kind_is_an_op_of_relay() -> None:
     assert collectives == {name for name in known if collective_kind(name) is not None}
 
 
+@pytest.mark.costly
 def test_stock_tvm_computes_every_collective() -> None:
     mod = module([A, B, WIDE], every_collective())
     inputs = random_inputs(mod)

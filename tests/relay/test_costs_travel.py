@@ -111,6 +111,7 @@ def test_a_file_of_costs_holds_with_other_limits_links_and_devices(
     assert again.costs == solution.costs
 
 
+@pytest.mark.costly
 def test_what_a_pinned_placement_does_not_know_is_named_and_measured(measured: Measured) -> None:
     pinned, _ = place(cpu_cluster(), costs=random_costs, pin={"nn.softmax": "cpu.0"})
     assert {cost.source for row in pinned.costs.rows for cost in row} == {"given", "excluded"}
@@ -236,7 +237,7 @@ def test_a_function_may_leave_costs_out() -> None:
     ] * len(solution.graph.tasks)
 
 
-@pytest.mark.costly
+@pytest.mark.costly(6)
 def test_costs_predicted_here_make_a_library_for_another_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

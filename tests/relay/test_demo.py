@@ -15,6 +15,8 @@ from heteroplace.bench.models.networks import small_cnn
 from heteroplace.demo.__main__ import main, run_demo
 from heteroplace.progress import Screen
 
+pytestmark = pytest.mark.costly(1)  # each: together they share one run
+
 KEYS = {
     "name", "tasks", "devices_used", "copies", "bound_ms", "simulated_ms",
     "predicted_ms", "measured_ms",

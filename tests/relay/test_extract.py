@@ -44,6 +44,7 @@ def bound_small_cnn() -> tvm.IRModule:
     return tvm.IRModule.from_expr(relay.build_module.bind_params_by_name(mod["main"], params))
 
 
+@pytest.mark.costly(5)
 @pytest.mark.parametrize("make", [bound_small_cnn, fire_modules, two_branches])
 def test_tasks_are_the_groups_of_fuse_ops(make) -> None:
     mod = make()
@@ -57,6 +58,7 @@ def test_tasks_are_named_after_their_heaviest_op() -> None:
     assert sorted(names) == ["conv2d.1", "conv2d.2", "max_pool2d.1", "softmax.1"]
 
 
+@pytest.mark.costly
 def test_names_and_digest_are_equal_from_run_to_run() -> None:
     first, second = (extracted_anew(fire_modules()).graph for _ in range(2))
     assert first == second

@@ -162,7 +162,7 @@ def test_ops_without_operands_fold_where_asked() -> None:  # TVM leaves them
     assert isinstance(_numpy_folded(ones), relay.Call)
 
 
-@pytest.mark.costly
+@pytest.mark.costly(6)
 @exact_cases(8)
 @given(
     shape=st.lists(st.integers(1, 3), min_size=2, max_size=4),

@@ -43,6 +43,7 @@ def _assert_equals_onnxruntime(model: onnx.ModelProto, **options: Any) -> Import
 # --- what is imported -------------------------------------------------------------------------
 
 
+@pytest.mark.costly(4)
 @pytest.mark.parametrize("simplify", [True, False])
 def test_tiny_model_equals_onnxruntime(simplify: bool) -> None:
     imported = _assert_equals_onnxruntime(om.tiny_cnn(), simplify=simplify)
@@ -93,6 +94,7 @@ def test_model_in_memory_is_not_changed() -> None:
     assert model.SerializeToString() == before
 
 
+@pytest.mark.costly
 def test_graph_without_weights_imports() -> None:
     imported = from_onnx(gpt_onnx(layers=1, hidden=64, heads=4, tokens=8, vocabulary=100))
     assert imported.params == {}
@@ -221,7 +223,7 @@ REPAIRS: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
 }
 
 
-@pytest.mark.costly
+@pytest.mark.costly(6)
 @pytest.mark.parametrize("name", sorted(REPAIRS))
 def test_repaired_model_equals_onnxruntime(name: str) -> None:
     build, line = REPAIRS[name]
@@ -229,7 +231,7 @@ def test_repaired_model_equals_onnxruntime(name: str) -> None:
     assert any(line in reported for reported in imported.report), imported.report
 
 
-@pytest.mark.costly
+@pytest.mark.costly(8)
 @pytest.mark.parametrize("name", sorted(REPAIRS))
 def test_simplified_model_equals_onnxruntime(name: str) -> None:
     _assert_equals_onnxruntime(REPAIRS[name][0](), simplify=True)
@@ -245,7 +247,7 @@ def _stock_import(model: onnx.ModelProto, frozen: bool) -> tuple[tvm.IRModule, A
 # --- linear-time import -----------------------------------------------------------------------
 
 
-@pytest.mark.costly
+@pytest.mark.costly(9)
 @pytest.mark.parametrize("frozen", [True, False])
 @pytest.mark.parametrize("build", [om.tiny_cnn, lambda: light_model("squeezenet")])
 def test_module_is_the_stock_importers(build: Callable[[], onnx.ModelProto], frozen: bool) -> None:

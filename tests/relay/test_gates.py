@@ -50,7 +50,7 @@ def random_gated(random: Random) -> tvm.IRModule:
     return gated(random.randint(1, 9), size, random.randint(1, 40), kernel)
 
 
-@pytest.mark.costly
+@pytest.mark.costly(6)
 @given(random_gated())
 @exact_cases(30)
 def test_numbers_are_the_same_and_less_is_scaled(mod: tvm.IRModule) -> None:

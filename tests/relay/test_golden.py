@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+import pytest
 import tvm
 from relay_models import extraction_of, module, solution_of, two_branches, var
 from tvm import relay
@@ -65,6 +66,7 @@ def test_a_chain_over_a_core_and_a_gpu(golden: Golden) -> None:
     golden("chain/annotated.relay", text_of(annotate(extraction, solution)), "chain/input.relay")
 
 
+@pytest.mark.costly
 def test_two_branches_on_two_cores(golden: Golden) -> None:
     extraction = extraction_of(two_branches())
     solution = solution_of(extraction, CORES, [0, 1, 0, 0])

@@ -44,6 +44,7 @@ def test_it_is_a_pass_beside_tvms_own(placed: tvm.IRModule) -> None:
     assert 0 < solution.bound_ns <= solution.predicted_ns
 
 
+@pytest.mark.costly
 def test_it_runs_in_a_sequence_of_passes() -> None:
     with tvm.transform.PassContext(opt_level=3):
         sequence = tvm.transform.Sequential(
@@ -132,6 +133,7 @@ def test_an_excluded_device_is_not_used() -> None:
     assert read_solution(mod).devices_used == ("cpu.1",)
 
 
+@pytest.mark.costly
 def test_an_excluded_gpu_need_not_be_here() -> None:
     with tvm.transform.PassContext(opt_level=3):
         executable = hp.build(
@@ -190,6 +192,7 @@ def test_weights_that_come_after_the_pass_are_refused() -> None:
         hp.build(unbound, params=params)
 
 
+@pytest.mark.costly(10)
 def test_unbound_weights_are_inputs() -> None:
     mod, params, shapes = small_cnn()
     with tvm.transform.PassContext(opt_level=3):

@@ -248,6 +248,7 @@ def test_a_file_of_another_version_of_the_format_is_read(network, tmp_path: Path
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.costly
 def test_all_that_is_wrong_with_inputs_is_told_at_once(tmp_path: Path) -> None:
     model, inputs = all_types(tmp_path)
     inputs["int8"] = inputs["int8"].astype("int16")
@@ -303,7 +304,7 @@ def test_files_that_cannot_be_read_or_written_are_told(network, tmp_path: Path) 
     assert not Path("/dev/null").is_file()
 
 
-@pytest.mark.costly
+@pytest.mark.costly(6)
 def test_a_run_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     model, inputs = slow_steps(tmp_path)
     for options in (("--timeout", "0.01"), ("--timeout=0",)):

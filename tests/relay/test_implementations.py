@@ -87,6 +87,7 @@ def test_a_planted_slow_implementation_is_not_chosen() -> None:
     assert last.startswith(f"{ALL}: {count} tasks with these kernels gain ")
 
 
+@pytest.mark.costly
 def test_a_plan_with_both_implementations_is_kept_as_it_is(tmp_path) -> None:
     mod = two_math_ops()
     inputs = random_inputs(mod)
@@ -106,6 +107,7 @@ def test_a_plan_with_both_implementations_is_kept_as_it_is(tmp_path) -> None:
     assert again == mixed.solution
 
 
+@pytest.mark.costly
 def test_without_another_implementation_nothing_changes() -> None:
     x = var("x", (1, 4, 16, 16))
     mod = module([x], relay.nn.relu(relay.nn.max_pool2d(x, (2, 2), strides=(2, 2))))

@@ -147,7 +147,7 @@ def random_strategy(seed: int, numbers: tuple[int, ...] = NUMBERS, stages: int =
     return Strategy(degrees, schedule, random.randrange(4), random.randrange(3))
 
 
-@pytest.mark.costly
+@pytest.mark.costly(5)
 @pytest.mark.parametrize("seed", range(4))
 def test_mlp_under_any_strategy_equals_the_whole(seed: int) -> None:
     check_strategy("mlp", random_strategy(seed, (1, 2)), seed)

@@ -131,7 +131,7 @@ def test_other_products_stay(body: relay.Expr) -> None:
     tvm.ir.assert_structural_equal(rewritten(mod), mod)
 
 
-@pytest.mark.costly
+@pytest.mark.costly(5)
 @pytest.mark.parametrize("target", [VNNI, OTHER])
 @given(st.integers(0, 2**32))
 @exact_cases(10)

@@ -265,7 +265,7 @@ def lowered_of(
     return lower(calls_of(graph, tensors, solution), graph, cluster, solution.plan, timeline)
 
 
-@pytest.mark.costly
+@pytest.mark.costly(8)
 @num_cases(100)
 @given(item_cases())
 def test_every_item_gets_what_it_gets_alone(case: ItemCase) -> None:

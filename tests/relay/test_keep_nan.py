@@ -28,6 +28,7 @@ def _inputs() -> dict[str, np.ndarray]:
     return values
 
 
+@pytest.mark.costly
 def test_nan_comes_out_as_of_onnxruntime() -> None:
     nodes = [
         om.node("Relu", "x", "relu"),

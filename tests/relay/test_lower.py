@@ -78,14 +78,14 @@ def lower_case(case: tuple[KernelCalls, Instance, Plan]) -> Lowered:
     return lower(calls, instance.graph, instance.cluster, plan, predicted)
 
 
-@pytest.mark.costly
+@pytest.mark.costly(5)
 @num_cases(250)
 @given(lowering_cases())
 def test_every_read_finds_its_value_whatever_the_timing(case) -> None:
     check_program(case[0], lower_case(case))
 
 
-@pytest.mark.costly
+@pytest.mark.costly(5)
 @num_cases(100)
 @given(lowering_cases())
 def test_a_program_in_half_the_memory_is_as_correct_or_refused(case) -> None:

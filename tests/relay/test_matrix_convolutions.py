@@ -75,7 +75,7 @@ def random_products(random: Random) -> tvm.IRModule:
 
 
 @given(random_products())
-@pytest.mark.costly
+@pytest.mark.costly(10)
 @exact_cases(10)
 def test_numbers_are_those_of_the_convolutions(mod: tvm.IRModule) -> None:
     inputs = {name: array.astype("float64") for name, array in random_inputs(mod).items()}

@@ -49,7 +49,7 @@ def test_every_kind_is_timed(kind: str) -> None:
     assert fit[:2] == (kind, 2)
 
 
-@pytest.mark.costly
+@pytest.mark.costly(5)
 def test_plans_of_lanes_have_measured_collectives_and_kernels() -> None:
     model = planned(1, 2)
     solution = model.solution

@@ -108,7 +108,7 @@ def check_prediction(executable: Executable) -> None:
             assert use.total_bytes <= real.total_bytes * (1 + MAX_ERROR) + unsure_bytes
 
 
-@pytest.mark.costly
+@pytest.mark.costly(6)
 @pytest.mark.parametrize(
     ("make", "make_cluster"),
     [
@@ -242,6 +242,7 @@ def test_a_memory_without_room_for_workspace_is_refused() -> None:
         prediction(calls, solution, cpu_cluster(use.total_bytes - use.workspace_bytes))
 
 
+@pytest.mark.costly
 def test_the_file_keeps_the_prediction_and_reports_tell_it(tmp_path: Path) -> None:
     mod = two_branches()
     extraction, cluster = extraction_of(mod), cpu_cluster()

@@ -42,7 +42,7 @@ def test_every_node_of_the_random_graph_is_there() -> None:
     assert len(convolutions) == 32
 
 
-@pytest.mark.costly
+@pytest.mark.costly(8)
 def test_randomly_wired_network_compiles_at_full_optimisation_and_computes() -> None:
     net = randomly_wired("er", nodes=3, channels=8, size=4)
     bound = relay.build_module.bind_params_by_name(net.mod["main"], net.params)
@@ -58,6 +58,7 @@ def test_unknown_wiring_is_refused() -> None:
         randomly_wired("xx")
 
 
+@pytest.mark.costly
 def test_small_cnn_has_fewer_than_ten_ops() -> None:
     net = small_cnn()
     assert count_calls(net.mod["main"]) < 10

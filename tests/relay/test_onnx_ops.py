@@ -177,6 +177,7 @@ def test_branch_of_an_input_is_taken_by_its_given_value() -> None:
     assert "put the known course in place of 1 If" in imported.report
 
 
+@pytest.mark.costly
 def test_bfloat16_is_rounded_after_every_op() -> None:
     nodes = [
         om.node("Cast", "x", "narrow", to=TensorProto.BFLOAT16),

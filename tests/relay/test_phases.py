@@ -98,7 +98,7 @@ def test_what_it_does_not_cover_stays() -> None:
         assert tvm.ir.structural_equal(by_phases(mod), mod)
 
 
-@pytest.mark.costly
+@pytest.mark.costly(8)
 def test_compiled_maps_stay_in_blocks_of_channels() -> None:
     x = var("x", (1, 16, 6, 5))
 

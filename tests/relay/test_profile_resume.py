@@ -42,7 +42,7 @@ def test_kernels_alone_are_resumed(tmp_path: Path) -> None:
     assert found["kept"][-1] == found["total"]
 
 
-@pytest.mark.costly
+@pytest.mark.costly(12)
 def test_networks_in_place_are_resumed(tmp_path: Path) -> None:
     found = killed_profiling(tmp_path, 2, 2, "whole")
     check_little_was_lost(found)

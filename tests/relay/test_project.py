@@ -215,6 +215,7 @@ def item_host_cases(random: Random) -> ItemCase:
     return random_item_case(random, graph, tensors, cluster)
 
 
+@pytest.mark.costly
 @exact_cases(40)
 @given(item_host_cases())
 def test_every_item_gets_what_it_gets_alone_on_any_host(case: ItemCase) -> None:

@@ -36,7 +36,7 @@ NUM_RUNS = 40
 Inputs = dict[str, np.ndarray]
 
 
-@pytest.mark.costly
+@pytest.mark.costly(4)
 def test_random_routed_networks_equal_numpy_by_any_plan(pytestconfig: pytest.Config) -> None:
     check_batch(f"commit {pytestconfig.getoption('hypothesis_seed')}", FEW, max_parts=1)
 
@@ -95,7 +95,7 @@ def bits(executor: Executor) -> list[bytes]:
     return [executor.run(inputs_of(number))[0].tobytes() for number in range(NUM_RUNS)]
 
 
-@pytest.mark.costly
+@pytest.mark.costly(7)
 def test_rows_of_no_cell_decide_nothing_wherever_a_nested_router_is() -> None:
     network, cluster = cut_network(of_integers()), two_memories()
     count, apart = len(network.graph.tasks), len(cluster.devices) - 1
@@ -171,7 +171,7 @@ def check_pair(pair: tuple[str, str], folder: Path) -> None:
         assert bits(executor) == expected, f"{pair} with {branches} predicted"
 
 
-@pytest.mark.costly
+@pytest.mark.costly(14)
 def test_a_pair_of_optimisers_changes_no_bit(pytestconfig: pytest.Config, tmp_path: Path) -> None:
     seed = str(pytestconfig.getoption("hypothesis_seed"))
     check_pair(Random(seed).choice(PAIRS), tmp_path)

@@ -22,6 +22,7 @@ from heteroplace.solve.plan_in import read_plan_in
 from heteroplace.solve.problem import SolveOptions
 
 
+@pytest.mark.costly
 def test_a_saved_plan_is_taken_for_its_own_network_only(tmp_path: Path) -> None:
     cluster, options = with_second_memory(cpu_cluster()), SolveOptions(time_limit_s=1)
     network = cut_network(switch_layer())

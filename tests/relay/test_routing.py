@@ -51,7 +51,7 @@ def run(mod: tvm.IRModule, inputs: dict[str, Array]) -> list[Array]:
         return run_by_numpy(mod, inputs)
 
 
-@pytest.mark.costly
+@pytest.mark.costly(20)
 @given(st.integers(0, 2**20))
 @exact_cases(8)
 def test_routed_networks_equal_their_dense_form(seed: int) -> None:

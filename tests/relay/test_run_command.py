@@ -118,7 +118,7 @@ def test_place_takes_the_model_too(here: Path, capsys: pytest.CaptureFixture[str
     assert "give either a task graph" in capsys.readouterr().err
 
 
-@pytest.mark.costly
+@pytest.mark.costly(6)
 def test_devices_that_a_model_names_hold(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["--cluster", "local", *BUILD, "--json"]
     pinned = ["--layers", "n_y=cpu.all", "--annotate-onnx", "annotated.onnx"]

@@ -68,6 +68,7 @@ def expected(inputs: dict[str, np.ndarray]) -> np.ndarray:
     return stock_outputs(fire_modules(), inputs)[0]
 
 
+@pytest.mark.costly(6)
 @pytest.mark.parametrize(
     "seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 8))]
 )
@@ -101,6 +102,7 @@ def test_callers_at_once_get_their_own_answers(
     assert not wrong
 
 
+@pytest.mark.costly
 def test_two_targets_equal_stock_tvm_closely(inputs, expected) -> None:
     devices = (
         Device("fast", "cpu", TARGET, 0, 0, cores()[:1]),
@@ -111,6 +113,7 @@ def test_two_targets_equal_stock_tvm_closely(inputs, expected) -> None:
     np.testing.assert_allclose(executor.run(**inputs)[0], expected, rtol=1e-5)
 
 
+@pytest.mark.costly
 def test_two_memories_of_one_machine(inputs, expected) -> None:
     devices = tuple(
         Device(f"n{n}", "cpu", STOCK_TARGET, 0, n, cores()[n : n + 1]) for n in range(len(cores()))
@@ -162,6 +165,7 @@ def test_an_output_is_a_copy(executable: Executable, inputs, expected) -> None:
     np.testing.assert_array_equal(first, expected)
 
 
+@pytest.mark.costly
 def test_results_in_all_forms() -> None:
     x, y = var("self"), var("in:0")
     parts = relay.split(relay.nn.softmax(x), 2, axis=1)
@@ -241,6 +245,7 @@ def test_the_timeline_covers_every_step_that_has_a_kernel(seed: int, inputs) -> 
         assert 0 <= span.start_ns <= span.finish_ns <= timeline.makespan_ns
 
 
+@pytest.mark.costly
 def test_spans_of_devices_led_by_one_core_do_not_overlap(inputs) -> None:
     """(A helper may still be at work elsewhere when the first core of a device begins.)"""
     extraction = extraction_of(fire_modules())
@@ -326,6 +331,7 @@ def only(device: Device, memory: int = 2**33) -> Cluster:
     return Cluster("elsewhere", (Memory("ram", memory),), (device,), (), 0)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("device", "message"),
     [

@@ -157,6 +157,7 @@ def test_a_damaged_list_of_modules_is_refused(
         SealedCode("mixed", bytes(image))
 
 
+@pytest.mark.costly
 def test_two_cpu_targets_are_two_segments_and_one_library(tmp_path: Path) -> None:
     base = cpu_cluster()
     other = Device("plain", "cpu", "llvm", 0, 0, base.devices[0].cores)

@@ -114,6 +114,7 @@ def test_unlike_device_gets_the_rough_time_times_its_factor(extraction: Extracti
             assert cost.ns == round((1000 + other) * result.factors[other])
 
 
+@pytest.mark.costly
 def test_group_reads_what_others_make_as_inputs(extraction: Extraction) -> None:
     graph, cluster = extraction.graph, two_memories(2**30, 2**30)
     with tvm.transform.PassContext(opt_level=3):

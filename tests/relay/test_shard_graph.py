@@ -95,6 +95,7 @@ def test_a_network_of_bound_weights_is_compiled_as_its_graph_says() -> None:
     )
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("tensor", [1, 2])
 def test_gradients_add_up_and_weights_are_state(tensor: int) -> None:
     found = training(tensor).sharded

@@ -53,7 +53,7 @@ def all_reduces(module: ShardedModule) -> Counter[bool]:
     return found
 
 
-@pytest.mark.costly
+@pytest.mark.costly(5)
 @pytest.mark.parametrize("tensor", [2, 4])
 @pytest.mark.parametrize("layers", [2, 3, 4])
 def test_mlp_has_an_all_reduce_for_each_layer_but_the_first(layers: int, tensor: int) -> None:

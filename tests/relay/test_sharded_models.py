@@ -109,6 +109,7 @@ def of_onnx(model: onnx.ModelProto, source: onnx.ModelProto, **options: Any) -> 
         )
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("rows", "degrees"),
     [

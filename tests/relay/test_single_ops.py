@@ -76,6 +76,7 @@ def reshape() -> onnx.ModelProto:
     return one_node(node, onnx.TensorProto.FLOAT, [3, 4], to=np.array([2, 6]))
 
 
+@pytest.mark.costly(5)
 @pytest.mark.parametrize(
     "model",
     [
@@ -102,6 +103,7 @@ def test_model_of_one_op_is_placed_built_and_right(model: onnx.ModelProto, tmp_p
         assert np.abs(found.astype(int) - expected.astype(int)).max() <= 1  # a step of rounding
 
 
+@pytest.mark.costly
 def test_kernel_of_an_op_that_was_legalised_belongs_to_the_task_of_the_op() -> None:
     value = var("x")
     for seed in range(2):

@@ -71,7 +71,7 @@ def assert_helping_changes_nothing(
             np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.costly
+@pytest.mark.costly(14)
 def test_a_network_chosen_by_the_commit_equals_onnxruntime(request) -> None:
     name = NAMES[int(request.config.option.hypothesis_seed) % len(NAMES)]
     model = load_model(name)

@@ -19,7 +19,7 @@ def is_layout(kernel: str) -> bool:
     return re.fullmatch(r"tvmgen_default_fused_layout_transform(_\d+)?", kernel) is not None
 
 
-@pytest.mark.costly
+@pytest.mark.costly(13)
 def test_layouts_for_what_is_behind_an_exit_are_made_behind_it() -> None:
     network = msdnet((2, 2), size=8, width=16, classes=3)
     cluster = cpu_cluster()

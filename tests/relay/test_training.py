@@ -76,6 +76,7 @@ def mlp_examples(seed: int = 0) -> Arrays:
     return {"x": random.standard_normal((16, 8)), "labels": random.standard_normal((16, 8))}
 
 
+@pytest.mark.costly(4)
 @pytest.mark.parametrize("compiled", [stock_executor, placed], ids=["stock", "placed"])
 def test_three_steps_of_an_mlp_are_those_of_numpy(mlp_step, compiled) -> None:  # type: ignore[no-untyped-def]
     trainer = Trainer(mlp_step, compiled)
@@ -137,6 +138,7 @@ def transformer(request):  # type: ignore[no-untyped-def]
     return transformer_step(request.param)
 
 
+@pytest.mark.costly
 def test_gradients_of_a_transformer_equal_finite_differences(transformer) -> None:  # type: ignore[no-untyped-def]
     step, inputs = transformer
     run = executor_by_numpy(step.backward)

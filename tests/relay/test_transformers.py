@@ -14,7 +14,7 @@ from heteroplace.errors import GraphError
 pytestmark = pytest.mark.relay
 
 
-@pytest.mark.costly
+@pytest.mark.costly(11)
 @pytest.mark.parametrize("name", ["bert_small", pytest.param("gpt2_small", marks=pytest.mark.slow)])
 def test_transformer_computes_what_onnxruntime_computes(name: str) -> None:
     model = load_model(name)

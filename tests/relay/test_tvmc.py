@@ -76,6 +76,7 @@ def here(folder, monkeypatch):
     return folder
 
 
+@pytest.mark.costly(6)
 def test_same_inputs_give_the_same_outputs_as_tvms_own_tvmc(here):
     assert main(["compile", "net.onnx", "--target", "llvm", *SHAPES, "-o", "own.tar"]) == 0
     assert main(["run", "own.tar", "-i", "x.npz", "-o", "own.npz"]) == 0
@@ -185,6 +186,7 @@ def test_a_signed_file_with_its_module_is_compiled_and_run(here, tmp_path, capsy
     assert "with its Relay module" in text and "signature: by Ed25519 key" in text
 
 
+@pytest.mark.costly
 def test_dry_run_writes_a_plan_that_keeps_pins_and_nothing_else(here, capsys):
     options = ["--placement-pin", "*=cpu.all", "--placement-solver", "heft", "--placement-dry-run"]
     files = set(here.iterdir())
@@ -196,6 +198,7 @@ def test_dry_run_writes_a_plan_that_keeps_pins_and_nothing_else(here, capsys):
     assert "dry run: nothing was compiled" in capsys.readouterr().out
 
 
+@pytest.mark.costly
 def test_a_dry_run_writes_the_page_of_its_plan(here, capsys):
     report = ["--placement-dry-run", "--placement-report", "page.html"]
     assert main(["compile", "net.onnx", *SHAPES, *PLACE, *report]) == 0
@@ -220,6 +223,7 @@ def test_a_compiled_file_is_measured_for_its_page(here, capsys):
         assert "the model has no input 'z'; it has: x" in capsys.readouterr().err
 
 
+@pytest.mark.costly
 def test_exclude_keeps_devices_free(here):
     options = ["--placement-exclude", "cpu.all", "-o", "excluded.so"]
     if len(local_cpu_cluster(llvm_cpu_target()).devices) == 1:

@@ -96,6 +96,7 @@ def test_other_types_stay(dtype: str) -> None:
     _kernel("exp", 16, dtype)
 
 
+@pytest.mark.costly
 def test_tvm_kernels_have_the_bits_of_stock_tvm() -> None:
     x = var("x", (4, 37))
     mod = module([x], relay.nn.softmax(relay.erf(relay.tanh(relay.sigmoid(x)))))

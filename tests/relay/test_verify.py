@@ -133,6 +133,7 @@ def test_another_file_under_the_same_name_is_not_taken_for_the_model(tmp_path: P
             hp.build(placed, verify="on")
 
 
+@pytest.mark.costly
 def test_a_model_in_memory_that_is_too_large_to_travel_is_not_verified(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -141,6 +142,7 @@ def test_a_model_in_memory_that_is_too_large_to_travel_is_not_verified(
     assert found.text.startswith("not verified: the model was in memory and has over 2 GiB")
 
 
+@pytest.mark.costly
 def test_weights_in_another_file_belong_to_the_model(tmp_path: Path) -> None:
     path = tmp_path / "net.onnx"
     onnx.save(tiny_cnn(), path, save_as_external_data=True, location="w.bin", size_threshold=512)
@@ -173,10 +175,12 @@ def test_what_cannot_be_verified_is_refused_before_anything_is_measured(model: s
         hp.build(mod, cluster, params, costs=never, verify="on")
 
 
+@pytest.mark.costly
 def test_an_excluded_device_need_not_be_here() -> None:
     assert outcome(built(tiny_cnn(), far_core(), exclude=["far"], verify="on")).is_verified
 
 
+@pytest.mark.costly
 def test_without_onnxruntime_the_summary_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verify_module, "is_installed", lambda: False)
     assert outcome(built(tiny_cnn())).text == "not verified: onnxruntime is not installed"
@@ -226,6 +230,7 @@ def test_a_model_that_reads_indices_is_verified() -> None:
     assert found.max_difference == 0.0
 
 
+@pytest.mark.costly
 def test_a_model_that_ends_the_reference_is_an_error_of_its_own(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

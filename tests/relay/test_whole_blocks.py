@@ -101,7 +101,7 @@ def random_maps(random: Random) -> tvm.IRModule:
     return module([x], random.choice((relay.nn.batch_flatten(value), relay.nn.relu(value))))
 
 
-@pytest.mark.costly
+@pytest.mark.costly(20)
 @given(random_maps())
 @exact_cases(10)
 def test_numbers_are_the_same(mod: tvm.IRModule) -> None:

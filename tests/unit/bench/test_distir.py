@@ -156,6 +156,7 @@ def test_rows_are_written(tmp_path, capsys):
     assert [{**row, "grid_s": 0} for row in again] == [{**row, "grid_s": 0} for row in rows]
 
 
+@pytest.mark.costly
 def test_time_is_measured_against_layers(tmp_path, capsys, monkeypatch):
     small = replace(published_model("MLP 1B"), layers=8, width=64, name="tiny")
     monkeypatch.setattr(command, "MODELS", (small,))

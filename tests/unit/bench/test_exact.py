@@ -194,7 +194,7 @@ def test_files_under_the_published_names_are_a_table(
     assert single["makespan"] is None, "no device has room for all four tasks"
 
 
-@pytest.mark.costly
+@pytest.mark.costly(7)
 @pytest.mark.skipif(GRAPHS_VARIABLE not in os.environ, reason=f"{GRAPHS_VARIABLE} is not set")
 def test_published_files_stand_beside_their_references() -> None:
     options = ExactOptions("published/example-1", ("cpsat",), budget_s=60)

@@ -118,6 +118,7 @@ def test_an_interrupt_after_the_search_does_not_lose_the_plan(folder: Path) -> N
     check(folder)
 
 
+@pytest.mark.costly
 @pytest.mark.timeout(120)
 def test_the_second_interrupt_ends_the_program(folder: Path) -> None:
     process = place(folder, "--budget", "100", "--progress")

@@ -9,6 +9,7 @@ import pytest
 from heteroplace.cli.main import MISSING_PACKAGE, main
 
 
+@pytest.mark.costly
 @pytest.mark.relay
 def test_check_says_which_tvm_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("tvm.relay")

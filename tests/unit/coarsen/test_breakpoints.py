@@ -115,6 +115,7 @@ def test_cut_does_not_increase_with_range_or_memory(case: WeightedDag) -> None:
     assert by_bytes == sorted(by_bytes, reverse=True)
 
 
+@pytest.mark.costly
 @given(task_graphs(max_tasks=10), st.integers(1, 6), st.sampled_from(["m", "dfs", "cpd"]))
 @num_cases(200)
 def test_groups_can_be_coarsened_and_placed(graph: TaskGraph, max_tasks: int, order: str) -> None:

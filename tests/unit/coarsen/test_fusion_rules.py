@@ -43,6 +43,7 @@ def test_worked_example_has_six_groups() -> None:
     assert fused(graph) == expected
 
 
+@pytest.mark.costly
 @given(task_graphs(max_tasks=12))
 @num_cases(300)
 def test_groups_are_a_partition_into_whole_rules_without_a_cycle(graph: TaskGraph) -> None:

@@ -31,6 +31,7 @@ def test_a_line_is_found_again(sizes: list[int], slope: int, intercept: int) -> 
         assert fit.predict(100) == pytest.approx(100 * slope + intercept, rel=1e-6)
 
 
+@pytest.mark.costly
 @given(SIZES, st.data())
 def test_times_never_fall_with_the_batch(sizes: list[int], data: st.DataObject) -> None:
     values = [data.draw(st.integers(0, 10**9)) for _ in sizes]

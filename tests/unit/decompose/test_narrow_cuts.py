@@ -191,6 +191,7 @@ def test_single_channel_modules_are_a_path_of_all_that_falls_apart(graph: TaskGr
     assert sum(boundary.split is not None for boundary in path.boundaries) == len(splits)
 
 
+@pytest.mark.costly
 @given(task_graphs(max_tasks=10), st.integers(1, 6), st.integers(1, 12))
 @num_cases(200)
 def test_merged_modules_are_a_path_within_the_limits(
@@ -206,6 +207,7 @@ def test_merged_modules_are_a_path_within_the_limits(
         assert len(before) >= min_tasks or len(before) + _first_part(whole, after) > max_tasks
 
 
+@pytest.mark.costly
 @given(weighted_dags(), st.integers(0, 3), st.integers(1, 5), st.integers(1, 4))
 @num_cases(200)
 def test_prefix_cuts_equal_exhaustive_search(
@@ -222,6 +224,7 @@ def test_prefix_cuts_equal_exhaustive_search(
     assert cost == sum((size - target_nodes) ** 2 for size in sizes)
 
 
+@pytest.mark.costly
 @given(task_graphs(max_tasks=10), st.integers(1, 3))
 @num_cases(200)
 def test_prefix_modules_are_a_path_with_few_channels(graph: TaskGraph, channels: int) -> None:
@@ -230,6 +233,7 @@ def test_prefix_modules_are_a_path_with_few_channels(graph: TaskGraph, channels:
     assert all(len(boundary.channels) <= channels for boundary in path.boundaries)
 
 
+@pytest.mark.costly
 @given(task_graphs(max_tasks=10), st.integers(1, 3))
 @num_cases(200)
 def test_edge_connected_modules_are_a_path_with_few_channels(

@@ -55,6 +55,7 @@ def test_any_plan_is_read_back_equal(graph, data):
     VALIDATORS["plan"].validate(value)
 
 
+@pytest.mark.costly(4)
 @exact_cases(50)
 @given(explicit_plans())
 def test_an_explicit_plan_and_its_graph_are_read_back_equal(case):

@@ -59,6 +59,7 @@ def test_padding_is_the_least_that_holds_the_load(
     assert padded <= rows < padded + quantum and rows % quantum == 0
 
 
+@pytest.mark.costly
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=5), SIZES, st.integers(1, 4))
 @num_cases(50)
 def test_branches_follow_one_another(loads: list[int], sizes: list[int], quantum: int) -> None:

@@ -103,6 +103,7 @@ def test_memory_exactly_full_is_fine_and_one_byte_less_is_not() -> None:
         check(diamond(2029, 1000), steps)
 
 
+@pytest.mark.costly
 @given(instances_with_plan(), st.integers(0, 60))
 @num_cases(200)
 def test_a_plan_of_one_item_passes_if_it_fits_by_lifetime(
@@ -239,6 +240,7 @@ def test_costs_of_another_cluster_are_an_error(diamond: Instance) -> None:
         check_plan(diamond.graph, diamond.cluster, costs, plan_of(diamond, *good_steps(diamond)))
 
 
+@pytest.mark.costly
 @given(instances_with_plan(max_items=3, has_modes=True), st.data())
 @exact_cases(50)
 def test_every_dropped_step_is_caught(case: tuple[Instance, Plan], data: st.DataObject) -> None:

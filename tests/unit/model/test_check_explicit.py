@@ -87,6 +87,7 @@ def test_a_training_step_on_two_replicas_passes() -> None:
     check(on_two_devices(step_graph()), good_steps())
 
 
+@pytest.mark.costly
 @given(explicit_plans())
 @exact_cases(50)
 def test_random_explicit_plans_pass(case: tuple[Instance, Plan]) -> None:

@@ -19,7 +19,7 @@ from tests.routed_plans import RoutedCase, layer_graph, routed_plans
 from tests.strategies import exact_cases
 
 
-@pytest.mark.costly
+@pytest.mark.costly(5)
 @given(routed_plans())
 @exact_cases(100)
 def test_networks_and_plans_come_back_from_text_files_and_networkx(case: RoutedCase) -> None:

@@ -50,6 +50,7 @@ def all_paths(cluster: Cluster, src: int, dst: int) -> list[tuple[int, ...]]:
     return paths
 
 
+@pytest.mark.costly
 @given(wired())
 @num_cases(200)
 def test_a_route_is_the_best_of_all_paths(cluster: Cluster) -> None:

@@ -52,6 +52,7 @@ def test_one_task_that_comes_earlier_does_not_count_those_behind_it(order: str, 
     assert before.diff(now).num_reordered == count
 
 
+@pytest.mark.costly
 @given(instances_with_plan(max_tasks=6, max_items=2))
 @exact_cases(15)
 def test_a_plan_does_not_differ_from_itself(case: tuple[Instance, Plan]) -> None:

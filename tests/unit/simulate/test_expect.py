@@ -79,6 +79,7 @@ def test_so_it_is_for_explicit_plans(case: tuple[Instance, Plan]) -> None:
     assert found.timeline.spans == simulate(graph, cluster, costs, plan).spans
 
 
+@pytest.mark.costly
 @given(instances_with_plan(max_items=2, has_modes=True))
 @exact_cases(50)
 def test_more_interference_never_shortens_a_plan(case: tuple[Instance, Plan]) -> None:

@@ -142,6 +142,7 @@ def test_shorter_runs_never_lengthen_a_plan(
     assert run(shorter, plan).makespan_ns <= run(found, plan).makespan_ns
 
 
+@pytest.mark.costly
 @given(ANY_PLAN, st.sampled_from([2, 4, 8]))
 @num_cases(100)
 def test_the_makespan_scales_with_all_times(case: tuple[Instance, Plan], factor: int) -> None:

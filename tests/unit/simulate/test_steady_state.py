@@ -111,6 +111,7 @@ def test_a_pipeline_follows_at_its_period(case: tuple[Instance, Plan], count: in
     assert makespan <= pipeline.latency_ns + (count - 1) * pipeline.period_ns
 
 
+@pytest.mark.costly
 @given(ANY_PLAN, st.integers(1, 4), st.booleans())
 @num_cases(100)
 def test_no_repetition_exceeds_the_steady_state(
@@ -141,6 +142,7 @@ def test_the_period_is_the_busiest_resource_if_steps_occupy_one(
         assert period_ns >= busiest_ns
 
 
+@pytest.mark.costly
 @given(ANY_PLAN, st.integers(1, 3), st.booleans())
 @num_cases(100)
 def test_repeated_plans_pass_the_check(

@@ -41,6 +41,7 @@ def test_route_of_graphs_without_cuts_follows_the_size(num_tasks: int, refinemen
     assert str(num_tasks) in route.reason
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", ["rwnn/er10x1", "rwnn/er10x5"])
 def test_small_and_modular_graphs_are_proven_and_the_route_is_told(name: str) -> None:
     problem = get_instance(name).build()
@@ -50,6 +51,7 @@ def test_small_and_modular_graphs_are_proven_and_the_route_is_told(name: str) ->
     assert result.candidates[-1][0].startswith("chosen: ")
 
 
+@pytest.mark.costly
 def test_graph_without_cuts_is_no_longer_than_by_the_search_it_began_with() -> None:
     options = SolveOptions(iterations=600, threads=1, time_limit_s=60)
     result = get_solver("auto").solve(wide(300), options)
@@ -104,6 +106,7 @@ def test_auto_is_never_behind_where_the_search_gains(name: str) -> None:
     check_not_behind(Instance(problem.graph, problem.cluster, problem.costs), ("search",), 3000)
 
 
+@pytest.mark.costly
 @given(instances())
 @exact_cases(20)
 def test_auto_is_never_behind_the_search(case: Instance) -> None:

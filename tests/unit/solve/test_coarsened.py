@@ -25,6 +25,7 @@ def options(**given: object) -> SolveOptions:
     return SolveOptions(**{"time_limit_s": 5.0, "iterations": 200, "threads": 1} | given)
 
 
+@pytest.mark.costly
 @exact_cases(30)
 @given(instances(max_tasks=6), st.sampled_from(COARSENINGS), st.sampled_from(("heft", "cpsat")))
 def test_every_number_is_of_the_tasks(case: Instance, coarsening: str, solver: str) -> None:
@@ -67,6 +68,7 @@ def test_moirais_table_holds_for_the_names_of_onnx_and_relay(
     assert found.plan.origin == ("heft" if groups == len(ops) else f"heft, {size}")
 
 
+@pytest.mark.costly
 def test_segments_of_a_pipeline_take_no_longer_per_item_than_their_parts() -> None:
     problem = layered(Layered(60), fill=0.2)
     asked = options(objective="throughput", coarsening="breakpoints")
@@ -86,6 +88,7 @@ def test_auto_is_never_longer_than_its_half_of_the_budget_without_groups() -> No
     )
 
 
+@pytest.mark.costly
 def test_auto_makes_a_graph_small_enough_for_the_solver() -> None:
     problem = layered(Layered(170), fill=0.2)
     with pytest.raises(SolverError, match="cpsat takes at most 150 tasks"):

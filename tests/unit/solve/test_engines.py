@@ -32,6 +32,7 @@ def asked(solver: str, options: SolveOptions, engine: str) -> SolveOptions:
     return SolveOptions(**given, time_limit_s=20.0, threads=1, engine=engine)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("solver", "options"), MILPS, ids=[name for name, _ in MILPS])
 @pytest.mark.parametrize("engine", ["highs", pytest.param("gurobi", marks=needs_gurobi)])
 def test_the_engine_that_is_asked_for_solves_and_is_named(

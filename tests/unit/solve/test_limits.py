@@ -43,6 +43,7 @@ def test_times_whose_sums_do_not_fit_are_refused(name: str, run_ns: int) -> None
         get_solver(name).solve(problem_of(run_ns), options_for(name))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", list(SOLVERS))
 def test_sums_at_the_limit_are_right(name: str) -> None:
     run_ns = MAX_PLAN_NS // 15

@@ -177,6 +177,7 @@ def held_at_most(case: RoutedCase, plan: Plan, decision: Decision) -> int:
     return most
 
 
+@pytest.mark.costly(4)
 @given(loadless_plans())
 @exact_cases(60)
 def test_any_budget_that_holds_the_largest_branch_does(case: RoutedCase) -> None:

@@ -19,6 +19,7 @@ from tests.strategies import exact_cases
 from tests.unit.model.test_check_guards import ROWS, ROWS_PLAN, cluster, costs, plan_of
 
 
+@pytest.mark.costly
 @given(routed_plans())
 @exact_cases(15)
 def test_a_saved_plan_is_the_solution_again(case: RoutedCase) -> None:

@@ -62,6 +62,7 @@ def check(sharded: ShardedGraph, cluster: Cluster, plan: Plan) -> None:
     check_plan(sharded.graph, cluster, costs_by_op(sharded.graph, cluster, {}), plan)
 
 
+@pytest.mark.costly
 def test_the_90_programs_of_instance_c_equal_sequential_training() -> None:
     programs = instance_c()
     assert len(programs) == 90
@@ -159,6 +160,7 @@ def test_every_strategy_equals_sequential_training_and_its_ranks() -> None:
         check_strategy(strategy, seed, is_buffered=seed % 2 == 0)
 
 
+@pytest.mark.costly
 @given(ANY_STRATEGY, st.integers(0, 2**32 - 1), st.sampled_from((None, 0, 1)))
 @exact_cases(20)
 def test_the_core_simulates_strategies_as_the_oracle_does(

@@ -224,6 +224,7 @@ def test_published_files_have_their_known_sizes_and_critical_paths() -> None:
     assert find_paths(googlenet.native).critical_path_ns == 817_000
 
 
+@pytest.mark.costly(4)
 @pytest.mark.skipif(GRAPHS_VARIABLE not in os.environ, reason=f"{GRAPHS_VARIABLE} is not set")
 @pytest.mark.parametrize("solver", ["auto", "cpsat"])
 def test_the_optimum_of_the_sample_of_moirai_is_proven(solver: str) -> None:

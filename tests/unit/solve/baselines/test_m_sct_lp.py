@@ -107,6 +107,7 @@ def mean_graphs(random: Random) -> MeanGraph:
     return graph_of([random.randint(0, 9) for _ in range(count)], edges)
 
 
+@pytest.mark.costly
 @given(mean_graphs())
 @exact_cases(50)
 def test_favourites_are_one_child_and_one_parent_each(graph: MeanGraph) -> None:

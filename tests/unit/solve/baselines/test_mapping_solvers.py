@@ -118,6 +118,7 @@ def not_possible(case: Instance) -> bool:
     return False
 
 
+@pytest.mark.costly
 def test_no_plan_is_below_brute_force_with_tight_memory_and_nearly_all_are_found() -> None:
     are_found: list[bool] = []
 

@@ -142,6 +142,7 @@ def test_more_than_three_parts_are_used_where_fewer_do_not_add_up() -> None:
     assert solve(case, "bheft", 4).objective_ns == 8
 
 
+@pytest.mark.costly
 @given(instances(max_tasks=4, max_batch=4), st.integers(1, 9))
 @num_cases(100)
 def test_tasks_without_compositions_are_known_without_making_any(
@@ -214,6 +215,7 @@ def test_items_out_of_range_are_named() -> None:
         SolveOptions(items=0)
 
 
+@pytest.mark.costly
 @given(instances(max_tasks=6, max_batch=4, has_modes=True), st.integers(1, 5))
 @exact_cases(60)
 def test_plans_serve_all_items_and_are_not_below_the_bound(case: Instance, items: int) -> None:
@@ -225,6 +227,7 @@ def test_plans_serve_all_items_and_are_not_below_the_bound(case: Instance, items
             assert "add up" in str(error)
 
 
+@pytest.mark.costly
 def test_simulated_makespan_is_never_later_than_scheduled() -> None:
     fit: list[bool] = []
 
@@ -268,6 +271,7 @@ def test_no_plan_is_below_brute_force(case: Instance, items: int) -> None:
             assert objective >= optimum
 
 
+@pytest.mark.costly
 @given(instances(max_tasks=6, has_modes=True))
 @exact_cases(60)
 def test_batches_of_one_item_are_plain_runs(case: Instance) -> None:

@@ -153,6 +153,7 @@ def test_blocks_of_items_give_a_plan_of_all_items() -> None:
     assert solve(problem, 4).objective_ns == whole.value_ns
 
 
+@pytest.mark.costly
 @given(instances(max_tasks=3, is_memory_tight=True))
 @exact_cases(30)
 def test_blocks_keep_the_memory(case: Instance) -> None:
@@ -182,6 +183,7 @@ def test_empty_graph_takes_no_time() -> None:
     assert solve(Problem(graph, case.cluster, costs), 3).objective_ns == 0
 
 
+@pytest.mark.costly
 @given(instances(max_tasks=3, max_batch=3, is_memory_tight=True), st.integers(1, 2))
 @exact_cases(50)
 def test_programme_equals_exhaustive_search(case: Instance, items: int) -> None:

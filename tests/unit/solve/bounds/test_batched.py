@@ -113,6 +113,7 @@ def test_modules_beat_path_and_load() -> None:
     assert milp(problem, 2, TWO_ROUNDS).value_ns == 60
 
 
+@pytest.mark.costly
 @given(instances(max_tasks=3, max_batch=3), st.integers(1, 2))
 @exact_cases(40)
 def test_no_plan_is_below_the_bound(case: Instance, items: int) -> None:

@@ -23,6 +23,7 @@ def bound_of(case: Instance, rounds: int = 12, target_ns: int = 0) -> Lagrangian
     return lagrangian_bound(native, rounds=rounds, iterations=40, target_ns=target_ns)
 
 
+@pytest.mark.costly
 @given(chains())
 @exact_cases(50)
 def test_bound_is_at_most_the_optimum_of_chains(case: Instance) -> None:
@@ -157,6 +158,7 @@ def test_memory_that_forces_a_cut_raises_the_bound() -> None:
     assert found.prices[0] > 0
 
 
+@pytest.mark.costly
 @given(chains(max_tasks=5))
 @exact_cases(30)
 def test_threads_do_not_change_the_bound(case: Instance) -> None:
@@ -165,6 +167,7 @@ def test_threads_do_not_change_the_bound(case: Instance) -> None:
     assert found[0] == found[1] == found[2]
 
 
+@pytest.mark.costly
 @given(chains(max_tasks=5))
 @exact_cases(50)
 def test_bound_holds_whatever_ends_it(case: Instance) -> None:

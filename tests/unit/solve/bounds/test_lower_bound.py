@@ -37,6 +37,7 @@ def simple_bounds(native: NativeProblem) -> dict[str, int]:
     }
 
 
+@pytest.mark.costly
 @given(chains())
 @exact_cases(50)
 def test_simple_bounds_are_at_most_the_optimum_of_chains(case: Instance) -> None:
@@ -56,6 +57,7 @@ def test_simple_bounds_are_at_most_the_optimum_with_tight_memory(case: Instance)
             assert bound <= optimum, name
 
 
+@pytest.mark.costly
 @given(chains(max_tasks=5, scale=10**6))
 @exact_cases(50)
 def test_quick_bound_is_at_most_the_optimum(case: Instance) -> None:
@@ -189,6 +191,7 @@ def test_relabelling_changes_neither_the_optimum_nor_the_validity(case: Instance
         assert lower_bound(problem_of(other)).ns <= optimum
 
 
+@pytest.mark.costly
 @given(instances(max_tasks=5, is_everywhere_allowed=True), st.sampled_from([2, 64, 2**20]))
 @exact_cases(50)
 def test_run_times_of_a_power_of_two_scale_path_and_load(case: Instance, factor: int) -> None:

@@ -30,7 +30,7 @@ def test_engine_equals_brute_force_with_tight_memory(engine: Engine, case: Insta
     assert optimum(problem_of(case), engine) == expected
 
 
-@pytest.mark.costly
+@pytest.mark.costly(5)
 @every_engine
 @given(case=instances(max_tasks=7, has_modes=True))
 @exact_cases(30)

@@ -66,6 +66,7 @@ def check_rows(rows: MipRows, schedule: Schedule) -> None:
     assert rows.overlaps(values) == []
 
 
+@pytest.mark.costly
 @given(instances(max_tasks=4, has_modes=True))
 @exact_cases(40)
 def test_transfers_per_edge_equal_brute_force_on_split_tensors(case: Instance) -> None:
@@ -96,6 +97,7 @@ def test_a_shared_unit_is_occupied_by_every_device_that_has_it() -> None:
     assert [choice.resources for choice in formulation.choices] == [(0,), (1,), (0, 1)]
 
 
+@pytest.mark.costly
 def test_order_rows_are_made_only_for_pairs_that_a_solution_overlaps() -> None:
     run_ns: dict[str, tuple[int | None, ...]] = {f"t{i}": (3, 4) for i in range(8)}
     edges = [("t0", f"t{i}") for i in range(1, 8)]
@@ -118,6 +120,7 @@ def num_pairs(end: EngineEnd) -> int:
     return int(end.note.removesuffix(" pairs ordered").split(", ")[-1])
 
 
+@pytest.mark.costly
 @every_engine
 @given(case=instances(max_tasks=4, has_modes=True), factor=st.sampled_from([2, 10, 1000]))
 @exact_cases(15)

@@ -95,6 +95,7 @@ def test_plans_are_valid_fit_and_are_not_below_the_bound(problem: Problem) -> No
         assert bound <= makespan <= found.makespan_ns, name
 
 
+@pytest.mark.costly
 @given(problems(is_memory_tight=False))
 @exact_cases(50)
 def test_ample_memory_always_gives_a_plan(problem: Problem) -> None:
@@ -114,6 +115,7 @@ def test_cpop_is_that_of_plain_loops(problem: Problem) -> None:
     assert_equal(problem, PLANS["cpop"](problem), reference.within_memory(reference.cpop, problem))
 
 
+@pytest.mark.costly
 @given(problems())
 @num_cases(200)
 def test_peft_is_that_of_plain_loops(problem: Problem) -> None:
@@ -162,6 +164,7 @@ def test_a_copy_of_no_length_between_others_frees_no_time() -> None:
     assert plan.makespan_ns == simulate_plan(problem.native, plan).makespan_ns
 
 
+@pytest.mark.costly
 @given(problems(), st.integers(0, 1000))
 @num_cases(200)
 def test_awake_devices_and_urgent_tasks_are_those_of_plain_loops(

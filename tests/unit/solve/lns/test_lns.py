@@ -109,6 +109,7 @@ def neighbourhoods(draw: st.DrawFn) -> tuple[Problem, Schedule, Neighbourhood]:
     return problem, schedule, Neighbourhood(first, last, tuple(sorted(devices)), is_greedy)
 
 
+@pytest.mark.costly
 @given(neighbourhoods())
 @exact_cases(150)
 def test_solution_of_any_neighbourhood_keeps_what_the_model_promises(
@@ -130,6 +131,7 @@ def test_solution_of_any_neighbourhood_keeps_what_the_model_promises(
         assert found.used_bytes == grown
 
 
+@pytest.mark.costly
 @given(neighbourhoods(), st.data())
 @exact_cases(100)
 def test_time_is_lost_only_for_memory_that_is_worth_it(
@@ -165,6 +167,7 @@ def test_tails_lead_from_each_step_to_the_end(
     assert schedule.critical
 
 
+@pytest.mark.costly
 @given(instances_with_plan(max_tasks=5, has_modes=True))
 @exact_cases(60)
 def test_small_plans_become_optimal_from_any_start(case: tuple[Instance, Plan]) -> None:
@@ -208,6 +211,7 @@ def test_solver_is_never_worse_than_the_search_inside_it() -> None:
     assert sum(are_found) >= 0.9 * len(are_found)
 
 
+@pytest.mark.costly
 def test_neighbourhoods_of_a_long_chain_end_near_its_optimum() -> None:
     problem = problem_of(forks(12))
     end = improved(problem, on_first(problem), SolveOptions(iterations=8000, time_limit_s=60))
@@ -245,7 +249,7 @@ def test_full_memories_are_kept() -> None:
     assert end.makespan_ns < end.start_ns
 
 
-@pytest.mark.costly
+@pytest.mark.costly(6)
 def test_budget_in_iterations_gives_one_plan_for_any_number_of_threads() -> None:
     problem = problem_of(layered(30))
     found = set()
@@ -297,6 +301,7 @@ def test_ctrl_c_during_a_round_ends_with_a_plan() -> None:
     assert end.was_interrupted
 
 
+@pytest.mark.costly
 def test_ctrl_c_after_a_round_keeps_what_it_gained() -> None:
     problem = problem_of(layered(60))
     start = on_first(problem)

@@ -112,6 +112,7 @@ def test_plan_is_no_longer_than_the_best_single_device() -> None:
     assert sum(compared) > 0.7 * len(compared)
 
 
+@pytest.mark.costly
 @given(chains(max_tasks=5))
 @exact_cases(40)
 def test_tiny_plans_do_not_depend_on_the_number_of_threads(case: Instance) -> None:
@@ -127,6 +128,7 @@ def test_tiny_plans_do_not_depend_on_the_number_of_threads(case: Instance) -> No
     assert len(found) == 1
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", ["rwnn/er10x5", "rwnn/er10x5-sdep2", "rwnn/er32x1"])
 def test_plan_of_a_network_does_not_depend_on_the_number_of_threads(name: str) -> None:
     built = catalogue.select(f"^{name}$")[0].build()
@@ -140,6 +142,7 @@ def test_plan_of_a_network_does_not_depend_on_the_number_of_threads(name: str) -
     assert len({result.bound_ns for result in results}) == 1
 
 
+@pytest.mark.costly
 def test_plan_of_a_large_module_beats_every_initial_solution_whatever_the_number_of_threads() -> (
     None
 ):
@@ -222,6 +225,7 @@ print(result.status, flush=True)
 """
 
 
+@pytest.mark.costly
 def test_ctrl_c_ends_a_search_in_another_process_with_its_best_plan() -> None:
     child = subprocess.Popen(
         [sys.executable, "-c", _CHILD],

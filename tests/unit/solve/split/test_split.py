@@ -171,6 +171,7 @@ def test_chain_of_modules_is_solved_to_the_optimum(case: Instance) -> None:
     assert split.bound_ns() == split.best_ns() == optimum
 
 
+@pytest.mark.costly
 @given(chains(max_tasks=5))
 @exact_cases(40)
 def test_plans_of_tight_chains_fit_and_the_bound_holds(case: Instance) -> None:
@@ -187,7 +188,7 @@ def test_plans_of_tight_chains_fit_and_the_bound_holds(case: Instance) -> None:
     assert result.bound_ns <= optimum <= result.objective_ns
 
 
-@pytest.mark.costly
+@pytest.mark.costly(7)
 def test_memory_that_joins_modules_is_kept_and_proven() -> None:
     problem = rwnn(RwnnStack("er", 6, 4))
     free = solve(problem, replace(QUICK, iterations=100_000))
@@ -293,6 +294,7 @@ def test_threads_do_not_change_the_result(stack: RwnnStack) -> None:
     assert results[0].bound_ns == results[1].bound_ns
 
 
+@pytest.mark.costly
 def test_small_stack_is_proven_optimal() -> None:
     problem = rwnn(RwnnStack("er", 8, 5))
     result = solve(problem, SolveOptions(time_limit_s=30))
@@ -307,6 +309,7 @@ def test_bound_of_channels_is_at_most_the_exact_optimum(is_strong: bool) -> None
     assert result.bound_ns <= result.objective_ns <= search.objective_ns
 
 
+@pytest.mark.costly
 def test_progress_has_bounds_and_a_plan() -> None:
     reports: list[ProgressReport] = []
     problem = get_instance("rwnn/er10x5").build()

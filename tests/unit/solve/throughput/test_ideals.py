@@ -70,6 +70,7 @@ def test_split_of_tensors_with_one_reader_is_the_best_one(case: Instance) -> Non
     assert split.load_ns == placement_loads(problem.native, split.placement).item_ns == best
 
 
+@pytest.mark.costly
 @given(cases())
 @exact_cases(80)
 def test_split_is_a_placement_and_the_solver_is_never_behind_it(case: Instance) -> None:

@@ -181,6 +181,7 @@ def test_assignment_programme_finds_the_optimum(case: Instance) -> None:
         assert found.bound_ns <= best
 
 
+@pytest.mark.costly
 @exact_cases(50)
 @given(case=cases(max_tasks=4, is_memory_tight=True))
 def test_solver_finds_a_valid_plan_with_the_optimum(case: Instance) -> None:
@@ -218,6 +219,7 @@ def chain_of_blocks(num_blocks: int, num_gpus: int = 3, capacity: int = 10**9) -
     return instance(edges, run_ns, gpus(widths, num_gpus, capacity), num_bytes=10, weight_bytes=10)
 
 
+@pytest.mark.costly
 def test_gap_of_a_long_chain_of_equal_blocks_is_small() -> None:
     case = chain_of_blocks(200)
     options = replace(SMALL, iterations=100_000)

@@ -1,0 +1,83 @@
+"""Tests marked `costly` -> the commits at which a run of CI takes them, by how long they take.
+
+A commit takes one of `NUM_TURNS` parts. The parts are about equally long: the longest work goes
+first, each to the part that is the shortest so far.
+
+Source: R. L. Graham, Bounds on multiprocessing timing anomalies, doi:10.1137/0117039 (LPT).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import pytest
+
+NUM_TURNS = 8
+"""In so many commits CI runs each costly test once, or more often."""
+
+COSTLY_S = 2.0
+"""Processor time of a costly test whose mark does not say it."""
+
+NUM_BUILDS = 6
+"""Parts of tests/cpp: the first turns build one each, whatever is marked."""
+
+BUILD_S = 80.0
+"""Processor time of building and running one."""
+
+
+def turn_of(seed: int) -> int:
+    """Return the turn of the commit that chooses this number."""
+    return seed % NUM_TURNS
+
+
+def is_costly(item: pytest.Item) -> bool:
+    """Tell whether a test is of some commits alone; slow ones, and those of GPUs, are of none."""
+    marks = [item.get_closest_marker(name) is not None for name in ("costly", "slow", "gpu")]
+    return marks == [True, False, False]
+
+
+def seconds_of(items: Sequence[pytest.Item]) -> list[float]:
+    """Return the processor time of costly tests: a mark's is that of all its cases together."""
+    functions = [item.nodeid.partition("[")[0] for item in items]
+    num_cases = Counter(functions)
+    marks = [item.get_closest_marker("costly") for item in items]
+    return [
+        (mark.args[0] if mark is not None and mark.args else COSTLY_S) / num_cases[function]
+        for mark, function in zip(marks, functions, strict=True)
+    ]
+
+
+def items_of_turn(
+    items: Sequence[pytest.Item],
+    turn: int,
+    group_of: Callable[[pytest.Item], str],
+) -> list[pytest.Item]:
+    """Return the tests that a turn takes: all that are not costly, and its groups of costly ones.
+
+    Parameters
+    ----------
+    group_of
+        What shares a group runs at the same commits.
+    """
+    costly = [item for item in items if is_costly(item)]
+    seconds: dict[str, float] = defaultdict(float)
+    for item, weight in zip(costly, seconds_of(costly), strict=True):
+        seconds[group_of(item)] += weight
+    turns = balanced_turns(seconds, [BUILD_S] * NUM_BUILDS)
+    return [item for item in items if not is_costly(item) or turns[group_of(item)] == turn]
+
+
+def balanced_turns(seconds: Mapping[str, float], begun: Iterable[float] = ()) -> dict[str, int]:
+    """Return a turn for each group; ties go to the first name and to the first turn.
+
+    `begun` is what the first turns have before.
+    """
+    loads = [*begun][:NUM_TURNS]
+    loads += [0.0] * (NUM_TURNS - len(loads))
+    turns = {}
+    for group in sorted(seconds, key=lambda group: (-seconds[group], group)):
+        turn = loads.index(min(loads))
+        turns[group] = turn
+        loads[turn] += seconds[group]
+    return turns
