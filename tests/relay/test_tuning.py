@@ -19,7 +19,7 @@ from heteroplace.cli.main import main
 from heteroplace.cli.tune import describe_step
 from heteroplace.errors import MissingCostError, SolverError
 from heteroplace.files.cluster import save_cluster
-from heteroplace.measure.kernel_times import KernelTimes
+from heteroplace.measure.kernel_times import KernelTimes, peaks_seen
 from heteroplace.measure.machine_peaks import Peaks
 from heteroplace.measure.tuning.judge import is_faster
 from heteroplace.measure.tuning.report import Outlook, TunedKernel, TuneReport
@@ -105,6 +105,12 @@ def test_the_outlook_tells_what_is_left_to_gain() -> None:
     assert (outlook.total_ns, outlook.gain_ns) == (410, 300)
     assert "could gain at most 300 ns (73%)" in outlook.text()
     assert "... and 1 kernels, 10 ns" in outlook.text(max_rows=1)
+
+
+def test_peaks_are_at_least_what_a_kernel_reached() -> None:
+    kernels = [kernel("nn.dense", 10, flops=50, num_bytes=5), kernel("nn.relu", 10, num_bytes=30)]
+    assert peaks_seen(PEAKS, kernels) == Peaks(5e9, 3e9)
+    assert peaks_seen(Peaks(1e12, 1e12), kernels) == Peaks(1e12, 1e12)
 
 
 def test_the_report_counts_only_what_is_kept() -> None:

@@ -58,7 +58,7 @@ class Outlook:
             f"{self.device} ({cores}): {format_ns(self.total_ns)} of kernels; better ones could "
             f"gain at most {format_ns(self.gain_ns)} ({share:.0%}), with all on the roofline of "
             f"{self.peaks.flops_per_second / 1e9:.0f} GFLOP/s and "
-            f"{self.peaks.bytes_per_second / 1e9:.1f} GB/s"
+            f"{self.peaks.bytes_per_second / 1e9:.1f} GB/s, the most seen here"
         )
         return "\n".join(lines)
 

@@ -25,6 +25,8 @@ from heteroplace.measure.tuning.trials import Trial, TrialBench
 
 TRIALS_OF_ROUND = 8
 _SEED_DIGITS = 7
+_LEAST_SHARE = 0.05
+"""Of a kernel's time, that may be left to gain even on the roofline."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +74,9 @@ class Searched:
 
     @property
     def priority(self) -> float:
-        """What is left to gain, in ns, per round."""
+        """What is left to gain, in ns, per round; a roofline is never known to the last."""
         now_ns = self.times.total_ns * min(1.0, self.ratio)
-        return max(0.0, now_ns - self.least_ns) / (1 + self.rounds)
+        return max(_LEAST_SHARE * now_ns, now_ns - self.least_ns) / (1 + self.rounds)
 
 
 NO_SPACE = "TVM's rules have no schedule for it"
@@ -114,7 +116,7 @@ def search(
     on_step: Callable[[TuneStep], None] | None = None,
     num_cores: int = 1,
 ) -> None:
-    """Measure schedules until the time is over, or there is nothing left to gain.
+    """Measure schedules until the time is over, or no kernel has any that were not measured.
 
     At least one round is made. Each is stored at its end.
 
@@ -125,7 +127,7 @@ def search(
     """
     begin = time.perf_counter()
     while True:
-        left = [each for each in kernels if not each.why_not and each.priority > 0]
+        left = [each for each in kernels if not each.why_not]
         if not left:
             return
         chosen = max(left, key=lambda each: each.priority)

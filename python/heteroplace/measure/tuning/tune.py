@@ -17,7 +17,7 @@ from heteroplace.costs.tunings import TunedPlace, Tuning, find_tunings
 from heteroplace.errors import InfeasibleError, MissingCostError, SolverError
 from heteroplace.machine.fingerprint import device_fingerprint
 from heteroplace.measure.implementations import has_one_implementation
-from heteroplace.measure.kernel_times import kernel_times
+from heteroplace.measure.kernel_times import kernel_times, peaks_seen
 from heteroplace.measure.machine_peaks import measure_peaks
 from heteroplace.measure.options import ProfileOptions
 from heteroplace.measure.profile import profile_network, with_workspaces
@@ -148,9 +148,10 @@ def _outlook(
             f"in a run of it; tune on a larger machine"
         )
     options.say(f"measuring what {device.name} can do at best")
-    peaks = measure_peaks(device.target, device.cores)
+    measured = measure_peaks(device.target, device.cores)
     calls = compiled.calls(cluster, placement)
     (times,) = kernel_times(calls, profile.measurements).values() or ([],)
+    peaks = peaks_seen(measured, times)
     outlook = Outlook(device.name, len(device.cores), peaks, tuple(times))
     return outlook, TrialBench(compiled, cluster, placement)
 
