@@ -12,6 +12,8 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.codegen.tuned_kernels import tuning_digest
 from heteroplace.costs.measurement import Measurement
@@ -126,7 +128,7 @@ def _measure(
             sums[digest][key.threads][key.target in targets] += measurement.wall_ns
     fingerprints = {device.name: device_fingerprint(device) for device in both.devices}
     stored = {
-        replace(key, device=fingerprints[key.device]): measurement
+        structs.replace(key, device=fingerprints[key.device]): measurement
         for key, measurement in profile.measurements.items()
     }
     pairs = {
