@@ -47,6 +47,7 @@ LAYERS = {
     "stage_log": (7, 3),
     "pipeline": (8, 0),
     "hetero_place": (8, 1),
+    "tuner": (8, 1),
     "loading": (8, 2),
     "progress": (8, 1),
     "sharding": (8, 1),

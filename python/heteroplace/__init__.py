@@ -54,6 +54,7 @@ _NEEDS_TVM = {
     "load": "heteroplace.loading",
     "routing": "heteroplace.relay.routing",
     "shard": "heteroplace.sharding.face",
+    "tune": "heteroplace.tuner",
 }
 """Public names that live in layers on top of TVM, and the module of each."""
 

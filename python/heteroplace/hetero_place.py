@@ -19,6 +19,7 @@ from heteroplace.errors import LoweringError, PlanError
 from heteroplace.machine.local import open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.demands import with_max_memory
+from heteroplace.model.implementations import without_twins
 from heteroplace.place_options import CONFIG_PREFIX, check_verify, read_options
 from heteroplace.relay.annotate.reader import read_solution
 from heteroplace.relay.annotate.sharded import read_sharded
@@ -48,7 +49,8 @@ class _HeteroPlacePass:
         if placed is None:
             found = pipeline.annotate(*pipeline.place(mod, self._cluster, options, limits))
             return with_source(found, with_option(read_source(mod), options.verify))
-        if placed.cluster.digest() != with_max_memory(self._cluster, options.max_memory).digest():
+        asked = with_max_memory(self._cluster, options.max_memory)
+        if without_twins(placed.cluster).digest() != asked.digest():
             raise PlanError(
                 f"the module is placed on cluster {placed.cluster.name!r} already; to place it on "
                 f"{self._cluster.name!r}, start from the module before the first HeteroPlace"

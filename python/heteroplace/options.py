@@ -259,6 +259,23 @@ def seconds(text: str) -> float:
     return value
 
 
+def duration(text: str) -> float:
+    """Read a time above 0 in seconds, or with a unit: s, m or min, h.
+
+    >>> duration("10m"), duration("2.5")
+    (600.0, 2.5)
+    """
+    units = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
+    number = text.rstrip("abcdefghijklmnopqrstuvwxyz")
+    unit = text[len(number) :]
+    if unit not in units:
+        raise ValueError(f"expected a time such as 30s, 10m or 1h, got {text!r}")
+    try:
+        return seconds(number.strip()) * units[unit]
+    except ValueError as err:
+        raise ValueError(f"expected a time above 0 such as 30s, 10m or 1h, got {text!r}") from err
+
+
 def count(text: str) -> int:
     """Read a whole number of at least 1."""
     if not text.isascii() or not text.isdecimal() or not 1 <= int(text) < 2**63:

@@ -29,7 +29,7 @@ from heteroplace.measure.batches import batches_of
 from heteroplace.measure.cost_models import CostModel, CostOptions, choose_cost_model
 from heteroplace.measure.cost_models.model import known_interference
 from heteroplace.measure.example_inputs import read_examples
-from heteroplace.measure.implementations import with_implementations, without_unused_twins
+from heteroplace.measure.implementations import with_asked_makers, with_makers, without_unused_twins
 from heteroplace.measure.interference import measure_interference
 from heteroplace.measure.weights_file import with_weights_file
 from heteroplace.model.cluster import Cluster
@@ -42,8 +42,8 @@ from heteroplace.model.route_profile import RouteProfile
 from heteroplace.model.solution import Solution
 from heteroplace.place_options import PlaceOptions, check_options, demanded_graph
 from heteroplace.relay.annotate.moved import solution_of_module
-from heteroplace.relay.annotate.reader import read_model_digest, strip_annotations
 from heteroplace.relay.annotate.sharded import read_sharded, without_plan
+from heteroplace.relay.annotate.tunings import with_tunings
 from heteroplace.relay.annotate.writer import annotate as annotate_plan
 from heteroplace.relay.frontend.onnx_source import read_source
 from heteroplace.relay.routing.find import without_branches
@@ -56,7 +56,7 @@ from heteroplace.relay.tasks.branch_options import (
     with_branch_memories,
 )
 from heteroplace.relay.tasks.extract_routed import has_routers
-from heteroplace.relay.tasks.network import Network, cut_network
+from heteroplace.relay.tasks.network import Network, cut_network, network_under
 from heteroplace.relay.tasks.rebatch import rebatch
 from heteroplace.simulate.interference import Interference
 from heteroplace.solve import Problem, SolveOptions, solve_network
@@ -288,15 +288,16 @@ def place(
     network = prepare(mod, options.params, log, cluster).with_examples(examples)
     network = network.with_graph(demanded_graph(network.graph, cluster, options))
     network = with_branch_memories(network, cluster)
+    plain = network.graph, cluster
+    if saved is not None:  # its tasks may be on twins, which must be there again
+        network, cluster = with_makers(network, cluster, saved.makers, asked)
     early = None if saved is None else saved.plan_for(network.graph, cluster)
     items = limits.items if early is None else num_items(early, limits)
     check_demands(network.graph, cluster, early)
     check_routed(network.graph, cluster, items)
     if items > 1:
         rebatch(network.mod, 2)  # an op that could mix items is told at once
-    plain = network.graph, cluster
-    if options.kernels == "best":
-        network, cluster = with_implementations(network, cluster, items)
+    network, cluster = with_asked_makers(network, cluster, options, asked, items)
     compiled = compile(network, cluster, model, log)
     costed = cost(compiled, cluster, model, log, batches_of(cluster, items, network.graph))
     costed = replace(costed, profile=profile)
@@ -308,9 +309,8 @@ def place(
 def _with_routes(
     mod: tvm.IRModule, routes: str | os.PathLike[str], weights_bytes: int | None
 ) -> tuple[tvm.IRModule, RouteProfile]:
-    """Choose capacities, predictions and which weights stay by route decisions; return these too.
-    Choices (`If`) are routers."""
-    mod = without_branches(mod)
+    """Choose capacities, predictions and which weights stay by route decisions, returned too."""
+    mod = without_branches(mod)  # choices (`If`) are routers
     if not has_routers(mod):
         raise RoutingError(
             f"routes={os.fspath(routes)!r} is given, and the model has no routers; leave it out"
@@ -325,6 +325,7 @@ def annotate(compiled: CompiledNetwork, solution: Solution) -> tvm.IRModule:
     extraction = compiled.network.extraction
     assert extraction is not None  # what is placed was cut here
     mod = annotate_plan(extraction, solution, compiled.network.model_digest)
+    mod = with_tunings(mod, solution.cluster, compiled.network.tunings)
     placement = solution.plan.placement(len(compiled.graph.tasks))
     kernels = compiled.known_kernels(solution.cluster, placement)
     # Those of batches are compiled to be built.
@@ -381,8 +382,7 @@ def build_module(
     mode = verify or ("off" if source is None else source.verify)
     check_can_verify(mode, source, solution.cluster, solution.devices_not_used)
     if sharded is None:
-        digest = read_model_digest(mod)
-        network = Network(solution.graph, strip_annotations(mod), model_digest=digest)
+        network = network_under(mod, solution.graph)
         compiled = CompiledNetwork.of(network)
         carried = carried_kernels(mod, network.digest, network.graph.routers)
         if carried is not None:

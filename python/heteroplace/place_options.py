@@ -37,6 +37,9 @@ MISSING = ("refuse", "measure", "predict", "estimate")
 KERNELS = ("auto", "tvm", "best")
 """Values of the option `kernels`."""
 
+TUNED = ("on", "off")
+"""Values of the option `tuned`."""
+
 STORE_ON, STORE_OFF = "on", "off"
 """Values of the option `store` that are no paths."""
 
@@ -93,6 +96,13 @@ class PlaceOptions:
         "tanh, ...); tvm: TVM's as they are, with the same bits as without placement; best: where "
         "the two differ both are measured, and each task has the one that makes the plan quicker",
         choices=lambda: KERNELS,
+    )
+    tuned: str = option(
+        "on",
+        "on: kernels that `heteroplace tune` found are used where they make the plan quicker, if "
+        "the store has any of this model and processor, costs are measured and kernels are not "
+        "TVM's alone; off: never",
+        choices=lambda: TUNED,
     )
     pin: Mapping[str, str] = option(
         dict,
@@ -184,7 +194,16 @@ class PlaceOptions:
             )
         if self.kernels not in KERNELS:
             raise SolverError(f"kernels={self.kernels!r}; expected one of {', '.join(KERNELS)}")
+        if self.tuned not in TUNED:
+            raise SolverError(f"tuned={self.tuned!r}; expected one of {', '.join(TUNED)}")
         check_verify(self.verify)
+
+    @property
+    def may_be_tuned(self) -> bool:
+        """Kernels that the store has of tuning may be used."""
+        is_measured = isinstance(self.costs, str) and self.costs in ("measure", "isolated")
+        has_store = self.store is not None and self.store != STORE_OFF
+        return self.tuned == "on" and self.kernels != "tvm" and is_measured and has_store
 
     @property
     def weights_bytes(self) -> int | None:

@@ -10,7 +10,6 @@ import pytest
 from heteroplace.bench import kernels as kernels_bench
 from heteroplace.bench.__main__ import USAGE, main
 from heteroplace.bench.implementations import OWN, TVM, task_providers
-from heteroplace.bench.machine_peaks import Peaks, measure_peaks
 from heteroplace.bench.models.catalogue import Model, import_model, peer_network_names
 from heteroplace.bench.models.onnx_graph import FLOAT, OnnxGraph
 from heteroplace.bench.peers.runtimes import OnnxExecutor, OpenVinoExecutor, missing_runtime
@@ -20,6 +19,7 @@ from heteroplace.bench.run.against_peers import PeerOptions, measure_peers, rela
 from heteroplace.bench.run.calls import tiny_model
 from heteroplace.bench.run.comparison import compile_once
 from heteroplace.machine.local import local_cluster
+from heteroplace.measure.machine_peaks import Peaks, measure_peaks
 from heteroplace.tvm_bridge import llvm_cpu_target
 
 pytestmark = pytest.mark.costly
@@ -105,11 +105,12 @@ def test_own_kernels_are_told_from_those_of_tvm(small_model: Model) -> None:
 def test_rows_of_kernels_have_every_call_on_every_number_of_cores() -> None:
     cluster = local_cluster(has_gpus=False)
     peaks = Peaks(1e9, 1e9)
-    found = kernels_bench.measure_kernels(tiny_model(), cluster)
-    assert [threads for threads, _ in found] == sorted({len(d.cores) for d in cluster.devices})
-    for threads, kernels in found:
+    found, _ = kernels_bench.measure_kernels(tiny_model(), cluster)
+    assert list(found) == sorted({len(d.cores) for d in cluster.devices})
+    for threads, kernels in found.items():
         assert sum(len(kernel.ns) for kernel in kernels) == 1
-        (row,) = [kernel.row("tiny", threads, peaks) for kernel in kernels]
+        about = {"model": "tiny", "threads": threads, "implementation": OWN}
+        (row,) = [{**about, **kernel.figures(peaks)} for kernel in kernels]
         assert row["op"] == "nn.relu" and row["gbytes_per_s"] > 0 and row["roofline"] > 0
         assert len(kernels_bench.table([row]).splitlines()) == 2
 

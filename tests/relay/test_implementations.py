@@ -18,12 +18,12 @@ from heteroplace.files.solution import solution_from_json, solution_to_json
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, CostTable, allowed_devices, build_table
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.implementations import TWIN, implementation_gains
+from heteroplace.model.implementations import implementation_gains, twin_name
 from heteroplace.report.tables import solution_headline
 
 pytestmark = pytest.mark.relay
 
-ALL = TWIN.format("cpu.all")
+ALL = twin_name("cpu.all", "tvm")
 QUICK_NS, SLOW_NS = 1_000, 1_000_000
 
 

@@ -1,66 +1,27 @@
 """`bench kernels`: what each kernel of a network takes, beside what the machine could do at best.
 
 Each distinct kernel is a row: its times in place (`measure/in_place.py`) on one core and on all,
-what they are in operations and bytes per second, and its share of the roofline: the least time
-that its operations at peak speed, or its arguments at the memory's bandwidth, would take, over its
-time. The peaks are measured here. A share above 1 says that its arguments were in a cache.
+what they are in operations and bytes per second, and its share of the roofline
+(`measure/kernel_times.py`). The peaks are measured here.
 """
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from heteroplace.bench.implementations import OWN, TVM, stock_identities
-from heteroplace.bench.machine_peaks import Peaks, measure_peaks
 from heteroplace.bench.models.catalogue import Model, load_model, model_names, peer_network_names
 from heteroplace.bench.peers.stock import in_pass_context, silence_tuning_hint
 from heteroplace.bench.run.comparison import compile_once
 from heteroplace.machine.local import local_cluster
-from heteroplace.measure.kernel_identity import describe_kernels
+from heteroplace.measure.kernel_times import KernelTimes, kernel_times
+from heteroplace.measure.machine_peaks import measure_peaks
 from heteroplace.measure.options import ProfileOptions
 from heteroplace.measure.profile import profile_network
 from heteroplace.model.cluster import Cluster
 from heteroplace.progress import prefixed
 from heteroplace.report.tables import format_table
-from heteroplace.stats import median
-
-
-@dataclass(frozen=True)
-class KernelTimes:
-    """Of a distinct kernel on so many cores."""
-
-    op: str
-    shapes: str
-    tasks: tuple[str, ...]
-    """In which it runs, once for each call."""
-    flops: int
-    """Of a call; 0: it only moves data, or they are not known."""
-    bytes: int
-    """Of a call's arguments, each once."""
-    ns: tuple[int, ...]
-    """Of each call."""
-    implementation: str
-
-    def row(self, model: str, threads: int, peaks: Peaks) -> dict[str, object]:
-        """Return the figures; `us` is the median of the calls, `total_us` their sum."""
-        each_ns = max(1.0, median(self.ns))
-        return {
-            "model": model,
-            "threads": threads,
-            "op": self.op,
-            "shapes": self.shapes,
-            "task": self.tasks[0],
-            "calls": len(self.ns),
-            "us": round(each_ns / 1e3, 2),
-            "total_us": round(sum(self.ns) / 1e3, 2),
-            "gflops": round(self.flops / each_ns, 2),
-            "gbytes_per_s": round(self.bytes / each_ns, 2),
-            "roofline": round(peaks.bound_ns(self.flops, self.bytes) / each_ns, 3),
-            "implementation": self.implementation,
-        }
 
 
 def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
@@ -81,40 +42,26 @@ def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
             )
     rows = []
     for name in names:
-        for threads, kernels in measure_kernels(load_model(name), cluster, prefixed(say, name)):
-            longest = sorted(kernels, key=lambda each: -sum(each.ns))
-            rows += [each.row(name, threads, peaks[threads]) for each in longest]
+        by_threads, stock = measure_kernels(load_model(name), cluster, prefixed(say, name))
+        for threads, kernels in by_threads.items():
+            for each in kernels:
+                maker = TVM if each.identity in stock else OWN
+                about = {"model": name, "threads": threads, "implementation": maker}
+                rows.append({**about, **each.figures(peaks[threads])})
     return rows
 
 
 def measure_kernels(
     model: Model, cluster: Cluster, say: Callable[[str], None] = lambda line: None
-) -> list[tuple[int, list[KernelTimes]]]:
-    """Return by number of cores what each distinct kernel of a network takes there."""
+) -> tuple[dict[int, list[KernelTimes]], frozenset[str]]:
+    """Return by number of cores what each distinct kernel of a network takes there, and which
+    identities are those of TVM's own kernels."""
     with in_pass_context():
         compiled = compile_once(model, cluster)
         stock = stock_identities(compiled, cluster)
         calls = compiled.calls(cluster, [0] * len(compiled.graph.tasks))
-        kernels = {each.identity: each for each in describe_kernels(calls).values()}
         found = profile_network(compiled, cluster, ProfileOptions(progress=say))
-    sites: dict[int, dict[str, list[tuple[str, int]]]] = defaultdict(lambda: defaultdict(list))
-    for key, measurement in sorted(found.measurements.items()):
-        task = calls.calls[key.site].task
-        sites[key.threads][key.kernel].append((task, measurement.wall_ns))
-    result = []
-    for threads in sorted(sites):
-        times = []
-        for identity, measured in sites[threads].items():
-            kernel = kernels[identity]
-            implementation = TVM if identity in stock else OWN
-            tasks, ns = zip(*measured, strict=True)
-            times.append(
-                KernelTimes(
-                    kernel.op, kernel.shapes, tasks, kernel.flops, kernel.bytes, ns, implementation
-                )
-            )
-        result.append((threads, times))
-    return result
+    return kernel_times(calls, found.measurements), stock
 
 
 def table(rows: list[dict[str, object]]) -> str:

@@ -23,6 +23,7 @@ from heteroplace.costs.device_figures import device_figures_table, known_devices
 from heteroplace.costs.store import CostStore, default_path
 from heteroplace.costs.store_file import load_rows, rows_to_json
 from heteroplace.costs.store_values import UNITS_S, Row, StoreFilter
+from heteroplace.costs.tunings import count_tunings, forget_tunings
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.files.measurements import Note, date_seconds
 from heteroplace.files.reader import write_json
@@ -80,7 +81,12 @@ def add_commands(commands: Parsers) -> None:
         description="Remove measurements from the store.",
     )
     _add_filters(forget)
-    forget.add_argument("--all", action="store_true", help="remove everything, also all notes")
+    forget.add_argument(
+        "--all", action="store_true", help="remove everything, also all notes and tuned kernels"
+    )
+    forget.add_argument(
+        "--tuned", action="store_true", help="remove what was tuned, and nothing else"
+    )
     forget.add_argument("--dry-run", action="store_true", help="only say how many that would be")
     costs_cross_validate.add_cross_validate(actions)
     devices = add_command(
@@ -149,17 +155,22 @@ def run_import(arguments: argparse.Namespace) -> None:
 def run_forget(arguments: argparse.Namespace) -> None:
     """Remove what the filters let through."""
     only = from_arguments(StoreFilter, arguments)
-    if only.is_empty != arguments.all:
+    if only.is_empty != (arguments.all or arguments.tuned):
         raise HeteroPlaceError(
             "forget: give a filter, such as --op or --older-than, or --all to remove everything"
             if only.is_empty
-            else "forget: --all removes everything; leave it out, or the filters"
+            else "forget: --all and --tuned take no filters; leave them out, or the filters"
         )
+    if arguments.tuned and not arguments.all:
+        _forget_tuned(arguments)
+        return
     with _Opened(arguments.store) as opened:
         if arguments.dry_run:
             num_rows, num_notes = len(opened.rows(only)), len(opened.notes(only))
         else:
             num_rows, num_notes = opened.forget(only)
+            if arguments.all:
+                opened.forget_tuned(is_real=True)
     if arguments.json:
         removed = {"measurements": num_rows, "notes": num_notes}
         print_json({"store": str(opened.path), **removed, "dry_run": arguments.dry_run})
@@ -167,6 +178,16 @@ def run_forget(arguments: argparse.Namespace) -> None:
     verb = "would remove" if arguments.dry_run else "removed"
     notes = f" and {plural(num_notes, 'note')}" if arguments.all else ""
     print(f"{opened.path}: {verb} {plural(num_rows, 'measurement')}{notes}")
+
+
+def _forget_tuned(arguments: argparse.Namespace) -> None:
+    with _Opened(arguments.store) as opened:
+        count = opened.forget_tuned(is_real=not arguments.dry_run)
+    if arguments.json:
+        print_json({"store": str(opened.path), "tuned": count, "dry_run": arguments.dry_run})
+        return
+    verb = "would remove" if arguments.dry_run else "removed"
+    print(f"{opened.path}: {verb} what was tuned of {plural(count, 'kernel')}")
 
 
 def run_devices(arguments: argparse.Namespace) -> None:
@@ -210,6 +231,12 @@ class _Opened:
         if self._store is None:
             return 0, 0
         return self._store.forget(only), self._store.forget_notes() if only.is_empty else 0
+
+    def forget_tuned(self, *, is_real: bool) -> int:
+        """How many kernels were tuned; they are removed if it is real."""
+        if self._store is None:
+            return 0
+        return forget_tunings(self._store) if is_real else count_tunings(self._store)
 
 
 def _add_filters(parser: argparse.ArgumentParser) -> None:

@@ -39,6 +39,7 @@ _COMMANDS = {
     "completion": "doctor",
     "setup-tvm": "setup_tvm",
     "costs": "costs",
+    "tune": "tune",
     "routes": "routes",
 }
 """Each subcommand, and the module of this folder that adds it with `add_commands(subparsers)`; it

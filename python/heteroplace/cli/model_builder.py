@@ -17,6 +17,7 @@ from heteroplace import pipeline
 from heteroplace.cli.model_cache import About, stamp
 from heteroplace.codegen.executable import Executable
 from heteroplace.errors import ClusterError, FrontendError, MissingCostError
+from heteroplace.measure.tuning.report import TuneReport
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.solution import Solution
 from heteroplace.place_options import PlaceOptions
@@ -187,6 +188,15 @@ def compile_model(
     files += [file for file in source.digests if file != source.path] if source else []
     others = {file: stamp(file) for file in files}
     return executable, About(legal, others, time.perf_counter() - begin)
+
+
+def tune_model(
+    path: Path, shapes: str | None, cluster: Cluster, say: Say, **options: Any
+) -> TuneReport:
+    """Search faster kernels for a model; options and errors as of `heteroplace.tune`."""
+    imported = import_model(path, shapes, say)
+    with tvm.transform.PassContext(opt_level=OPT_LEVEL):
+        return heteroplace.tune(imported.mod, cluster, imported.params, progress=say, **options)
 
 
 def write_annotated(path: Path, output: str, solution: Solution) -> None:

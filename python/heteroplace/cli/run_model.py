@@ -28,6 +28,8 @@ from heteroplace.cli.shared import (
     plural,
     print_json,
 )
+from heteroplace.costs.store import CostStore, default_path
+from heteroplace.costs.tunings import kept_digest
 from heteroplace.errors import FrontendError, HeteroPlaceError
 from heteroplace.files.manifest import ELF_MAGIC
 from heteroplace.files.reader import near_file
@@ -37,7 +39,7 @@ from heteroplace.model.plan import Run
 from heteroplace.model.solution import Solution
 from heteroplace.model.units import format_bytes, format_ns
 from heteroplace.options import add_arguments, count, options_of, read_arguments
-from heteroplace.place_options import OPTION_CLASSES, read_options
+from heteroplace.place_options import OPTION_CLASSES, STORE_OFF, STORE_ON, read_options
 from heteroplace.report.notes import notes_text
 from heteroplace.report.tables import device_table, format_table, solution_headline
 from heteroplace.run.array_files import read_array, write_arrays
@@ -195,6 +197,8 @@ def _from_cache(
         path = Path(str(options.get(name, "")))
         if name in options and path.is_file():  # what it holds counts, not what it is called
             told[name] = file_digest(path)
+    if tuned := _kept_tunings(options):
+        told["tuned kernels"] = tuned
     key = model_key(model, cluster, told)
     known = None if arguments.rebuild else look_up(key)
     if known is not None:
@@ -205,6 +209,18 @@ def _from_cache(
         executable.export_library(entry.path)
         file = entry.keep(about)
     return file, about.legal, f"{model}: compiled in {about.seconds:.1f} s, kept as {file}"
+
+
+def _kept_tunings(options: dict[str, Any]) -> str:
+    """What tells whether the store has other tuned kernels than before; "": none, or no store."""
+    store = options.get("store") or STORE_ON
+    if store == STORE_OFF or options.get("tuned") == "off":
+        return ""
+    path = default_path() if store == STORE_ON else Path(store)
+    if not path.exists():
+        return ""
+    with CostStore(path) as opened:
+        return kept_digest(opened)
 
 
 def _compiled(

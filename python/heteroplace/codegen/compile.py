@@ -19,6 +19,7 @@ from heteroplace.codegen.routed import lower_routed
 from heteroplace.codegen.segment_calls import lower_segments
 from heteroplace.codegen.segments import cut_segments
 from heteroplace.codegen.targets import placed_targets, sharing_layouts
+from heteroplace.codegen.tuned_kernels import Tunings
 from heteroplace.codegen.versioned import KeptParts
 from heteroplace.codegen.versions import versioned_tensors
 from heteroplace.model.cluster import Cluster
@@ -110,7 +111,7 @@ class CompiledNetwork:
         mod = self.network.mod
         if self.graph.routers:
             return lower_routed(mod, self.graph, targets, target_of_task)
-        return lower_network(mod, targets, target_of_task)
+        return lower_network(mod, targets, target_of_task, self.network.tunings)
 
     def kernels(self, cluster: Cluster, placement: Sequence[int]) -> CompiledKernels:
         """Return the kernel calls with their library; parameters and errors as of `calls`."""
@@ -168,11 +169,12 @@ def lower_network(
     mod: tvm.IRModule,
     targets: tuple[tvm.target.Target, ...],
     target_of_task: dict[str, int],
+    tunings: Tunings | None = None,
 ) -> KernelCalls:
     """Optimise each target's part of a neutral module and lower it.
 
-    Targets that differ only in whether kernels are TVM's own have one part, with the layouts of the
-    other of the two.
+    Targets that differ only in who made the kernels have one part, with the layouts of the one
+    without another maker's key.
 
     Parameters
     ----------
@@ -182,6 +184,8 @@ def lower_network(
         The distinct targets.
     target_of_task
         For each task the position of its target.
+    tunings
+        As of `lower_segments`.
 
     Raises
     ------
@@ -198,7 +202,7 @@ def lower_network(
         for task, target in target_of_task.items()
         if target != segment_of_task[task]
     }
-    return lower_segments(segments, mod["main"].params, outputs, others)
+    return lower_segments(segments, mod["main"].params, outputs, others, tunings)
 
 
 def _with_inputs(calls: KernelCalls, network: Network) -> KernelCalls:

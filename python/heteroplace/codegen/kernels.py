@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -177,3 +177,5 @@ class Kernel:
     """Floating-point operations of a call; 0: it only moves data, or they are not known."""
     ranges: tuple[Interval | None, ...] = ()
     """As `Value.range`, for each value that it reads; empty: not known."""
+    function: tvm.relay.Function | None = field(default=None, compare=False, repr=False)
+    """The fused Relay function that it was lowered from; None: it is from none, or it is lost."""

@@ -19,7 +19,8 @@ from heteroplace.codegen.keep_nan import keep_nan
 from heteroplace.codegen.kernels import Kernel, KernelCall, KernelCalls, Value
 from heteroplace.codegen.safe_integers import define_integers
 from heteroplace.codegen.segments import Segment, ValueName
-from heteroplace.codegen.targets import has_stock_kernels
+from heteroplace.codegen.targets import has_stock_kernels, has_tuned_kernels
+from heteroplace.codegen.tuned_kernels import Tunings, tuned_functions, tuning_digest
 from heteroplace.codegen.vector_math import vector_math
 from heteroplace.codegen.whole_vectors import whole_vectors
 from heteroplace.codegen.workspace import kernel_workspace
@@ -42,6 +43,7 @@ def lower_segments(
     inputs: Sequence[relay.Var],
     outputs: Sequence[ValueName],
     targets: Mapping[str, tvm.target.Target] | None = None,
+    tunings: Tunings | None = None,
 ) -> KernelCalls:
     """Lower every fused function of every segment and list the calls.
 
@@ -52,15 +54,25 @@ def lower_segments(
     targets
         Of tasks whose kernels are for another target than their segment, by name; the layouts are
         those of the segment.
+    tunings
+        What tuners have found, for targets of tuned kernels; other kernels of a task that is for
+        such a target are those of its segment.
 
     Raises
     ------
     LoweringError
-        TVM has no implementation of an op on a target.
+        TVM has no implementation of an op on a target, or a task is for tuned kernels and none
+        are known.
     """
+    tuned = [task for task, target in (targets or {}).items() if has_tuned_kernels(target)]
+    if tuned and not tunings:
+        raise LoweringError(
+            f"task {tuned[0]!r} was placed with a tuned kernel, and the module has lost what was "
+            f"tuned; place the model again, or with tuned='off'"
+        )
     # What is kept from earlier networks may come from other tuning records than those in force.
     te_compiler.get().clear()
-    lowerer = _Lowerer(targets=targets or {})
+    lowerer = _Lowerer(targets=targets or {}, tunings=tunings or {})
     for parameter in inputs:
         lowerer.add_input(parameter)
     with library_info_kept():
@@ -127,6 +139,7 @@ class _Lowerer:
     """The weights that are known; the segments keep them in memory."""
     targets: Mapping[str, tvm.target.Target] = field(default_factory=dict)
     """Of tasks whose kernels are not for the target of their segment."""
+    tunings: Tunings = field(default_factory=dict)
     forwards: dict[int, ValueName] = field(default_factory=dict)
     """Values that stand for what a later segment may export, until all are known."""
 
@@ -227,21 +240,31 @@ class _Lowerer:
         tasks = tasks_in(node.op)
         task = tasks[-1] if tasks else ""
         own = self.targets.get(task, target)
-        with own:
-            kernel = self._lower(node.op, own)
+        if has_tuned_kernels(own):
+            kernel = self._lower_tuned(node.op, target)
+        else:
+            with own:
+                kernel = self._lower(node.op, own)
         workspace = self.kernels[kernel].workspace
         self.calls.append(KernelCall(kernel, index, task, reads, writes, workspace))
         return writes
 
+    def _lower_tuned(self, function: relay.Function, target: tvm.target.Target) -> str:
+        """Lower as a tuner has found it; where none has, as for the target itself."""
+        with target:
+            digest = tuning_digest(function)
+            if digest not in self.tunings:
+                return self._lower(function, target)
+            symbol = f"tuned_{digest}"
+            if symbol not in self.kernels:
+                functions = tuned_functions(function, target, self.tunings[digest], symbol)
+                self._add_kernel(symbol, finished(functions, function, target), target, function)
+        return symbol
+
     def _lower(self, function: relay.Function, target: tvm.target.Target) -> str:
         try:
             cached = te_compiler.get().lower(function, target)
-            functions = define_integers(keep_nan(cached.funcs))
-            if not has_stock_kernels(target):
-                is_softmax = any(
-                    is_op_call(node, "nn.softmax") for node in post_order(function.body)
-                )
-                functions = whole_vectors(vector_math(functions, is_softmax=is_softmax))
+            functions = finished(cached.funcs, function, target)
         except (RuntimeError, ValueError, TypeError, AttributeError) as err:
             # TVM's strategies and schedules fail by all of these where they know no way.
             reason = last_cause(str(err))
@@ -251,23 +274,33 @@ class _Lowerer:
             ) from err
         symbol = str(cached.prim_fn_var.name_hint)
         if symbol not in self.kernels:
-            workspace = kernel_workspace(functions, is_cpu=target.kind.name == "llvm")
-            legal = legal_inputs(function)
-            ranges = [
-                legal.get(parameter)
-                for parameter in function.params
-                for _ in tensor_types(parameter.checked_type)
-            ]
-            self.kernels[symbol] = Kernel(
-                symbol,
-                functions,
-                target,
-                workspace,
-                op_text(function),
-                _flops(function),
-                tuple(ranges),
-            )
+            self._add_kernel(symbol, functions, target, function)
         return symbol
+
+    def _add_kernel(
+        self,
+        symbol: str,
+        functions: tvm.IRModule,
+        target: tvm.target.Target,
+        function: relay.Function,
+    ) -> None:
+        workspace = kernel_workspace(functions, is_cpu=target.kind.name == "llvm")
+        legal = legal_inputs(function)
+        ranges = [
+            legal.get(parameter)
+            for parameter in function.params
+            for _ in tensor_types(parameter.checked_type)
+        ]
+        self.kernels[symbol] = Kernel(
+            symbol,
+            functions,
+            target,
+            workspace,
+            op_text(function),
+            _flops(function),
+            tuple(ranges),
+            function,
+        )
 
     def _attributed(self) -> list[KernelCall]:
         """The calls, each of them with a task.
@@ -303,6 +336,18 @@ class _Lowerer:
         while alias is not None:
             value, alias = alias, self.values[alias].alias_of
         return value
+
+
+def finished(
+    functions: tvm.IRModule, function: relay.Function, target: tvm.target.Target
+) -> tvm.IRModule:
+    """Return lowered functions with what all kernels of a target have: defined integers, NaNs that
+    stay, and vector code unless they are TVM's own."""
+    functions = define_integers(keep_nan(functions))
+    if has_stock_kernels(target):
+        return functions
+    is_softmax = any(is_op_call(node, "nn.softmax") for node in post_order(function.body))
+    return whole_vectors(vector_math(functions, is_softmax=is_softmax))
 
 
 def _array(node: relay.Constant) -> np.ndarray:

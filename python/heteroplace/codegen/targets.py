@@ -15,6 +15,12 @@ from heteroplace.model.graph import TaskGraph
 STOCK_KERNELS = "tvm_kernels"
 """Key of a target whose kernels are TVM's own, e.g. "llvm -keys=tvm_kernels,cpu"."""
 
+TUNED_KERNELS = "tuned_kernels"
+"""Key of a target with kernels that `heteroplace tune` found, where it found any."""
+
+MAKER_KEYS = {"tvm": STOCK_KERNELS, "tuned": TUNED_KERNELS}
+"""Keys by the names of the other makers of kernels (`model/implementations.py`)."""
+
 OWN_KERNELS = "heteroplace_kernels"
 """Key under which a target knows our schedules beside TVM's; only while kernels are made."""
 
@@ -51,7 +57,12 @@ def device_target(device: Device, host: tvm.target.Target | None = None) -> tvm.
 
 
 def with_stock_kernels(cluster: Cluster) -> Cluster:
-    """Return a cluster on which the kernels are TVM's own: its CPUs' targets have another key.
+    """Return a cluster on which the kernels are TVM's own; see `with_kernels_of`."""
+    return with_kernels_of(cluster, STOCK_KERNELS)
+
+
+def with_kernels_of(cluster: Cluster, maker: str) -> Cluster:
+    """Return a cluster whose CPUs' targets have a maker's key, one of MAKER_KEYS, first.
 
     Raises as `device_target`; devices of kinds that no code is generated for stay as they are.
     """
@@ -59,10 +70,7 @@ def with_stock_kernels(cluster: Cluster) -> Cluster:
     for device in cluster.devices:
         if device.kind == "cpu":
             exported = dict(device_target(device).export())
-            exported["keys"] = [
-                STOCK_KERNELS,
-                *(key for key in exported["keys"] if key != STOCK_KERNELS),
-            ]
+            exported["keys"] = [maker, *(key for key in exported["keys"] if key != maker)]
             device = replace(device, target=str(tvm.target.Target(exported)))
         devices.append(device)
     return replace(cluster, devices=tuple(devices))
@@ -71,6 +79,11 @@ def with_stock_kernels(cluster: Cluster) -> Cluster:
 def has_stock_kernels(target: tvm.target.Target) -> bool:
     """Tell whether the kernels of a target are TVM's own, as they are."""
     return target.kind.name != "llvm" or STOCK_KERNELS in target.keys
+
+
+def has_tuned_kernels(target: tvm.target.Target) -> bool:
+    """Tell whether the kernels of a target are tuned ones, where there are any."""
+    return target.kind.name == "llvm" and TUNED_KERNELS in target.keys
 
 
 def kernel_target(target: tvm.target.Target) -> tvm.target.Target:
@@ -94,18 +107,19 @@ def float_lanes(target: tvm.target.Target) -> int:
 def sharing_layouts(targets: Sequence[tvm.target.Target]) -> list[int]:
     """Return for each target the position of the one whose layouts it has.
 
-    That of the same without the key of TVM's own kernels, if it is there; else its own.
+    That of the same without the key of another maker, if it is there; else its own.
     """
-    plain = [_without_stock(target) for target in targets]
+    plain = [_without_maker(target) for target in targets]
     texts = [f"{target} host {target.host}" for target in targets]
     return [texts.index(text) if text in texts else position for position, text in enumerate(plain)]
 
 
-def _without_stock(target: tvm.target.Target) -> str:
-    """The text of a target and its host, the first without the key of TVM's own kernels."""
-    if STOCK_KERNELS in target.keys:
+def _without_maker(target: tvm.target.Target) -> str:
+    """The text of a target and its host, the first without the keys of other makers."""
+    makers = set(MAKER_KEYS.values())
+    if makers & set(target.keys):
         exported = dict(target.export())
-        exported["keys"] = [key for key in exported["keys"] if key != STOCK_KERNELS]
+        exported["keys"] = [key for key in exported["keys"] if key not in makers]
         exported.pop("host", None)
         target = tvm.target.Target(tvm.target.Target(exported), target.host)
     return f"{target} host {target.host}"

@@ -236,7 +236,7 @@ class CostStore:
         ]
         checked_notes = [note_values(note) for note in notes]
         num_stored = 0
-        with self._transaction("IMMEDIATE") as connection:
+        with self.transaction("IMMEDIATE") as connection:
             for values in checked:
                 for statement in _INSERTS:
                     connection.execute(statement, values)
@@ -251,7 +251,7 @@ class CostStore:
     def find_many(self, keys: Iterable[KernelKey]) -> dict[KernelKey, Measurement]:
         """Return the measurements of those keys that have one, in the order of the keys."""
         found = {}
-        with self._transaction("DEFERRED") as connection:
+        with self.transaction("DEFERRED") as connection:
             for key in dict.fromkeys(keys):
                 values = [getattr(key, name) for name in KEY_FIELDS]
                 row = connection.execute(_FIND, values).fetchone()
@@ -273,7 +273,7 @@ class CostStore:
         Interference goes too, unless the filter is about ops, modes or batches, which it has not.
         """
         where, values = _where(only)
-        with self._transaction("IMMEDIATE") as connection:
+        with self.transaction("IMMEDIATE") as connection:
             key = ", ".join(_PRIMARY)
             removed = connection.execute(
                 f"DELETE FROM measurements WHERE ({key}) IN (SELECT {key} {_FROM} {where})", values
@@ -290,7 +290,7 @@ class CostStore:
 
     def __len__(self) -> int:
         """Return the number of measurements."""
-        with self._transaction("DEFERRED") as connection:
+        with self.transaction("DEFERRED") as connection:
             return int(connection.execute("SELECT count(*) FROM measurements").fetchone()[0])
 
     def __bool__(self) -> bool:
@@ -300,23 +300,23 @@ class CostStore:
     def notes(self) -> list[Note]:
         """Return all notes, those of one thing by date, the newest last."""
         order = "kind, subject, device, quantity, unit, substr(measured_at, 1, 19)"
-        with self._transaction("DEFERRED") as connection:
+        with self.transaction("DEFERRED") as connection:
             query = f"SELECT {', '.join(NOTE_FIELDS)} FROM notes ORDER BY {order}"
             return [self._checked(checked_note_of, row) for row in connection.execute(query)]
 
     def forget_notes(self) -> int:
         """Remove all notes, and return how many that were."""
-        with self._transaction("IMMEDIATE") as connection:
+        with self.transaction("IMMEDIATE") as connection:
             return connection.execute("DELETE FROM notes").rowcount
 
     def add_interference(self, key: InterferenceKey, record: InterferenceRecord, date: str) -> None:
         """Keep what was measured of interference at a date; see `write_record`."""
-        with self._transaction("IMMEDIATE") as connection:
+        with self.transaction("IMMEDIATE") as connection:
             write_record(connection, key, record, date)
 
     def find_interference(self, key: InterferenceKey, num_tasks: int) -> InterferenceRecord | None:
         """Return what was measured of interference; see `read_record`."""
-        with self._transaction("DEFERRED") as connection:
+        with self.transaction("DEFERRED") as connection:
             return read_record(connection, key, num_tasks)
 
     def _row(self, values: tuple[Any, ...]) -> Row:
@@ -329,13 +329,13 @@ class CostStore:
             raise damaged(self._path, str(fault)) from fault
 
     def _rows(self, query: str, values: list[Any]) -> Iterator[Row]:
-        with self._transaction("DEFERRED") as connection:
+        with self.transaction("DEFERRED") as connection:
             for row in connection.execute(query, values):
                 yield self._row(row)
 
     @contextmanager
-    def _transaction(self, kind: str) -> Iterator[sqlite3.Connection]:
-        """A connection inside a transaction, which ends with the block: all of it or nothing."""
+    def transaction(self, kind: str) -> Iterator[sqlite3.Connection]:
+        """Yield a connection in a transaction, which ends with the block: all of it or nothing."""
         with explained(self._path):
             connection = self._take()
             try:

@@ -17,7 +17,7 @@ from contextlib import closing, contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from heteroplace.costs import interference_records
+from heteroplace.costs import interference_records, tunings
 from heteroplace.errors import CostStoreError
 from heteroplace.files.measurements import MODES
 
@@ -92,7 +92,7 @@ TABLES = {
         PRIMARY KEY (kind, subject, device, quantity, unit, measured_at)""",
 }
 """Columns of each table."""
-_LATER_TABLES = {"interferences": interference_records.TABLE}
+_LATER_TABLES = {"interferences": interference_records.TABLE, "tunings": tunings.TABLE}
 """Those that older stores of this version lack; they are added when such a store is opened."""
 # The columns of the key come first, as they are stored: where they do not, the check of SQLite 3.40
 # reads the wrong column and reports missing values.

@@ -1,10 +1,11 @@
 """A cluster -> the same with a device for each other way to make its kernels.
 
-An implementation of a task is a device: beside a CPU stands its twin, on the same cores and in the
-same memory, whose target has the key of TVM's own kernels. Devices that share cores never run at
-once, so a solver chooses kernels together with the place, a cost table has a column for each
-implementation, and a plan names the one that it took. The two share a segment (`lower_network`):
-layouts are those of the device itself, and a value goes from one to the other as it is.
+An implementation of a task is a device: beside a CPU stand its twins, on the same cores and in the
+same memory, whose targets have the keys of other makers: TVM's own kernels, and tuned ones. Devices
+that share cores never run at once, so a solver chooses kernels together with the place, a cost
+table has a column for each implementation, and a plan names the one that it took. They share a
+segment (`lower_network`): layouts are those of the device itself, and a value goes from one to the
+other as it is.
 
 A task may run on a twin where its kernels differ there, so equal ones are measured once.
 """
@@ -16,59 +17,103 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from heteroplace.codegen.compile import CompiledNetwork
-from heteroplace.codegen.targets import with_stock_kernels
+from heteroplace.codegen.targets import MAKER_KEYS, with_kernels_of
+from heteroplace.codegen.tuned_kernels import tuning_digest
 from heteroplace.errors import SolverError
+from heteroplace.measure.cost_models.model import CostOptions
 from heteroplace.measure.kernel_identity import describe_kernels
-from heteroplace.model.cluster import Cluster
+from heteroplace.measure.known_tunings import known_tunings
+from heteroplace.model.cluster import Cluster, Device
 from heteroplace.model.cost import allowed_devices, table_from_rows
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.hosts import with_devices
-from heteroplace.model.implementations import TWIN
+from heteroplace.model.implementations import twin_name
 from heteroplace.model.plan import devices_of
 from heteroplace.model.solution import Solution
+from heteroplace.place_options import PlaceOptions
 from heteroplace.relay.tasks.network import Network
 
 
-def with_implementations(
-    network: Network, cluster: Cluster, items: int = 1
+def with_asked_makers(
+    network: Network, cluster: Cluster, options: PlaceOptions, asked: CostOptions, items: int
 ) -> tuple[Network, Cluster]:
-    """Return a network and a cluster with a twin of each CPU on which some kernel differs.
+    """Return `with_makers` of those whose kernels the options ask for; tuned ones where there are
+    any, and the kernels have implementations."""
+    if options.plan_in is not None:
+        return network, cluster  # those of the plan are there already
+    makers = ["tvm"] if options.kernels == "best" else []
+    if options.may_be_tuned and not has_one_implementation(network.graph, items):
+        makers.append("tuned")
+    return with_makers(network, cluster, makers, asked, items)
+
+
+def with_makers(
+    network: Network, cluster: Cluster, makers: Sequence[str], asked: CostOptions, items: int = 1
+) -> tuple[Network, Cluster]:
+    """Return `with_implementations` with the tuned kernels that the store has.
+
+    Raises as it does, and CostStoreError where the store cannot be used.
+    """
+    tunings = known_tunings(asked, cluster) if "tuned" in makers else {}
+    known = [maker for maker in makers if maker != "tuned" or tunings]
+    if not known:
+        return network, cluster
+    return with_implementations(replace(network, tunings=tunings), cluster, items, known)
+
+
+def has_one_implementation(graph: TaskGraph, items: int) -> bool:
+    """Say whether each kernel of a network has one implementation, whatever is asked for: there
+    are several items, routers or values with versions."""
+    return items > 1 or bool(graph.routers) or graph.has_shared_values
+
+
+def with_implementations(
+    network: Network, cluster: Cluster, items: int = 1, makers: Sequence[str] = ("tvm",)
+) -> tuple[Network, Cluster]:
+    """Return a network and a cluster with the twins of each CPU on which some kernel differs.
 
     The network is lowered for each target, not compiled. Without any difference both are returned
     as they are.
 
+    Parameters
+    ----------
+    makers
+        Of MAKERS; "tuned" are the kernels of `network.tunings`.
+
     Raises
     ------
     SolverError
-        There are several items, routers or values with versions: each of their kernels has one
-        implementation.
+        There are several items, routers or values with versions.
     LoweringError
-        An op cannot be compiled for some target.
+        An op cannot be compiled for some target, or the trace of a tuned kernel is damaged.
     """
     compiled, graph = CompiledNetwork.of(network), network.graph
-    if items > 1 or graph.routers or graph.has_shared_values:
+    if has_one_implementation(graph, items):
         raise SolverError(
             "kernels='best' chooses for each task of one item, without routers and values that "
             "devices share; give kernels='auto' or 'tvm'"
         )
     count = len(cluster.devices)
-    stock = with_stock_kernels(cluster).devices
-    bases = [
-        index
-        for index, device in enumerate(cluster.devices)
-        if device.kind == "cpu" and device.target != stock[index].target
-    ]
-    twins = [
-        replace(stock[index], name=TWIN.format(cluster.devices[index].name)) for index in bases
-    ]
+    twins: list[Device] = []
+    bases: list[tuple[int, str]] = []
+    for maker in makers:
+        for index, device in enumerate(with_kernels_of(cluster, MAKER_KEYS[maker]).devices):
+            base = cluster.devices[index]
+            if base.kind == "cpu" and device.target != base.target:
+                bases.append((index, maker))
+                twins.append(replace(device, name=twin_name(base.name, maker)))
     both = replace(cluster, devices=(*cluster.devices, *twins))
     allowed = allowed_devices(graph, cluster)
     devices = [[cluster.devices[index].name for index in ids] for ids in allowed]
     kept = set(range(count))
-    for position, base in enumerate(bases):
-        placement = [base if base in ids else ids[0] for ids in allowed]
+    for position, (base_id, maker) in enumerate(bases):
+        placement = [base_id if base_id in ids else ids[0] for ids in allowed]
         twin = count + position
-        for task in differing_tasks(compiled, both, placement, base, twin):
+        if maker == "tuned":
+            tasks = tuned_tasks(compiled, cluster, placement, base_id)
+        else:
+            tasks = differing_tasks(compiled, both, placement, base_id, twin)
+        for task in tasks:
             devices[task].append(twins[position].name)
             kept.add(twin)
     if len(kept) == count:
@@ -90,6 +135,27 @@ def differing_tasks(
         task
         for task, device in enumerate(placement)
         if device == base and mine[task] != theirs[task]
+    ]
+
+
+def tuned_tasks(
+    compiled: CompiledNetwork, cluster: Cluster, placement: Sequence[int], base: int
+) -> list[int]:
+    """Return the tasks on device `base` some kernel of which was tuned."""
+    tunings = compiled.network.tunings
+    if not tunings:
+        return []
+    calls = compiled.calls(cluster, placement)
+    known = {
+        symbol
+        for symbol, kernel in calls.kernels.items()
+        if kernel.function is not None and tuning_digest(kernel.function) in tunings
+    }
+    names = {call.task for call in calls.calls if call.kernel in known}
+    return [
+        task
+        for task, device in enumerate(placement)
+        if device == base and compiled.graph.tasks[task].name in names
     ]
 
 

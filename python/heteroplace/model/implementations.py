@@ -6,19 +6,58 @@ A twin has the cores, the memory and the name of its device, and its kernels are
 
 from __future__ import annotations
 
-from heteroplace.model.cluster import Cluster
+from collections.abc import Iterable
+from dataclasses import replace
+
+from heteroplace.model.cluster import Cluster, Device
 from heteroplace.model.cost import CostTable
 from heteroplace.model.plan import Plan, Run
 
-TWIN = "{}:tvm"
-"""Name of a device with TVM's own kernels, from that of the device whose cores it has."""
+MAKERS = ("tvm", "tuned")
+"""Who makes kernels beside us: TVM as it is, and its tuners."""
+
+
+def twin_name(device: str, maker: str) -> str:
+    """Return the name of the device with a maker's kernels on the cores of another.
+
+    >>> twin_name("cpu.0", "tuned")
+    'cpu.0:tuned'
+    """
+    return f"{device}:{maker}"
+
+
+def maker_of(device: str) -> str | None:
+    """Return the maker that a device's name says; None: it is that of no twin.
+
+    >>> maker_of("cpu.0:tuned"), maker_of("cpu.0")
+    ('tuned', None)
+    """
+    _, colon, maker = device.rpartition(":")
+    return maker if colon and maker in MAKERS else None
+
+
+def makers_of(devices: Iterable[Device]) -> tuple[str, ...]:
+    """Return the makers of the twins among some devices, in the order of MAKERS."""
+    found = {maker_of(device.name) for device in devices}
+    return tuple(maker for maker in MAKERS if maker in found)
+
+
+def without_twins(cluster: Cluster) -> Cluster:
+    """Return a cluster without its twins; itself if it has none."""
+    kept = tuple(
+        device for index, device in enumerate(cluster.devices) if base_of(cluster, index) is None
+    )
+    return cluster if len(kept) == len(cluster.devices) else replace(cluster, devices=kept)
 
 
 def base_of(cluster: Cluster, index: int) -> int | None:
     """Return the device whose twin a device is; None: it is no twin."""
     twin = cluster.devices[index]
+    maker = maker_of(twin.name)
+    if maker is None:
+        return None
     for other, device in enumerate(cluster.devices):
-        if TWIN.format(device.name) == twin.name and device.units == twin.units:
+        if twin_name(device.name, maker) == twin.name and device.units == twin.units:
             return other
     return None
 

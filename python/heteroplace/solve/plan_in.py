@@ -12,6 +12,7 @@ from heteroplace.files.solution import load_solution
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.digests import first_difference
 from heteroplace.model.graph import TaskGraph
+from heteroplace.model.implementations import MAKERS, maker_of, makers_of
 from heteroplace.model.plan import Plan
 from heteroplace.native.compiled_file import read_manifest
 
@@ -26,6 +27,8 @@ class SavedPlan:
     """JSON form of the plan."""
     graph: TaskGraph | None
     """What it was made for; None: the file does not hold it."""
+    makers: tuple[str, ...] = ()
+    """Whose kernels it runs beside ours, of MAKERS."""
 
     def plan_for(self, graph: TaskGraph, cluster: Cluster) -> Plan:
         """Return the plan with the ids of `graph` and `cluster`.
@@ -56,11 +59,23 @@ def read_plan_in(path: str | os.PathLike[str]) -> SavedPlan:
     source = os.fspath(path)
     kind, value = read_known_file(path)
     if kind == "plan":
-        return SavedPlan(source, value, None)
+        return SavedPlan(source, value, None, _makers_in(value))
     if kind not in ("solution", "model"):
         raise PlanError(
             f"{source}: expected a plan, a solution or a compiled model, got a {kind} file"
         )
     solution = load_solution(path) if kind == "solution" else read_manifest(path).solution
     saved = plan_to_json(solution.plan, solution.graph, solution.cluster)
-    return SavedPlan(source, saved, solution.graph)
+    return SavedPlan(source, saved, solution.graph, makers_of(solution.cluster.devices))
+
+
+def _makers_in(value: object) -> tuple[str, ...]:
+    """The makers that the devices of a plan's steps name; what is wrong with it is told later."""
+    steps = value.get("steps") if isinstance(value, dict) else None
+    names = {
+        str(step.get("on"))
+        for step in (steps if isinstance(steps, list) else [])
+        if isinstance(step, dict)
+    }
+    found = {maker_of(name) for name in names}
+    return tuple(maker for maker in MAKERS if maker in found)

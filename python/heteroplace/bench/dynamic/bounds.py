@@ -19,8 +19,9 @@ import heteroplace
 from heteroplace.bench.dynamic.trace_runs import TraceRuns, timer_of
 from heteroplace.bench.models.routed import RoutedNetwork
 from heteroplace.bench.models.routed_catalogue import HALVES
-from heteroplace.bench.peers.stock import BoundThread, time_runs
+from heteroplace.bench.peers.stock import time_runs
 from heteroplace.bench.peers.timed_runs import TimedRuns, Timer
+from heteroplace.measure.bound_thread import BoundThread
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.hosts import with_devices
 from heteroplace.relay.routing.passes import ChooseCapacities

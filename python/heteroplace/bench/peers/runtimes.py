@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import onnx
 
-from heteroplace.bench.peers.stock import BoundThread, time_runs
+from heteroplace.bench.peers.stock import time_runs
+from heteroplace.measure.bound_thread import BoundThread
 
 Inputs = Mapping[str, np.ndarray]
 Infer = Callable[[Inputs], list[np.ndarray]]

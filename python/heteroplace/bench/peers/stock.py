@@ -9,13 +9,11 @@ has.
 from __future__ import annotations
 
 import logging
-import os
 import resource
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import onnx
@@ -23,42 +21,10 @@ import tvm
 from tvm import relay
 from tvm.contrib import graph_executor
 
+from heteroplace.measure.bound_thread import BoundThread, configure_threads
 from heteroplace.tvm_bridge import register_onnx_mapping_shim
 
 OPT_LEVEL = 3
-_ONE_CORE_PER_THREAD = -2
-"""Mode of TVM's thread pools: the threads are bound to the cores that are listed."""
-
-Result = TypeVar("Result")
-
-
-class BoundThread:
-    """A thread that is allowed on some cores only, and runs what it is given there."""
-
-    def __init__(self, name: str, cores: Sequence[int]) -> None:
-        # 0 is the calling thread: the process itself keeps all its cores.
-        self._pool = ThreadPoolExecutor(1, name, initializer=lambda: os.sched_setaffinity(0, cores))
-
-    def call(self, function: Callable[..., Result], *args: object) -> Result:
-        """Run `function` there, wait for it, and return or raise what it does."""
-        return self.submit(function, *args).result()
-
-    def submit(self, function: Callable[..., Result], *args: object) -> Future[Result]:
-        """Run `function` there, without waiting for it."""
-        return self._pool.submit(function, *args)
-
-    def close(self) -> None:
-        """End the thread."""
-        self._pool.shutdown()
-
-
-def configure_threads(cores: Sequence[int]) -> None:
-    """Give TVM's pool of the calling thread one thread for each core.
-
-    Before the first kernel: it would start the pool with all the cores of the machine.
-    """
-    configure = tvm.get_global_func("runtime.config_threadpool")
-    configure(_ONE_CORE_PER_THREAD, len(cores), [str(core) for core in cores])
 
 
 class StockExecutor:

@@ -14,7 +14,12 @@ from heteroplace.errors import ExecutionError, LoweringError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.relay.annotate.foreign import extract_annotated
-from heteroplace.relay.annotate.reader import is_annotated
+from heteroplace.relay.annotate.reader import (
+    is_annotated,
+    read_model_digest,
+    strip_annotations,
+)
+from heteroplace.relay.annotate.tunings import read_tunings
 from heteroplace.relay.expressions import static_shape, tensor_types
 from heteroplace.relay.routing.find import without_branches
 from heteroplace.relay.routing.rewrite import model_digest, named_routers
@@ -36,6 +41,8 @@ class Network:
     """Of inputs by name, what they are when kernels are measured; others are made up."""
     state: Mapping[str, np.ndarray] = field(default_factory=dict)
     """Of inputs by name that the program replaces, what they are at first; others are to be set."""
+    tunings: Mapping[str, str] = field(default_factory=dict)
+    """What tuners found of its kernels (`codegen/tuned_kernels.py`)."""
     model_digest: str = ""
     """Of a module with routers, what their profiles name it by; "": it has none."""
 
@@ -125,6 +132,12 @@ def cut_network(
 def network_of(extraction: Extraction) -> Network:
     """Return a network that is cut already, with its neutral module."""
     return Network(extraction.graph, neutral_module(extraction), extraction)
+
+
+def network_under(mod: tvm.IRModule, graph: TaskGraph) -> Network:
+    """Return the network that a placed module was made of, cut as its solution says."""
+    digest, tunings = read_model_digest(mod), read_tunings(mod)
+    return Network(graph, strip_annotations(mod), tunings=tunings, model_digest=digest)
 
 
 def module_digest(mod: tvm.IRModule) -> str:

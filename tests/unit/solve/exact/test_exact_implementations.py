@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from heteroplace.model.check import check_plan
 from heteroplace.model.cost import Cost, allowed_devices, build_table
-from heteroplace.model.implementations import TWIN, base_of, implementation_gains
+from heteroplace.model.implementations import base_of, implementation_gains, twin_name
 from heteroplace.solve import Problem, SolveOptions, get_solver
 from tests.reference.brute_force import optimal_makespan
 from tests.strategies import Instance, exact_cases, instances
@@ -27,7 +27,7 @@ def test_an_exact_choice_is_the_best_of_all_choices(instance: Instance, random) 
     graph = replace(instance.graph, tasks=tasks)
     base = instance.cluster
     count = len(base.devices)
-    twins = tuple(replace(each, name=TWIN.format(each.name)) for each in base.devices)
+    twins = tuple(replace(each, name=twin_name(each.name, "tvm")) for each in base.devices)
     cluster = replace(base, devices=(*base.devices, *twins))
     allowed = allowed_devices(graph, cluster)
     times = [

@@ -15,7 +15,7 @@ import numpy as np
 import tvm
 from tvm import te
 
-from heteroplace.bench.peers.stock import BoundThread, configure_threads
+from heteroplace.measure.bound_thread import BoundThread, configure_threads
 
 _ACCUMULATORS = 12
 """More than the latency of a multiply-add times those that begin per cycle, on all known cores."""

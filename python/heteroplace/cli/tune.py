@@ -1,0 +1,134 @@
+"""`heteroplace tune`: an ONNX model, a cluster and some time to faster kernels in the store.
+
+Without TVM until it runs. Ctrl-C ends the search, and what was found is judged and kept; a second
+one ends that too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+from heteroplace.cli.onnx_model import BUILDER, check_model
+from heteroplace.cli.shared import (
+    Parsers,
+    add_cluster,
+    add_command,
+    add_output,
+    add_store,
+    print_json,
+)
+from heteroplace.machine.local import open_cluster
+from heteroplace.options import duration
+from heteroplace.place_options import STORE_ON
+from heteroplace.progress import StatusLine
+
+_LOG_PERIOD_S = 2.0
+_BUDGET = "10m"
+
+
+def add_commands(commands: Parsers) -> None:
+    """Add the subcommand `tune`."""
+    parser = add_command(
+        commands,
+        "tune",
+        "search faster kernels for a model, and keep them for later placements",
+        run,
+        description="Search faster kernels for the CPUs of a cluster with TVM's MetaSchedule, "
+        "where most is left to gain. Those that are faster than ours in a run of the model are "
+        "kept in the store, where place, run, compile and tvmc find them by themselves. A search "
+        "goes on from where an earlier one ended.",
+    )
+    parser.add_argument("model", metavar="MODEL.onnx", help="the model")
+    add_cluster(parser)
+    parser.add_argument(
+        "--budget",
+        metavar="TIME",
+        type=_duration,
+        default=_BUDGET,
+        help="time of the search, such as 30s, 10m or 1h (default: 10m); the model is measured "
+        "before and after it",
+    )
+    parser.add_argument(
+        "--input-shapes", metavar="SHAPES", help='sizes of inputs, as "x:[1,3,224,224] y:[1,8]"'
+    )
+    add_store(parser)
+    add_output(parser)
+
+
+def _duration(text: str) -> float:
+    try:
+        return duration(text)
+    except ValueError as err:
+        raise argparse.ArgumentTypeError(str(err)) from err
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Say what is left to gain, search, and print what was gained.
+
+    Raises
+    ------
+    HeteroPlaceError
+        An input is wrong or missing: told before any work; or see `heteroplace.tune`.
+    """
+    model = Path(arguments.model)
+    check_model(model)
+    cluster = open_cluster(arguments.cluster)
+    builder = importlib.import_module(BUILDER)
+    is_shown = arguments.progress or sys.stderr.isatty()
+    line = TuneLine(StatusLine(sys.stderr if is_shown else None, _LOG_PERIOD_S), arguments.budget)
+
+    def show_outlook(outlook: Any) -> None:
+        line.close()
+        if not arguments.json:
+            print(f"{outlook.text()}\n", flush=True)
+
+    try:
+        report = builder.tune_model(
+            model,
+            arguments.input_shapes,
+            cluster,
+            line.say,
+            budget=arguments.budget,
+            store=arguments.store or STORE_ON,
+            on_outlook=show_outlook,
+            on_step=line.step,
+        )
+    finally:
+        line.close()
+    if arguments.json:
+        print_json(report.to_json())
+    else:
+        print(report.text())
+
+
+class TuneLine:
+    """Shows how far a search is."""
+
+    def __init__(self, line: StatusLine, budget_s: float) -> None:
+        self._line = line
+        self._budget_s = budget_s
+
+    def say(self, text: str) -> None:
+        """Show that something long begins."""
+        self._line.say(f"{text} ...")
+
+    def step(self, step: Any) -> None:
+        """Take a `heteroplace.measure.tuning.search.TuneStep`."""
+        if self._line.is_due:
+            self._line.show(describe_step(step, self._budget_s))
+
+    def close(self) -> None:
+        """Wipe the line."""
+        self._line.close()
+
+
+def describe_step(step: Any, budget_s: float) -> str:
+    """Return how far a search is, as text."""
+    return (
+        f"{step.elapsed_s:.0f} of {budget_s:.0f} s: {step.trials} schedules measured, "
+        f"{step.num_faster} kernels faster alone; next: {step.op}"
+    )

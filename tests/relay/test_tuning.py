@@ -1,0 +1,162 @@
+"""`heteroplace.tune`: a search that is stored, goes on, is judged in place and told."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import tvm
+from onnx_models import make_model, node
+from relay_models import cpu_cluster, module, var
+from tvm import relay
+
+import heteroplace as hp
+from heteroplace.cli.main import main
+from heteroplace.cli.tune import describe_step
+from heteroplace.errors import MissingCostError, SolverError
+from heteroplace.files.cluster import save_cluster
+from heteroplace.measure.kernel_times import KernelTimes, peaks_seen
+from heteroplace.measure.machine_peaks import Peaks
+from heteroplace.measure.tuning.judge import is_faster
+from heteroplace.measure.tuning.report import Outlook, TunedKernel, TuneReport
+from heteroplace.measure.tuning.search import NO_SPACE, TuneStep
+from heteroplace.measure.tuning.tune import tunable_part
+from heteroplace.model.cluster import Cluster
+
+pytestmark = pytest.mark.relay
+
+PEAKS = Peaks(1e9, 1e9)
+
+
+def one_core() -> Cluster:
+    """One device of one core."""
+    cluster = cpu_cluster()
+    return replace(cluster, devices=cluster.devices[:1])
+
+
+def kernel(op: str, *ns: int, flops: int = 0, num_bytes: int = 0) -> KernelTimes:
+    tasks = tuple(f"{op}.{index}" for index in range(len(ns)))
+    return KernelTimes(op, op, op, "float32[8]", tasks, flops, num_bytes, ns)
+
+
+@pytest.mark.costly
+def test_a_search_goes_on_until_it_is_interrupted_and_is_judged(tmp_path: Path) -> None:
+    x = var("x", (64, 256))
+    mod = module([x], relay.nn.softmax(x))
+    store = tmp_path / "costs.sqlite"
+    with tvm.transform.PassContext(opt_level=3):
+        first = hp.tune(mod, one_core(), budget=0.001, store=store)
+        steps: list[TuneStep] = []
+
+        def interrupt(step: TuneStep) -> None:
+            steps.append(step)
+            if len(steps) == 2:
+                raise KeyboardInterrupt
+
+        second = hp.tune(mod, one_core(), budget="1h", store=store, on_step=interrupt)
+    (before,), (after,) = first.kernels, second.kernels
+    assert before.trials > 0 and before.trials_before == 0 and not first.was_interrupted
+    assert after.trials_before == before.trials and second.was_interrupted
+    assert steps[1].trials == after.trials > 0
+    assert after.own_ns > 0 and after.is_kept == is_faster({1: (after.own_ns, after.tuned_ns)})
+    assert "interrupted after" in second.text()
+
+
+@pytest.mark.costly
+def test_a_kernel_that_no_tuner_knows_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = make_model(
+        [node("TopK", "x k", "y z")], {"x": [4, 64]}, ["y"], {"k": np.array([3], np.int64)}
+    )
+    onnx.save(model, tmp_path / "net.onnx")
+    save_cluster(one_core(), tmp_path / "c.json")
+    where = ["--cluster", str(tmp_path / "c.json"), "--store", str(tmp_path / "s.sqlite")]
+    assert main(["tune", str(tmp_path / "net.onnx"), *where, "--budget", "1s", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert NO_SPACE in {row["outcome"] for row in found["kernels"]}
+    assert found["outlook"]["total_ns"] > 0 and found["gain_ns"] == 0
+
+
+def test_only_cpus_that_are_here_are_tuned() -> None:
+    part, widest = tunable_part(cpu_cluster())
+    assert part.devices[widest].name == "cpu.all"
+    far = replace(cpu_cluster().devices[0], cores=(100_000,))
+    with pytest.raises(MissingCostError, match="has no CPU that is in this machine"):
+        tunable_part(replace(cpu_cluster(), devices=(far,)))
+
+
+def test_what_is_no_budget_or_no_store_is_told_at_once() -> None:
+    mod = module([], relay.const(1.0))
+    with pytest.raises(SolverError, match="budget='soon': expected a time such as"):
+        hp.tune(mod, one_core(), budget="soon")
+    with pytest.raises(SolverError, match="give a path, or 'on'"):
+        hp.tune(mod, one_core(), store="off")
+
+
+def test_the_outlook_tells_what_is_left_to_gain() -> None:
+    quick = kernel("nn.relu", 10, num_bytes=20)  # from a cache: nothing is left
+    slow = kernel("nn.dense", 100, 300, flops=50)
+    outlook = Outlook("cpu.all", 2, PEAKS, (slow, quick))
+    assert (outlook.total_ns, outlook.gain_ns) == (410, 300)
+    assert "could gain at most 300 ns (73%)" in outlook.text()
+    assert "... and 1 kernels, 10 ns" in outlook.text(max_rows=1)
+
+
+def test_peaks_are_at_least_what_a_kernel_reached() -> None:
+    kernels = [kernel("nn.dense", 10, flops=50, num_bytes=5), kernel("nn.relu", 10, num_bytes=30)]
+    assert peaks_seen(PEAKS, kernels) == Peaks(5e9, 3e9)
+    assert peaks_seen(Peaks(1e12, 1e12), kernels) == Peaks(1e12, 1e12)
+
+
+def test_the_report_counts_only_what_is_kept() -> None:
+    outlook = Outlook("cpu.all", 2, PEAKS, (kernel("nn.dense", 400),))
+    row = TunedKernel("nn.dense", "f", 1, 8, 0, 0.5, 400, 300, True, "")
+    rest = (
+        replace(row, tuned_ns=500, is_kept=False),
+        replace(row, trials=0, alone_ratio=None, own_ns=0, is_kept=False),
+        replace(row, trials=0, alone_ratio=None, own_ns=0, is_kept=False, why_not=NO_SPACE),
+    )
+    report = TuneReport(outlook, (row, *rest), 5.0, 2.0, False)
+    assert report.gain_ns == 100
+    assert [each.outcome() for each in report.kernels] == [
+        "kept",
+        "not faster in place",
+        "no time for it",
+        NO_SPACE,
+    ]
+    assert "1 kept, which gain 100 ns of 400 ns on cpu.all" in report.text()
+
+
+def test_faster_is_by_more_than_noise() -> None:
+    assert is_faster({1: (100, 96)}) and is_faster({1: (100, 120), 2: (100, 90)})
+    assert not is_faster({1: (100, 98)}) and not is_faster({})
+
+
+def test_progress_says_how_far_a_search_is() -> None:
+    assert describe_step(TuneStep("nn.dense", 24, 3.2, 1), 30.0) == (
+        "3 of 30 s: 24 schedules measured, 1 kernels faster alone; next: nn.dense"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["--cluster", "local", "--budget", "soon"], 2, "expected a time such as 30s, 10m or 1h"),
+        (["--cluster", "local", "--bugdet", "1s"], 2, 'did you mean "--budget"?'),
+        (["--cluster", "local"], 4, "there is no such file"),
+    ],
+)
+def test_wrong_arguments_are_answered(
+    arguments: list[str], code: int, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        found = main(["tune", "nothing.onnx", *arguments])
+    except SystemExit as end:
+        found = int(end.code or 0)
+    assert found == code
+    assert told in capsys.readouterr().err
