@@ -103,7 +103,7 @@ class AutoSolver:
     """Best of all solvers within the time limit."""
 
     name = "auto"
-    solver_of_items = "divi"
+    solver_of_items = "split"
     objectives = ("latency", "throughput")
     engines: ClassVar = {"latency": ("cpsat",), "throughput": ("gurobi", "highs")}
 

@@ -20,12 +20,16 @@ from heteroplace.solve.problem import (
     check_items_of,
 )
 
+ITEMS = "items"
+"""Key of the engines for several items."""
+
 
 class Solver(Protocol):
     """Finds a plan. A class that offers more than "latency" lists it in `objectives`; one that
     makes plans for several items says `takes_items = True`, or names the solver that does it in its
     place (`solver_of_items`); one that solves programmes names their
-    `engines` for each objective; one for small graphs has `max_tasks`."""
+    `engines` for each objective, and for ITEMS where those differ; one for small graphs has
+    `max_tasks`."""
 
     @property
     def name(self) -> str:
@@ -81,10 +85,10 @@ class RegisteredSolver:
         limit: int | None = getattr(self._solver, "max_tasks", None)
         return limit
 
-    def engines(self, objective: str) -> tuple[str, ...]:
+    def engines(self, objective: str, items: int = 1) -> tuple[str, ...]:
         """Return those of ENGINES that its programmes may be solved by; none: it has none."""
         named: Mapping[str, tuple[str, ...]] = getattr(self._solver, "engines", {})
-        return named.get(objective, ())
+        return named.get(ITEMS if items > 1 and ITEMS in named else objective, ())
 
     def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
         """See `Solver.solve`. What `options.coarsening` groups is placed as one, and told apart.
@@ -124,7 +128,7 @@ class RegisteredSolver:
                 f"solver {self.name!r} makes plans for one item, not for {options.items}; for "
                 f"several there are: {', '.join(others) or 'no solver'}"
             )
-        engines = self.engines(options.objective)
+        engines = self.engines(options.objective, options.items)
         if options.engine not in (ENGINES[0], *engines):
             others = [name for name in SOLVERS if options.engine in _engines_of(name, options)]
             raise SolverError(
@@ -135,7 +139,7 @@ class RegisteredSolver:
 
 
 def _engines_of(name: str, options: SolveOptions) -> tuple[str, ...]:
-    return SOLVERS[name].engines(options.objective)
+    return SOLVERS[name].engines(options.objective, options.items)
 
 
 class SolverRegistry(MutableMapping[str, Solver]):

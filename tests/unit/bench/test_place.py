@@ -176,7 +176,7 @@ def test_solvers_for_throughput_and_for_several_items_run_where_that_is_asked() 
     rates = place.default_solvers(place.PlaceOptions(objective="throughput"))
     assert set(rates) - set(plain) == {"throughput", "pipeline"}
     several = place.default_solvers(place.PlaceOptions(items=2))
-    assert set(several) - set(plain) == {"bmet", "bgreedy", "bheft", "divi", "split"}
+    assert set(several) - set(plain) == {"bmet", "bgreedy", "bheft", "divi"}
 
 
 def test_a_plan_for_one_item_is_judged_by_its_time_per_item() -> None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from heteroplace.bench.suites.catalogue import get_instance, layered
 from heteroplace.bench.suites.layered import Layered
@@ -85,10 +86,10 @@ _LISTS = (
 _OTHERS = ("m-sct", "getf", "metis", "sa", "ea", "cross-entropy", "cpsat", "lns", "split", "moirai")
 
 
-def check_not_behind(case: Instance, names: Sequence[str], iterations: int) -> None:
+def check_not_behind(case: Instance, names: Sequence[str], iterations: int, items: int = 1) -> None:
     """Solve by `auto` and by others, each with the same iterations and threads."""
     problem = Problem(case.graph, case.cluster, case.costs)
-    options = SolveOptions(iterations=iterations, threads=1, time_limit_s=60)
+    options = SolveOptions(iterations=iterations, threads=1, time_limit_s=60, items=items)
     plans = {}
     for name in ("auto", *names):
         try:
@@ -111,6 +112,13 @@ def test_auto_is_never_behind_where_the_search_gains(name: str) -> None:
 @exact_cases(20)
 def test_auto_is_never_behind_the_search(case: Instance) -> None:
     check_not_behind(case, ("heft", "etf", "search"), 300)
+
+
+@pytest.mark.costly
+@given(instances(max_tasks=3, max_batch=4), st.integers(2, 4))
+@exact_cases(8)
+def test_auto_is_never_behind_for_several_items(case: Instance, items: int) -> None:
+    check_not_behind(case, ("bmet", "bgreedy", "bheft", "divi", "split"), 3000, items)
 
 
 @pytest.mark.slow

@@ -23,6 +23,8 @@ MILPS = [
     ("throughput", SolveOptions("throughput", iterations=2000)),
     ("pipeline", SolveOptions("throughput", iterations=2000)),
     ("divi", SolveOptions(items=2, iterations=200)),
+    ("split", SolveOptions(items=2, iterations=200)),
+    ("auto", SolveOptions(items=2, iterations=200)),
 ]
 
 

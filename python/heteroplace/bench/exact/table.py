@@ -7,7 +7,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from heteroplace.bench.exact.cases import COARSE, GPT3, PUBLISHED, SPLIT, TABLES, THROUGHPUT
+from heteroplace.bench.exact.cases import (
+    COARSE,
+    GPT3,
+    MODULE_ITEMS,
+    PUBLISHED,
+    SPLIT,
+    TABLES,
+    THROUGHPUT,
+)
 from heteroplace.report.tables import format_table
 
 Row = dict[str, object]
@@ -102,7 +110,7 @@ def _table(name: str, rows: list[Row], *, is_for_items: bool) -> str:
 def _columns(name: str, is_for_items: bool) -> tuple[_Column, ...]:
     if is_for_items:
         return (_MEASURED_S, *_ITEM, _VS_PAPER)
-    if name in (THROUGHPUT, GPT3):
+    if name in (THROUGHPUT, MODULE_ITEMS, GPT3):
         return (_MEASURED_S, *_RATE)
     if name == SPLIT:
         speed_up = _Column("measured split speed-up", "split_speed_up", "{:.1f}x")

@@ -191,12 +191,12 @@ def default_solvers(options: PlaceOptions) -> tuple[str, ...]:
     """Return all solvers, but those for several items or for throughput only where that is asked.
 
     Solvers that know only the latency of one item stay: their plans have a throughput too, and can
-    be repeated.
+    be repeated. `split` is for one item as well as for several.
     """
     return tuple(
         name
         for name in SOLVERS
-        if (options.items > 1 or not SOLVERS[name].takes_items)
+        if (options.items > 1 or name == "split" or not SOLVERS[name].takes_items)
         and (options.objective == _THROUGHPUT or _LATENCY in SOLVERS[name].objectives)
     )
 

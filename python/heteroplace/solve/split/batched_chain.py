@@ -252,14 +252,14 @@ class BatchedChain:
         return [(module, pair) for _, module, pair in ordered]
 
     def _near_pairs(self) -> list[_Job]:
-        """Those on paths that are hardly longer than the best; equal ones once."""
+        """Those on paths that are hardly longer than the best, not yet proven; equal ones once."""
         arrivals, rests = self._arrivals(), self._rests()
         limit = arrivals[-1][()].time_ns * _NEAR
         found: dict[tuple[int, Pair], _Job] = {}
         for index, module in enumerate(self._class_of):
             for way in self._transitions(index):
                 known, arrival = module.known.get(way.pair), arrivals[index].get(way.before)
-                if known is None or arrival is None:
+                if known is None or arrival is None or known.makespan_ns <= module.bound_ns:
                     continue
                 rest = rests[index + 1].get(way.state, _FAR)
                 if arrival.time_ns + known.makespan_ns + rest <= limit:
@@ -269,7 +269,7 @@ class BatchedChain:
     def _search_all(self, jobs: Sequence[_Job], budget: ChainBudget, factor: int) -> None:
         """Search pairs at once; what is found does not depend on the number of threads."""
         for module in {id(module): module for module, _ in jobs}.values():
-            _ = module.problem.native  # made before several threads ask for it
+            _ = module.bound_ns  # made before several threads ask for it
 
         def run(job: _Job) -> bool:
             module, pair = job

@@ -24,6 +24,7 @@ from heteroplace.native.arrays import IntArray
 from heteroplace.native.batches import BatchLayout, FoundLayout, Pin, search_batches
 from heteroplace.solve.batched.device_symmetry import DeviceSymmetry
 from heteroplace.solve.batched.layouts import first_layout
+from heteroplace.solve.batched.list_solver import batch_bound
 from heteroplace.solve.bounds.subproblem import Key, subproblem, subproblem_key
 from heteroplace.solve.problem import Problem
 
@@ -125,6 +126,11 @@ class BatchedModule:
                 longest = max(longest, time_ns if time_ns >= 0 else 1 << 60)
         return longest
 
+    @cached_property
+    def bound_ns(self) -> int:
+        """What no plan of it is shorter than, whatever its ends."""
+        return batch_bound(self.problem, self.items)
+
     def common(self, entry: State, exit_: State) -> tuple[Pair, tuple[int, ...]]:
         """Return the pair that stands for all that are equal, and the device behind each of its."""
         num_devices = len(self.whole.cluster.devices)
@@ -167,6 +173,7 @@ class BatchedModule:
             max_evaluations=effort.max_evaluations,
             time_limit_s=effort.time_limit_s,
             seed=effort.seed,
+            bound_ns=self.bound_ns,
             progress=lambda _: effort.stop.is_set(),
         )
         return None if found.violation else found

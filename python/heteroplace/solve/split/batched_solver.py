@@ -42,6 +42,7 @@ from heteroplace.solve.batched.layouts import block_of, first_layout, layout_of_
 from heteroplace.solve.batched.list_solver import batch_bound, check_compositions
 from heteroplace.solve.bounds.batched import batched_lower_bound
 from heteroplace.solve.deadline import Deadline, TimeUpError
+from heteroplace.solve.lp.engines import ChosenEngine
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result, report
 from heteroplace.solve.split.batched_chain import BatchedChain, ChainBudget
 
@@ -284,6 +285,7 @@ class BatchedSplit:
         leaves out the second, which only the clock ends."""
         iterations = self.options.iterations
         if self._num_pairs() <= MAX_EXACT_PAIRS:
+            engine = ChosenEngine(self.options)
             end = solve_batched_milp(
                 self.problem,
                 self.options.items,
@@ -292,12 +294,13 @@ class BatchedSplit:
                 node_limit=None if iterations is None else 1 + iterations // 200,
                 horizon_ns=self.best_ns,
                 bound_ns=self.bound_ns,
+                engine=engine,
             )
             if end.was_interrupted:
                 self._stop.set()
             if not end.is_infeasible and self._has_static_memory():
                 self.bound_ns = max(self.bound_ns, end.bound_ns)
-            note = f"{end.num_rows} rows, {end.num_columns} columns"
+            note = f"{engine.name}, {end.num_rows} rows, {end.num_columns} columns"
             self.candidates.append(("whole, exactly", end.value_ns, note))
             if end.value_ns is not None:
                 steps, _ = best_steps(self.problem, end.batches, self.options.items)

@@ -58,7 +58,7 @@ class SplitSolver:
 
     name = "split"
     takes_items = True
-    engines: ClassVar = {"latency": ("cpsat",)}
+    engines: ClassVar = {"latency": ("cpsat",), "items": ("gurobi", "highs")}
 
     def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
         """See `Solver.solve`."""
