@@ -30,6 +30,7 @@ from heteroplace.codegen.powers import Powers
 from heteroplace.codegen.targets import OWN_KERNELS, float_lanes, kernel_target
 from heteroplace.codegen.unpacked import Panels, ReadWeightsInPlace
 from heteroplace.codegen.whole_blocks import WholeBlocks
+from heteroplace.codegen.winograd import Winograd
 from heteroplace.errors import LoweringError
 from heteroplace.relay.expressions import is_op_call, leaves, post_order, task_of_span
 from heteroplace.relay.tasks.prepare import fuse, prefix_passes
@@ -130,7 +131,7 @@ def _optimise(
             *(ScaleMaps(), infer, MatrixConvolutions(), infer, ConvolvePhases(), infer),
             *(WholeBlocks(float_lanes(target)), infer, Powers(), *own),
         ]
-        last = [infer, GlobalMeans(), infer, ComputeOnce()]
+        last = [infer, GlobalMeans(), infer, Winograd(), infer, ComputeOnce()]
     chosen = [*own, *passes[names.index("AlterOpLayout") :], *last]
     mod = relay.transform.InferType()(tvm.IRModule.from_expr(function))
     # Sequential runs each pass whose opt level the PassContext admits, as relay.build does.

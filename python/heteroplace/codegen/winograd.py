@@ -1,0 +1,109 @@
+"""Convolutions of 3 x 3 -> Winograd's algorithm, where that is quicker.
+
+    nn.contrib_conv2d_NCHWc(%x, const[k, c, 3, 3, 16, 16])
+        ==>  heteroplace_winograd(%x, const'[k / 2, 6, 6, c, 16, 2, 16], tile=4)
+
+It takes a half or a quarter of the products, and filters that are 1.8 or 4 times as large; what it
+gains is less where these take long to read: of small maps with many channels. An infinity or a NaN
+in a map becomes a NaN in all tiles that see it.
+
+The filters are constants. Which tile is taken depends on channels and the size of the map, not on
+the batch: the numbers are the same in each.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import tvm
+from tvm import relay, te, topi
+
+from heteroplace.codegen.own_schedules import is_tuned
+from heteroplace.codegen.winograd_forms import FILTER
+from heteroplace.codegen.winograd_op import spread_filters, winograd
+from heteroplace.relay.expressions import is_op_call, post_order, rebuild, static_shape
+
+_BLOCKED = re.compile(r"NCHW(\d+)c")
+
+
+def winograd_tile(data_channels: int, channels: int, height: int, width: int) -> int:
+    """Return the size of the tiles for a convolution whose result has this size; 0: none.
+
+    Examples
+    --------
+    >>> [winograd_tile(size, size, 3584 // size, 3584 // size) for size in (64, 128, 256, 512)]
+    [4, 4, 2, 0]
+    """
+    if height * width <= 100 or min(data_channels, channels) < 32:
+        return 0
+    return 4 if height * width >= 400 else 2
+
+
+def Winograd() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its passes)
+    """Return the pass; it goes behind AlterOpLayout. Types are not inferred.
+
+    Convolutions for which there are tuning records stay.
+    """
+
+    def run(
+        function: relay.Function, _mod: tvm.IRModule, _context: tvm.transform.PassContext
+    ) -> relay.Function:
+        mapped: dict[relay.Expr, relay.Expr] = {}
+        filters: dict[tuple[int, ...], relay.Constant] = {}
+
+        def rewrite(old: relay.Expr, new: relay.Expr) -> relay.Expr:
+            tile = _tile(old)
+            if tile == 0:
+                return new
+            weights = old.args[1]
+            size = static_shape(old.checked_type)[2:4]
+            key = weights.data.handle.contents.data, tile, *size
+            if key not in filters:
+                filters[key] = relay.const(spread_filters(weights.data.numpy(), tile, *size))
+            made = winograd(new.args[0], filters[key], tile, [int(p) for p in old.attrs.padding])
+            return relay.Call(made.op, made.args, made.attrs, None, old.span)
+
+        rebuild(post_order(function.body), mapped, rewrite)
+        return relay.Function(function.params, mapped[function.body], None, [], function.attrs)
+
+    return relay.transform.function_pass(run, opt_level=3, name="Winograd", required=["InferType"])
+
+
+def _tile(call: relay.Expr) -> int:
+    if not is_op_call(call, "nn.contrib_conv2d_NCHWc") or not _is_plain(call):
+        return 0
+    data, filters = static_shape(call.args[0].checked_type), static_shape(call.args[1].checked_type)
+    num, blocks, height, width, lanes = static_shape(call.checked_type)
+    tile = winograd_tile(data[1] * data[4], blocks * lanes, height, width)
+    return 0 if tile == 0 or _is_tuned(call, data, filters) else tile
+
+
+def _is_plain(call: relay.Call) -> bool:
+    """Of 3 x 3 known ahead, with strides of 1 and one group, in whole blocks of floats."""
+    attrs, (data, filters) = call.attrs, call.args
+    if not isinstance(filters, relay.Constant):
+        return False
+    layouts = [_BLOCKED.fullmatch(str(each)) for each in (attrs.data_layout, attrs.out_layout)]
+    if None in layouts or len(attrs.padding) != 4:
+        return False
+    data_lanes, lanes = (int(found[1]) for found in layouts if found is not None)
+    shape = static_shape(filters.checked_type)
+    return (
+        str(attrs.kernel_layout) == f"OIHW{data_lanes}i{lanes}o"
+        and shape[2:4] == (FILTER, FILTER)
+        and int(attrs.groups) == 1
+        and shape[1] == static_shape(data.checked_type)[1]
+        and all(int(each) == 1 for each in (*attrs.strides, *attrs.dilation))
+        and {str(each.checked_type.dtype) for each in (data, filters, call)} == {"float32"}
+    )
+
+
+def _is_tuned(call: relay.Call, data: tuple[int, ...], filters: tuple[int, ...]) -> bool:
+    target, attrs = tvm.target.Target.current(), call.attrs
+    tensors = [te.placeholder(shape, "float32") for shape in (data, filters)]
+    sizes: list[Any] = [tuple(map(int, each)) for each in (attrs.strides, attrs.padding)]
+    layouts = str(attrs.data_layout), str(attrs.out_layout)
+    dilation = tuple(map(int, attrs.dilation))
+    made = topi.x86.conv2d_NCHWc(*tensors, *sizes, dilation, *layouts, "float32")
+    return is_tuned([made], target)

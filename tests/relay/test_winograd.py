@@ -1,0 +1,107 @@
+"""Convolutions by Winograd's algorithm: near the sums of float64, whatever divides their sizes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm
+from hypothesis import given
+from hypothesis import strategies as st
+from relay_models import TARGET, module, var
+from tests.strategies import exact_cases
+from tvm import relay
+from tvm.contrib import graph_executor
+
+from heteroplace.codegen.winograd_forms import FORMS
+from heteroplace.codegen.winograd_op import spread_filters, winograd
+
+pytestmark = pytest.mark.relay
+
+Array = np.ndarray
+
+
+def by_winograd(
+    data: Array, filters: Array, tile: int, padding: tuple[int, ...], lanes: int, beside: Array
+) -> Array:
+    """relu(convolution + beside) by the op, of arrays that are not in blocks of channels."""
+    n, channels, height, width = data.shape
+    blocks, num_out = channels // lanes, len(filters)
+    blocked = filters.reshape(num_out // lanes, lanes, blocks, lanes, 3, 3)
+    blocked = np.ascontiguousarray(blocked.transpose(0, 2, 4, 5, 3, 1))
+    spread = spread_filters(blocked, tile, *beside.shape[2:])
+    x, y = var("x", (n, blocks, height, width, lanes)), var("y", _in_blocks(beside, lanes).shape)
+    made = winograd(x, relay.const(spread), tile, padding)
+    mod = module([x, y], relay.nn.relu(relay.add(made, y)))
+    with tvm.transform.PassContext(opt_level=3):
+        library = relay.build(mod, target=TARGET)
+    running = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    running.run(x=_in_blocks(data, lanes), y=_in_blocks(beside, lanes))
+    found = running.get_output(0).numpy()
+    return found.transpose(0, 1, 4, 2, 3).reshape(beside.shape)
+
+
+def _in_blocks(array: Array, lanes: int) -> Array:
+    n, channels, *size = array.shape
+    return np.ascontiguousarray(array.reshape(n, -1, lanes, *size).transpose(0, 1, 3, 4, 2))
+
+
+def expected_of(data: Array, filters: Array, padding: tuple[int, ...], beside: Array) -> Array:
+    """The same in 64 bits."""
+    above, left, below, right = padding
+    padded = np.pad(data.astype("float64"), ((0, 0), (0, 0), (above, below), (left, right)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
+    return np.maximum(np.einsum("nchwij,ocij->nohw", windows, filters) + beside, 0)
+
+
+@pytest.mark.costly
+@given(
+    seed=st.integers(0, 2**16),
+    tile=st.sampled_from(sorted(FORMS)),
+    size=st.tuples(st.integers(1, 30), st.integers(1, 30)),
+    padding=st.tuples(*[st.integers(0, 2)] * 4),
+    blocks=st.tuples(*[st.integers(1, 6)] * 2),
+    batch=st.integers(1, 2),
+    lanes=st.sampled_from([8, 16]),
+)
+@exact_cases(6)
+def test_convolutions_of_any_shape_are_those_of_numpy(
+    seed: int,
+    tile: int,
+    size: tuple[int, int],
+    padding: tuple[int, ...],
+    blocks: tuple[int, int],
+    batch: int,
+    lanes: int,
+) -> None:
+    random = np.random.default_rng(seed)
+    channels, num_out = (lanes * each for each in blocks)
+    height, width = (max(each, 3) for each in size)
+    made = height + padding[0] + padding[2] - 2, width + padding[1] + padding[3] - 2
+    data = random.standard_normal((batch, channels, height, width)).astype("float32")
+    filters = random.standard_normal((num_out, channels, 3, 3)).astype("float32")
+    beside = random.standard_normal((batch, num_out, *made)).astype("float32")
+    found = by_winograd(data, filters, tile, padding, lanes, beside)
+    expected = expected_of(data, filters, padding, beside)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize("tile", sorted(FORMS))
+def test_an_item_is_the_same_in_each_batch(tile: int) -> None:
+    random = np.random.default_rng(tile)
+    data = random.standard_normal((3, 32, 11, 14)).astype("float32")
+    filters = random.standard_normal((48, 32, 3, 3)).astype("float32")
+    beside = random.standard_normal((3, 48, 11, 14)).astype("float32")
+    whole = by_winograd(data, filters, tile, (1, 1, 1, 1), 16, beside)
+    alone = by_winograd(data[1:2], filters, tile, (1, 1, 1, 1), 16, beside[1:2])
+    assert alone.tobytes() == whole[1:2].tobytes()
+
+
+@pytest.mark.parametrize("tile", sorted(FORMS))
+def test_transforms_make_sums_of_three_products(tile: int) -> None:
+    form, random = FORMS[tile], np.random.default_rng(tile)
+    line, factors = random.standard_normal(form.seen), random.standard_normal(3)
+    matrix = form.filters(np.multiply.outer(factors, [0.0, 0.0, 1.0]))[:, -1]
+    found = form.gathered(np.multiply(matrix, form.spread(line)))
+    expected = np.convolve(line, factors[::-1], "valid")
+    np.testing.assert_allclose([float(each) for each in found], expected, atol=1e-5)
