@@ -41,7 +41,7 @@ def by_winograd(
 
 
 def _in_blocks(array: Array, lanes: int) -> Array:
-    n, channels, *size = array.shape
+    n, _, *size = array.shape
     return np.ascontiguousarray(array.reshape(n, -1, lanes, *size).transpose(0, 1, 3, 4, 2))
 
 

@@ -20,11 +20,19 @@ import tvm
 from tvm import relay, te, topi
 
 from heteroplace.codegen.own_schedules import is_tuned
-from heteroplace.codegen.winograd_forms import FILTER
+from heteroplace.codegen.winograd_forms import FILTER, FORMS
 from heteroplace.codegen.winograd_op import spread_filters, winograd
 from heteroplace.relay.expressions import is_op_call, post_order, rebuild, static_shape
 
 _BLOCKED = re.compile(r"NCHW(\d+)c")
+_LEAST_CHANNELS = 32
+"""Of fewer the transforms take as long as is saved."""
+_MOST_FILTERS = 1400
+"""For each element of a map: more take longer to read than is saved."""
+_LEAST_LARGE_AREA = 400
+"""Of maps for which it pays to read filters that are four times as large."""
+_LEAST_SAVED = {4: 2.5, 2: 1.6}
+"""Products, by tile; tiles hang over the edge of a map."""
 
 
 def winograd_tile(data_channels: int, channels: int, height: int, width: int) -> int:
@@ -32,12 +40,22 @@ def winograd_tile(data_channels: int, channels: int, height: int, width: int) ->
 
     Examples
     --------
-    >>> [winograd_tile(size, size, 3584 // size, 3584 // size) for size in (64, 128, 256, 512)]
-    [4, 4, 2, 0]
+    >>> [winograd_tile(size, size, 3584 // size, 3584 // size) for size in (16, 64, 128, 256, 512)]
+    [0, 4, 4, 2, 0]
     """
-    if height * width <= 100 or min(data_channels, channels) < 32:
+    area = height * width
+    if min(data_channels, channels) < _LEAST_CHANNELS or (
+        data_channels * channels > _MOST_FILTERS * area
+    ):
         return 0
-    return 4 if height * width >= 400 else 2
+    tiles = (4, 2) if area >= _LEAST_LARGE_AREA else (2,)
+    return next((t for t in tiles if _saved(t, height, width) >= _LEAST_SAVED[t]), 0)
+
+
+def _saved(tile: int, height: int, width: int) -> float:
+    """How many products of plain sums there are for one of the algorithm's."""
+    num_tiles = -(-height // tile) * -(-width // tile)
+    return FILTER**2 * height * width / (FORMS[tile].seen ** 2 * num_tiles)
 
 
 def Winograd() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its passes)
@@ -74,7 +92,7 @@ def _tile(call: relay.Expr) -> int:
     if not is_op_call(call, "nn.contrib_conv2d_NCHWc") or not _is_plain(call):
         return 0
     data, filters = static_shape(call.args[0].checked_type), static_shape(call.args[1].checked_type)
-    num, blocks, height, width, lanes = static_shape(call.checked_type)
+    _, blocks, height, width, lanes = static_shape(call.checked_type)
     tile = winograd_tile(data[1] * data[4], blocks * lanes, height, width)
     return 0 if tile == 0 or _is_tuned(call, data, filters) else tile
 

@@ -39,13 +39,23 @@ WINOGRAD_OP = "heteroplace_winograd"
 (above, left, below, right)."""
 
 _TAG = "heteroplace_winograd"
-_SPREAD_BYTES = 2**20
+_SPREAD_BYTES = 5 * 2**18
 """Of a map: if it is no more when spread, that is done before anything is multiplied."""
-_ROW_TILES = 16
-"""About how many tiles are spread at a time otherwise."""
-_ITEM_BYTES = 4
+_ROWS_BYTES = 2**19, 2**20
+"""Of rows of tiles that are spread at a time: where filters stay in the cache, and where not."""
+_FILTER_BYTES = 2**20
+"""Filters of no more stay in the second cache."""
+_PRODUCT_BYTES = 2**18
+"""Of products that are made before they are gathered."""
 _MIN_CHUNKS = 4
 """That several cores can share."""
+_EVEN_CHUNKS = 8
+"""Of which one more or less for a core is little."""
+_MOST_ADDED = 4
+"""Tiles that a row may have more than are stored, for tiles whose sums fill the registers."""
+_ENOUGH_SUMS, _TILE_SUMS = 8, 2
+"""How many a tile takes the time of at least, and beside its own."""
+_ITEM_BYTES = 4
 
 
 def winograd(
@@ -84,8 +94,8 @@ def spread_filters(filters: np.ndarray, tile: int, height: int, width: int) -> n
         [parts, point, point, blocks of data, lanes of data, blocks of a part, lanes].
     """
     form, (blocks, data_blocks, _, _, data_lanes, lanes) = FORMS[tile], filters.shape
-    tiles = -(-height // tile), -(-width // tile)
-    together = _chunks(form, data_blocks * data_lanes, blocks, tiles).tile.blocks
+    tiles = _tiles(form, blocks, height, width)
+    together = _chunks(form, data_blocks * data_lanes, _Blocks(blocks, lanes), tiles).tile.blocks
     wide = form.filters(np.moveaxis(filters, (2, 3), (0, 1)))
     shape = form.seen, form.seen, blocks // together, together, data_blocks, data_lanes, lanes
     return np.ascontiguousarray(wide.reshape(shape).transpose(2, 0, 1, 4, 5, 3, 6))
@@ -102,14 +112,9 @@ class _Sizes(NamedTuple):
     width: int
 
     @property
-    def rows(self) -> int:
-        """Of tiles."""
-        return -(-self.height // self.form.tile)
-
-    @property
-    def columns(self) -> int:
-        """Of tiles."""
-        return -(-self.width // self.form.tile)
+    def tiles(self) -> tuple[int, int]:
+        """Rows and columns of them."""
+        return _tiles(self.form, self.blocks, self.height, self.width)
 
 
 def _sizes(attrs: Any, data: Sequence[int], filters: Sequence[int]) -> _Sizes:
@@ -154,7 +159,8 @@ def _padded(data: te.Tensor, sizes: _Sizes, attrs: Any) -> te.Tensor:
         return tir.if_then_else(tir.all(*inside), value, tir.const(0, data.dtype))
 
     tile = sizes.form.tile
-    shape = num, blocks, sizes.rows * tile + size, sizes.columns * tile + size, lanes
+    rows, columns = sizes.tiles
+    shape = num, blocks, rows * tile + size, columns * tile + size, lanes
     return te.compute(shape, element, "padded")
 
 
@@ -166,7 +172,7 @@ def _compute(attrs: Any, tensors: Any, _: Any) -> list[te.Tensor]:
     _, _, _, data_blocks, data_lanes, together, lanes = shape_of(filters)
     div, mod = tir.indexdiv, tir.indexmod
     padded = _padded(data, sizes, attrs)
-    tiles = sizes.rows, sizes.columns
+    tiles = sizes.tiles
     by_columns = te.compute(
         (num, data_blocks, *tiles, form.seen, form.seen, data_lanes),
         lambda n, c, ty, tx, q, y, lane: _at(
@@ -199,7 +205,7 @@ def _compute(attrs: Any, tensors: Any, _: Any) -> list[te.Tensor]:
         "in_columns",
     )
     whole = te.compute(
-        (num, blocks, sizes.rows * tile, sizes.columns * tile, lanes),
+        (num, blocks, tiles[0] * tile, tiles[1] * tile, lanes),
         lambda n, k, y, x, lane: _at(
             mod(y, tile),
             form.gathered(
@@ -218,6 +224,13 @@ def schedule_winograd(_attrs: Any, outs: Any, _target: Any) -> te.Schedule:
     return schedule_by_tag(outs, {_TAG: _schedule})
 
 
+class _Blocks(NamedTuple):
+    """Of channels."""
+
+    blocks: int
+    lanes: int
+
+
 class _Chunks(NamedTuple):
     """How the work is cut."""
 
@@ -229,37 +242,61 @@ class _Chunks(NamedTuple):
     """Of tiles, whose products are summed up in registers."""
 
 
-def _chunks(form: Form, data_channels: int, blocks: int, tiles: tuple[int, int]) -> _Chunks:
+def _chunks(form: Form, data_channels: int, channels: _Blocks, tiles: tuple[int, int]) -> _Chunks:
     rows, columns = tiles
-    tile = conv_tile(blocks, rows, columns)
-    spread_bytes = form.seen**2 * data_channels * rows * columns * _ITEM_BYTES
-    if spread_bytes > _SPREAD_BYTES:
-        tile_rows = largest_divisor(rows, _ROW_TILES // columns)
+    tile = conv_tile(channels.blocks, rows, columns)
+    groups = channels.blocks // tile.blocks
+    place_bytes = form.seen**2 * _ITEM_BYTES
+    row_bytes = place_bytes * columns * data_channels
+    filter_bytes = place_bytes * data_channels * channels.blocks * channels.lanes
+    most_of_products = _PRODUCT_BYTES // (place_bytes * columns * tile.blocks * channels.lanes)
+    spreads_before = row_bytes * rows <= _SPREAD_BYTES
+    if filter_bytes <= _FILTER_BYTES:
+        most = min(rows // _EVEN_CHUNKS, _ROWS_BYTES[0] // row_bytes)
     else:
-        parts = max(1, _MIN_CHUNKS * tile.blocks // blocks)
-        tile_rows = largest_divisor(rows, rows // parts)
+        most = min(most_of_products, _ROWS_BYTES[1] // row_bytes)
+        # Either is read from further away: the map for each group, or the filters for each chunk.
+        num_chunks = rows // largest_divisor(rows, most)
+        spreads_before |= row_bytes * rows * groups <= filter_bytes * num_chunks
+    if spreads_before:
+        most = min(most_of_products, rows // max(1, _MIN_CHUNKS // groups))
+    tile_rows = largest_divisor(rows, most)
     tile = tile._replace(rows=largest_divisor(tile_rows, tile.rows))
-    return _Chunks(spread_bytes <= _SPREAD_BYTES, tile_rows, tile)
+    return _Chunks(spreads_before, tile_rows, tile)
+
+
+def _tiles(form: Form, blocks: int, height: int, width: int) -> tuple[int, int]:
+    """Rows and columns of tiles: with some more columns if these divide better."""
+    rows, columns = -(-height // form.tile), -(-width // form.tile)
+
+    def work(number: int) -> float:
+        sums = conv_tile(blocks, rows, number).sums
+        return number * (max(sums, _ENOUGH_SUMS) + _TILE_SUMS) / sums
+
+    return rows, min(range(columns, columns + _MOST_ADDED), key=work)
 
 
 def _schedule(schedule: te.Schedule, whole: te.Tensor, result: te.Tensor) -> None:
     (in_columns,) = whole.op.input_tensors
     (products,) = in_columns.op.input_tensors
     spread, _ = products.op.input_tensors
-    _, seen, _, data_blocks, rows, columns, lanes = shape_of(spread)
+    _, seen, _, data_blocks, rows, columns, data_lanes = shape_of(spread)
     form = FORMS[seen - FILTER + 1]
-    chunks = _chunks(form, data_blocks * lanes, shape_of(products)[1], (rows, columns))
+    channels = _Blocks(shape_of(products)[1], shape_of(products)[-1])
+    chunks = _chunks(form, data_blocks * data_lanes, channels, (rows, columns))
     stage = schedule[result]
     n, c, y, x, lane = stage.op.axis
     co, ci = stage.split(c, chunks.tile.blocks)
     ty, yi = stage.split(y, form.tile)
     tx, xi = stage.split(x, form.tile)
     tb, ty = stage.split(ty, chunks.tile_rows)
+    # Products are of whole tiles; what is behind the last column is not stored.
+    to, tx = stage.split(tx, chunks.tile.columns)
     if chunks.spreads_before:
-        stage.reorder(n, co, tb, ty, tx, ci, xi, yi, lane)
+        stage.reorder(n, co, tb, ty, to, tx, ci, xi, yi, lane)
         at = chunk = stage.fuse(n, co, tb)
     else:
-        stage.reorder(n, tb, co, ty, tx, ci, xi, yi, lane)
+        stage.reorder(n, tb, co, ty, to, tx, ci, xi, yi, lane)
         chunk, at = stage.fuse(n, tb), co
     stage.parallel(chunk)
     stage.unroll(yi)
