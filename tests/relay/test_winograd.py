@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import tvm
 from hypothesis import given
 from hypothesis import strategies as st
-from relay_models import TARGET, module, var
+from numpy_relay import run_by_numpy
+from relay_models import TARGET, conv, cpu_cluster, module, random_inputs, var, weights
 from tests.strategies import exact_cases
 from tvm import relay
 from tvm.contrib import graph_executor
 
+import heteroplace as hp
+from heteroplace.codegen.own_schedules import register_schedules
+from heteroplace.codegen.targets import kernel_target
+from heteroplace.codegen.winograd import Winograd
 from heteroplace.codegen.winograd_forms import FORMS
-from heteroplace.codegen.winograd_op import spread_filters, winograd
+from heteroplace.codegen.winograd_op import WINOGRAD_OP, spread_filters, winograd
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.cost import Cost, CostTable, build_table
+from heteroplace.model.graph import TaskGraph
+from heteroplace.relay.expressions import is_op_call, post_order
 
 pytestmark = pytest.mark.relay
 
@@ -105,3 +116,55 @@ def test_transforms_make_sums_of_three_products(tile: int) -> None:
     found = form.gathered(np.multiply(matrix, form.spread(line)))
     expected = np.convolve(line, factors[::-1], "valid")
     np.testing.assert_allclose([float(each) for each in found], expected, atol=1e-5)
+
+
+def two_convolutions() -> tvm.IRModule:
+    """With a bias, a sum and relus behind them, of a map that has two readers."""
+    x = var("x", (1, 32, 20, 22))
+    first = relay.nn.relu(relay.add(conv(x, 32, 32), weights(32, 1, 1)))
+    return module([x], relay.nn.relu(relay.add(conv(first, 32, 32), first)))
+
+
+def test_the_pass_takes_what_is_known_ahead_and_large_enough() -> None:
+    register_schedules()
+    x, filters = var("x", (1, 32, 20, 22)), var("w", (32, 32, 3, 3))
+    sizes = {"channels": 32, "kernel_size": (3, 3)}
+    bodies = {
+        4: conv(x, 32, 32),
+        2: conv(relay.nn.max_pool2d(x, (2, 2), strides=(2, 2)), 32, 32),
+        0: conv(conv(x, 16, 32), 16, 16),
+        -1: relay.nn.conv2d(x, weights(32, 32, 3, 3), strides=(2, 2), **sizes),
+        -2: relay.nn.conv2d(x, filters, **sizes),
+    }
+    found = {}
+    target = kernel_target(tvm.target.Target(TARGET))
+    for tile, body in bodies.items():
+        with target, tvm.transform.PassContext(opt_level=3):
+            passes = [relay.transform.AlterOpLayout(), relay.transform.FoldConstant()]
+            passes += [relay.transform.InferType(), Winograd({}), relay.transform.InferType()]
+            mod = tvm.transform.Sequential(passes)(module(relay.analysis.free_vars(body), body))
+        calls = [node for node in post_order(mod["main"].body) if is_op_call(node, WINOGRAD_OP)]
+        found[tile] = [int(call.attrs["tile"]) for call in calls]
+    assert found == {4: [4], 2: [2], 0: [], -1: [], -2: []}
+
+
+@pytest.mark.costly
+def test_networks_are_the_same_on_one_core_and_on_two_and_near_float64() -> None:
+    mod = two_convolutions()
+    inputs = random_inputs(mod)
+    (expected,) = run_by_numpy(
+        mod, {name: array.astype("float64") for name, array in inputs.items()}
+    )
+    found = []
+    for device in cpu_cluster().devices[::2]:
+        cluster = replace(cpu_cluster(), devices=(device,))
+        with tvm.transform.PassContext(opt_level=3):
+            built = hp.build(mod, cluster, costs=equal_costs, solver="heft")
+        (output,) = hp.Executor(built).run(**inputs)
+        assert np.abs(output - expected).max() <= 1e-5 * np.abs(expected).max()
+        found.append(output.tobytes())
+    assert found[0] == found[1]
+
+
+def equal_costs(graph: TaskGraph, cluster: Cluster) -> CostTable:
+    return build_table(graph, cluster, lambda _task, _device: Cost.given(1000))

@@ -21,7 +21,7 @@ from tvm import relay, te, topi
 
 from heteroplace.codegen.own_schedules import is_tuned
 from heteroplace.codegen.winograd_forms import FILTER, FORMS
-from heteroplace.codegen.winograd_op import spread_filters, winograd
+from heteroplace.codegen.winograd_op import WINOGRAD_OP, spread_filters, winograd
 from heteroplace.relay.expressions import is_op_call, post_order, rebuild, static_shape
 
 _BLOCKED = re.compile(r"NCHW(\d+)c")
@@ -58,10 +58,17 @@ def _saved(tile: int, height: int, width: int) -> float:
     return FILTER**2 * height * width / (FORMS[tile].seen ** 2 * num_tiles)
 
 
-def Winograd() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its passes)
+PlainFilters = dict[int, relay.Constant]
+"""By the address of filters at points: the filters themselves, in blocks of channels."""
+
+
+def Winograd(  # noqa: N802  (named as TVM names its passes)
+    plain: PlainFilters,
+) -> tvm.transform.Pass:
     """Return the pass; it goes behind AlterOpLayout. Types are not inferred.
 
-    Convolutions for which there are tuning records stay.
+    Convolutions for which there are tuning records stay. The filters of others are added to
+    `plain`.
     """
 
     def run(
@@ -76,9 +83,10 @@ def Winograd() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its pas
                 return new
             weights = old.args[1]
             size = static_shape(old.checked_type)[2:4]
-            key = weights.data.handle.contents.data, tile, *size
+            key = _address(weights), tile, *size
             if key not in filters:
                 filters[key] = relay.const(spread_filters(weights.data.numpy(), tile, *size))
+                plain[_address(filters[key])] = weights
             made = winograd(new.args[0], filters[key], tile, [int(p) for p in old.attrs.padding])
             return relay.Call(made.op, made.args, made.attrs, None, old.span)
 
@@ -86,6 +94,53 @@ def Winograd() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its pas
         return relay.Function(function.params, mapped[function.body], None, [], function.attrs)
 
     return relay.transform.function_pass(run, opt_level=3, name="Winograd", required=["InferType"])
+
+
+def with_plain_sums(call: relay.Call, plain: PlainFilters) -> relay.Call:
+    """Return a call of a fused function with what it was before the pass: for TVM's own kernels.
+
+    The same call, if there is none of ours in it.
+    """
+    function, operands = call.op, list(call.args)
+    params, mapped = list(function.params), dict[relay.Expr, relay.Expr]()
+
+    def rewrite(old: relay.Expr, new: relay.Expr) -> relay.Expr:
+        if not is_op_call(old, WINOGRAD_OP):
+            return new
+        place = params.index(old.args[1])
+        weights = operands[place] = plain[_address(operands[place])]
+        params[place] = relay.Var("filters", weights.checked_type)
+        return relay.Call(*_plain_call(old, new.args[0], params[place]), None, old.span)
+
+    nodes = post_order(function.body)
+    if not any(is_op_call(node, WINOGRAD_OP) for node in nodes):
+        return call
+    rebuild(nodes, mapped, rewrite)
+    made = relay.Function(params, mapped[function.body], None, [], function.attrs)
+    typed = relay.transform.InferType()(tvm.IRModule.from_expr(made))["main"]
+    return relay.Call(typed, operands, call.attrs, call.type_args, call.span)
+
+
+def _plain_call(
+    old: relay.Call, data: relay.Expr, filters: relay.Var
+) -> tuple[tvm.ir.Op, list[relay.Expr], tvm.ir.Attrs]:
+    blocks, _, _, _, data_lanes, lanes = static_shape(filters.type_annotation)
+    made = relay.nn.contrib_conv2d_nchwc(
+        data,
+        filters,
+        padding=[int(each) for each in old.attrs["padding"]],
+        channels=blocks * lanes,
+        kernel_size=(FILTER, FILTER),
+        data_layout=f"NCHW{data_lanes}c",
+        kernel_layout=f"OIHW{data_lanes}i{lanes}o",
+        out_layout=f"NCHW{lanes}c",
+        out_dtype="float32",
+    )
+    return made.op, list(made.args), made.attrs
+
+
+def _address(constant: relay.Constant) -> int:
+    return int(constant.data.handle.contents.data)
 
 
 def _tile(call: relay.Expr) -> int:
