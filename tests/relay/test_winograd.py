@@ -108,6 +108,20 @@ def test_an_item_is_the_same_in_each_batch(tile: int) -> None:
     assert alone.tobytes() == whole[1:2].tobytes()
 
 
+@pytest.mark.costly
+def test_an_infinity_reaches_the_tiles_that_see_it_and_nothing_else() -> None:
+    random, tile = np.random.default_rng(0), 4
+    data = np.repeat(random.standard_normal((1, 32, 16, 16)).astype("float32"), 2, axis=0)
+    data[0, 3, 7, 8] = np.inf
+    filters = random.standard_normal((32, 32, 3, 3)).astype("float32")
+    beside = np.zeros((2, 32, 16, 16), "float32")
+    with_it, without = by_winograd(data, filters, tile, (1, 1, 1, 1), 16, beside)
+    seeing = np.zeros((16, 16), bool)
+    seeing[4:12, 4:12] = True  # row 7 is seen from row 8 too, column 8 from column 7
+    assert (with_it[:, seeing] != without[:, seeing]).any()
+    assert with_it[:, ~seeing].tobytes() == without[:, ~seeing].tobytes()
+
+
 @pytest.mark.parametrize("tile", sorted(FORMS))
 def test_transforms_make_sums_of_three_products(tile: int) -> None:
     form, random = FORMS[tile], np.random.default_rng(tile)

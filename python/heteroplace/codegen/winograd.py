@@ -31,6 +31,8 @@ _MOST_FILTERS = 1400
 """For each element of a map: more take longer to read than is saved."""
 _LEAST_LARGE_AREA = 400
 """Of maps for which it pays to read filters that are four times as large."""
+_MOST_DATA_CHANNELS = 512
+"""Of tiles of 4 x 4: so many stay within 5e-6 of the largest output, twice as many did not."""
 _LEAST_SAVED = {4: 2.5, 2: 1.6}
 """Products, by tile; tiles hang over the edge of a map."""
 
@@ -48,7 +50,8 @@ def winograd_tile(data_channels: int, channels: int, height: int, width: int) ->
         data_channels * channels > _MOST_FILTERS * area
     ):
         return 0
-    tiles = (4, 2) if area >= _LEAST_LARGE_AREA else (2,)
+    is_large = area >= _LEAST_LARGE_AREA and data_channels <= _MOST_DATA_CHANNELS
+    tiles = (4, 2) if is_large else (2,)
     return next((t for t in tiles if _saved(t, height, width) >= _LEAST_SAVED[t]), 0)
 
 

@@ -11,8 +11,9 @@ A tile of 2 x 2 takes 16 products in place of 36, one of 4 x 4 takes 36 in place
 Sources: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks"
 (doi:10.1109/CVPR.2016.435); of the points Barabasz et al., "Error Analysis and Improving the
 Accuracy of Winograd Convolution for DNNs" (doi:10.1145/3412380). Unlike there, those of 4 x 4 are
-0, +-sqrt(1/2), +-sqrt(2): of all pairs that were tried they and 3/4, 4/3 were nearest to float64,
-within twice the error of plain sums (0, +-1, +-2 have six times that), and the squares are exact.
+0, +-sqrt(1/2), +-sqrt(2), whose squares are exact: of all pairs that were tried they and 3/4, 4/3
+were nearest to float64. On normal maps their error is about that of plain sums, on maps of very
+different elements up to three times that; that of 0, +-1, +-2 is four times theirs.
 """
 
 from __future__ import annotations
