@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy_relay import run_by_numpy
 from relay_models import TARGET, conv, cpu_cluster, module, random_inputs, var, weights
 from tests.strategies import exact_cases
-from tvm import relay
+from tvm import autotvm, relay
 from tvm.contrib import graph_executor
 
 import heteroplace as hp
@@ -150,16 +150,30 @@ def test_the_pass_takes_what_is_known_ahead_and_large_enough() -> None:
         -1: relay.nn.conv2d(x, weights(32, 32, 3, 3), strides=(2, 2), **sizes),
         -2: relay.nn.conv2d(x, filters, **sizes),
     }
-    found = {}
-    target = kernel_target(tvm.target.Target(TARGET))
-    for tile, body in bodies.items():
-        with target, tvm.transform.PassContext(opt_level=3):
-            passes = [relay.transform.AlterOpLayout(), relay.transform.FoldConstant()]
-            passes += [relay.transform.InferType(), Winograd({}), relay.transform.InferType()]
-            mod = tvm.transform.Sequential(passes)(module(relay.analysis.free_vars(body), body))
-        calls = [node for node in post_order(mod["main"].body) if is_op_call(node, WINOGRAD_OP)]
-        found[tile] = [int(call.attrs["tile"]) for call in calls]
+    found = {tile: tiles_of(body) for tile, body in bodies.items()}
     assert found == {4: [4], 2: [2], 0: [], -1: [], -2: []}
+
+
+def tiles_of(body: relay.Expr) -> list[int]:
+    """Of the convolutions for which the pass takes the algorithm."""
+    with kernel_target(tvm.target.Target(TARGET)), tvm.transform.PassContext(opt_level=3):
+        passes = [relay.transform.AlterOpLayout(), relay.transform.FoldConstant()]
+        passes += [relay.transform.InferType(), Winograd({}), relay.transform.InferType()]
+        mod = tvm.transform.Sequential(passes)(module(relay.analysis.free_vars(body), body))
+    calls = [node for node in post_order(mod["main"].body) if is_op_call(node, WINOGRAD_OP)]
+    return [int(call.attrs["tile"]) for call in calls]
+
+
+def test_what_a_user_tuned_stays() -> None:
+    register_schedules()
+    body = conv(var("x", (1, 32, 20, 20)), 32, 32)
+    splits = {"tile_ic": 16, "tile_oc": 16, "tile_ow": 4}
+    entity = [[name, "sp", [-1, size]] for name, size in splits.items()]
+    entity.append(["unroll_kw", "ot", True])
+    record = {"index": 0, "code_hash": None, "entity": entity}
+    assert tiles_of(body) == [4]
+    with autotvm.task.ApplyConfig(autotvm.task.space.ConfigEntity.from_json_dict(record)):
+        assert tiles_of(body) == []
 
 
 @pytest.mark.costly
