@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import tvm
-from relay_models import cpu_cluster, module, random_inputs, stock_outputs, var
+from relay_models import conv, cpu_cluster, module, random_inputs, stock_outputs, var
 from tvm import relay
 
 import heteroplace as hp
@@ -108,6 +108,27 @@ def test_a_plan_with_both_implementations_is_kept_as_it_is(tmp_path) -> None:
 
 
 @pytest.mark.costly
+def test_convolutions_are_by_fewer_products_or_by_plain_sums_as_planned() -> None:
+    x = var("x", (1, 32, 20, 22))
+    mod = module([x], relay.nn.relu(conv(relay.nn.relu(conv(x, 32, 32)), 32, 32)))
+    inputs, outputs = random_inputs(mod), {}
+    for own in (0, 1):
+        tasks = [f"conv2d.{index + 1}" for index in range(own)]
+        best = built(
+            mod, "best", lambda task, device, t=tasks: device == ("cpu.all" if task in t else ALL)
+        )
+        assert placement(best) == {
+            task: "cpu.all" if task in tasks else ALL for task in ("conv2d.1", "conv2d.2")
+        }
+        outputs[own] = run(best, inputs)
+    (expected,) = stock_outputs(mod, inputs)
+    assert outputs[0] == expected.tobytes()
+    assert len(set(outputs.values())) == len(outputs)
+    for found in outputs.values():
+        array = np.frombuffer(found, "float32").reshape(expected.shape)
+        np.testing.assert_allclose(array, expected, rtol=0, atol=2e-6 * np.abs(expected).max())
+
+
 def test_without_another_implementation_nothing_changes() -> None:
     x = var("x", (1, 4, 16, 16))
     mod = module([x], relay.nn.relu(relay.nn.max_pool2d(x, (2, 2), strides=(2, 2))))

@@ -23,6 +23,7 @@ from heteroplace.codegen.targets import has_stock_kernels, has_tuned_kernels
 from heteroplace.codegen.tuned_kernels import Tunings, tuned_functions, tuning_digest
 from heteroplace.codegen.vector_math import vector_math
 from heteroplace.codegen.whole_vectors import whole_vectors
+from heteroplace.codegen.winograd import with_plain_sums
 from heteroplace.codegen.workspace import kernel_workspace
 from heteroplace.errors import LoweringError
 from heteroplace.relay.expressions import (
@@ -163,7 +164,7 @@ class _Lowerer:
         with segment.target:
             for node in post_order(segment.main.body):
                 if not isinstance(node, (relay.Var, relay.Function, tvm.ir.Op)):
-                    known[node] = self._visit(node, index, segment.target, known)
+                    known[node] = self._visit(node, index, segment, known)
         results = known[segment.main.body]
         for name, value in zip(segment.exports, results, strict=True):
             self.named[name] = value
@@ -221,7 +222,7 @@ class _Lowerer:
         self,
         node: relay.Expr,
         index: int,
-        target: tvm.target.Target,
+        segment: Segment,
         known: dict[relay.Expr, tuple[int, ...]],
     ) -> tuple[int, ...]:
         if isinstance(node, relay.Constant):
@@ -232,16 +233,20 @@ class _Lowerer:
             return (known[node.tuple_value][node.index],)
         if not is_primitive_call(node):
             raise LoweringError(f"cannot lower {type(node).__name__}: FuseOps left it unfused")
+        tasks, types = tasks_in(node.op), tensor_types(node.checked_type)
+        task = tasks[-1] if tasks else ""
+        own = self.targets.get(task, segment.target)
+        if has_stock_kernels(own) and own is not segment.target:
+            node = with_plain_sums(node, segment.plain_filters)
+            for argument in node.args:
+                if argument not in known:
+                    known[argument] = (self._add_weight(argument),)
         reads = tuple(value for argument in node.args for value in known[argument])
-        types = tensor_types(node.checked_type)
         if "relay.reshape_only" in node.op.attrs and int(node.op.attrs["relay.reshape_only"]):
             return (self._add(types[0], alias_of=reads[0]),)
         writes = tuple(self._add(type_) for type_ in types)
-        tasks = tasks_in(node.op)
-        task = tasks[-1] if tasks else ""
-        own = self.targets.get(task, target)
         if has_tuned_kernels(own):
-            kernel = self._lower_tuned(node.op, target)
+            kernel = self._lower_tuned(node.op, segment.target)
         else:
             with own:
                 kernel = self._lower(node.op, own)

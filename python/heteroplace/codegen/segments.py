@@ -30,6 +30,7 @@ from heteroplace.codegen.powers import Powers
 from heteroplace.codegen.targets import OWN_KERNELS, float_lanes, kernel_target
 from heteroplace.codegen.unpacked import Panels, ReadWeightsInPlace
 from heteroplace.codegen.whole_blocks import WholeBlocks
+from heteroplace.codegen.winograd import PlainFilters, Winograd
 from heteroplace.errors import LoweringError
 from heteroplace.relay.expressions import is_op_call, leaves, post_order, task_of_span
 from heteroplace.relay.tasks.prepare import fuse, prefix_passes
@@ -59,6 +60,8 @@ class Segment:
     """For each parameter the name of the value: a model input, or what another segment exports."""
     exports: tuple[ValueName, ...]
     """For each field of the result the name under which it is known outside."""
+    plain_filters: PlainFilters
+    """Of its convolutions by Winograd's algorithm."""
 
 
 @dataclass
@@ -111,13 +114,18 @@ def cut_segments(
                 list(segment.params.values()), relay.Tuple(list(segment.exports.values()))
             )
             target = kernel_target(target)
-            main = _optimise(function, target, panels)
-            segments.append(Segment(target, main, tuple(segment.params), tuple(segment.exports)))
+            plain: PlainFilters = {}
+            main = _optimise(function, target, panels, plain)
+            names = tuple(segment.params), tuple(segment.exports)
+            segments.append(Segment(target, main, *names, plain))
     return tuple(segments), outputs
 
 
 def _optimise(
-    function: relay.Function, target: tvm.target.Target, panels: Panels | None
+    function: relay.Function,
+    target: tvm.target.Target,
+    panels: Panels | None,
+    plain: PlainFilters,
 ) -> relay.Function:
     """Run the part of relay.build's pass list that needs the target, then FuseOps."""
     passes = prefix_passes(is_homogeneous=True)
@@ -130,7 +138,7 @@ def _optimise(
             *(ScaleMaps(), infer, MatrixConvolutions(), infer, ConvolvePhases(), infer),
             *(WholeBlocks(float_lanes(target)), infer, Powers(), *own),
         ]
-        last = [infer, GlobalMeans(), infer, ComputeOnce()]
+        last = [infer, GlobalMeans(), infer, Winograd(plain), infer, ComputeOnce()]
     chosen = [*own, *passes[names.index("AlterOpLayout") :], *last]
     mod = relay.transform.InferType()(tvm.IRModule.from_expr(function))
     # Sequential runs each pass whose opt level the PassContext admits, as relay.build does.

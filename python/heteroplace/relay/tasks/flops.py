@@ -69,6 +69,9 @@ def call_flops(call: relay.Call) -> int:
             elements = math.prod(static_shape(call.args[0].checked_type))
             return 2 * elements * _weights_per(call, "Ii")
         return 2 * outputs[0] * _weights_per(call, "Oo")
+    if name == "heteroplace_winograd":  # as of plain sums, whatever the algorithm saves
+        _, _, _, blocks, lanes, *_ = static_shape(call.args[1].checked_type)
+        return 2 * outputs[0] * blocks * lanes * 9
     if name in _PRODUCTS:
         data = static_shape(call.args[0].checked_type)
         weights = math.prod(static_shape(call.args[1].checked_type))
