@@ -110,6 +110,23 @@ def _groups(mod: tvm.IRModule) -> list[str]:
     ]
 
 
+def test_layouts_change_in_kernels_of_their_own_around_what_is_padded() -> None:
+    x = var("x", (1, 2, 4, 4, 16))
+    plain = relay.layout_transform(x, "NCHW16c", "NCHW")
+    padded = relay.nn.pad(relay.multiply(plain, plain), ((0, 0), (1, 1), (0, 0), (0, 0)))
+    window = relay.strided_slice(padded, (1,), (33,), (1,), axes=(1,))
+    blocked = relay.layout_transform(relay.sqrt(window), "NCHW", "NCHW16c")
+    mod = module([x], relay.add(blocked, x))
+    once = tvm.transform.Sequential([relay.transform.InferType(), ComputeOnce()])(mod)
+    apart = [call.args[0].op.name for call in calls_of(once, "annotation.stop_fusion")]
+    assert apart == ["layout_transform", "sqrt"]
+    found = [
+        relay.create_executor("graph", each, tvm.cpu(), TARGET).evaluate()(**random_inputs(mod))
+        for each in (once, mod)
+    ]
+    np.testing.assert_array_equal(found[0].numpy(), found[1].numpy())
+
+
 def test_targets_of_tvm_kernels_have_no_schedules_of_ours() -> None:
     own = kernel_target(tvm.target.Target(TARGET))
     assert OWN_KERNELS in own.keys and kernel_target(own) == own

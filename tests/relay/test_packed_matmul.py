@@ -27,7 +27,7 @@ TARGET = tvm.target.Target("llvm -mcpu=haswell")
 def product(rows: np.ndarray, weights: np.ndarray, is_fused: bool) -> np.ndarray:
     """Of the rows and the transposed weights, by the op; `is_fused`: a relu behind it."""
     with TARGET, tvm.transform.PassContext(opt_level=3):
-        panels = relay.const(packed(weights))
+        panels = relay.const(packed(weights), str(weights.dtype))
         y = packed_matmul(var("x", rows.shape, str(rows.dtype)), panels, len(weights))
         body = relay.nn.relu(y) if is_fused else y
         mod = tvm.IRModule.from_expr(relay.Function(relay.analysis.free_vars(body), body))
@@ -42,7 +42,8 @@ def check_product(whole: np.ndarray, rows: np.ndarray, weights: np.ndarray, is_f
     expected = rows.astype("float64") @ weights.astype("float64").T
     if is_fused:
         expected = np.maximum(expected, 0)
-    np.testing.assert_allclose(whole, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+    bound = 1e-5 if rows.dtype == "float32" else 1e-14
+    np.testing.assert_allclose(whole, expected, rtol=0, atol=bound * np.abs(expected).max())
 
 
 @pytest.mark.costly
@@ -94,9 +95,9 @@ def test_dense_layers_are_packed_where_layouts_change_and_kernels_are_ours(
 
 @pytest.mark.parametrize("is_transposed", [True, False])
 def test_constants_of_products_are_packed_as_they_are_meant(is_transposed: bool) -> None:
-    matrix = np.arange(24, dtype="float32").reshape((6, 4) if is_transposed else (4, 6))
-    x = var("x", (3, 4))
-    y = relay.nn.matmul(x, relay.const(matrix), transpose_b=is_transposed)
+    matrix = (np.arange(24) / 7).reshape((6, 4) if is_transposed else (4, 6))
+    x = var("x", (3, 4), "float64")
+    y = relay.nn.matmul(x, relay.const(matrix, "float64"), transpose_b=is_transposed)
     mod = relay.transform.InferType()(tvm.IRModule.from_expr(relay.Function([x], y)))
     with tvm.transform.PassContext(opt_level=3):
         made = ReadWeightsInPlace(TARGET)(mod)["main"].body

@@ -21,7 +21,6 @@ from heteroplace.codegen.fused_schedules import schedule_by_tag
 from heteroplace.codegen.llvm_text import transpose_text
 from heteroplace.codegen.product_tiles import (
     TiledProduct,
-    item_bytes_of,
     panel_width,
     shape_of,
     vector_bytes,
@@ -71,15 +70,16 @@ def _compute(attrs: Any, tensors: Any, _: Any) -> list[te.Tensor]:
     rows, depth = shape_of(a)[:0:-1] if attrs["transpose_a"] else shape_of(a)[1:]
     columns = shape_of(b)[1 if attrs["transpose_b"] else 2]
     batch = max(shape_of(a)[0], shape_of(b)[0])
-    width = panel_width(columns, item_bytes_of(b))
-    tiled = TiledProduct((batch,), rows, columns, depth, width, item_bytes_of(b))
+    width = panel_width(columns, b.dtype)
+    tiled = TiledProduct((batch,), rows, columns, depth, width, b.dtype)
 
     def left(n: Any, y: Any, at: Any) -> Any:
         n = n if shape_of(a)[0] > 1 else 0
         return a[n, at, y] if attrs["transpose_a"] else a[n, y, at]
 
     right = _right(tiled, b, transposes=bool(attrs["transpose_b"]))
-    return [tiled.compute(left, right, _TAG)]
+    is_transposed = bool(attrs["transpose_a"])
+    return [tiled.compute(left, right, _TAG, is_left_transposed=is_transposed)]
 
 
 def _right(tiled: TiledProduct, b: te.Tensor, *, transposes: bool) -> Callable[..., Any]:
@@ -157,12 +157,12 @@ def _schedule(schedule: te.Schedule, product: te.Tensor, result: te.Tensor) -> N
     _, b = product.op.input_tensors
     batch, rows, columns = shape_of(result)
     depth = int(product.op.reduce_axis[0].dom.extent)
-    width, item_bytes = shape_of(product)[-1], item_bytes_of(product)
-    tiled = TiledProduct((batch,), rows, columns, depth, width, item_bytes)
+    width = shape_of(product)[-1]
+    tiled = TiledProduct((batch,), rows, columns, depth, width, product.dtype)
     tiled.schedule(schedule, product, result)
     if b.op.name == _PANELS and isinstance(b.op, te.ComputeOp):
         stage = schedule[b]
         n, panel, _, x = stage.op.axis
         stage.parallel(stage.fuse(n, panel))
         if tiled.columns % width == 0:
-            stage.vectorize(stage.split(x, vector_bytes() // item_bytes)[1])
+            stage.vectorize(stage.split(x, vector_bytes() // tiled.item_bytes)[1])

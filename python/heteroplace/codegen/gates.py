@@ -13,11 +13,14 @@ Only where %gate is computed from %x, so that the calls keep the order in which 
 
 FuseOps then puts what makes a gate into the kernel that scales a map by it, where it is computed
 for every element of a channel. `ComputeOnce` keeps such operands in kernels of their own, of the
-same task.
+same task. So it does with what brings a map out of blocks of channels before it is padded, and
+with what is made of such a map where it comes into blocks again: the elements that are beside one
+another on one side are not on the other, and nothing of such a kernel would run on vectors.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -143,6 +146,7 @@ def _computed_once(function: relay.Function) -> relay.Function:
                 is_small = prod(_shape(operand)) * _MIN_READERS <= size >= _MIN_ELEMENTS
                 if is_small and _is_injective(operand) and _has_work(operand):
                     apart.add(operand)
+    apart |= _between_layouts(nodes)
     if not apart:
         return function
     mapped: dict[relay.Expr, relay.Expr] = {}
@@ -159,6 +163,30 @@ def _computed_once(function: relay.Function) -> relay.Function:
 
     rebuild(nodes, mapped, rewrite)
     return relay.Function(function.params, mapped[function.body], None, [], function.attrs)
+
+
+def _between_layouts(nodes: Sequence[relay.Expr]) -> set[relay.Expr]:
+    """Maps out of blocks that are padded, and what is made of them before it is in blocks again."""
+    made_of_padded: set[relay.Expr] = set()
+    apart: set[relay.Expr] = set()
+    for node in nodes:
+        if not _is_injective(node):
+            continue
+        if is_op_call(node, "nn.pad"):
+            blocks = [each for each in _injective_before({node.args[0]}) if _is_layout_change(each)]
+            if blocks:
+                made_of_padded.add(node)
+                apart.update(blocks)
+        elif any(operand in made_of_padded for operand in node.args):
+            if _is_layout_change(node):
+                apart.update(operand for operand in node.args if operand in made_of_padded)
+            else:
+                made_of_padded.add(node)
+    return apart
+
+
+def _is_layout_change(value: relay.Expr) -> bool:
+    return is_op_call(value, "layout_transform")
 
 
 def _injective_before(values: set[relay.Expr]) -> set[relay.Expr]:

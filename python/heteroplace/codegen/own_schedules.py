@@ -13,7 +13,7 @@ import tvm
 from tvm import autotvm, relay, te, topi
 from tvm.autotvm.task.space import FallbackConfigEntity
 from tvm.relay.op.strategy import generic
-from tvm.relay.op.strategy.x86 import conv2d_NCHWc_strategy_cpu
+from tvm.relay.op.strategy.x86 import conv2d_NCHWc_strategy_cpu, softmax_strategy_cpu
 from tvm.target import get_native_generic_func
 from tvm.topi.x86.conv2d_int8 import is_int8_hw_support
 
@@ -21,6 +21,11 @@ from heteroplace.codegen.conv_tiles import can_schedule_conv, schedule_conv
 from heteroplace.codegen.depthwise import schedule_depthwise
 from heteroplace.codegen.int8_conv import schedule_int8_conv
 from heteroplace.codegen.row_sums import row_fold, schedule_row_fold
+from heteroplace.codegen.softmax_rows import (
+    can_be_on_vectors,
+    schedule_softmax_rows,
+    softmax_rows,
+)
 from heteroplace.codegen.targets import OWN_KERNELS
 
 _FOLDS = ("sum", "mean")
@@ -30,6 +35,7 @@ def register_schedules() -> None:
     """Register all of them; doing it again changes nothing."""
     generic.depthwise_conv2d_NCHWc_strategy.register(OWN_KERNELS, _depthwise)
     generic.conv2d_NCHWc_strategy.register(OWN_KERNELS, _conv2d)
+    generic.softmax_strategy.register(OWN_KERNELS, _softmax)
     for name in _FOLDS:
         # That of each op is made of its compute and schedule when TVM is imported.
         made = get_native_generic_func(f"{name}_strategy")
@@ -77,6 +83,22 @@ def _schedule_conv2d(attrs: Any, outs: Any, target: tvm.target.Target) -> te.Sch
         with target:
             return topi.x86.schedule_conv2d_NCHWc(outs)
     return schedule_conv(outs)
+
+
+def _softmax(attrs: Any, inputs: Any, out_type: Any, target: Any) -> relay.op.OpStrategy:
+    shape = tuple(int(extent) for extent in inputs[0].shape)
+    with target:
+        if not can_be_on_vectors(shape, inputs[0].dtype, int(attrs.axis)):
+            return softmax_strategy_cpu(attrs, inputs, out_type, target)
+
+    def compute(_attrs: Any, tensors: Any, _type: Any) -> list[te.Tensor]:
+        with target:
+            return [softmax_rows(tensors[0])]
+
+    strategy = relay.op.OpStrategy()
+    schedule = generic.wrap_topi_schedule(schedule_softmax_rows)
+    strategy.add_implementation(compute, schedule, name="softmax.heteroplace")
+    return strategy
 
 
 def _fold_strategy(name: str) -> Callable[..., relay.op.OpStrategy]:

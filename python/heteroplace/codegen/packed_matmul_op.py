@@ -21,7 +21,6 @@ from tvm import relay, te
 from heteroplace.codegen.fused_schedules import schedule_by_tag
 from heteroplace.codegen.product_tiles import (
     TiledProduct,
-    item_bytes_of,
     panel_width,
     shape_of,
 )
@@ -57,7 +56,7 @@ def packed(matrix: np.ndarray) -> np.ndarray:
     last are zeros.
     """
     columns, depth = matrix.shape
-    width = min(panel_width(columns, matrix.dtype.itemsize), 1 << (columns - 1).bit_length())
+    width = min(panel_width(columns, str(matrix.dtype)), 1 << (columns - 1).bit_length())
     panels = -(-columns // width)
     padded = np.zeros((panels * width, depth), matrix.dtype)
     padded[:columns] = matrix
@@ -73,7 +72,7 @@ def _type_of(arguments: Any, attrs: Any) -> tvm.ir.Type | None:
 
 def _tiled(a: te.Tensor, b: te.Tensor, columns: int) -> TiledProduct:
     rows, depth = shape_of(a)
-    return TiledProduct((), rows, columns, depth, shape_of(b)[2], item_bytes_of(b))
+    return TiledProduct((), rows, columns, depth, shape_of(b)[2], b.dtype)
 
 
 def _compute(attrs: Any, tensors: Any, _: Any) -> list[te.Tensor]:

@@ -1,9 +1,10 @@
-"""Powers with constant exponents -> products and roots, which run on vectors.
+"""Powers with constant exponents, and variances -> what runs on vectors.
 
 TVM calls the C library for each element of a power.
 
     power(%x, 2)  ==>  multiply(%x, %x)
     power(%x, 3)  ==>  multiply(multiply(%x, %x), %x)
+    variance(%x, %mean)  ==>  mean((%x - %mean) * (%x - %mean))
     nn.lrn(%x, size=5, bias=k, alpha=a, beta=0.75)
                   ==>  %x / (sqrt(%s) * sqrt(sqrt(%s))), %s = k + a / 5 * sum of %x^2 in the window
 
@@ -38,6 +39,8 @@ def Powers() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its passe
             if exponent is not None:
                 value = reduce(relay.multiply, [new.args[0]] * exponent)
                 new = with_span(value, made, old.span)
+            elif is_op_call(old, "variance") and not old.attrs.unbiased:
+                new = with_span(_variance(old, *new.args), made, old.span)
             elif _is_norm_of_roots(old):
                 new = with_span(_norm(old, new.args[0]), made, old.span)
             made.add(new)
@@ -58,6 +61,14 @@ def _exponent(call: relay.Expr) -> int | None:
     if exponent.dtype.kind != "f" or not has_its_shape:
         return None
     return next((each for each in _PRODUCTS if (exponent == each).all()), None)
+
+
+def _variance(old: relay.Call, x: relay.Expr, mean: relay.Expr) -> relay.Expr:
+    attrs, offset = old.attrs, relay.subtract(x, mean)
+    axes = None if attrs.axis is None else [int(axis) for axis in attrs.axis]
+    return relay.mean(
+        relay.multiply(offset, offset), axes, bool(attrs.keepdims), bool(attrs.exclude)
+    )
 
 
 def _is_norm_of_roots(call: relay.Expr) -> bool:

@@ -6,7 +6,7 @@ last row compute rows before it again; columns behind the last are computed, and
 
 Tiles are in blocks of rows: for each a panel is read once and stays in the cache for its tiles.
 What is summed up for an element is in the order of `depth`, whatever the tile. Elementwise ops are
-fused behind.
+fused behind. Where the processor has the instructions, a tile is a function of `register_tiles`.
 Source: Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication"
 (doi:10.1145/1356052.1356053).
 """
@@ -22,13 +22,18 @@ from tvm import te
 from tvm.target.x86 import get_simd_32bit_lanes
 from tvm.topi import tag
 
+from heteroplace.codegen.register_tiles import has_register_tiles, most_rows, tile_intrinsic
+
 MIN_CHUNKS = 16
 """Parts that several cores can share."""
-_VECTORS = {2: 1.0, 3: 1.0, 1: 1.1}
-"""Of a panel's width, and what each takes: with one, loads of the left matrix hold up the sums."""
+_VECTORS = {3: 1.0, 2: 1.05, 1: 1.2}
+"""Of a panel's width, and what each takes: with few, loads of the left matrix hold up the sums."""
+_VECTORS_BY_LLVM = {2: 1.0, 3: 1.0, 1: 1.1}
+_REGISTERS_BY_LLVM = {64: 18}
+"""For sums, by bytes of a vector, else 8: LLVM has one for each row of the left matrix beside."""
 _PAGE_BYTES = 4096
-_WAYS = 6
-"""Rows that lie a multiple of 4 KiB apart share a set of the first cache, which holds at least 8
+_WAYS = 9
+"""Rows that lie a multiple of 4 KiB apart share a set of the first cache, which holds 8 or 12
 lines: those of so many rows, and of a panel."""
 _TILE_COST = 0.5
 """What a tile takes beside its rows, in rows."""
@@ -37,6 +42,7 @@ _CACHED_BYTES = 2**20
 read and write stays in the first one."""
 _SMALL_BLOCK_BYTES, _BLOCK_BYTES = 2**15, 2**22
 """Of the left matrix, in a block: where the right one stays in the cache, and where it does not."""
+_TRANSPOSED = "is_left_transposed"
 _MIN_STORED = 4
 """Elements of the vectors that are stored; where there would be fewer, LLVM makes them."""
 
@@ -56,11 +62,12 @@ def vector_bytes() -> int:
     return 4 * int(get_simd_32bit_lanes())
 
 
-def panel_width(columns: int, item_bytes: int) -> int:
+def panel_width(columns: int, dtype: str) -> int:
     """Return the columns of a panel: as many as some vectors of the current target hold."""
-    lanes = vector_bytes() // item_bytes
+    lanes = 8 * vector_bytes() // int(tvm.DataType(dtype).bits)
     vectors = -(-columns // lanes)
-    return lanes * min(_VECTORS, key=lambda each: -(-vectors // each) * each * _VECTORS[each])
+    costs = _VECTORS if has_register_tiles(dtype, vector_bytes()) else _VECTORS_BY_LLVM
+    return lanes * min(costs, key=lambda each: -(-vectors // each) * each * costs[each])
 
 
 class Tiling(NamedTuple):
@@ -108,7 +115,19 @@ class TiledProduct(NamedTuple):
     depth: int
     width: int
     """Of a panel."""
-    item_bytes: int
+    dtype: str
+
+    @property
+    def item_bytes(self) -> int:
+        """Of an element."""
+        return int(tvm.DataType(self.dtype).bits) // 8
+
+    @property
+    def is_by_registers(self) -> bool:
+        """Whether its tiles are functions of `register_tiles`: TVM matches no axes of one element,
+        and cuts a single panel to its columns."""
+        has_tiles = has_register_tiles(self.dtype, self.lanes * self.item_bytes)
+        return has_tiles and self.columns >= self.width and min(self.rows, self.depth) > 1
 
     @property
     def panels(self) -> int:
@@ -121,13 +140,12 @@ class TiledProduct(NamedTuple):
         return min(self.width, vector_bytes() // self.item_bytes)
 
     def tiling(self) -> Tiling:
-        """How rows are cut.
-
-        Sums of a tile are in registers, beside one of the left matrix for each row, which LLVM
-        loads before it uses any.
-        """
-        registers = 18 if vector_bytes() == 64 else 8
-        most = registers // (self.width // self.lanes)
+        """How rows are cut, with the sums of a tile in registers."""
+        vectors = self.width // self.lanes
+        if self.is_by_registers:
+            most = most_rows(vectors, self.lanes * self.item_bytes)
+        else:
+            most = _REGISTERS_BY_LLVM.get(vector_bytes(), 8) // vectors
         row_bytes = self.depth * self.item_bytes
         if row_bytes % _PAGE_BYTES == 0:
             most = min(most, _WAYS)
@@ -141,6 +159,8 @@ class TiledProduct(NamedTuple):
         left: Callable[..., tvm.tir.PrimExpr],
         right: Callable[..., tvm.tir.PrimExpr],
         tag_: str,
+        *,
+        is_left_transposed: bool = False,
     ) -> te.Tensor:
         """Return the products.
 
@@ -152,6 +172,8 @@ class TiledProduct(NamedTuple):
             Of (*around, panel, place in depth, column of the panel).
         tag_
             Of the op that `schedule` is for.
+        is_left_transposed
+            Whether rows of the left matrix are beside one another in memory.
         """
         tile, tiles, blocks = self.tiling()
         num_tiles = tiles * blocks
@@ -168,7 +190,8 @@ class TiledProduct(NamedTuple):
             return te.sum(factors, axis=at)
 
         tiles_shape = (*self.around, num_tiles, self.panels, tile, self.width)
-        product = te.compute(tiles_shape, summed, "product", tag=tag_)
+        attrs = {_TRANSPOSED: is_left_transposed}
+        product = te.compute(tiles_shape, summed, "product", tag=tag_, attrs=attrs)
 
         def stored(*where: Any) -> tvm.tir.PrimExpr:
             *around, y, x = where
@@ -198,11 +221,17 @@ class TiledProduct(NamedTuple):
         # Vectors that are stored whole or not at all, or else by `whole_vectors`.
         in_vector = math.gcd(self.columns, lanes)
         whole.vectorize(whole.split(xi, in_vector if in_vector >= _MIN_STORED else lanes)[1])
-        # In memory, but summed up in registers, by LLVM. To take them out of these by another copy
-        # holds up the next tile until all that is stored has arrived.
         stage = schedule[product]
         stage.compute_at(whole, yo)
         ty, tx = stage.op.axis[-2:]
+        if self.is_by_registers:
+            is_transposed = bool(product.op.attrs[_TRANSPOSED])
+            shape = tile, self.width, self.depth
+            made = tile_intrinsic(shape, lanes, is_left_transposed=is_transposed)
+            stage.tensorize(ty, made)
+            return
+        # In memory, but summed up in registers, by LLVM. To take them out of these by another copy
+        # holds up the next tile until all that is stored has arrived.
         (depth,) = stage.op.reduce_axis
         tx, lane = stage.split(tx, lanes)
         stage.reorder(depth, ty, tx, lane)

@@ -130,7 +130,8 @@ def _in_panels(constant: relay.Constant, is_transposed: bool, panels: Panels) ->
     key = constant.data.handle.contents.data, is_transposed
     if key not in panels:
         matrix = constant.data.numpy()
-        panels[key] = constant, relay.const(packed(matrix if is_transposed else matrix.T))
+        made = packed(matrix if is_transposed else matrix.T)
+        panels[key] = constant, relay.const(made, str(matrix.dtype))
     return panels[key][1]
 
 
