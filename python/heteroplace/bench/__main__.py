@@ -48,6 +48,10 @@ _INSTEAD = {
         "heteroplace.bench.run.helping",
         "plans of single cores with and without helping, good ones and random ones",
     ),
+    "choice": (
+        "heteroplace.bench.run.choice",
+        "kernels and places chosen together, beside kernels first and places after",
+    ),
     "tracing": ("heteroplace.bench.run.tracing", "what recording the calls costs"),
     "peers": (
         "heteroplace.bench.run.against_peers",
