@@ -7,15 +7,19 @@ there are at most 64, else as few more as divide the items and some batch sizes 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations_with_replacement
 
 import numpy as np
 
 from heteroplace.model.plan import Run, Step, devices_of
 from heteroplace.native.arrays import IMPOSSIBLE
 from heteroplace.native.batches import MAX_BLOCKS, BatchLayout
-from heteroplace.native.list import batch_compositions
+from heteroplace.native.list import Composition
 from heteroplace.solve.batched.divi_rules import common_block
 from heteroplace.solve.problem import Problem
+
+MAX_PARTS = 3
+"""Batches of a task that are tried at first, as in the compositions of list schedulers."""
 
 
 def block_of(problem: Problem, items: int) -> int | None:
@@ -60,20 +64,43 @@ def layout_of_steps(
 
 
 def first_layout(problem: Problem, items: int, block: int) -> BatchLayout | None:
-    """Return a layout with each task in the composition of least longest batch; None: a task has
-    no composition whose sizes are multiples of the block."""
-    native = problem.native
+    """Return a layout with each task in short batches on few devices; None: a task has no batches
+    whose sizes are multiples of the block and make up the items."""
     num_tasks, num_devices = len(problem.graph.tasks), len(problem.cluster.devices)
     device = np.zeros((num_tasks, items // block), dtype=np.int64)
     for task in range(num_tasks):
-        found = []
-        for parts in batch_compositions(native, task, items):
-            if all(size % block == 0 for _, size in parts):
-                times = [problem.costs.run_ns(task, where, size) or 0 for where, size in parts]
-                found.append((max(times), parts))
-        if not found:
+        parts = _short_parts(problem, task, items, block)
+        if parts is None:
             return None
-        counts = [(where, size // block) for where, size in min(found)[1]]
-        device[task] = [where for where, size in counts for _ in range(size)]
+        device[task] = [where for where, size in parts for _ in range(size // block)]
     order = np.arange(num_tasks, dtype=np.float64)
     return BatchLayout(device, np.repeat(order[:, None], num_devices, axis=1))
+
+
+def _short_parts(problem: Problem, task: int, items: int, block: int) -> Composition | None:
+    """Batches of a task, (device, size): of all choices of sizes that with the least longest batch,
+    on the devices where their times have the least sum. As few as can be, where that is more than
+    MAX_PARTS."""
+    from scipy.optimize import linear_sum_assignment
+
+    run_ns = problem.native.batch_run_ns[:, task]
+    rows = {
+        size: np.where(run_ns[row] == IMPOSSIBLE, np.inf, run_ns[row])
+        for row, size in enumerate(problem.costs.batches)
+        if size % block == 0 and size <= items and (run_ns[row] != IMPOSSIBLE).any()
+    }
+    found: list[tuple[float, Composition]] = []
+    for count in range(1, run_ns.shape[1] + 1):
+        if count > MAX_PARTS and found:
+            break
+        for sizes in combinations_with_replacement(rows, count):
+            if sum(sizes) != items:
+                continue
+            times = np.array([rows[size] for size in sizes])
+            try:
+                chosen, devices = linear_sum_assignment(times)
+            except ValueError:  # there are not as many devices for them
+                continue
+            parts = zip(devices.tolist(), sizes, strict=True)
+            found.append((float(times[chosen, devices].max()), tuple(parts)))
+    return min(found)[1] if found else None
