@@ -263,10 +263,10 @@ int main(int count, char** arguments) {
   CHECK(count == 3);
   libtvm_path = arguments[1];
   library_path = arguments[2];
-  ForSeeds("decisions", 96, EqualsDecisions);
-  ForSeeds("callers", 32, CallersAreIndependent);
-  ForSeeds("failures", 16, FailuresAreOfOneRequest);
-  ForSeeds("recordings", 16, RecordsDecisions);
+  ForSeeds("decisions", 160, EqualsDecisions);
+  ForSeeds("callers", 64, CallersAreIndependent);
+  ForSeeds("failures", 32, FailuresAreOfOneRequest);
+  ForSeeds("recordings", 32, RecordsDecisions);
   ForSeeds("mistakes", 16, MistakesAreRefused);
   return 0;
 }
