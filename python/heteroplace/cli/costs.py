@@ -81,12 +81,8 @@ def add_commands(commands: Parsers) -> None:
         description="Remove measurements from the store.",
     )
     _add_filters(forget)
-    forget.add_argument(
-        "--all", action="store_true", help="remove everything, also all notes and tuned kernels"
-    )
-    forget.add_argument(
-        "--tuned", action="store_true", help="remove what was tuned, and nothing else"
-    )
+    forget.add_argument("--all", action="store_true", help="remove everything, also all notes")
+    forget.add_argument("--tuned", action="store_true", help="remove what was tuned, and no more")
     forget.add_argument("--dry-run", action="store_true", help="only say how many that would be")
     costs_cross_validate.add_cross_validate(actions)
     devices = add_command(
