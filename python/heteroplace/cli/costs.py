@@ -155,7 +155,8 @@ def run_forget(arguments: argparse.Namespace) -> None:
         raise HeteroPlaceError(
             "forget: give a filter, such as --op or --older-than, or --all to remove everything"
             if only.is_empty
-            else "forget: --all and --tuned take no filters; leave them out, or the filters"
+            else f"forget: {'--all removes everything' if arguments.all else '--tuned takes no filters'}; "
+            f"leave it out, or the filters"
         )
     if arguments.tuned and not arguments.all:
         _forget_tuned(arguments)
