@@ -152,11 +152,11 @@ def run_forget(arguments: argparse.Namespace) -> None:
     """Remove what the filters let through."""
     only = from_arguments(StoreFilter, arguments)
     if only.is_empty != (arguments.all or arguments.tuned):
+        flag = "--all removes everything" if arguments.all else "--tuned takes no filters"
         raise HeteroPlaceError(
             "forget: give a filter, such as --op or --older-than, or --all to remove everything"
             if only.is_empty
-            else f"forget: {'--all removes everything' if arguments.all else '--tuned takes no filters'}; "
-            f"leave it out, or the filters"
+            else f"forget: {flag}; leave it out, or the filters"
         )
     if arguments.tuned and not arguments.all:
         _forget_tuned(arguments)
