@@ -81,12 +81,8 @@ def add_commands(commands: Parsers) -> None:
         description="Remove measurements from the store.",
     )
     _add_filters(forget)
-    forget.add_argument(
-        "--all", action="store_true", help="remove everything, also all notes and tuned kernels"
-    )
-    forget.add_argument(
-        "--tuned", action="store_true", help="remove what was tuned, and nothing else"
-    )
+    forget.add_argument("--all", action="store_true", help="remove everything, also all notes")
+    forget.add_argument("--tuned", action="store_true", help="remove what was tuned, and no more")
     forget.add_argument("--dry-run", action="store_true", help="only say how many that would be")
     costs_cross_validate.add_cross_validate(actions)
     devices = add_command(
@@ -156,10 +152,11 @@ def run_forget(arguments: argparse.Namespace) -> None:
     """Remove what the filters let through."""
     only = from_arguments(StoreFilter, arguments)
     if only.is_empty != (arguments.all or arguments.tuned):
+        flag = "--all removes everything" if arguments.all else "--tuned takes no filters"
         raise HeteroPlaceError(
             "forget: give a filter, such as --op or --older-than, or --all to remove everything"
             if only.is_empty
-            else "forget: --all and --tuned take no filters; leave them out, or the filters"
+            else f"forget: {flag}; leave it out, or the filters"
         )
     if arguments.tuned and not arguments.all:
         _forget_tuned(arguments)

@@ -110,10 +110,10 @@ def with_implementations(
         placement = [base_id if base_id in ids else ids[0] for ids in allowed]
         twin = count + position
         if maker == "tuned":
-            tasks = tuned_tasks(compiled, cluster, placement, base_id)
+            others = tuned_tasks(compiled, cluster, placement, base_id)
         else:
-            tasks = differing_tasks(compiled, both, placement, base_id, twin)
-        for task in tasks:
+            others = differing_tasks(compiled, both, placement, base_id, twin)
+        for task in others:
             devices[task].append(twins[position].name)
             kept.add(twin)
     if len(kept) == count:

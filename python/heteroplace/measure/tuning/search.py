@@ -93,7 +93,7 @@ def searched_kernels(
     """Return what there is to search, the costliest first; nothing is drawn yet."""
     calls = bench.compiled.calls(bench.cluster, bench.placement)
     known = find_tunings(store, place)
-    first = {}
+    first: dict[str, KernelCall] = {}
     for call in calls.calls:
         first.setdefault(call.kernel, call)
     found = []
