@@ -77,17 +77,28 @@ def faults(text: str) -> Iterator[str]:
 
 
 def _changes(function: ast.FunctionDef, names: set[str]) -> Iterator[str]:
-    own = {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and
-           isinstance(node.ctx, ast.Store)}  # fmt: skip
-    own |= {argument.arg for argument in ast.walk(function) if isinstance(argument, ast.arg)}
+    targets: list[tuple[int, ast.expr | None]] = []
     for node in ast.walk(function):
-        target: ast.expr | None = None
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            target = node.func.value if node.func.attr in _CHANGES else None
+            targets.append((node.lineno, node.func.value if node.func.attr in _CHANGES else None))
         elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del):
-            target = node.value
-        if isinstance(target, ast.Name) and target.id in names - own:
-            yield f"{node.lineno}: {function.name} changes {target.id}"
+            targets.append((node.lineno, node.value))
+    found = [(line, at.id) for line, at in targets if isinstance(at, ast.Name) and at.id in names]
+    own = _own_names(function) if found else set()
+    for line, name in found:
+        if name not in own:
+            yield f"{line}: {function.name} changes {name}"
+
+
+def _own_names(function: ast.FunctionDef) -> set[str]:
+    """Its arguments and what it assigns."""
+    own = set()
+    for node in ast.walk(function):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            own.add(node.id)
+        elif isinstance(node, ast.arg):
+            own.add(node.arg)
+    return own
 
 
 def test_no_module_keeps_what_changes() -> None:

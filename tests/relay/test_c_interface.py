@@ -147,6 +147,7 @@ def test_limits_and_cancelling_end_a_request(program: Path, tmp_path: Path) -> N
     assert lines[4].startswith(f"late finish: {late}")
 
 
+@pytest.mark.costly(4)
 def test_a_wrong_tvm_library_has_a_status_of_its_own(program: Path, model: Path) -> None:
     done = run_program("misuse", model, "/nowhere/libtvm.so", "-", program=program)
     assert done.returncode == 1

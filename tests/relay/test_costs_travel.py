@@ -123,6 +123,7 @@ def test_what_a_pinned_placement_does_not_know_is_named_and_measured(measured: M
     assert set(counts) == {"measured", "given"}
 
 
+@pytest.mark.costly
 def test_the_second_time_nothing_is_measured(
     measured: Measured, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -142,6 +142,7 @@ def test_predicted_memory_of_large_networks(name: str) -> None:
         check_prediction(built(extraction, solution_of(extraction, cluster, devices)))
 
 
+@pytest.mark.costly(5)
 @needs_two_cores
 def test_scratch_memory_is_measured_also_where_the_program_says_nothing_of_it() -> None:
     """Pools that were not reserved grow as the kernels ask, of a team's helper too."""

@@ -138,6 +138,7 @@ def test_memory_and_file_agree(executable: Executable, inputs, tmp_path: Path) -
     assert from_file.outputs == from_memory.outputs
 
 
+@pytest.mark.costly(4)
 def test_an_input_stays_until_it_is_set_again(executable: Executable, inputs, expected) -> None:
     executor = hp.Executor(executable)
     (name,) = inputs
@@ -229,6 +230,7 @@ def kernel_steps(executable: Executable) -> set[int]:
     return {i.step for queue in queues for i in queue.instructions if i.kind == "call"}
 
 
+@pytest.mark.costly(5)
 @pytest.mark.parametrize("seed", range(3))
 def test_the_timeline_covers_every_step_that_has_a_kernel(seed: int, inputs) -> None:
     executable = fire_executable(seed)
@@ -359,6 +361,7 @@ def test_a_missing_gpu_is_named() -> None:
         hp.Executor(executable)
 
 
+@pytest.mark.costly(4)
 def test_a_gpu_that_the_plan_does_not_use_is_not_needed() -> None:
     extraction = extraction_of(two_branches())
     cluster = with_stock_kernels(mixed_cluster())

@@ -83,6 +83,7 @@ def test_model_too_large_for_one_device_is_measured_on_two(
         assert result.costs.run_ns(task, device) == result.times[task]
 
 
+@pytest.mark.costly
 def test_model_too_large_for_all_devices_is_measured_in_groups(extraction: Extraction) -> None:
     cluster = two_memories(260_000, 260_000)
     result = measured(extraction, cluster)

@@ -150,6 +150,7 @@ def test_gradients_of_a_transformer_equal_finite_differences(transformer) -> Non
         assert measured == pytest.approx(predicted, rel=1e-5, abs=1e-8), names[:1]
 
 
+@pytest.mark.costly
 def test_transformer_learns(transformer) -> None:  # type: ignore[no-untyped-def]
     step, inputs = transformer
     trainer = Trainer(step, executor_by_numpy)

@@ -184,6 +184,7 @@ def random_case(seed: int) -> TrainingCase:
     )
 
 
+@pytest.mark.costly
 def test_ranks_of_another_plan_train_alike(small: TrainingCase, tmp_path: Path) -> None:
     check_ranks(small, 1, tmp_path)
 

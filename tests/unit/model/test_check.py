@@ -251,6 +251,7 @@ def test_every_dropped_step_is_caught(case: tuple[Instance, Plan], data: st.Data
         check(found, steps, plan.items)
 
 
+@pytest.mark.costly
 @given(instances_with_plan(max_items=3, has_modes=True), st.data())
 @num_cases(100)
 def test_every_swap_of_dependent_steps_is_caught(

@@ -95,6 +95,7 @@ def test_random_explicit_plans_pass(case: tuple[Instance, Plan]) -> None:
     check_plan(found.graph, found.cluster, found.costs, plan)
 
 
+@pytest.mark.costly
 @given(explicit_plans(), st.data())
 @exact_cases(50)
 def test_every_dropped_step_of_an_explicit_plan_is_caught(
@@ -321,6 +322,7 @@ def test_state_is_not_in_the_host_memory_unless_it_is_updated_there() -> None:
     refuse(case, without, "run f @ gpu0 items 0: tensor 'w' is not in memory 'm0' by then")
 
 
+@pytest.mark.costly
 @given(explicit_plans(), st.integers(0, 60))
 @exact_cases(50)
 def test_an_explicit_plan_is_limited_by_what_lives_at_once(

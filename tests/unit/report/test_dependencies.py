@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from tests.explicit_plans import explicit_plans
 from tests.routed_plans import RoutedCase, routed_plans
@@ -39,6 +40,7 @@ def test_so_has_one_of_collectives_and_sums(case: tuple[Instance, Plan]) -> None
     check_path(*case)
 
 
+@pytest.mark.costly(4)
 @given(routed_plans())
 @exact_cases(10)
 def test_so_has_one_past_steps_that_a_router_skips(case: RoutedCase) -> None:

@@ -58,6 +58,7 @@ def test_core_equals_the_references_on_random_plans(case: tuple[Instance, Plan])
     )
 
 
+@pytest.mark.costly
 @given(instances_with_plan())
 @num_cases(200)
 def test_core_and_python_agree_on_live_memory(case: tuple[Instance, Plan]) -> None:

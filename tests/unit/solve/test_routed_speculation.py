@@ -68,6 +68,7 @@ def is_predicted(found: Solution) -> bool:
     )
 
 
+@pytest.mark.costly(5)
 @given(routed_plans(has_seats=True), integers(0, 2**32))
 @exact_cases(100)
 def test_predicted_branches_may_be_anywhere(case: RoutedCase, seed: int) -> None:

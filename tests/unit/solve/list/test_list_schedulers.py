@@ -103,6 +103,7 @@ def test_ample_memory_always_gives_a_plan(problem: Problem) -> None:
         assert plan_of(problem).violation == 0, name
 
 
+@pytest.mark.costly
 @given(problems())
 @exact_cases(200)
 def test_heft_is_that_of_plain_loops(problem: Problem) -> None:
