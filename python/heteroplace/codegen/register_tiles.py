@@ -28,6 +28,7 @@ _GROUP = 3
 _AHEAD = 16
 """Places in depth by which memory is asked before use."""
 _LINE_BYTES = 64
+_NEW_LINE = "\\0A"
 
 
 def has_register_tiles(dtype: str, vector_bytes: int) -> bool:
@@ -98,50 +99,9 @@ def tile_intrinsic(
 
 def _text(name: str, tile: tuple[int, int], lanes: int, is_left_transposed: bool) -> str:
     """(result, left, right, strides of both in elements, depth) -> 0, in LLVM's language."""
-    rows, vectors = tile
-    vector_bytes = lanes * _ITEM_BYTES
-    register, num_registers = _REGISTERS[vector_bytes]
-    sums = rows * vectors
-
-    def at(index: int) -> str:
-        return f"%{register}{index}"
-
-    num_lefts = 1 if is_left_transposed else -(-rows // _GROUP)
-    lefts = [f"${index}" for index in range(num_lefts)]
-    right, count = f"${num_lefts}", f"${num_lefts + 1}"
-    # Behind what changes come the same again, as they are at first, and what stays.
-    result, left_stride, right_stride = (f"${2 * num_lefts + 4 + index}" for index in range(3))
-
-    def element(row: int) -> str:
-        if is_left_transposed:
-            return f"{_ITEM_BYTES * row}({lefts[0]})"
-        group, place = divmod(row, _GROUP)
-        return (
-            f"({lefts[group]})",
-            f"({lefts[group]},{left_stride})",
-            f"({lefts[group]},{left_stride},2)",
-        )[place]
-
-    lines = [f"vxorps %xmm{each},%xmm{each},%xmm{each}" for each in range(min(sums, 16))]
-    lines += [f"vpxord {at(each)},{at(each)},{at(each)}" for each in range(16, sums)]
-    lines.append("1:")
-    for vector in range(vectors):
-        lines.append(f"vmovups {vector_bytes * vector}({right}),{at(sums + vector)}")
-    for offset in range(0, vectors * vector_bytes, _LINE_BYTES):
-        lines.append(f"prefetcht0 {_AHEAD * vectors * vector_bytes + offset}({right})")
-    free = num_registers - sums - vectors
-    for row in range(rows):
-        factor = at(sums + vectors + row % free)
-        lines.append(f"vbroadcastss {element(row)},{factor}")
-        for vector in range(vectors):
-            total = at(row * vectors + vector)
-            lines.append(f"vfmadd231ps {factor},{at(sums + vector)},{total}")
-    step = left_stride if is_left_transposed else f"$${_ITEM_BYTES}"
-    lines += [f"add {step},{left}" for left in lefts]
-    lines += [f"add {right_stride},{right}", f"dec {count}", "jnz 1b"]
-    lines += [f"vmovups {at(each)},{vector_bytes * each}({result})" for each in range(sums)]
-    lines.append("vzeroupper")
-    changed = ["%left" + str(index) for index in range(num_lefts)] + ["%right", "%depth"]
+    register, num_registers = _REGISTERS[lanes * _ITEM_BYTES]
+    lefts = 1 if is_left_transposed else -(-tile[0] // _GROUP)
+    changed = [*(f"%left{index}" for index in range(lefts)), "%right", "%depth"]
     constraints = [
         *["=&r"] * len(changed),
         *map(str, range(len(changed))),
@@ -150,27 +110,66 @@ def _text(name: str, tile: tuple[int, int], lanes: int, is_left_transposed: bool
         *("~{memory}", "~{dirflag}", "~{fpsr}", "~{flags}"),
     ]
     given = ", ".join(f"i64 {each}" for each in (*changed, "%result", "%row", "%line"))
-    addresses = [
-        line
-        for index in range(num_lefts)
-        for line in (
-            f"  %offset{index} = mul i64 %row, {index * _GROUP}",
-            f"  %left{index} = add i64 %left, %offset{index}",
-        )
-    ]
-    return "\n".join(
-        [
-            f"define i32 @{name}(float* %to, float* %from, float* %panel, i64 %left_stride, "
-            "i64 %right_stride, i64 %depth) noinline {",
-            "  %result = ptrtoint float* %to to i64",
-            "  %left = ptrtoint float* %from to i64",
-            "  %right = ptrtoint float* %panel to i64",
-            f"  %row = mul i64 %left_stride, {_ITEM_BYTES}",
-            f"  %line = mul i64 %right_stride, {_ITEM_BYTES}",
-            *addresses,
-            f"  %end = call {{{', '.join(['i64'] * len(changed))}}} asm sideeffect "
-            f'"{chr(92)}0A{(chr(92) + "0A").join(lines)}", "{",".join(constraints)}"({given})',
-            "  ret i32 0",
-            "}",
-        ]
+    lines = "".join(
+        f"{_NEW_LINE}{each}" for each in _instructions(tile, lanes, lefts, is_left_transposed)
     )
+    text = [
+        f"define i32 @{name}(float* %to, float* %from, float* %panel, i64 %left_stride, "
+        "i64 %right_stride, i64 %depth) noinline {",
+        "  %result = ptrtoint float* %to to i64",
+        "  %left = ptrtoint float* %from to i64",
+        "  %right = ptrtoint float* %panel to i64",
+        f"  %row = mul i64 %left_stride, {_ITEM_BYTES}",
+        f"  %line = mul i64 %right_stride, {_ITEM_BYTES}",
+    ]
+    for index in range(lefts):
+        text.append(f"  %offset{index} = mul i64 %row, {index * _GROUP}")
+        text.append(f"  %left{index} = add i64 %left, %offset{index}")
+    kinds = ", ".join(["i64"] * len(changed))
+    text.append(
+        f'  %end = call {{{kinds}}} asm sideeffect "{lines}", "{",".join(constraints)}"({given})'
+    )
+    return "\n".join([*text, "  ret i32 0", "}"])
+
+
+def _instructions(
+    tile: tuple[int, int], lanes: int, num_lefts: int, is_left_transposed: bool
+) -> list[str]:
+    """Of operands: addresses of the left matrix, of the right one, the depth; the same again, as
+    they are at first; the address of the result, strides of both in bytes."""
+    rows, vectors = tile
+    vector_bytes = lanes * _ITEM_BYTES
+    register, num_registers = _REGISTERS[vector_bytes]
+    sums = rows * vectors
+    lefts = [f"${index}" for index in range(num_lefts)]
+    right, count = f"${num_lefts}", f"${num_lefts + 1}"
+    result, left_stride, right_stride = (f"${2 * num_lefts + 4 + index}" for index in range(3))
+
+    def held(index: int) -> str:
+        return f"%{register}{index}"
+
+    def element(row: int) -> str:
+        if is_left_transposed:
+            return f"{_ITEM_BYTES * row}({lefts[0]})"
+        group, place = divmod(row, _GROUP)
+        return f"({lefts[group]}{('', f',{left_stride}', f',{left_stride},2')[place]})"
+
+    lines = [f"vxorps %xmm{each},%xmm{each},%xmm{each}" for each in range(min(sums, 16))]
+    lines += [f"vpxord {held(each)},{held(each)},{held(each)}" for each in range(16, sums)]
+    lines.append("1:")
+    for vector in range(vectors):
+        lines.append(f"vmovups {vector_bytes * vector}({right}),{held(sums + vector)}")
+    for offset in range(0, vectors * vector_bytes, _LINE_BYTES):
+        lines.append(f"prefetcht0 {_AHEAD * vectors * vector_bytes + offset}({right})")
+    free = num_registers - sums - vectors
+    for row in range(rows):
+        factor = held(sums + vectors + row % free)
+        lines.append(f"vbroadcastss {element(row)},{factor}")
+        for vector in range(vectors):
+            total = held(row * vectors + vector)
+            lines.append(f"vfmadd231ps {factor},{held(sums + vector)},{total}")
+    step = left_stride if is_left_transposed else f"$${_ITEM_BYTES}"
+    lines += [f"add {step},{left}" for left in lefts]
+    lines += [f"add {right_stride},{right}", f"dec {count}", "jnz 1b"]
+    lines += [f"vmovups {held(each)},{vector_bytes * each}({result})" for each in range(sums)]
+    return [*lines, "vzeroupper"]

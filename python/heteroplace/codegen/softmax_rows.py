@@ -53,44 +53,46 @@ def _body(source: tir.Buffer, target: tir.Buffer) -> tir.Stmt:
     ib = tir.ir_builder.create()
     x, y = ib.buffer_ptr(source), ib.buffer_ptr(target)
 
-    def ramp(first: Any) -> tir.PrimExpr:
-        return tir.Ramp(tir.const(0, "int32") + first, 1, lanes)
-
     def splat(value: Any) -> tir.PrimExpr:
         return tir.Broadcast(value, lanes)
 
+    def larger(one: Any, other: Any) -> Any:
+        return tir.Select(one > other, one, other)
+
     with ib.for_range(0, prod(outer), "row", kind="parallel") as row:
-        place, left = [], row
+        place: list[Any] = []
+        left = row
         for extent in reversed(outer):
             place.insert(0, tir.indexmod(left, extent))
             left = tir.indexdiv(left, extent)
+
+        def at(first: Any) -> tuple[Any, ...]:
+            return (*place, tir.Ramp(tir.const(0, "int32") + first, 1, lanes))
+
         held = ib.allocate(_DTYPE, (lanes,), "held", scope="local")
-        whole, last = ramp(0), ramp(columns - lanes)
-
-        def larger(one: Any, other: Any) -> Any:
-            return tir.Select(one > other, one, other)
-
-        held[whole] = x[(*place, last)]
-        with ib.for_range(0, vectors, "vector") as vector:
-            held[whole] = larger(x[(*place, ramp(vector * lanes))], held[whole])
+        end = ib.allocate(_DTYPE, (lanes,), "end", scope="local")
         most = ib.allocate(_DTYPE, (1,), "most", scope="local")
+        whole = tir.Ramp(tir.const(0, "int32"), 1, lanes)
+        last = at(columns - lanes)
+        held[whole] = x[last]
+        with ib.for_range(0, vectors, "vector") as vector:
+            held[whole] = larger(x[at(vector * lanes)], held[whole])
         most[0] = held[0]
         for lane in range(1, lanes):
             most[0] = larger(held[lane], most[0])
         held[whole] = splat(tir.const(0, _DTYPE))
         with ib.for_range(0, vectors, "vector") as vector:
-            at = (*place, ramp(vector * lanes))
-            y[at] = tir.exp(x[at] - splat(most[0]))
-            held[whole] = held[whole] + y[at]
-        end = ib.allocate(_DTYPE, (lanes,), "end", scope="local")
+            here = at(vector * lanes)
+            y[here] = tir.exp(x[here] - splat(most[0]))
+            held[whole] = held[whole] + y[here]
         if rest:
-            end[whole] = tir.exp(x[(*place, last)] - splat(most[0]))
+            end[whole] = tir.exp(x[last] - splat(most[0]))
             is_new = tir.Ramp(0, 1, lanes) >= splat(tir.const(lanes - rest, "int32"))
             held[whole] = held[whole] + tir.Select(is_new, end[whole], tir.const(0, kind))
         most[0] = reduce(add, [held[lane] for lane in range(lanes)])
         with ib.for_range(0, vectors, "vector") as vector:
-            at = (*place, ramp(vector * lanes))
-            y[at] = y[at] / splat(most[0])
+            here = at(vector * lanes)
+            y[here] = y[here] / splat(most[0])
         if rest:
-            y[(*place, last)] = end[whole] / splat(most[0])
+            y[last] = end[whole] / splat(most[0])
     return ib.get()
