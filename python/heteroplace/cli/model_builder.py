@@ -196,7 +196,10 @@ def tune_model(
     """Search faster kernels for a model; options and errors as of `heteroplace.tune`."""
     imported = import_model(path, shapes, say)
     with tvm.transform.PassContext(opt_level=OPT_LEVEL):
-        return heteroplace.tune(imported.mod, cluster, imported.params, progress=say, **options)
+        report: TuneReport = heteroplace.tune(
+            imported.mod, cluster, imported.params, progress=say, **options
+        )
+    return report
 
 
 def write_annotated(path: Path, output: str, solution: Solution) -> None:
