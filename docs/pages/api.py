@@ -15,7 +15,8 @@ _WHOLE = ("costs", "dynamic", "files", "machine", "measure", "model", "questions
           "sharding", "simulate", "transforms")  # fmt: skip
 """Folders whose modules are all told, with those below them."""
 _MODULES = {
-    "": ("errors", "hetero_place", "loading", "options", "place_options", "stats", "tvm_bridge"),
+    "": ("errors", "hetero_place", "loading", "options", "place_options", "stats", "tuner",
+         "tvm_bridge"),
     "codegen": ("executable",),
     "coarsen": ("breakpoints", "coarse", "fusion_rules", "topo"),
     "solve": ("explain", "feasibility", "judge", "network", "objective", "plan_in", "portfolio",

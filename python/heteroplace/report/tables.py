@@ -246,8 +246,7 @@ def candidates_table(candidates: Sequence[Candidate]) -> str:
             ratio = f"{candidate.objective_ns / best:.2f}x" if best else "-"
         rows.append([candidate.name, time, ratio, candidate.note])
     table = format_table(["candidate", "predicted", "of best", "note"], rows, "<>><")
-    rest = len(ranked) - MAX_ROWS
-    return f"{table}\n... and {rest} more" if rest > 0 else table
+    return table + (f"\n... and {rest} more" if (rest := len(ranked) - MAX_ROWS) > 0 else "")
 
 
 def solution_headline(solution: Solution) -> str:
