@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pytest
 
-NUM_TURNS = 8
+NUM_TURNS = 10
 """In so many commits CI runs each costly test once, or more often."""
 
 COSTLY_S = 2.0

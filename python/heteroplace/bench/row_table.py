@@ -6,6 +6,9 @@ from collections.abc import Iterable, Mapping
 
 from heteroplace.report.tables import format_table
 
+_MAX_DIGITS = 6
+"""Longer numbers are rounded to four digits."""
+
 
 def row_table(
     rows: Iterable[Mapping[str, object]],
@@ -39,4 +42,5 @@ def _cell(value: object) -> str:
         return "-"
     if isinstance(value, (list, tuple)):
         return "+".join(map(str, value))
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    text = str(value)
+    return f"{value:.4g}" if isinstance(value, float) and len(text) > _MAX_DIGITS else text

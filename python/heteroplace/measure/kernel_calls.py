@@ -50,8 +50,7 @@ def _ranges_read(calls: KernelCalls, kept: Sequence[KernelCall]) -> dict[int, In
 def with_kernel_workspaces(
     graph: TaskGraph, calls: KernelCalls, with_inner_values: bool = False
 ) -> TaskGraph:
-    """Return `graph` with at least the scratch memory that the kernels of each task use, and at
-    least the weights as they read them: some lie in other forms, which are larger.
+    """Return `graph` with at least the scratch memory that the kernels of each task use.
 
     Parameters
     ----------
@@ -64,32 +63,11 @@ def with_kernel_workspaces(
     if with_inner_values:
         for name, num_bytes in _inner_bytes(calls).items():
             found[name] += num_bytes
-    weights = _weight_bytes(calls)
     tasks = [
-        replace(
-            task,
-            workspace_bytes=max(task.workspace_bytes, found[task.name]),
-            weight_bytes=max(
-                task.weight_bytes,
-                weights[task.name] - sum(num_bytes for _, num_bytes in task.weights),
-            ),
-        )
+        replace(task, workspace_bytes=max(task.workspace_bytes, found[task.name]))
         for task in graph.tasks
     ]
     return replace(graph, tasks=tuple(tasks))
-
-
-def _weight_bytes(calls: KernelCalls) -> Counter[str]:
-    """For each task the size of all constants that its kernels read, equal ones once."""
-    read: dict[str, set[int]] = defaultdict(set)
-    for call in calls.calls:
-        read[call.task].update(root(calls, value) for value in call.reads)
-    return Counter(
-        {
-            task: sum(calls.values[v].bytes for v in values if calls.values[v].constant is not None)
-            for task, values in read.items()
-        }
-    )
 
 
 def _inner_bytes(calls: KernelCalls) -> Counter[str]:

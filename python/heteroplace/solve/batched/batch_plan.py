@@ -18,6 +18,8 @@ from heteroplace.solve.batched.divi_model import FoundBatch
 from heteroplace.solve.batched.divi_rules import transfer_ns
 from heteroplace.solve.problem import Problem
 
+_DIGITS = 5
+"""Of starts, in the unit of the programme: tolerances are 1e-6 of it."""
 Key = tuple[int, int, int, int, int]
 """Start, finish, then producers before what reads from them."""
 
@@ -52,7 +54,7 @@ class _Steps:
         self._cluster = problem.cluster
         self._is_joint = is_joint
         self._items = items
-        self._batches = [_Batch(batch) for batch in batches]
+        self._batches = [_Batch(batch) for batch in sorted(batches, key=self._turn)]
         self._batch_of = {
             (batch.found.task, item): batch for batch in self._batches for item in batch.found.items
         }
@@ -70,6 +72,12 @@ class _Steps:
             for tensor in dict.fromkeys(self._graph.outputs):
                 self._bring(tensor, host, tuple(range(self._items)))
         return tuple(step for _, _, step in sorted(self._steps, key=lambda entry: entry[:2]))
+
+    def _turn(self, batch: FoundBatch) -> tuple[float, int]:
+        """The start without its rounding error; of what starts at once that of no length first,
+        which would wait for the other on units that they share."""
+        run_ns = self._problem.costs.run_ns(batch.task, batch.device, len(batch.items))
+        return round(batch.start, _DIGITS), run_ns or 0
 
     def _in_order(self) -> list[_Batch]:
         """The given order, mended where rounding put a reader before what it reads."""
