@@ -15,7 +15,7 @@ from heteroplace.bench.models.catalogue import Model, load_model, model_names, p
 from heteroplace.bench.peers.stock import in_pass_context, silence_tuning_hint
 from heteroplace.bench.run.comparison import compile_once
 from heteroplace.machine.local import local_cluster
-from heteroplace.measure.kernel_times import KernelTimes, kernel_times
+from heteroplace.measure.kernel_times import FIGURE_TITLES, KernelTimes, kernel_times
 from heteroplace.measure.machine_peaks import measure_peaks
 from heteroplace.measure.options import ProfileOptions
 from heteroplace.measure.profile import profile_network
@@ -66,17 +66,6 @@ def measure_kernels(
 
 def table(rows: list[dict[str, object]]) -> str:
     """Return the rows as text; times in microseconds."""
-    columns = {
-        "threads": "threads",
-        "calls": "calls",
-        "us": "each us",
-        "total_us": "all us",
-        "gflops": "GFLOP/s",
-        "gbytes_per_s": "GB/s",
-        "roofline": "roofline",
-        "implementation": "by",
-        "op": "op",
-        "shapes": "shapes",
-    }
-    cells = [[str(row["model"]), *(str(row[key]) for key in columns)] for row in rows]
-    return format_table(["network", *columns.values()], cells, "<" + ">" * 7 + "<<<")
+    columns = {"model": "network", "implementation": "by", "threads": "threads", **FIGURE_TITLES}
+    cells = [[str(row[key]) for key in columns] for row in rows]
+    return format_table(list(columns.values()), cells, "<<" + ">" * 7 + "<<")

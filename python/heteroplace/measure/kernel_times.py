@@ -18,6 +18,18 @@ from heteroplace.measure.kernel_identity import describe_kernels
 from heteroplace.measure.machine_peaks import Peaks
 from heteroplace.stats import median
 
+FIGURE_TITLES = {
+    "calls": "calls",
+    "us": "each us",
+    "total_us": "all us",
+    "gflops": "GFLOP/s",
+    "gbytes_per_s": "GB/s",
+    "roofline": "roofline",
+    "op": "op",
+    "shapes": "shapes",
+}
+"""What a table shows of `KernelTimes.figures`, and the titles; op and shapes are texts."""
+
 
 @dataclass(frozen=True)
 class KernelTimes:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -144,30 +144,29 @@ def with_kernels_first(graph: TaskGraph, cluster: Cluster, costs: CostTable | No
         Its times on the device of most cores decide, the first such; None: all kernels are ours.
     """
     bases = [i for i in range(len(cluster.devices)) if base_of(cluster, i) is None]
-    largest = max(bases, key=lambda index: len(cluster.devices[index].cores))
+    names = [cluster.devices[index].name for index in bases]
+    most = max(range(len(bases)), key=lambda place: len(cluster.devices[bases[place]].cores))
     makers = list(dict.fromkeys(maker_of(device.name) for device in cluster.devices))
     tasks = []
     for index, task in enumerate(graph.tasks):
         if task.devices is None:
             tasks.append(task)
             continue
-        choices: dict[str | None, dict[str, str]] = {}
-        """For each maker, and each device that is no twin, the device that has its kernels."""
-        for maker in makers:
-            named = {
-                base: base if maker is None else twin_name(base, maker)
-                for base in (cluster.devices[number].name for number in bases)
-            }
-            choices[maker] = {b: t if t in task.devices else b for b, t in named.items()}
-        chosen = None
+        chosen = names
         if costs is not None:
-            of = cluster.devices[largest].name
-            cells = {m: costs.cost(index, cluster.device_id(choices[m][of])).ns for m in makers}
-            times = {maker: ns for maker, ns in cells.items() if ns is not None}
-            chosen = min(times, key=lambda maker: times[maker], default=None)
-        names = dict.fromkeys(choices[chosen].values())
-        tasks.append(replace(task, devices=tuple(n for n in names if n in task.devices)))
+            choices = [_with_kernels_of(maker, names, task.devices) for maker in makers]
+            times = [costs.cost(index, cluster.device_id(each[most])).ns for each in choices]
+            known = [(ns, place) for place, ns in enumerate(times) if ns is not None]
+            chosen = choices[min(known)[1]] if known else names
+        tasks.append(replace(task, devices=tuple(name for name in task.devices if name in chosen)))
     return replace(graph, tasks=tuple(tasks))
+
+
+def _with_kernels_of(maker: str | None, names: Sequence[str], allowed: Sequence[str]) -> list[str]:
+    """For each device that is no twin the one with a maker's kernels; itself where they are equal,
+    or where the maker is None."""
+    twins = [name if maker is None else twin_name(name, maker) for name in names]
+    return [t if t in allowed else name for name, t in zip(names, twins, strict=True)]
 
 
 def kernels_of(solution: Solution) -> Counter[str]:

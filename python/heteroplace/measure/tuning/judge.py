@@ -9,7 +9,7 @@ chose are too good.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from msgspec import structs
@@ -115,14 +115,12 @@ def _measure(
     compiled = with_workspaces(CompiledNetwork.of(tuned), both)
     options = ProfileOptions(num_rounds=_ROUNDS)
     profile = profile_network(compiled, both, options)
-    count = len(cluster.devices)
-    calls = compiled.calls(both, [0] * len(tuned.graph.tasks)).calls
-    kernels = compiled.calls(both, [0] * len(tuned.graph.tasks)).kernels
-    targets = {device.target for device in both.devices[count:]}
+    lowered = compiled.calls(both, [0] * len(tuned.graph.tasks))
+    targets = {device.target for device in both.devices[len(cluster.devices) :]}
     sums: dict[str, dict[int, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
     judged = _tuned_sites(profile.measurements, targets)
     for key, measurement in profile.measurements.items():
-        function = kernels[calls[key.site].kernel].function
+        function = lowered.kernels[lowered.calls[key.site].kernel].function
         digest = "" if function is None else tuning_digest(function)
         if digest in traces and (key.threads, key.site) in judged:
             sums[digest][key.threads][key.target in targets] += measurement.wall_ns
@@ -139,7 +137,7 @@ def _measure(
 
 
 def _tuned_sites(
-    measurements: Mapping[KernelKey, Measurement], targets: Sequence[str] | set[str]
+    measurements: Mapping[KernelKey, Measurement], targets: set[str]
 ) -> set[tuple[int, int]]:
     """(cores, call) of what was measured on twins; its like elsewhere is what it is held against"""
     return {(key.threads, key.site) for key in measurements if key.target in targets}

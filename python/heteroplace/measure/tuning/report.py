@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from heteroplace.measure.kernel_times import KernelTimes
+from heteroplace.measure.kernel_times import FIGURE_TITLES, KernelTimes
 from heteroplace.measure.machine_peaks import Peaks
 from heteroplace.model.units import format_ns
 from heteroplace.report.tables import format_table
@@ -36,19 +36,9 @@ class Outlook:
 
     def text(self, max_rows: int = MAX_ROWS) -> str:
         """Return a table of the costliest kernels, and what is left to gain."""
-        columns = {
-            "calls": "calls",
-            "us": "each us",
-            "total_us": "all us",
-            "gflops": "GFLOP/s",
-            "gbytes_per_s": "GB/s",
-            "roofline": "roofline",
-            "op": "op",
-            "shapes": "shapes",
-        }
         rows = [each.figures(self.peaks) for each in self.kernels[:max_rows]]
-        cells = [[str(row[key])[:_MAX_SHAPES] for key in columns] for row in rows]
-        lines = [format_table(list(columns.values()), cells, ">>>>>><<")]
+        cells = [[str(row[key])[:_MAX_SHAPES] for key in FIGURE_TITLES] for row in rows]
+        lines = [format_table(list(FIGURE_TITLES.values()), cells, ">>>>>><<")]
         rest = self.kernels[max_rows:]
         if rest:
             lines.append(f"... and {len(rest)} kernels, {format_ns(sum(k.total_ns for k in rest))}")

@@ -26,8 +26,8 @@ _KIND = "llvm"
 _MAX_PARTS_PER_CORE = 16
 _MAX_LANES = 32
 _UNROLLED = (0, 16, 64)
-"""Most steps of unrolled loops. TVM's own go up to 512, and to vectors of 64: a kernel that takes
-LLVM 10 many seconds, for nothing that any of them was seen to gain."""
+"""Most steps of unrolled loops. TVM's own go up to 512, and to vectors of 64: kernels that take
+LLVM 10 many seconds to compile, in which others could be tried."""
 _SHARE_OF_CHANGES = 0.75
 """Of draws, once there is a schedule to change."""
 _MOST_FAILURES = 8

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from heteroplace.codegen.compile import CompiledKernels, CompiledNetwork
 from heteroplace.codegen.kernels import Kernel, KernelCall
-from heteroplace.codegen.library import compile_kernels
+from heteroplace.codegen.library import KernelLibrary, compile_kernels
 from heteroplace.codegen.segment_calls import finished
 from heteroplace.codegen.tuned_kernels import lowered_schedule, tuned_functions
 from heteroplace.codegen.workspace import kernel_workspace
@@ -82,25 +82,27 @@ class TrialBench:
     def _programs(self, call: KernelCall, kernels: Sequence[Kernel]) -> list[PlanProgram | None]:
         calls = self.compiled.calls(self.cluster, self.placement)
         try:
-            libraries = [compile_kernels(kernels)] * len(kernels)
-        except LoweringError:
-            if len(kernels) == 1:
-                raise
-            # One of them cannot be compiled; the others can.
-            apart = [self._programs(call, [kernel]) for kernel in kernels[:1]]
-            for kernel in kernels[1:]:
-                try:
-                    apart.append(self._programs(call, [kernel]))
-                except LoweringError:
-                    apart.append([None])
-            return [program for (program,) in apart]
+            libraries: list[KernelLibrary | None] = [compile_kernels(kernels)] * len(kernels)
+        except LoweringError:  # of some of them, but not of ours
+            libraries = [compile_kernels(kernels[:1]), *map(_library_of, kernels[1:])]
         found: list[PlanProgram | None] = []
         for kernel, library in zip(kernels, libraries, strict=True):
+            if library is None:
+                found.append(None)
+                continue
             own = replace(calls, kernels={kernel.symbol: kernel})
             one = replace(call, kernel=kernel.symbol, workspace=kernel.workspace)
             alone = CompiledKernels(only_calls(own, [one]), library)
             found.append(serial_program(alone, self.compiled.graph, self.cluster, self.placement))
         return found
+
+
+def _library_of(kernel: Kernel) -> KernelLibrary | None:
+    """A kernel compiled alone; None: it cannot be."""
+    try:
+        return compile_kernels([kernel])
+    except LoweringError:
+        return None
 
 
 def _in_place_of(own: Kernel, functions: object, symbol: str) -> Kernel:
