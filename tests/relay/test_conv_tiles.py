@@ -7,14 +7,11 @@ from random import Random
 import numpy as np
 import pytest
 import tvm
-from numpy_relay import run_by_numpy
-from relay_models import TARGET, module, random_inputs, var, weights
+from own_kernels import check_schedules
+from relay_models import module, random_inputs, var, weights
 from tvm import relay
-from tvm.contrib import graph_executor
 
 from heteroplace.codegen.conv_tiles import conv_tile
-from heteroplace.codegen.own_schedules import register_schedules
-from heteroplace.codegen.targets import kernel_target
 
 pytestmark = pytest.mark.relay
 
@@ -56,15 +53,5 @@ def _random_convolutions(random: Random) -> tuple[tvm.IRModule, dict[str, np.nda
 @pytest.mark.costly
 @pytest.mark.parametrize("seed", range(3))
 def test_sums_are_those_of_numpy_and_the_same_in_every_run(seed: int) -> None:
-    register_schedules()
     mod, inputs = _random_convolutions(Random(seed))
-    doubles = {name: array.astype("float64") for name, array in inputs.items()}
-    with tvm.transform.PassContext(opt_level=3):
-        library = relay.build(mod, target=kernel_target(tvm.target.Target(TARGET)))
-    running = graph_executor.GraphModule(library["default"](tvm.cpu()))
-    for index, expected in enumerate(run_by_numpy(mod, doubles)):
-        running.run(**inputs)
-        found = running.get_output(index).numpy()
-        assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
-        running.run(**inputs)
-        assert running.get_output(index).numpy().tobytes() == found.tobytes()
+    check_schedules(mod, inputs)

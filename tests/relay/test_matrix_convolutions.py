@@ -9,14 +9,13 @@ import pytest
 import tvm
 from hypothesis import given
 from numpy_relay import run_by_numpy
-from relay_models import cpu_cluster, module, random_costs, random_inputs, var, weights
+from own_kernels import check_by_all_kernels
+from relay_models import module, random_inputs, var, weights
 from tests.corpus import corpus
 from tests.strategies import exact_cases
 from tvm import relay
 
-import heteroplace as hp
 from heteroplace.codegen.matrix_convolutions import MatrixConvolutions
-from heteroplace.place_options import KERNELS
 from heteroplace.relay.expressions import post_order
 
 pytestmark = pytest.mark.relay
@@ -120,13 +119,4 @@ def test_a_unit_with_shuffled_groups_has_its_numbers_by_all_kernels() -> None:
     value = relay.nn.relu(relay.add(conv(value, 36, 24, groups=3), x))
     gate = relay.sigmoid(conv(conv(relay.nn.global_avg_pool2d(value), 24, 6), 6, 24))
     mod = module([x], relay.multiply(value, gate))
-    inputs = random_inputs(mod)
-    doubles = {name: array.astype("float64") for name, array in inputs.items()}
-    (expected,) = run_by_numpy(mod, doubles)
-    for kernels in KERNELS:
-        with tvm.transform.PassContext(opt_level=3):
-            executable = hp.build(
-                mod, cpu_cluster(), costs=random_costs, solver="heft", kernels=kernels
-            )
-        (found,) = hp.Executor(executable).run(**inputs)
-        assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
+    check_by_all_kernels(mod, random_inputs(mod))

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import tvm
-from numpy_relay import run_by_numpy
-from relay_models import TARGET, module, random_inputs, var
+from own_kernels import check_schedules
+from relay_models import module, random_inputs, var
 from tvm import relay, topi
-from tvm.contrib import graph_executor
 
-from heteroplace.codegen.own_schedules import register_schedules
 from heteroplace.codegen.row_sums import row_fold
-from heteroplace.codegen.targets import kernel_target
 
 pytestmark = pytest.mark.relay
 
@@ -32,7 +28,6 @@ def test_only_rows_of_whole_vectors_are_folded_on_them() -> None:
 
 @pytest.mark.costly
 def test_sums_are_those_of_numpy_and_the_same_in_every_run() -> None:
-    register_schedules()
     x = var("x", (3, 5, 96))
     centred = relay.subtract(x, relay.mean(x, -1, keepdims=True))
     variance = relay.mean(relay.multiply(centred, centred), [2], keepdims=True)
@@ -40,13 +35,4 @@ def test_sums_are_those_of_numpy_and_the_same_in_every_run() -> None:
     sums = [relay.sum(normed, -1), relay.sum(x, [0, 1]), relay.sum(x, 2, exclude=True)]
     mod = module([x], relay.Tuple([normed, relay.exp(relay.mean(relay.tanh(x), 2)), *sums]))
     inputs = random_inputs(mod)
-    doubles = {name: array.astype("float64") for name, array in inputs.items()}
-    with tvm.transform.PassContext(opt_level=3):
-        library = relay.build(mod, target=kernel_target(tvm.target.Target(TARGET)))
-    running = graph_executor.GraphModule(library["default"](tvm.cpu()))
-    for index, expected in enumerate(run_by_numpy(mod, doubles)):
-        running.run(**inputs)
-        found = running.get_output(index).numpy()
-        assert np.abs(found - expected).max() <= 1e-5 * max(1.0, np.abs(expected).max())
-        running.run(**inputs)
-        assert running.get_output(index).numpy().tobytes() == found.tobytes()
+    check_schedules(mod, inputs, least_scale=1.0)

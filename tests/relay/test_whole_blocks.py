@@ -9,15 +9,14 @@ import pytest
 import tvm
 from hypothesis import given
 from numpy_relay import run_by_numpy
-from relay_models import TARGET, cpu_cluster, module, random_costs, random_inputs, var, weights
+from own_kernels import check_by_all_kernels
+from relay_models import TARGET, module, random_inputs, var, weights
 from tests.corpus import corpus
 from tests.strategies import exact_cases
 from tvm import relay
 
-import heteroplace as hp
 from heteroplace.codegen.targets import float_lanes
 from heteroplace.codegen.whole_blocks import WholeBlocks
-from heteroplace.place_options import KERNELS
 from heteroplace.relay.expressions import is_op_call, post_order
 
 pytestmark = pytest.mark.relay
@@ -155,13 +154,4 @@ def test_a_block_of_a_network_has_its_numbers_by_all_kernels() -> None:
     gate = relay.sigmoid(conv(relay.nn.global_avg_pool2d(inner), wide, wide))
     value = relay.add(value, conv(relay.multiply(inner, gate), wide, narrow))
     mod = module([x], relay.nn.relu(conv(value, narrow, 2 * lanes, 3)))
-    inputs = random_inputs(mod)
-    doubles = {name: array.astype("float64") for name, array in inputs.items()}
-    (expected,) = run_by_numpy(mod, doubles)
-    for kernels in KERNELS:
-        with tvm.transform.PassContext(opt_level=3):
-            executable = hp.build(
-                mod, cpu_cluster(), costs=random_costs, solver="heft", kernels=kernels
-            )
-        (found,) = hp.Executor(executable).run(**inputs)
-        assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
+    check_by_all_kernels(mod, random_inputs(mod))

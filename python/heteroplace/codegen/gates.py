@@ -28,9 +28,11 @@ import tvm
 from tvm import relay
 
 from heteroplace.relay.expressions import (
+    function_pass,
     is_op_call,
     post_order,
     rebuild,
+    rebuilt,
     static_shape,
     task_of_span,
 )
@@ -51,32 +53,22 @@ _INJECTIVE = 2
 def ScaleMaps() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its passes)
     """Return the pass that scales maps by gates instead of weights. Types are not inferred."""
 
-    def run(
-        function: relay.Function, _mod: tvm.IRModule, _context: tvm.transform.PassContext
-    ) -> relay.Function:
+    def run(function: relay.Function) -> relay.Function:
         mapped: dict[relay.Expr, relay.Expr] = {}
 
         def rewrite(old: relay.Expr, new: relay.Expr) -> relay.Expr:
             found = _scaled_weights(old)
             return new if found is None else _with_scaled_map(old, *found, mapped)
 
-        rebuild(post_order(function.body), mapped, rewrite)
-        return relay.Function(function.params, mapped[function.body], None, [], function.attrs)
+        return rebuilt(function, rewrite, mapped)
 
-    return relay.transform.function_pass(run, opt_level=0, name="ScaleMaps", required=["InferType"])
+    return function_pass("ScaleMaps", run)
 
 
 def ComputeOnce() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its passes)
     """Return the pass that keeps small operands of large results apart, before FuseOps."""
 
-    def run(
-        function: relay.Function, _mod: tvm.IRModule, _context: tvm.transform.PassContext
-    ) -> relay.Function:
-        return _computed_once(function)
-
-    return relay.transform.function_pass(
-        run, opt_level=0, name="ComputeOnce", required=["InferType"]
-    )
+    return function_pass("ComputeOnce", _computed_once)
 
 
 def _scaled_weights(call: relay.Expr) -> tuple[relay.Call, relay.Constant, relay.Expr] | None:

@@ -20,7 +20,7 @@ from tvm import relay, te
 from tvm.topi import tag
 
 from heteroplace.codegen.fused_schedules import largest_divisor, schedule_by_tag
-from heteroplace.relay.expressions import is_op_call, post_order, rebuild, static_shape
+from heteroplace.relay.expressions import function_pass, is_op_call, rebuilt, static_shape
 from heteroplace.tvm_bridge import add_relay_op
 
 GLOBAL_MEAN_OP = "heteroplace_global_mean"
@@ -37,11 +37,7 @@ def GlobalMeans() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its 
     It goes behind AlterOpLayout. Types are not inferred.
     """
 
-    def run(
-        function: relay.Function, _mod: tvm.IRModule, _context: tvm.transform.PassContext
-    ) -> relay.Function:
-        mapped: dict[relay.Expr, relay.Expr] = {}
-
+    def run(function: relay.Function) -> relay.Function:
         def rewrite(old: relay.Expr, new: relay.Expr) -> relay.Expr:
             if not is_op_call(old, "nn.global_avg_pool2d") or not _BLOCKED.fullmatch(
                 str(old.attrs.layout)
@@ -50,12 +46,9 @@ def GlobalMeans() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its 
             made = global_mean(new.args[0])
             return relay.Call(made.op, made.args, made.attrs, None, old.span)
 
-        rebuild(post_order(function.body), mapped, rewrite)
-        return relay.Function(function.params, mapped[function.body], None, [], function.attrs)
+        return rebuilt(function, rewrite)
 
-    return relay.transform.function_pass(
-        run, opt_level=0, name="GlobalMeans", required=["InferType"]
-    )
+    return function_pass("GlobalMeans", run)
 
 
 def global_mean(data: relay.Expr) -> relay.Call:

@@ -17,7 +17,13 @@ import numpy as np
 import tvm
 from tvm import relay
 
-from heteroplace.relay.expressions import post_order, rebuild, static_shape, tensor_types
+from heteroplace.relay.expressions import (
+    function_pass,
+    post_order,
+    rebuilt,
+    static_shape,
+    tensor_types,
+)
 from heteroplace.relay.ranges.bounds import Bounds, value_bounds
 from heteroplace.relay.ranges.interval import Interval
 from heteroplace.relay.tasks.spans import with_span
@@ -34,14 +40,7 @@ def GuardIndices() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its
     The types of the result are not inferred where something has changed.
     """
 
-    def run(
-        function: relay.Function, _mod: tvm.IRModule, _context: tvm.transform.PassContext
-    ) -> relay.Function:
-        return _guarded(function)
-
-    return relay.transform.function_pass(
-        run, opt_level=0, name="GuardIndices", required=["InferType"]
-    )
+    return function_pass("GuardIndices", _guarded)
 
 
 def _guarded(function: relay.Function) -> relay.Function:
@@ -49,14 +48,12 @@ def _guarded(function: relay.Function) -> relay.Function:
     if not any(_name(node) in _GUARDS for node in nodes):
         return function
     bounds = value_bounds(function, {})
-    mapped: dict[relay.Expr, relay.Expr] = {}
 
     def rewrite(old: relay.Expr, new: relay.Expr) -> relay.Expr:
         guard = _GUARDS.get(_name(old))
         return new if guard is None else guard(old, new, bounds)
 
-    rebuild(nodes, mapped, rewrite)
-    return relay.Function(function.params, mapped[function.body], None, [], function.attrs)
+    return rebuilt(function, rewrite)
 
 
 def _name(node: relay.Expr) -> str:

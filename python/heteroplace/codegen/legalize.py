@@ -20,7 +20,7 @@ from tvm import relay
 from tvm.target.codegen import target_has_features
 
 from heteroplace.relay.axes.shapes import with_attributes
-from heteroplace.relay.expressions import post_order, rebuild
+from heteroplace.relay.expressions import function_pass, rebuilt
 from heteroplace.relay.tasks.spans import with_span
 
 _PRODUCTS = ("nn.conv2d", "nn.dense")
@@ -35,18 +35,10 @@ def Legalize() -> tvm.transform.Pass:  # noqa: N802  (stands for the pass of TVM
     are not inferred.
     """
 
-    def run(
-        function: relay.Function, _mod: tvm.IRModule, _context: tvm.transform.PassContext
-    ) -> relay.Function:
-        return _legalize(function)
-
-    return relay.transform.function_pass(
-        run, opt_level=_OPT_LEVEL, name="Legalize", required=["InferType"]
-    )
+    return function_pass("Legalize", _legalize, opt_level=_OPT_LEVEL)
 
 
 def _legalize(function: relay.Function) -> relay.Function:
-    mapped: dict[relay.Expr, relay.Expr] = {}
     made: set[relay.Expr] = set(function.params)
 
     def rewrite(old: relay.Expr, new: relay.Expr) -> relay.Expr:
@@ -56,8 +48,7 @@ def _legalize(function: relay.Function) -> relay.Function:
         made.add(new)
         return new
 
-    rebuild(post_order(function.body), mapped, rewrite)
-    return relay.Function(function.params, mapped[function.body], None, [], function.attrs)
+    return rebuilt(function, rewrite)
 
 
 def _legal_form(old: relay.Call, new: relay.Call) -> relay.Expr | None:

@@ -19,7 +19,7 @@ from math import prod
 import tvm
 from tvm import relay
 
-from heteroplace.relay.expressions import is_op_call, post_order, rebuild, static_shape
+from heteroplace.relay.expressions import function_pass, is_op_call, rebuilt, static_shape
 
 _UNARY = frozenset(("nn.relu", "clip", "sigmoid", "tanh", "exp", "erf", "negative", "abs"))
 _BINARY = frozenset(("add", "subtract", "multiply", "maximum", "minimum"))
@@ -30,17 +30,11 @@ Shape = tuple[int, ...]
 def MatrixConvolutions() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its passes)
     """Return the pass; it goes before AlterOpLayout. Types are not inferred."""
 
-    def run(
-        function: relay.Function, _mod: tvm.IRModule, _context: tvm.transform.PassContext
-    ) -> relay.Function:
+    def run(function: relay.Function) -> relay.Function:
         rewriter = _Rewriter()
-        rebuild(post_order(function.body), rewriter.mapped, rewriter.rewrite)
-        body = rewriter.mapped[function.body]
-        return relay.Function(function.params, body, None, [], function.attrs)
+        return rebuilt(function, rewriter.rewrite, rewriter.mapped)
 
-    return relay.transform.function_pass(
-        run, opt_level=3, name="MatrixConvolutions", required=["InferType"]
-    )
+    return function_pass("MatrixConvolutions", run, opt_level=3)
 
 
 class _Rewriter:

@@ -25,7 +25,7 @@ import tvm
 from tvm import relay, te
 from tvm.relay.transform.infer_layout_utils import InferCorrectLayoutOutput
 
-from heteroplace.relay.expressions import is_op_call, post_order, rebuild, static_shape
+from heteroplace.relay.expressions import function_pass, is_op_call, rebuilt, static_shape
 from heteroplace.tvm_bridge import add_relay_op
 
 WEAVE_OP = "heteroplace_weave"
@@ -38,21 +38,14 @@ _BLOCKED = re.compile(r"NCHW(\d+)c")
 def ConvolvePhases() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its passes)
     """Return the pass; it goes before AlterOpLayout. Types are not inferred."""
 
-    def run(
-        function: relay.Function, _mod: tvm.IRModule, _context: tvm.transform.PassContext
-    ) -> relay.Function:
-        mapped: dict[relay.Expr, relay.Expr] = {}
-
+    def run(function: relay.Function) -> relay.Function:
         def rewrite(old: relay.Expr, new: relay.Expr) -> relay.Expr:
             made = _by_phases(old, new.args[0]) if _may_have_phases(old) else None
             return new if made is None else made
 
-        rebuild(post_order(function.body), mapped, rewrite)
-        return relay.Function(function.params, mapped[function.body], None, [], function.attrs)
+        return rebuilt(function, rewrite)
 
-    return relay.transform.function_pass(
-        run, opt_level=0, name="ConvolvePhases", required=["InferType"]
-    )
+    return function_pass("ConvolvePhases", run)
 
 
 def _may_have_phases(call: relay.Expr) -> bool:

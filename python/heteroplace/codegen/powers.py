@@ -18,7 +18,7 @@ from functools import reduce
 import tvm
 from tvm import relay
 
-from heteroplace.relay.expressions import is_op_call, post_order, rebuild, static_shape
+from heteroplace.relay.expressions import function_pass, is_op_call, rebuilt, static_shape
 from heteroplace.relay.tasks.spans import with_span
 
 _PRODUCTS = (2, 3)
@@ -28,10 +28,7 @@ _LRN_BETA = 0.75
 def Powers() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its passes)
     """Return the pass. Types are not inferred."""
 
-    def run(
-        function: relay.Function, _mod: tvm.IRModule, _context: tvm.transform.PassContext
-    ) -> relay.Function:
-        mapped: dict[relay.Expr, relay.Expr] = {}
+    def run(function: relay.Function) -> relay.Function:
         made: set[relay.Expr] = set(function.params)
 
         def rewrite(old: relay.Expr, new: relay.Expr) -> relay.Expr:
@@ -46,10 +43,9 @@ def Powers() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its passe
             made.add(new)
             return new
 
-        rebuild(post_order(function.body), mapped, rewrite)
-        return relay.Function(function.params, mapped[function.body], None, [], function.attrs)
+        return rebuilt(function, rewrite)
 
-    return relay.transform.function_pass(run, opt_level=3, name="Powers", required=["InferType"])
+    return function_pass("Powers", run, opt_level=3)
 
 
 def _exponent(call: relay.Expr) -> int | None:

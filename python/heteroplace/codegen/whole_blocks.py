@@ -25,7 +25,13 @@ import tvm
 from tvm import relay
 
 from heteroplace.relay.axes.shapes import with_attributes
-from heteroplace.relay.expressions import is_op_call, post_order, rebuild, static_shape
+from heteroplace.relay.expressions import (
+    function_pass,
+    is_op_call,
+    post_order,
+    rebuild,
+    static_shape,
+)
 
 _MOST_GROWTH = 1.6
 """Channels with zeros to those without, of maps of more than an element."""
@@ -53,14 +59,10 @@ def WholeBlocks(lanes: int) -> tvm.transform.Pass:  # noqa: N802  (named as TVM 
         Channels of a whole block: float32 numbers of a vector.
     """
 
-    def run(
-        function: relay.Function, _mod: tvm.IRModule, _context: tvm.transform.PassContext
-    ) -> relay.Function:
+    def run(function: relay.Function) -> relay.Function:
         return _Padding(function, lanes).rewritten()
 
-    return relay.transform.function_pass(
-        run, opt_level=3, name="WholeBlocks", required=["InferType"]
-    )
+    return function_pass("WholeBlocks", run, opt_level=3)
 
 
 class _Padding:

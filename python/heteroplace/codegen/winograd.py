@@ -22,7 +22,14 @@ from tvm import relay, te, topi
 from heteroplace.codegen.own_schedules import is_tuned
 from heteroplace.codegen.winograd_forms import FILTER, FORMS
 from heteroplace.codegen.winograd_op import WINOGRAD_OP, spread_filters, winograd
-from heteroplace.relay.expressions import is_op_call, post_order, rebuild, static_shape
+from heteroplace.relay.expressions import (
+    function_pass,
+    is_op_call,
+    post_order,
+    rebuild,
+    rebuilt,
+    static_shape,
+)
 
 _BLOCKED = re.compile(r"NCHW(\d+)c")
 _LEAST_CHANNELS = 32
@@ -74,10 +81,7 @@ def Winograd(  # noqa: N802  (named as TVM names its passes)
     `plain`.
     """
 
-    def run(
-        function: relay.Function, _mod: tvm.IRModule, _context: tvm.transform.PassContext
-    ) -> relay.Function:
-        mapped: dict[relay.Expr, relay.Expr] = {}
+    def run(function: relay.Function) -> relay.Function:
         filters: dict[tuple[int, ...], relay.Constant] = {}
 
         def rewrite(old: relay.Expr, new: relay.Expr) -> relay.Expr:
@@ -93,10 +97,9 @@ def Winograd(  # noqa: N802  (named as TVM names its passes)
             made = winograd(new.args[0], filters[key], tile, [int(p) for p in old.attrs.padding])
             return relay.Call(made.op, made.args, made.attrs, None, old.span)
 
-        rebuild(post_order(function.body), mapped, rewrite)
-        return relay.Function(function.params, mapped[function.body], None, [], function.attrs)
+        return rebuilt(function, rewrite)
 
-    return relay.transform.function_pass(run, opt_level=3, name="Winograd", required=["InferType"])
+    return function_pass("Winograd", run, opt_level=3)
 
 
 def with_plain_sums(call: relay.Call, plain: PlainFilters) -> relay.Call:

@@ -172,6 +172,34 @@ def rebuild(
         mapped[node] = new if rewrite is None else rewrite(node, new)
 
 
+def rebuilt(
+    function: relay.Function,
+    rewrite: Callable[[relay.Expr, relay.Expr], relay.Expr],
+    mapped: dict[relay.Expr, relay.Expr] | None = None,
+) -> relay.Function:
+    """Return a function whose body is copied by `rebuild`, with parameters and attributes as they
+    are; `mapped` may be given to look at what was copied so far."""
+    known = {} if mapped is None else mapped
+    rebuild(post_order(function.body), known, rewrite)
+    return relay.Function(function.params, known[function.body], None, [], function.attrs)
+
+
+def function_pass(
+    name: str, run: Callable[[relay.Function], relay.Function], opt_level: int = 0
+) -> tvm.transform.Pass:
+    """Return a pass that replaces each function, whose types are inferred before; those of what it
+    makes are not."""
+
+    def replaced(
+        function: relay.Function, _mod: tvm.IRModule, _context: tvm.transform.PassContext
+    ) -> relay.Function:
+        return run(function)
+
+    return relay.transform.function_pass(
+        replaced, opt_level=opt_level, name=name, required=["InferType"]
+    )
+
+
 class SharedFields:
     """A `rewrite` for `rebuild` after which equal networks have equal structural hashes.
 

@@ -21,7 +21,13 @@ import tvm
 from tvm import relay
 
 from heteroplace.relay.axes.shapes import with_attributes
-from heteroplace.relay.expressions import is_op_call, post_order, rebuild, static_shape
+from heteroplace.relay.expressions import (
+    function_pass,
+    is_op_call,
+    post_order,
+    rebuilt,
+    static_shape,
+)
 from heteroplace.relay.tasks.fold import ConstantFolder, constant_value, is_constant
 from heteroplace.relay.tasks.spans import with_span
 
@@ -51,21 +57,13 @@ class _Weight(NamedTuple):
 def IntegerProducts() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its passes)
     """Return the pass; it takes and leaves inferred types."""
 
-    def run(
-        function: relay.Function, _mod: tvm.IRModule, _context: tvm.transform.PassContext
-    ) -> relay.Function:
+    def run(function: relay.Function) -> relay.Function:
         nodes = post_order(function.body)
         if not any(is_op_call(node, "cast") and "int8" in _dtype(node.args[0]) for node in nodes):
             return function
-        rewriter = _Rewriter()
-        mapped: dict[relay.Expr, relay.Expr] = {}
-        rebuild(nodes, mapped, rewriter.rewritten)
-        body = mapped[function.body]
-        return relay.Function(function.params, body, None, [], function.attrs)
+        return rebuilt(function, _Rewriter().rewritten)
 
-    return relay.transform.function_pass(
-        run, opt_level=0, name="IntegerProducts", required=["InferType"]
-    )
+    return function_pass("IntegerProducts", run)
 
 
 class _Rewriter:
