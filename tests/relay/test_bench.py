@@ -19,7 +19,7 @@ from heteroplace.bench.prediction.command import prediction_cluster
 from heteroplace.bench.run import calls as calls_bench
 from heteroplace.bench.run import command as run_bench
 from heteroplace.bench.run import helping as helping_bench
-from heteroplace.bench.run import tracing
+from heteroplace.bench.run import in_flight, tracing
 from heteroplace.bench.run.comparison import (
     CORES,
     STOCK_ALL,
@@ -107,6 +107,20 @@ def test_rows_of_calls_have_every_mode_of_every_plan() -> None:
         assert (row["ratio_to_one_caller"] is None) == (row["mode"] != "callers")
         assert all(float(str(value)) >= 0 for value in list(row.values())[4:] if value is not None)
     assert len(calls_bench.table(rows).splitlines()) == 1 + len(rows)
+
+
+def test_rows_of_requests_in_flight_are_held_against_one_core_and_independent_programs() -> None:
+    cluster = prediction_cluster(local_cluster(has_gpus=False), all_devices=False)
+    rows = in_flight.measure_in_flight(
+        tiny_model(), cluster, num_rounds=1, turn_ns=1_000_000, time_limit_s=0.5
+    )
+    counts = in_flight.IN_FLIGHT
+    found = [(row["plan"], row["in_flight"]) for row in rows]
+    streams = [(plan, n) for plan in ("throughput", "latency") for n in counts]
+    assert found == [*streams, ("one core", 1), ("independent programs", len(cluster.devices))]
+    assert rows[-2]["rate_to_one_core"] == rows[-1]["rate_to_independent"] == 1
+    assert all(float(str(row["items_per_s"])) > 0 for row in rows)
+    assert len(in_flight.table(rows).splitlines()) == 1 + len(rows)
 
 
 def test_tracing_bench_gives_the_cost_of_an_instruction() -> None:

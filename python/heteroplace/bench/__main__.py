@@ -44,6 +44,11 @@ _INSTEAD = {
         "heteroplace.bench.run.calls",
         "what a caller sees: calls in a loop, from idle, and many in flight",
     ),
+    "in-flight": (
+        "heteroplace.bench.run.in_flight",
+        "items per second of single cores with many requests in flight, beside one core and "
+        "independent programs",
+    ),
     "helping": (
         "heteroplace.bench.run.helping",
         "plans of single cores with and without helping, good ones and random ones",

@@ -142,7 +142,7 @@ class SolveOptions:
     items: int = option(
         1,
         "model inputs that the plan serves together, in batches that its devices run; auto is then "
-        "divi, and of the other solvers the batched ones take more than one",
+        "split, and of the other solvers the batched ones take more than one",
         metavar="N",
         parse=int,
     )
