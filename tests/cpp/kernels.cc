@@ -204,3 +204,30 @@ EXPORT int select_active(exec::TVMValue* arguments, int*, int count, exec::TVMVa
   }
   return 0;
 }
+
+namespace {
+
+/*! \brief Calls of `arrive` so far. */
+std::atomic<int64_t> num_arrived{0};
+
+}  // namespace
+
+/*! \brief to = from; tells `await_arrivals`. */
+EXPORT int arrive(exec::TVMValue* arguments, int*, int, exec::TVMValue*, int*, void*) {
+  std::copy_n(Data(arguments, 0), Argument(arguments, 1)->shape[0], Data(arguments, 1));
+  num_arrived.fetch_add(1);
+  return 0;
+}
+
+/*! \brief to = from, once `arrive` was called as often as the first element of `from` says; fails
+ * if that does not come. */
+EXPORT int await_arrivals(exec::TVMValue* arguments, int*, int, exec::TVMValue*, int*, void*) {
+  const float* from = Data(arguments, 0);
+  const auto start = std::chrono::steady_clock::now();
+  while (static_cast<float>(num_arrived.load()) < from[0]) {
+    if (std::chrono::steady_clock::now() - start > std::chrono::seconds(20)) return -1;
+    sched_yield();
+  }
+  std::copy_n(from, Argument(arguments, 1)->shape[0], Data(arguments, 1));
+  return 0;
+}

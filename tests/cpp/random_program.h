@@ -64,7 +64,8 @@ class Writer {
     values_.insert(values_.end(), inputs.begin(), inputs.end());
     const std::vector<int> cores = Cores();
     num_cores_ = random.Below(std::min(2, static_cast<int>(cores.size())) + 1);
-    const int num_queues = std::max(1, num_cores_ + random.Below(4));
+    // Half of those of cores have them alone: several requests are then at work on each.
+    const int num_queues = std::max(1, num_cores_ + random.Below(2) * random.Below(4));
     text_ = "heteroplace-program 1\nspace 0 ram 1 0 " + std::to_string(kSlots * kExtent * 4) + "\n";
     for (int queue = 0; queue < num_queues; ++queue) {
       const bool is_core = queue < num_cores_;

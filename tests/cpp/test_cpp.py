@@ -35,6 +35,7 @@ PROGRAMS = sorted(path.stem for path in Path(__file__).parent.glob("check_*.cc")
 
 THREADED = {
     "check_branches": [],
+    "check_contexts": [],
     "check_exec": [],
     "check_faults": [],
     "check_helping": [],
@@ -47,7 +48,14 @@ THREADED = {
 }
 """Programs with threads, and what shortens them under the slower thread sanitizer."""
 
-WITH_TVM = ("check_branches", "check_exec", "check_faults", "check_helping", "check_ranks")
+WITH_TVM = (
+    "check_branches",
+    "check_contexts",
+    "check_exec",
+    "check_faults",
+    "check_helping",
+    "check_ranks",
+)
 """Programs that load a library of kernels by TVM."""
 
 TURNS = 8

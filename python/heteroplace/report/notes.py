@@ -1,7 +1,7 @@
 """A solution -> what its reader must know before its figures: nothing falls back in silence.
 
-Devices that get nothing, costs that are guesses, plans that were moved by hand, bounds that are not
-known.
+Requests that a rate needs, devices that get nothing, costs that are guesses, plans that were moved
+by hand, bounds that are not known.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from heteroplace.model.cost import PREDICTED, CostTable
 from heteroplace.model.plan import Plan, Run, devices_of
 from heteroplace.model.solution import Solution
 from heteroplace.native.arrays import IntArray
-from heteroplace.report.tables import listed
+from heteroplace.report.tables import format_ns, listed
 
 _GUESS = "roofline"
 _CLEAR_SHARE = 0.005
@@ -26,6 +26,7 @@ def solution_notes(solution: Solution) -> list[str]:
             f"The plan was changed by hand ({solution.plan.moved_by_hand}); bound and candidates "
             f"are those of the solver's plan."
         )
+    notes += _in_flight(solution)
     notes += _idle(solution)
     notes += _guesses(solution)
     if not solution.bound_ns:
@@ -40,6 +41,24 @@ def solution_notes(solution: Solution) -> list[str]:
 def notes_text(solution: Solution) -> str:
     """Return a line for each of the notes; "": there are none."""
     return "\n".join(f"note: {note}" for note in solution_notes(solution))
+
+
+def _in_flight(solution: Solution) -> list[str]:
+    """What the time per item takes to come true."""
+    used = [solution.cluster.device_id(name) for name in solution.devices_used]
+    if not solution.item_ns or len(used) < 2:
+        return []
+    # As many as leave while one is on its way (Little's law), and one that comes.
+    count = -(-solution.predicted_ns // solution.item_ns) + 1
+    notes = [f"An item every {format_ns(solution.item_ns)} needs {count} requests in flight."]
+    devices = solution.cluster.devices
+    has_gpus = any(devices[device].kind != "cpu" for device in used)
+    if has_gpus or len({devices[device].host for device in used}) > 1:
+        notes.append(
+            f"GPUs, and several hosts, take requests in the plan's order, so that it may be longer "
+            f"there: `heteroplace simulate --batch {2 * count}` tells."
+        )
+    return notes
 
 
 def _idle(solution: Solution) -> list[str]:

@@ -4,7 +4,9 @@ With many items under way at once, each resource serves the steps of one item af
 another, in whatever order keeps it busy; so the time per item is the largest sum of durations of
 the steps of one item on any resource: a unit of a device, or what copies occupy. It is reached if
 each step occupies at most one resource (modulo scheduling). Repetitions in plan order may stay far
-behind it: a device that is first and last in the plan waits for everything between.
+behind it: a device that is first and last in the plan waits for everything between. The executor
+takes the requests of cores in whatever order keeps them busy, those of GPUs and of several hosts in
+plan order.
 """
 
 from __future__ import annotations

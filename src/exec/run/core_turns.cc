@@ -116,7 +116,7 @@ void CoreSeat::End() {
 
 /*! \brief A worker begins a request; whether it is to leave later. */
 bool CoreSeat::Enter(int64_t request, CoreShare* core) {
-  if (num_rivals_.load(std::memory_order_relaxed) == 0) return false;
+  if (!HasRivals()) return false;
   std::unique_lock lock(mutex());
   if (!MayBegin(request)) {
     if (num_waiting_++ == 0) asked_ = AllSeats().num_asked++;

@@ -38,6 +38,8 @@ class CoreSeat {
   static void ForgetAll();
   /*! \brief Held by the thread that forks, for the child. */
   static std::mutex& mutex();
+  /*! \brief Whether other programs have some of its cores. */
+  bool HasRivals() const { return num_rivals_.load(std::memory_order_relaxed) != 0; }
 
  private:
   friend class CoreTurn;
@@ -84,6 +86,10 @@ class CoreTurn {
 
   /*! \brief Whether the worker may begin another request in the same turn. */
   bool MayGoOn(int64_t request) const { return is_inside_ && seat_->MayGoOn(request); }
+  /*! \brief The same beside requests that it has begun; with no rivals there are no turns. */
+  bool MayBegin(int64_t request) const {
+    return is_inside_ ? seat_->MayGoOn(request) : seat_ == nullptr || !seat_->HasRivals();
+  }
 
  private:
   CoreSeat* seat_;

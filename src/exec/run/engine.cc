@@ -25,12 +25,29 @@ int MaxSlots(const Program& program, int max_in_flight) {
   return max_in_flight;
 }
 
+/*!
+ * \brief Contexts of each queue: as many as requests in flight, but few, as each has its counters
+ * and resolved instructions.
+ *
+ * Only of cores of one host: streams take work in order, and messages have one order for both ends.
+ * What routers decide is kept by the order of requests.
+ */
+size_t NumContexts(const Program& program, int max_in_flight) {
+  const bool has_cores_alone =
+      std::none_of(program.queues.begin(), program.queues.end(),
+                   [](const Queue& queue) { return queue.IsAsync() || queue.HasMessages(); });
+  if (!has_cores_alone || program.queues.size() < 2 || !program.routers.empty()) return 1;
+  return std::min(kMaxContexts, static_cast<size_t>(max_in_flight));
+}
+
 }  // namespace
 
 Engine::Engine(const ExecutorSource& source)
     : on_order_(source.on_order),
       image_(source),
-      progress_(image_),
+      num_contexts_(
+          NumContexts(image_.program(), MaxSlots(image_.program(), source.max_in_flight))),
+      progress_(image_, num_contexts_),
       slots_(&image_, MaxSlots(image_.program(), source.max_in_flight),
              [this](Slot* slot) {
                for (std::unique_ptr<Worker>& worker : workers_) worker->MakeEvents(slot);
@@ -42,11 +59,7 @@ Engine::Engine(const ExecutorSource& source)
     decisions_ = std::make_unique<Decisions>(&image_.program());
   }
   const std::vector<Queue>& queues = image_.program().queues;
-  for (size_t q = 0; q < queues.size(); ++q) {
-    workers_.push_back(std::make_unique<Worker>(this, &image_, &progress_, q));
-    workers_.back()->MakeStream();
-  }
-  for (std::unique_ptr<Worker>& worker : workers_) worker->Bind(workers_);
+  MakeWorkers();
   if (std::any_of(queues.begin(), queues.end(), [](const Queue& q) { return q.HasMessages(); })) {
     network_ = std::make_unique<Network>(this, &image_, workers_);
     for (std::unique_ptr<Worker>& worker : workers_) worker->Join(network_.get());
@@ -197,7 +210,8 @@ int64_t Engine::Launch(Slot* slot) {
   if (slot->measurement != nullptr && slot->measurement->is_cancelled.load()) {
     slot->Fail("the measurement was cancelled");  // its canceller may have seen the last repetition
   }
-  slot->working.store(static_cast<uint32_t>(workers_.size()), std::memory_order_relaxed);
+  slot->working.store(static_cast<uint32_t>(image_.program().queues.size()),
+                      std::memory_order_relaxed);
   slot->state.store(SlotState::kInFlight, std::memory_order_relaxed);
   ring_[static_cast<size_t>(number) % ring_.size()].store(slot, std::memory_order_relaxed);
   slot->start_ns = NowNs();
@@ -214,10 +228,13 @@ StepReached Engine::Reached() const {
   const int64_t number = std::min(num_completed_.load(), last);
   StepReached reached;
   if (number < 1) return reached;
-  for (const std::unique_ptr<Worker>& worker : workers_) {
+  const auto num_contexts = static_cast<int64_t>(num_contexts_);
+  for (const std::unique_ptr<Worker>& worker :
+       WorkersOf(static_cast<size_t>(number % num_contexts))) {
     const auto& instructions = worker->queue().instructions;
     const auto length = static_cast<int64_t>(instructions.size());
-    const int64_t done = std::min(worker->progress().done.load() - number * length, length);
+    const int64_t before = number / num_contexts * length;
+    const int64_t done = std::min(worker->progress().done.load() - before, length);
     if (done <= 0) continue;
     reached.request = number - 1;
     for (int64_t i = 0; i < done; ++i) {
@@ -258,6 +275,7 @@ void Engine::WakeAll() noexcept {
     worker->progress().bell.Ring();
     worker->team().bell()->Ring();
   }
+  submitted_bell_.Ring();
 }
 
 void Engine::Finish(Slot* slot) {
@@ -305,7 +323,7 @@ std::string Engine::DescribeStuck(Slot* slot, const char* before) const noexcept
     };
     const Worker* stuck = nullptr;
     for (const std::unique_ptr<Worker>& worker : workers_) {
-      if (worker->num_finished() > slot->number()) continue;
+      if (!worker->IsAt(slot->number())) continue;
       if (stuck == nullptr || patience(*worker) < patience(*stuck)) stuck = worker.get();
     }
     if (stuck != nullptr) return before + stuck->Where("does not end");

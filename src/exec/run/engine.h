@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -138,6 +139,9 @@ class Engine : private ForkAware {
   Slot* SlotOf(int64_t number) const {
     return ring_[static_cast<size_t>(number) % ring_.size()].load(std::memory_order_relaxed);
   }
+  /*! \brief Requests that a queue may have begun and not ended: where one waits for another queue,
+   * the next is gone on with. 1: a queue does them one after the other. Constant after load. */
+  size_t num_contexts() const { return num_contexts_; }
   CoreSeat* seat() { return &*seat_; }
   Bell* submitted_bell() { return &submitted_bell_; }
   /*! \brief Whether no request is in flight. */
@@ -157,6 +161,12 @@ class Engine : private ForkAware {
   void Finish(Slot* slot);
 
  private:
+  void MakeWorkers();
+  /*! \brief The workers of all queues for one context. */
+  std::span<const std::unique_ptr<Worker>> WorkersOf(size_t context) const {
+    const size_t num_queues = image_.program().queues.size();
+    return std::span(workers_).subspan(context * num_queues, num_queues);
+  }
   void GroupWorkers();
   void GroupHelpers(bool is_everywhere);
   std::vector<int> SharedCores() const;
@@ -181,9 +191,10 @@ class Engine : private ForkAware {
   /*! \brief See ExecutorSource; called under mutex_. */
   const std::function<void(const Order&)> on_order_;
   Image image_;
+  const size_t num_contexts_;
   ProgressTable progress_;  // after the image, whose memory it uses; before all streams
   SlotPool slots_;
-  std::vector<std::unique_ptr<Worker>> workers_;  // [num_queues]
+  std::vector<std::unique_ptr<Worker>> workers_;  // [num_contexts][num_queues]
   /*! \brief Messages to and from other hosts; null: there are none. Before all slots. */
   std::unique_ptr<Network> network_;
   /*! \brief First worker of each thread: of a core, or of all streams of a GPU. [num_threads] */

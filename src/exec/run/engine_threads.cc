@@ -1,6 +1,7 @@
 // The threads of an engine: which queues each of them has, which help each other, how they begin.
 #include <exception>
 #include <map>
+#include <set>
 #include <system_error>
 
 #include "exec/net/network.h"
@@ -10,8 +11,26 @@
 
 namespace heteroplace::exec {
 
+void Engine::MakeWorkers() {
+  const size_t num_queues = image_.program().queues.size();
+  for (size_t context = 0; context < num_contexts_; ++context) {
+    for (size_t q = 0; q < num_queues; ++q) {
+      workers_.push_back(std::make_unique<Worker>(this, &image_, &progress_, q, context));
+      workers_.back()->MakeStream();
+    }
+  }
+  for (size_t context = 0; context < num_contexts_; ++context) {
+    for (const std::unique_ptr<Worker>& worker : WorkersOf(context)) {
+      worker->Bind(WorkersOf(context));
+      if (num_contexts_ == 1) continue;
+      worker->progress().all = &submitted_bell_;
+      worker->team().RingAlso(&submitted_bell_);
+    }
+  }
+}
+
 /*!
- * \brief One thread for all streams of a GPU, one for each other queue.
+ * \brief One thread for all streams of a GPU, one for each other queue, with all of its contexts.
  *
  * Several threads would meet in the driver, which lets one in at a time, and would issue in an
  * order that chance decides.
@@ -19,14 +38,17 @@ namespace heteroplace::exec {
 void Engine::GroupWorkers() {
   std::map<int32_t, std::vector<Worker*>> members;  // by the thread's first queue
   std::map<int32_t, int32_t> first_of_gpu;
-  std::vector<int32_t> first_of(workers_.size());
-  for (size_t q = 0; q < workers_.size(); ++q) {
+  const size_t num_queues = image_.program().queues.size();
+  std::vector<int32_t> first_of(num_queues);
+  for (size_t q = 0; q < num_queues; ++q) {
     const Queue& queue = workers_[q]->queue();
     if (queue.HasMessages()) continue;
     const auto id = static_cast<int32_t>(q);
     const bool is_gpu = queue.device.device_type == kDLCUDA;
     first_of[q] = is_gpu ? first_of_gpu.emplace(queue.device.device_id, id).first->second : id;
-    members[first_of[q]].push_back(workers_[q].get());
+    for (size_t context = 0; context < num_contexts_; ++context) {
+      members[first_of[q]].push_back(WorkersOf(context)[q].get());
+    }
   }
   std::map<int32_t, std::vector<IssueStep>> orders;
   for (const InstructionId& at : IssueOrder(image_.program())) {
@@ -56,11 +78,14 @@ void Engine::GroupHelpers(bool is_everywhere) {
   for (const auto& [domain, group] : groups) {
     for (Worker* worker : group) {
       std::vector<Team*> others;
+      std::set<int> cores;
       for (Worker* other : group) {
-        if (other->queue().core != worker->queue().core) others.push_back(&other->team());
+        if (other->queue().core == worker->queue().core) continue;
+        others.push_back(&other->team());
+        cores.insert(other->queue().core);
       }
       if (others.empty()) continue;
-      worker->HelpEachOther(std::move(others));
+      worker->HelpEachOther(std::move(others), cores.size());
       is_helping_ = true;
     }
   }

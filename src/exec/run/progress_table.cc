@@ -20,10 +20,11 @@ int CountGpus(const Program& program) {
 
 }  // namespace
 
-ProgressTable::ProgressTable(const Image& image)
-    : buffer_(image.DeviceOf({kDLCPU, 0}),
-              static_cast<int64_t>(image.program().queues.size() * sizeof(Progress))),
-      entries_(new (buffer_.data()) Progress[image.program().queues.size()]),
+ProgressTable::ProgressTable(const Image& image, size_t num_contexts)
+    : num_queues_(image.program().queues.size()),
+      buffer_(image.DeviceOf({kDLCPU, 0}),
+              static_cast<int64_t>(num_queues_ * num_contexts * sizeof(Progress))),
+      entries_(new (buffer_.data()) Progress[num_queues_ * num_contexts]),
       num_gpus_(CountGpus(image.program())) {
   if (!image.HasGpu() || !image.uses_cuda_words()) return;
   pinned_ = std::make_unique<PinnedMemory>(&image.abi(), image.gpu(), buffer_.data(),

@@ -19,11 +19,12 @@ namespace heteroplace::exec {
  */
 class ProgressTable {
  public:
-  explicit ProgressTable(const Image& image);
+  /*! \param num_contexts of each queue; counters of one context lie beside each other. */
+  ProgressTable(const Image& image, size_t num_contexts);
   ProgressTable(const ProgressTable&) = delete;
   ProgressTable& operator=(const ProgressTable&) = delete;
 
-  Progress& of(size_t queue) { return entries_[queue]; }
+  Progress& of(size_t queue, size_t context) { return entries_[context * num_queues_ + queue]; }
   /*! \brief Whether devices can use the words of the counters. */
   bool is_pinned() const { return pinned_ != nullptr && pinned_->is_pinned(); }
   /*!
@@ -37,6 +38,7 @@ class ProgressTable {
   bool may_streams_wait() const { return is_pinned() && num_gpus_ == 1; }
 
  private:
+  size_t num_queues_;
   DeviceBuffer buffer_;
   Progress* entries_;
   std::unique_ptr<PinnedMemory> pinned_;

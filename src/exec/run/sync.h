@@ -112,6 +112,9 @@ struct alignas(kCacheLineBytes) Progress {
   std::atomic<int64_t> done{0};
   /*! \brief Rung after `done` was raised, and when a request is cancelled. */
   Bell bell;
+  /*! \brief Rung with it, for threads that wait for several queues at once; null: there are none.
+   * Constant after load. */
+  Bell* all = nullptr;
   /*! \brief Of an asynchronous queue: a count that a core has found reached by its event. */
   std::atomic<int64_t> seen{0};
   /*! \brief Of a queue of a GPU: the low half of what `done` was when that work was issued which
@@ -122,6 +125,7 @@ struct alignas(kCacheLineBytes) Progress {
   void Publish(int64_t count) {
     done.store(count);
     bell.Ring();
+    if (all != nullptr) all->Ring();
   }
 
   /*! \brief Whether the device has come so far. */

@@ -62,6 +62,19 @@ class Team {
    * is cancelled. */
   Bell* bell() { return &bell_; }
 
+  /*! \brief A bell that is rung with its own, for threads that wait for several things at once.
+   * Once, before any use. */
+  void RingAlso(Bell* all) { all_ = all; }
+
+  /*! \brief Leader: tells joiners who do other things meanwhile that a call begins, by the count
+   * that its queue will have after it. */
+  void Announce(int64_t count) {
+    announced_.store(count);
+    if (all_ != nullptr) all_->Ring();
+  }
+  /*! \brief Joiner: whether the call has begun, and may be over. */
+  bool IsAnnounced(int64_t count) const { return announced_.load() >= count; }
+
   /*! \brief Joiner: whether its share has chunks left. */
   bool HasShare(TeamRole role) const { return HasChunk(shares_[role.rank]); }
 
@@ -111,6 +124,8 @@ class Team {
   const uint32_t max_threads_;
   std::unique_ptr<Share[]> shares_;  // [max_threads]
   Bell bell_;
+  Bell* all_ = nullptr;
+  std::atomic<int64_t> announced_{0};
   /*! \brief Body, closure and number of chunks of the launch; guarded by owning a chunk. */
   FTVMParallelLambda lambda_ = nullptr;
   void* cdata_ = nullptr;

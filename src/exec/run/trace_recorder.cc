@@ -117,6 +117,7 @@ Trace TraceRecorder::Collect() const {
     firsts.push_back(trace.events.size());
     MoveJoins(firsts, &trace);
   }
+  ClipWaits(&trace);
   return trace;
 }
 
@@ -179,6 +180,28 @@ void TraceRecorder::MoveJoins(const std::vector<size_t>& firsts, Trace* trace) c
         std::clamp(trace->events[call].start_ns, event.start_ns, event.finish_ns);
     event.wait_ns += start_ns - event.start_ns;
     event.start_ns = start_ns;
+  }
+}
+
+/*! \brief A core that goes on with another request while one waits is not waiting itself. */
+void TraceRecorder::ClipWaits(Trace* trace) const {
+  std::vector<std::vector<TraceEvent*>> by_queue(parts_.size());
+  for (TraceEvent& event : trace->events) {
+    const auto queue = static_cast<size_t>(event.queue);
+    const bool is_of_core = !program_->queues[queue].IsAsync() && event.core < 0;
+    if (is_of_core) by_queue[queue].push_back(&event);
+  }
+  for (std::vector<TraceEvent*>& events : by_queue) {
+    std::stable_sort(events.begin(), events.end(),
+                     [](const TraceEvent* one, const TraceEvent* other) {
+                       return one->finish_ns < other->finish_ns;
+                     });
+    int64_t last_ns = 0;
+    for (TraceEvent* event : events) {
+      if (!event->is_done) event->start_ns = std::clamp(last_ns, event->start_ns, event->finish_ns);
+      event->wait_ns = std::min(event->wait_ns, std::max<int64_t>(0, event->start_ns - last_ns));
+      last_ns = event->finish_ns;
+    }
   }
 }
 

@@ -134,6 +134,7 @@ class TraceRecorder {
   void CollectPart(size_t queue, int64_t number, const TraceClock::ToNs& to_ns, Trace* trace) const;
   /*! \param firsts event of each queue of one request, and the end. [num_queues + 1] */
   void MoveJoins(const std::vector<size_t>& firsts, Trace* trace) const;
+  void ClipWaits(Trace* trace) const;
 
   const Program* program_;
   int64_t capacity_;

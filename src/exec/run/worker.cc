@@ -44,11 +44,12 @@ void Worker::Work() {
   for (Worker* member : members_) member->core_ = &core;
   while (AwaitRequest()) {
     std::lock_guard turn(*turn_);
-    if (engine_->num_submitted() <= next_) continue;
-    const CoreTurn of_core(queue_.core >= 0 ? engine_->seat() : nullptr, next_, &core);
+    const auto has_more = [&] { return engine_->num_submitted() > NextRequest(); };
+    if (!has_more()) continue;
+    const CoreTurn of_core(queue_.core >= 0 ? engine_->seat() : nullptr, NextRequest(), &core);
     do {
-      Do();
-    } while (engine_->num_submitted() > next_ && of_core.MayGoOn(next_));
+      num_contexts_ == 1 ? Do() : DoContexts(of_core);
+    } while (has_more() && of_core.MayGoOn(NextRequest()));
   }
   for (Worker* member : members_) member->core_ = nullptr;
 }
@@ -68,13 +69,15 @@ int Worker::Spins() const { return queue_.core >= 0 ? engine_->run_spins() : kSp
 /*! \brief Waits for a request that nobody has taken; false if there will be none. */
 bool Worker::AwaitRequest() {
   Bell* bell = engine_->submitted_bell();
-  const auto has_come = [&] { return engine_->num_submitted() > next_ || engine_->is_stopping(); };
+  const auto has_come = [&] {
+    return engine_->num_submitted() > NextRequest() || engine_->is_stopping();
+  };
   // Others are at requests of which this one has done its part.
   if (!others_.empty() && !engine_->IsIdle()) {
     WaitFor(bell, [&] { return has_come() || engine_->IsIdle(); }, Spins());
   }
   WaitFor(bell, has_come, engine_->is_repeating() ? engine_->run_spins() : kSpins);
-  return !engine_->is_stopping() || engine_->num_submitted() > next_;
+  return !engine_->is_stopping() || engine_->num_submitted() > NextRequest();
 }
 
 /*! \brief Does, or issues, the thread's part of one request. */
@@ -84,12 +87,12 @@ void Worker::Do() {
 }
 
 void Worker::Begin() {
-  slot_ = engine_->SlotOf(next_.load());
+  slot_ = engine_->SlotOf(next_ * num_contexts_ + context_);
   base_ = next_ * static_cast<int64_t>(instructions_.size());
   ++next_;
   // What is measured of a kernel must not hang on who was idle.
   is_open_ = slot_->kind != RequestKind::kCpuTimed && slot_->kind != RequestKind::kSample;
-  workspace_.Clear();
+  leader_->workspace_.Clear();
   position_.store(0, std::memory_order_relaxed);
   grouped_.store(nullptr, std::memory_order_relaxed);
   num_issued_ = 0;

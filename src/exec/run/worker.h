@@ -7,6 +7,8 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,6 +26,7 @@
 
 namespace heteroplace::exec {
 
+class CoreTurn;
 class Engine;
 class Network;
 
@@ -44,6 +47,9 @@ inline constexpr int64_t kLostCoreNs = 100'000;
 /*! \brief Most calls without help after a core was lost. */
 inline constexpr int64_t kMostClosedCalls = 4096;
 
+/*! \brief Most requests that a core has begun and not ended. */
+inline constexpr size_t kMaxContexts = 8;
+
 /*! \brief How long a call takes, from its first `kTimedCalls` times. */
 struct CallTime {
   int32_t num_timed = 0;
@@ -61,16 +67,19 @@ struct IssueStep {
 /*!
  * \brief The state of one queue. It takes requests in the order in which they were submitted, and
  * begins one when it has done (asynchronous queues: issued) its part of the one before.
+ *
+ * Where the engine has n contexts, that is the state of one of them, which takes each n-th request;
+ * one thread has all contexts of a queue, see worker_contexts.cc.
  */
 class Worker {
  public:
   /*! \param progress counters of all queues; must outlive the worker. */
-  Worker(Engine* engine, const Image* image, ProgressTable* progress, size_t queue);
+  Worker(Engine* engine, const Image* image, ProgressTable* progress, size_t queue, size_t context);
 
   /*! \brief Makes the stream of an asynchronous queue. First, for all workers. */
   void MakeStream();
   /*! \brief Resolves the instructions. All workers must exist. */
-  void Bind(const std::vector<std::unique_ptr<Worker>>& workers);
+  void Bind(std::span<const std::unique_ptr<Worker>> workers);
   /*! \brief Lets it move the engine's messages. */
   void Join(Network* network) { network_ = network; }
   /*! \brief Gives a slot its events. Any thread, before the slot is used. */
@@ -82,7 +91,7 @@ class Worker {
   void Revive();
 
   /*! \brief Lets it do chunks of others' kernels while it waits, and others of its own. */
-  void HelpEachOther(std::vector<Team*> others);
+  void HelpEachOther(std::vector<Team*> others, size_t num_cores);
 
   /*!
    * \brief Makes this the first worker of a thread that issues the work of several streams.
@@ -126,8 +135,11 @@ class Worker {
     for (const std::unique_ptr<Stream>& side : sides_) bytes += side->workspace_bytes();
     return bytes;
   }
-  /*! \brief Requests of which it has finished its part. Any thread. */
-  int64_t num_finished() const { return num_finished_.load(); }
+  /*! \brief Whether a request is one of its own, of which it has not finished its part. Any thread.
+   */
+  bool IsAt(int64_t request) const {
+    return request % num_contexts_ == context_ && num_finished_.load() <= request / num_contexts_;
+  }
   /*! \brief Whether it waits for others, or helps them meanwhile. Any thread. */
   bool is_waiting() const { return is_waiting_.load(std::memory_order_relaxed); }
   /*! \brief What each instruction has copied from tensor to tensor so far, in all requests, also
@@ -139,6 +151,17 @@ class Worker {
  private:
   bool AwaitRequest();
   void Do();
+  /*! \brief The number of the next request that its thread begins. */
+  int64_t NextRequest() const { return num_contexts_ == 1 ? next_.load() : taken_.load(); }
+  // Several requests at once: see worker_contexts.cc.
+  void DoContexts(const CoreTurn& of_core);
+  void BeginContexts(const CoreTurn& of_core, int64_t first);
+  Worker* NextContext() const;
+  bool AdvanceOne();
+  bool IsReady() const;
+  bool HasCome(const BoundInstruction& instruction) const;
+  void Advance() noexcept;
+  void EndContext();
   void DoHost();
   void DoStreams();
   void Begin();
@@ -171,7 +194,7 @@ class Worker {
   bool CallOpen(TeamRole role, const KernelCall& call, CallTime* time);
   bool CallIn(TeamRole role, const KernelCall& call);
   // Guarded instructions: see worker_branch.cc.
-  void BindBranch(const Instruction& from, const std::vector<std::unique_ptr<Worker>>& workers);
+  void BindBranch(const Instruction& from, std::span<const std::unique_ptr<Worker>> workers);
   bool ExecuteBranch(const BoundInstruction& instruction) noexcept;
   void IssueBranch(const BoundInstruction& instruction);
   int64_t TakeLoad(const BoundBranch& at);
@@ -255,6 +278,8 @@ class Worker {
   const Image* image_;
   const Queue& queue_;
   const size_t index_;
+  const int64_t context_;
+  const int64_t num_contexts_;
   const bool has_teams_;
   std::vector<BoundInstruction> instructions_;
   std::vector<BoundBranch> branches_;  // guarded instructions, in order
@@ -282,14 +307,25 @@ class Worker {
   std::vector<Worker*> members_{this};
   std::vector<IssueStep> order_;
   Worker* leader_ = this;
-  /*! \brief The request at work (none: null), the number of the next one, and what `done` was at
-   * its start. */
+  /*! \brief The request at work (none: null), how many it has begun, and what `done` was at its
+   * start. */
   Slot* slot_ = nullptr;
   std::atomic<int64_t> next_{0};  // the thread looks at it while another works here
   int64_t base_ = 0;
-  /*! \brief Teams in whose launches it helps, [others]; the one at which it looks first, whether
-   * its own launches are open in the present request, and how long its calls take. */
+  /*! \brief Of the one that leads contexts: requests that the thread has begun; the contexts at
+   * work, the oldest request first, and whether no more is begun before these end. */
+  std::atomic<int64_t> taken_{0};
+  std::vector<Worker*> active_;
+  bool is_draining_ = false;
+  /*! \brief Of a context: the next instruction, whether it has ended, and its recording. */
+  size_t at_ = 0;
+  bool is_over_ = true;
+  std::optional<PartRecorder> recorder_;
+  /*! \brief Teams in whose launches it helps, [others], and their cores; the one at which it looks
+   * first, whether its own launches are open in the present request, and how long its calls take.
+   */
   std::vector<Team*> others_;
+  uint32_t num_other_cores_ = 0;
   size_t first_other_ = 0;
   bool is_open_ = false;
   /*! \brief Calls to be done without help, as helpers lost their cores: now, and the last time. */

@@ -34,16 +34,19 @@ std::vector<Lane> LanesOf(const Queue& queue, size_t group) {
 
 }  // namespace
 
-Worker::Worker(Engine* engine, const Image* image, ProgressTable* progress, size_t queue)
+Worker::Worker(Engine* engine, const Image* image, ProgressTable* progress, size_t queue,
+               size_t context)
     : engine_(engine),
       image_(image),
       queue_(image->program().queues[queue]),
       index_(queue),
+      context_(static_cast<int64_t>(context)),
+      num_contexts_(static_cast<int64_t>(engine->num_contexts())),
       has_teams_(image->library().HasTeams()),
       instructions_(queue_.instructions.size()),
       workspace_(image->DeviceOf({kDLCPU, 0})),
       table_(progress),
-      progress_(progress->of(queue)),
+      progress_(progress->of(queue, context)),
       team_(&image->abi(), MaxThreads(queue_)) {
   for (size_t i = 0; i < queue_.instructions.size(); ++i) {
     if (queue_.instructions[i].opcode != Opcode::kGroup) continue;
@@ -111,6 +114,7 @@ void Worker::Lead(std::vector<Worker*> members, std::vector<IssueStep> order) {
   members_ = std::move(members);
   order_ = std::move(order);
   for (Worker* member : members_) member->leader_ = this;
+  active_.reserve(members_.size());  // nothing is asked for in a run
 }
 
 void Worker::Revive() {
@@ -141,7 +145,7 @@ void Worker::MakeEvents(Slot* slot) {
   }
 }
 
-void Worker::Bind(const std::vector<std::unique_ptr<Worker>>& workers) {
+void Worker::Bind(std::span<const std::unique_ptr<Worker>> workers) {
   const Program& program = image_->program();
   size_t num_arguments = 0, most_arguments = 0;
   for (size_t i = 0; i < instructions_.size(); ++i) {

@@ -70,8 +70,7 @@ BranchCopy CopyOf(Slot* slot, const BoundInstruction& instruction, const BranchS
 
 }  // namespace
 
-void Worker::BindBranch(const Instruction& from,
-                        const std::vector<std::unique_ptr<Worker>>& workers) {
+void Worker::BindBranch(const Instruction& from, std::span<const std::unique_ptr<Worker>> workers) {
   const BranchStep& step = image_->branch_steps(index_)[branches_.size()];
   BoundBranch to{from.work->when,
                  from.work->branch,

@@ -75,7 +75,7 @@ void Worker::DoLanes(BoundGroup* group) noexcept {
 void Worker::DoLane(const BoundGroup& group, Lane lane) noexcept {
   Worker* owner = group.owner;
   const bool is_recorded = slot_->trace != nullptr && slot_->kind == RequestKind::kRun;
-  const auto num_others = static_cast<uint32_t>(owner->call_times_.empty() ? 0 : others_.size());
+  const uint32_t num_others = owner->call_times_.empty() ? 0 : num_other_cores_;
   TeamRole role;
   for (size_t i = lane.first; i < lane.end; ++i) {
     const BoundBranch& at = owner->branches_[static_cast<size_t>(owner->instructions_[i].branch)];

@@ -10,16 +10,16 @@
 
 namespace heteroplace::exec {
 
-void Worker::HelpEachOther(std::vector<Team*> others) {
+void Worker::HelpEachOther(std::vector<Team*> others, size_t num_cores) {
   others_ = std::move(others);
+  num_other_cores_ = static_cast<uint32_t>(num_cores);
   size_t num_calls = instructions_.size();
   for (const BoundBranch& at : branches_) num_calls += at.step->calls.size();
   call_times_.resize(num_calls);
-  const auto num_others = static_cast<uint32_t>(others_.size());
   for (BoundInstruction& instruction : instructions_) {
     // The team's own cores are no help.
-    const uint32_t joiners = std::min(num_others, instruction.role.threads - 1);
-    instruction.role.helpers = std::min(kMaxHelpers, num_others - joiners);
+    const uint32_t joiners = std::min(num_other_cores_, instruction.role.threads - 1);
+    instruction.role.helpers = std::min(kMaxHelpers, num_other_cores_ - joiners);
   }
 }
 
