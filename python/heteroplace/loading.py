@@ -54,7 +54,8 @@ def load(
     Parameters
     ----------
     max_in_flight
-        Most calls at work at a time.
+        Most calls at work at a time. With several, a core goes on with another one while one waits
+        for other cores: what a plan for throughput needs (its notes say how many).
     helping
         Whether cores that wait do parts of others' kernels; see `Executor`.
     trusted_keys

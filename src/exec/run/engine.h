@@ -41,8 +41,9 @@ struct StepReached {
 /*!
  * \brief Image, slots and workers. Any thread may call it.
  *
- * Request k is in place k modulo the number of slots of a ring: requests end in the order in which
- * they began, and each has a slot until it has ended, so a place is free before it comes again. A
+ * Request k is in place k modulo the number of slots of a ring. Each has a slot until it has ended,
+ * so before a place comes again one of those since then has ended, which all workers had begun, and
+ * with it, as they begin requests in order, the one in that place: nobody reads it any more. A
  * request counts as completed before its slot is handed back, so whoever has got back all of his
  * finds the engine idle, and one that is idle with no slot held has no worker in any slot.
  */
