@@ -21,7 +21,7 @@ std::tuple<int64_t, std::vector<double>, std::vector<std::vector<int>>> Bound(
   const bounds::BoundOptions options{rounds,    iterations, time_limit_s, max_work,
                                      target_ns, threads,    num_samples};
   const auto is_stopped = [] {
-    nb::gil_scoped_acquire acquire;
+    const WithGil locked;
     return PyErr_CheckSignals() != 0;
   };
   bounds::BoundOutcome found = Unlocked(

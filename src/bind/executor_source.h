@@ -25,9 +25,8 @@ inline std::shared_ptr<const void> Kept(const BlobArray& blob) {
   return {new BlobArray(blob), [](const void* array) {
             // At the end of the interpreter nothing is freed any more.
             if (!IsFinalizing()) {
-              const PyGILState_STATE state = TakeGil([] { return PyGILState_Ensure(); });
+              const WithGil locked;
               delete static_cast<const BlobArray*>(array);
-              PyGILState_Release(state);
             }
           }};
 }

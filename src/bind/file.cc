@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "bind/bind.h"
+#include "bind/gil.h"
 #include "exec/file/compiled_file.h"
 #include "exec/file/processor.h"
 
@@ -34,13 +35,13 @@ void MakeFile(exec::CompiledFile* place, const nb::bytes& path,
     options.trusted_keys.emplace();
     for (const nb::bytes& key : *trusted_keys) options.trusted_keys->push_back(ToString(key));
   }
-  nb::gil_scoped_release release;
+  const WithoutGil unlocked;
   new (place) exec::CompiledFile(name, options);
 }
 
 void MakeSealedCode(exec::SealedCode* place, const std::string& name, const nb::bytes& image) {
   exec::ElfImage elf(name, ToString(image));
-  nb::gil_scoped_release release;
+  const WithoutGil unlocked;
   elf.Check();
   new (place) exec::SealedCode(std::move(elf));
 }
@@ -62,9 +63,9 @@ void BindFile(nb::module_& module) {
                                  "A compiled file; see src/exec/file/compiled_file.h.")
       .def("__init__", &MakeFile, nb::arg("path"), nb::arg("trusted_keys").none(),
            "Open a file and read its texts; nothing is mapped.")
-      .def("check", &exec::CompiledFile::Check, nb::call_guard<nb::gil_scoped_release>(),
+      .def("check", &exec::CompiledFile::Check, nb::call_guard<WithoutGil>(),
            "Check code and weights too.")
-      .def("load", &exec::CompiledFile::Load, nb::call_guard<nb::gil_scoped_release>(),
+      .def("load", &exec::CompiledFile::Load, nb::call_guard<WithoutGil>(),
            "Check all, copy the code and map the weights.")
       .def(
           "missing",
@@ -84,7 +85,7 @@ void BindFile(nb::module_& module) {
           [](exec::CompiledFile& self) {
             std::shared_ptr<const exec::WeightsMap> weights;
             {
-              nb::gil_scoped_release release;
+              const WithoutGil unlocked;
               self.Check();
               weights = self.MapWeights();
             }

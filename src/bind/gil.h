@@ -60,13 +60,39 @@ auto Unlocked(const Work& work) {
   }
 }
 
+/*! \brief The same of a scope, for `nanobind::call_guard`, whose own guard would be unwound. */
+class WithoutGil {
+ public:
+  WithoutGil() : state_(PyEval_SaveThread()) {}
+  ~WithoutGil() {
+    TakeGil([this] { PyEval_RestoreThread(state_); });
+  }
+  WithoutGil(const WithoutGil&) = delete;
+  WithoutGil& operator=(const WithoutGil&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
+
+/*! \brief The interpreter's lock for a scope, where the thread has it already, too. */
+class WithGil {
+ public:
+  WithGil() : state_(TakeGil([] { return PyGILState_Ensure(); })) {}
+  ~WithGil() { PyGILState_Release(state_); }
+  WithGil(const WithGil&) = delete;
+  WithGil& operator=(const WithGil&) = delete;
+
+ private:
+  PyGILState_STATE state_;
+};
+
 /*! \brief How long a call of the core may take, `seconds` or for ever; Ctrl-C ends it. */
 inline exec::Limit LimitOf(std::optional<double> seconds) {
   exec::Limit limit;
   // Signals are for the main thread alone: others need not take the lock to ask.
   if (syscall(SYS_gettid) == getpid()) {
     limit.hook = [] {
-      nanobind::gil_scoped_acquire acquire;
+      const WithGil locked;
       if (PyErr_CheckSignals() != 0) nanobind::raise_python_error();
     };
   }

@@ -48,7 +48,7 @@ void BindNet(nb::module_& module) {
       .def_prop_ro("name", &exec::Transport::name, "What moves the bytes.")
       .def(
           "abort", [](exec::Transport& self, const std::string& reason) { self.Abort(reason); },
-          nb::arg("reason"), nb::call_guard<nb::gil_scoped_release>(),
+          nb::arg("reason"), nb::call_guard<WithoutGil>(),
           "End all messages on all ranks; of any thread.");
   module.def("local_transports", &LocalTransports, nb::arg("num_ranks"), nb::arg("seed"),
              nb::arg("max_delay_ns"), nb::arg("is_buffered"),

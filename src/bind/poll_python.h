@@ -10,6 +10,7 @@
 #include <functional>
 #include <optional>
 
+#include "bind/gil.h"
 #include "support/error.h"
 #include "support/jobs.h"
 
@@ -28,7 +29,7 @@ using Progress = std::optional<nanobind::typed<nanobind::callable, nanobind::obj
  */
 template <typename... Numbers>
 bool PollPython(const Progress<Numbers...>& progress, Numbers... numbers) {
-  nanobind::gil_scoped_acquire acquire;
+  const WithGil locked;
   if (PyErr_CheckSignals() != 0) {
     // An interrupt ends the search, which still returns its best; any other error is passed on.
     if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) == 0) nanobind::raise_python_error();
@@ -63,7 +64,7 @@ inline std::function<void()> WatchFor(double seconds) {
     }
     if (!hears_signals || since(asked) < kHookSeconds) return;
     asked = now;
-    nanobind::gil_scoped_acquire acquire;
+    const WithGil locked;
     if (PyErr_CheckSignals() != 0) nanobind::raise_python_error();
   };
 }

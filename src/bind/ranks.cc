@@ -14,6 +14,7 @@
 #include "bind/arrays.h"
 #include "bind/bind.h"
 #include "bind/executor_source.h"
+#include "bind/gil.h"
 #include "exec/net/group.h"
 #include "exec/net/job.h"
 #include "exec/net/mpi_transport.h"
@@ -117,7 +118,7 @@ void BindGroup(nb::module_& module) {
       .def_prop_ro("transport_name", &exec::Group::transport_name, "What moves the bytes.")
       .def_prop_ro("failure", &exec::Group::failure, "Why the job has failed; \"\": it has not.")
       .def("name_of", &exec::Group::NameOf, nb::arg("rank"), "A rank, for messages.")
-      .def("fail", &exec::Group::Fail, nb::arg("text"), nb::call_guard<nb::gil_scoped_release>(),
+      .def("fail", &exec::Group::Fail, nb::arg("text"), nb::call_guard<WithoutGil>(),
            "End the job on all ranks.")
       .def("agree_on_file", &AgreeOnFile, nb::arg("path"), nb::arg("file").none(), nb::arg("fault"),
            nb::arg("hosts"), nb::arg("max_in_flight"),
@@ -146,7 +147,7 @@ void BindRanks(nb::module_& module) {
       .def("check_feeding", &exec::RankedExecutor::CheckFeeding, nb::arg("function"),
            "Refuse a function of the feeding rank elsewhere, or after a failure.")
       .def("serve", &Serve, "Do what the feeding rank says until it closes.")
-      .def("close", &exec::RankedExecutor::Close, nb::call_guard<nb::gil_scoped_release>(),
+      .def("close", &exec::RankedExecutor::Close, nb::call_guard<WithoutGil>(),
            "End the job in order; the feeding rank.")
       .def(
           "instructions",

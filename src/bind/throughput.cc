@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "bind/bind.h"
+#include "bind/gil.h"
 #include "bind/plans.h"
 #include "bind/poll_python.h"
 #include "throughput/ideals.h"
@@ -98,7 +99,7 @@ void BindThroughput(nb::module_& module) {
   nb::class_<Relaxation>(module, "Relaxation",
                          "Least priced cost over all placements; see src/throughput/relaxation.h.")
       .def(nb::init<const model::Problem&, int64_t>(), nb::arg("problem"), nb::arg("max_work"),
-           nb::keep_alive<1, 2>(), nb::call_guard<nb::gil_scoped_release>(),
+           nb::keep_alive<1, 2>(), nb::call_guard<WithoutGil>(),
            "Plan the eliminations; `max_work`: table entries read by one evaluation.")
       .def("evaluate", &EvaluateRelaxation, nb::arg("prices"),
            "(least cost, what its minimiser uses) at prices; both [num_resources + num_memories].")
