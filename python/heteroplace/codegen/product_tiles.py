@@ -116,11 +116,19 @@ class TiledProduct(NamedTuple):
     width: int
     """Of a panel."""
     dtype: str
+    right_dtype: str
+    """Of the right matrix, where that is read: it may be narrower."""
 
     @property
     def item_bytes(self) -> int:
         """Of an element."""
         return int(tvm.DataType(self.dtype).bits) // 8
+
+    @property
+    def right_bytes(self) -> int:
+        """Of a right matrix in panels."""
+        item_bytes = int(tvm.DataType(self.right_dtype).bits) // 8
+        return self.panels * self.width * self.depth * item_bytes
 
     @property
     def is_by_registers(self) -> bool:
@@ -149,7 +157,7 @@ class TiledProduct(NamedTuple):
         row_bytes = self.depth * self.item_bytes
         if row_bytes % _PAGE_BYTES == 0:
             most = min(most, _WAYS)
-        is_cached = self.panels * self.width * row_bytes <= _CACHED_BYTES
+        is_cached = self.right_bytes <= _CACHED_BYTES
         block_rows = (_SMALL_BLOCK_BYTES if is_cached else _BLOCK_BYTES) // row_bytes
         shared = self.rows * self.panels * math.prod(self.around) // MIN_CHUNKS
         return tiling(self.rows, most, max(most, min(block_rows, shared)))
@@ -227,7 +235,7 @@ class TiledProduct(NamedTuple):
         if self.is_by_registers:
             is_transposed = bool(product.op.attrs[_TRANSPOSED])
             shape = tile, self.width, self.depth
-            made = tile_intrinsic(shape, lanes, is_left_transposed=is_transposed)
+            made = tile_intrinsic(shape, lanes, self.right_dtype, is_left_transposed=is_transposed)
             stage.tensorize(ty, made)
             return
         # In memory, but summed up in registers, by LLVM. To take them out of these by another copy

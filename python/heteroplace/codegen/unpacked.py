@@ -16,18 +16,21 @@ TVM's own `nn.matmul` is naive on CPUs, and on GPUs cannot be compiled in all it
 target names a library for products, all stays as it is. TVM's dense layers are slow unless a power
 of two divides the number of rows, and its products of batches always. Panels depend on the weights
 alone: those of branches of routers are the same at each capacity. Where kernels are to be TVM's own
-they are not made, and products of batches stay.
+they are not made, and products of batches stay. Of weights that half precision holds exactly, panels
+and tables that are looked up are in it (`narrow_weights`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
+import numpy as np
 import tvm
 from tvm import relay
 
 from heteroplace.codegen.batch_matmul_op import BATCH_MATMUL_DTYPES, batch_matmul
 from heteroplace.codegen.matmul_op import matmul
+from heteroplace.codegen.narrow_weights import narrowed, widened_value
 from heteroplace.codegen.packed_matmul_op import packed, packed_matmul
 from heteroplace.codegen.targets import has_stock_kernels
 from heteroplace.relay.expressions import (
@@ -39,8 +42,8 @@ from heteroplace.relay.expressions import (
 )
 from heteroplace.relay.products import Operand, operands_of
 
-Panels = dict[tuple[int, bool], tuple[relay.Constant, relay.Constant]]
-"""By address of its data and whether its transpose is meant, a constant, and what is in panels."""
+Panels = dict[tuple[int, str], tuple[relay.Constant, relay.Constant]]
+"""By address of its data and what it is for, a constant, and what is read in its place."""
 
 _PACKING_LEVEL = 3
 """From this opt level on weights may lie otherwise than the network has them, as for TVM's own
@@ -87,7 +90,9 @@ def _rewritten(
 
     def rewrite(old: relay.Expr, new: relay.Expr) -> relay.Expr:
         if is_op_call(old, "nn.batch_matmul"):
-            return _tiled(old, new, mapped) if is_tiled and is_cpu else new
+            return _tiled(old, new, mapped, panels) if is_tiled and is_cpu else new
+        if is_op_call(old, "take") and panels is not None and is_cpu:
+            return _looked_up(old, new, panels)
         found = operands_of(old)
         if found is None:
             return new
@@ -106,7 +111,12 @@ def _rewritten(
     return relay.Function(function.params, mapped[function.body], None, [], function.attrs)
 
 
-def _tiled(old: relay.Call, new: relay.Call, mapped: Mapping[relay.Expr, relay.Expr]) -> relay.Expr:
+def _tiled(
+    old: relay.Call,
+    new: relay.Call,
+    mapped: Mapping[relay.Expr, relay.Expr],
+    panels: Panels | None,
+) -> relay.Expr:
     """Products in tiles, of what is there before it is transposed, if that is of the same task."""
     dtypes = {each.checked_type.dtype for each in (*old.args, old)}
     if len(dtypes) > 1 or not dtypes <= BATCH_MATMUL_DTYPES:
@@ -122,16 +132,60 @@ def _tiled(old: relay.Call, new: relay.Call, mapped: Mapping[relay.Expr, relay.E
                 side, turns = side.args[0], not turns
         sides.append((mapped[side], turns))
     (a, turns_a), (b, turns_b) = sides
+    if isinstance(b, relay.Constant) and panels is not None:
+        b, turns_b = _narrow_matrices(b, turns_b, panels)
     return _spanned(batch_matmul(a, b, transpose_a=turns_a, transpose_b=turns_b), old)
 
 
 def _in_panels(constant: relay.Constant, is_transposed: bool, panels: Panels) -> relay.Constant:
     """Weights in panels, the same for all layers that have them."""
-    key = constant.data.handle.contents.data, is_transposed
+
+    def in_panels(matrix: np.ndarray) -> np.ndarray:
+        return packed(matrix if is_transposed else matrix.T, constant.checked_type.dtype)
+
+    return _read_as(constant, "rows" if is_transposed else "columns", in_panels, panels)
+
+
+def _narrow_matrices(
+    constant: relay.Constant, is_transposed: bool, panels: Panels
+) -> tuple[relay.Constant, bool]:
+    """Right matrices of a batch, and whether they are read transposed: not if they are narrow."""
+
+    def untransposed(matrices: np.ndarray) -> np.ndarray:
+        is_wide = str(matrices.dtype) == constant.checked_type.dtype
+        return matrices if is_wide else matrices.swapaxes(1, 2)
+
+    if not is_transposed:
+        return _read_as(constant, "", lambda matrices: matrices, panels), False
+    found = _read_as(constant, "transposed", untransposed, panels)
+    return found, found.data.dtype == constant.data.dtype
+
+
+def _looked_up(old: relay.Call, new: relay.Call, panels: Panels) -> relay.Expr:
+    """Rows of a table, widened when they are found."""
+    table = old.args[0]
+    if not isinstance(table, relay.Constant):
+        return new
+    narrow = _read_as(table, "", lambda array: array, panels)
+    if narrow.data.dtype == table.data.dtype:
+        return new
+    rows = relay.Call(new.op, [narrow, *new.args[1:]], new.attrs, None, old.span)
+    return widened_value(rows, narrow.data.dtype, old.span)
+
+
+def _read_as(
+    constant: relay.Constant,
+    purpose: str,
+    laid: Callable[[np.ndarray], np.ndarray],
+    panels: Panels,
+) -> relay.Constant:
+    """A constant as it is read, in half precision where that is exact."""
+    key = constant.data.handle.contents.data, purpose
     if key not in panels:
-        matrix = constant.data.numpy()
-        made = packed(matrix if is_transposed else matrix.T)
-        panels[key] = constant, relay.const(made, str(matrix.dtype))
+        array = constant.data.numpy()
+        made = np.ascontiguousarray(laid(narrowed(array, tvm.target.Target.current())))
+        is_same = made is array
+        panels[key] = constant, constant if is_same else relay.const(made, str(made.dtype))
     return panels[key][1]
 
 
