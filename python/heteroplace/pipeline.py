@@ -22,6 +22,7 @@ import tvm
 from heteroplace.codegen.carried import carried_kernels, with_kernels
 from heteroplace.codegen.compile import CompiledNetwork, task_targets
 from heteroplace.codegen.executable import Executable, write_programs
+from heteroplace.codegen.held_weights import with_held_weights
 from heteroplace.codegen.targets import with_stock_kernels
 from heteroplace.dynamic.profile import read_profile
 from heteroplace.errors import LoweringError, RoutingError
@@ -286,7 +287,8 @@ def place(
     if has_weights_budget(mod):
         cluster = with_weights_file(cluster)
     network = prepare(mod, options.params, log, cluster).with_examples(examples)
-    network = network.with_graph(demanded_graph(network.graph, cluster, options))
+    demanded = demanded_graph(network.graph, cluster, options)
+    network = with_held_weights(network.with_graph(demanded), cluster)
     network = with_branch_memories(network, cluster)
     plain = network.graph, cluster
     if saved is not None:  # its tasks may be on twins, which must be there again

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
+import onnx
 import pytest
 import tvm
 from hypothesis import given
 from hypothesis import strategies as st
-from relay_models import TARGET, var
+from onnx import TensorProto, helper
+from relay_models import TARGET, cpu_cluster, random_costs, var
 from tests.strategies import exact_cases, num_cases
 from tvm import relay
 from tvm.contrib import graph_executor
 
+import heteroplace as hp
 from heteroplace.codegen.batch_matmul_op import batch_matmul
+from heteroplace.codegen.held_weights import with_held_weights
 from heteroplace.codegen.narrow_weights import narrowed, widened_value
 from heteroplace.codegen.packed_matmul_op import packed, packed_matmul
+from heteroplace.codegen.targets import with_stock_kernels
 from heteroplace.codegen.unpacked import ReadWeightsInPlace
+from heteroplace.model.cluster import Cluster
+from heteroplace.relay.tasks.network import cut_network
 
 TARGETS = tuple(map(tvm.target.Target, (TARGET, "llvm -mcpu=haswell")))
 KINDS = ("float16", "uint16")
@@ -155,3 +165,102 @@ def test_constants_of_products_and_tables_are_narrow() -> None:
     found = run(made["main"].body, TARGETS[1], at=at)
     expected = weights[at] @ weights[:64].T @ weights.T
     np.testing.assert_allclose(found[0], expected, rtol=1e-3, atol=1e-3)
+
+
+def half_model(kind: int, *, is_computed_in_half: bool) -> onnx.ModelProto:
+    """A table, a product, a convolution and a product, with weights of a type of ONNX."""
+    random = np.random.default_rng(0)
+    shapes = {"table": (200, 64), "first": (64, 144), "filter": (16, 16, 7, 7), "last": (144, 64)}
+    given = []
+    for name, shape in shapes.items():
+        values = random.standard_normal(shape).astype("float32") * 0.1
+        given.append(helper.make_tensor(name, kind, shape, values.ravel()))
+    shape = helper.make_tensor("shape", TensorProto.INT64, [4], [1, 16, 9, 7])
+    back = helper.make_tensor("back", TensorProto.INT64, [2], [7, 144])
+    nodes = []
+    read = {name: name for name in shapes}
+    if not is_computed_in_half:
+        read = {name: f"{name}_wide" for name in shapes}
+        for name, wide in read.items():
+            nodes.append(helper.make_node("Cast", [name], [wide], to=TensorProto.FLOAT))
+    nodes += [
+        helper.make_node("Gather", [read["table"], "ids"], ["rows"]),
+        helper.make_node("MatMul", ["rows", read["first"]], ["hidden"]),
+        helper.make_node("Reshape", ["hidden", "shape"], ["map"]),
+        helper.make_node("Conv", ["map", read["filter"]], ["mixed"], pads=[3, 3, 3, 3]),
+        helper.make_node("Reshape", ["mixed", "back"], ["flat"]),
+        helper.make_node("MatMul", ["flat", read["last"]], ["y"]),
+    ]
+    inputs = [helper.make_tensor_value_info("ids", TensorProto.INT64, [7])]
+    result = kind if is_computed_in_half else TensorProto.FLOAT
+    outputs = [helper.make_tensor_value_info("y", result, [7, 64])]
+    graph = helper.make_graph(nodes, "halves", inputs, outputs, [*given, shape, back])
+    opset = [helper.make_opsetid("", 17)]
+    return helper.make_model(graph, opset_imports=opset, ir_version=8)
+
+
+@pytest.mark.costly(9)
+@pytest.mark.parametrize(
+    ("kind", "is_computed_in_half"),
+    [(TensorProto.FLOAT16, False), (TensorProto.FLOAT16, True), (TensorProto.BFLOAT16, False)],
+)
+def test_networks_hold_their_weights_in_two_bytes(
+    kind: int, is_computed_in_half: bool, tmp_path: Path
+) -> None:
+    imported = hp.frontend.from_onnx(half_model(kind, is_computed_in_half=is_computed_in_half))
+    name = "float16" if kind == TensorProto.FLOAT16 else "bfloat16"
+    told = [line for line in imported.report if f" {name} " in line]
+    assert len(told) == 2
+    assert told[0].startswith(f"3 {name} (") and "in two bytes" in told[0]
+    assert "widened to float32, as Conv read them: filter" in told[1]
+    ids = np.array([0, 5, 199, 7, 7, 1, 3])
+    outputs, sizes = {}, {}
+    for kernels in ("auto", "tvm", "best"):
+        with tvm.transform.PassContext(opt_level=3):
+            executable = hp.build(
+                imported.mod,
+                cpu_cluster(),
+                params=imported.params,
+                costs=random_costs,
+                solver="heft",
+                kernels=kernels,
+            )
+        (outputs[kernels],) = hp.Executor(executable).run(ids=ids)
+        tasks = executable.solution.graph.tasks
+        sizes[kernels] = {each.name: each.weight_bytes for each in tasks if each.weight_bytes > 999}
+        executable.export_library(tmp_path / kernels)
+    largest = np.abs(outputs["tvm"].astype("float32")).max()
+    bound = 2e-3 if is_computed_in_half else 1e-5
+    difference = outputs["auto"].astype("float32") - outputs["tvm"].astype("float32")
+    assert np.abs(difference).max() <= bound * largest
+    held = sorted(sizes["auto"].values())
+    assert held[-1] == 4 * 16 * 16 * 49
+    assert held[:2] == [2 * 64 * 144] * 2
+    assert held[2] < 4 * 200 * 64
+    saved = (tmp_path / "tvm").stat().st_size - (tmp_path / "auto").stat().st_size
+    assert saved > 2 * (200 * 64 + 2 * 64 * 144) - 20_000 or is_computed_in_half
+
+
+def test_tasks_that_may_run_by_other_kernels_count_weights_as_those_hold_them() -> None:
+    weights = rounded(np.random.default_rng(0).standard_normal((96, 64)), "uint16")
+    y = relay.nn.dense(var("x", (3, 64)), relay.const(weights))
+    network = cut_network(tvm.IRModule.from_expr(relay.Function(relay.analysis.free_vars(y), y)))
+    cluster = cpu_cluster()
+
+    def held(where: Cluster) -> int:
+        return with_held_weights(network, where).graph.tasks[0].weight_bytes
+
+    with tvm.transform.PassContext(opt_level=3):
+        assert held(cluster) == weights.nbytes // 2
+        assert held(with_stock_kernels(cluster)) == weights.nbytes
+        others = [*cluster.devices[:-1], with_stock_kernels(cluster).devices[-1]]
+        mixed = replace(cluster, devices=tuple(others))
+        assert held(mixed) == weights.nbytes
+        narrow = with_held_weights(network, cluster)
+        assert with_held_weights(narrow, mixed).graph.tasks[0].weight_bytes == weights.nbytes
+        pinned = replace(narrow.graph.tasks[0], devices=(cluster.devices[0].name,))
+        narrow = narrow.with_graph(replace(narrow.graph, tasks=(pinned,)))
+        again = with_held_weights(narrow, mixed).graph.tasks[0]
+        assert again.weight_bytes == weights.nbytes // (2 if len(cluster.devices) > 1 else 1)
+    with tvm.transform.PassContext(opt_level=2):
+        assert held(cluster) == weights.nbytes

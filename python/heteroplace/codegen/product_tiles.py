@@ -43,8 +43,8 @@ read and write stays in the first one."""
 _SMALL_BLOCK_BYTES, _BLOCK_BYTES = 2**15, 2**22
 """Of the left matrix, in a block: where the right one stays in the cache, and where it does not."""
 _MOST_TOGETHER, _MIN_GROUPS = 4, 8
-"""Of panels that one row reads side by side: one alone has fewer sums than an addition takes cycles,
-and its memory comes a page at a time. Groups of them are what several cores share."""
+"""Of panels that one row reads side by side: one alone has fewer sums than an addition takes
+cycles, and its memory comes a page at a time. Groups of them are what several cores share."""
 _TRANSPOSED = "is_left_transposed"
 _MIN_STORED = 4
 """Elements of the vectors that are stored; where there would be fewer, LLVM makes them."""

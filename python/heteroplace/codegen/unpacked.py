@@ -15,9 +15,9 @@ microbatch. Transposes that belong to the same task are not made at all.
 TVM's own `nn.matmul` is naive on CPUs, and on GPUs cannot be compiled in all its forms. Where a
 target names a library for products, all stays as it is. TVM's dense layers are slow unless a power
 of two divides the number of rows, and its products of batches always. Panels depend on the weights
-alone: those of branches of routers are the same at each capacity. Where kernels are to be TVM's own
-they are not made, and products of batches stay. Of weights that half precision holds exactly, panels
-and tables that are looked up are in it (`narrow_weights`).
+alone: those of branches of routers are the same at each capacity. Panels, and tables that are
+looked up, are in half precision where it holds their weights exactly (`narrow_weights`). Where
+kernels are to be TVM's own all of this is not done, and products of batches stay.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from heteroplace.relay.products import Operand, operands_of
 Panels = dict[tuple[int, str], tuple[relay.Constant, relay.Constant]]
 """By address of its data and what it is for, a constant, and what is read in its place."""
 
-_PACKING_LEVEL = 3
+PACKING_LEVEL = 3
 """From this opt level on weights may lie otherwise than the network has them, as for TVM's own
 AlterOpLayout."""
 _LIBRARIES = frozenset(("cblas", "mkl", "dnnl", "cublas"))
@@ -70,7 +70,7 @@ def ReadWeightsInPlace(  # noqa: N802  (named as TVM names its passes)
             return function
         is_own = not has_stock_kernels(target)
         known = panels
-        if known is None and context.opt_level >= _PACKING_LEVEL:
+        if known is None and context.opt_level >= PACKING_LEVEL:
             known = {}
         with target:
             return _rewritten(
@@ -80,6 +80,22 @@ def ReadWeightsInPlace(  # noqa: N802  (named as TVM names its passes)
     return relay.transform.function_pass(
         run, opt_level=0, name="ReadWeightsInPlace", required=["InferType"]
     )
+
+
+def weights_of(call: relay.Call) -> relay.Constant | None:
+    """Return the constant of a typed call on a CPU that is read in half precision if that is exact;
+    None: there is none."""
+    found: relay.Expr | None = None
+    if is_op_call(call, "take"):
+        found = call.args[0]
+    elif is_op_call(call, "nn.batch_matmul") and _are_tiled(call):
+        found = call.args[1]
+    else:
+        operands = operands_of(call)
+        if operands is not None:
+            (_, turns_a), (found, _) = (_untransposed(each, call) for each in operands)
+            found = None if turns_a else found
+    return found if isinstance(found, relay.Constant) else None
 
 
 def _rewritten(
@@ -118,8 +134,7 @@ def _tiled(
     panels: Panels | None,
 ) -> relay.Expr:
     """Products in tiles, of what is there before it is transposed, if that is of the same task."""
-    dtypes = {each.checked_type.dtype for each in (*old.args, old)}
-    if len(dtypes) > 1 or not dtypes <= BATCH_MATMUL_DTYPES:
+    if not _are_tiled(old):
         return new
     sides = []
     for side, is_transposed in zip(
@@ -135,6 +150,12 @@ def _tiled(
     if isinstance(b, relay.Constant) and panels is not None:
         b, turns_b = _narrow_matrices(b, turns_b, panels)
     return _spanned(batch_matmul(a, b, transpose_a=turns_a, transpose_b=turns_b), old)
+
+
+def _are_tiled(call: relay.Call) -> bool:
+    """Whether products of batches are of types that tiles are made of."""
+    dtypes = {each.checked_type.dtype for each in (*call.args, call)}
+    return len(dtypes) == 1 and dtypes <= BATCH_MATMUL_DTYPES
 
 
 def _in_panels(constant: relay.Constant, is_transposed: bool, panels: Panels) -> relay.Constant:
