@@ -235,8 +235,7 @@ def solve(
 def _solve_routed(
     costed: CostedNetwork, options: SolveOptions, solver: str, plan: Plan | None
 ) -> Solution:
-    asked = costed.graph, costed.cluster, costed.costs, options
-    network = costed.compiled.network
+    asked, network = (costed.graph, costed.cluster, costed.costs, options), costed.compiled.network
     predictions, weights = predictions_of(network), branch_weights(network)
     if plan is not None:
         return replay_routed(*asked, plan, costed.profile, predictions, weights)
@@ -287,9 +286,8 @@ def place(
     if has_weights_budget(mod):
         cluster = with_weights_file(cluster)
     network = prepare(mod, options.params, log, cluster).with_examples(examples)
-    demanded = demanded_graph(network.graph, cluster, options)
-    network = with_held_weights(network.with_graph(demanded), cluster)
-    network = with_branch_memories(network, cluster)
+    network = network.with_graph(demanded_graph(network.graph, cluster, options))
+    network = with_branch_memories(with_held_weights(network, cluster), cluster)
     plain = network.graph, cluster
     if saved is not None:  # its tasks may be on twins, which must be there again
         network, cluster = with_makers(network, cluster, saved.makers, asked)
