@@ -28,7 +28,6 @@ from heteroplace.codegen.product_tiles import (
     shape_of,
     vector_bytes,
 )
-from heteroplace.relay.expressions import static_shape
 from heteroplace.tvm_bridge import add_relay_op
 
 BATCH_MATMUL_OP = "heteroplace_batch_matmul"
@@ -62,10 +61,10 @@ def batch_matmul(
 def _type_of(arguments: Any, attrs: Any) -> tvm.ir.Type | None:
     if not all(isinstance(each, relay.TensorType) for each in arguments):
         return None
-    a, b = map(static_shape, arguments)
-    rows = a[2] if attrs["transpose_a"] else a[1]
-    columns = b[1] if attrs["transpose_b"] else b[2]
-    return relay.TensorType((max(a[0], b[0]), rows, columns), arguments[0].dtype)
+    a, b = (argument.shape for argument in arguments)
+    rows = a[2 if attrs["transpose_a"] else 1]
+    columns = b[1 if attrs["transpose_b"] else 2]
+    return relay.TensorType((max(int(a[0]), int(b[0])), rows, columns), arguments[0].dtype)
 
 
 def _compute(attrs: Any, tensors: Any, _: Any) -> list[te.Tensor]:

@@ -26,7 +26,6 @@ from heteroplace.codegen.product_tiles import (
     panel_width,
     shape_of,
 )
-from heteroplace.relay.expressions import static_shape
 from heteroplace.tvm_bridge import add_relay_op
 
 PACKED_MATMUL_OP = "heteroplace_packed_matmul"
@@ -69,7 +68,7 @@ def _type_of(arguments: Any, attrs: Any) -> tvm.ir.Type | None:
     if not all(isinstance(each, relay.TensorType) for each in arguments):
         return None
     a, _ = arguments
-    return relay.TensorType((static_shape(a)[0], int(attrs["columns"])), a.dtype)
+    return relay.TensorType((a.shape[0], attrs["columns"]), a.dtype)
 
 
 def _tiled(a: te.Tensor, b: te.Tensor, columns: int) -> TiledProduct:

@@ -34,6 +34,7 @@ from heteroplace.codegen.narrow_weights import narrowed, widened_value
 from heteroplace.codegen.packed_matmul_op import packed, packed_matmul
 from heteroplace.codegen.targets import has_stock_kernels
 from heteroplace.relay.expressions import (
+    function_pass,
     is_op_call,
     post_order,
     rebuild,
@@ -48,6 +49,7 @@ Panels = dict[tuple[int, str], tuple[relay.Constant, relay.Constant]]
 PACKING_LEVEL = 3
 """From this opt level on weights may lie otherwise than the network has them, as for TVM's own
 AlterOpLayout."""
+_OPS = ("nn.dense", "nn.matmul", "nn.batch_matmul", "take")
 _LIBRARIES = frozenset(("cblas", "mkl", "dnnl", "cublas"))
 
 
@@ -63,23 +65,19 @@ def ReadWeightsInPlace(  # noqa: N802  (named as TVM names its passes)
         None: there is one function, packed at opt level 3.
     """
 
-    def run(
-        function: relay.Function, _mod: tvm.IRModule, context: tvm.transform.PassContext
-    ) -> relay.Function:
+    def run(function: relay.Function) -> relay.Function:
         if _LIBRARIES.intersection(str(library) for library in target.libs):
             return function
         is_own = not has_stock_kernels(target)
         known = panels
-        if known is None and context.opt_level >= PACKING_LEVEL:
+        if known is None and tvm.transform.PassContext.current().opt_level >= PACKING_LEVEL:
             known = {}
         with target:
             return _rewritten(
                 function, target.kind.name == "llvm", known if is_own else None, is_tiled=is_own
             )
 
-    return relay.transform.function_pass(
-        run, opt_level=0, name="ReadWeightsInPlace", required=["InferType"]
-    )
+    return function_pass("ReadWeightsInPlace", run, ops=_OPS)
 
 
 def weights_of(call: relay.Call) -> relay.Constant | None:
@@ -123,7 +121,7 @@ def _rewritten(
         made = matmul(mapped[a], mapped[b], transpose_a=turns_a, transpose_b=turns_b)
         return relay.Call(made.op, made.args, made.attrs, None, old.span)
 
-    rebuild(nodes, mapped, rewrite)
+    rebuild(nodes, mapped, rewrite, keeps_unchanged=True)
     return relay.Function(function.params, mapped[function.body], None, [], function.attrs)
 
 

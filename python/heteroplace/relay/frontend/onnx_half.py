@@ -7,13 +7,14 @@ All is computed in float32. CPUs' kernels hold in two bytes what they multiply b
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto
 
 from heteroplace.model.units import format_bytes
 
-_NAMES = {TensorProto.FLOAT16: "float16", TensorProto.BFLOAT16: "bfloat16"}
+_NAMES: Mapping[int, str] = {TensorProto.FLOAT16: "float16", TensorProto.BFLOAT16: "bfloat16"}
 _MIN_ELEMENTS = 4096
 """Smaller ones are not told of."""
 _HOLDING = {"MatMul": 1, "Gemm": 1, "Gather": 0}
