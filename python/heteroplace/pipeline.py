@@ -22,6 +22,7 @@ import tvm
 from heteroplace.codegen.carried import carried_kernels, with_kernels
 from heteroplace.codegen.compile import CompiledNetwork, task_targets
 from heteroplace.codegen.executable import Executable, write_programs
+from heteroplace.codegen.held_weights import with_held_weights
 from heteroplace.codegen.targets import with_stock_kernels
 from heteroplace.dynamic.profile import read_profile
 from heteroplace.errors import LoweringError, RoutingError
@@ -234,8 +235,7 @@ def solve(
 def _solve_routed(
     costed: CostedNetwork, options: SolveOptions, solver: str, plan: Plan | None
 ) -> Solution:
-    asked = costed.graph, costed.cluster, costed.costs, options
-    network = costed.compiled.network
+    asked, network = (costed.graph, costed.cluster, costed.costs, options), costed.compiled.network
     predictions, weights = predictions_of(network), branch_weights(network)
     if plan is not None:
         return replay_routed(*asked, plan, costed.profile, predictions, weights)
@@ -287,7 +287,7 @@ def place(
         cluster = with_weights_file(cluster)
     network = prepare(mod, options.params, log, cluster).with_examples(examples)
     network = network.with_graph(demanded_graph(network.graph, cluster, options))
-    network = with_branch_memories(network, cluster)
+    network = with_branch_memories(with_held_weights(network, cluster), cluster)
     plain = network.graph, cluster
     if saved is not None:  # its tasks may be on twins, which must be there again
         network, cluster = with_makers(network, cluster, saved.makers, asked)

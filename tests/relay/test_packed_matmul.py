@@ -27,7 +27,7 @@ TARGET = tvm.target.Target("llvm -mcpu=haswell")
 def product(rows: np.ndarray, weights: np.ndarray, is_fused: bool) -> np.ndarray:
     """Of the rows and the transposed weights, by the op; `is_fused`: a relu behind it."""
     with TARGET, tvm.transform.PassContext(opt_level=3):
-        panels = relay.const(packed(weights), str(weights.dtype))
+        panels = relay.const(packed(weights, str(weights.dtype)), str(weights.dtype))
         y = packed_matmul(var("x", rows.shape, str(rows.dtype)), panels, len(weights))
         body = relay.nn.relu(y) if is_fused else y
         mod = tvm.IRModule.from_expr(relay.Function(relay.analysis.free_vars(body), body))
@@ -103,7 +103,7 @@ def test_constants_of_products_are_packed_as_they_are_meant(is_transposed: bool)
         made = ReadWeightsInPlace(TARGET)(mod)["main"].body
     assert made.op.name == PACKED_MATMUL_OP
     with TARGET:
-        expected = packed(matrix if is_transposed else matrix.T)
+        expected = packed(matrix if is_transposed else matrix.T, "float64")
     np.testing.assert_array_equal(made.args[1].data.numpy(), expected)
 
 
@@ -120,8 +120,8 @@ def test_tiles_hold_all_rows_with_few_more() -> None:
 
 def test_columns_behind_the_last_are_zeros() -> None:
     with TARGET:
-        panels = packed(np.arange(1, 1 + 20 * 3, dtype="float32").reshape(20, 3))
-        few = packed(np.ones((3, 5), "float32"))
+        panels = packed(np.arange(1, 1 + 20 * 3, dtype="float32").reshape(20, 3), "float32")
+        few = packed(np.ones((3, 5), "float32"), "float32")
     assert panels.shape == (1, 3, 24)
     np.testing.assert_array_equal(panels[0, 2, :20], np.arange(20) * 3 + 3)
     assert not panels[:, :, 20:].any()

@@ -1,4 +1,4 @@
-"""Products of matrices that are all computed, as in attention: an op of Relay for CPUs.
+"""Products of many matrices, as in attention: an op of Relay for CPUs.
 
 TVM's `nn.batch_matmul` for x86 sums up one vector at a time. Here each product is made by tiles
 (`product_tiles`), of a right matrix that is brought into panels before, unless its rows are such:
@@ -6,7 +6,8 @@ TVM's `nn.batch_matmul` for x86 sums up one vector at a time. Here each product 
     (a, b) -> a @ b      b read as it lies where panels divide its columns and it is small
     (a, b) -> a @ b.T    b transposed in registers, as many rows at a time as a vector has lanes
 
-The left one is read as it lies, transposed or not.
+The left one is read as it lies, transposed or not. Right ones that are weights may be in half
+precision (`narrow_weights`), not transposed.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ from tvm import relay, te, tir
 
 from heteroplace.codegen.fused_schedules import schedule_by_tag
 from heteroplace.codegen.llvm_text import transpose_text
+from heteroplace.codegen.narrow_weights import widened
 from heteroplace.codegen.product_tiles import (
     TiledProduct,
+    item_bytes_of,
     panel_width,
     shape_of,
     vector_bytes,
 )
-from heteroplace.relay.expressions import static_shape
 from heteroplace.tvm_bridge import add_relay_op
 
 BATCH_MATMUL_OP = "heteroplace_batch_matmul"
@@ -59,10 +61,10 @@ def batch_matmul(
 def _type_of(arguments: Any, attrs: Any) -> tvm.ir.Type | None:
     if not all(isinstance(each, relay.TensorType) for each in arguments):
         return None
-    a, b = map(static_shape, arguments)
-    rows = a[2] if attrs["transpose_a"] else a[1]
-    columns = b[1] if attrs["transpose_b"] else b[2]
-    return relay.TensorType((max(a[0], b[0]), rows, columns), arguments[0].dtype)
+    a, b = (argument.shape for argument in arguments)
+    rows = a[2 if attrs["transpose_a"] else 1]
+    columns = b[1 if attrs["transpose_b"] else 2]
+    return relay.TensorType((max(int(a[0]), int(b[0])), rows, columns), arguments[0].dtype)
 
 
 def _compute(attrs: Any, tensors: Any, _: Any) -> list[te.Tensor]:
@@ -70,28 +72,36 @@ def _compute(attrs: Any, tensors: Any, _: Any) -> list[te.Tensor]:
     rows, depth = shape_of(a)[:0:-1] if attrs["transpose_a"] else shape_of(a)[1:]
     columns = shape_of(b)[1 if attrs["transpose_b"] else 2]
     batch = max(shape_of(a)[0], shape_of(b)[0])
-    width = panel_width(columns, b.dtype)
-    tiled = TiledProduct((batch,), rows, columns, depth, width, b.dtype)
+    width = panel_width(columns, a.dtype)
+    is_direct = not attrs["transpose_b"] and _is_read_as_it_lies(b, width)
+    right_dtype = b.dtype if is_direct else a.dtype
+    tiled = TiledProduct((batch,), rows, columns, depth, width, a.dtype, right_dtype)
 
     def left(n: Any, y: Any, at: Any) -> Any:
         n = n if shape_of(a)[0] > 1 else 0
         return a[n, at, y] if attrs["transpose_a"] else a[n, y, at]
 
-    right = _right(tiled, b, transposes=bool(attrs["transpose_b"]))
+    right = _right(tiled, b, is_direct, transposes=bool(attrs["transpose_b"]))
     is_transposed = bool(attrs["transpose_a"])
     return [tiled.compute(left, right, _TAG, is_left_transposed=is_transposed)]
 
 
-def _right(tiled: TiledProduct, b: te.Tensor, *, transposes: bool) -> Callable[..., Any]:
+def _is_read_as_it_lies(b: te.Tensor, width: int) -> bool:
+    _, depth, columns = shape_of(b)
+    return columns % width == 0 and depth * columns * item_bytes_of(b) <= _CACHED_BYTES
+
+
+def _right(
+    tiled: TiledProduct, b: te.Tensor, is_direct: bool, *, transposes: bool
+) -> Callable[..., Any]:
     """By (number of the product, panel, place in depth, column of the panel)."""
     matrices, width = shape_of(b)[0], tiled.width
 
     def number(n: Any) -> Any:
         return n if matrices > 1 else 0
 
-    matrix_bytes = tiled.depth * tiled.columns * tiled.item_bytes
-    if not transposes and tiled.columns % width == 0 and matrix_bytes <= _CACHED_BYTES:
-        return lambda n, panel, at, x: b[number(n), at, panel * width + x]
+    if is_direct:
+        return lambda n, panel, at, x: widened(b[number(n), at, panel * width + x], tiled.dtype)
     panels = _transposed_panels(tiled, b) if transposes else _panels(tiled, b)
     return lambda n, panel, at, x: panels[number(n), panel, at, x]
 
@@ -102,9 +112,10 @@ def _panels(tiled: TiledProduct, b: te.Tensor) -> te.Tensor:
 
     def element(n: Any, panel: Any, at: Any, x: Any) -> Any:
         column = panel * tiled.width + x
+        found = widened(b[n, at, column], tiled.dtype)
         if tiled.columns % tiled.width == 0:
-            return b[n, at, column]
-        return tir.if_then_else(column < tiled.columns, b[n, at, column], tir.const(0, b.dtype))
+            return found
+        return tir.if_then_else(column < tiled.columns, found, tir.const(0, tiled.dtype))
 
     return te.compute(shape, element, _PANELS)
 
@@ -158,7 +169,8 @@ def _schedule(schedule: te.Schedule, product: te.Tensor, result: te.Tensor) -> N
     batch, rows, columns = shape_of(result)
     depth = int(product.op.reduce_axis[0].dom.extent)
     width = shape_of(product)[-1]
-    tiled = TiledProduct((batch,), rows, columns, depth, width, product.dtype)
+    right_dtype = product.dtype if b.op.name == _PANELS else b.dtype
+    tiled = TiledProduct((batch,), rows, columns, depth, width, product.dtype, right_dtype)
     tiled.schedule(schedule, product, result)
     if b.op.name == _PANELS and isinstance(b.op, te.ComputeOp):
         stage = schedule[b]

@@ -48,7 +48,7 @@ def GlobalMeans() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its 
 
         return rebuilt(function, rewrite)
 
-    return function_pass("GlobalMeans", run)
+    return function_pass("GlobalMeans", run, ops=("nn.global_avg_pool2d",))
 
 
 def global_mean(data: relay.Expr) -> relay.Call:

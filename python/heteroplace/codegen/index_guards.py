@@ -40,7 +40,7 @@ def GuardIndices() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its
     The types of the result are not inferred where something has changed.
     """
 
-    return function_pass("GuardIndices", _guarded)
+    return function_pass("GuardIndices", _guarded, ops=_GUARDS)
 
 
 def _guarded(function: relay.Function) -> relay.Function:

@@ -34,7 +34,7 @@ def MatrixConvolutions() -> tvm.transform.Pass:  # noqa: N802  (named as TVM nam
         rewriter = _Rewriter()
         return rebuilt(function, rewriter.rewrite, rewriter.mapped)
 
-    return function_pass("MatrixConvolutions", run, opt_level=3)
+    return function_pass("MatrixConvolutions", run, opt_level=3, ops=("nn.conv2d",))
 
 
 class _Rewriter:

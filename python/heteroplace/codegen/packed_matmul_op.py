@@ -7,7 +7,8 @@ zeros behind the last column:
 
     (a[17, depth], b[panels, depth, width]) -> a @ b    two tiles of 9 rows, of which 17 are stored
 
-A row is the same in products of any number of rows.
+A row is the same in products of any number of rows. Weights may be in half precision
+(`narrow_weights`): they are widened in registers.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ import tvm
 from tvm import relay, te
 
 from heteroplace.codegen.fused_schedules import schedule_by_tag
+from heteroplace.codegen.narrow_weights import widened
 from heteroplace.codegen.product_tiles import (
     TiledProduct,
     panel_width,
     shape_of,
 )
-from heteroplace.relay.expressions import static_shape
 from heteroplace.tvm_bridge import add_relay_op
 
 PACKED_MATMUL_OP = "heteroplace_packed_matmul"
@@ -49,14 +50,14 @@ def packed_matmul(a: relay.Expr, b: relay.Expr, columns: int) -> relay.Call:
     return relay.Call(tvm.ir.Op.get(PACKED_MATMUL_OP), [a, b], attrs)
 
 
-def packed(matrix: np.ndarray) -> np.ndarray:
-    """Return weights [columns, depth] in panels for the current target.
+def packed(matrix: np.ndarray, dtype: str) -> np.ndarray:
+    """Return weights [columns, depth] in panels for the current target, and products in `dtype`.
 
     The panels are as wide as some vectors, or for few columns as a part of one; columns behind the
     last are zeros.
     """
     columns, depth = matrix.shape
-    width = min(panel_width(columns, str(matrix.dtype)), 1 << (columns - 1).bit_length())
+    width = min(panel_width(columns, dtype), 1 << (columns - 1).bit_length())
     panels = -(-columns // width)
     padded = np.zeros((panels * width, depth), matrix.dtype)
     padded[:columns] = matrix
@@ -67,18 +68,22 @@ def _type_of(arguments: Any, attrs: Any) -> tvm.ir.Type | None:
     if not all(isinstance(each, relay.TensorType) for each in arguments):
         return None
     a, _ = arguments
-    return relay.TensorType((static_shape(a)[0], int(attrs["columns"])), a.dtype)
+    return relay.TensorType((a.shape[0], attrs["columns"]), a.dtype)
 
 
 def _tiled(a: te.Tensor, b: te.Tensor, columns: int) -> TiledProduct:
     rows, depth = shape_of(a)
-    return TiledProduct((), rows, columns, depth, shape_of(b)[2], b.dtype)
+    return TiledProduct((), rows, columns, depth, shape_of(b)[2], a.dtype, b.dtype)
 
 
 def _compute(attrs: Any, tensors: Any, _: Any) -> list[te.Tensor]:
     a, b = tensors
     tiled = _tiled(a, b, int(attrs["columns"]))
-    return [tiled.compute(lambda y, at: a[y, at], lambda p, at, x: b[p, at, x], _TAG)]
+
+    def right(panel: Any, at: Any, x: Any) -> Any:
+        return widened(b[panel, at, x], a.dtype)
+
+    return [tiled.compute(lambda y, at: a[y, at], right, _TAG)]
 
 
 def schedule_packed_matmul(_attrs: Any, outs: Any, _target: Any) -> te.Schedule:

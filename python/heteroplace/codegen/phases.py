@@ -45,7 +45,7 @@ def ConvolvePhases() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names i
 
         return rebuilt(function, rewrite)
 
-    return function_pass("ConvolvePhases", run)
+    return function_pass("ConvolvePhases", run, ops=("nn.conv2d_transpose",))
 
 
 def _may_have_phases(call: relay.Expr) -> bool:

@@ -45,7 +45,7 @@ def Powers() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its passe
 
         return rebuilt(function, rewrite)
 
-    return function_pass("Powers", run, opt_level=3)
+    return function_pass("Powers", run, opt_level=3, ops=("power", "variance", "nn.lrn"))
 
 
 def _exponent(call: relay.Expr) -> int | None:

@@ -42,6 +42,9 @@ _CACHED_BYTES = 2**20
 read and write stays in the first one."""
 _SMALL_BLOCK_BYTES, _BLOCK_BYTES = 2**15, 2**22
 """Of the left matrix, in a block: where the right one stays in the cache, and where it does not."""
+_MOST_TOGETHER, _MIN_GROUPS = 4, 8
+"""Of panels that one row reads side by side: one alone has fewer sums than an addition takes
+cycles, and its memory comes a page at a time. Groups of them are what several cores share."""
 _TRANSPOSED = "is_left_transposed"
 _MIN_STORED = 4
 """Elements of the vectors that are stored; where there would be fewer, LLVM makes them."""
@@ -116,11 +119,19 @@ class TiledProduct(NamedTuple):
     width: int
     """Of a panel."""
     dtype: str
+    right_dtype: str
+    """Of the right matrix, where that is read: it may be narrower."""
 
     @property
     def item_bytes(self) -> int:
         """Of an element."""
         return int(tvm.DataType(self.dtype).bits) // 8
+
+    @property
+    def right_bytes(self) -> int:
+        """Of a right matrix in panels."""
+        item_bytes = int(tvm.DataType(self.right_dtype).bits) // 8
+        return self.panels * self.width * self.depth * item_bytes
 
     @property
     def is_by_registers(self) -> bool:
@@ -149,10 +160,15 @@ class TiledProduct(NamedTuple):
         row_bytes = self.depth * self.item_bytes
         if row_bytes % _PAGE_BYTES == 0:
             most = min(most, _WAYS)
-        is_cached = self.panels * self.width * row_bytes <= _CACHED_BYTES
+        is_cached = self.right_bytes <= _CACHED_BYTES
         block_rows = (_SMALL_BLOCK_BYTES if is_cached else _BLOCK_BYTES) // row_bytes
         shared = self.rows * self.panels * math.prod(self.around) // MIN_CHUNKS
         return tiling(self.rows, most, max(most, min(block_rows, shared)))
+
+    @property
+    def panels_together(self) -> int:
+        """How many are summed up at once."""
+        return 1 if self.rows > 1 else min(_MOST_TOGETHER, -(-self.panels // _MIN_GROUPS))
 
     def compute(
         self,
@@ -212,7 +228,8 @@ class TiledProduct(NamedTuple):
         xo, xi = whole.split(x, self.width)
         yo, yi = whole.split(y, tile)
         yb, yo = whole.split(yo, tiles)
-        whole.reorder(*around, yb, xo, yo, yi, xi)
+        xo, xg = whole.split(xo, self.panels_together)
+        whole.reorder(*around, yb, xo, yo, xg, yi, xi)
         if math.prod(self.around) * blocks * self.panels < MIN_CHUNKS:
             yo = whole.fuse(*around, yb, xo, yo)
             whole.parallel(yo)
@@ -227,14 +244,16 @@ class TiledProduct(NamedTuple):
         if self.is_by_registers:
             is_transposed = bool(product.op.attrs[_TRANSPOSED])
             shape = tile, self.width, self.depth
-            made = tile_intrinsic(shape, lanes, is_left_transposed=is_transposed)
+            made = tile_intrinsic(shape, lanes, self.right_dtype, is_left_transposed=is_transposed)
             stage.tensorize(ty, made)
             return
         # In memory, but summed up in registers, by LLVM. To take them out of these by another copy
         # holds up the next tile until all that is stored has arrived.
         (depth,) = stage.op.reduce_axis
         tx, lane = stage.split(tx, lanes)
-        stage.reorder(depth, ty, tx, lane)
+        panel = stage.op.axis[-3]
+        stage.reorder(depth, panel, ty, tx, lane)
+        stage.unroll(panel)
         stage.unroll(ty)
         stage.unroll(tx)
         stage.vectorize(lane)

@@ -8,6 +8,8 @@ one before:
         the vectors of the panel into registers, and what comes some places later into the cache
         for each row: its element into all lanes of a register, times the vectors, onto its sums
 
+Weights in half precision (`narrow_weights`) are widened as they are loaded.
+
 Memory is asked ahead of use, as weights that no cache holds come in pages, which the processor
 does not look beyond.
 Source: Heinecke et al., "LIBXSMM" (doi:10.1109/SC.2016.83), section II.
@@ -20,6 +22,8 @@ from typing import Any
 from tvm import te, tir
 from tvm.target.codegen import target_has_features
 
+from heteroplace.codegen.narrow_weights import widened
+
 _DTYPE, _ITEM_BYTES = "float32", 4
 _REGISTERS = {64: ("zmm", 32), 32: ("ymm", 16)}
 """By bytes of a vector, their name and how many there are."""
@@ -28,6 +32,13 @@ _GROUP = 3
 _AHEAD = 16
 """Places in depth by which memory is asked before use."""
 _LINE_BYTES = 64
+_LOADS = {
+    "float32": (4, "float", ("vmovups {0},{1}",)),
+    "float16": (2, "half", ("vcvtph2ps {0},{1}",)),
+    "uint16": (2, "i16", ("vpmovzxwd {0},{1}", "vpslld $$16,{1},{1}")),
+}
+"""By type of the right matrix, bytes of an element, LLVM's type, and what brings some elements into
+a register."""
 _NEW_LINE = "\\0A"
 
 
@@ -50,7 +61,7 @@ def most_rows(vectors: int, vector_bytes: int) -> int:
 
 
 def tile_intrinsic(
-    shape: tuple[int, int, int], lanes: int, *, is_left_transposed: bool
+    shape: tuple[int, int, int], lanes: int, right_dtype: str, *, is_left_transposed: bool
 ) -> te.TensorIntrin:
     """Return what stands for a tile of products, its sums from 0.
 
@@ -58,22 +69,25 @@ def tile_intrinsic(
     ----------
     shape
         Rows, columns and depth; `lanes` divides the columns.
+    right_dtype
+        Of the right matrix: float32, or that of weights in half precision.
     is_left_transposed
         Whether the left matrix is [depth, rows].
     """
     rows, columns, depth = shape
     left_shape = (depth, rows) if is_left_transposed else (rows, depth)
     left = te.placeholder(left_shape, _DTYPE, "left")
-    right = te.placeholder((depth, columns), _DTYPE, "right")
+    right = te.placeholder((depth, columns), right_dtype, "right")
     at = te.reduce_axis((0, depth), "depth")
 
     def products(y: Any, x: Any) -> Any:
         factor = left[at, y] if is_left_transposed else left[y, at]
-        return te.sum(factor * right[at, x], axis=at)
+        return te.sum(factor * widened(right[at, x], _DTYPE), axis=at)
 
     result = te.compute((rows, columns), products, "tile")
-    name = f"heteroplace_tile_{rows}x{columns}x{lanes}{'t' * is_left_transposed}"
-    text = _text(name, (rows, columns // lanes), lanes, is_left_transposed)
+    kind = "" if right_dtype == _DTYPE else f"_{right_dtype}"
+    name = f"heteroplace_tile_{rows}x{columns}x{lanes}{'t' * is_left_transposed}{kind}"
+    text = _text(name, (rows, columns // lanes), lanes, right_dtype, is_left_transposed)
 
     def body(ins: Any, outs: Any) -> tir.Stmt:
         ib = tir.ir_builder.create()
@@ -86,7 +100,7 @@ def tile_intrinsic(
 
     def bound(tensor: te.Tensor, stride: Any) -> tir.Buffer:
         return tir.decl_buffer(
-            tensor.shape, _DTYPE, tensor.op.name, strides=[stride, 1], offset_factor=1
+            tensor.shape, tensor.dtype, tensor.op.name, strides=[stride, 1], offset_factor=1
         )
 
     binds = {
@@ -97,9 +111,12 @@ def tile_intrinsic(
     return te.decl_tensor_intrin(result.op, body, binds=binds)
 
 
-def _text(name: str, tile: tuple[int, int], lanes: int, is_left_transposed: bool) -> str:
+def _text(
+    name: str, tile: tuple[int, int], lanes: int, right_dtype: str, is_left_transposed: bool
+) -> str:
     """(result, left, right, strides of both in elements, depth) -> 0, in LLVM's language."""
     register, num_registers = _REGISTERS[lanes * _ITEM_BYTES]
+    right_bytes, right_type, _ = _LOADS[right_dtype]
     lefts = 1 if is_left_transposed else -(-tile[0] // _GROUP)
     changed = [*(f"%left{index}" for index in range(lefts)), "%right", "%depth"]
     constraints = [
@@ -111,16 +128,17 @@ def _text(name: str, tile: tuple[int, int], lanes: int, is_left_transposed: bool
     ]
     given = ", ".join(f"i64 {each}" for each in (*changed, "%result", "%row", "%line"))
     lines = "".join(
-        f"{_NEW_LINE}{each}" for each in _instructions(tile, lanes, lefts, is_left_transposed)
+        f"{_NEW_LINE}{each}"
+        for each in _instructions(tile, lanes, right_dtype, lefts, is_left_transposed)
     )
     text = [
-        f"define i32 @{name}(float* %to, float* %from, float* %panel, i64 %left_stride, "
+        f"define i32 @{name}(float* %to, float* %from, {right_type}* %panel, i64 %left_stride, "
         "i64 %right_stride, i64 %depth) noinline {",
         "  %result = ptrtoint float* %to to i64",
         "  %left = ptrtoint float* %from to i64",
-        "  %right = ptrtoint float* %panel to i64",
+        f"  %right = ptrtoint {right_type}* %panel to i64",
         f"  %row = mul i64 %left_stride, {_ITEM_BYTES}",
-        f"  %line = mul i64 %right_stride, {_ITEM_BYTES}",
+        f"  %line = mul i64 %right_stride, {right_bytes}",
     ]
     for index in range(lefts):
         text.append(f"  %offset{index} = mul i64 %row, {index * _GROUP}")
@@ -133,12 +151,13 @@ def _text(name: str, tile: tuple[int, int], lanes: int, is_left_transposed: bool
 
 
 def _instructions(
-    tile: tuple[int, int], lanes: int, num_lefts: int, is_left_transposed: bool
+    tile: tuple[int, int], lanes: int, right_dtype: str, num_lefts: int, is_left_transposed: bool
 ) -> list[str]:
     """Of operands: addresses of the left matrix, of the right one, the depth; the same again, as
     they are at first; the address of the result, strides of both in bytes."""
     rows, vectors = tile
     vector_bytes = lanes * _ITEM_BYTES
+    right_bytes, _, loads = _LOADS[right_dtype]
     register, num_registers = _REGISTERS[vector_bytes]
     sums = rows * vectors
     lefts = [f"${index}" for index in range(num_lefts)]
@@ -158,9 +177,11 @@ def _instructions(
     lines += [f"vpxord {held(each)},{held(each)},{held(each)}" for each in range(16, sums)]
     lines.append("1:")
     for vector in range(vectors):
-        lines.append(f"vmovups {vector_bytes * vector}({right}),{held(sums + vector)}")
-    for offset in range(0, vectors * vector_bytes, _LINE_BYTES):
-        lines.append(f"prefetcht0 {_AHEAD * vectors * vector_bytes + offset}({right})")
+        address = f"{lanes * right_bytes * vector}({right})"
+        lines += [each.format(address, held(sums + vector)) for each in loads]
+    place_bytes = vectors * lanes * right_bytes
+    for offset in range(0, place_bytes, _LINE_BYTES):
+        lines.append(f"prefetcht0 {_AHEAD * place_bytes + offset}({right})")
     free = num_registers - sums - vectors
     for row in range(rows):
         factor = held(sums + vectors + row % free)

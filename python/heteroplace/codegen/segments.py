@@ -133,12 +133,11 @@ def _optimise(
     own = [GuardIndices(), Legalize(), ReadWeightsInPlace(target, panels)]
     last = []
     if OWN_KERNELS in target.keys:
-        infer = relay.transform.InferType()
         own = [
-            *(ScaleMaps(), infer, MatrixConvolutions(), infer, ConvolvePhases(), infer),
-            *(WholeBlocks(float_lanes(target)), infer, Powers(), *own),
+            *(ScaleMaps(), MatrixConvolutions(), ConvolvePhases()),
+            *(WholeBlocks(float_lanes(target)), Powers(), *own),
         ]
-        last = [infer, GlobalMeans(), infer, Winograd(plain), infer, ComputeOnce()]
+        last = [GlobalMeans(), Winograd(plain), ComputeOnce()]
     chosen = [*own, *passes[names.index("AlterOpLayout") :], *last]
     mod = relay.transform.InferType()(tvm.IRModule.from_expr(function))
     # Sequential runs each pass whose opt level the PassContext admits, as relay.build does.

@@ -15,22 +15,26 @@ microbatch. Transposes that belong to the same task are not made at all.
 TVM's own `nn.matmul` is naive on CPUs, and on GPUs cannot be compiled in all its forms. Where a
 target names a library for products, all stays as it is. TVM's dense layers are slow unless a power
 of two divides the number of rows, and its products of batches always. Panels depend on the weights
-alone: those of branches of routers are the same at each capacity. Where kernels are to be TVM's own
-they are not made, and products of batches stay.
+alone: those of branches of routers are the same at each capacity. Panels, and tables that are
+looked up, are in half precision where it holds their weights exactly (`narrow_weights`). Where
+kernels are to be TVM's own all of this is not done, and products of batches stay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
+import numpy as np
 import tvm
 from tvm import relay
 
 from heteroplace.codegen.batch_matmul_op import BATCH_MATMUL_DTYPES, batch_matmul
 from heteroplace.codegen.matmul_op import matmul
+from heteroplace.codegen.narrow_weights import narrowed, widened_value
 from heteroplace.codegen.packed_matmul_op import packed, packed_matmul
 from heteroplace.codegen.targets import has_stock_kernels
 from heteroplace.relay.expressions import (
+    function_pass,
     is_op_call,
     post_order,
     rebuild,
@@ -39,12 +43,13 @@ from heteroplace.relay.expressions import (
 )
 from heteroplace.relay.products import Operand, operands_of
 
-Panels = dict[tuple[int, bool], tuple[relay.Constant, relay.Constant]]
-"""By address of its data and whether its transpose is meant, a constant, and what is in panels."""
+Panels = dict[tuple[int, str], tuple[relay.Constant, relay.Constant]]
+"""By address of its data and what it is for, a constant, and what is read in its place."""
 
-_PACKING_LEVEL = 3
+PACKING_LEVEL = 3
 """From this opt level on weights may lie otherwise than the network has them, as for TVM's own
 AlterOpLayout."""
+_OPS = ("nn.dense", "nn.matmul", "nn.batch_matmul", "take")
 _LIBRARIES = frozenset(("cblas", "mkl", "dnnl", "cublas"))
 
 
@@ -60,23 +65,35 @@ def ReadWeightsInPlace(  # noqa: N802  (named as TVM names its passes)
         None: there is one function, packed at opt level 3.
     """
 
-    def run(
-        function: relay.Function, _mod: tvm.IRModule, context: tvm.transform.PassContext
-    ) -> relay.Function:
+    def run(function: relay.Function) -> relay.Function:
         if _LIBRARIES.intersection(str(library) for library in target.libs):
             return function
         is_own = not has_stock_kernels(target)
         known = panels
-        if known is None and context.opt_level >= _PACKING_LEVEL:
+        if known is None and tvm.transform.PassContext.current().opt_level >= PACKING_LEVEL:
             known = {}
         with target:
             return _rewritten(
                 function, target.kind.name == "llvm", known if is_own else None, is_tiled=is_own
             )
 
-    return relay.transform.function_pass(
-        run, opt_level=0, name="ReadWeightsInPlace", required=["InferType"]
-    )
+    return function_pass("ReadWeightsInPlace", run, ops=_OPS)
+
+
+def weights_of(call: relay.Call) -> relay.Constant | None:
+    """Return the constant of a typed call on a CPU that is read in half precision if that is exact;
+    None: there is none."""
+    found: relay.Expr | None = None
+    if is_op_call(call, "take"):
+        found = call.args[0]
+    elif is_op_call(call, "nn.batch_matmul") and _are_tiled(call):
+        found = call.args[1]
+    else:
+        operands = operands_of(call)
+        if operands is not None:
+            (_, turns_a), (found, _) = (_untransposed(each, call) for each in operands)
+            found = None if turns_a else found
+    return found if isinstance(found, relay.Constant) else None
 
 
 def _rewritten(
@@ -87,7 +104,9 @@ def _rewritten(
 
     def rewrite(old: relay.Expr, new: relay.Expr) -> relay.Expr:
         if is_op_call(old, "nn.batch_matmul"):
-            return _tiled(old, new, mapped) if is_tiled and is_cpu else new
+            return _tiled(old, new, mapped, panels) if is_tiled and is_cpu else new
+        if is_op_call(old, "take") and panels is not None and is_cpu:
+            return _looked_up(old, new, panels)
         found = operands_of(old)
         if found is None:
             return new
@@ -102,14 +121,18 @@ def _rewritten(
         made = matmul(mapped[a], mapped[b], transpose_a=turns_a, transpose_b=turns_b)
         return relay.Call(made.op, made.args, made.attrs, None, old.span)
 
-    rebuild(nodes, mapped, rewrite)
+    rebuild(nodes, mapped, rewrite, keeps_unchanged=True)
     return relay.Function(function.params, mapped[function.body], None, [], function.attrs)
 
 
-def _tiled(old: relay.Call, new: relay.Call, mapped: Mapping[relay.Expr, relay.Expr]) -> relay.Expr:
+def _tiled(
+    old: relay.Call,
+    new: relay.Call,
+    mapped: Mapping[relay.Expr, relay.Expr],
+    panels: Panels | None,
+) -> relay.Expr:
     """Products in tiles, of what is there before it is transposed, if that is of the same task."""
-    dtypes = {each.checked_type.dtype for each in (*old.args, old)}
-    if len(dtypes) > 1 or not dtypes <= BATCH_MATMUL_DTYPES:
+    if not _are_tiled(old):
         return new
     sides = []
     for side, is_transposed in zip(
@@ -122,16 +145,66 @@ def _tiled(old: relay.Call, new: relay.Call, mapped: Mapping[relay.Expr, relay.E
                 side, turns = side.args[0], not turns
         sides.append((mapped[side], turns))
     (a, turns_a), (b, turns_b) = sides
+    if isinstance(b, relay.Constant) and panels is not None:
+        b, turns_b = _narrow_matrices(b, turns_b, panels)
     return _spanned(batch_matmul(a, b, transpose_a=turns_a, transpose_b=turns_b), old)
+
+
+def _are_tiled(call: relay.Call) -> bool:
+    """Whether products of batches are of types that tiles are made of."""
+    dtypes = {each.checked_type.dtype for each in (*call.args, call)}
+    return len(dtypes) == 1 and dtypes <= BATCH_MATMUL_DTYPES
 
 
 def _in_panels(constant: relay.Constant, is_transposed: bool, panels: Panels) -> relay.Constant:
     """Weights in panels, the same for all layers that have them."""
-    key = constant.data.handle.contents.data, is_transposed
+
+    def in_panels(matrix: np.ndarray) -> np.ndarray:
+        return packed(matrix if is_transposed else matrix.T, constant.checked_type.dtype)
+
+    return _read_as(constant, "rows" if is_transposed else "columns", in_panels, panels)
+
+
+def _narrow_matrices(
+    constant: relay.Constant, is_transposed: bool, panels: Panels
+) -> tuple[relay.Constant, bool]:
+    """Right matrices of a batch, and whether they are read transposed: not if they are narrow."""
+
+    def untransposed(matrices: np.ndarray) -> np.ndarray:
+        is_wide = str(matrices.dtype) == constant.checked_type.dtype
+        return matrices if is_wide else matrices.swapaxes(1, 2)
+
+    if not is_transposed:
+        return _read_as(constant, "", lambda matrices: matrices, panels), False
+    found = _read_as(constant, "transposed", untransposed, panels)
+    return found, found.data.dtype == constant.data.dtype
+
+
+def _looked_up(old: relay.Call, new: relay.Call, panels: Panels) -> relay.Expr:
+    """Rows of a table, widened when they are found."""
+    table = old.args[0]
+    if not isinstance(table, relay.Constant):
+        return new
+    narrow = _read_as(table, "", lambda array: array, panels)
+    if narrow.data.dtype == table.data.dtype:
+        return new
+    rows = relay.Call(new.op, [narrow, *new.args[1:]], new.attrs, None, old.span)
+    return widened_value(rows, narrow.data.dtype, old.span)
+
+
+def _read_as(
+    constant: relay.Constant,
+    purpose: str,
+    laid: Callable[[np.ndarray], np.ndarray],
+    panels: Panels,
+) -> relay.Constant:
+    """A constant as it is read, in half precision where that is exact."""
+    key = constant.data.handle.contents.data, purpose
     if key not in panels:
-        matrix = constant.data.numpy()
-        made = packed(matrix if is_transposed else matrix.T)
-        panels[key] = constant, relay.const(made, str(matrix.dtype))
+        array = constant.data.numpy()
+        made = np.ascontiguousarray(laid(narrowed(array, tvm.target.Target.current())))
+        is_same = made is array
+        panels[key] = constant, constant if is_same else relay.const(made, str(made.dtype))
     return panels[key][1]
 
 

@@ -62,7 +62,7 @@ def WholeBlocks(lanes: int) -> tvm.transform.Pass:  # noqa: N802  (named as TVM 
     def run(function: relay.Function) -> relay.Function:
         return _Padding(function, lanes).rewritten()
 
-    return function_pass("WholeBlocks", run, opt_level=3)
+    return function_pass("WholeBlocks", run, opt_level=3, ops=("nn.conv2d",))
 
 
 class _Padding:

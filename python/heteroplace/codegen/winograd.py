@@ -99,7 +99,7 @@ def Winograd(  # noqa: N802  (named as TVM names its passes)
 
         return rebuilt(function, rewrite)
 
-    return function_pass("Winograd", run, opt_level=3)
+    return function_pass("Winograd", run, opt_level=3, ops=("nn.contrib_conv2d_NCHWc",))
 
 
 def with_plain_sums(call: relay.Call, plain: PlainFilters) -> relay.Call:

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from heteroplace.codegen.compile import CompiledNetwork
+from heteroplace.codegen.held_weights import with_held_weights
 from heteroplace.codegen.targets import MAKER_KEYS, with_kernels_of
 from heteroplace.codegen.tuned_kernels import tuning_digest
 from heteroplace.errors import SolverError
@@ -122,7 +123,8 @@ def with_implementations(
         replace(task, devices=tuple(names))
         for task, names in zip(graph.tasks, devices, strict=True)
     )
-    return network.with_graph(replace(graph, tasks=tasks)), with_devices(both, sorted(kept))
+    cluster = with_devices(both, sorted(kept))
+    return with_held_weights(network.with_graph(replace(graph, tasks=tasks)), cluster), cluster
 
 
 def differing_tasks(
@@ -185,7 +187,7 @@ def without_unused_twins(solution: Solution, graph: TaskGraph, cluster: Cluster)
         return solution
     twins = {device.name for device in solution.cluster.devices[count:]}
     tasks = tuple(
-        replace(task, devices=before.devices)
+        replace(task, devices=before.devices, weight_bytes=before.weight_bytes)
         for task, before in zip(solution.graph.tasks, graph.tasks, strict=True)
     )
     plain = replace(solution.graph, tasks=tasks)

@@ -6,7 +6,7 @@ of ops in a row does not exhaust Python's stack.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import tvm
 from tvm import relay
@@ -51,7 +51,10 @@ def is_primitive_call(expr: relay.Expr) -> bool:
 
 def is_op_call(expr: relay.Expr, name: str) -> bool:
     """Say whether `expr` calls the operator `name`."""
-    return isinstance(expr, relay.Call) and isinstance(expr.op, tvm.ir.Op) and expr.op.name == name
+    if not isinstance(expr, relay.Call):
+        return False
+    op = expr.op  # each look at an attribute is a call into TVM
+    return isinstance(op, tvm.ir.Op) and op.name == name
 
 
 def tensor_types(type_: tvm.ir.Type) -> list[relay.TensorType]:
@@ -79,13 +82,15 @@ def static_shape(type_: relay.TensorType) -> tuple[int, ...]:
     UnsupportedRelayError
         Some extent is not known at compile time.
     """
-    for extent in type_.shape:
-        if not isinstance(extent, (tvm.tir.IntImm, int)):
-            raise UnsupportedRelayError(
-                f"a value has the dynamic shape {type_}; give every input a fixed shape, e.g. by "
-                f"frontend.from_onnx(path, input_shapes=...)"
-            )
-    return tuple(int(extent) for extent in type_.shape)
+    # Half of the time of some passes: no extent is fetched twice, nor the length with each.
+    shape = type_.shape
+    extents = [shape[index] for index in range(len(shape))]
+    if not all(isinstance(extent, (tvm.tir.IntImm, int)) for extent in extents):
+        raise UnsupportedRelayError(
+            f"a value has the dynamic shape {type_}; give every input a fixed shape, e.g. by "
+            f"frontend.from_onnx(path, input_shapes=...)"
+        )
+    return tuple(extent if isinstance(extent, int) else extent.value for extent in extents)
 
 
 def leaves(expr: relay.Expr) -> list[relay.Expr]:
@@ -131,6 +136,8 @@ def rebuild(
     mapped: dict[relay.Expr, relay.Expr],
     rewrite: Callable[[relay.Expr, relay.Expr], relay.Expr] | None = None,
     span: relay.Span | None = None,
+    *,
+    keeps_unchanged: bool = False,
 ) -> None:
     """Copy `nodes` (operands first) with their operands replaced, recording old -> new in `mapped`.
 
@@ -144,6 +151,8 @@ def rebuild(
         Called as rewrite(old, new) for each copied node; what it returns is used instead.
     span
         Given to every copied call; None keeps the old spans.
+    keeps_unchanged
+        Calls whose operands stay are not copied: `rewrite` gets the old one twice.
 
     Raises
     ------
@@ -158,8 +167,12 @@ def rebuild(
         elif isinstance(node, relay.Function):
             new = node
         elif isinstance(node, relay.Call):
-            arguments = [mapped[argument] for argument in node.args]
-            new = relay.Call(node.op, arguments, node.attrs, node.type_args, span or node.span)
+            old = list(node.args)
+            arguments = [mapped[argument] for argument in old]
+            if keeps_unchanged and all(map(relay.Expr.same_as, old, arguments)):
+                new = node
+            else:
+                new = relay.Call(node.op, arguments, node.attrs, node.type_args, span or node.span)
         elif isinstance(node, relay.Tuple):
             new = relay.Tuple([mapped[field] for field in node.fields], span or node.span)
         elif isinstance(node, relay.TupleGetItem):
@@ -177,27 +190,56 @@ def rebuilt(
     rewrite: Callable[[relay.Expr, relay.Expr], relay.Expr],
     mapped: dict[relay.Expr, relay.Expr] | None = None,
 ) -> relay.Function:
-    """Return a function whose body is copied by `rebuild`, with parameters and attributes as they
-    are; `mapped` may be given to look at what was copied so far."""
+    """Return a function whose body is copied by `rebuild` where it changes, with parameters and
+    attributes as they are; `mapped` may be given to look at what was copied so far. Where nothing
+    changes it is the function itself."""
     known = {} if mapped is None else mapped
-    rebuild(post_order(function.body), known, rewrite)
+    rebuild(post_order(function.body), known, rewrite, keeps_unchanged=True)
+    if known[function.body].same_as(function.body):
+        return function
     return relay.Function(function.params, known[function.body], None, [], function.attrs)
 
 
 def function_pass(
-    name: str, run: Callable[[relay.Function], relay.Function], opt_level: int = 0
+    name: str,
+    run: Callable[[relay.Function], relay.Function],
+    opt_level: int = 0,
+    ops: Collection[str] = (),
 ) -> tvm.transform.Pass:
     """Return a pass that replaces each function, whose types are inferred before; those of what it
-    makes are not."""
+    makes are not.
 
-    def replaced(
-        function: relay.Function, _mod: tvm.IRModule, _context: tvm.transform.PassContext
-    ) -> relay.Function:
-        return run(function)
+    It is a pass over modules, as TVM infers all types before and again after each pass over
+    functions.
 
-    return relay.transform.function_pass(
-        replaced, opt_level=opt_level, name=name, required=["InferType"]
-    )
+    Parameters
+    ----------
+    ops
+        Names of ops without any of which a module stays as it is; (): they do not matter.
+    """
+
+    def replaced(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        if ops and not set(ops).intersection(relay.analysis.list_op_freqs(mod)):
+            return mod
+        mod = relay.transform.InferType()(mod)
+        made = {}
+        for variable, function in mod.functions.items():
+            if isinstance(function, relay.Function):
+                new = run(function)
+                if not new.same_as(function):
+                    made[variable] = new
+        return _with_functions(mod, made) if made else mod
+
+    return tvm.transform.module_pass(replaced, opt_level=opt_level, name=name)
+
+
+def _with_functions(
+    mod: tvm.IRModule, made: Mapping[relay.GlobalVar, relay.Function]
+) -> tvm.IRModule:
+    """Return a module with some functions replaced; what is said of the module stays."""
+    functions = {**dict(mod.functions.items()), **made}
+    new = tvm.IRModule(functions, dict(mod.type_definitions.items()))
+    return new if mod.attrs is None else new.with_attrs(mod.attrs)
 
 
 class SharedFields:

@@ -11,8 +11,9 @@ import numpy as np
 from heteroplace.model.cost import PREDICTED, CostTable
 from heteroplace.model.plan import Plan, Run, devices_of
 from heteroplace.model.solution import Solution
+from heteroplace.model.units import format_ns
 from heteroplace.native.arrays import IntArray
-from heteroplace.report.tables import format_ns, listed
+from heteroplace.report.tables import listed
 
 _GUESS = "roofline"
 _CLEAR_SHARE = 0.005

@@ -35,6 +35,7 @@ from heteroplace.relay.frontend.limits import check_sizes
 from heteroplace.relay.frontend.onnx_choices import choose_branches
 from heteroplace.relay.frontend.onnx_control_flow import expand_control_flow
 from heteroplace.relay.frontend.onnx_functions import expand_functions
+from heteroplace.relay.frontend.onnx_half import describe_half_weights
 from heteroplace.relay.frontend.onnx_load import (
     check_ops_are_known,
     input_shape,
@@ -187,6 +188,7 @@ def from_onnx(
         if lines:  # bodies are in the graph now, with ops of their own
             model, lines = expand_functions(model, is_known)
             report += lines
+        report += describe_half_weights(model)
         if simplify:
             model, lines = simplify_offline(model)
             report += lines

@@ -20,7 +20,7 @@ import numpy as np
 import tvm
 from tvm import relay
 
-from heteroplace.relay.expressions import static_shape
+from heteroplace.relay.expressions import function_pass, static_shape
 from heteroplace.relay.tasks.fold_ops import EVALUATORS, FOLDABLE_DTYPES, SHAPE_OPS
 
 MAX_GROWTH_BYTES = 64 * 2**20
@@ -157,13 +157,12 @@ def fold_constants(mod: tvm.IRModule) -> tvm.IRModule:
 def NumpyFoldConstant() -> tvm.transform.Pass:  # noqa: N802 (named as TVM names its passes)
     """Return the pass that runs `fold_constants`, with type inference before and after it."""
 
-    def fold_function(function: Any, mod: tvm.IRModule, context: Any) -> Any:
+    def fold_function(function: relay.Function) -> relay.Function:
         return ConstantFolder(folds_fills=False).fold(function)
 
-    fold = relay.transform.function_pass(fold_function, opt_level=0, name="NumpyFoldFunction")
-    infer_type = relay.transform.InferType()
+    fold = function_pass("NumpyFoldFunction", fold_function)
     return tvm.transform.Sequential(
-        [infer_type, fold, infer_type], opt_level=0, name="NumpyFoldConstant"
+        [fold, relay.transform.InferType()], opt_level=0, name="NumpyFoldConstant"
     )
 
 

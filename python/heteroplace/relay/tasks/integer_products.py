@@ -63,7 +63,7 @@ def IntegerProducts() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names 
             return function
         return rebuilt(function, _Rewriter().rewritten)
 
-    return function_pass("IntegerProducts", run)
+    return function_pass("IntegerProducts", run, ops=("cast",))
 
 
 class _Rewriter:

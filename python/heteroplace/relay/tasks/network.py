@@ -43,6 +43,9 @@ class Network:
     """Of inputs by name that the program replaces, what they are at first; others are to be set."""
     tunings: Mapping[str, str] = field(default_factory=dict)
     """What tuners found of its kernels (`codegen/tuned_kernels.py`)."""
+    held_bytes: Mapping[str, tuple[int, int]] | None = None
+    """By task whose weights are of half precision: their bytes in their types, and as kernels of
+    CPUs hold them (`codegen/held_weights.py`). None: not known."""
     model_digest: str = ""
     """Of a module with routers, what their profiles name it by; "": it has none."""
 
