@@ -53,7 +53,7 @@ ChoiceKey ChoiceKeys::Of(int task, const Candidate& trial) const {
   return {trial.violation,
           is_away,
           Value(task, trial, finish_ns),
-          finish_ns,
+          choice_ == Choice::kAvailable ? 0 : finish_ns,
           problem_.device_units[trial.device].size(),
           trial.device};
 }

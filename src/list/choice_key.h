@@ -16,7 +16,7 @@ struct ChoiceKey {
   int64_t violation = 0;
   bool is_away = false;   // a task of the critical path off its device
   double value = 0;       // ns, of the choice
-  int64_t finish_ns = 0;  // with the way of outputs to the host
+  int64_t finish_ns = 0;  // with the way of outputs to the host; of kAvailable 0
   size_t num_units = 0;
   int device = -1;
 

@@ -61,7 +61,8 @@ ListParts FindParts(const std::string& priority, const std::string& choice,
  * tasks; devices of one memory need no transfer between them. Critical paths may begin and end at
  * several tasks, and a task of one that cannot be on its device goes where it finishes first.
  * Batches are those tasks whose producers were placed when the batch before was done. Ties: earlier
- * finish, fewer units, the lower device id; of tasks the lower id.
+ * finish (but of OLB, which does not look at it), fewer units, the lower device id; of tasks the
+ * lower id.
  *
  * \param preferred [num_devices], 0 keeps a device for the tasks that no preferred one can run.
  * \return A plan; violation > 0 where no device had room or could be reached.

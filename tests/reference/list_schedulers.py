@@ -155,7 +155,8 @@ def judge_of(
         }[choice]
         is_away = choice == "path" and task in path and trial.device != path_device
         num_units = len(problem.cluster.unit_ids[trial.device])
-        return (trial.violation, is_away, value, finish, num_units, trial.device)
+        tie = 0 if choice == "available" else finish
+        return (trial.violation, is_away, value, tie, num_units, trial.device)
 
     return judged
 

@@ -160,7 +160,7 @@ def test_the_core_names_unknown_parts() -> None:
 
 def test_parts_are_refused_by_other_solvers() -> None:
     options = SolveOptions(list_parts="path,path,gaps")
-    with pytest.raises(SolverError, match="'heft' is not made of parts.*are for: list"):
+    with pytest.raises(SolverError, match=r"'heft' is not made of parts.*are for: list"):
         get_solver("heft").solve(many_gaps(4, 0), options)
 
 
