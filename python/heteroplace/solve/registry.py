@@ -71,8 +71,9 @@ class RegisteredSolver:
 
     @property
     def takes_items(self) -> bool:
-        """Whether it makes plans for several items."""
-        return bool(getattr(self._solver, "takes_items", False))
+        """Whether it makes plans for several items, itself or by the solver that it names."""
+        by_other = getattr(self._solver, "solver_of_items", None) is not None
+        return by_other or bool(getattr(self._solver, "takes_items", False))
 
     def _for(self, options: SolveOptions) -> RegisteredSolver:
         """Who solves: for several items perhaps another, which the solver names."""

@@ -203,13 +203,14 @@ def default_solvers(options: PlaceOptions) -> tuple[str, ...]:
     """Return all solvers, but those for several items or for throughput only where that is asked.
 
     Solvers that know only the latency of one item stay: their plans have a throughput too, and can
-    be repeated. `split` is for one item as well as for several. `list` is, without parts, `heft`.
+    be repeated. `auto` and `split` are for one item as well as for several.
+    `list` is, without parts, `heft`.
     """
     return tuple(
         name
         for name in SOLVERS
         if not SOLVERS[name].takes_list_parts
-        and (options.items > 1 or name == "split" or not SOLVERS[name].takes_items)
+        and (options.items > 1 or name in ("auto", "split") or not SOLVERS[name].takes_items)
         and (options.objective == _THROUGHPUT or _LATENCY in SOLVERS[name].objectives)
     )
 

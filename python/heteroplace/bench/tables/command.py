@@ -119,7 +119,7 @@ def write_documents(parts: Sequence[Part], store: Store, stamp: Stamp, folder: P
     -------
     list of dict
         For each part: part, document, graphs and measured (numbers of them), and table ("new",
-        "of COMMIT", or "older").
+        "of COMMIT", or "-": not by this command).
     """
     made = read_manifest(folder / MANIFEST)
     texts = {name: (folder / f"{name}.md").read_text() for name in DOCUMENTS}
@@ -136,7 +136,7 @@ def write_documents(parts: Sequence[Part], store: Store, stamp: Stamp, folder: P
             text = replace_marked(texts[part.document], part.name, part_table(part, found))
             texts[part.document] = text
         entry = made.get(part.name)
-        state = "new" if is_new else "older" if entry is None else f"of {entry.stamp.commit}"
+        state = "new" if is_new else "-" if entry is None else f"of {entry.stamp.commit}"
         counts = {"graphs": len(part.graphs), "measured": len(found)}
         rows.append({"part": part.name, "document": part.document, **counts, "table": state})
     for name, text in texts.items():

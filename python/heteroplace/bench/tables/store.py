@@ -19,6 +19,8 @@ from heteroplace.machine.cpu import cpu_model
 
 Row = dict[str, object]
 _UNKNOWN = "unknown"
+_SOURCES = (":/python", ":/src", ":(top,exclude)*.md", ":(top,exclude)*/manifest.json")
+"""Of the checkout; not what this command writes itself."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,8 @@ def _commit() -> str:
     here = Path(__file__).parent
     try:
         commit = _git(here, "rev-parse", "--short=8", "HEAD")
-        return commit + ("+" if _git(here, "status", "--porcelain", "-uno", ".") else "")
+        changed = _git(here, "status", "--porcelain", "-uno", "--", *_SOURCES)
+        return commit + ("+" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return _UNKNOWN
 
