@@ -80,9 +80,9 @@ class Store:
         """Keep it; whole or not at all."""
         path = self._path(part, graph)
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_suffix(".part")
-        draft.write_text(json.dumps(asdict(found), indent=1) + "\n")
-        draft.replace(path)
+        partly = path.with_suffix(".part")
+        partly.write_text(json.dumps(asdict(found), indent=1) + "\n")
+        partly.replace(path)
 
     def _path(self, part: str, graph: str) -> Path:
         return self._folder / part / f"{graph.replace('/', '__') or 'all'}.json"
