@@ -122,7 +122,7 @@ def test_auto_is_never_behind_for_several_items(case: Instance, items: int) -> N
     check_not_behind(case, ("bmet", "bgreedy", "bheft", "divi", "split"), 3000, items)
 
 
-@pytest.mark.costly(30)
+@pytest.mark.costly(7)
 @given(instances(max_tasks=7, max_batch=4), st.integers(2, 4), st.sampled_from([100, 600, 2000]))
 @exact_cases(30)
 def test_auto_is_never_behind_the_programme_of_several_items(
@@ -131,7 +131,7 @@ def test_auto_is_never_behind_the_programme_of_several_items(
     check_not_behind(case, ("divi", "bheft"), iterations, items)
 
 
-@pytest.mark.costly(12)
+@pytest.mark.costly(14)
 def test_a_list_schedule_of_one_module_is_left_behind() -> None:
     # Annealing with as little heat as behind modules stayed at 11.85 ms; divi finds 11.22 ms.
     problem = with_batches(get_instance("rwnn/er10x1").build(), 4)
