@@ -3,6 +3,8 @@
 #   make demo       place, build and run a network on this machine
 #   make test       the tests that need no GPU (make test-all: also the slow ones)
 #   make bench      the benchmarks
+#   make tables     EXACT.md and PLACE.md of the benchmarks anew, in hours (WITHIN=S: as far as S
+#                   seconds lead, the next run goes on; ONLY=REGEX: these PART/GRAPH; BUDGET=S)
 #   make gpu        the tests and benchmarks that need an NVIDIA GPU (ONLY=REGEX: these networks)
 #   make lint       ruff, mypy, clang-format
 #   make docs       the site, into build/docs (make docs-links: also follow links to other sites)
@@ -34,7 +36,7 @@ $(shell rm -rf $(VENV))
 endif
 endif
 
-.PHONY: demo test test-all bench gpu lint docs docs-links wheel setup clean
+.PHONY: demo test test-all bench tables gpu lint docs docs-links wheel setup clean
 .DELETE_ON_ERROR:
 
 demo: setup
@@ -53,8 +55,11 @@ bench: setup
 	$(BIN)/python -m heteroplace.bench exact
 	$(BIN)/python -m heteroplace.bench prediction
 
+tables: setup
+	$(BIN)/python -m heteroplace.bench tables --only "$(ONLY)" --budget $(or $(BUDGET),10) \
+	  $(if $(WITHIN),--within $(WITHIN))
+
 # All that is to be known of a GPU, in some ten minutes: the figures are in GPU_JSON.
-ONLY ?= chain|resnet50|inception_v2
 GPU_JSON ?= build/gpu.json
 
 gpu: setup
@@ -62,7 +67,8 @@ gpu: setup
 	nvidia-smi --query-gpu=name,driver_version,compute_cap --format=csv
 	mkdir -p build; failed=0; \
 	$(BIN)/python -m pytest -n0 -m gpu tests/gpu || failed=$$?; \
-	$(BIN)/python -m heteroplace.bench run --gpu --only "$(ONLY)" --json $(GPU_JSON) || failed=$$?; \
+	$(BIN)/python -m heteroplace.bench run --gpu --only "$(or $(ONLY),chain|resnet50|inception_v2)" \
+	  --json $(GPU_JSON) || failed=$$?; \
 	exit $$failed
 
 lint: setup

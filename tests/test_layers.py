@@ -80,6 +80,7 @@ LATE_IMPORTS = {
     "ortools",
     "psutil",
     "pymetis",
+    "saga",
     "pynvml",
     "rich",
     "scipy",

@@ -277,6 +277,7 @@ def check_options(place: PlaceOptions, limits: SolveOptions) -> None:
             ("solver", place.solver, default.solver),
             ("coarsening", limits.coarsening, defaults.coarsening),
             ("engine", limits.engine, defaults.engine),
+            ("list_parts", limits.list_parts, defaults.list_parts),
             ("kernels", place.kernels == "best", False),
         )
         if given != unset

@@ -12,16 +12,15 @@
 #include "list/adjusting_placement.h"
 #include "list/batch_compositions.h"
 #include "list/batch_schedule.h"
-#include "list/etf.h"
 #include "list/evaluate.h"
 #include "list/fastest_mapping.h"
-#include "list/heft.h"
+#include "list/list_parts.h"
 #include "list/list_schedule.h"
 #include "list/m_sct.h"
 #include "list/m_topo.h"
 #include "list/mean_graph.h"
 #include "list/order_place.h"
-#include "list/scheduler.h"
+#include "list/ready_queue.h"
 #include "list/what_if.h"
 #include "list/within_memory.h"
 
@@ -53,22 +52,23 @@ PlanTuple PlanBy(const model::Problem& problem, double limit_s, const MakePlan& 
                  }));
 }
 
-PlanTuple PlanByName(const model::Problem& problem, const std::string& scheduler, double limit_s) {
-  const list::Scheduler& found = list::Scheduler::Find(scheduler);
-  return PlanBy(problem, limit_s, found);
-}
-
-PlanTuple PlanByHeft(const model::Problem& problem, const Ints& preferred, double limit_s) {
+PlanTuple PlanByParts(const model::Problem& problem, const std::string& priority,
+                      const std::string& choice, const std::string& insertion,
+                      const Ints& preferred, double limit_s) {
+  const list::ListParts parts = list::FindParts(priority, choice, insertion);
   const std::vector<uint8_t> mask = ToNarrow<uint8_t>(preferred);
   if (mask.size() != static_cast<size_t>(problem.num_devices)) {
     throw Error(ErrorKind::kGraph, "preferred devices do not match the devices");
   }
-  return PlanBy(problem, limit_s,
-                [&](const auto& rule, const auto& watch) { return list::Heft(rule, mask, watch); });
+  return PlanBy(problem, limit_s, [&](const auto& rule, const auto& watch) {
+    return list::PlanByParts(rule, parts, mask, watch);
+  });
 }
 
-PlanTuple PlanByEtf(const model::Problem& problem, const Ints& offsets, const Ints& values,
-                    double limit_s) {
+PlanTuple PlanByEarliest(const model::Problem& problem, const Ints& offsets, const Ints& values,
+                         bool is_by_start, double limit_s) {
+  const list::Earliest by = is_by_start ? list::Earliest::kStart : list::Earliest::kFinish;
+  CheckAllowed(problem);
   const model::Csr devices = ToCsr(offsets, values);
   bool is_right = devices.num_rows() == problem.num_tasks;
   for (int task = 0; is_right && task < problem.num_tasks; ++task) {
@@ -80,7 +80,7 @@ PlanTuple PlanByEtf(const model::Problem& problem, const Ints& offsets, const In
   }
   if (!is_right) throw Error(ErrorKind::kGraph, "a task has no device, or one it may not be on");
   return PlanBy(problem, limit_s, [&](const auto& rule, const auto& watch) {
-    return list::Etf(rule, devices, watch);
+    return list::PlaceEarliest(rule, devices, by, watch);
   });
 }
 
@@ -171,17 +171,14 @@ std::tuple<NumpyInts, NumpyInts, NumpyInts, NumpyInts> MeanTimes(const model::Pr
 }
 
 void BindSchedulers(nb::module_& module) {
-  module.def("plan_by", &PlanByName, nb::arg("problem"), nb::arg("scheduler"),
-             nb::arg("time_limit_s"),
-             "Plan by a list scheduler that needs nothing but the problem: (steps, makespan in ns, "
-             "violation). Past `time_limit_s` SolverLimitError is raised.");
-  module.def(
-      "heft", &PlanByHeft, nb::arg("problem"), nb::arg("preferred"), nb::arg("time_limit_s"),
-      "HEFT; see src/list/heft.h. `preferred` [num_devices]: 0 keeps a device for tasks that "
-      "no preferred one can run.");
-  module.def("etf", &PlanByEtf, nb::arg("problem"), nb::arg("offsets"), nb::arg("values"),
-             nb::arg("time_limit_s"),
-             "ETF; see src/list/etf.h. Offsets and values: devices of each task to choose from.");
+  module.def("plan_by_parts", &PlanByParts, nb::arg("problem"), nb::arg("priority"),
+             nb::arg("choice"), nb::arg("insertion"), nb::arg("preferred"), nb::arg("time_limit_s"),
+             "Plan by a list scheduler of three parts; see src/list/list_parts.h. `preferred` "
+             "[num_devices]: 0 keeps a device for tasks that no preferred one can run.");
+  module.def("earliest", &PlanByEarliest, nb::arg("problem"), nb::arg("offsets"), nb::arg("values"),
+             nb::arg("is_by_start"), nb::arg("time_limit_s"),
+             "ETF, by finish, and m-ETF, by start; see src/list/ready_queue.h. Offsets and values: "
+             "devices of each task to choose from.");
   module.def("m_sct", &PlanByMSct, nb::arg("problem"), nb::arg("favourite"),
              nb::arg("time_limit_s"),
              "m-SCT; see src/list/m_sct.h. `favourite` [num_tasks]: a child, or -1.");

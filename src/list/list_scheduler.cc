@@ -7,9 +7,11 @@
 
 namespace heteroplace::list {
 
-ListScheduler::ListScheduler(const model::Problem& problem, Watch watch, Freeing freeing)
+ListScheduler::ListScheduler(const model::Problem& problem, Watch watch, Freeing freeing,
+                             Insertion insertion)
     : problem_(problem),
       watch_(std::move(watch)),
+      insertion_(insertion),
       use_(problem),
       busy_(static_cast<size_t>(problem.num_resources)),
       there_ns_(
@@ -155,6 +157,7 @@ bool ListScheduler::SharesResource(std::span<const int> resources, int src, int 
 }
 
 int64_t ListScheduler::FindRun(int device, int64_t ready, int64_t duration) const {
+  if (insertion_ == Insertion::kEnd) return std::max(ready, AvailableNs(device));
   const auto units = problem_.device_units[device];
   if (units.size() == 1) return busy_[units.front()].EarliestFit(ready, duration);
   return SettleStart(ready, [&](int64_t next) {

@@ -36,19 +36,27 @@ enum class Freeing {
   kNever,      // by the static rule alone: what lacks memory once always does
 };
 
+/*! \brief Where on its units a task may start. */
+enum class Insertion {
+  kGaps,  // in the first gap
+  kEnd,   // behind all that they have
+};
+
 /*!
  * \brief Grows a plan task by task: the one engine of all list schedulers.
  *
- * A task takes the first gap of its units after its tensors have arrived. A copy takes the first
- * common gap of all that its route occupies, and is made once for each (tensor, memory). Where the
- * static rule lacks memory, tensors count until the last task that reads them is placed; what the
- * plan really lacks is found at the end. The tasks of a group are charged as a whole with the first
- * of them, which also fixes the device of the others. Time of Try and Commit: O(reads * log).
+ * A task takes the first gap of its units, or their end, after its tensors have arrived. A copy
+ * takes the first common gap of all that its route occupies, and is made once for each (tensor,
+ * memory). Where the static rule lacks memory, tensors count until the last task that reads them is
+ * placed; what the plan really lacks is found at the end. The tasks of a group are charged as a
+ * whole with the first of them, which also fixes the device of the others. Time of Try and Commit:
+ * O(reads * log).
  */
 class ListScheduler {
  public:
   /*! \param watch Asked every kTriesPerAsk tries. */
-  ListScheduler(const model::Problem& problem, Watch watch, Freeing freeing = Freeing::kByReaders);
+  ListScheduler(const model::Problem& problem, Watch watch, Freeing freeing = Freeing::kByReaders,
+                Insertion insertion = Insertion::kGaps);
 
   /*! \brief Finds the earliest run of the task on a device; its producers must be placed. */
   void Try(int task, int device, Candidate& trial) const;
@@ -131,6 +139,7 @@ class ListScheduler {
 
   const model::Problem& problem_;
   Watch watch_;
+  Insertion insertion_;
   mutable int tries_ = 0;  // since it was asked
   model::MemoryUse use_;
   std::vector<ReservationTable> busy_;  // [num_resources]

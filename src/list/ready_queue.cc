@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <tuple>
 
+#include "list/ranks.h"
+
 namespace heteroplace::list {
 
 namespace {
@@ -151,7 +153,8 @@ void ReadyQueue::Placed(int task, const Candidate& chosen) {
 }
 
 model::NativePlan PlaceEarliest(const model::Problem& problem, const model::Csr& devices,
-                                std::span<const double> level, Earliest rule, const Watch& watch) {
+                                Earliest rule, const Watch& watch) {
+  const std::vector<double> level = UpwardRanks(problem);
   ListScheduler scheduler(problem, watch, Freeing::kNever);
   ReadyQueue queue(problem, scheduler, devices, level, rule);
   ReadyPair pair;

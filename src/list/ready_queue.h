@@ -87,8 +87,19 @@ class ReadyQueue {
   Candidate trial_;
 };
 
-/*! \brief Places the earliest pair again and again: ETF, with the given rule. */
+/*!
+ * \brief Places the earliest pair again and again: ETF (Hwang, Chow, Anger, Lee 1989, section 3,
+ * DOI 10.1137/0218016) by finish, m-ETF (Jeon et al., "Baechi", SoCC 2020, section 3,
+ * DOI 10.1145/3419111.3421302) by start.
+ *
+ * The processors of ETF's paper are equal; on unrelated devices the earliest start sends long tasks
+ * to slow devices that happen to be idle, so there it is the finish. Pairs without room in memory
+ * come after all others. The memory of a group is charged with its first task.
+ *
+ * \param devices [num_tasks], where each task may go.
+ * Complexity: O(reads * num_devices * log) unless many pairs wait for one link.
+ */
 model::NativePlan PlaceEarliest(const model::Problem& problem, const model::Csr& devices,
-                                std::span<const double> level, Earliest rule, const Watch& watch);
+                                Earliest rule, const Watch& watch);
 
 }  // namespace heteroplace::list

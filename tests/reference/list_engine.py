@@ -58,6 +58,8 @@ class Scheduler:
     problem: Problem
     frees: bool = True
     """Tensors whose readers are all placed take no room, where the static rule may be short."""
+    fills_gaps: bool = True
+    """Tasks go into gaps; False: behind all that their units have."""
     busy: Busy = field(default_factory=dict)
     there: dict[tuple[int, int], int] = field(default_factory=dict)
     home: dict[int, int] = field(default_factory=dict)
@@ -156,7 +158,14 @@ class Scheduler:
         )
         run = self.run_ns(task, device)
         start = first_gap(self.busy, cluster.unit_ids[device], ready, run)
+        if not self.fills_gaps:
+            start = max(ready, self.available(device))
         return Trial(device, start, start + run, violation + max(0, extra - free), copies)
+
+    def available(self, device: int) -> int:
+        """When all that is on the device's units is done."""
+        units = self.problem.cluster.unit_ids[device]
+        return max((end for unit in units for _, end in self.busy.get(unit, [])), default=0)
 
     def commit(self, task: int, trial: Trial) -> None:
         graph, cluster = self.problem.graph, self.problem.cluster

@@ -52,21 +52,6 @@ def output_ns(problem: Problem, task: int, device: int) -> int:
     return max(cluster.transfer_ns(route, graph.tensors[tensor].bytes) for tensor in outputs)
 
 
-def place_best(
-    scheduler: Scheduler, task: int, key: Callable[[int, Trial, int], tuple[float, ...]]
-) -> None:
-    """Put a task where `key` of it, the trial and its finish at the host is least, if it fits."""
-    problem = scheduler.problem
-
-    def judged(trial: Trial) -> tuple[float, ...]:
-        finish = trial.finish + output_ns(problem, task, trial.device)
-        num_units = len(problem.cluster.unit_ids[trial.device])
-        return (trial.violation, *key(task, trial, finish), num_units, trial.device)
-
-    trials = [scheduler.attempt(task, device) for device in scheduler.choices(task)]
-    scheduler.commit(task, min(trials, key=judged))
-
-
 def ready_first(problem: Problem, priority: Sequence[float]) -> Iterator[int]:
     """All tasks: of those whose producers are done, the one of highest priority; ties by id."""
     done: set[int] = set()
@@ -90,16 +75,8 @@ def within_memory(make_plan: Callable[[Problem, bool], Scheduler], problem: Prob
     return other if other.violation < found.violation else found
 
 
-def heft(problem: Problem, frees: bool = True) -> Scheduler:
-    """Tasks by falling rank, each where it finishes first."""
-    scheduler, ranks = Scheduler(problem, frees), upward_ranks(problem)
-    for task in sorted(range(len(ranks)), key=lambda task: (-ranks[task], task)):
-        place_best(scheduler, task, lambda _, __, finish: (finish,))
-    return scheduler.finish()
-
-
-def cpop(problem: Problem, frees: bool = True) -> Scheduler:
-    """By upward + downward rank; the critical path where it runs fastest."""
+def path_ranks(problem: Problem) -> list[float]:
+    """Upward + downward ranks."""
     graph, up = problem.graph, upward_ranks(problem)
     down = [0.0] * len(up)
     for task in range(len(up)):
@@ -108,7 +85,12 @@ def cpop(problem: Problem, frees: bool = True) -> Scheduler:
             if before is not None:
                 way = down[before] + mean_run(problem, before) + mean_transfer(problem, tensor)
                 down[task] = max(down[task], way)
-    priority = [one + other for one, other in zip(up, down, strict=True)]
+    return [one + other for one, other in zip(up, down, strict=True)]
+
+
+def critical_path(problem: Problem) -> tuple[list[int], int]:
+    """Its tasks, and the device that runs most of them, then in least time."""
+    graph, priority = problem.graph, path_ranks(problem)
     path: list[int] = []
     choices: Sequence[int] = [t for t, before in enumerate(graph.predecessors) if not before]
     while choices:
@@ -116,15 +98,7 @@ def cpop(problem: Problem, frees: bool = True) -> Scheduler:
         choices = graph.successors[path[-1]]
     runs = problem.native.run_ns[path].T.tolist()
     loads = [(sum(ns < 0 for ns in row), sum(ns for ns in row if ns >= 0)) for row in runs]
-    best = loads.index(min(loads))
-
-    def key(task: int, trial: Trial, finish: int) -> tuple[float, ...]:
-        return (task in path and trial.device != best, finish)
-
-    scheduler = Scheduler(problem, frees)
-    for task in ready_first(problem, priority):
-        place_best(scheduler, task, key)
-    return scheduler.finish()
+    return path, loads.index(min(loads))
 
 
 def optimistic_costs(problem: Problem) -> list[list[float]]:
@@ -147,15 +121,85 @@ def optimistic_costs(problem: Problem) -> list[list[float]]:
     return table
 
 
-def peft(problem: Problem, frees: bool = True) -> Scheduler:
-    """By mean optimistic cost, each where finish + optimistic cost is least."""
-    costs, priority = optimistic_costs(problem), []
-    for task, row in enumerate(costs):
+def mean_costs(problem: Problem) -> list[float]:
+    """Of the optimistic costs, over the devices that the task may be on."""
+    priority = []
+    for task, row in enumerate(optimistic_costs(problem)):
         allowed = [row[d] for d, ns in enumerate(problem.native.run_ns[task].tolist()) if ns >= 0]
         priority.append(reduce(add, allowed) / len(allowed))
-    scheduler = Scheduler(problem, frees)
-    for task in ready_first(problem, priority):
-        place_best(scheduler, task, lambda t, trial, finish: (finish + costs[t][trial.device],))
+    return priority
+
+
+def judge_of(
+    problem: Problem, scheduler: Scheduler, choice: str
+) -> Callable[[int, Trial], tuple[float, ...]]:
+    """What a task on a device is compared by, as (violation, is away, value, ties ...)."""
+    path, path_device = critical_path(problem)
+    costs, tasks = optimistic_costs(problem), problem.graph.tasks
+
+    def run_of_group(task: int, device: int) -> int:
+        label = tasks[task].together
+        members = [t for t in range(len(tasks)) if label and tasks[t].together == label] or [task]
+        return sum(scheduler.run_ns(member, device) for member in members)
+
+    def judged(task: int, trial: Trial) -> tuple[float, ...]:
+        finish = trial.finish + output_ns(problem, task, trial.device)
+        value = {
+            "finish": finish,
+            "path": finish,
+            "start": trial.start,
+            "run": run_of_group(task, trial.device),
+            "latency": max(scheduler.makespan, finish),
+            "lookahead": finish + costs[task][trial.device],
+            "available": scheduler.available(trial.device),
+        }[choice]
+        is_away = choice == "path" and task in path and trial.device != path_device
+        num_units = len(problem.cluster.unit_ids[trial.device])
+        tie = 0 if choice == "available" else finish
+        return (trial.violation, is_away, value, tie, num_units, trial.device)
+
+    return judged
+
+
+def merit_of(priority: str, keys: list[tuple[float, ...]]) -> tuple[float, float]:
+    """By the sorted keys of a ready task; the largest goes first."""
+    best, second = keys[0], keys[min(1, len(keys) - 1)]
+    merit = {"min-min": -best[2], "max-min": best[2], "sufferage": second[2] - best[2]}[priority]
+    return -best[0], merit
+
+
+def by_parts(problem: Problem, parts: tuple[str, str, str], frees: bool = True) -> Scheduler:
+    """The list scheduler of three parts."""
+    priority, choice, insertion = parts
+    scheduler = Scheduler(problem, frees, fills_gaps=insertion == "gaps")
+    judged = judge_of(problem, scheduler, choice)
+
+    def choices(task: int) -> list[tuple[tuple[float, ...], Trial]]:
+        trials = [scheduler.attempt(task, device) for device in scheduler.choices(task)]
+        return sorted(((judged(task, trial), trial) for trial in trials), key=lambda pair: pair[0])
+
+    static = {
+        "topological": lambda: [0.0] * len(problem.graph.tasks),
+        "rank": lambda: upward_ranks(problem),
+        "path": lambda: path_ranks(problem),
+        "lookahead": lambda: mean_costs(problem),
+    }
+    if priority in static:
+        for task in ready_first(problem, static[priority]()):
+            scheduler.commit(task, choices(task)[0][1])
+        return scheduler.finish()
+    batch: list[int] = []
+    while len(scheduler.device) < len(problem.graph.tasks):
+        if not batch or priority == "sufferage":
+            batch = [
+                task
+                for task, before in enumerate(problem.graph.predecessors)
+                if task not in scheduler.device and all(b in scheduler.device for b in before)
+            ]
+        merits = {task: merit_of(priority, [key for key, _ in choices(task)]) for task in batch}
+        chosen = max(batch, key=lambda task: (merits[task], -task))
+        scheduler.commit(chosen, choices(chosen)[0][1])
+        batch.remove(chosen)
     return scheduler.finish()
 
 

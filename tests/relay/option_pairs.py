@@ -161,6 +161,7 @@ WITHOUT_PAIRS: Mapping[str, str] = {
     "routes": "for models with routers, which these have not: refused (test_routed_programs.py)",
     "weights_budget": "for models with routers: else refused (test_preloaded_programs.py)",
     "min_gain_ratio": "asked of measured costs only",
+    "list_parts": "of the solver list alone, others refuse it (list/test_list_schedulers.py)",
     "layers": "restricts the devices of tasks as pin does, behind it (model/test_layers.py)",
 }
 """Options that mean the same whatever stands beside them, and why."""

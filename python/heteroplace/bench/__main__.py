@@ -17,6 +17,7 @@ from heteroplace.bench.exact import command as exact
 from heteroplace.bench.place import command as place
 from heteroplace.bench.prediction import options as prediction_options
 from heteroplace.bench.ranks.options import add_ranks_arguments
+from heteroplace.bench.tables import command as tables
 from heteroplace.tvm_bridge import require_tvm
 
 USAGE = 2
@@ -80,6 +81,7 @@ _CONFORMANCE_TEXT = "ONNX's own test suite: cases that are equal, refused, wrong
 _PREDICTION_TEXT = "predicted times and memory of plans, against real runs"
 _EXACT_TEXT = "the tables of DiviML and Moirai: exact solvers, splits and bounds"
 _DISTIR_TEXT = "DistIR's grids of degrees, simulated, and its best configurations beside ours"
+_TABLES_TEXT = "EXACT.md and PLACE.md made whole, each table from one run"
 _PLACE_TEXT = "solvers against each other on graphs of up to 50,560 tasks"
 
 
@@ -117,7 +119,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             module = importlib.import_module(_OF_ARGUMENTS[options.benchmark])
             rows, table = module.run(options, _say), module.table
         else:
-            module = {"exact": exact, "place": place, "distir": distir}[options.benchmark]
+            module = {"exact": exact, "place": place, "distir": distir, "tables": tables}[
+                options.benchmark
+            ]
             rows, table = module.run(options, _say), module.table
     except HeteroPlaceError as fault:
         print(f"error: {fault}", file=sys.stderr)
@@ -144,6 +148,7 @@ def make_parser() -> argparse.ArgumentParser:
         "place": _PLACE_TEXT,
         "exact": _EXACT_TEXT,
         "distir": _DISTIR_TEXT,
+        "tables": _TABLES_TEXT,
     }
     for name, text in texts.items():
         command = commands.add_parser(name, help=text, description=text)
@@ -174,6 +179,8 @@ def make_parser() -> argparse.ArgumentParser:
             exact.add_arguments(command)
         if name == "distir":
             distir.add_arguments(command)
+        if name == "tables":
+            tables.add_arguments(command)
     return parser
 
 

@@ -12,7 +12,7 @@ SolverLimitError.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -34,6 +34,35 @@ far, earliest finish of the task."""
 
 Composition = tuple[tuple[int, int], ...]
 """(device, batch size) of each part; the sizes sum to the number of items."""
+
+
+ListParts = tuple[str, str, str]
+"""Which task is next, what its device is chosen by, where it starts there: one of each of
+LIST_PARTS."""
+
+LIST_PARTS: Mapping[str, tuple[str, ...]] = {
+    "priority": (
+        *("rank", "topological", "path", "lookahead"),
+        *("min-min", "max-min", "sufferage"),
+    ),
+    "choice": ("finish", "start", "run", "latency", "lookahead", "path", "available"),
+    "insertion": ("gaps", "end"),
+}
+"""The parts of list schedulers; see `src/list/list_parts.h`. The first of each are HEFT."""
+
+NAMED_PARTS: Mapping[str, ListParts] = {
+    "heft": ("rank", "finish", "gaps"),
+    "cpop": ("path", "path", "gaps"),
+    "peft": ("lookahead", "lookahead", "gaps"),
+    "met": ("rank", "run", "gaps"),
+    "mct": ("topological", "finish", "end"),
+    "olb": ("topological", "available", "end"),
+    "min-min": ("min-min", "finish", "end"),
+    "max-min": ("max-min", "finish", "end"),
+    "sufferage": ("sufferage", "finish", "end"),
+    "greedy": ("topological", "latency", "gaps"),
+}
+"""The list schedulers of the literature that are made of these parts."""
 
 
 @dataclass(frozen=True)
@@ -61,32 +90,37 @@ class BatchPlan:
     """As in `NativePlan`: 0: it can be run."""
 
 
-def plan_by(native: NativeProblem, scheduler: str, time_limit_s: float = math.inf) -> NativePlan:
-    """Plan by a list scheduler that needs nothing but the problem.
+def plan_by(
+    native: NativeProblem,
+    parts: ListParts,
+    time_limit_s: float = math.inf,
+    devices: Iterable[int] | None = None,
+) -> NativePlan:
+    """Plan by a list scheduler of three parts; see `src/list/list_parts.h`.
 
     Parameters
     ----------
-    scheduler
-        Name of a file in `src/list`: "met", "greedy", "m_etf", ... (see
-        `src/list/scheduler.h`).
+    devices
+        Those that are preferred: a task that none of them can run goes elsewhere. None: all.
 
     Raises
     ------
     InfeasibleError
         A task can run on no device.
     PlanError
-        There is no such scheduler; the message lists them.
+        There is no such part; the message lists them.
     """
-    return native.native_plan(_core.plan_by(native.core, scheduler, time_limit_s))
+    count = len(native.cluster.devices)
+    preferred = np.zeros(count, dtype=np.int64)
+    preferred[list(range(count) if devices is None else devices)] = 1
+    return native.native_plan(_core.plan_by_parts(native.core, *parts, preferred, time_limit_s))
 
 
 def heft(
     native: NativeProblem, devices: Iterable[int], time_limit_s: float = math.inf
 ) -> NativePlan:
     """HEFT that prefers the given devices; a task that none of them can run goes elsewhere."""
-    preferred = np.zeros(len(native.cluster.devices), dtype=np.int64)
-    preferred[list(devices)] = 1
-    return native.native_plan(_core.heft(native.core, preferred, time_limit_s))
+    return plan_by(native, NAMED_PARTS["heft"], time_limit_s, devices)
 
 
 def etf(
@@ -94,7 +128,7 @@ def etf(
     devices: Sequence[Sequence[int]] | None = None,
     time_limit_s: float = math.inf,
 ) -> NativePlan:
-    """Place the pair that finishes first, again and again; see `src/list/etf.h`.
+    """Place the pair that finishes first, again and again; see `src/list/ready_queue.h`.
 
     Parameters
     ----------
@@ -106,6 +140,21 @@ def etf(
     GraphError
         A task has no device, or one that it may not be on.
     """
+    return _earliest(native, devices, False, time_limit_s)
+
+
+def m_etf(native: NativeProblem, time_limit_s: float = math.inf) -> NativePlan:
+    """Place the pair that starts first, again and again; see `src/list/ready_queue.h`."""
+    return _earliest(native, None, True, time_limit_s)
+
+
+def _earliest(
+    native: NativeProblem,
+    devices: Sequence[Sequence[int]] | None,
+    is_by_start: bool,
+    time_limit_s: float,
+) -> NativePlan:
+    """The earliest pairs, by start or finish, on the given devices."""
     if devices is None:
         is_allowed = native.run_ns != IMPOSSIBLE
         offsets = np.concatenate([[0], np.cumsum(is_allowed.sum(axis=1))]).astype(np.int64)
@@ -114,7 +163,9 @@ def etf(
         sizes = [len(row) for row in devices]
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         values = np.fromiter((device for row in devices for device in row), dtype=np.int64)
-    return native.native_plan(_core.etf(native.core, offsets, values, time_limit_s))
+    return native.native_plan(
+        _core.earliest(native.core, offsets, values, is_by_start, time_limit_s)
+    )
 
 
 def m_sct(native: NativeProblem, favourite: IntArray, time_limit_s: float = math.inf) -> NativePlan:

@@ -19,6 +19,7 @@ from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan
 from heteroplace.model.shared_values import first_shared
+from heteroplace.native.list import LIST_PARTS, NAMED_PARTS, ListParts
 from heteroplace.native.problem import NativePlan, NativeProblem
 from heteroplace.native.simulate import simulate_plan, simulate_steps
 from heteroplace.options import option, seconds
@@ -166,6 +167,14 @@ class SolveOptions:
         "Gurobi where its full licence is found, else HiGHS",
         choices=lambda: ENGINES,
     )
+    list_parts: str = option(
+        ",".join(NAMED_PARTS["heft"]),
+        "priority, choice and insertion of solver list: which task is next ("
+        f"{', '.join(LIST_PARTS['priority'])}), the least of what its device is chosen by ("
+        f"{', '.join(LIST_PARTS['choice'])}), and where it starts there "
+        f"({', '.join(LIST_PARTS['insertion'])})",
+        metavar="PRIORITY,CHOICE,INSERTION",
+    )
     min_gain_ratio: float = option(
         0.02,
         "where costs are measured, several devices are used only if that is shorter than the best "
@@ -177,6 +186,7 @@ class SolveOptions:
     """Called now and then while a solver works; None: silence."""
 
     def __post_init__(self) -> None:
+        list_parts_of(self.list_parts)
         for name, choices in (
             ("objective", OBJECTIVES),
             ("coarsening", COARSENINGS),
@@ -202,6 +212,29 @@ class SolveOptions:
         for name, is_right, expected in limits:
             if not is_right:
                 raise SolverError(f"{name} must be {expected}, got {getattr(self, name)!r}")
+
+
+def list_parts_of(text: str) -> ListParts:
+    """Return the parts of a list scheduler that are named, with commas between them.
+
+    Raises
+    ------
+    SolverError
+        There are not three, or one is unknown.
+    """
+    given = text.split(",")
+    kinds = tuple(LIST_PARTS.items())
+    if len(given) == len(kinds):
+        wrong = [
+            f"{kind} {name!r} is none of {', '.join(known)}"
+            for name, (kind, known) in zip(given, kinds, strict=True)
+            if name not in known
+        ]
+        if not wrong:
+            return given[0], given[1], given[2]
+    else:
+        wrong = [f"expected {len(kinds)} names with commas between them, got {len(given)}"]
+    raise SolverError(f"list_parts {text!r}: {'; '.join(wrong)}")
 
 
 def check_items_of(objective: str, items: int) -> None:

@@ -71,13 +71,19 @@ class RegisteredSolver:
 
     @property
     def takes_items(self) -> bool:
-        """Whether it makes plans for several items."""
-        return bool(getattr(self._solver, "takes_items", False))
+        """Whether it makes plans for several items, itself or by the solver that it names."""
+        by_other = getattr(self._solver, "solver_of_items", None) is not None
+        return by_other or bool(getattr(self._solver, "takes_items", False))
 
     def _for(self, options: SolveOptions) -> RegisteredSolver:
         """Who solves: for several items perhaps another, which the solver names."""
         name: str | None = getattr(self._solver, "solver_of_items", None)
         return SOLVERS[name] if options.items > 1 and name is not None else self
+
+    @property
+    def takes_list_parts(self) -> bool:
+        """Whether it is made of the parts that `list_parts` names."""
+        return bool(getattr(self._solver, "takes_list_parts", False))
 
     @property
     def max_tasks(self) -> int | None:
@@ -128,6 +134,13 @@ class RegisteredSolver:
                 f"solver {self.name!r} makes plans for one item, not for {options.items}; for "
                 f"several there are: {', '.join(others) or 'no solver'}"
             )
+        default = SolveOptions.list_parts
+        if options.list_parts != default and not self.takes_list_parts:
+            others = [name for name in SOLVERS if SOLVERS[name].takes_list_parts]
+            raise SolverError(
+                f"solver {self.name!r} is not made of parts, list_parts {options.list_parts!r} are "
+                f"for: {', '.join(others)}"
+            )
         engines = self.engines(options.objective, options.items)
         if options.engine not in (ENGINES[0], *engines):
             others = [name for name in SOLVERS if options.engine in _engines_of(name, options)]
@@ -176,14 +189,20 @@ SOLVERS = SolverRegistry(
         ("auto", "heteroplace.solve.portfolio:AutoSolver"),
         ("single", "heteroplace.solve.list.single:SingleSolver"),
         ("heft", "heteroplace.solve.list.heft:HeftSolver"),
-        ("cpop", "heteroplace.solve.list.cpop:CpopSolver"),
-        ("peft", "heteroplace.solve.list.peft:PeftSolver"),
-        ("met", "heteroplace.solve.list.met:MetSolver"),
-        ("greedy", "heteroplace.solve.list.greedy:GreedySolver"),
-        ("etf", "heteroplace.solve.list.etf:EtfSolver"),
+        ("cpop", "heteroplace.solve.list.parts:CpopSolver"),
+        ("peft", "heteroplace.solve.list.parts:PeftSolver"),
+        ("met", "heteroplace.solve.list.parts:MetSolver"),
+        ("greedy", "heteroplace.solve.list.parts:GreedySolver"),
+        ("mct", "heteroplace.solve.list.parts:MctSolver"),
+        ("olb", "heteroplace.solve.list.parts:OlbSolver"),
+        ("min-min", "heteroplace.solve.list.parts:MinMinSolver"),
+        ("max-min", "heteroplace.solve.list.parts:MaxMinSolver"),
+        ("sufferage", "heteroplace.solve.list.parts:SufferageSolver"),
+        ("list", "heteroplace.solve.list.parts:PartsSolver"),
+        ("etf", "heteroplace.solve.list.earliest:EtfSolver"),
         ("m-topo", "heteroplace.solve.list.m_topo:MTopoSolver"),
         ("m-topo-uniform", "heteroplace.solve.list.m_topo:UniformMTopoSolver"),
-        ("m-etf", "heteroplace.solve.list.m_etf:MEtfSolver"),
+        ("m-etf", "heteroplace.solve.list.earliest:MEtfSolver"),
         ("m-sct", "heteroplace.solve.baselines.m_sct:MSctSolver"),
         ("getf", "heteroplace.solve.baselines.getf:GetfSolver"),
         ("order-place", "heteroplace.solve.list.order_place:OrderPlaceSolver"),

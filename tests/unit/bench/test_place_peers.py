@@ -14,7 +14,7 @@ from heteroplace.bench.suites.catalogue import get_instance, layered, transforme
 from heteroplace.bench.suites.layered import Layered
 from heteroplace.bench.suites.transformer import Transformer
 from heteroplace.errors import SolverError
-from heteroplace.native.list import evaluate_order, mean_graph, plan_by
+from heteroplace.native.list import evaluate_order, m_etf, mean_graph
 from heteroplace.solve.baselines.m_sct_lp import favourite_children
 from heteroplace.solve.problem import Problem
 
@@ -39,7 +39,7 @@ def test_without_contention_and_gaps_both_m_etf_are_the_same() -> None:
     problem = get_instance("rwnn/er10x5").build()
     assert problem.cluster.congestion == "none"
     found = plain_m_etf(problem, mean_graph(problem.native))
-    ours = plan_by(problem.native, "m_etf")
+    ours = m_etf(problem.native)
     assert place_peers.judged_ns(problem, found) == ours.makespan_ns
 
 

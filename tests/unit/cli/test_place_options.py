@@ -81,6 +81,12 @@ def test_an_excluded_device_is_not_used(files, capsys):
     assert set(placed(capsys, "--exclude", "gpu0")["placement"].values()) == {"gpu1"}
 
 
+def test_a_list_scheduler_is_made_of_the_parts_that_are_given(files, capsys):
+    parts = "topological,finish,end"
+    found = placed(capsys, "--solver", "list", "--list-parts", parts)
+    assert found["placement"] == placed(capsys, "--solver", "mct")["placement"]
+
+
 def test_what_must_not_be_split_stays_together(files, capsys):
     apart = placed(capsys)["placement"]
     assert apart["a"] != apart["c"]
@@ -183,6 +189,8 @@ def test_an_engine_is_chosen_by_name(files, capsys, engine):
         (["--plan-in", "nothing.json"], "nothing.json: cannot be read"),
         (["--plan-in", "plan.json", "--solver", "heft"], "solves nothing; leave out solver"),
         (["--plan-in", "plan.json", "--coarsening", "auto"], "leave out coarsening"),
+        (["--plan-in", "plan.json", "--list-parts", "rank,run,end"], "leave out list_parts"),
+        (["--list-parts", "rank,run,end"], "solver 'auto' is not made of parts"),
         (["--plan-in", "plan.json", "--items", "2"], "is for 1 items, and items is 2"),
         (["--solver", "heft", "--engine", "highs"], "solver 'heft' solves no programme by engine"),
         (

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heteroplace.bench.suites.batches import with_batches
 from heteroplace.bench.suites.catalogue import get_instance, layered
 from heteroplace.bench.suites.layered import Layered
 from heteroplace.errors import InfeasibleError, SolverLimitError
@@ -119,6 +120,23 @@ def test_auto_is_never_behind_the_search(case: Instance) -> None:
 @exact_cases(8)
 def test_auto_is_never_behind_for_several_items(case: Instance, items: int) -> None:
     check_not_behind(case, ("bmet", "bgreedy", "bheft", "divi", "split"), 3000, items)
+
+
+@pytest.mark.costly(7)
+@given(instances(max_tasks=7, max_batch=4), st.integers(2, 4), st.sampled_from([100, 600, 2000]))
+@exact_cases(30)
+def test_auto_is_never_behind_the_programme_of_several_items(
+    case: Instance, items: int, iterations: int
+) -> None:
+    check_not_behind(case, ("divi", "bheft"), iterations, items)
+
+
+@pytest.mark.costly(14)
+def test_a_list_schedule_of_one_module_is_left_behind() -> None:
+    # Annealing with as little heat as behind modules stayed at 11.85 ms; divi finds 11.22 ms.
+    problem = with_batches(get_instance("rwnn/er10x1").build(), 4)
+    options = SolveOptions(items=4, iterations=3000, threads=1, time_limit_s=60)
+    assert get_solver("auto").solve(problem, options).objective_ns < 11_500_000
 
 
 @pytest.mark.slow

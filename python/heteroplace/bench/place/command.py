@@ -21,6 +21,8 @@ Solvers that only know latency are asked for that, and their plans are judged by
 
 With `--auto` the rows say whether `auto` is behind any other solver (`against.py`).
 
+With `--saga` list schedulers run beside those of another package (`saga.py`).
+
 With `--memory` the rows say what counting memory by lifetime costs and gains (`memory.py`).
 
 With `--items N` makespans are those of N items: plans of the batched solvers as they are, others
@@ -41,6 +43,7 @@ from heteroplace.bench.place.against import auto_rows, auto_table
 from heteroplace.bench.place.growth import growth_rows, growth_series, growth_table
 from heteroplace.bench.place.memory import memory_rows, memory_table
 from heteroplace.bench.place.peers import peer_rows, peer_table
+from heteroplace.bench.place.saga import saga_rows, saga_table
 from heteroplace.bench.place.table import comparison, place_table
 from heteroplace.bench.plots import check_can_plot, plot_growth
 from heteroplace.bench.suites.catalogue import QUICK, Instance, select
@@ -120,6 +123,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="m-ETF and m-SCT against the same algorithms in plain Python instead",
     )
     parser.add_argument(
+        "--saga",
+        action="store_true",
+        help="list schedulers against those of SAGA (anrg-saga) on its own generators instead",
+    )
+    parser.add_argument(
         "--auto",
         action="store_true",
         help="auto against all other solvers, within the same budget: who is behind, who is late",
@@ -147,6 +155,8 @@ def run(arguments: argparse.Namespace, say: Say) -> list[Row]:
         return _growth(arguments.json, say)
     if arguments.peers:
         return peer_rows(say)
+    if arguments.saga:
+        return saga_rows(say)
     solvers = tuple(filter(None, (arguments.solvers or "").split(",")))
     if arguments.memory:
         return memory_rows(arguments.only, solvers, arguments.seed, say)
@@ -180,6 +190,8 @@ def table(rows: list[Row]) -> str:
         return growth_table(rows)
     if "peer" in rows[0]:
         return peer_table(rows)
+    if "saga_makespan" in rows[0]:
+        return saga_table(rows)
     if "slowdown" in rows[0]:
         return memory_table(rows)
     if "behind" in rows[0]:
@@ -191,12 +203,14 @@ def default_solvers(options: PlaceOptions) -> tuple[str, ...]:
     """Return all solvers, but those for several items or for throughput only where that is asked.
 
     Solvers that know only the latency of one item stay: their plans have a throughput too, and can
-    be repeated. `split` is for one item as well as for several.
+    be repeated. `auto` and `split` are for one item as well as for several.
+    `list` is, without parts, `heft`.
     """
     return tuple(
         name
         for name in SOLVERS
-        if (options.items > 1 or name == "split" or not SOLVERS[name].takes_items)
+        if not SOLVERS[name].takes_list_parts
+        and (options.items > 1 or name in ("auto", "split") or not SOLVERS[name].takes_items)
         and (options.objective == _THROUGHPUT or _LATENCY in SOLVERS[name].objectives)
     )
 

@@ -17,7 +17,7 @@ from heteroplace.bench.plots import Series
 from heteroplace.bench.suites.catalogue import layered, transformer
 from heteroplace.bench.suites.layered import Layered
 from heteroplace.bench.suites.transformer import Transformer
-from heteroplace.native.list import etf, heft, plan_by
+from heteroplace.native.list import etf, heft, m_etf
 from heteroplace.native.search import search_plans
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.report.tables import format_table
@@ -123,12 +123,12 @@ def _actions(problem: Problem) -> dict[str, tuple[Callable[[], object], int]]:
     makers: dict[str, Callable[[], object]] = {
         "heft": lambda: heft(native, devices),
         "etf": lambda: etf(native),
-        "m-etf": lambda: plan_by(native, "m_etf"),
+        "m-etf": lambda: m_etf(native),
     }
     counts = {
         "heft": len(heft(native, devices).rows),
         "etf": len(etf(native).rows),
-        "m-etf": len(plan_by(native, "m_etf").rows),
+        "m-etf": len(m_etf(native).rows),
     }
     steps = heft(native, devices).steps
     makers["simulator"] = lambda: simulate_steps(native, steps)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from heteroplace.bench.peers.plain_baechi import PlainResult, plain_m_etf, plain_m_sct
 from heteroplace.bench.suites.catalogue import get_instance
-from heteroplace.native.list import evaluate_order, m_sct, mean_graph, plan_by
+from heteroplace.native.list import evaluate_order, m_etf, m_sct, mean_graph
 from heteroplace.report.tables import format_table
 from heteroplace.solve import SOLVERS
 from heteroplace.solve.baselines.m_sct import THRESHOLD
@@ -108,7 +108,7 @@ def peer_table(rows: list[Row]) -> str:
 def _peers(solver: str) -> list[_Peer]:
     def core(problem: Problem) -> int:
         if solver == "m-etf":
-            return plan_by(problem.native, "m_etf").makespan_ns
+            return m_etf(problem.native).makespan_ns
         graph = mean_graph(problem.native)
         return m_sct(problem.native, favourite_children(graph, THRESHOLD)).makespan_ns
 

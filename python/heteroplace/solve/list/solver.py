@@ -1,4 +1,4 @@
-"""What the list schedulers of the literature have in common as solvers: native plan -> SolveResult.
+"""What the list schedulers have in common as solvers: native plan -> SolveResult.
 
 They are run as published: nobody mends a plan that does not fit, and a plan that does not fit is
 not returned. `heft` and `auto` mend.
@@ -7,11 +7,11 @@ not returned. `heft` and `auto` mend.
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from typing import ClassVar
 
 from heteroplace.errors import SolverLimitError
 from heteroplace.model.plan import Plan
-from heteroplace.native.list import plan_by
 from heteroplace.native.problem import NativePlan
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.deadline import NEVER, Deadline
@@ -19,11 +19,12 @@ from heteroplace.solve.feasibility import check_possible, overcommitted_error
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result, report
 
 
-class ListSolver:
-    """A scheduler of the core, by its name: one plan, deterministic; a budget only ends it."""
+class ListSolver(ABC):
+    """One plan, deterministic; a budget only ends it."""
 
     name: ClassVar[str]
 
+    @abstractmethod
     def native_plan(self, problem: Problem, deadline: Deadline = NEVER) -> NativePlan:
         """Return the plan; it may overflow memories (`violation` > 0).
 
@@ -32,7 +33,6 @@ class ListSolver:
         SolverLimitError
             The deadline passed before all tasks were placed.
         """
-        return plan_by(problem.native, self.name.replace("-", "_"), deadline.left_s())
 
     def mended(self, problem: Problem, plan: NativePlan, time_limit_s: float) -> NativePlan:
         """Return a plan that fits; InfeasibleError names the bytes that each memory lacks."""

@@ -26,6 +26,9 @@ _FACTORS = (1.0, 2.0, 7.0)
 """Of the objective, tried in turn while HiGHS ends in an error of its own (a solution that is off
 by its tolerance is rounded and then refused); another factor avoids it."""
 _GAVE_UP = 4
+_NODES_UP = "Solution limit reached"
+"""What HiGHS says when the limit of nodes came before any solution; scipy knows no status for it,
+and gives no bound."""
 _LEAST_S = 0.01
 
 
@@ -41,6 +44,8 @@ class HighsEngine:
         found = _Call(program, limits).result()
         if found is None:
             return MipAnswer(None, -np.inf, INTERRUPTED)
+        if _is_out_of_nodes(found):
+            return MipAnswer(None, -np.inf, LIMIT)
         if found.status not in _STATUS:
             raise SolverError(
                 f"HiGHS could not solve a program of {program.num_columns} columns and "
@@ -55,6 +60,10 @@ class HighsEngine:
             _STATUS[found.status],
             0 if nodes is None else int(nodes),
         )
+
+
+def _is_out_of_nodes(found: Any) -> bool:
+    return found.status == _GAVE_UP and _NODES_UP in found.message
 
 
 class _Call:
@@ -94,7 +103,7 @@ class _Call:
         deadline = time.perf_counter() + self._limits.time_limit_s
         for factor in _FACTORS:
             found = self._solve(factor, deadline - time.perf_counter())
-            if found.status != _GAVE_UP:
+            if found.status != _GAVE_UP or _is_out_of_nodes(found):
                 break
         if found.mip_dual_bound is not None:
             found.mip_dual_bound /= factor

@@ -16,10 +16,12 @@ import numpy as np
 from heteroplace.errors import SolverLimitError
 from heteroplace.native.arrays import IMPOSSIBLE, IntArray
 from heteroplace.native.list import (
+    NAMED_PARTS,
     adjusting_placement,
     critical_path_order,
     etf,
     heft,
+    m_etf,
     m_topo,
     order_place,
     plan_by,
@@ -122,9 +124,9 @@ class InitialSolutions:
         return [
             ("etf", lambda: etf(native, None, left_s())),
             ("adjusting-placement", lambda: adjusting_placement(native, order, left_s())),
-            ("greedy", lambda: plan_by(native, "greedy", left_s())),
-            ("met", lambda: plan_by(native, "met", left_s())),
-            ("m-etf", lambda: plan_by(native, "m_etf", left_s())),
+            ("greedy", lambda: plan_by(native, NAMED_PARTS["greedy"], left_s())),
+            ("met", lambda: plan_by(native, NAMED_PARTS["met"], left_s())),
+            ("m-etf", lambda: m_etf(native, left_s())),
             ("m-topo-uniform", lambda: m_topo(native, is_uniform=True)),
             *((_heft_name(self._problem, devices), heft_on(devices)) for devices in sets),
         ]

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Event
 
-from heteroplace.errors import SolverLimitError
+from heteroplace.errors import InfeasibleError, SolverLimitError
 from heteroplace.model.plan import Plan, Step
 from heteroplace.model.units import format_bytes
 from heteroplace.native.batches import BatchLayout, FoundLayout, search_batches
@@ -34,7 +34,7 @@ from heteroplace.solve.batched.device_symmetry import (
     DeviceSymmetry,
     device_symmetry,
 )
-from heteroplace.solve.batched.divi import slot_pairs
+from heteroplace.solve.batched.divi import DiviSolver, slot_pairs
 from heteroplace.solve.batched.divi_milp import solve_batched_milp
 from heteroplace.solve.batched.divi_rules import BatchRules
 from heteroplace.solve.batched.equal_nodes import equal_nodes, node_problem, replicated
@@ -53,8 +53,11 @@ _BOUND_SHARE, _LIST_SHARE, _NODE_SHARE, _CHAIN_SHARE = 0.1, 0.1, 0.3, 0.6
 and the chain of modules."""
 _ANNEALING_SHARE, _SMALL_SHARE = 0.75, 0.1
 """Of the time that is left, for the whole; where an exact solve follows, the second."""
-_FIRST_HEAT = 0.002
-"""Of the annealing of the whole, which begins with a good plan."""
+_MODULE_HEAT, _LIST_HEAT = 0.002, 0.02
+"""Of the annealing of the whole, which begins with what modules gave, and that is good already, or
+with a list schedule, out of which less heat does not lead."""
+_SMALL_ROUNDS = 3
+"""Of annealing where an exact solve may follow, each from the best so far."""
 _CHAIN_EVALUATIONS = 50
 """Layouts of a pair at first, for each task."""
 _SYMMETRY_SHARE = 0.1
@@ -81,6 +84,7 @@ class BatchedSplit:
         self._stop = Event()
         self._layouts: list[tuple[int, BatchLayout]] = []
         """Makespan of each."""
+        self._first_heat = _LIST_HEAT
 
     def run(self) -> SolveResult:
         """Solve it; see `Solver.solve`."""
@@ -229,6 +233,7 @@ class BatchedSplit:
         if not found.violation:
             makespan = self._offer("modules without barriers", found.steps)
             self._layouts.append((makespan, found.layout))
+            self._first_heat = _MODULE_HEAT
             self._report()
 
     def _search(
@@ -247,17 +252,22 @@ class BatchedSplit:
             max_evaluations=evaluations,
             time_limit_s=deadline.left_s(),
             seed=self.options.seed + seed,
-            first_heat=_FIRST_HEAT,
+            first_heat=self._first_heat,
             bound_ns=self.bound_ns,
             progress=lambda _: self._stop.is_set(),
         )
 
     def _anneal(self, block: int) -> None:
-        """The whole, from the best layouts, one on each thread."""
-        if not self._layouts or self._is_done():
-            return
+        """The whole, from the best layouts, one on each thread; small ones in several rounds."""
         is_small = self._num_pairs() <= MAX_EXACT_PAIRS
-        deadline = self._within(_SMALL_SHARE if is_small else _ANNEALING_SHARE)
+        rounds = _SMALL_ROUNDS if is_small else 1
+        end = self._within(_SMALL_SHARE if is_small else _ANNEALING_SHARE)
+        for index in range(rounds):
+            if self._layouts and not self._is_done():
+                deadline = end.within(end.left_s() / (rounds - index))
+                self._anneal_round(block, index * self.options.threads, deadline)
+
+    def _anneal_round(self, block: int, first_seed: int, deadline: Deadline) -> None:
         ordered = [layout for _, layout in sorted(self._layouts, key=lambda entry: entry[0])]
         iterations = self.options.iterations
         threads = self.options.threads
@@ -265,7 +275,9 @@ class BatchedSplit:
         with ThreadPoolExecutor(threads) as executor:
             search = partial(self._search, block=block, evaluations=evaluations, deadline=deadline)
             futures = [
-                executor.submit(search, ordered[seed % min(2, len(ordered))], seed=seed)
+                executor.submit(
+                    search, ordered[seed % min(2, len(ordered))], seed=first_seed + seed
+                )
                 for seed in range(threads)
             ]
             try:
@@ -275,7 +287,8 @@ class BatchedSplit:
                 found = [future.result() for future in futures]
         for end in found:
             if not end.violation:
-                self._offer("annealing", end.steps, f"{end.num_evaluations} layouts tried")
+                note = f"{end.num_evaluations} layouts tried"
+                self._layouts.append((self._offer("annealing", end.steps, note), end.layout))
 
     def _num_pairs(self) -> int:
         return slot_pairs(self.problem, self.options.items, BatchRules())
@@ -283,29 +296,12 @@ class BatchedSplit:
     def _prove(self) -> None:
         """Solve a small whole exactly; else raise the bound by modules. A budget in iterations
         leaves out the second, which only the clock ends."""
-        iterations = self.options.iterations
         if self._num_pairs() <= MAX_EXACT_PAIRS:
-            engine = ChosenEngine(self.options)
-            end = solve_batched_milp(
-                self.problem,
-                self.options.items,
-                BatchRules(),
-                time_limit_s=self._deadline.left_s(),
-                node_limit=None if iterations is None else 1 + iterations // 200,
-                horizon_ns=self.best_ns,
-                bound_ns=self.bound_ns,
-                engine=engine,
-            )
-            if end.was_interrupted:
-                self._stop.set()
-            if not end.is_infeasible and self._has_static_memory():
-                self.bound_ns = max(self.bound_ns, end.bound_ns)
-            note = f"{engine.name}, {end.num_rows} rows, {end.num_columns} columns"
-            self.candidates.append(("whole, exactly", end.value_ns, note))
-            if end.value_ns is not None:
-                steps, _ = best_steps(self.problem, end.batches, self.options.items)
-                self._offer("whole, exactly, as simulated", steps)
+            self._solve_whole()
+            if self.options.iterations is not None and not self._is_done():
+                self._solve_as_divi()
             return
+        iterations = self.options.iterations
         if iterations is None and not self._is_done():
             found = batched_lower_bound(
                 self.problem,
@@ -315,6 +311,44 @@ class BatchedSplit:
             )
             self.bound_ns = max(self.bound_ns, found.ns)
             self.candidates.append(("bound", None, f"{found.ns} ns by {found.source}"))
+
+    def _solve_whole(self) -> None:
+        """Only what is shorter than the best plan: with less big-M, bounds are proven sooner."""
+        iterations = self.options.iterations
+        engine = ChosenEngine(self.options)
+        end = solve_batched_milp(
+            self.problem,
+            self.options.items,
+            BatchRules(),
+            time_limit_s=self._deadline.left_s(),
+            node_limit=None if iterations is None else 1 + iterations // 200,
+            horizon_ns=self.best_ns,
+            bound_ns=self.bound_ns,
+            engine=engine,
+        )
+        if end.was_interrupted:
+            self._stop.set()
+        if not end.is_infeasible and self._has_static_memory():
+            self.bound_ns = max(self.bound_ns, end.bound_ns)
+        note = f"{engine.name}, {end.num_rows} rows, {end.num_columns} columns"
+        self.candidates.append(("whole, exactly", end.value_ns, note))
+        if end.value_ns is not None:
+            steps, _ = best_steps(self.problem, end.batches, self.options.items)
+            self._offer("whole, exactly, as simulated", steps)
+
+    def _solve_as_divi(self) -> None:
+        """Where nodes ran out: in so many, the programme within the horizon of a list schedule and
+        that of blocks may find plans that the one above misses."""
+        options = replace(self.options, time_limit_s=self._deadline.left_s(), progress=None)
+        try:
+            found = DiviSolver().solve(self.problem, options)
+        except (InfeasibleError, SolverLimitError) as err:
+            self.candidates.append((DiviSolver.name, None, f"left out: {err}"))
+            return
+        if found.status == "interrupted":
+            self._stop.set()
+        self.bound_ns = max(self.bound_ns, found.bound_ns)
+        self._offer(DiviSolver.name, found.plan.steps)
 
     def _has_static_memory(self) -> bool:
         """Whether the programme misses no plan: one item may fit by lifetime."""

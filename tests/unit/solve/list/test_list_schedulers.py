@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from random import Random
 
 import numpy as np
@@ -11,10 +12,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heteroplace.errors import PlanError, SolverError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraphBuilder
-from heteroplace.native.list import etf, heft, m_sct, mean_graph, plan_by
+from heteroplace.native.list import (
+    LIST_PARTS,
+    NAMED_PARTS,
+    ListParts,
+    etf,
+    heft,
+    m_etf,
+    m_sct,
+    mean_graph,
+    plan_by,
+)
 from heteroplace.native.problem import NativePlan
 from heteroplace.native.simulate import simulate_plan, simulate_steps
 from heteroplace.solve import Problem, SolveOptions, get_solver, lower_bound
@@ -23,14 +35,9 @@ from heteroplace.solve.baselines.m_sct import THRESHOLD, MSctSolver
 from heteroplace.solve.baselines.m_sct_lp import favourite_children
 from heteroplace.solve.list.adjusting_placement import AdjustingPlacementSolver
 from heteroplace.solve.list.celeritas import CeleritasSolver
-from heteroplace.solve.list.cpop import CpopSolver
-from heteroplace.solve.list.etf import EtfSolver
-from heteroplace.solve.list.greedy import GreedySolver
-from heteroplace.solve.list.m_etf import MEtfSolver
+from heteroplace.solve.list.earliest import EtfSolver, MEtfSolver
 from heteroplace.solve.list.m_topo import MTopoSolver, UniformMTopoSolver
-from heteroplace.solve.list.met import MetSolver
 from heteroplace.solve.list.order_place import OrderPlaceSolver
-from heteroplace.solve.list.peft import PeftSolver
 from tests.corpus import corpus
 from tests.instances import given_costs, gpus, problem_of
 from tests.reference import list_schedulers as reference
@@ -38,12 +45,14 @@ from tests.reference.list_engine import Scheduler
 from tests.strategies import Instance, exact_cases, num_cases, random_instance
 from tests.unit.solve.list.test_list_solvers import LIST_SOLVERS
 
+
+def by_parts(parts: ListParts, problem: Problem) -> NativePlan:
+    """A plan by the parts of a list scheduler."""
+    return plan_by(problem.native, parts)
+
+
 PLANS: dict[str, Callable[[Problem], NativePlan]] = {
-    "met": MetSolver().native_plan,
-    "greedy": GreedySolver().native_plan,
-    "cpop": CpopSolver().native_plan,
-    "peft": PeftSolver().native_plan,
-    "heft": lambda problem: heft(problem.native, range(len(problem.cluster.devices))),
+    **{name: partial(by_parts, parts) for name, parts in NAMED_PARTS.items()},
     "etf": EtfSolver().native_plan,
     "m-topo": MTopoSolver().native_plan,
     "m-topo-uniform": UniformMTopoSolver().native_plan,
@@ -103,24 +112,56 @@ def test_ample_memory_always_gives_a_plan(problem: Problem) -> None:
         assert plan_of(problem).violation == 0, name
 
 
-@pytest.mark.costly
-@given(problems())
-@exact_cases(200)
-def test_heft_is_that_of_plain_loops(problem: Problem) -> None:
-    assert_equal(problem, PLANS["heft"](problem), reference.within_memory(reference.heft, problem))
+def expected_by(parts: ListParts, problem: Problem) -> Scheduler:
+    return reference.within_memory(
+        lambda given, frees: reference.by_parts(given, parts, frees), problem
+    )
 
 
-@given(problems())
-@exact_cases(200)
-def test_cpop_is_that_of_plain_loops(problem: Problem) -> None:
-    assert_equal(problem, PLANS["cpop"](problem), reference.within_memory(reference.cpop, problem))
+@pytest.mark.costly(5)
+@pytest.mark.parametrize("name", NAMED_PARTS)
+@given(problem=problems())
+@exact_cases(60)
+def test_schedulers_of_the_literature_are_those_of_plain_loops(name: str, problem: Problem) -> None:
+    assert_equal(problem, PLANS[name](problem), expected_by(NAMED_PARTS[name], problem))
 
 
-@pytest.mark.costly
-@given(problems())
-@num_cases(200)
-def test_peft_is_that_of_plain_loops(problem: Problem) -> None:
-    assert_equal(problem, PLANS["peft"](problem), reference.within_memory(reference.peft, problem))
+@pytest.mark.costly(5)
+@given(problems(), st.tuples(*map(st.sampled_from, LIST_PARTS.values())))
+@exact_cases(300)
+def test_any_parts_are_those_of_plain_loops(problem: Problem, parts: ListParts) -> None:
+    assert_equal(problem, plan_by(problem.native, parts), expected_by(parts, problem))
+
+
+def test_parts_given_as_an_option_are_those_of_the_named_solver() -> None:
+    problem = many_gaps(60, 2)
+    for name, parts in NAMED_PARTS.items():
+        options = SolveOptions(list_parts=",".join(parts))
+        assert get_solver("list").solve(problem, options).plan.steps == PLANS[name](problem).steps
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("rank,finish", "expected 3 names with commas between them, got 2"),
+        ("rank,soon,gaps", "choice 'soon' is none of finish, start, run"),
+        ("rank,finish,", "insertion '' is none of gaps, end"),
+    ],
+)
+def test_parts_that_are_not_there_are_named(text: str, message: str) -> None:
+    with pytest.raises(SolverError, match=message):
+        SolveOptions(list_parts=text)
+
+
+def test_the_core_names_unknown_parts() -> None:
+    with pytest.raises(PlanError, match="no priority 'height'; there are topological, rank"):
+        plan_by(many_gaps(4, 0).native, ("height", "finish", "gaps"))
+
+
+def test_parts_are_refused_by_other_solvers() -> None:
+    options = SolveOptions(list_parts="path,path,gaps")
+    with pytest.raises(SolverError, match=r"'heft' is not made of parts.*are for: list"):
+        get_solver("heft").solve(many_gaps(4, 0), options)
 
 
 @pytest.mark.costly
@@ -135,7 +176,7 @@ def test_earliest_pair_is_found_without_looking_at_all(problem: Problem) -> None
     if not (by_finish.filled_gap and (has_instant or by_finish.violation)):
         assert_equal(problem, etf(problem.native), by_finish)
     if not (by_start.filled_gap and (has_instant or by_start.violation)):
-        assert_equal(problem, plan_by(problem.native, "m_etf"), by_start)
+        assert_equal(problem, m_etf(problem.native), by_start)
 
 
 def test_a_copy_of_no_length_between_others_frees_no_time() -> None:
@@ -214,7 +255,7 @@ def many_gaps(num_tasks: int, seed: int) -> Problem:
 def test_the_solver_m_sct_waits_whether_or_not_it_pays(seed: int, is_worth_waiting: bool) -> None:
     problem = many_gaps(20, seed)
     favourite = favourite_children(mean_graph(problem.native), THRESHOLD)
-    awake, eager = m_sct(problem.native, favourite), plan_by(problem.native, "m_etf")
+    awake, eager = m_sct(problem.native, favourite), m_etf(problem.native)
     assert (awake.makespan_ns < eager.makespan_ns) == is_worth_waiting
     assert PLANS["m-sct"](problem).steps == awake.steps
 
@@ -223,9 +264,8 @@ def test_the_solver_m_sct_waits_whether_or_not_it_pays(seed: int, is_worth_waiti
 def test_gaps_of_long_schedules_are_found(seed: int) -> None:
     # More intervals than lie in one chunk of `Slots`.
     problem = many_gaps(600, seed)
-    assert_equal(
-        problem, heft(problem.native, [0, 1]), reference.within_memory(reference.heft, problem)
-    )
+    found = heft(problem.native, [0, 1])
+    assert_equal(problem, found, expected_by(NAMED_PARTS["heft"], problem))
 
 
 def test_equal_pairs_go_by_task_then_device() -> None:
@@ -236,5 +276,5 @@ def test_equal_pairs_go_by_task_then_device() -> None:
     graph = builder.finalize([f"t{index}.0" for index in range(6)])
     cluster = gpus({}, 3)
     problem = Problem(graph, cluster, build_table(graph, cluster, lambda *_: Cost.given(1)))
-    for found in (etf(problem.native), plan_by(problem.native, "m_etf")):
+    for found in (etf(problem.native), m_etf(problem.native)):
         assert problem.native.placement(found.steps) == (0, 1, 2, 0, 1, 2)

@@ -14,9 +14,11 @@ from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.model.plan import Copy
 from heteroplace.native.list import (
+    NAMED_PARTS,
     adjusting_placement,
     critical_path_order,
     etf,
+    m_etf,
     m_sct,
     m_topo,
     mean_graph,
@@ -35,11 +37,7 @@ from tests.reference.list_schedulers import upward_ranks
 from tests.strategies import AMPLE
 
 LIST_SOLVERS = [
-    "met",
-    "greedy",
-    "heft",
-    "cpop",
-    "peft",
+    *NAMED_PARTS,
     "etf",
     "m-topo",
     "m-topo-uniform",
@@ -213,7 +211,7 @@ def test_etf_by_finish_keeps_off_a_slow_device_that_m_etf_takes() -> None:
     run_ns = {f"t{index}": (10, 1000) for index in range(8)}
     problem = problem_of(instance([], run_ns, gpus({}, 2)))
     assert makespan(problem, etf(problem.native)) == 80
-    assert makespan(problem, plan_by(problem.native, "m_etf")) == 1000
+    assert makespan(problem, m_etf(problem.native)) == 1000
 
 
 def two_children(other_ns: int) -> Problem:
@@ -230,7 +228,7 @@ def test_m_sct_waits_for_the_favourite_child() -> None:
     problem = two_children(4)
     favourite = np.full(4, -1, dtype=np.int64)
     eager = m_sct(problem.native, favourite)
-    assert eager.steps == plan_by(problem.native, "m_etf").steps
+    assert eager.steps == m_etf(problem.native).steps
     assert makespan(problem, eager) == 32
     favourite[0] = 2
     assert makespan(problem, m_sct(problem.native, favourite)) == 25
@@ -249,8 +247,8 @@ def test_greedy_keeps_the_latency_so_far_least() -> None:
     # x and y fit beside a on the other device without a longer run; met would queue all three.
     run_ns = {"a": (9, 9), "x": (2, 3), "y": (2, 3), "z": (2, 3)}
     problem = problem_of(instance([], run_ns, gpus({}, 2)))
-    assert makespan(problem, plan_by(problem.native, "greedy")) == 9
-    assert makespan(problem, plan_by(problem.native, "met")) == 15
+    assert makespan(problem, plan_by(problem.native, NAMED_PARTS["greedy"])) == 9
+    assert makespan(problem, plan_by(problem.native, NAMED_PARTS["met"])) == 15
 
 
 def test_getf_chooses_groups_by_load_and_devices_by_etf() -> None:
@@ -324,4 +322,4 @@ def test_orders_and_devices_are_checked() -> None:
 def test_a_task_without_a_device_is_an_error() -> None:
     case = instance([], {"a": (5, 5), "b": (None, None)}, gpus({}, 2))
     with pytest.raises(InfeasibleError, match="task 1 can run on no device"):
-        plan_by(problem_of(case).native, "m_etf")
+        m_etf(problem_of(case).native)

@@ -1,0 +1,104 @@
+"""What `bench tables` makes: the tables of EXACT.md and PLACE.md, and what each of them runs.
+
+A part is one table. It is run graph by graph, since the bounds of all solvers of a graph make one
+row; `solvers` and `graphs` are those of the registries, so a new one is a new column or row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from heteroplace.bench.exact.cases import TABLES, Case, all_cases
+from heteroplace.bench.exact.command import ExactOptions, exact_rows
+from heteroplace.bench.place.command import PlaceOptions, default_solvers, place_rows
+from heteroplace.bench.place.growth import growth_rows
+from heteroplace.bench.place.peers import peer_rows
+from heteroplace.bench.place.saga import saga_rows
+from heteroplace.bench.suites.catalogue import instances
+from heteroplace.solve import SOLVERS
+from heteroplace.solve.problem import OBJECTIVES
+
+EXACT, PLACE = "EXACT", "PLACE"
+DOCUMENTS = (EXACT, PLACE)
+LATENCY, THROUGHPUT = "place-latency", "place-throughput"
+ALONE = ""
+"""The one graph of a part that chooses its graphs itself."""
+
+Row = dict[str, object]
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One table."""
+
+    name: str
+    document: str
+    """One of DOCUMENTS, without its ending."""
+    title: str
+    graphs: tuple[str, ...]
+    solvers: tuple[str, ...]
+    """Columns of the table; empty: its rows name what they compare."""
+    measure: Callable[[str, float, Say], list[Row]]
+    """(graph, seconds for each solver) -> rows of all its solvers."""
+
+
+def all_parts() -> list[Part]:
+    """Return the parts in the order of the documents; published files are graphs of them only where
+    they are."""
+    return [*_exact_parts(), *_place_parts()]
+
+
+def _exact_parts() -> Iterator[Part]:
+    for table, title in TABLES.items():
+        cases = [case for case in all_cases() if case.table == table]
+        solvers = dict.fromkeys(name for case in cases for name in case.solvers)
+        yield Part(
+            table,
+            EXACT,
+            title,
+            tuple(case.instance for case in cases),
+            tuple(name for name in solvers if name in SOLVERS),
+            _exact_measure(cases),
+        )
+
+
+def _exact_measure(cases: list[Case]) -> Callable[[str, float, Say], list[Row]]:
+    of_graph = {case.instance: case for case in cases}
+
+    def measure(graph: str, budget_s: float, say: Say) -> list[Row]:
+        options = ExactOptions(only=f"^{re.escape(of_graph[graph].name)}$", budget_s=budget_s)
+        return exact_rows(options, say)
+
+    return measure
+
+
+def _place_parts() -> Iterator[Part]:
+    for name, objective in zip((LATENCY, THROUGHPUT), OBJECTIVES, strict=True):
+        solvers = default_solvers(PlaceOptions(objective=objective))
+        title = {LATENCY: "one item: makespans", THROUGHPUT: "time from one item to the next"}[name]
+        yield Part(name, PLACE, title, tuple(instances()), solvers, _place_measure(objective))
+    alone = (
+        ("growth", "ns of processor time per task", growth_rows),
+        ("peers", "m-ETF and m-SCT beside plain Python", peer_rows),
+        ("saga", "list schedulers beside SAGA's", saga_rows),
+    )
+    for name, title, rows_of in alone:
+        yield Part(name, PLACE, title, (ALONE,), (), _alone_measure(rows_of))
+
+
+def _place_measure(objective: str) -> Callable[[str, float, Say], list[Row]]:
+    def measure(graph: str, budget_s: float, say: Say) -> list[Row]:
+        options = PlaceOptions(budget_s=budget_s, objective=objective)
+        return place_rows(options, say, [instances()[graph]])
+
+    return measure
+
+
+def _alone_measure(rows_of: Callable[[Say], list[Row]]) -> Callable[[str, float, Say], list[Row]]:
+    def measure(graph: str, budget_s: float, say: Say) -> list[Row]:
+        return rows_of(say)
+
+    return measure

@@ -1,0 +1,128 @@
+"""What was measured for each graph of a part, as files, so that a run of hours can be resumed.
+
+One file for each (part, graph), with all its rows, when and how long they were measured, and a
+stamp: commit, processor, cores and budget. What has another stamp is measured again, so that no row
+of a table is older than another. Of each table in the documents the manifest has the same.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from heteroplace.control_groups import usable_cores
+from heteroplace.machine.cpu import cpu_model
+
+Row = dict[str, object]
+_UNKNOWN = "unknown"
+_SOURCES = (":/python", ":/src", ":(top,exclude)*.md", ":(top,exclude)*/manifest.json")
+"""Of the checkout; not what this command writes itself."""
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """What the rows of one run have in common."""
+
+    commit: str
+    """Short; with "+" behind it if files were changed; "unknown" outside a checkout."""
+    processor: str
+    cores: int
+    budget_s: float
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The rows of one graph."""
+
+    stamp: Stamp
+    began: str
+    """UTC, as YYYY-MM-DD HH:MM."""
+    seconds: float
+    """Wall time of all solvers."""
+    load: float
+    """Mean number of running processes in the minute before the end."""
+    rows: list[Row]
+
+
+@dataclass(frozen=True)
+class Made:
+    """How a table in a document was made: an entry of the manifest."""
+
+    stamp: Stamp
+    began: str
+    seconds: float
+    """Sum over its graphs."""
+    load: float
+    """The largest of its graphs."""
+    graphs: tuple[str, ...]
+    solvers: tuple[str, ...]
+
+
+class Store:
+    """The files of a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def read(self, part: str, graph: str) -> Measured | None:
+        """Return what is there; None: nothing."""
+        path = self._path(part, graph)
+        if not path.is_file():
+            return None
+        value = json.loads(path.read_text())
+        return Measured(**value | {"stamp": Stamp(**value["stamp"])})
+
+    def write(self, part: str, graph: str, found: Measured) -> None:
+        """Keep it; whole or not at all."""
+        path = self._path(part, graph)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partly = path.with_suffix(".part")
+        partly.write_text(json.dumps(asdict(found), indent=1) + "\n")
+        partly.replace(path)
+
+    def _path(self, part: str, graph: str) -> Path:
+        return self._folder / part / f"{graph.replace('/', '__') or 'all'}.json"
+
+
+def read_manifest(path: Path) -> dict[str, Made]:
+    """Return how each part was made that was, by name."""
+    found = {}
+    for name, value in json.loads(path.read_text()).items():
+        names = {key: tuple(value[key]) for key in ("graphs", "solvers")}
+        found[name] = Made(**value | names | {"stamp": Stamp(**value["stamp"])})
+    return found
+
+
+def write_manifest(path: Path, made: Mapping[str, Made]) -> None:
+    """Write the same."""
+    entries = {name: asdict(one) for name, one in sorted(made.items())}
+    path.write_text(json.dumps(entries, indent=1) + "\n")
+
+
+def stamp_now(budget_s: float) -> Stamp:
+    """Return the stamp of what is measured here and now."""
+    return Stamp(_commit(), cpu_model(Path("/proc/cpuinfo").read_text()), usable_cores(), budget_s)
+
+
+def load_now() -> float:
+    """Return the mean number of running processes of the last minute."""
+    return round(os.getloadavg()[0], 1)
+
+
+def _commit() -> str:
+    here = Path(__file__).parent
+    try:
+        commit = _git(here, "rev-parse", "--short=8", "HEAD")
+        changed = _git(here, "status", "--porcelain", "-uno", "--", *_SOURCES)
+        return commit + ("+" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return _UNKNOWN
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(folder), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()

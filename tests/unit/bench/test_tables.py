@@ -1,0 +1,140 @@
+"""`bench tables`: tables of the registries' graphs and solvers, resumed runs, the manifest."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from heteroplace.bench.suites.catalogue import exact_instances, instances, published_folder
+from heteroplace.bench.tables.command import (
+    BENCH,
+    MANIFEST,
+    measure_missing,
+    write_documents,
+)
+from heteroplace.bench.tables.parts import DOCUMENTS, PLACE, Part, all_parts
+from heteroplace.bench.tables.store import Stamp, Store, read_manifest, write_manifest
+from heteroplace.bench.tables.write import manifest_table, marked
+from heteroplace.solve import SOLVERS
+
+STAMP = Stamp("abc", "a processor", 2, 1.0)
+GRAPH = re.compile(r"(?:moirai|roomy|coarse|rwnn|published|layered|hub|gpt3-decode)/[\w./-]+")
+
+
+def written() -> dict[str, str]:
+    """What stands between the marks of both documents, by part."""
+    found: dict[str, str] = {}
+    for name in DOCUMENTS:
+        inner = marked((BENCH / f"{name}.md").read_text())
+        found |= {f"{name} {part}" if part == "manifest" else part: inner[part] for part in inner}
+    return found
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_every_part_has_its_place_in_a_document() -> None:
+    names = {part.name for part in all_parts()}
+    assert set(written()) == names | {f"{name} manifest" for name in DOCUMENTS}
+
+
+def test_rows_of_all_tables_are_graphs_and_solvers_of_the_registries() -> None:
+    known = {**instances(), **exact_instances()}
+    has_files = any(name.startswith("published/") for name in known)
+    for name, text in written().items():
+        for graph in GRAPH.findall(text):
+            is_file = graph.startswith("published/") and not has_files
+            assert is_file or graph in known or name in ("peers",), (name, graph)
+    for name, made in read_manifest(BENCH / MANIFEST).items():
+        assert set(made.solvers) <= set(SOLVERS), name
+
+
+def test_tables_of_this_command_have_all_graphs_and_solvers_of_their_part() -> None:
+    made = read_manifest(BENCH / MANIFEST)
+    assert made, "nothing was made"
+    has_files = published_folder() is not None
+    for part in all_parts():
+        if part.name not in made or not part.solvers:
+            continue
+        lines = [cells(line) for line in written()[part.name].splitlines()]
+        graphs = tuple(line[0] for line in lines[2:])
+        assert (graphs, tuple(lines[0][3:])) == (made[part.name].graphs, made[part.name].solvers)
+        here = [name for name in graphs if has_files or not name.startswith("published/")]
+        again = f"its registry has changed: make tables ONLY=^{part.name}/"
+        assert (here, made[part.name].solvers) == (list(part.graphs), part.solvers), again
+
+
+def test_the_manifests_of_the_documents_are_that_of_the_file() -> None:
+    made = read_manifest(BENCH / MANIFEST)
+    for name in DOCUMENTS:
+        of_document = [part for part in all_parts() if part.document == name]
+        expected = manifest_table(of_document, made, written())
+        assert written()[f"{name} manifest"].strip() == expected
+
+
+class Counted:
+    """A part of two graphs, which counts what it measures."""
+
+    def __init__(self) -> None:
+        self.graphs: list[str] = []
+        self.part = Part(
+            "place-latency", PLACE, "of a test", ("g/1", "g/2"), ("heft", "met"), self.measure
+        )
+
+    def measure(self, graph: str, budget_s: float, say: object) -> list[dict[str, object]]:
+        self.graphs.append(graph)
+        row = {"graph": graph, "tasks": 1000, "bound": 10**6, "paper": None}
+        times = {"heft": 1_500_000, "met": None}
+        return [{**row, "solver": name, "makespan": ns} for name, ns in times.items()]
+
+
+@pytest.fixture
+def documents(tmp_path: Path) -> Path:
+    """A folder with both documents, in which everything is older."""
+    (tmp_path / "tables").mkdir()
+    for name in DOCUMENTS:
+        part = "place-latency" if name == PLACE else "divi-gpt3"
+        text = (
+            f"# {name}\n<!-- manifest -->\n<!-- end -->\n<!-- {part} -->\nold\n<!-- end -->\nend\n"
+        )
+        (tmp_path / f"{name}.md").write_text(text)
+    write_manifest(tmp_path / MANIFEST, {})
+    return tmp_path
+
+
+def test_a_run_goes_on_where_it_was_ended_and_then_replaces_the_table(documents: Path) -> None:
+    counted, store = Counted(), Store(documents / "kept")
+    measure_missing([counted.part], store, STAMP, "g/2", None, lambda line: None)
+    (row,) = write_documents([counted.part], store, STAMP, documents)
+    assert (row["measured"], row["table"]) == (1, "-")
+    text = (documents / "PLACE.md").read_text()
+    assert "old\n" in text and "an older run" in text
+    measure_missing([counted.part], store, STAMP, None, None, lambda line: None)
+    assert counted.graphs == ["g/2", "g/1"]
+    (row,) = write_documents([counted.part], store, STAMP, documents)
+    assert (row["measured"], row["table"]) == (2, "new")
+    text = (documents / "PLACE.md").read_text()
+    assert "| g/1 | 1,000 | 1.000 | 1.500 | - |\n| g/2 |" in text
+    assert "old" not in text and text.endswith("<!-- end -->\nend\n")
+    assert "| `place-latency` | of a test | abc | a processor | 2 | 1 | " in text
+    made = read_manifest(documents / MANIFEST)["place-latency"]
+    assert (made.graphs, made.solvers, made.stamp) == (("g/1", "g/2"), ("heft", "met"), STAMP)
+
+
+def test_what_was_measured_under_another_stamp_is_measured_again(documents: Path) -> None:
+    counted, store = Counted(), Store(documents / "kept")
+    for commit in ("abc", "abc", "def"):
+        stamp = Stamp(commit, *("a processor", 2, 1.0))
+        measure_missing([counted.part], store, stamp, None, None, lambda line: None)
+    assert len(counted.graphs) == 4
+    (row,) = write_documents([counted.part], store, STAMP, documents)
+    assert (row["measured"], row["table"]) == (0, "-")
+
+
+def test_no_graph_is_begun_when_the_time_is_over(documents: Path) -> None:
+    counted, said = Counted(), []
+    measure_missing([counted.part], Store(documents), STAMP, None, 0.0, said.append)
+    assert counted.graphs == [] and "left for the next run" in said[0]
