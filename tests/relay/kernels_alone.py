@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import mkdtemp
 
 import numpy as np
 import tvm
@@ -41,7 +42,8 @@ class KernelsAlone:
     """The kernels of a plan, called by TVM."""
 
     def __init__(self, kernels: CompiledKernels, folder: Path) -> None:
-        path = folder / "kernels.so"
+        # Each in a file of its own: one that is loaded must not be written over.
+        path = Path(mkdtemp(dir=folder)) / "kernels.so"
         path.write_bytes(kernels.library.image)
         self._library = tvm.runtime.load_module(str(path))
         self._calls = kernels.calls

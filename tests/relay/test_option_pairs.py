@@ -28,7 +28,7 @@ from heteroplace.model.plan import Run
 from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.place_options import OPTION_CLASSES, read_options
 from heteroplace.relay.annotate.reader import read_solution
-from heteroplace.relay.frontend.importer import ImportedModel
+from heteroplace.relay.frontend.imported_model import ImportedModel
 from heteroplace.relay.frontend.onnx_source import with_source
 
 ALL = dict(cases())

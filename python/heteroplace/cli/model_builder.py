@@ -15,13 +15,15 @@ from tvm.driver.tvmc.shape_parser import parse_shape_string
 import heteroplace
 from heteroplace import pipeline
 from heteroplace.cli.model_cache import About, stamp
+from heteroplace.cli.onnx_model import InputSizes
 from heteroplace.codegen.executable import Executable
 from heteroplace.errors import ClusterError, FrontendError, MissingCostError
 from heteroplace.measure.tuning.report import TuneReport
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.solution import Solution
 from heteroplace.place_options import PlaceOptions
-from heteroplace.relay.frontend.importer import ImportedModel, from_onnx
+from heteroplace.relay.frontend.imported_model import ImportedModel
+from heteroplace.relay.frontend.importer import from_onnx
 from heteroplace.relay.frontend.onnx_devices import annotate, read_devices
 from heteroplace.relay.frontend.onnx_source import read_source
 from heteroplace.relay.ranges.legal import legal_inputs
@@ -33,30 +35,32 @@ OPT_LEVEL = 3
 Say = Callable[[str], None]
 
 
-def import_model(path: Path, shapes: str | None, say: Say) -> ImportedModel:
+def import_model(path: Path, sizes: InputSizes, say: Say) -> ImportedModel:
     """Import an ONNX file.
 
     Parameters
     ----------
-    shapes
-        Sizes of inputs as tvmc has them: "x:[1,3,224,224] y:[1,8]".
+    sizes
+        Of inputs that the file leaves free.
 
     Raises
     ------
     FrontendError
-        The file cannot be read, or `shapes` is no text of shapes.
+        The file cannot be read, or `sizes.shapes` is no text of shapes.
     """
     logging.getLogger("autotvm").setLevel(logging.ERROR)  # that schedules are not tuned, is known
     say(f"importing {path}")
     try:
-        given = {} if shapes is None else dict(parse_shape_string(shapes))
+        given = {} if sizes.shapes is None else dict(parse_shape_string(sizes.shapes))
     except argparse.ArgumentTypeError as err:
-        raise FrontendError(f"--input-shapes {shapes!r}: {err}") from err
+        raise FrontendError(f"--input-shapes {sizes.shapes!r}: {err}") from err
     try:
-        return from_onnx(path, input_shapes=given)
+        return from_onnx(path, input_shapes=given, batch=sizes.batch)
     except FrontendError as err:
         if "input_shapes" in str(err):  # the message speaks to those who call from Python
-            hint = '(on the command line: --input-shapes "name:[1,3,224,224] name2:[1,8]")'
+            hint = (
+                '(on the command line: --input-shapes "name:[1,3,224,224] name2:[1,8]"; --batch N)'
+            )
             raise FrontendError(f"{err} {hint}") from err
         raise
 
@@ -113,7 +117,7 @@ def with_annotations(
 
 def place_model(
     path: Path,
-    shapes: str | None,
+    sizes: InputSizes,
     cluster: Cluster,
     place: Mapping[str, Any],
     limits: SolveOptions,
@@ -136,7 +140,7 @@ def place_model(
         See `pipeline.place`.
     """
     check_devices(cluster, place)
-    imported = import_model(path, shapes, say)
+    imported = import_model(path, sizes, say)
     if is_annotated:
         place = with_annotations(path, imported, cluster, place, say)
     options = PlaceOptions(**place, params=imported.params, progress=say)
@@ -147,7 +151,7 @@ def place_model(
 
 def compile_model(
     path: Path,
-    shapes: str | None,
+    sizes: InputSizes,
     cluster: Cluster,
     options: Mapping[str, Any],
     say: Say,
@@ -170,7 +174,7 @@ def compile_model(
     """
     begin = time.perf_counter()
     check_devices(cluster, options)
-    imported = import_model(path, shapes, say)
+    imported = import_model(path, sizes, say)
     if is_annotated:
         options = with_annotations(path, imported, cluster, options, say)
     source = read_source(imported.mod)
@@ -191,10 +195,10 @@ def compile_model(
 
 
 def tune_model(
-    path: Path, shapes: str | None, cluster: Cluster, say: Say, **options: Any
+    path: Path, sizes: InputSizes, cluster: Cluster, say: Say, **options: Any
 ) -> TuneReport:
     """Search faster kernels for a model; options and errors as of `heteroplace.tune`."""
-    imported = import_model(path, shapes, say)
+    imported = import_model(path, sizes, say)
     with tvm.transform.PassContext(opt_level=OPT_LEVEL):
         report: TuneReport = heteroplace.tune(
             imported.mod, cluster, imported.params, progress=say, **options

@@ -6,12 +6,14 @@ import argparse
 import importlib.util
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from heteroplace.cli.shared import print_json
 from heteroplace.errors import FrontendError, MissingPackageError
 from heteroplace.files.reader import near_file
 from heteroplace.model.solution import Solution
+from heteroplace.options import count
 from heteroplace.progress import StatusLine
 from heteroplace.report.notes import notes_text
 from heteroplace.report.tables import (
@@ -40,6 +42,37 @@ def add_annotation_options(parser: argparse.ArgumentParser, *, writes: bool) -> 
             metavar="FILE.onnx",
             help="write the model with the device of each node, which Netron shows",
         )
+
+
+@dataclass(frozen=True)
+class InputSizes:
+    """Sizes of a model's inputs that its file leaves free."""
+
+    shapes: str | None = None
+    """As tvmc has them: "x:[1,3,224,224] y:[1,8]"."""
+    batch: int | None = None
+    """Rows of those whose first size is free."""
+
+
+def add_input_sizes(parser: argparse.ArgumentParser) -> None:
+    """Add --input-shapes and --batch."""
+    parser.add_argument(
+        "--input-shapes",
+        metavar="NAME:[N,N] ...",
+        help='sizes of inputs that the model leaves open, as "x:[1,3,224,224] y:[1,8]"; with '
+        "--batch a first one may be -1",
+    )
+    parser.add_argument(
+        "--batch",
+        type=count,
+        metavar="N",
+        help="rows of the inputs whose first size the model leaves open",
+    )
+
+
+def input_sizes(arguments: argparse.Namespace) -> InputSizes:
+    """Return what the options of `add_input_sizes` say."""
+    return InputSizes(arguments.input_shapes, arguments.batch)
 
 
 def check_model(path: Path) -> None:

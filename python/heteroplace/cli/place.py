@@ -15,7 +15,9 @@ from heteroplace.cli.interrupts import Interrupts
 from heteroplace.cli.onnx_model import (
     BUILDER,
     add_annotation_options,
+    add_input_sizes,
     check_model,
+    input_sizes,
     print_solution,
     progress_of,
 )
@@ -90,11 +92,7 @@ def add_commands(commands: Parsers) -> None:
         "everything goes.",
     )
     parser.add_argument("model", nargs="?", metavar="MODEL.onnx", help="a model; else --graph")
-    parser.add_argument(
-        "--input-shapes",
-        metavar="NAME:[N,N] ...",
-        help="sizes of inputs that the model leaves open",
-    )
+    add_input_sizes(parser)
     add_annotation_options(parser, writes=True)
     add_problem(parser, may_be_model=True)
     add_arguments(parser, PlaceOptions, names=GRAPH_OPTIONS)
@@ -130,10 +128,11 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.model is not None:
         _run_model(arguments)
         return
-    if arguments.annotate_onnx or arguments.ignore_annotations or arguments.input_shapes:
+    sized = arguments.input_shapes or arguments.batch
+    if arguments.annotate_onnx or arguments.ignore_annotations or sized:
         raise HeteroPlaceError(
-            "--annotate-onnx, --ignore-annotations and --input-shapes are for ONNX models; leave "
-            "them out, or give a model (model.onnx) in place of --graph"
+            "--annotate-onnx, --ignore-annotations, --input-shapes and --batch are for ONNX "
+            "models; leave them out, or give a model (model.onnx) in place of --graph"
         )
     record = SolverRecord(then=line)
     options = from_arguments(SolveOptions, arguments, RENAMED, progress=record)
@@ -179,7 +178,7 @@ def _run_model(arguments: argparse.Namespace) -> None:
     try:
         solution = builder.place_model(
             model,
-            arguments.input_shapes,
+            input_sizes(arguments),
             open_cluster(arguments.cluster),
             given,
             limits,

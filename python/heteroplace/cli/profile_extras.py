@@ -17,7 +17,7 @@ from heteroplace.measure.options import ProfileOptions
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, CostTable, TableBuilder, table_from_rows
 from heteroplace.model.graph import TaskGraph
-from heteroplace.relay.frontend.importer import ImportedModel
+from heteroplace.relay.frontend.imported_model import ImportedModel
 from heteroplace.simulate.interference import Interference
 
 SMALL_BATCHES = (1, 2, 4)

@@ -15,7 +15,9 @@ from heteroplace.cli.model_cache import About, NewEntry, file_digest, look_up, m
 from heteroplace.cli.onnx_model import (
     BUILDER,
     add_annotation_options,
+    add_input_sizes,
     check_model,
+    input_sizes,
     progress_of,
     solution_json,
 )
@@ -108,11 +110,7 @@ def _add_build_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE|NAME",
         help="cluster (JSON), a ready-made one, or local: this machine (default)",
     )
-    parser.add_argument(
-        "--input-shapes",
-        metavar="NAME:[N,N] ...",
-        help="sizes of inputs that the model leaves open",
-    )
+    add_input_sizes(parser)
     add_annotation_options(parser, writes=False)
     group = parser.add_argument_group("placing", "as of the pass HeteroPlace")
     for cls in OPTION_CLASSES:
@@ -158,7 +156,7 @@ def run(arguments: argparse.Namespace) -> None:
     if _is_library(model):
         names = {entry.name for cls in OPTION_CLASSES for entry in options_of(cls)}
         refused = [f"--{_RENAMED.get(n, n).replace('_', '-')}" for n in names if n in options]
-        if refused or arguments.rebuild or arguments.input_shapes:
+        if refused or arguments.rebuild or arguments.input_shapes or arguments.batch:
             raise HeteroPlaceError(
                 f"{model}: is compiled already; {', '.join(sorted(refused)) or 'options'} for "
                 f"compiling would change nothing: leave them out, or give the model"
@@ -192,6 +190,7 @@ def _from_cache(
     """The compiled file of a model, the numbers that are legal for its inputs, and its origin."""
     cluster = open_cluster(arguments.cluster)
     told = {**options, "input_shapes": arguments.input_shapes}
+    told["batch"] = arguments.batch
     told["is_annotated"] = not arguments.ignore_annotations
     for name in ("costs", "inputs", "routes", "plan_in"):
         path = Path(str(options.get(name, "")))
@@ -233,7 +232,7 @@ def _compiled(
     try:
         found: tuple[Executable, About] = builder.compile_model(
             model,
-            arguments.input_shapes,
+            input_sizes(arguments),
             cluster,
             options,
             say,

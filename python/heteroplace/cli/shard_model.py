@@ -18,7 +18,7 @@ from heteroplace.errors import FrontendError, MissingCostError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.demands import check_reachable
 from heteroplace.relay.frontend.importer import from_onnx
-from heteroplace.relay.frontend.onnx_load import read_model, true_inputs
+from heteroplace.relay.frontend.onnx_batch import SYMBOLIC, free_batch
 from heteroplace.run.devices import missing_devices
 from heteroplace.run.executor import Executor
 from heteroplace.sharding.inputs import made_up_inputs
@@ -104,19 +104,27 @@ def shard_file(
 
 
 def import_source(path: Path, options: ShardOptions, shapes: str | None) -> ModelSource:
-    """Import an ONNX model with one row of each input that leaves the number open.
+    """Import an ONNX model; for any number of rows where its inputs leave that open.
 
     Raises
     ------
     FrontendError
         The file cannot be read, or `shapes` is no text of shapes.
+    UnsupportedRelayError
+        The rows cannot be followed through an op.
     """
     options.say(f"importing {path}")
     try:
         given = {} if shapes is None else dict(parse_shape_string(shapes))
     except argparse.ArgumentTypeError as err:
         raise FrontendError(f"--input-shapes {shapes!r}: {err}") from err
-    imported = from_onnx(path, input_shapes=_one_row(path, given), keep_weights=options.is_training)
+    is_free = bool(free_batch(path, given).names)
+    imported = from_onnx(
+        path,
+        input_shapes=given,
+        batch=SYMBOLIC if is_free else None,
+        keep_weights=options.is_training,
+    )
     return ModelSource(imported.mod, imported.params, options, path.stem)
 
 
@@ -151,17 +159,3 @@ def _turn_ns(executor: Executor, inputs: Mapping[str, np.ndarray]) -> int:
     executor.run(inputs)
     (first,) = executor.benchmark(1)
     return int(median(executor.benchmark(max(1, min(_MOST_RUNS, _ROUND_NS // max(1, first))))))
-
-
-def _one_row(path: Path, given: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int]]:
-    """The given shapes, and one row of other inputs that leave only the number of rows free."""
-    model, _ = read_model(path)
-    found = dict(given)
-    for value in true_inputs(model.graph):
-        if value.name in given or not value.type.HasField("tensor_type"):
-            continue
-        dims = value.type.tensor_type.shape.dim
-        sizes = [dim.dim_value for dim in dims]
-        if sizes and not sizes[0] and all(size > 0 for size in sizes[1:]):
-            found[value.name] = (1, *sizes[1:])
-    return found

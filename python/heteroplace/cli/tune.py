@@ -12,7 +12,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from heteroplace.cli.onnx_model import BUILDER, check_model
+from heteroplace.cli.onnx_model import (
+    BUILDER,
+    add_input_sizes,
+    check_model,
+    input_sizes,
+)
 from heteroplace.cli.shared import (
     Parsers,
     add_cluster,
@@ -52,9 +57,7 @@ def add_commands(commands: Parsers) -> None:
         help="time of the search, such as 30s, 10m or 1h (default: 10m); the model is measured "
         "before and after it",
     )
-    parser.add_argument(
-        "--input-shapes", metavar="SHAPES", help='sizes of inputs, as "x:[1,3,224,224] y:[1,8]"'
-    )
+    add_input_sizes(parser)
     add_store(parser)
     add_output(parser)
 
@@ -89,7 +92,7 @@ def run(arguments: argparse.Namespace) -> None:
     try:
         report = builder.tune_model(
             model,
-            arguments.input_shapes,
+            input_sizes(arguments),
             cluster,
             line.say,
             budget=arguments.budget,

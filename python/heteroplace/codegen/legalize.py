@@ -3,7 +3,8 @@
     nn.conv2d(%x, %w) /* task:conv2d.1 */  ==>  nn.conv2d(cast(add(cast(%x), 128)), %w') - ...
                                                 /* task:conv2d.1 on every call of it */
 
-Where a target has no instruction for products of 8 bits they are computed by floats.
+Where a target has no instruction for products of 8 bits they are computed by floats. Gradients of
+the weights of convolutions are convolutions over the batch.
 
 TVM's own pass returns what the target's function makes of an op as it is, without a span; kernels
 could then not be traced to their tasks, or would be counted as those of a neighbour.
@@ -20,10 +21,12 @@ from tvm import relay
 from tvm.target.codegen import target_has_features
 
 from heteroplace.relay.axes.shapes import with_attributes
-from heteroplace.relay.expressions import function_pass, rebuilt
+from heteroplace.relay.expressions import function_pass, rebuilt, static_shape
+from heteroplace.relay.local_types import write_types
 from heteroplace.relay.tasks.spans import with_span
 
 _PRODUCTS = ("nn.conv2d", "nn.dense")
+_WEIGHT_GRADIENT = "nn.conv2d_backward_weight"
 _ATTRIBUTE = "FTVMLegalize"
 _OPT_LEVEL = 1
 
@@ -60,8 +63,48 @@ def _legal_form(old: relay.Call, new: relay.Call) -> relay.Expr | None:
         return None
     if _is_integer_product(old) and not multiplies_integers(tvm.target.Target.current()):
         return _in_floats(new)
+    for argument in new.args:
+        write_types(argument)  # some forms ask for them, and operands may be new
+    if new.op.name == _WEIGHT_GRADIENT and _is_plain(new.attrs):
+        return _weight_gradient(new, static_shape(old.checked_type))
     types = [*(argument.checked_type for argument in old.args), old.checked_type]
     return legal_form(new.attrs, new.args, types)
+
+
+def _is_plain(attrs: tvm.ir.Attrs) -> bool:
+    """Say whether the convolution of a gradient has one group, and layouts of planes."""
+    # Of the gradient, the data and the weights, in fields that are named as of a convolution.
+    layouts = [str(each) for each in (attrs.data_layout, attrs.kernel_layout, attrs.out_layout)]
+    return int(attrs.groups) == 1 and layouts == ["NCHW", "NCHW", "OIHW"]
+
+
+def _weight_gradient(call: relay.Call, shape: tuple[int, ...]) -> relay.Expr:
+    """The gradient of a convolution's weights as a convolution over the batch.
+
+    Unlike TVM's form, which repeats the gradient for each input channel: the batch takes the place
+    of channels, and nothing is larger than what is read.
+
+        dw[o, i, k, l] = sum over n, y, x of g[n, o, y, x] * data[n, i, y s + k d, x s + l d]
+    """
+    gradient, data = (relay.transpose(argument, (1, 0, 2, 3)) for argument in call.args)
+    attrs = call.attrs
+    _, channels, *kernel = static_shape(call.args[0].checked_type)
+    whole = relay.nn.conv2d(
+        data,
+        gradient,
+        channels=channels,
+        kernel_size=kernel,
+        strides=attrs.dilation,
+        padding=attrs.padding,
+        dilation=attrs.strides,
+        out_dtype=attrs.out_dtype,
+    )
+    found = relay.transpose(whole, (1, 0, 2, 3))
+    write_types(found)
+    if static_shape(found.checked_type) == shape:
+        return found
+    # Rows and columns of the data that a stride has left out at the end.
+    return relay.strided_slice(found, [0] * len(shape), list(shape))
 
 
 def multiplies_integers(target: tvm.target.Target) -> bool:

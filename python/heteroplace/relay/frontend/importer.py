@@ -18,7 +18,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy.typing as npt
 import onnx
@@ -30,8 +30,9 @@ from tvm.relay.frontend import onnx as tvm_onnx
 from heteroplace.errors import FrontendError
 from heteroplace.relay.expressions import static_shape
 from heteroplace.relay.frontend.converters import CONVERTERS, RANDOM_OPS, REFUSED
+from heteroplace.relay.frontend.imported_model import ImportedModel
 from heteroplace.relay.frontend.incremental_types import IncrementalImport, linear_time_import
-from heteroplace.relay.frontend.limits import check_sizes
+from heteroplace.relay.frontend.onnx_batch import SYMBOLIC, free_batch
 from heteroplace.relay.frontend.onnx_choices import choose_branches
 from heteroplace.relay.frontend.onnx_control_flow import expand_control_flow
 from heteroplace.relay.frontend.onnx_functions import expand_functions
@@ -54,6 +55,8 @@ from heteroplace.relay.frontend.onnx_repair import (
 from heteroplace.relay.frontend.onnx_simplify import simplify_offline
 from heteroplace.relay.frontend.onnx_source import OnnxSource, with_source
 from heteroplace.relay.frontend.onnx_types import check_types
+from heteroplace.relay.frontend.symbolic_batch import THREE, TWO, for_any_batch
+from heteroplace.relay.limits import check_sizes
 from heteroplace.relay.tasks.fold import children, is_static
 from heteroplace.tvm_bridge import register_onnx_mapping_shim, require_tvm
 
@@ -101,33 +104,12 @@ _IMPORTER_ERRORS = (
 
 
 @dataclass(frozen=True)
-class ImportedModel:
-    """A model in Relay. Unpacks as `mod, params = from_onnx(...)`.
+class _Settings:
+    """Arguments of `from_onnx` that hold for any sizes."""
 
-    Invariant (checked by `from_onnx`): every expression of `mod` has a static shape.
-    """
-
-    mod: tvm.IRModule
-    """Typed module; the parameters of its `main` are `inputs`, then the names of `params`, in
-    order. An attribute of `main` says what it was imported from (`onnx_source.py`)."""
-    params: Mapping[str, tvm.nd.NDArray]
-    "Weights by parameter name; they are not bound into `mod`."
-    inputs: Mapping[str, tuple[tuple[int, ...], str]]
-    "Input name -> (shape, dtype), in the order of the file."
-    outputs: tuple[str, ...]
-    "Names of the outputs, in order."
-    report: tuple[str, ...]
-    "What was simplified, repaired and folded; op counts; processor seconds."
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter((self.mod, self.params))
-
-    def bind_params(self) -> tvm.IRModule:
-        """Return a copy of `mod` in which the parameters are constants."""
-        if not self.params:
-            return self.mod
-        main = relay.build_module.bind_params_by_name(self.mod["main"], dict(self.params))
-        return relay.transform.InferType()(tvm.IRModule.from_expr(main))
+    input_values: Mapping[str, npt.ArrayLike]
+    simplify: bool
+    keep_weights: bool
 
 
 def from_onnx(
@@ -135,6 +117,7 @@ def from_onnx(
     *,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     input_values: Mapping[str, npt.ArrayLike] | None = None,
+    batch: int | Literal["symbolic"] | None = None,
     simplify: bool = True,
     keep_weights: bool = False,
 ) -> ImportedModel:
@@ -145,10 +128,14 @@ def from_onnx(
     path_or_model
         Path of an .onnx file (external weights beside it), or a model in memory (not changed).
     input_shapes
-        Sizes of inputs that the file leaves free: name -> shape.
+        Sizes of inputs that the file leaves free: name -> shape; with `batch`, rows may be -1.
     input_values
         Values of inputs that are then constants and no inputs any more: name -> array. For those
         of which shapes are made (`inputs_read_at_import` lists them).
+    batch
+        Rows of the inputs whose first size the file leaves free. "symbolic": any number; `mod` has
+        one row then, `at_batch` gives it others, and so does whatever runs items together. It takes
+        twice as long, since only what two imports agree on is known for all.
     simplify
         Let onnxruntime simplify the graph first, if it is installed.
     keep_weights
@@ -164,19 +151,41 @@ def from_onnx(
     FrontendError
         The file is missing, damaged or incomplete; an op or a shape cannot be compiled. The
         message names the node, the input or the tensor, and what to do.
+    UnsupportedRelayError
+        The batch is symbolic, and cannot be followed through an op, which is named.
 
     Examples
     --------
     >>> mod, params = from_onnx("resnet50.onnx", input_shapes={"x": (1, 3, 224, 224)})
     ... # doctest: +SKIP
     """
+    settings = _Settings(input_values or {}, simplify, keep_weights)
+    if batch is None:
+        return _imported(path_or_model, input_shapes or {}, settings)
+    free = free_batch(path_or_model, input_shapes or {}, settings.input_values)
+    if batch != SYMBOLIC:
+        return _imported(path_or_model, free.shapes_at(batch), settings)
+    free.check_alike_for_all()
+    two = _imported(path_or_model, free.shapes_at(TWO), settings)
+    three = _imported(path_or_model, free.shapes_at(THREE), settings)
+    return for_any_batch(two, three, free.names)
+
+
+def _imported(
+    path_or_model: str | os.PathLike[str] | ModelProto,
+    input_shapes: Mapping[str, Sequence[int]],
+    settings: _Settings,
+) -> ImportedModel:
+    """Import a model of fixed sizes; parameters and errors as of `from_onnx`."""
     start = time.process_time()
     require_tvm()
     register_onnx_mapping_shim()
     model, where = read_model(path_or_model)
-    report = set_input_values(model, input_values or {}, where)
-    source = OnnxSource.of(model if input_values else path_or_model, input_shapes or {}, simplify)
-    report += set_input_shapes(model, input_shapes or {}, where)
+    report = set_input_values(model, settings.input_values, where)
+    source = OnnxSource.of(
+        model if settings.input_values else path_or_model, input_shapes, settings.simplify
+    )
+    report += set_input_shapes(model, input_shapes, where)
     check_types(model, where)
     check_ops_are_known(model, lambda node: node.op_type not in RANDOM_OPS, REFUSED, where)
     is_known = _importer_knows()
@@ -189,7 +198,7 @@ def from_onnx(
             model, lines = expand_functions(model, is_known)
             report += lines
         report += describe_half_weights(model)
-        if simplify:
+        if settings.simplify:
             model, lines = simplify_offline(model)
             report += lines
         report += masks_for_positions(model)
@@ -204,7 +213,7 @@ def from_onnx(
         ) from err
     check_ops_are_known(model, is_known, REFUSED, where)
     num_nodes = len(model.graph.node)
-    _move_initialisers_to_constants(model, keep_weights)
+    _move_initialisers_to_constants(model, settings.keep_weights)
     mod, params, num_folded = _import(model, where)
     _check_is_static(mod, where)
     check_sizes(mod["main"], where)

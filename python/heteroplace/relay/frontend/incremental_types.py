@@ -33,10 +33,10 @@ from tvm.relay.frontend import onnx as tvm_onnx
 
 from heteroplace.errors import FrontendError
 from heteroplace.relay.frontend.converters import converters_of
-from heteroplace.relay.frontend.limits import call_fault, divisor_fault
-from heteroplace.relay.tasks.fold import ConstantFolder, children, is_constant
+from heteroplace.relay.limits import call_fault
+from heteroplace.relay.local_types import collected_diagnostics, write_types
+from heteroplace.relay.tasks.fold import ConstantFolder, is_constant
 
-_RENDERER = "diagnostics.OverrideRenderer"
 _IMPORT_LOCK = threading.RLock()
 
 _STOCK_INFER_TYPE = tvm_common.infer_type
@@ -128,33 +128,6 @@ class _ImportFolder(ConstantFolder):
         return self._remember(folded)
 
 
-def write_types(node: Any) -> None:
-    """Set the `checked_type` of `node` and of all it is made of, each from its arguments.
-
-    Raises
-    ------
-    FrontendError
-        If TVM would divide by an attribute that is 0.
-    tvm.TVMError
-        If an expression does not type-check.
-    """
-    stack = [node]
-    while stack:
-        current = stack[-1]
-        if current._checked_type_ is not None:
-            stack.pop()
-            continue
-        missing = [child for child in children(current) if child._checked_type_ is None]
-        if missing:
-            stack.extend(reversed(missing))
-            continue
-        stack.pop()
-        fault = divisor_fault(current) if isinstance(current, relay.Call) else None
-        if fault is not None:
-            raise FrontendError(fault)
-        relay.transform.InferTypeLocal(current)
-
-
 @contextlib.contextmanager
 def linear_time_import() -> Iterator[IncrementalImport]:
     """Make `relay.frontend.from_onnx` linear in the size of the graph while the context lasts.
@@ -188,24 +161,6 @@ def linear_time_import() -> Iterator[IncrementalImport]:
         finally:
             for module, name, stock in saved:
                 setattr(module, name, stock)
-
-
-@contextlib.contextmanager
-def collected_diagnostics(messages: list[str]) -> Iterator[None]:
-    """Append the messages of TVM's type checker to `messages` instead of printing them."""
-    previous = tvm.get_global_func(_RENDERER, allow_missing=True)
-
-    def collect(context: Any) -> None:
-        messages.extend(str(diagnostic.message) for diagnostic in context.diagnostics)
-
-    tvm.ir.diagnostics.override_renderer(collect)
-    try:
-        yield
-    finally:
-        if previous is None:
-            tvm.ir.diagnostics.override_renderer(None)
-        else:
-            tvm.register_func(_RENDERER, previous, override=True)
 
 
 def _converters(opset: int) -> dict[str, Any]:

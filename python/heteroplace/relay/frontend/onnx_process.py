@@ -24,7 +24,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from heteroplace.errors import FrontendError
 from heteroplace.relay.frontend import onnx_child
-from heteroplace.relay.frontend.limits import num_elements
+from heteroplace.relay.limits import num_elements
 
 Buffer = bytes | memoryview
 MAX_MODEL_BYTES = 2**30

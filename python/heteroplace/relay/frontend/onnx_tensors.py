@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 from heteroplace.errors import FrontendError
-from heteroplace.relay.frontend.limits import MAX_ELEMENTS, num_elements
+from heteroplace.relay.limits import MAX_ELEMENTS, num_elements
 from heteroplace.terminal import printable
 
 _BITS = {

@@ -17,7 +17,8 @@ from typing import Any
 import onnx
 
 from heteroplace.errors import FrontendError, MissingPackageError
-from heteroplace.relay.frontend.importer import ImportedModel, from_onnx
+from heteroplace.relay.frontend.imported_model import ImportedModel
+from heteroplace.relay.frontend.importer import from_onnx
 
 EXPORTERS = {"dynamo": 18, "torchscript": 17}
 """Each exporter, and the opset that it writes."""

@@ -18,7 +18,7 @@ from tvm import relay
 
 from heteroplace.errors import RoutingError
 from heteroplace.relay.expressions import static_shape
-from heteroplace.relay.frontend.incremental_types import write_types
+from heteroplace.relay.local_types import write_types
 from heteroplace.relay.routing.layout import cell_layout
 
 

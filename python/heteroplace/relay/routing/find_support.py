@@ -23,7 +23,7 @@ from tvm import relay
 from heteroplace.relay.axes.rules import is_broadcast
 from heteroplace.relay.axes.shapes import slice_entries
 from heteroplace.relay.expressions import static_shape
-from heteroplace.relay.frontend.incremental_types import write_types
+from heteroplace.relay.local_types import write_types
 from heteroplace.relay.routing.find_positive import is_positive, summed_axes
 
 

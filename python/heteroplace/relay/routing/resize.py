@@ -19,7 +19,7 @@ import tvm
 from tvm import relay
 
 from heteroplace.relay.expressions import static_shape
-from heteroplace.relay.frontend.incremental_types import write_types
+from heteroplace.relay.local_types import write_types
 from heteroplace.relay.routing.ops import routing_kind, with_reads
 from heteroplace.relay.tasks.rebatch import Growth, Rebatched, Rebatcher
 

@@ -9,7 +9,7 @@ from tvm import relay
 
 from heteroplace.errors import RoutingError, UnsupportedRelayError
 from heteroplace.relay.expressions import post_order, rebuild
-from heteroplace.relay.frontend.incremental_types import write_types
+from heteroplace.relay.local_types import write_types
 from heteroplace.relay.routing.ops import BranchRows, enter_branch, routing_kind
 from heteroplace.relay.tasks.fold import children
 from heteroplace.relay.tasks.rebatch import rebatch

@@ -25,7 +25,7 @@ from heteroplace.relay.axes.shapes import (
     with_slice_of_parts,
 )
 from heteroplace.relay.expressions import static_shape, tensor_types
-from heteroplace.relay.frontend.incremental_types import write_types
+from heteroplace.relay.local_types import write_types
 from heteroplace.relay.shard.cuts import Cut, Kept, State, part_shape
 from heteroplace.relay.shard.labels import Labels, labels_of
 from heteroplace.relay.shard.network import Node

@@ -25,7 +25,7 @@ from tvm import relay
 from heteroplace.errors import ShardingError, UnsupportedRelayError
 from heteroplace.relay.collective_ops import is_collective
 from heteroplace.relay.expressions import post_order, rebuild, tensor_types
-from heteroplace.relay.frontend.incremental_types import collected_diagnostics
+from heteroplace.relay.local_types import collected_diagnostics
 from heteroplace.relay.shard.carry import Carrier
 from heteroplace.relay.shard.layers import layers_of
 from heteroplace.relay.shard.network import read_network

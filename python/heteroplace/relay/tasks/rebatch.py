@@ -30,7 +30,7 @@ from heteroplace.relay.axes.shapes import (
     with_slice_of_parts,
 )
 from heteroplace.relay.expressions import post_order, static_shape, tensor_types
-from heteroplace.relay.frontend.incremental_types import collected_diagnostics, write_types
+from heteroplace.relay.local_types import collected_diagnostics, write_types
 
 
 def rebatch(
