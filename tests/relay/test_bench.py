@@ -117,8 +117,10 @@ def test_rows_of_requests_in_flight_are_held_against_one_core_and_independent_pr
     counts = in_flight.IN_FLIGHT
     found = [(row["plan"], row["in_flight"]) for row in rows]
     streams = [(plan, n) for plan in ("throughput", "latency") for n in counts]
-    assert found == [*streams, ("one core", 1), ("independent programs", len(cluster.devices))]
-    assert rows[-2]["rate_to_one_core"] == rows[-1]["rate_to_independent"] == 1
+    apart = [(f"independent {who}", len(cluster.devices)) for who in ("programs", "callers")]
+    assert found == [*streams, ("one core", 1), *apart]
+    own = ("rate_to_one_core", "rate_to_independent", "rate_to_callers")
+    assert [row[key] for row, key in zip(rows[-3:], own, strict=True)] == [1, 1, 1]
     assert all(float(str(row["items_per_s"])) > 0 for row in rows)
     assert len(in_flight.table(rows).splitlines()) == 1 + len(rows)
 

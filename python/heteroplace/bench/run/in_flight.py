@@ -2,8 +2,9 @@
 
 The plan for throughput, and the one for latency, over all single cores, with several requests in
 flight, take turns with one core's plan and with as many independent programs of one core as there
-are cores, side by side. The independent ones bound what one program can reach where it has every
-kernel and weight in its own core's reach; they hold all weights once per core.
+are cores, side by side: by themselves, as `Executor.benchmark` repeats them, which is what two
+cores can do at most, and called from a thread each, as streams are by their caller. The independent
+ones hold all weights once per core.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterable
 
 from heteroplace import pipeline
 from heteroplace.bench.models.catalogue import Model, load_model, model_names
-from heteroplace.bench.peers.stock import in_pass_context
+from heteroplace.bench.peers.stock import in_pass_context, time_runs
 from heteroplace.bench.peers.timed_runs import Timer, side_by_side, time_in_turns
 from heteroplace.bench.prediction.command import prediction_cluster
 from heteroplace.bench.row_table import row_table
@@ -27,7 +28,7 @@ from heteroplace.solve.problem import SolveOptions
 
 DEFAULT_MODELS = "^(resnet50|inception_v2)$"
 IN_FLIGHT = (1, 2, 4, 8)
-_ONE, _APART = "one core", "independent programs"
+_ONE, _APART, _CALLERS = "one core", "independent programs", "independent callers"
 
 
 def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
@@ -72,6 +73,8 @@ def measure_in_flight(
         executor.run(model.inputs)  # `benchmark` runs on the values of the last call
     timers[f"{_ONE} 1"] = apart[0].benchmark
     timers[f"{_APART} {len(apart)}"] = _per_item(side_by_side([e.benchmark for e in apart]), apart)
+    callers = side_by_side([_caller(executor, model) for executor in apart])
+    timers[f"{_CALLERS} {len(apart)}"] = _per_item(callers, apart)
     say(f"measuring {len(timers)} ways in {num_rounds} rounds")
     timed = time_in_turns(timers, num_rounds=num_rounds, turn_ns=turn_ns)
     rows: list[dict[str, object]] = []
@@ -87,6 +90,7 @@ def measure_in_flight(
                 "items_per_s": round(1e9 / ns, 2),
                 "rate_to_one_core": round(timed.ratio(f"{_ONE} 1", key), 3),
                 "rate_to_independent": round(timed.ratio(f"{_APART} {len(apart)}", key), 3),
+                "rate_to_callers": round(timed.ratio(f"{_CALLERS} {len(apart)}", key), 3),
             }
         )
     return rows
@@ -98,6 +102,10 @@ def _executor(prepared: Prepared, objective: str, time_limit_s: float) -> Execut
         solution = pipeline.solve(prepared.costed, options)
         executable = pipeline.build(prepared.costed.compiled, solution)
     return Executor(executable, max_in_flight=max(IN_FLIGHT))
+
+
+def _caller(executor: Executor, model: Model) -> Timer:
+    return lambda num_runs: time_runs(lambda: executor.run(model.inputs), num_runs)
 
 
 def _per_item(timer: Timer, programs: list[Executor]) -> Timer:

@@ -4,7 +4,8 @@ Bound: Lagrange multipliers, the prices of resources and memories (`prices.py`),
 graphs a mixed-integer programme (`assignment.py`). Initial solutions: what comes with the prices
 (`convex_combination.py`), contiguous splits, by dynamic programming over ideals where they are few,
 HEFT's placement, the solution of the programme. Then
-local search over loads; C++: src/throughput/improve.cc. Last, the order: the placement is
+local search over loads; C++: src/throughput/improve.cc. Of measured costs, near ones with fewer
+changes of device are preferred (`few_changes.py`). Last, the order: the placement is
 list-scheduled, by the longest way to the end; the order does not change the time per item.
 
 Unlike "Efficient Algorithms for Device Placement of DNN Graph Operators" (2020) a device need not
@@ -36,16 +37,20 @@ from heteroplace.solve.feasibility import check_possible, no_placement_error
 from heteroplace.solve.list.order_place import OrderPlaceSolver
 from heteroplace.solve.list.single import max_singles
 from heteroplace.solve.lp.engines import ChosenEngine
+from heteroplace.solve.objective import least_gain_ratio
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, report
 from heteroplace.solve.search.initial_solutions import InitialSolutions
 from heteroplace.solve.throughput.assignment import is_small, solve_assignment
 from heteroplace.solve.throughput.convex_combination import combined_placements
+from heteroplace.solve.throughput.few_changes import with_few_changes
 from heteroplace.solve.throughput.prices import price_bound
 
 MAX_PRICE_EVALUATIONS = 400
 """Evaluations of the relaxation; most graphs need fewer than 100."""
 IDEALS = "split by ideals"
 """Name of the dynamic programme's plan among the candidates."""
+FEW_CHANGES = "few changes of device"
+"""Name of a placement that was preferred for them."""
 _PRICE_SHARE = 0.3
 """Part of the time for prices, at most."""
 _ASSIGNMENT_SHARE = 0.5
@@ -92,6 +97,8 @@ class _Run:
     begin: float
     bound_ns: int = 0
     initial: list[IntArray] = field(default_factory=list)
+    splits: list[IntArray] = field(default_factory=list)
+    """Contiguous ones, of the initial solutions."""
     patterns: list[IntArray] = field(default_factory=list)
     tried: list[tuple[str, int | None, str]] = field(default_factory=list)
     item_ns: dict[int, int | None] = field(default_factory=dict)
@@ -101,7 +108,8 @@ class _Run:
         problem = self.problem
         if not problem.graph.tasks:
             return self._result(np.zeros(0, dtype=np.int64), False)
-        self.initial = contiguous_splits(problem.native)[:2] + self._single_placements()
+        self.splits = contiguous_splits(problem.native)[:2]
+        self.initial = self.splits + self._single_placements()
         everywhere = InitialSolutions(problem, self.options.time_limit_s).heft
         self.initial.append(everywhere.devices(len(problem.graph.tasks)))
         self._split_ideals()
@@ -116,7 +124,21 @@ class _Run:
             found = self._improve([placed, found.placement], _REPAIR_S, _REPAIR_MOVES)
         if found.violation:
             raise no_placement_error(problem)
-        return self._result(found.placement, found.was_interrupted)
+        return self._result(self._with_few_changes(found.placement), found.was_interrupted)
+
+    def _with_few_changes(self, placement: IntArray) -> IntArray:
+        """Where costs are measured, what differs by less than they can be wrong by is equal."""
+        ratio = least_gain_ratio(self.problem, self.options)
+        item_ns = self._item_ns(placement)
+        if not ratio or item_ns is None:
+            return placement
+        limit_ns = math.floor(item_ns * (1 + ratio))
+        found = with_few_changes(self.problem, placement, self.splits, limit_ns)
+        if found is None:
+            return placement
+        note = f"instead of {item_ns} ns, within {ratio:.0%}"
+        self.tried.append((FEW_CHANGES, self._item_ns(found), note))
+        return found
 
     def _left_s(self) -> float:
         spent = time.perf_counter() - self.begin
@@ -131,6 +153,7 @@ class _Run:
             self.tried.append((IDEALS, None, note))
             return
         self.initial.insert(0, split.placement)
+        self.splits.insert(0, split.placement)
         note = f"{split.num_ideals} ideals, load {split.load_ns} ns"
         self.tried.append((IDEALS, self._item_ns(split.placement), note))
 
