@@ -19,12 +19,13 @@ from heteroplace.bench.conformance.pool import Row, run_cases
 pytestmark = pytest.mark.relay
 _LIMIT_S = 300.0
 _SHARE = 0.1
-"""Of the cases, so many are in every run; `make test-all` takes all."""
+"""Of the cases, so many are in every run, most of them small; `make test-all` takes all."""
 
 
-def case(name: str, op: str, expected: object) -> Case:
-    model = om.make_model([om.node(op, "x", "y")], {"x": [3]}, ["y"])
-    x = np.random.default_rng(0).standard_normal(3).astype(np.float32)
+def case(name: str, op: str, expected: object, seed: int = 0, num_nodes: int = 1) -> Case:
+    nodes = [om.node(op, "x", "y"), *(om.node(op, "x", f"y{i}") for i in range(1, num_nodes))]
+    model = om.make_model(nodes, {"x": [3]}, ["y"])
+    x = np.random.default_rng(seed).standard_normal(3).astype(np.float32)
     wanted = np.abs(x) if expected is None else expected
     return Case(name, op, model, [([x], [wanted])], 1e-3, 1e-7)
 
@@ -107,14 +108,16 @@ def test_drawn_cases_are_right_or_refused(all_rows: list[Row]) -> None:
     assert_right_or_refused(drawn)
 
 
-def test_cases_are_drawn_by_the_seed_and_keep_their_order() -> None:
-    cases = [case(f"{i}", "Abs", None) for i in range(50)]
-    drawn = [draw_cases(cases, 0.2, seed) for seed in range(20)]
-    assert {len(found) for found in drawn} == {10}
-    assert all(found == [case for case in cases if case in found] for found in drawn)
-    assert len({case.name for found in drawn for case in found}) > 45
-    assert draw_cases(cases, 0.2, 3) == drawn[3]
-    assert draw_cases(cases, 0.001, 0)[0] in cases
+def test_small_cases_are_drawn_more_often_and_the_same_by_each_seed() -> None:
+    small = [case(f"small {i}", "Abs", None) for i in range(50)]
+    large = [case(f"large {i}_expanded", "Abs", None, num_nodes=20) for i in range(25)]
+    large += [case(f"large {i}", "Abs", None) for i in range(25)]  # one node, but what it becomes
+    drawn = [draw_cases([*small, *large], 0.2, seed) for seed in range(20)]
+    assert {len(found) for found in drawn} == {20}
+    names = [case.name for found in drawn for case in found]
+    assert 0 < sum(name.startswith("large") for name in names) < 0.15 * len(names)
+    assert len(set(names)) > 50
+    assert draw_cases([*small, *large], 0.2, 3) == drawn[3]
 
 
 @pytest.mark.slow
