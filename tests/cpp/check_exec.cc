@@ -83,10 +83,9 @@ void RecordCalls(exec::Executor& executor, const Sample& sample) {
   CHECK(!exec::TraceJson(executor.program(), trace).empty());
   std::map<std::pair<int64_t, int32_t>, int64_t> num_done;
   std::map<int32_t, int64_t> last_ns;  // of a queue, which does one thing at a time
-  std::stable_sort(
-      trace.events.begin(), trace.events.end(), [](const auto& one, const auto& other) {
-        return std::pair(one.start_ns, one.finish_ns) < std::pair(other.start_ns, other.finish_ns);
-      });
+  std::sort(trace.events.begin(), trace.events.end(), [](const auto& one, const auto& other) {
+    return std::pair(one.start_ns, one.finish_ns) < std::pair(other.start_ns, other.finish_ns);
+  });
   for (const exec::TraceEvent& event : trace.events) {
     CHECK(event.start_ns <= event.finish_ns && event.wait_ns >= 0);
     CHECK(last_ns[event.queue] <= event.start_ns - event.wait_ns);

@@ -6,8 +6,11 @@ namespace heteroplace::exec {
 
 void Engine::StartTrace(std::optional<int64_t> max_requests) {
   CheckUsable();
-  auto recorder = std::make_shared<TraceRecorder>(&image_.program(), max_requests,
-                                                  slots_.max_slots(), TraceClock::Source::kFastest);
+  // One request may be at work while those of all other contexts end, and as many begin as have
+  // slots.
+  const int most = slots_.max_slots() + static_cast<int>(num_contexts_) - 1;
+  auto recorder = std::make_shared<TraceRecorder>(&image_.program(), max_requests, most,
+                                                  TraceClock::Source::kFastest);
   std::lock_guard lock(mutex_);
   if (trace_ != nullptr) {
     throw Error(ErrorKind::kExecution,
@@ -19,22 +22,19 @@ void Engine::StartTrace(std::optional<int64_t> max_requests) {
 
 Trace Engine::StopTrace(const Limit& limit) {
   std::shared_ptr<TraceRecorder> recorder;
-  int64_t end = 0;
   bool is_lost = false;  // what was in flight when the process forked never ends in the child
   {
     std::lock_guard lock(mutex_);
     if (on_order_ && trace_ != nullptr) on_order_({Order::kStopTrace, 0});
     recorder = std::move(trace_);
-    end = num_submitted_.load();
     is_lost = is_child_ && was_in_flight_;
   }
   if (recorder == nullptr) {
     throw Error(ErrorKind::kExecution, "nothing is recorded: start a recording first");
   }
   // At the limit, too, what has ended can be read: the rest is counted.
-  static_cast<void>(limit.Wait(&idle_bell_, [&] {
-    return is_lost || num_completed_.load() >= end || num_stuck_.load() != 0;
-  }));
+  static_cast<void>(limit.Wait(
+      &idle_bell_, [&] { return is_lost || recorder->HaveAllEnded() || num_stuck_.load() != 0; }));
   return recorder->Collect();
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <new>
 #include <string>
+#include <tuple>
 
 #include "support/error.h"
 
@@ -92,6 +93,15 @@ void TraceRecorder::AddDurations(int64_t number, std::vector<std::vector<int64_t
       (*durations)[i++].push_back(span.finish - span.start);
     }
   }
+}
+
+bool TraceRecorder::HaveAllEnded() const {
+  for (int64_t number = std::max<int64_t>(0, num_begun_ - capacity_); number < num_begun_;
+       ++number) {
+    const RecordedRequest& request = requests_[Place(number)];
+    if (request.num_ended.load(std::memory_order_acquire) != number + 1) return false;
+  }
+  return true;
 }
 
 Trace TraceRecorder::Collect() const {
@@ -192,10 +202,10 @@ void TraceRecorder::ClipWaits(Trace* trace) const {
     if (is_of_core) by_queue[queue].push_back(&event);
   }
   for (std::vector<TraceEvent*>& events : by_queue) {
-    std::stable_sort(events.begin(), events.end(),
-                     [](const TraceEvent* one, const TraceEvent* other) {
-                       return one->finish_ns < other->finish_ns;
-                     });
+    std::sort(events.begin(), events.end(), [](const TraceEvent* one, const TraceEvent* other) {
+      return std::tie(one->finish_ns, one->start_ns, one) <
+             std::tie(other->finish_ns, other->start_ns, other);
+    });
     int64_t last_ns = 0;
     for (TraceEvent* event : events) {
       if (!event->is_done) event->start_ns = std::clamp(last_ns, event->start_ns, event->finish_ns);

@@ -81,7 +81,8 @@ class TraceRecorder {
  public:
   /*!
    * \param max_requests that are kept; none: as many as kTraceBytes hold.
-   * \param max_in_flight requests at once; so many are kept at least.
+   * \param max_in_flight how far the numbers of requests at work are apart; so many are kept at
+   * least.
    * \throws Error kExecution if `max_requests` is out of range, or memory is short.
    */
   TraceRecorder(const Program* program, std::optional<int64_t> max_requests, int max_in_flight,
@@ -115,6 +116,9 @@ class TraceRecorder {
 
   /*! \brief Adds what each instruction of a request took. [num_instructions], queue by queue */
   void AddDurations(int64_t number, std::vector<std::vector<int64_t>>* durations);
+  /*! \brief Whether the requests that are kept have ended, in whatever order. No request may begin
+   * any more. */
+  bool HaveAllEnded() const;
   /*! \brief What was recorded of the requests that have ended. No request may begin any more. */
   Trace Collect() const;
 
