@@ -23,6 +23,7 @@ from heteroplace.codegen.carried import carried_kernels, with_kernels
 from heteroplace.codegen.compile import CompiledNetwork, task_targets
 from heteroplace.codegen.executable import Executable, write_programs
 from heteroplace.codegen.held_weights import with_held_weights
+from heteroplace.codegen.loaded_weights import weight_sizes
 from heteroplace.codegen.targets import with_stock_kernels
 from heteroplace.dynamic.profile import read_profile
 from heteroplace.errors import LoweringError, RoutingError
@@ -235,8 +236,9 @@ def solve(
 def _solve_routed(
     costed: CostedNetwork, options: SolveOptions, solver: str, plan: Plan | None
 ) -> Solution:
-    asked, network = (costed.graph, costed.cluster, costed.costs, options), costed.compiled.network
-    predictions, weights = predictions_of(network), branch_weights(network)
+    asked, compiled = (costed.graph, costed.cluster, costed.costs, options), costed.compiled
+    predictions = predictions_of(compiled.network)
+    weights = branch_weights(compiled.network, lambda: weight_sizes(compiled, costed.cluster))
     if plan is not None:
         return replay_routed(*asked, plan, costed.profile, predictions, weights)
     return solve_routed(*asked, solver, costed.profile, predictions, weights)

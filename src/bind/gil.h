@@ -23,8 +23,13 @@ inline bool IsFinalizing() {
 #endif
 }
 
+/*! \brief Whether this is the thread that the process began with, which hears signals and ends it.
+ */
+inline bool IsMainThread() { return syscall(SYS_gettid) == getpid(); }
+
 /*!
- * \brief Takes the interpreter's lock. At the end of the interpreter it does not return.
+ * \brief Takes the interpreter's lock. At the end of the interpreter it does not return, but in the
+ * main thread, in which that takes place: finalizers may run executors still.
  *
  * A daemon thread that asks for the lock then is ended by the interpreter (before 3.14): its stack
  * is unwound, which the bindings' functions cannot be, and the process would abort. It sleeps
@@ -33,34 +38,17 @@ inline bool IsFinalizing() {
 template <typename Take>
 auto TakeGil(const Take& take) {
   try {
-    while (IsFinalizing()) pause();
+    while (IsFinalizing() && !IsMainThread()) pause();
     return take();
   } catch (abi::__forced_unwind&) {
     for (;;) pause();
   }
 }
 
-/*! \brief Runs a function of the core without the interpreter's lock. */
-template <typename Work>
-auto Unlocked(const Work& work) {
-  PyThreadState* state = PyEval_SaveThread();
-  const auto take = [state] { PyEval_RestoreThread(state); };
-  try {
-    if constexpr (std::is_void_v<decltype(work())>) {
-      work();
-      TakeGil(take);
-    } else {
-      auto result = work();
-      TakeGil(take);
-      return result;
-    }
-  } catch (...) {
-    TakeGil(take);
-    throw;
-  }
-}
-
-/*! \brief The same of a scope, for `nanobind::call_guard`, whose own guard would be unwound. */
+/*!
+ * \brief A scope without the interpreter's lock, also for `nanobind::call_guard`, whose own guard
+ * would be unwound.
+ */
 class WithoutGil {
  public:
   WithoutGil() : state_(PyEval_SaveThread()) {}
@@ -73,6 +61,13 @@ class WithoutGil {
  private:
   PyThreadState* state_;
 };
+
+/*! \brief Runs a function of the core without the interpreter's lock. */
+template <typename Work>
+auto Unlocked(const Work& work) {
+  const WithoutGil unlocked;
+  return work();
+}
 
 /*! \brief The interpreter's lock for a scope, where the thread has it already, too. */
 class WithGil {
@@ -90,7 +85,7 @@ class WithGil {
 inline exec::Limit LimitOf(std::optional<double> seconds) {
   exec::Limit limit;
   // Signals are for the main thread alone: others need not take the lock to ask.
-  if (syscall(SYS_gettid) == getpid()) {
+  if (IsMainThread()) {
     limit.hook = [] {
       const WithGil locked;
       if (PyErr_CheckSignals() != 0) nanobind::raise_python_error();

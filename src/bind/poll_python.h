@@ -2,8 +2,6 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <cstdint>
@@ -53,7 +51,7 @@ bool PollPython(const Progress<Numbers...>& progress, Numbers... numbers) {
 inline std::function<void()> WatchFor(double seconds) {
   using Clock = std::chrono::steady_clock;
   const auto begin = Clock::now();
-  const bool hears_signals = syscall(SYS_gettid) == getpid();
+  const bool hears_signals = IsMainThread();
   return [=, asked = begin]() mutable {
     const auto now = Clock::now();
     const auto since = [now](Clock::time_point then) {

@@ -309,6 +309,23 @@ def test_a_daemon_thread_that_runs_does_not_abort_the_exit(
     run_script(library, queues, SLOW, body)
 
 
+@pytest.mark.parametrize("queues", [("cpu",), ("cpu", "cpu"), ("fake:1000",)])
+def test_a_finalizer_may_run_it_at_the_exit(library: str, queues: tuple[str, ...]) -> None:
+    body = """
+    class Last:
+        def __init__(self, executor):
+            self.executor = executor
+        def __del__(self):
+            self.executor.run()
+            self.executor.run()
+            print(is_finalizing(), flush=True)
+    is_finalizing = sys.is_finalizing
+    last = Last(executor)
+    del executor
+    """
+    assert run_script(library, queues, SLOW, body) == "True\n"
+
+
 @pytest.mark.parametrize("call", ["benchmark(10**9)", "sample(10**9, 1)", "run()"])
 def test_ctrl_c_ends_what_is_at_work(library: str, call: str) -> None:
     queues = ("fake:1000000000",) if call == "run()" else ("cpu",)

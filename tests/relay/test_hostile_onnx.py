@@ -103,6 +103,32 @@ def test_typed_fields_are_counted(field: str) -> None:
         complete_tensors(model, None, "bad")
 
 
+HUGE = 2**40
+TABLES: dict[str, tuple[list[onnx.NodeProto], list[int], dict[str, Any]]] = {
+    "pad": ([om.node("Pad", "x n", "y", mode="edge")], [4], {"n": [0, HUGE]}),
+    "range": (
+        [om.node("Range", "a n b", "r"), om.node("Gather", "r i", "s"), om.node("Add", "x s", "y")],
+        [4],
+        {"a": 0, "n": HUGE, "b": 1, "i": 0},
+    ),
+    "one_hot": ([om.node("OneHot", "x n v", "y")], [4], {"n": HUGE, "v": [0, 1]}),
+    "dft": ([om.node("DFT", "x n", "y", axis=1)], [1, 2**14, 1], {"n": 2**14}),
+    "stft": ([om.node("STFT", "x a - n", "y")], [1, 2**15, 1], {"a": 1, "n": 2**14}),
+    "col2im": ([om.node("Col2Im", "x n b", "y")], [1, 1, 4], {"n": [1, HUGE], "b": [1, 1]}),
+}
+
+
+@pytest.mark.parametrize("name", sorted(TABLES))
+def test_a_table_that_no_memory_holds_is_not_made(name: str) -> None:
+    nodes, shape, constants = TABLES[name]
+    arrays = {key: np.array(value, np.int64) for key, value in constants.items()}
+    model = om.make_model(nodes, {"x": shape}, ["y"], arrays)
+    model.graph.input[0].type.tensor_type.elem_type = (
+        TensorProto.INT64 if name in ("range", "one_hot") else TensorProto.FLOAT
+    )
+    assert "would take" in message(model)
+
+
 # --- external data ----------------------------------------------------------------------------
 
 

@@ -17,6 +17,7 @@ from tvm import relay
 import heteroplace
 from heteroplace.codegen.compile import CompiledKernels, CompiledNetwork
 from heteroplace.codegen.executable import Executable, write_programs
+from heteroplace.codegen.loaded_weights import weight_sizes
 from heteroplace.dynamic.profile import ProfileBuilder
 from heteroplace.dynamic.traces import TraceOptions, synthesise
 from heteroplace.errors import InfeasibleError, RoutingError, SolverError
@@ -28,7 +29,6 @@ from heteroplace.model.solution import Solution
 from heteroplace.model.weight_room import held_weights
 from heteroplace.relay.routing.branch_weights import BranchWeights, read_branch_weights
 from heteroplace.relay.routing.rewrite import model_digest, named_routers, routers_of
-from heteroplace.relay.tasks.branch_options import weight_sizes
 from heteroplace.relay.tasks.network import cut_network
 from heteroplace.run.executor import Executor
 from heteroplace.solve.preloaded import Preloading, preloaded
@@ -52,8 +52,9 @@ class Built:
         random, count = Random(seed), len(network.graph.tasks)
         placement = [random.randrange(2) for _ in range(count)]
         self.solution: Solution = routed_solution(network, cluster, placement)
-        self.sizes = weight_sizes(network)
-        self.kernels: CompiledKernels = CompiledNetwork.of(network).kernels(cluster, placement)
+        compiled = CompiledNetwork.of(network)
+        self.sizes = weight_sizes(compiled, cluster)
+        self.kernels: CompiledKernels = compiled.kernels(cluster, placement)
         self.inputs = [random_inputs(mod, number) for number in range(4)]
         self.expected = self.outputs(write_programs(self.kernels, [self.solution])[0])
 

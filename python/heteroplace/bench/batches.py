@@ -14,10 +14,9 @@ Deviations: sum |estimated - measured| / sum measured over the tasks (weighted),
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 
-from heteroplace.bench.models.catalogue import Model, load_model, model_names
+from heteroplace.bench.models.catalogue import Model, matching_models
 from heteroplace.bench.peers.stock import in_pass_context, silence_tuning_hint
 from heteroplace.costs.regression import fit_batches
 from heteroplace.costs.standard_evaluation import (
@@ -29,7 +28,6 @@ from heteroplace.machine.local import local_cluster
 from heteroplace.measure.batches import BatchProgram, compile_batch, device_table
 from heteroplace.measure.rounds import Rounds, sample_in_turns
 from heteroplace.model.graph import TaskGraph
-from heteroplace.progress import prefixed
 from heteroplace.report.tables import format_table
 
 SMALL = (1, 2, 4)
@@ -51,9 +49,9 @@ def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
     """Measure the networks whose name matches the regular expression `only`; return the rows."""
     silence_tuning_hint()
     rows = []
-    for name in filter(re.compile(only or DEFAULT).search, model_names()):
+    for model, tell in matching_models(only or DEFAULT, say):
         with in_pass_context():
-            rows.append(row_of(load_model(name), prefixed(say, name)))
+            rows.append(row_of(model, tell))
     return rows
 
 

@@ -189,9 +189,12 @@ def _from_cache(
 ) -> tuple[Path, Any, str]:
     """The compiled file of a model, the numbers that are legal for its inputs, and its origin."""
     cluster = open_cluster(arguments.cluster)
-    told = {**options, "input_shapes": arguments.input_shapes}
-    told["batch"] = arguments.batch
-    told["is_annotated"] = not arguments.ignore_annotations
+    told = {
+        **options,
+        "input_shapes": arguments.input_shapes,
+        "batch": arguments.batch,
+        "is_annotated": not arguments.ignore_annotations,
+    }
     for name in ("costs", "inputs", "routes", "plan_in"):
         path = Path(str(options.get(name, "")))
         if name in options and path.is_file():  # what it holds counts, not what it is called

@@ -16,10 +16,14 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 
+from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.codegen.instructions import Instance, Instruction
 from heteroplace.codegen.kernels import KernelCall, KernelCalls, LoadedWeight, Value, Variant
 from heteroplace.codegen.program import packed
+from heteroplace.codegen.targets import cluster_targets
 from heteroplace.errors import InfeasibleError, LoweringError
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.cost import allowed_devices
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Load, Plan, guard_of
 
@@ -134,6 +138,35 @@ class _Loader:
                 f"{self._filled[step]}; give a larger budget for weights, or none"
             )
         return offset
+
+
+def weight_sizes(compiled: CompiledNetwork, cluster: Cluster) -> tuple[int, ...]:
+    """Return what a load of the weights of each task fills, [num_tasks], in bytes.
+
+    Kernels lay weights out as they read them, in panels or in half precision: of the targets of
+    devices that may run a task, the one counts whose kernels take most.
+
+    Raises
+    ------
+    LoweringError
+        As `CompiledNetwork.calls`.
+    """
+    graph, (_, target_of_device) = compiled.graph, cluster_targets(cluster)
+    allowed = allowed_devices(graph, cluster)
+    sizes = dict.fromkeys((task.name for task in graph.tasks), 0)
+    for wanted in sorted(set(target_of_device)):
+        device = target_of_device.index(wanted)
+        placement = [device if device in ids else ids[0] for ids in allowed]
+        found: dict[str, set[int]] = defaultdict(set)
+        calls = compiled.calls(cluster, placement)
+        for call in calls.calls:
+            read = (call.reads, *(variant.reads for variant in call.variants))
+            found[call.task].update(value for values in read for value in values)
+        for task, values in found.items():
+            held = [calls.values[value] for value in values]
+            filled = sum(packed(value.bytes) for value in held if value.constant is not None)
+            sizes[task] = max(sizes[task], filled)
+    return tuple(sizes.values())
 
 
 def rooms_of(calls: KernelCalls) -> dict[Instance, int]:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 import heteroplace._core as _core
+from heteroplace.model.cluster import Cluster
 from heteroplace.native.arrays import IntArray
 from heteroplace.native.problem import NativeProblem
 
@@ -37,6 +38,15 @@ class PlacementLoads:
     def item_ns(self) -> int:
         """Time per item."""
         return max(self.busy_ns, default=0)
+
+    def excess_bytes(self, cluster: Cluster) -> int:
+        """Return what does not fit, over all memories."""
+        used = zip(self.used_bytes, cluster.memories, strict=True)
+        return sum(max(0, held - memory.bytes) for held, memory in used)
+
+    def fits(self, cluster: Cluster) -> bool:
+        """Say whether all memories hold it, and there is a route for each copy."""
+        return not self.num_unreachable and not self.excess_bytes(cluster)
 
 
 def placement_loads(problem: NativeProblem, placement: Sequence[int] | IntArray) -> PlacementLoads:

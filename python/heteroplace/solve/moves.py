@@ -106,7 +106,7 @@ class _Loads:
         self._native = problem.native
         self._placement = np.array(placement, dtype=np.int64)
         self._groups = np.array(self._native.task_group)
-        self._sizes = [memory.bytes for memory in problem.cluster.memories]
+        self._cluster = problem.cluster
 
     def moved(self, task: int, device: int) -> int | None:
         """With a task and its group elsewhere."""
@@ -120,8 +120,7 @@ class _Loads:
     def value(self, placement: IntArray) -> int | None:
         """Of a placement; None: it cannot be."""
         loads = placement_loads(self._native, placement)
-        fits = all(used <= size for used, size in zip(loads.used_bytes, self._sizes, strict=True))
-        return loads.item_ns if fits and not loads.num_unreachable else None
+        return loads.item_ns if loads.fits(self._cluster) else None
 
 
 def _moved_items(problem: Problem, plan: Plan, tasks: tuple[int, ...]) -> Moves:

@@ -6,11 +6,9 @@ namespace heteroplace::exec {
 
 void Engine::StartTrace(std::optional<int64_t> max_requests) {
   CheckUsable();
-  // One request may be at work while those of all other contexts end, and as many begin as have
-  // slots.
-  const int most = slots_.max_slots() + static_cast<int>(num_contexts_) - 1;
-  auto recorder = std::make_shared<TraceRecorder>(&image_.program(), max_requests, most,
-                                                  TraceClock::Source::kFastest);
+  auto recorder = std::make_shared<TraceRecorder>(
+      &image_.program(), max_requests, slots_.max_slots(), static_cast<int64_t>(num_contexts_),
+      TraceClock::Source::kFastest);
   std::lock_guard lock(mutex_);
   if (trace_ != nullptr) {
     throw Error(ErrorKind::kExecution,

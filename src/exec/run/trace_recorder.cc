@@ -29,7 +29,7 @@ int64_t BytesOf(const Program& program) {
 }
 
 /*! \brief Requests to keep. \throws Error kExecution. */
-int64_t Capacity(const Program& program, std::optional<int64_t> max_requests, int max_in_flight) {
+int64_t NumKept(const Program& program, std::optional<int64_t> max_requests, int max_in_flight) {
   constexpr int64_t kMostBytes = int64_t{1} << 40;
   const int64_t bytes = BytesOf(program);
   const int64_t most = kMostBytes / bytes;
@@ -45,9 +45,10 @@ int64_t Capacity(const Program& program, std::optional<int64_t> max_requests, in
 }  // namespace
 
 TraceRecorder::TraceRecorder(const Program* program, std::optional<int64_t> max_requests,
-                             int max_in_flight, TraceClock::Source source)
+                             int max_in_flight, int64_t num_contexts, TraceClock::Source source)
     : program_(program),
-      capacity_(Capacity(*program, max_requests, max_in_flight)),
+      num_kept_(NumKept(*program, max_requests, max_in_flight)),
+      capacity_(num_kept_ + num_contexts - 1),
       clock_(source) {
   const auto places = static_cast<size_t>(capacity_);
   try {
@@ -82,7 +83,7 @@ void TraceRecorder::EndRequest(int64_t number, bool has_failed) {
   RecordedRequest& request = requests_[Place(number)];
   request.has_failed = has_failed;
   request.end = clock_.NowAfterWait();
-  request.num_ended.store(number + 1, std::memory_order_release);
+  request.num_ended.store(number + 1);
 }
 
 void TraceRecorder::AddDurations(int64_t number, std::vector<std::vector<int64_t>>* durations) {
@@ -96,10 +97,8 @@ void TraceRecorder::AddDurations(int64_t number, std::vector<std::vector<int64_t
 }
 
 bool TraceRecorder::HaveAllEnded() const {
-  for (int64_t number = std::max<int64_t>(0, num_begun_ - capacity_); number < num_begun_;
-       ++number) {
-    const RecordedRequest& request = requests_[Place(number)];
-    if (request.num_ended.load(std::memory_order_acquire) != number + 1) return false;
+  for (int64_t number = FirstKept(); number < num_begun_; ++number) {
+    if (!HasEnded(number)) return false;
   }
   return true;
 }
@@ -109,13 +108,13 @@ Trace TraceRecorder::Collect() const {
   Trace trace;
   trace.origin_ns = clock_.start_ns();
   trace.duration_ns = NowNs() - trace.origin_ns;
-  trace.num_dropped = std::max<int64_t>(0, num_begun_ - capacity_);
+  trace.num_dropped = FirstKept();
   for (int64_t number = trace.num_dropped; number < num_begun_; ++number) {
-    const RecordedRequest& request = requests_[Place(number)];
-    if (request.num_ended.load(std::memory_order_acquire) != number + 1) {
+    if (!HasEnded(number)) {
       ++trace.num_unfinished;
       continue;
     }
+    const RecordedRequest& request = requests_[Place(number)];
     trace.requests.push_back({number, request.slot, request.has_failed,
                               to_ns(request.begin) - trace.origin_ns,
                               to_ns(request.end) - trace.origin_ns});

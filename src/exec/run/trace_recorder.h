@@ -5,6 +5,7 @@
 // memory is taken after the recorder was made.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -81,12 +82,12 @@ class TraceRecorder {
  public:
   /*!
    * \param max_requests that are kept; none: as many as kTraceBytes hold.
-   * \param max_in_flight how far the numbers of requests at work are apart; so many are kept at
-   * least.
+   * \param max_in_flight requests at once; so many are kept at least.
+   * \param num_contexts of a core: one request may be at work while those of all others end.
    * \throws Error kExecution if `max_requests` is out of range, or memory is short.
    */
   TraceRecorder(const Program* program, std::optional<int64_t> max_requests, int max_in_flight,
-                TraceClock::Source source);
+                int64_t num_contexts, TraceClock::Source source);
   TraceRecorder(const TraceRecorder&) = delete;
   TraceRecorder& operator=(const TraceRecorder&) = delete;
 
@@ -132,6 +133,11 @@ class TraceRecorder {
     std::atomic<int64_t> num_ended{0};
   };
 
+  /*! \brief Of those that there is room for, the first one that is kept. */
+  int64_t FirstKept() const { return std::max<int64_t>(0, num_begun_ - num_kept_); }
+  bool HasEnded(int64_t number) const {
+    return requests_[Place(number)].num_ended.load() == number + 1;
+  }
   size_t Place(int64_t number) const { return static_cast<size_t>(number % capacity_); }
   int32_t CoreOf(size_t queue, int64_t number, size_t instruction) const;
   const RecordedSpan& SpanOf(size_t queue, int64_t number, size_t instruction) const;
@@ -141,6 +147,7 @@ class TraceRecorder {
   void ClipWaits(Trace* trace) const;
 
   const Program* program_;
+  int64_t num_kept_;
   int64_t capacity_;
   TraceClock clock_;
   int64_t num_begun_ = 0;

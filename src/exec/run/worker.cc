@@ -164,7 +164,7 @@ void Worker::RunHost(Recorder recorder) {
  */
 bool Worker::Await(const BoundInstruction& instruction) {
   for (const BoundWait& wait : instruction.waits) {
-    const int64_t target = (next_ - 1) * wait.length + wait.count;
+    const int64_t target = CountAt(wait.length, wait.count);
     std::atomic<int64_t>& done = wait.progress->done;
     const int64_t missing = target - done.load(std::memory_order_acquire);
     if (missing > 0 && wait.counter != 0 && missing < kMaxCounterWait) {
@@ -194,7 +194,7 @@ bool Worker::Await(const BoundInstruction& instruction) {
 bool Worker::AwaitEvent(const BoundWait& wait, Event* event) {
   try {
     if (!AwaitDevice([&] { return event->IsReached(); })) return false;
-    wait.progress->seen.store((next_ - 1) * wait.length + wait.count, std::memory_order_relaxed);
+    wait.progress->seen.store(CountAt(wait.length, wait.count), std::memory_order_relaxed);
     return true;
   } catch (const std::exception& fault) {
     engine_->workers()[static_cast<size_t>(wait.queue)]->FailBefore(slot_, wait, CauseOf(fault));
@@ -234,7 +234,7 @@ bool Worker::Execute(const BoundInstruction& instruction) {
         JoinGroup(instruction);
         return true;
       }
-      const int64_t target = (next_ - 1) * instruction.leader_length + instruction.leader_count;
+      const int64_t target = CountAt(instruction.leader_length, instruction.leader_count);
       const auto is_over = [&] {
         return instruction.leader->done.load() >= target || slot_->HasFailedInOrder();
       };

@@ -153,6 +153,9 @@ class Worker {
   void Do();
   /*! \brief The number of the next request that its thread begins. */
   int64_t NextRequest() const { return num_contexts_ == 1 ? next_.load() : taken_.load(); }
+  /*! \brief What a counter of `length` instructions in each request has come to when it has done
+   * `count` of the present one. */
+  int64_t CountAt(int64_t length, int64_t count) const { return (next_ - 1) * length + count; }
   // Several requests at once: see worker_contexts.cc.
   void DoContexts(const CoreTurn& of_core);
   void BeginContexts(const CoreTurn& of_core, int64_t first);

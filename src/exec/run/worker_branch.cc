@@ -137,7 +137,7 @@ bool Worker::IsRefuted(const BoundBranch& at) const {
 
 /*! \brief Whether a part of a decision is known to be there. */
 bool Worker::IsThere(const BoundThere& there) const {
-  const int64_t target = (next_ - 1) * there.length + there.count;
+  const int64_t target = CountAt(there.length, there.count);
   if (there.progress->done.load(std::memory_order_acquire) < target) return false;
   // What an asynchronous queue has issued is there when its device says so.
   return !there.is_async || (there.has_word && there.progress->HasReached(target));

@@ -53,11 +53,13 @@ void Worker::BeginContexts(const CoreTurn& of_core, int64_t first) {
     ++taken_;
     context->Begin();
     if (context->slot_->kind != RequestKind::kRun) {
+      context->is_waiting_.store(false, std::memory_order_relaxed);
       context->DoHost();  // nothing else is in flight
       continue;
     }
     context->at_ = 0;
     context->is_over_ = false;
+    context->is_waiting_.store(true, std::memory_order_relaxed);
     if (const auto& trace = context->slot_->trace; trace != nullptr) {
       context->recorder_.emplace(trace->Recorder(index_, context->slot_->trace_number));
     }
@@ -85,12 +87,11 @@ bool Worker::IsReady() const {
 
 /*! \brief Whether all that an instruction waits for is done; a join waits until its call begins. */
 bool Worker::HasCome(const BoundInstruction& instruction) const {
-  const int64_t before = next_ - 1;
   for (const BoundWait& wait : instruction.waits) {
-    if (wait.progress->done.load() < before * wait.length + wait.count) return false;
+    if (wait.progress->done.load() < CountAt(wait.length, wait.count)) return false;
   }
   if (instruction.opcode != Opcode::kJoin) return true;
-  const int64_t target = before * instruction.leader_length + instruction.leader_count;
+  const int64_t target = CountAt(instruction.leader_length, instruction.leader_count);
   return instruction.team->IsAnnounced(target) || instruction.leader->done.load() >= target;
 }
 

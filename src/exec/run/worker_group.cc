@@ -51,7 +51,7 @@ void Worker::ListLanes(BoundGroup* group) {
 [[gnu::noinline]] void Worker::JoinGroup(const BoundInstruction& instruction) {
   BoundGroup* group = instruction.group;
   const auto turn = static_cast<uint32_t>(next_);
-  const int64_t target = (next_ - 1) * instruction.leader_length + instruction.leader_count;
+  const int64_t target = CountAt(instruction.leader_length, instruction.leader_count);
   const auto is_over = [&] {
     return instruction.leader->done.load() >= target || slot_->HasFailedInOrder();
   };

@@ -17,6 +17,7 @@ from heteroplace.bench.tables.command import (
 from heteroplace.bench.tables.parts import DOCUMENTS, PLACE, Part, all_parts
 from heteroplace.bench.tables.store import Stamp, Store, read_manifest, write_manifest
 from heteroplace.bench.tables.write import manifest_table, marked
+from heteroplace.errors import HeteroPlaceError
 from heteroplace.solve import SOLVERS
 
 STAMP = Stamp("abc", "a processor", 2, 1.0)
@@ -138,3 +139,13 @@ def test_no_graph_is_begun_when_the_time_is_over(documents: Path) -> None:
     counted, said = Counted(), []
     measure_missing([counted.part], Store(documents), STAMP, None, 0.0, said.append)
     assert counted.graphs == [] and "left for the next run" in said[0]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"rows": []}'])
+def test_a_damaged_file_of_a_graph_is_named(documents: Path, text: str) -> None:
+    counted, store = Counted(), Store(documents / "kept")
+    measure_missing([counted.part], store, STAMP, None, None, lambda line: None)
+    path = next((documents / "kept").rglob("*.json"))
+    path.write_text(text)
+    with pytest.raises(HeteroPlaceError, match=re.escape(str(path))):
+        measure_missing([counted.part], store, STAMP, None, None, lambda line: None)

@@ -8,7 +8,8 @@ smaller.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +23,7 @@ from heteroplace.bench.models.networks import randomly_wired
 from heteroplace.bench.models.transformers import bert_onnx, gpt_onnx
 from heteroplace.bench.peers.stock import cpu_seconds, import_stock
 from heteroplace.errors import GraphError
+from heteroplace.progress import prefixed
 from heteroplace.relay.frontend.onnx_weights import light_model, light_model_names
 
 _WIRED: Mapping[str, Mapping[str, object]] = {
@@ -87,6 +89,15 @@ class Model:
 def model_names() -> tuple[str, ...]:
     """Return the names that `load_model` knows."""
     return (*light_model_names(), *_WIRED, *_TRANSFORMERS, *FULL_SIZE, *small_network_names())
+
+
+def matching_models(
+    pattern: str, say: Callable[[str], None]
+) -> Iterator[tuple[Model, Callable[[str], None]]]:
+    """Make the networks whose name matches a regular expression, one by one, each with what says
+    lines about it."""
+    for name in filter(re.compile(pattern).search, model_names()):
+        yield load_model(name), prefixed(say, name)
 
 
 def small_network_names() -> tuple[str, ...]:

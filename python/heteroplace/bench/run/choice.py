@@ -14,7 +14,6 @@ the others if the solver finds the best.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -22,7 +21,7 @@ from dataclasses import replace
 import numpy as np
 
 from heteroplace import pipeline
-from heteroplace.bench.models.catalogue import Model, load_model, model_names
+from heteroplace.bench.models.catalogue import Model, matching_models
 from heteroplace.bench.peers.stock import in_pass_context, silence_tuning_hint
 from heteroplace.bench.peers.timed_runs import time_in_turns
 from heteroplace.bench.row_table import row_table
@@ -36,7 +35,6 @@ from heteroplace.model.graph import TaskGraph
 from heteroplace.model.implementations import base_of, maker_of, twin_name
 from heteroplace.model.solution import Solution
 from heteroplace.pipeline import CostedNetwork
-from heteroplace.progress import prefixed
 from heteroplace.run.executor import Executor
 from heteroplace.solve import SolveOptions
 from heteroplace.stage_log import StageLog
@@ -51,8 +49,8 @@ def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
     silence_tuning_hint()
     cluster = local_cluster(has_gpus=False)
     rows = []
-    for name in filter(re.compile(only or DEFAULT_MODELS).search, model_names()):
-        rows += measure_choice(load_model(name), cluster, prefixed(say, name))
+    for model, tell in matching_models(only or DEFAULT_MODELS, say):
+        rows += measure_choice(model, cluster, tell)
     return rows
 
 

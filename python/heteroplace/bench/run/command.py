@@ -6,10 +6,9 @@ cores (aim: within 3 %), and what is the chosen plan worth.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
-from heteroplace.bench.models.catalogue import load_model, model_names
+from heteroplace.bench.models.catalogue import matching_models
 from heteroplace.bench.peers.stock import silence_tuning_hint
 from heteroplace.bench.row_table import row_table
 from heteroplace.bench.run.comparison import (
@@ -22,7 +21,6 @@ from heteroplace.bench.run.comparison import (
     compare_plans,
 )
 from heteroplace.machine.local import local_cluster
-from heteroplace.progress import prefixed
 
 
 def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
@@ -30,9 +28,9 @@ def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
     silence_tuning_hint()
     cluster = local_cluster(has_gpus=False)
     rows = []
-    for name in filter(re.compile(only).search, model_names()):
-        options = ComparisonOptions(say=prefixed(say, name))
-        rows.append(row_of(compare_plans(load_model(name), cluster, options, with_cores=False)))
+    for model, tell in matching_models(only, say):
+        options = ComparisonOptions(say=tell)
+        rows.append(row_of(compare_plans(model, cluster, options, with_cores=False)))
     return rows
 
 

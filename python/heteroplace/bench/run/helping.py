@@ -7,12 +7,11 @@ take turns. Plans: the solver's, HEFT's, and placements drawn uniformly, in two 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from heteroplace.bench.models.catalogue import Model, load_model, model_names
+from heteroplace.bench.models.catalogue import Model, matching_models
 from heteroplace.bench.peers.stock import (
     StockExecutor,
     build_stock,
@@ -29,7 +28,6 @@ from heteroplace.machine.local import local_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.plan import Plan
 from heteroplace.model.solution import Solution
-from heteroplace.progress import prefixed
 from heteroplace.run.executor import Executor
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve.problem import Problem, SolveOptions
@@ -47,8 +45,8 @@ def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
     silence_tuning_hint()
     cluster = prediction_cluster(local_cluster(has_gpus=False), all_devices=False)
     rows = []
-    for name in filter(re.compile(only or DEFAULT_MODELS).search, model_names()):
-        rows += measure_helping(load_model(name), cluster, prefixed(say, name))
+    for model, tell in matching_models(only or DEFAULT_MODELS, say):
+        rows += measure_helping(model, cluster, tell)
     return rows
 
 

@@ -9,11 +9,10 @@ ones hold all weights once per core.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 
 from heteroplace import pipeline
-from heteroplace.bench.models.catalogue import Model, load_model, model_names
+from heteroplace.bench.models.catalogue import Model, matching_models
 from heteroplace.bench.peers.stock import in_pass_context, time_runs
 from heteroplace.bench.peers.timed_runs import Timer, side_by_side, time_in_turns
 from heteroplace.bench.prediction.command import prediction_cluster
@@ -22,7 +21,6 @@ from heteroplace.bench.run.calls import stream_timer
 from heteroplace.bench.run.comparison import Prepared, place_on, prepare_model
 from heteroplace.machine.local import local_cluster
 from heteroplace.model.cluster import Cluster
-from heteroplace.progress import prefixed
 from heteroplace.run.executor import Executor
 from heteroplace.solve.problem import SolveOptions
 
@@ -35,8 +33,8 @@ def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
     """Measure the networks whose name matches the regular expression `only`; return the rows."""
     cluster = prediction_cluster(local_cluster(has_gpus=False), all_devices=False)
     rows = []
-    for name in filter(re.compile(only or DEFAULT_MODELS).search, model_names()):
-        rows += measure_in_flight(load_model(name), cluster, prefixed(say, name))
+    for model, tell in matching_models(only or DEFAULT_MODELS, say):
+        rows += measure_in_flight(model, cluster, tell)
     return rows
 
 

@@ -13,8 +13,12 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from heteroplace.control_groups import usable_cores
+from heteroplace.errors import HeteroPlaceError
+from heteroplace.files.output import write_text
+from heteroplace.files.reader import read_json
 from heteroplace.machine.cpu import cpu_model
 
 Row = dict[str, object]
@@ -73,16 +77,20 @@ class Store:
         path = self._path(part, graph)
         if not path.is_file():
             return None
-        value = json.loads(path.read_text())
-        return Measured(**value | {"stamp": Stamp(**value["stamp"])})
+        value: Any = read_json(path, HeteroPlaceError)
+        try:
+            return Measured(**value | {"stamp": Stamp(**value["stamp"])})
+        except (TypeError, KeyError) as err:
+            raise HeteroPlaceError(
+                f"{path}: not what is kept of a measured graph ({err}); delete it, and that is "
+                f"measured again"
+            ) from err
 
     def write(self, part: str, graph: str, found: Measured) -> None:
         """Keep it; whole or not at all."""
         path = self._path(part, graph)
         path.parent.mkdir(parents=True, exist_ok=True)
-        partly = path.with_suffix(".part")
-        partly.write_text(json.dumps(asdict(found), indent=1) + "\n")
-        partly.replace(path)
+        write_text(json.dumps(asdict(found), indent=1) + "\n", path)
 
     def _path(self, part: str, graph: str) -> Path:
         return self._folder / part / f"{graph.replace('/', '__') or 'all'}.json"
@@ -100,7 +108,7 @@ def read_manifest(path: Path) -> dict[str, Made]:
 def write_manifest(path: Path, made: Mapping[str, Made]) -> None:
     """Write the same."""
     entries = {name: asdict(one) for name, one in sorted(made.items())}
-    path.write_text(json.dumps(entries, indent=1) + "\n")
+    write_text(json.dumps(entries, indent=1) + "\n", path)
 
 
 def stamp_now(budget_s: float) -> Stamp:

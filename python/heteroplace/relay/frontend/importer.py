@@ -97,6 +97,7 @@ _IMPORTER_ERRORS = (
     AssertionError,
     AttributeError,
     LookupError,
+    MemoryError,
     RuntimeError,
     TypeError,
     ValueError,
@@ -206,7 +207,7 @@ def _imported(
         report += repair_model(model)
     except FrontendError as err:
         raise FrontendError(f"{where}: {err}") from err
-    except (*_IMPORTER_ERRORS, MemoryError) as err:
+    except _IMPORTER_ERRORS as err:
         raise FrontendError(
             f"{where} cannot be prepared: {type(err).__name__}: {err}. A node, or a constant that "
             f"it reads, is not as its op says; check the model by onnx.checker."

@@ -6,6 +6,7 @@ Passes that read a profile write it there (`heteroplace.relay.routing.passes`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import tvm
@@ -14,8 +15,6 @@ from tvm import relay
 from heteroplace.errors import RoutingError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.speculation import Prediction
-from heteroplace.relay.expressions import post_order_of_function, tensor_types, type_bytes
-from heteroplace.relay.routing.branch_uses import aligned_bytes
 from heteroplace.relay.routing.branch_weights import BranchWeights, read_branch_weights
 from heteroplace.relay.routing.rewrite import Router, routers_of
 from heteroplace.relay.tasks.extract_routed import has_routers
@@ -90,8 +89,14 @@ def with_branch_memories(network: Network, cluster: Cluster) -> Network:
     return network.with_graph(replace(network.graph, tasks=tuple(tasks)))
 
 
-def branch_weights(network: Network) -> Preloading | None:
+def branch_weights(network: Network, sizes: Callable[[], tuple[int, ...]]) -> Preloading | None:
     """Return what routers say of the weights of their branches; None: all stay.
+
+    Parameters
+    ----------
+    sizes
+        What the weights of each task take where kernels read them, [num_tasks], in bytes; asked if
+        there is a budget.
 
     Raises
     ------
@@ -118,25 +123,13 @@ def branch_weights(network: Network) -> Preloading | None:
             [(share, (id, b)) for id, said in found.items() for b, share in said.ahead],
         )
     )
-    return Preloading(budgets.pop(), kept, ahead, weight_sizes(network))
+    return Preloading(budgets.pop(), kept, ahead, sizes())
 
 
 def has_weights_budget(mod: tvm.IRModule) -> bool:
     """Say whether some router of a module has a budget for the weights of its branches."""
     routers = routers_of(relay.transform.InferType()(mod)) if has_routers(mod) else ()
     return any(router.options.preload for router in routers)
-
-
-def weight_sizes(network: Network) -> tuple[int, ...]:
-    """Return what the weights of each task take where kernels read them, in bytes."""
-    assert network.extraction is not None  # what is placed was cut here
-    sizes = []
-    for call in network.extraction.calls:
-        nodes = [*call.args, *post_order_of_function(call.op)]
-        constants = {node for node in nodes if isinstance(node, relay.Constant)}
-        types = [tensor_types(constant.checked_type)[0] for constant in constants]
-        sizes.append(sum(aligned_bytes(type_bytes(each)) for each in types))
-    return tuple(sizes)
 
 
 def _said_of_weights(router: Router) -> BranchWeights | None:

@@ -14,12 +14,12 @@ customers, doi:10.1145/321879.321887.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from heteroplace.native.arrays import IMPOSSIBLE, IntArray
-from heteroplace.native.throughput import PlacementLoads, placement_loads
+from heteroplace.native.throughput import placement_loads
 from heteroplace.solve.problem import Problem
 
 MAX_TRIALS = 2_000
@@ -29,7 +29,11 @@ _MAX_MOVES = 12
 
 
 def with_few_changes(
-    problem: Problem, found: IntArray, splits: Sequence[IntArray], limit_ns: int
+    problem: Problem,
+    found: IntArray,
+    splits: Sequence[IntArray],
+    limit_ns: int,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> IntArray | None:
     """Return a placement with fewer changes of device than `found`; None: there is none.
 
@@ -41,11 +45,13 @@ def with_few_changes(
         Placements from which to start.
     limit_ns
         Most time per item.
+    is_over
+        Whether the time is; it is asked before each move.
     """
     num_trials = len(found) * len(problem.cluster.devices)
     if num_trials > MAX_TRIALS or any(group >= 0 for group in problem.native.task_group):
         return None
-    balancing = _Balancing(problem)
+    balancing = _Balancing(problem, is_over)
     near = [balancing.balanced(split, limit_ns) for split in splits]
     fewest = min((one for one in near if one is not None), key=balancing.changes, default=None)
     if fewest is None or balancing.changes(fewest) >= balancing.changes(found):
@@ -56,8 +62,9 @@ def with_few_changes(
 class _Balancing:
     """Moves of single tasks off the busiest device."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, is_over: Callable[[], bool]) -> None:
         self._problem = problem
+        self._is_over = is_over
         self._edges: IntArray = np.array(
             [
                 (producer, task)
@@ -73,22 +80,16 @@ class _Balancing:
 
     def balanced(self, split: IntArray, limit_ns: int) -> IntArray | None:
         """Return a placement near `split` within the limit; None: too many moves would be made."""
-        placement = split
+        placement, item_ns = split, self._item_ns(split)
         for _ in range(_MAX_MOVES):
-            loads = self._loads(placement)
-            if loads is None:
-                return None
-            if loads.item_ns <= limit_ns:
-                return placement
-            moved = self._best_move(placement, loads.item_ns)
-            if moved is None:
-                return None
-            placement = moved
-        loads = self._loads(placement)
-        return placement if loads is not None and loads.item_ns <= limit_ns else None
+            if item_ns is None or item_ns <= limit_ns or self._is_over():
+                break
+            placement, item_ns = self._best_move(placement, item_ns)
+        return placement if item_ns is not None and item_ns <= limit_ns else None
 
-    def _best_move(self, placement: IntArray, item_ns: int) -> IntArray | None:
-        best: tuple[float, IntArray] | None = None
+    def _best_move(self, placement: IntArray, item_ns: int) -> tuple[IntArray, int | None]:
+        """The placement after it, and its time per item; None: no move makes that less."""
+        best_gain, best, best_ns = 0.0, placement, None
         before = self.changes(placement)
         run_ns = self._problem.native.run_ns
         for task, device in zip(*np.nonzero(run_ns != IMPOSSIBLE), strict=True):
@@ -96,17 +97,15 @@ class _Balancing:
                 continue
             moved = placement.copy()
             moved[task] = device
-            loads = self._loads(moved)
-            if loads is None or loads.item_ns >= item_ns:
+            moved_ns = self._item_ns(moved)
+            if moved_ns is None:
                 continue
-            gain = (item_ns - loads.item_ns) / (1 + max(0, self.changes(moved) - before))
-            if best is None or gain > best[0]:
-                best = gain, moved
-        return None if best is None else best[1]
+            gain = (item_ns - moved_ns) / (1 + max(0, self.changes(moved) - before))
+            if gain > best_gain:
+                best_gain, best, best_ns = gain, moved, moved_ns
+        return best, best_ns
 
-    def _loads(self, placement: IntArray) -> PlacementLoads | None:
-        """The loads; None: it does not fit."""
+    def _item_ns(self, placement: IntArray) -> int | None:
+        """The time per item; None: it does not fit."""
         loads = placement_loads(self._problem.native, placement)
-        sizes = [memory.bytes for memory in self._problem.cluster.memories]
-        fits = all(used <= size for used, size in zip(loads.used_bytes, sizes, strict=True))
-        return loads if fits and not loads.num_unreachable else None
+        return loads.item_ns if loads.fits(self._problem.cluster) else None

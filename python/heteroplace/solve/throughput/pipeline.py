@@ -135,9 +135,7 @@ class _Run:
         loads = placement_loads(self.problem.native, placement)
         if loads.num_unreachable:
             return None
-        sizes = [memory.bytes for memory in self.problem.cluster.memories]
-        over = sum(max(0, u - size) for u, size in zip(loads.used_bytes, sizes, strict=True))
-        return over, loads.item_ns
+        return loads.excess_bytes(self.problem.cluster), loads.item_ns
 
     def _offer(self, placement: IntArray) -> bool:
         score = self._score(placement)

@@ -66,6 +66,8 @@ _PROOF_RATIO = 2e-6
 """Gap at which the solve ends: what rounding takes off the bound of the programme."""
 _PLAN_S_PER_TASK = 2e-5
 """Time set aside for the plan."""
+_CHANGES_SHARE = 0.1
+"""Of the time of the last search, what is left for fewer changes of device."""
 _REPAIR_S = 1.0
 """Time for placements that fit, where the search from all initial solutions found none."""
 _REPAIR_MOVES = 20_000
@@ -118,27 +120,32 @@ class _Run:
             self._solve_assignment()
         if not self._is_proven():
             self._find_prices()
-        found = self._improve(self.initial, self._left_s(), self.options.iterations)
+        ratio, iterations = least_gain_ratio(problem, self.options), self.options.iterations
+        share = 1 - _CHANGES_SHARE if ratio and iterations is None else 1.0
+        found = self._improve(self.initial, self._left_s() * share, iterations)
         if found.violation and not found.was_interrupted:
             placed = OrderPlaceSolver().native_plan(problem).devices(len(problem.graph.tasks))
             found = self._improve([placed, found.placement], _REPAIR_S, _REPAIR_MOVES)
         if found.violation:
             raise no_placement_error(problem)
-        return self._result(self._with_few_changes(found.placement), found.was_interrupted)
+        return self._result(self._with_few_changes(found.placement, ratio), found.was_interrupted)
 
-    def _with_few_changes(self, placement: IntArray) -> IntArray:
+    def _with_few_changes(self, placement: IntArray, ratio: float) -> IntArray:
         """Where costs are measured, what differs by less than they can be wrong by is equal."""
-        ratio = least_gain_ratio(self.problem, self.options)
         item_ns = self._item_ns(placement)
         if not ratio or item_ns is None:
             return placement
         limit_ns = math.floor(item_ns * (1 + ratio))
-        found = with_few_changes(self.problem, placement, self.splits, limit_ns)
+        found = with_few_changes(self.problem, placement, self.splits, limit_ns, self._is_over)
         if found is None:
             return placement
         note = f"instead of {item_ns} ns, within {ratio:.0%}"
         self.tried.append((FEW_CHANGES, self._item_ns(found), note))
         return found
+
+    def _is_over(self) -> bool:
+        spent = time.perf_counter() - self.begin
+        return self.options.iterations is None and spent > self.options.time_limit_s
 
     def _left_s(self) -> float:
         spent = time.perf_counter() - self.begin
@@ -189,9 +196,7 @@ class _Run:
 
     def _item_ns(self, placement: IntArray) -> int | None:
         loads = placement_loads(self.problem.native, placement)
-        sizes = [memory.bytes for memory in self.problem.cluster.memories]
-        fits = all(used <= size for used, size in zip(loads.used_bytes, sizes, strict=True))
-        return loads.item_ns if fits and not loads.num_unreachable else None
+        return loads.item_ns if loads.fits(self.problem.cluster) else None
 
     def _best_ns(self) -> int | None:
         best = self._best()

@@ -16,6 +16,7 @@ from tvm import relay
 from tvm.relay.frontend import onnx as tvm_onnx
 
 from heteroplace.errors import FrontendError
+from heteroplace.relay.limits import MAX_CONSTANT_BYTES
 
 Array = npt.NDArray[Any]
 
@@ -126,6 +127,15 @@ def const(value: npt.ArrayLike, dtype: str) -> relay.Expr:
     if dtype == "bfloat16":
         return relay.cast(const(value, "float32"), dtype)
     return relay.const(np.asarray(value).astype(dtype), dtype)
+
+
+def check_table(num_elements: int, what: str) -> None:
+    """Raise FrontendError if a table that a converter computes, of numbers of 8 bytes, would be
+    larger than a constant may be."""
+    if num_elements > MAX_CONSTANT_BYTES // 8:
+        raise FrontendError(
+            f"{what} would take {num_elements} numbers; expected at most {MAX_CONSTANT_BYTES // 8}"
+        )
 
 
 def as_float32(expr: relay.Expr) -> relay.Expr:

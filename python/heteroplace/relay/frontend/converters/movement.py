@@ -15,6 +15,7 @@ from tvm import relay
 from heteroplace.errors import FrontendError
 from heteroplace.relay.frontend.converters.call import (
     OnnxCall,
+    check_table,
     const,
     constant_value,
     dtype_of,
@@ -94,6 +95,7 @@ def pad(call: OnnxCall) -> relay.Expr:
             continue
         if size == 0:
             raise FrontendError(f"axis {axis} has no elements to pad with by mode '{mode}'")
+        check_table(size + sum(added[axis]), f"the positions along axis {axis}")
         positions = np.arange(size, dtype=np.int64)[-cut[axis][0] : size + cut[axis][1]]
         if mode not in _PAD_MODES:
             raise FrontendError(f"mode '{mode}' is not known")
@@ -138,6 +140,7 @@ def one_hot(call: OnnxCall) -> relay.Expr:
     size = const(depth, "int64")
     counted = relay.where(relay.less(indices, const(0, "int64")), relay.add(indices, size), indices)
     shape = [depth if i == axis else 1 for i in range(rank)]
+    check_table(depth, "the positions along its depth")
     places = const(np.arange(depth).reshape(shape), "int64")
     is_one = relay.equal(relay.expand_dims(counted, axis), places)
     off, on = (relay.take(call.operand(2), const(i, "int32"), axis=0) for i in range(2))
@@ -217,6 +220,7 @@ def arange(call: OnnxCall) -> relay.Expr:
     if not delta:
         raise FrontendError("its delta is 0")
     count = max(int(np.ceil((limit - start) / delta)), 0)
+    check_table(count, "its result")
     return const(start + np.arange(count) * delta, call.dtype(0))
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from tvm import relay
 
 from heteroplace.errors import FrontendError
-from heteroplace.relay.frontend.converters.call import OnnxCall, const, dtype_of
+from heteroplace.relay.frontend.converters.call import OnnxCall, check_table, const, dtype_of
 
 _MAX_POOLS = (relay.nn.max_pool1d, relay.nn.max_pool2d, relay.nn.max_pool3d)
 _AVERAGE_POOLS = (relay.nn.avg_pool1d, relay.nn.avg_pool2d, relay.nn.avg_pool3d)
@@ -43,6 +43,7 @@ class Window:
 
     def positions(self) -> np.ndarray:
         """Return where each element of each window lies, [output_size, kernel]."""
+        check_table(self.output_size * self.kernel, "the positions of its windows")
         starts = np.arange(self.output_size) * self.stride - self.first_pad
         return np.asarray(starts[:, None] + np.arange(self.kernel) * self.dilation)
 

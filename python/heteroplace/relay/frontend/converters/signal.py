@@ -13,7 +13,7 @@ import numpy.typing as npt
 from tvm import relay
 
 from heteroplace.errors import FrontendError
-from heteroplace.relay.frontend.converters.call import OnnxCall, const, shape_of
+from heteroplace.relay.frontend.converters.call import OnnxCall, check_table, const, shape_of
 
 Floats = npt.NDArray[np.float64]
 
@@ -51,6 +51,7 @@ def transform_matrix(
     -------
     [size, parts, size after, parts after]; a one-sided inverse gives real numbers.
     """
+    check_table(2 * size * parts * length, "its matrix")
     units = np.eye(size, dtype=np.complex128)
     vectors = np.stack([units, 1j * units][:parts], axis=1)
     if is_inverse and is_one_sided:
@@ -89,6 +90,7 @@ def stft(call: OnnxCall) -> relay.Expr:
         length = call.shape(2)[0]
     else:
         raise FrontendError("it has neither a window nor a frame length")
+    check_table((size // step + 1) * length, "the positions of its frames")
     starts = np.arange((size - length) // step + 1) * step
     frames = relay.take(
         call.operand(0), const(starts[:, None] + np.arange(length), "int32"), axis=1, mode="clip"

@@ -15,7 +15,7 @@ import numpy as np
 from tvm import relay
 
 from heteroplace.errors import FrontendError
-from heteroplace.relay.frontend.converters.call import OnnxCall, const, shape_of
+from heteroplace.relay.frontend.converters.call import OnnxCall, check_table, const, shape_of
 from heteroplace.relay.frontend.converters.quantized import round_half_even
 
 _CUBIC_A = -0.75
@@ -171,6 +171,7 @@ def col2im(call: OnnxCall) -> relay.Expr:
     ]
     places = np.zeros((1, 1), dtype=np.int64)
     for i in range(rank):
+        check_table(places.size * block[i] * counts[i], "the places of its columns")
         offsets = np.arange(block[i]) * dilations[i]
         starts = np.arange(counts[i]) * strides[i]
         here = (offsets[:, None] + starts) * prod(padded[i + 1 :])
