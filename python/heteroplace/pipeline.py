@@ -12,7 +12,6 @@ The pass, the command line, the benchmarks and the demo call these and repeat no
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,8 +24,7 @@ from heteroplace.codegen.executable import Executable, write_programs
 from heteroplace.codegen.held_weights import with_held_weights
 from heteroplace.codegen.loaded_weights import weight_sizes
 from heteroplace.codegen.targets import with_stock_kernels
-from heteroplace.dynamic.profile import read_profile
-from heteroplace.errors import LoweringError, RoutingError
+from heteroplace.errors import LoweringError
 from heteroplace.measure.batches import batches_of
 from heteroplace.measure.cost_models import CostModel, CostOptions, choose_cost_model
 from heteroplace.measure.cost_models.model import known_interference
@@ -48,8 +46,7 @@ from heteroplace.relay.annotate.sharded import read_sharded, without_plan
 from heteroplace.relay.annotate.tunings import with_tunings
 from heteroplace.relay.annotate.writer import annotate as annotate_plan
 from heteroplace.relay.frontend.onnx_source import read_source
-from heteroplace.relay.routing.find import without_branches
-from heteroplace.relay.routing.passes import ChooseCapacities, PreloadWeights, SpeculateRoutes
+from heteroplace.relay.routing.passes import with_routes
 from heteroplace.relay.source import Source
 from heteroplace.relay.tasks.branch_options import (
     branch_weights,
@@ -57,7 +54,6 @@ from heteroplace.relay.tasks.branch_options import (
     predictions_of,
     with_branch_memories,
 )
-from heteroplace.relay.tasks.extract_routed import has_routers
 from heteroplace.relay.tasks.network import Network, cut_network, network_under
 from heteroplace.relay.tasks.rebatch import rebatch
 from heteroplace.simulate.interference import Interference
@@ -284,7 +280,7 @@ def place(
     examples = read_examples(options.inputs)
     profile = None
     if options.routes is not None:
-        mod, profile = _with_routes(mod, options.routes, options.weights_bytes)
+        mod, profile = with_routes(mod, options.routes, options.weights_bytes)
     if has_weights_budget(mod):
         cluster = with_weights_file(cluster)
     network = prepare(mod, options.params, log, cluster).with_examples(examples)
@@ -306,20 +302,6 @@ def place(
     plan = None if saved is None else saved.plan_for(costed.graph, cluster)
     solution = without_unused_twins(solve(costed, limits, options.solver, log, plan), *plain)
     return compiled.with_graph(solution.graph), solution
-
-
-def _with_routes(
-    mod: tvm.IRModule, routes: str | os.PathLike[str], weights_bytes: int | None
-) -> tuple[tvm.IRModule, RouteProfile]:
-    """Choose capacities, predictions and which weights stay by route decisions, returned too."""
-    mod = without_branches(mod)  # choices (`If`) are routers
-    if not has_routers(mod):
-        raise RoutingError(
-            f"routes={os.fspath(routes)!r} is given, and the model has no routers; leave it out"
-        )
-    profile = read_profile(routes)
-    mod = SpeculateRoutes(profile)(ChooseCapacities(profile)(mod))
-    return (mod if weights_bytes is None else PreloadWeights(profile, weights_bytes)(mod)), profile
 
 
 def annotate(compiled: CompiledNetwork, solution: Solution) -> tvm.IRModule:

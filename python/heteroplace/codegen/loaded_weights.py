@@ -154,8 +154,8 @@ def weight_sizes(compiled: CompiledNetwork, cluster: Cluster) -> tuple[int, ...]
     graph, (_, target_of_device) = compiled.graph, cluster_targets(cluster)
     allowed = allowed_devices(graph, cluster)
     sizes = dict.fromkeys((task.name for task in graph.tasks), 0)
-    for wanted in sorted(set(target_of_device)):
-        device = target_of_device.index(wanted)
+    for target in sorted(set(target_of_device)):
+        device = target_of_device.index(target)
         placement = [device if device in ids else ids[0] for ids in allowed]
         found: dict[str, set[int]] = defaultdict(set)
         calls = compiled.calls(cluster, placement)

@@ -23,6 +23,7 @@ from typing import Any
 
 import tvm
 
+from heteroplace.dynamic.profile import read_profile
 from heteroplace.dynamic.specialise import (
     CAPACITIES,
     MAX_ROOM_SHARE,
@@ -37,6 +38,7 @@ from heteroplace.dynamic.speculation import SpeculationTimes
 from heteroplace.errors import RoutingError
 from heteroplace.machine.local import open_cluster
 from heteroplace.model.cluster import Cluster
+from heteroplace.model.route_profile import RouteProfile
 from heteroplace.relay.routing.changes import (
     PLACED_BY,
     Changes,
@@ -49,7 +51,9 @@ from heteroplace.relay.routing.changes import (
     preload_changes,
     routed_module,
 )
+from heteroplace.relay.routing.find import without_branches
 from heteroplace.relay.routing.rewrite import update_routers
+from heteroplace.relay.tasks.extract_routed import has_routers
 from heteroplace.solve.problem import SolveOptions
 
 NUM_SIZES = 6
@@ -257,3 +261,24 @@ def _specialised(
                 if (name, rule) in chosen:
                     changes.setdefault(name, {}).update(options)
     return changes, choices
+
+
+def with_routes(
+    mod: tvm.IRModule, routes: str | os.PathLike[str], weights_bytes: int | None
+) -> tuple[tvm.IRModule, RouteProfile]:
+    """Choose capacities, predictions and which weights stay by a file of route decisions, which are
+    returned too.
+
+    Raises
+    ------
+    RoutingError
+        The file cannot be read, or the module has no routers.
+    """
+    mod = without_branches(mod)  # choices (`If`) are routers
+    if not has_routers(mod):
+        raise RoutingError(
+            f"routes={os.fspath(routes)!r} is given, and the model has no routers; leave it out"
+        )
+    profile = read_profile(routes)
+    mod = SpeculateRoutes(profile)(ChooseCapacities(profile)(mod))
+    return (mod if weights_bytes is None else PreloadWeights(profile, weights_bytes)(mod)), profile
