@@ -13,14 +13,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pytest
 
-NUM_TURNS = 10
-"""In so many commits CI runs each costly test once, or more often."""
+NUM_TURNS = 20
+"""In so many commits CI runs each costly test once."""
 
 COSTLY_S = 2.0
 """Processor time of a costly test whose mark does not say it."""
 
 NUM_BUILDS = 6
-"""Parts of tests/cpp: the first turns build one each, whatever is marked."""
+"""Parts of tests/cpp, of which a turn builds one or none, whatever is marked."""
+
+BUILD_TURNS = 10
+"""After so many turns the builds begin anew: each is in two of the turns."""
 
 BUILD_S = 80.0
 """Processor time of building and running one."""
@@ -29,6 +32,12 @@ BUILD_S = 80.0
 def turn_of(seed: int) -> int:
     """Return the turn of the commit that chooses this number."""
     return seed % NUM_TURNS
+
+
+def build_of(turn: int) -> int | None:
+    """Return which part of tests/cpp a turn builds; None: none."""
+    build = turn % BUILD_TURNS
+    return build if build < NUM_BUILDS else None
 
 
 def is_costly(item: pytest.Item) -> bool:
@@ -64,7 +73,8 @@ def items_of_turn(
     seconds: dict[str, float] = defaultdict(float)
     for item, weight in zip(costly, seconds_of(costly), strict=True):
         seconds[group_of(item)] += weight
-    turns = balanced_turns(seconds, [BUILD_S] * NUM_BUILDS)
+    builds = [BUILD_S if build_of(turn) is not None else 0.0 for turn in range(NUM_TURNS)]
+    turns = balanced_turns(seconds, builds)
     return [item for item in items if not is_costly(item) or turns[group_of(item)] == turn]
 
 

@@ -169,6 +169,7 @@ def test_the_header_is_cplusplus_too_and_the_library_gives_no_other_name(tmp_pat
     assert exported == declared and len(declared) > 15
 
 
+@pytest.mark.costly
 def test_a_model_is_loaded_with_and_without_helping(program: Path, model: Path) -> None:
     expected = [hp.load(model, helping=helping).is_helping for helping in (True, False)]
     done = run_program("helping", model, "-", "-", program=program)

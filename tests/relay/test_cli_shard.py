@@ -86,6 +86,7 @@ def test_plan_of_training_is_compiled_by_tvmc(files: tuple[str, ...]) -> None:
     np.testing.assert_allclose(executor.state("w0").T, weights[0], atol=1e-5)
 
 
+@pytest.mark.costly
 def test_plan_of_another_model_and_options_without_effect_are_refused(
     files: tuple[str, ...], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -300,6 +300,7 @@ def test_a_bit_of_any_piece_of_the_weights_is_checked(tmp_path: Path) -> None:
     CompiledFile(path).manifest()
 
 
+@pytest.mark.costly
 def test_weights_are_in_the_file_as_in_memory(tmp_path: Path) -> None:
     path = tmp_path / "model.so"
     random = np.random.default_rng(0)

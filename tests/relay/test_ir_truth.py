@@ -290,6 +290,7 @@ def test_an_annotated_module_needs_its_cluster() -> None:
         hp.build(by_hand())
 
 
+@pytest.mark.costly
 def test_a_module_for_a_gpu_is_compiled_where_it_says() -> None:
     register_cuda_compiler()
     x = var("x", (1, 8, 8, 8))

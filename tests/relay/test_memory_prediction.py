@@ -170,6 +170,7 @@ def test_scratch_memory_is_measured_also_where_the_program_says_nothing_of_it() 
     assert program.queues[0].workspace_bytes <= measured <= use.workspace_bytes
 
 
+@pytest.mark.costly(6)
 def test_loading_a_file_again_leaves_the_scratch_memory_of_a_run_alone(tmp_path: Path) -> None:
     """TVM's loading would point running kernels to its own pools, which know nothing of ours."""
     extraction, cluster = extraction_of(small_network()), cpu_cluster()
@@ -216,6 +217,7 @@ def test_prediction_needs_no_machine_code() -> None:
     assert (use,) == built(extraction, solution).memory
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("make", [two_branches, fire_modules, small_network])
 def test_simulated_live_peak_is_hardly_above_the_predicted_memory(make) -> None:
     extraction, cluster = extraction_of(make()), cpu_cluster()

@@ -79,6 +79,7 @@ def resize_model(size: tuple[int, int], options: dict[str, Any]) -> onnx.ModelPr
     return om.make_model([node], {"x": [1, 2, *size]}, ["y"], weights, 19)
 
 
+@pytest.mark.costly(10)
 @pytest.mark.parametrize("name", sorted(RESIZES))
 def test_resize_is_exact_whatever_its_scale(name: str) -> None:
     assert_equals_reference(resize_model(*RESIZES[name]))

@@ -59,6 +59,7 @@ def restricted(graph: TaskGraph, devices: dict[str, tuple[str, ...]]) -> TaskGra
     )
 
 
+@pytest.mark.costly
 def test_every_task_is_measured_on_every_device(extraction: Extraction) -> None:
     table = measured(extraction, extraction.graph, cpu_cluster())
     assert len(table.rows) == len(extraction.graph.tasks)
@@ -67,6 +68,7 @@ def test_every_task_is_measured_on_every_device(extraction: Extraction) -> None:
         assert all(cost.source == "measured" and cost.ns > 0 for cost in row)
 
 
+@pytest.mark.costly
 def test_devices_that_are_alike_have_equal_times(extraction: Extraction) -> None:
     lines: list[str] = []
     with tvm.transform.PassContext(opt_level=3):

@@ -73,6 +73,7 @@ def test_a_host_that_does_not_answer_is_named() -> None:
         profile(replace(QUICK, is_in_place=False), (silent,))
 
 
+@pytest.mark.costly
 def test_only_processors_and_gpus_are_measured(remote: RemoteHost) -> None:
     with pytest.raises(ClusterError, match="kind 'fpga'"):
         remote.fingerprint(Device("f", "fpga", "llvm", 0, 0, host="far"))

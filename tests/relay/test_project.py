@@ -88,6 +88,7 @@ def test_every_read_finds_its_value_on_every_host(case: HostCase) -> None:
     case.oracle.check_values()
 
 
+@pytest.mark.costly
 @exact_cases(40)
 @given(host_cases())
 def test_no_wait_is_implied_by_the_others(case: HostCase) -> None:

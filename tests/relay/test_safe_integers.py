@@ -35,6 +35,7 @@ def run(inputs: dict[str, np.ndarray], body: relay.Expr) -> list[np.ndarray]:
     return hp.Executor(executable).run(**inputs)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8", "uint32"])
 def test_any_operands_give_what_numpy_gives(dtype: str) -> None:
     limits = np.iinfo(dtype)

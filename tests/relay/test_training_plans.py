@@ -198,6 +198,7 @@ def test_more_training_steps(seed: int, tmp_path: Path) -> None:
         check_ranks(case, plan, tmp_path)
 
 
+@pytest.mark.costly
 def test_state_is_what_was_set_before_any_run(small: TrainingCase) -> None:
     case = small
     executor = hp.Executor(case.executable)

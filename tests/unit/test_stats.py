@@ -28,6 +28,7 @@ def test_rank_correlation_of_the_worked_examples() -> None:
     assert spearman([1, 2, 2, 4], [1, 3, 2, 4]) == pytest.approx(0.948683, abs=5e-7)
 
 
+@pytest.mark.costly
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30))
 def test_the_median_is_the_half_quantile(values: list[float]) -> None:
     assert median(values) == pytest.approx(statistics.median(values), abs=1e-6)
@@ -81,6 +82,7 @@ def test_correlation_only_depends_on_order(values, stream):
     assert spearman(values, other) == pytest.approx(1 - 6 * squares / (n * (n * n - 1)))
 
 
+@pytest.mark.costly(4)
 @pytest.mark.parametrize("num_samples", [6, 7, 20, 101, 4000])
 @pytest.mark.parametrize("confidence", [0.5, 0.9, 0.95])
 def test_the_interval_has_the_confidence_and_none_narrower_has(

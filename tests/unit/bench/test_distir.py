@@ -91,6 +91,7 @@ def test_all_reduces_of_the_machine_take_a_time_per_member_and_a_ring():
     assert len(machine_cluster(figures, 8).links) == 56
 
 
+@pytest.mark.costly
 def test_published_bests_of_the_small_perceptron():
     """Of all 27 rows: `test_published_bests_of_all_perceptrons`, which is slow."""
     grid = run_grid(published_model("MLP 1B"), MachineFigures())

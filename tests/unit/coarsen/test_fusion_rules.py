@@ -145,6 +145,7 @@ def test_tasks_that_cannot_share_a_device_are_not_fused() -> None:
     assert fused(graph_of("conv>bn", **labelled)) == {"conv", "bn"}
 
 
+@pytest.mark.costly
 def test_chain_of_5000_tasks_needs_no_recursion() -> None:
     names = [f"{op}{index}" for index in range(2500) for op in ("conv", "bn")]
     graph = graph_of(" ".join(f"{a}>{b}" for a, b in pairwise(names)))

@@ -80,6 +80,7 @@ def stored(path: Path) -> set[int]:
         return {int(key.kernel, 16) for key, _ in store.rows()}
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("is_empty_file", [False, True])
 @pytest.mark.timeout(2 * _TIME_LIMIT_S)
 def test_eight_processes_make_one_store_and_write_to_it(tmp_path: Path, is_empty_file) -> None:

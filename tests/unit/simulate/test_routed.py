@@ -70,6 +70,7 @@ def test_each_decision_has_the_timeline_and_the_memory_of_the_references(case: R
         assert timeline.used_bytes == plan_memory_use(*whole, plan)
 
 
+@pytest.mark.costly(4)
 @given(routed_plans())
 @exact_cases(100)
 def test_python_and_core_agree_about_memory(case: RoutedCase) -> None:

@@ -104,6 +104,7 @@ def test_plans_with_loads_say_why_nothing_is_moved(diamond: Instance) -> None:
     assert "loads weights" in unmovable(diamond.graph, loading)
 
 
+@pytest.mark.costly(5)
 @given(routed_plans())
 @exact_cases(4)
 def test_plans_of_routed_networks_say_why_nothing_is_moved(case: RoutedCase) -> None:

@@ -32,6 +32,7 @@ def test_plans_of_the_expected_view_are_plans_of_the_network(case: RoutedCase) -
         simulate(found.graph, found.cluster, found.costs, plan, decision=decision)
 
 
+@pytest.mark.costly
 @given(routed_plans())
 @num_cases(50)
 def test_rows_have_their_mean_size_in_the_expected_view(case: RoutedCase) -> None:

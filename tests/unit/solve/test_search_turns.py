@@ -58,6 +58,7 @@ def test_a_search_that_stalls_after_each_round_finds_what_it_finds_at_once(name:
     assert reports[-1].bound_ns == whole.bound_ns
 
 
+@pytest.mark.costly
 @given(instances(is_memory_tight=True))
 @exact_cases(20)
 def test_turns_change_nothing_where_memory_is_tight(case: Instance) -> None:

@@ -94,6 +94,7 @@ def test_bounds_of_a_module_are_at_most_its_proven_optimum(kind: str) -> None:
     assert lower_bound(problem, "thorough", time_limit_s=20).ns <= result.objective_ns
 
 
+@pytest.mark.costly(4)
 @pytest.mark.parametrize("name", ["ws32x1", "er32x1", "ba32x1", "er10x5", "er10x5-wdep3"])
 def test_bounds_of_larger_graphs_are_at_most_the_best_plan(name: str) -> None:
     built = select(f"^rwnn/{name}$")[0].build()

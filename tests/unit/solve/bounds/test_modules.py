@@ -247,6 +247,7 @@ def relaxed(case: Instance, min_tasks: int) -> ModuleBound:
     return bound
 
 
+@pytest.mark.costly
 def test_a_stack_of_modules_is_proven_by_its_chain() -> None:
     problem = get_instance("rwnn/er10x5").build()
     assert lower_bound(problem, "thorough", time_limit_s=20.0).source == "chain of modules"

@@ -161,6 +161,7 @@ def test_plan_of_a_large_module_beats_every_initial_solution_whatever_the_number
     assert results[0].objective_ns < min(initial_ns)
 
 
+@pytest.mark.costly(5)
 @pytest.mark.parametrize("iterations", [1, 599, 3001])
 def test_large_module_is_searched_with_any_budget(iterations: int) -> None:
     # Fewer moves than tasks, or than segments: some segments get none.

@@ -284,6 +284,7 @@ def test_module_plans_are_translated_there_and_back() -> None:
     assert sorted(map(repr, found)) == sorted(map(repr, steps))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("stack", [RwnnStack("er", 6, 3), RwnnStack("er", 6, 3, 2)])
 def test_threads_do_not_change_the_result(stack: RwnnStack) -> None:
     results = [

@@ -12,7 +12,7 @@ from heteroplace.native.throughput import contiguous_splits, placement_loads
 from heteroplace.solve.problem import Problem
 from heteroplace.solve.throughput.few_changes import with_few_changes
 from tests.instances import cpu, instance, problem_of
-from tests.strategies import num_cases
+from tests.strategies import exact_cases
 
 
 def chain(times: list[int]) -> Problem:
@@ -46,7 +46,7 @@ def test_small_tasks_even_out_what_no_split_does() -> None:
 
 
 @given(st.lists(st.integers(1, 50), min_size=2, max_size=12), st.data())
-@num_cases(100)
+@exact_cases(100)
 def test_the_limit_is_kept_and_changes_are_fewer(times: list[int], data: st.DataObject) -> None:
     problem = chain(times)
     cores = st.lists(st.integers(0, 1), min_size=len(times), max_size=len(times))
