@@ -32,7 +32,8 @@ SLACK = 1e-9
 """Relative error allowed for sums of profits."""
 MAX_VARIABLES = 5_000
 """Tasks, groups counted once, up to which there is such a bound."""
-_MAX_BUCKETS = 400
+_BUCKETS = 100, 400
+"""First coarse ones, which are faster, then fine ones from the best profits on."""
 _MAX_ENTRIES = 8_000_000
 """States times buckets."""
 _AHEAD = 0.02
@@ -84,22 +85,36 @@ def subset_bound(
     knapsack = SubsetKnapsack(problem.native)
     if not knapsack.has_copies:
         return SubsetBound(0, 0)
-    count = max(1, min(_MAX_BUCKETS, reference_ns, _MAX_ENTRIES // knapsack.num_states - 1))
-    search = _ProfitSearch(knapsack, -(-reference_ns // count), count)
-    return search.run(max_evaluations, deadline, should_stop)
+    profit, found = _fastest_ns(knapsack), SubsetBound(0, 0)
+    for buckets in _BUCKETS:
+        count = max(1, min(buckets, reference_ns, _MAX_ENTRIES // knapsack.num_states - 1))
+        search = _ProfitSearch(knapsack, profit, -(-reference_ns // count), count)
+        more = search.run(max_evaluations - found.num_evaluations, deadline, should_stop)
+        bound_ns, profit = max(found.bound_ns, more.bound_ns), search.profit
+        found = SubsetBound(bound_ns, found.num_evaluations + more.num_evaluations)
+    return found
+
+
+def _fastest_ns(knapsack: SubsetKnapsack) -> FloatArray:
+    """Run time of each variable where it is fastest."""
+    classes = range(int(knapsack.device_class.max()) + 1)
+    times = np.array([knapsack.run_ns(number) for number in classes])
+    fastest: IntArray = np.where(times == IMPOSSIBLE, np.iinfo(np.int64).max, times).min(axis=0)
+    return fastest.astype(np.float64)
 
 
 class _ProfitSearch:
     """Profits with the sum 1, and the largest number of buckets that they rule out."""
 
-    def __init__(self, knapsack: SubsetKnapsack, width_ns: int, count: int) -> None:
+    def __init__(
+        self, knapsack: SubsetKnapsack, profit: FloatArray, width_ns: int, count: int
+    ) -> None:
         self._knapsack = knapsack
+        self.profit = profit
+        """[num_variables], the best after `run`."""
         self._width_ns, self._count = width_ns, count
         self._members = np.bincount(knapsack.device_class)
         """[num_classes], devices of each."""
-        times = np.array([knapsack.run_ns(number) for number in range(len(self._members))])
-        ranked = np.where(times == IMPOSSIBLE, np.iinfo(np.int64).max, times).min(axis=0)
-        self._profit: FloatArray = ranked.astype(np.float64)
         spread = len(knapsack.device_class) * count * width_ns
         self._price = np.full(len(self._members), 1.0 / spread)
         """[num_classes], profit per ns."""
@@ -112,20 +127,20 @@ class _ProfitSearch:
         """See `subset_bound`; `deadline` is a value of time.perf_counter()."""
         evaluations, failures, shrink = 0, 0, 1.0
         ahead = max(1, round(_AHEAD * self._count))
-        direction = np.zeros_like(self._profit)
-        kept = self._profit
+        direction = np.zeros_like(self.profit)
+        kept = self.profit
         while evaluations < max_evaluations and failures < _MAX_FAILURES:
-            total = float(self._profit.sum())
+            total = float(self.profit.sum())
             if total <= 0 or time.perf_counter() >= deadline:
                 break
-            self._profit = self._profit / total
+            self.profit = self.profit / total
             at = min(self._count, self._best + ahead)
             most, taken = self._evaluate(at)
             evaluations += 1
-            ruled_out = np.flatnonzero(most * (1 + SLACK) < self._profit.sum() * (1 - SLACK))
+            ruled_out = np.flatnonzero(most * (1 + SLACK) < self.profit.sum() * (1 - SLACK))
             reached = int(ruled_out[-1]) if len(ruled_out) else -1
             if reached > self._best:
-                self._best, failures, kept = reached, 0, self._profit
+                self._best, failures, kept = reached, 0, self.profit
             else:
                 failures += 1
             if self._best >= self._count or should_stop(self._bound_ns()):
@@ -134,14 +149,15 @@ class _ProfitSearch:
                 continue
             if failures and failures % _FAILURES_TO_NEAR == 0:
                 ahead, shrink = max(1, ahead // 2), shrink / 2
-                self._profit, direction = kept, np.zeros_like(kept)
+                self.profit, direction = kept, np.zeros_like(kept)
                 continue
             direction = _MEMORY * direction + (1 - _MEMORY) * (1.0 - taken)
             length = float(direction @ direction)
             if length == 0:
                 break
             step = shrink * max(float(most[at]) - 1.0, _LEAST_STEP) / length
-            self._profit = np.maximum(0.0, self._profit + step * direction)
+            self.profit = np.maximum(0.0, self.profit + step * direction)
+        self.profit = kept
         return SubsetBound(self._bound_ns(), evaluations)
 
     def _bound_ns(self) -> int:
@@ -151,11 +167,11 @@ class _ProfitSearch:
         """The most profit of all devices within each load, and how many devices take each variable
         in the subsets within `at`."""
         most = np.zeros(self._count + 1)
-        taken = np.zeros(len(self._profit), dtype=np.int64)
+        taken = np.zeros(len(self.profit), dtype=np.int64)
         for number, members in enumerate(self._members.tolist()):
             found = self._knapsack.evaluate(
                 number,
-                self._profit,
+                self.profit,
                 width_ns=self._width_ns,
                 count=self._count,
                 price_per_ns=float(self._price[number]),

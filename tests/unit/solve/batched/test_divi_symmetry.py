@@ -87,7 +87,7 @@ def test_first_uses_keep_the_optimum_of_the_published_form(seed: int) -> None:
 
 def test_devices_and_nodes_come_into_use_in_order() -> None:
     """Two nodes of two equal devices: read task by task, each is used after the one in front."""
-    problem = nodes((3, 5, 4, 2))
+    problem = nodes((5, 4, 3, 2))
     end = solve_batched_milp(problem, 2, FIRST, time_limit_s=60)
     device_of = {(batch.task, item): batch.device for batch in end.batches for item in batch.items}
     word = [device_of[place] for place in sorted(device_of)]
@@ -103,13 +103,13 @@ def test_devices_and_nodes_come_into_use_in_order() -> None:
 
 
 def test_the_first_places_are_fixed() -> None:
-    """The first item of the first task can be on the first device of the first node only."""
+    """The first item of the longest task can be on the first device of the first node only."""
     model = build_model(nodes((3, 5, 4, 2)), 2, FIRST)
     program = model.program
     matrix = program.matrix().toarray()
     fixed = {
         slot.device
-        for slot in model.slots[0]
+        for slot in model.slots[1]
         for row, limit in zip(matrix, program.row_upper, strict=True)
         if limit == 0 and row[slot.items[0]] == 1 and (row >= 0).all()
     }
