@@ -4,6 +4,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "bind/bind.h"
@@ -14,6 +15,7 @@
 #include "throughput/improve.h"
 #include "throughput/loads.h"
 #include "throughput/relaxation.h"
+#include "throughput/subset_knapsack.h"
 
 namespace nb = nanobind;
 
@@ -63,6 +65,24 @@ std::tuple<NumpyInts, int64_t, int64_t, int64_t, bool> ImprovePlacements(
   return {Widen(found.device), found.item_ns, found.violation, found.moves, found.was_stopped};
 }
 
+std::pair<Numpy<double>, NumpyInts> EvaluateSubsets(throughput::SubsetKnapsack& knapsack,
+                                                    int device_class, const Doubles& profit,
+                                                    int64_t width_ns, int count,
+                                                    double price_per_ns, int at) {
+  const std::vector<double> profits(profit.data(), profit.data() + profit.size());
+  const auto num_classes =
+      1 + *std::max_element(knapsack.device_class().begin(), knapsack.device_class().end());
+  if (static_cast<int>(profits.size()) != knapsack.graph().num_variables || width_ns < 1 ||
+      count < 1 || at < 0 || at > count || !(price_per_ns >= 0) || device_class < 0 ||
+      device_class >= num_classes) {
+    throw Error(ErrorKind::kGraph, "profits, class or buckets do not match the knapsack");
+  }
+  throughput::SubsetProfits found = Unlocked([&] {
+    return knapsack.Evaluate(device_class, profits, {width_ns, count, price_per_ns}, at);
+  });
+  return {ToNumpy(std::move(found.most)), ToNumpy(std::move(found.is_chosen))};
+}
+
 std::vector<NumpyInts> Splits(const model::Problem& problem, int max_orders) {
   std::vector<NumpyInts> splits;
   for (const std::vector<int>& split : throughput::ContiguousSplits(problem, max_orders)) {
@@ -108,6 +128,37 @@ void BindThroughput(nb::module_& module) {
           "Devices [num_tasks] of the latest minimiser.")
       .def_prop_ro("is_exact", &Relaxation::is_exact, "Whether minima are exact.")
       .def_prop_ro("num_eliminations", &Relaxation::num_eliminations, "Distinct steps.");
+  using throughput::SubsetKnapsack;
+  nb::class_<SubsetKnapsack>(module, "SubsetKnapsack",
+                             "What one device can hold within a load; see "
+                             "src/throughput/subset_knapsack.h.")
+      .def(nb::init<const model::Problem&, int64_t>(), nb::arg("problem"), nb::arg("max_states"),
+           nb::call_guard<WithoutGil>(), "Order the variables; states of all steps, at most.")
+      .def("evaluate", &EvaluateSubsets, nb::arg("device_class"), nb::arg("profit"), nb::kw_only(),
+           nb::arg("width_ns"), nb::arg("count"), nb::arg("price_per_ns"), nb::arg("at"),
+           "(most profit within each load [count + 1], subset [num_variables] of the load `at`).")
+      .def(
+          "run_ns",
+          [](const SubsetKnapsack& knapsack, int device_class) {
+            return Widen(knapsack.run_ns(device_class));
+          },
+          nb::arg("device_class"), "Run times [num_variables] on a device of a class.")
+      .def(
+          "device_classes",
+          [](const SubsetKnapsack& knapsack) { return Widen(knapsack.device_class()); },
+          "Classes [num_devices] of devices with equal times.")
+      .def(
+          "variables",
+          [](const SubsetKnapsack& knapsack) { return Widen(knapsack.graph().variable); },
+          "The variable of each task [num_tasks].")
+      .def_prop_ro(
+          "num_states", [](const SubsetKnapsack& knapsack) { return knapsack.order().num_states; },
+          "Of all steps.")
+      .def_prop_ro("has_copies", &SubsetKnapsack::has_copies,
+                   "Whether copies are load of a device.")
+      .def_prop_ro(
+          "is_exact", [](const SubsetKnapsack& knapsack) { return knapsack.order().is_exact; },
+          "Whether no hyperedge was left out.");
 }
 
 }  // namespace heteroplace::bind

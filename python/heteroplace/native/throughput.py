@@ -21,6 +21,8 @@ FloatArray = npt.NDArray[np.float64]
 
 _MAX_WORK = 5_000_000
 """Table entries that one evaluation of a relaxation reads: some ten milliseconds."""
+_MAX_STATES = 100_000
+"""Of a knapsack: what an evaluation holds with 80 buckets is 64 MB."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,80 @@ class Relaxation:
     def placement(self) -> IntArray:
         """Return the device of each task in the minimiser of the latest evaluation."""
         return self._core.placement()
+
+
+@dataclass(frozen=True)
+class SubsetProfits:
+    """What one device can hold at most."""
+
+    most: FloatArray
+    """[count + 1], the most profit within loads of 0, 1, ... buckets, or a bit more; rises."""
+    is_chosen: IntArray
+    """[num_variables], 0 or 1: the subset behind the value that was asked for."""
+
+
+class SubsetKnapsack:
+    """Knapsacks over subsets of the tasks; see `src/throughput/subset_knapsack.h`. Not thread-safe.
+
+    A variable is a task or a group of tasks.
+    """
+
+    def __init__(self, problem: NativeProblem, max_states: int = _MAX_STATES) -> None:
+        """Order the variables, once for all profits.
+
+        Parameters
+        ----------
+        max_states
+            What may be told apart about subsets, over all steps; copies are left out beyond.
+        """
+        self._core = _core.SubsetKnapsack(problem.core, max_states)
+        self.device_class: IntArray = self._core.device_classes()
+        """[num_devices]: equal for devices that are equally fast and have equal links."""
+        self.variable: IntArray = self._core.variables()
+        """[num_tasks]."""
+        self.num_states: int = self._core.num_states
+        """An evaluation reads about twice so many rows of buckets."""
+        self.has_copies: bool = self._core.has_copies
+        """Copies count as load of some device."""
+        self.is_exact: bool = self._core.is_exact
+        """All tensors are counted; else some copies were left out and values may be higher."""
+
+    def run_ns(self, device_class: int) -> IntArray:
+        """Return the run time of each variable [num_variables]; IMPOSSIBLE: not allowed."""
+        return self._core.run_ns(device_class)
+
+    def evaluate(
+        self,
+        device_class: int,
+        profit: FloatArray,
+        *,
+        width_ns: int,
+        count: int,
+        price_per_ns: float,
+        at: int,
+    ) -> SubsetProfits:
+        """Return the most profit of a subset within each load up to `count` buckets.
+
+        Parameters
+        ----------
+        profit
+            [num_variables].
+        width_ns, count
+            Of the buckets, >= 1.
+        price_per_ns
+            >= 0, of what a load is above a whole bucket, and of spare time.
+        at
+            The load in buckets whose subset is asked for.
+        """
+        most, is_chosen = self._core.evaluate(
+            device_class,
+            np.ascontiguousarray(profit, dtype=np.float64),
+            width_ns=width_ns,
+            count=count,
+            price_per_ns=price_per_ns,
+            at=at,
+        )
+        return SubsetProfits(most, is_chosen)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from heteroplace.bench.exact import symmetry
 from heteroplace.bench.exact import table as exact_table
 from heteroplace.bench.exact.cases import (
     COARSE,
@@ -65,6 +66,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--budget", type=float, default=10.0, metavar="S", help="seconds per solver (default: 10)"
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the solvers")
+    parser.add_argument(
+        "--symmetry",
+        action="store_true",
+        help="what symmetry of equal devices and nodes saves, instead of the tables",
+    )
     parser.epilog = (
         f"REGEX is searched in TABLE/GRAPH, e.g. '^divi-latency/.*sdep'. Tables: "
         f"{', '.join(TABLES)}. Without --only: some small graphs of each."
@@ -79,6 +85,8 @@ def run(arguments: argparse.Namespace, say: Say) -> list[Row]:
     SolverError
         A solver's name is unknown, or the budget or the seed is out of range.
     """
+    if arguments.symmetry:
+        return symmetry.symmetry_rows(say)
     solvers = tuple(filter(None, (arguments.solvers or "").split(",")))
     options = ExactOptions(arguments.only, solvers, arguments.budget, arguments.seed)
     return exact_rows(options, say)
@@ -86,6 +94,8 @@ def run(arguments: argparse.Namespace, say: Say) -> list[Row]:
 
 def table(rows: list[Row]) -> str:
     """Return the rows as text, table by table."""
+    if "order" in rows[0]:
+        return symmetry.symmetry_table(rows)
     return exact_table.tables(rows)
 
 

@@ -74,7 +74,7 @@ class DiviSolver:
         self,
         condition3: Condition3 = "corrected",
         memory: MemoryRule = "held",
-        symmetry: Measure = "time",
+        symmetry: Measure = "first",
         rounds: int = 1,
     ) -> None:
         """Choose the form of the programme; see `BatchRules`."""

@@ -13,7 +13,7 @@ from heteroplace.solve.problem import Problem
 
 Condition3 = Literal["corrected", "published"]
 MemoryRule = Literal["held", "published"]
-Measure = Literal["none", "batch", "task", "time"]
+Measure = Literal["none", "first", "batch", "task", "time"]
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,10 @@ class BatchRules:
     memory: MemoryRule = "held"
     """"held": the rule of `heteroplace.model.memory`, which every plan must keep. "published": also
     DiviML's condition 6, which charges what an op reads once more beside what made it."""
-    symmetry: Measure = "time"
-    """What orders equal devices and nodes: number of batches, of items run, or busy time. With
-    any of them the items are ordered too, by the device of the first task. "none": no order."""
+    symmetry: Measure = "first"
+    """What orders equal devices and nodes: their first use; or, as published, number of batches, of
+    items run, or busy time. With any of them the items are ordered too, by the device of the first
+    task. "none": no order."""
     rounds: int = 1
     """Batches of a task on one device at most; DiviML has 1."""
     reduces_pairs: bool = True

@@ -1,7 +1,8 @@
 """The placement of least time per item in a steady state without batches, with a lower bound.
 
-Bound: Lagrange multipliers, the prices of resources and memories (`prices.py`), and for small
-graphs a mixed-integer programme (`assignment.py`). Initial solutions: what comes with the prices
+Bound: Lagrange multipliers, the prices of resources and memories (`prices.py`), profits of tasks
+that devices cannot hold where copies occupy them (`subset_bound.py`), and for small graphs a
+mixed-integer programme (`assignment.py`). Initial solutions: what comes with the prices
 (`convex_combination.py`), contiguous splits, by dynamic programming over ideals where they are few,
 HEFT's placement, the solution of the programme. Then
 local search over loads; C++: src/throughput/improve.cc. Of measured costs, near ones with fewer
@@ -44,6 +45,7 @@ from heteroplace.solve.throughput.assignment import is_small, solve_assignment
 from heteroplace.solve.throughput.convex_combination import combined_placements
 from heteroplace.solve.throughput.few_changes import with_few_changes
 from heteroplace.solve.throughput.prices import price_bound
+from heteroplace.solve.throughput.subset_bound import subset_bound
 
 MAX_PRICE_EVALUATIONS = 400
 """Evaluations of the relaxation; most graphs need fewer than 100."""
@@ -51,6 +53,12 @@ IDEALS = "split by ideals"
 """Name of the dynamic programme's plan among the candidates."""
 FEW_CHANGES = "few changes of device"
 """Name of a placement that was preferred for them."""
+SUBSETS = "subsets"
+"""Name of the bound by profits among the candidates."""
+MAX_SUBSET_EVALUATIONS = 300
+"""Of the knapsacks of all devices; most of what there is comes within 60."""
+_SUBSET_SHARE = 0.2
+"""Part of the time that is left for them, at most."""
 _PRICE_SHARE = 0.3
 """Part of the time for prices, at most."""
 _ASSIGNMENT_SHARE = 0.5
@@ -120,6 +128,8 @@ class _Run:
             self._solve_assignment()
         if not self._is_proven():
             self._find_prices()
+        if not self._is_proven():
+            self._find_subsets()
         ratio, iterations = least_gain_ratio(problem, self.options), self.options.iterations
         share = 1 - _CHANGES_SHARE if ratio and iterations is None else 1.0
         found = self._improve(self.initial, self._left_s() * share, iterations)
@@ -259,6 +269,22 @@ class _Run:
         self.patterns = [placement for _, placement in found.combination]
         self.initial = combined_placements(problem, found.combination) + self.initial
         self._report("prices")
+
+    def _find_subsets(self) -> None:
+        """A bound above that of the prices, where copies occupy the devices."""
+        iterations, best_ns = self.options.iterations, self._best_ns()
+        limit = self._left_s() * (_SUBSET_SHARE if iterations is None else 1.0)
+        found = subset_bound(
+            self.problem,
+            self._reference_ns(),
+            MAX_SUBSET_EVALUATIONS,
+            limit,
+            should_stop=lambda bound_ns: best_ns is not None and best_ns <= bound_ns,
+        )
+        if found.num_evaluations:
+            self.bound_ns = max(self.bound_ns, found.bound_ns)
+            self.tried.append((SUBSETS, None, f"bound {found.bound_ns} ns"))
+            self._report(SUBSETS)
 
     def _improve(
         self, initial: list[IntArray], time_limit_s: float, max_moves: int | None

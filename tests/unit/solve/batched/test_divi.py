@@ -273,7 +273,7 @@ def test_devices_that_differ_a_little_are_not_exchanged() -> None:
 
 @pytest.mark.parametrize("symmetry", ["batch", "task", "time"])
 @pytest.mark.parametrize("times", [(3, 5, 4, 2), (7, 1, 1, 6)])
-def test_symmetry_keeps_the_optimum(symmetry: str, times: tuple[int, ...]) -> None:
+def test_measures_keep_the_optimum(symmetry: str, times: tuple[int, ...]) -> None:
     problem = nodes(times)
     plain = milp(problem, 2, replace(CORRECTED, symmetry="none"))
     ordered = milp(problem, 2, replace(CORRECTED, symmetry=symmetry))

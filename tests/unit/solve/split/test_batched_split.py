@@ -20,7 +20,7 @@ from heteroplace.decompose.serial_modules import ChainModule, module_chain
 from heteroplace.errors import InfeasibleError, SolverLimitError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
-from heteroplace.model.cost import table_from_rows
+from heteroplace.model.cost import Cost, table_from_rows
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver
@@ -157,27 +157,70 @@ def test_items_stay_where_they_can() -> None:
     assert matched([3, 3], (0, 0, 0, 2)) == [3, 3]
 
 
-def joined(problem: Problem, symmetry: DeviceSymmetry) -> BatchedChain:
+def joined(
+    problem: Problem, symmetry: DeviceSymmetry, items: int = 4, evaluations: int = 5
+) -> BatchedChain:
     path = single_channel_modules(problem.graph, 2)
-    chain = BatchedChain(problem, module_chain(problem.graph, path=path), 4, 1, symmetry)
+    chain = BatchedChain(problem, module_chain(problem.graph, path=path), items, 1, symmetry)
     chain.find_states([])
-    chain.improve(ChainBudget(Deadline.after(60), 5, 0, 2, Event()))
+    chain.improve(ChainBudget(Deadline.after(60), evaluations, 0, 2, Event()))
     return chain
 
 
-def test_symmetry_solves_a_tenth_of_the_pairs_at_the_same_optimum() -> None:
-    """Four equal devices: one item on each takes the sum of the times, which is the load."""
-    problem = line(6, ("node",) * 4, 4)
-    alone = DeviceSymmetry((), tuple((device,) for device in range(4)))
-    with_symmetry, without = joined(problem, device_symmetry(problem)), joined(problem, alone)
+def alone(problem: Problem) -> DeviceSymmetry:
+    """Each device as if there were no other like it."""
+    return DeviceSymmetry((), tuple((device,) for device in range(len(problem.cluster.devices))))
+
+
+@pytest.mark.parametrize(
+    ("hosts", "items"),
+    [
+        (("node",) * 4, 4),
+        (("n0", "n0", "n1", "n1", "n2", "n2"), 2),
+        (("n0", "n0", "n0", "n1", "n1", "n1"), 2),
+    ],
+)
+def test_symmetry_solves_a_tenth_of_the_pairs_at_the_same_optimum(
+    hosts: tuple[str, ...], items: int
+) -> None:
+    """Equal devices, also of equal nodes: one item on each of some takes the sum of the times."""
+    problem = line(6, hosts, items)
+    with_symmetry = joined(problem, device_symmetry(problem), items)
+    without = joined(problem, alone(problem), items)
     optimum = sum(3 + 2 * index for index in range(6))
-    assert batch_bound(problem, 4) == optimum
+    assert batch_bound(problem, items) <= optimum
     assert with_symmetry.best_ns() == without.best_ns() == optimum
     assert without.num_pairs >= 10 * with_symmetry.num_pairs
     assert without.num_searches >= 10 * with_symmetry.num_searches
     for chain in (with_symmetry, without):
         layout = chain.layout()
         assert len({tuple(row) for row in layout.device.tolist()}) == 1
+
+
+def random_line(seed: int) -> Problem:
+    """A chain with any times on equal nodes of one or two equal devices."""
+    random = Random(seed)
+    shapes = ["aabb", "abc", "aabbcc", "abab"]
+    hosts = tuple(random.choice(shapes))
+    plain = line(random.randint(3, 5), hosts)
+    single = [random.randint(1, 20) for _ in plain.graph.tasks]
+    double = [random.randint(ns, 2 * ns) for ns in single]
+    one, two = (tuple((Cost.given(ns),) * len(hosts) for ns in row) for row in (single, double))
+    costs = table_from_rows(plain.graph, plain.cluster, one, {2: two})
+    return Problem(plain.graph, plain.cluster, costs)
+
+
+@pytest.mark.costly
+def test_symmetry_of_nodes_keeps_the_optimum() -> None:
+    searches = [0, 0]
+    for seed in range(200):
+        problem = random_line(seed)
+        symmetries = (device_symmetry(problem), alone(problem))
+        chains = [joined(problem, symmetry, 2, 50) for symmetry in symmetries]
+        assert chains[0].best_ns() == chains[1].best_ns(), seed
+        for index, chain in enumerate(chains):
+            searches[index] += chain.num_searches
+    assert searches[1] > 3 * searches[0]
 
 
 def test_joined_modules_are_a_plan_no_later_than_with_barriers() -> None:
