@@ -1,0 +1,98 @@
+"""Two outputs -> how they differ, figures apart.
+
+Figures are numbers and their units, digests, what is said of the machine, and what is decided by
+them: the devices that something is on, the rows of a table of tasks or devices, the words of a
+headline. All else is to be the same, line by line.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+
+_ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_REPLACED = (
+    # Where: folders of a run, hosts, processors.
+    (re.compile(r"(?:FOLDER|(?<![\w.])~?/[\w.~+-]+(?:/[\w.~+-]+)*)"), "PATH"),
+    (re.compile(r"PATH/([\w.-]+)"), r"PATH"),
+    (re.compile(r"-mcpu=[\w-]+"), "-mcpu=CPU"),
+    (re.compile(r"host '[\w.-]+'"), "host HOST"),
+    (re.compile(r"(?:cpu\.all\.|cpu\.)?[\w-]+\.\d+(?=[: ])(?=.*cores \()"), "DEVICE"),
+    (re.compile(r"\b[0-9a-f]{32,}\b"), "DIGEST"),
+    # What is where: names of this machine's devices, alone or joined.
+    (re.compile(r"\b(?:cpu\.(?:all(?:\.[\w-]+\.\d+)?|\d+))(?:\+cpu\.(?:all|\d+))*"), "DEVICE"),
+    (re.compile(r"\bcore\d+\b"), "QUEUE"),
+    # Numbers, with a unit or without, and lists of them.
+    (re.compile(r"[-+]?\d[\d,_]*(?:\.\d+)*(?:e[-+]?\d+)?(?:T[\d:+]+)?"), "#"),
+    (re.compile(r"# ?(?:ns|us|ms|s|[KMGT]i?B(?:/s)?|%|x|GHz|Gbit/s)(?!\w)"), "#"),
+    (re.compile(r"(?:\+-#|\+- #)"), ""),
+    (re.compile(r"\s+"), " "),
+)
+# Rows of a table whose plan or measurement decides them: after such a line, up to an empty one.
+_TABLE = re.compile(r"^(?:task\s+op\s|device\s+tasks\s|choice\s+devices\s)")
+# Lines whose words are chosen by figures.
+_DECIDED = (
+    re.compile(r"^(?:predicted # (?:on|with)|one device is best)"),
+    re.compile(r"^(?:warning|note):"),
+    re.compile(r"^(?:fingerprint|machine|host HOST):"),
+    re.compile(r"^moved by hand:"),
+    re.compile(r"^%#"),  # Relay text of a plan
+    re.compile(r"^device \S+ \S+ memory"),
+    re.compile(r"^[^:]*: # socket"),
+    re.compile(r"^cores # and #"),
+    re.compile(r"^(?:core|of the sum)"),
+    re.compile(r"^\.\.\."),
+)
+_MAX_WIDTH = 60
+
+
+def form(row: str) -> str:
+    """Return a line without its figures.
+
+    >>> form("first run 11.9 ms, 3 KiB on cpu.0+cpu.all")
+    'first run #, # on DEVICE'
+    """
+    row = _ESCAPE.sub("", row).strip()
+    for pattern, word in _REPLACED:
+        row = pattern.sub(word, row)
+    return row.strip()
+
+
+def forms(text: str) -> list[str]:
+    """Return the lines of an output that are to be the same in every run, without figures.
+
+    Lines that figures decide are left out, rows of tables that figures decide too; long lines are
+    cut, as the pages of the site cut them.
+    """
+    kept = []
+    in_table = False
+    for row in text.splitlines():
+        in_table = in_table and bool(row.strip())
+        shape = form(row)
+        if _TABLE.match(row):
+            in_table = True
+            kept.append(" ".join(row.split())[:_MAX_WIDTH])
+        elif shape and not in_table and not any(one.match(shape) for one in _DECIDED):
+            kept.append(shape[:_MAX_WIDTH].rstrip())
+    return kept
+
+
+def differences(shown: str, printed: str) -> list[str]:
+    """Say which lines of what is shown were not printed, and which were printed beyond them.
+
+    What stands before the first line that is shown is no difference: texts may show the end.
+
+    Parameters
+    ----------
+    shown
+        The output that a text shows; "" if it shows none, which nothing differs from.
+    printed
+        What the command printed.
+    """
+    expected, got = forms(shown), forms(printed)
+    if not expected:
+        return []
+    if expected[0] in got:
+        got = got[got.index(expected[0]) :]
+    rows = difflib.ndiff(expected, got)
+    return [row for row in rows if row.startswith(("- ", "+ "))]
