@@ -93,6 +93,7 @@ def test_rows_of_a_table_of_tasks_are_decided_by_figures_but_it_has_to_be_there(
         ("one 3 ms", "- two # rows"),
         ("one 3 ms\ntwo 1 rows\nFault: none", "+ Fault: none"),
         ("one 3 ms\ntwo 1 columns", "- two # rows"),
+        ("one 3 ms\ntwo 1 rows\nexit code 3", "+ exit code three"),
     ],
 )
 def test_other_words_are_a_difference(printed: str, fault: str) -> None:

@@ -11,6 +11,9 @@ import difflib
 import re
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+# What a program ends with is no figure: its digit becomes a word.
+_EXIT_CODE = re.compile(r"exit code (\d)\b")
+_DIGITS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 _REPLACED = (
     # Where: folders of a run, hosts, processors.
     (re.compile(r"(?:FOLDER|(?<![\w.])~?/[\w.~+-]+(?:/[\w.~+-]+)*)"), "PATH"),
@@ -28,20 +31,24 @@ _REPLACED = (
     (re.compile(r"(?:\+-#|\+- #)"), ""),
     (re.compile(r"\s+"), " "),
 )
-# Rows of a table whose plan or measurement decides them: after such a line, up to an empty one.
+# Rows of a table that a plan or a measurement decides: after such a line, while there are columns.
 _TABLE = re.compile(r"^(?:task\s+op\s|device\s+tasks\s|choice\s+devices\s)")
-# Lines whose words are chosen by figures.
+_TABLE_ROW = re.compile(r"\S {2,}\S.* {2,}\S|^\.\.\. ")
+# Lines whose words are chosen by figures, or by the machine: that there is one is the same.
 _DECIDED = (
-    re.compile(r"^(?:predicted # (?:on|with)|one device is best)"),
+    (re.compile(r"^(?:predicted # (?:on|with)|one device is best)"), "(headline)"),
+    (re.compile(r"^fingerprint:"), "(fingerprint)"),
+    (re.compile(r"^machine:"), "(machine)"),
+    (re.compile(r"^(?:host HOST: )?[^:]*: # socket"), "(processor)"),
+    (re.compile(r"^moved by hand:"), "(moved)"),
+    (re.compile(r"^%#"), "(line of Relay)"),
+)
+# Lines that are there or not by figures, or by how many devices a machine has; progress; cuts.
+_OPTIONAL = (
     re.compile(r"^(?:warning|note):"),
-    re.compile(r"^(?:fingerprint|machine|host HOST):"),
-    re.compile(r"^moved by hand:"),
-    re.compile(r"^%#"),  # Relay text of a plan
     re.compile(r"^device \S+ \S+ memory"),
-    re.compile(r"^[^:]*: # socket"),
-    re.compile(r"^cores # and #"),
-    re.compile(r"^(?:core|of the sum)"),
-    re.compile(r"^\.\.\."),
+    re.compile(r"^(?:cores # and #|core to core|of the sum of their speeds)"),
+    re.compile(r"^\.\.\.|^[\w-]+: .* \.\.\.$"),
 )
 _MAX_WIDTH = 60
 
@@ -53,26 +60,30 @@ def form(row: str) -> str:
     'first run #, # on DEVICE'
     """
     row = _ESCAPE.sub("", row).strip()
+    row = _EXIT_CODE.sub(lambda found: f"exit code {_DIGITS[int(found[1])]}", row)
     for pattern, word in _REPLACED:
         row = pattern.sub(word, row)
+    for decided, word in _DECIDED:
+        if decided.match(row):
+            return word
     return row.strip()
 
 
 def forms(text: str) -> list[str]:
     """Return the lines of an output that are to be the same in every run, without figures.
 
-    Lines that figures decide are left out, rows of tables that figures decide too; long lines are
-    cut, as the pages of the site cut them.
+    Lines that figures may leave out are left out, and rows of tables that they decide; long lines
+    are cut, as the pages of the site cut them.
     """
     kept = []
     in_table = False
     for row in text.splitlines():
-        in_table = in_table and bool(row.strip())
+        in_table = in_table and bool(_TABLE_ROW.search(row))
         shape = form(row)
         if _TABLE.match(row):
             in_table = True
             kept.append(" ".join(row.split())[:_MAX_WIDTH])
-        elif shape and not in_table and not any(one.match(shape) for one in _DECIDED):
+        elif shape and not in_table and not any(one.match(shape) for one in _OPTIONAL):
             kept.append(shape[:_MAX_WIDTH].rstrip())
     return kept
 
