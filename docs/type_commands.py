@@ -81,12 +81,13 @@ class Newcomer:
         self.outputs = sandbox.folder / "outputs"
         self.passed = self.failed = 0
 
-    def types(self, where: str, typed: str, folder: Path, shown: str = "") -> Finished:
+    def types(self, command: Command, folder: Path) -> Finished:
         """Type one command and judge it."""
+        where, typed = command.where, command.typed
         done = self.sandbox.types(typed, folder)
         self.outputs.mkdir(exist_ok=True)
         (self.outputs / f"{self.passed + self.failed:02}.txt").write_text(done.printed)
-        faults = differences(shown, done.printed)
+        faults = differences(command.shown, done.printed, has_cuts=command.has_cuts)
         is_right = done.code == 0 and not faults
         self.passed, self.failed = self.passed + is_right, self.failed + (not is_right)
         told = "ok" if is_right else f"exit code {done.code}" if done.code else "prints other lines"
@@ -106,15 +107,15 @@ class Newcomer:
             (place / "program.py").write_text(command.program)
         if command.copied:
             shutil.copy(command.copied, place)
-        self.types(command.where, command.typed, folder, command.shown)
+        self.types(command, folder)
 
 
 def _type_all(newcomer: Newcomer, arguments: argparse.Namespace) -> tuple[int, int]:
     """Prepare the place, type README and tutorials; return how many commands passed and failed."""
     home = newcomer.sandbox.home
     if arguments.chroot:
-        newcomer.types("README.md", _PACKAGES, home)
-    newcomer.types("README.md", f"{arguments.python} -m venv env", home)
+        newcomer.types(Command("README.md", _PACKAGES), home)
+    newcomer.types(Command("README.md", f"{arguments.python} -m venv env"), home)
     readme = readme_commands(ROOT / "README.md")
     # What takes a checkout comes first: the wheel is made there.
     if arguments.wheel:
@@ -132,7 +133,7 @@ def _type_all(newcomer: Newcomer, arguments: argparse.Namespace) -> tuple[int, i
             print(f"{command.where}: {command.typed}: not typed, {LEFT_OUT[command.typed]}")
         elif not command.is_of_the_checkout:
             newcomer.types_command(command, home / "work")
-    newcomer.types("tutorials", _FOR_TUTORIALS, home)
+    newcomer.types(Command("tutorials", _FOR_TUTORIALS), home)
     for command in tutorial_commands():
         if newcomer.only.search(command.where):
             newcomer.types_command(command, home / command.where)

@@ -100,6 +100,13 @@ def test_other_words_are_a_difference(printed: str, fault: str) -> None:
     assert fault in differences("one 1 ms\ntwo 2 rows", printed)
 
 
+def test_a_cut_stands_for_any_lines_where_a_text_has_them() -> None:
+    shown = "...\none 1\n...\ntwo 2\n"
+    assert not differences(shown, "zero\none 3\nother\ntwo 4\nend", has_cuts=True)
+    assert differences(shown, "zero\ntwo 4\none 3", has_cuts=True) == ["- two #"]
+    assert differences(shown, "zero\none 3\nother\ntwo 4\nend")
+
+
 def test_texts_may_show_the_end_and_nothing() -> None:
     assert not differences("end 1", "begin\nend 2")
     assert not differences("", "whatever")

@@ -16,6 +16,7 @@ _EXIT_CODE = re.compile(r"exit code (\d)\b")
 _DIGITS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 _REPLACED = (
     # Where: folders of a run, hosts, processors.
+    (re.compile(r"(?<![\w.])/[\w./+-]+/python[\d.]*(?= )"), "python"),
     (re.compile(r"(?:FOLDER|(?<![\w.])~?/[\w.~+-]+(?:/[\w.~+-]+)*)"), "PATH"),
     (re.compile(r"PATH/([\w.-]+)"), r"PATH"),
     (re.compile(r"-mcpu=[\w-]+"), "-mcpu=CPU"),
@@ -37,6 +38,7 @@ _TABLE_ROW = re.compile(r"\S {2,}\S.* {2,}\S|^\.\.\. ")
 # Lines whose words are chosen by figures, or by the machine: that there is one is the same.
 _DECIDED = (
     (re.compile(r"^(?:predicted # (?:on|with)|one device is best)"), "(headline)"),
+    (re.compile(r"^measured #,? predicted #"), "(measured beside predicted)"),
     (re.compile(r"^fingerprint:"), "(fingerprint)"),
     (re.compile(r"^machine:"), "(machine)"),
     (re.compile(r"^(?:host HOST: )?[^:]*: # socket"), "(processor)"),
@@ -45,11 +47,12 @@ _DECIDED = (
 )
 # Lines that are there or not by figures, or by how many devices a machine has; progress; cuts.
 _OPTIONAL = (
-    re.compile(r"^(?:warning|note):"),
+    re.compile(r"^(?:warning|note):|^best single device"),
     re.compile(r"^device \S+ \S+ memory"),
     re.compile(r"^(?:cores # and #|core to core|of the sum of their speeds)"),
     re.compile(r"^\.\.\.|^[\w-]+: .* \.\.\.$"),
 )
+_CUT = re.compile(r"^\.\.\.$", re.MULTILINE)
 _MAX_WIDTH = 60
 
 
@@ -88,7 +91,7 @@ def forms(text: str) -> list[str]:
     return kept
 
 
-def differences(shown: str, printed: str) -> list[str]:
+def differences(shown: str, printed: str, *, has_cuts: bool = False) -> list[str]:
     """Say which lines of what is shown were not printed, and which were printed beyond them.
 
     What stands before the first line that is shown is no difference: texts may show the end.
@@ -99,11 +102,28 @@ def differences(shown: str, printed: str) -> list[str]:
         The output that a text shows; "" if it shows none, which nothing differs from.
     printed
         What the command printed.
+    has_cuts
+        Whether a line `...` of what is shown stands for any lines.
     """
     expected, got = forms(shown), forms(printed)
     if not expected:
         return []
+    if has_cuts and _CUT.search(shown):
+        return _missing(shown, got)
     if expected[0] in got:
         got = got[got.index(expected[0]) :]
     rows = difflib.ndiff(expected, got)
     return [row for row in rows if row.startswith(("- ", "+ "))]
+
+
+def _missing(shown: str, got: list[str]) -> list[str]:
+    """The lines between the cuts of what is shown that do not follow each other in what is got."""
+    at = 0
+    for part in _CUT.split(shown):
+        rows = forms(part)
+        starts = range(at, len(got) - len(rows) + 1)
+        found = next((start for start in starts if got[start : start + len(rows)] == rows), None)
+        if found is None:
+            return [f"- {row}" for row in rows]
+        at = found + len(rows)
+    return []

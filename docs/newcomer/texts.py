@@ -2,7 +2,8 @@
 
 In the README a command is a line that is indented by four spaces, a program in a fence of Python,
 or `make NAME` in backticks. A fence without a language is the output of what stands before it: of
-the program, or of the first line of the block. Comments behind `#` are not typed.
+the program, or of the first line of the block. Comments behind `#` are not typed. A line
+`...` in it stands for lines that are left out.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ class Command:
     """The output that the text shows, "" if none; it may show only the end of it."""
     program: str = ""
     """A program that the text prints: written to `program.py`, which the command runs."""
+    has_cuts: bool = False
+    """Whether a line `...` of `shown` stands for any lines."""
     copied: Path | None = None
     """A file that lies beside the command, of the same name."""
 
@@ -62,7 +65,7 @@ def readme_commands(readme: Path) -> list[Command]:
                 block = [Command(where, f"python {_PROGRAM}", program=code)]
                 found += block
             elif not language:
-                block[0].shown = code
+                block[0].shown, block[0].has_cuts = code, True
         elif offset >= fence_end and row.startswith("    ") and row.strip():
             if not was_command:
                 block = []
