@@ -3,7 +3,7 @@
 In the README a command is a line that is indented by four spaces, a program in a fence of Python,
 or `make NAME` in backticks. A fence without a language is the output of what stands before it: of
 the program, or of the first line of the block. Comments behind `#` are not typed. A line
-`...` in it stands for lines that are left out.
+`...` of an output stands for lines that are left out.
 """
 
 from __future__ import annotations
