@@ -36,8 +36,8 @@ print(f"{(folder / 'model.so').stat().st_size / 1024:.0f} KiB")
 # %%
 # By a program
 # ------------
-# ``make setup`` puts ``heteroplace-run`` beside Python; it needs TVM's library and nothing else of
-# it. ``--describe`` says what goes in and what comes out.
+# ``make setup``, or the wheel, puts ``heteroplace-run`` beside Python; it needs TVM's library and
+# nothing else of it. ``--describe`` says what goes in and what comes out.
 
 programs = Path(sys.executable).parent
 library = Path(tvm.__file__).parent / "libtvm.so"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from heteroplace.cli.main import make_parser
+from heteroplace.cli.main import EXIT_CODES, make_parser
 from heteroplace.options import options_of
 from heteroplace.place_options import OPTION_CLASSES
 
@@ -28,8 +28,7 @@ def _below(
 def command_pages() -> dict[str, str]:
     """Return the text of each page by its name."""
     text = (
-        "# Commands\n\nExit codes: 0 done, 2 wrong usage, 3 no placement is possible, 4 wrong "
-        "input, 5 a package is missing, 6 no plan was found within the budget, 130 interrupted. "
+        f"# Commands\n\n{EXIT_CODES} "
         "`tvmc` is TVM's own with `--placement` added (`tvmc compile --help`).\n\n"
     )
     for name, parser in commands():

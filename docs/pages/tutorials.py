@@ -64,8 +64,10 @@ def tutorial_pages() -> dict[str, str]:
     names = "\n   ".join(path.stem for path in tutorials())
     pages["tutorials/index.rst"] = (
         "Tutorials\n=========\n\nNumbered scripts of the folder ``tutorials``, each run by the "
-        "tests: ``python tutorials/NAME.py``. They need no GPU. What they printed is as it came on "
-        "the machine that each page names.\n\n"
+        "tests: ``python tutorials/NAME.py``. They need no GPU. An environment of a wheel (which "
+        "has ``heteroplace[relay]`` and had ``heteroplace setup-tvm``) needs one command more, "
+        '``pip install "heteroplace[mpi]" matplotlib``. What they printed is as it came on the '
+        "machine that each page names.\n\n"
         f".. toctree::\n   :maxdepth: 1\n\n   {names}\n"
     )
     return pages

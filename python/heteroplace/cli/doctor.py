@@ -10,9 +10,12 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import metadata
+from pathlib import Path
 
+import heteroplace
 from heteroplace.cli.model_cache import cache_folder
 from heteroplace.cli.shared import Parsers, add_command, print_json
 from heteroplace.costs.store import default_path
@@ -112,6 +115,11 @@ def _explain_error(code: str, *, is_json: bool) -> None:
         print(f"{code} {cls.__name__}: {told['cause']}\nremedy: {cls.remedy}")
 
 
+def _version_of_this() -> Iterator[Finding]:
+    python = sys.version.partition(" ")[0]
+    yield Finding("heteroplace", OK, f"{heteroplace.__version__}, with Python {python}")
+
+
 def _cpu() -> Iterator[Finding]:
     try:
         cpu = read_cpus()
@@ -194,15 +202,33 @@ def _folders() -> Iterator[Finding]:
     for name, path in (("cost store", default_path()), ("compiled models", cache_folder())):
         nearest = next(folder for folder in (path, *path.parents) if folder.exists())
         is_usable = os.access(nearest, os.W_OK)
+        held = f"{path}: {format_bytes(_bytes_of(path))}" if path.exists() else str(path)
         yield Finding(
             name,
             OK if is_usable else LACKS,
-            str(path) if is_usable else f"{nearest} cannot be written to",
+            held if is_usable else f"{nearest} cannot be written to",
             "" if is_usable else "set XDG_CACHE_HOME to a folder of yours",
         )
 
 
-_CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (_cpu, _compiling, _gpus, _others, _folders)
+def _bytes_of(path: Path) -> int:
+    """What a file, or all files of a folder, hold."""
+    files = path.rglob("*") if path.is_dir() else [path]
+    sizes = []
+    for file in files:
+        with suppress(OSError):  # another process has just removed it, or it may not be read
+            sizes.append(0 if file.is_dir() else file.stat().st_size)
+    return sum(sizes)
+
+
+_CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
+    _version_of_this,
+    _cpu,
+    _compiling,
+    _gpus,
+    _others,
+    _folders,
+)
 
 
 def _package(name: str, module: str, without: str, state: str, extra: str = "") -> Finding:

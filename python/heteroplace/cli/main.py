@@ -19,6 +19,10 @@ from heteroplace.cli.command_parser import CommandParser
 from heteroplace.errors import HeteroPlaceError, InfeasibleError, SolverLimitError
 from heteroplace.terminal import printable_streams
 
+EXIT_CODES = (
+    "Exit codes: 0 done, 2 wrong usage, 3 no placement is possible, 4 wrong input, 5 a package is "
+    "missing, 6 no plan was found within the budget, 130 interrupted."
+)
 INFEASIBLE, WRONG_INPUT, MISSING_PACKAGE, NO_PLAN, INTERRUPTED = 3, 4, 5, 6, 130
 _CLI = "heteroplace.cli"
 _COMMANDS = {
@@ -90,7 +94,9 @@ def _command_of(arguments: Sequence[str]) -> str | None:
 def make_parser(command: str | None = None) -> argparse.ArgumentParser:
     """Return the parser of the whole command line, or of one command alone."""
     parser = CommandParser(
-        prog="heteroplace", description="Place a network over the processors of a machine."
+        prog="heteroplace",
+        description="Place a network over the processors of a machine.",
+        epilog=EXIT_CODES,
     )
     parser.add_argument(
         "--version", action="version", version=f"heteroplace {heteroplace.__version__}"

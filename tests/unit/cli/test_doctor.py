@@ -12,9 +12,19 @@ from pathlib import Path
 import pytest
 from docs.pages.commands import commands
 
+import heteroplace
 from heteroplace.cli import doctor
 from heteroplace.cli.command_parser import options_of
-from heteroplace.cli.main import _COMMANDS, MISSING_PACKAGE, main, make_parser
+from heteroplace.cli.main import (
+    _COMMANDS,
+    INFEASIBLE,
+    INTERRUPTED,
+    MISSING_PACKAGE,
+    NO_PLAN,
+    WRONG_INPUT,
+    main,
+    make_parser,
+)
 from heteroplace.errors import MissingTVMError
 
 HAS_SHTAB = importlib.util.find_spec("shtab") is not None
@@ -29,6 +39,7 @@ def test_each_thing_is_there_or_can_be_got(capsys: pytest.CaptureFixture[str]) -
     code, found = findings(capsys)
     lacking = [name for name, each in found.items() if each["state"] == doctor.LACKS]
     assert code == (MISSING_PACKAGE if lacking else 0)
+    assert found["heteroplace"]["found"].startswith(f"{heteroplace.__version__}, with Python 3.")
     assert {"cores", "memory", "TVM", "C++ compiler", "onnx", "GPU driver", "mpi4py"} <= set(found)
     for each in found.values():
         assert each["found"]
@@ -66,6 +77,25 @@ def test_a_module_of_a_distribution_with_another_name_is_found(
     monkeypatch.syspath_prepend(tmp_path)
     found = [doctor._package(name, name, "", doctor.NONE).found for name in ("zebra", "okapi")]
     assert found == ["zebra-gpu 1.2", "no distribution"]
+
+
+def test_it_says_how_much_the_cache_of_models_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HETEROPLACE_MODELS", str(tmp_path))
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.so").write_bytes(bytes(1024))
+    _, found = findings(capsys)
+    assert found["compiled models"]["found"] == f"{tmp_path}: 2.0 KiB"
+
+
+def test_help_says_what_exit_codes_mean(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    told = " ".join(capsys.readouterr().out.split())
+    for code in (2, INFEASIBLE, WRONG_INPUT, MISSING_PACKAGE, NO_PLAN, INTERRUPTED):
+        assert f", {code} " in told
 
 
 def test_a_folder_that_cannot_be_written_is_found(
