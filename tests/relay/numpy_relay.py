@@ -25,8 +25,13 @@ def run_by_numpy(mod: tvm.IRModule, inputs: Mapping[str, Array]) -> list[Array]:
     return executor_by_numpy(mod)(inputs)
 
 
-def executor_by_numpy(mod: tvm.IRModule) -> Callable[[Mapping[str, Array]], list[Array]]:
-    """The same for any inputs; walking over a module takes longer than its numbers."""
+def executor_by_numpy(
+    mod: tvm.IRModule, *, is_wide: bool = False
+) -> Callable[[Mapping[str, Array]], list[Array]]:
+    """The same for any inputs; walking over a module takes longer than its numbers.
+
+    `is_wide`: floats are those of float64, whatever their types, but what ops cast to others.
+    """
     main = mod["main"]
     nodes = [node for node in post_order(main.body) if not isinstance(node, tvm.ir.Op)]
     places = {node: place for place, node in enumerate(nodes)}
@@ -35,11 +40,19 @@ def executor_by_numpy(mod: tvm.IRModule) -> Callable[[Mapping[str, Array]], list
     def run(inputs: Mapping[str, Array]) -> list[Array]:
         values: list[Any] = []
         for node, reads in zip(nodes, operands, strict=True):
-            values.append(_value(node, [values[place] for place in reads], inputs))
+            value = _value(node, [values[place] for place in reads], inputs)
+            values.append(_widened(value) if is_wide else value)
         found = values[places[main.body]]
         return found if isinstance(found, list) else [found]
 
     return run
+
+
+def _widened(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_widened(part) for part in value]
+    is_narrow = isinstance(value, np.ndarray) and value.dtype == np.float32
+    return value.astype(np.float64) if is_narrow else value
 
 
 def _value(node: relay.Expr, reads: list[Any], inputs: Mapping[str, Array]) -> Any:

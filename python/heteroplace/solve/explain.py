@@ -97,10 +97,13 @@ class Reasons:
             run_ns = self._native.run_ns[block * _BLOCK : (block + 1) * _BLOCK]
             ranked = np.where(run_ns == IMPOSSIBLE, np.iinfo(np.int64).max, run_ns)
             self._fastest[block] = _least(ranked, _MAX_OTHERS + 1).tolist()
-        return self._fastest[block][index][: self._num_allowed(task)]
+        return self._fastest[block][index][: self._num_allowed[task]]
 
-    def _num_allowed(self, task: int) -> int:
-        return int(np.count_nonzero(self._native.run_ns[task] != IMPOSSIBLE))
+    @cached_property
+    def _num_allowed(self) -> list[int]:
+        """[num_tasks], how many devices can run each."""
+        found: list[int] = np.count_nonzero(self._native.run_ns != IMPOSSIBLE, axis=1).tolist()
+        return found
 
     def _name(self, device: int) -> str:
         return self._problem.cluster.devices[device].name
@@ -108,7 +111,7 @@ class Reasons:
     def _constraint(self, task: int) -> str:
         """Why there was no choice; "" if there was one."""
         value = self._problem.graph.tasks[task]
-        if self._num_allowed(task) > 1:
+        if self._num_allowed[task] > 1:
             return ""
         if value.devices is not None and len(value.devices) == 1:
             return f"pinned to {value.devices[0]}"
@@ -119,7 +122,7 @@ class Reasons:
     def _speed(self, task: int) -> str:
         device = self._placement[task]
         run = self._native.run_ns[task]
-        own, count = int(run[device]), self._num_allowed(task) - 1
+        own, count = int(run[device]), self._num_allowed[task] - 1
         others = [other for other in self._ranked(task) if other != device][:_MAX_OTHERS]
         listed = ", ".join(f"{self._name(other)} {_us(int(run[other]))}" for other in others)
         if count > len(others):
