@@ -241,11 +241,8 @@ def _solve(
     """
     begin = time.perf_counter()
     report_s = _REPORT_S_PER_TASK * len(problem.graph.tasks) + explain_s(problem)
-    spare = min(report_s, options.time_limit_s / 2)
     try:
-        result = get_solver(solver).solve(
-            problem, replace(options, time_limit_s=options.time_limit_s - spare)
-        )
+        result = get_solver(solver).solve(problem, options.leaving(report_s))
     except KeyboardInterrupt:
         latest = line.latest
         if interrupts.count > 1 or latest is None or latest.plan is None:

@@ -20,7 +20,7 @@ from heteroplace.solve.objective import THROUGHPUT
 from heteroplace.solve.problem import Problem
 
 _MOVE_S_PER_WORK = 1.2e-7
-_REASON_S_PER_TASK = 1e-5
+_REASON_S_PER_TASK = 5e-5
 _MAX_OTHERS = 7
 """Devices that a reason compares with, the fastest first."""
 _BLOCK = 64

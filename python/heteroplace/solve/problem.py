@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from heteroplace.control_groups import usable_cores
@@ -212,6 +212,11 @@ class SolveOptions:
         for name, is_right, expected in limits:
             if not is_right:
                 raise SolverError(f"{name} must be {expected}, got {getattr(self, name)!r}")
+
+    def leaving(self, after_s: float) -> SolveOptions:
+        """Return them for a solver that leaves `after_s` of the time, or half of it, to what comes
+        behind it."""
+        return replace(self, time_limit_s=self.time_limit_s - min(after_s, self.time_limit_s / 2))
 
 
 def list_parts_of(text: str) -> ListParts:

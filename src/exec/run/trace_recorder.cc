@@ -97,7 +97,7 @@ void TraceRecorder::AddDurations(int64_t number, std::vector<std::vector<int64_t
 }
 
 bool TraceRecorder::HaveAllEnded() const {
-  for (int64_t number = FirstKept(); number < num_begun_; ++number) {
+  for (int64_t number = num_begun_; number-- > FirstKept();) {  // the latest are at work longest
     if (!HasEnded(number)) return false;
   }
   return true;
