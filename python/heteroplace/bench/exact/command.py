@@ -86,6 +86,8 @@ def run(arguments: argparse.Namespace, say: Say) -> list[Row]:
         A solver's name is unknown, or the budget or the seed is out of range.
     """
     if arguments.symmetry:
+        if arguments.only or arguments.solvers:
+            raise SolverError("--symmetry has instances and solvers of its own: leave out the rest")
         return symmetry.symmetry_rows(say)
     solvers = tuple(filter(None, (arguments.solvers or "").split(",")))
     options = ExactOptions(arguments.only, solvers, arguments.budget, arguments.seed)
@@ -94,7 +96,7 @@ def run(arguments: argparse.Namespace, say: Say) -> list[Row]:
 
 def table(rows: list[Row]) -> str:
     """Return the rows as text, table by table."""
-    if "order" in rows[0]:
+    if rows and "order" in rows[0]:
         return symmetry.symmetry_table(rows)
     return exact_table.tables(rows)
 
