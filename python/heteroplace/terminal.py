@@ -8,7 +8,7 @@ error says, all cells of tables and all that the commands print go through here.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO, cast
 
@@ -37,6 +37,17 @@ def printable(text: str, kept: str = _LAYOUT) -> str:
     return "".join(
         char if char.isprintable() or char in kept else ascii(char)[1:-1] for char in text
     )
+
+
+def listed(texts: Iterable[str], separator: str = ", ", at_most: int = 8) -> str:
+    """Return texts as one; of many the first, and how many more there are.
+
+    >>> listed(["gpu0", "gpu1"], "+"), listed((f"gpu{index}" for index in range(99)), at_most=2)
+    ('gpu0+gpu1', 'gpu0, gpu1 and 97 more')
+    """
+    every = list(texts)
+    shown = separator.join(every[:at_most])
+    return f"{shown} and {len(every) - at_most} more" if len(every) > at_most else shown
 
 
 class PrintableStream:

@@ -20,6 +20,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import SOURCES_WITH_TIME, Cost, CostTable, build_table
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.model.plan import Collective, Load, Plan, Run, Step
+from heteroplace.terminal import listed
 
 
 @dataclass(frozen=True)
@@ -206,11 +207,11 @@ def _partition(graph: TaskGraph, groups: Sequence[tuple[int, ...]]) -> list[int]
                 group_of[task] = index
     missing = [graph.tasks[task].name for task, group in enumerate(group_of) if group < 0]
     if missing:
-        faults.append(f"{len(missing)} tasks are in no group: {', '.join(missing[:8])}")
+        faults.append(f"{len(missing)} tasks are in no group: {listed(missing)}")
     if faults:
         raise GraphError(
             f"the groups for graph {graph.name!r} are no partition of its tasks: "
-            + "; ".join(faults[:8])
+            f"{listed(faults, '; ')}"
         )
     return group_of
 
@@ -223,8 +224,7 @@ def _refuse_cycle(
         texts = []
         for group in [*cycle, cycle[0]]:
             names = [graph.tasks[task].name for task in groups[group]]
-            more = f" and {len(names) - 4} more" if len(names) > 4 else ""
-            texts.append("{" + ", ".join(names[:4]) + more + "}")
+            texts.append("{" + listed(names, at_most=4) + "}")
         raise GraphError(
             f"the groups for graph {graph.name!r} make a cycle: {' -> '.join(texts)}; group "
             f"segments of a topological order, or only along edges without a second path"

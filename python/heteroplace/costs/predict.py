@@ -22,8 +22,7 @@ from heteroplace.model.cost import (
     pinned_elsewhere,
 )
 from heteroplace.model.graph import TaskGraph
-
-_MAX_LISTED = 8
+from heteroplace.terminal import listed
 
 
 def predict_costs(graph: TaskGraph, cluster: Cluster, table: CostTable) -> CostTable:
@@ -114,8 +113,7 @@ class _Predictor:
 
 
 def _describe(text: str, tasks: list[str]) -> str:
-    more = f" and {len(tasks) - _MAX_LISTED} more" if len(tasks) > _MAX_LISTED else ""
     return (
-        f"cannot predict the cost of {', '.join(tasks[:_MAX_LISTED])}{more}: {text}; give "
+        f"cannot predict the cost of {listed(tasks)}: {text}; give "
         f"flops_per_second and memory_bandwidth or 'model' in the cluster, or measure"
     )

@@ -24,6 +24,7 @@ from heteroplace.model.route_profile import (
     Transition,
     following_routers,
 )
+from heteroplace.terminal import listed
 
 _MAX_TOLD = 4
 _MAX_OPEN_RUNS = 1024
@@ -148,8 +149,7 @@ def read_profile(path: str | os.PathLike[str]) -> RouteProfile:
         except RoutingError as fault:
             faults.append(str(fault))
     if faults:
-        more = f"; and {len(faults) - _MAX_TOLD} more" if len(faults) > _MAX_TOLD else ""
-        raise RoutingError(f"{os.fspath(path)}: {'; '.join(faults[:_MAX_TOLD])}{more}")
+        raise RoutingError(f"{os.fspath(path)}: {listed(faults, '; ', _MAX_TOLD)}")
     return builder.profile()
 
 

@@ -17,8 +17,8 @@ from heteroplace.model.cost import (
     pinned_elsewhere,
 )
 from heteroplace.model.graph import TaskGraph
+from heteroplace.terminal import listed
 
-_MAX_LISTED = 10
 _SAID_IMPOSSIBLE = Cost.unsupported("the given times say so")
 
 
@@ -41,8 +41,7 @@ def costs_from_times(
     unknown = sorted(set(times) - {task.name for task in graph.tasks})
     if unknown:
         raise CostMismatchError(
-            f"times are given for tasks that graph {graph.name!r} has not: "
-            f"{', '.join(unknown[:_MAX_LISTED])}"
+            f"times are given for tasks that graph {graph.name!r} has not: {listed(unknown)}"
         )
     names = [device.name for device in cluster.devices]
     builder = TableBuilder(graph.identities, cluster.identities)
@@ -84,10 +83,9 @@ def _plain_times(graph: TaskGraph, names: list[str], times: Times) -> list[int] 
 
 
 def _missing_times(graph: TaskGraph, times: Times, missing: list[str]) -> MissingCostError:
-    more = f" and {len(missing) - _MAX_LISTED} more" if len(missing) > _MAX_LISTED else ""
     given = sorted({device for row in times.values() for device in row})
     return MissingCostError(
-        f"graph {graph.name!r} gives no time for {', '.join(missing[:_MAX_LISTED])}{more}; "
+        f"graph {graph.name!r} gives no time for {listed(missing)}; "
         f"it gives times for the devices: {', '.join(given) or 'none'}. Add the times, or "
         f"null where a device cannot run a task"
     )

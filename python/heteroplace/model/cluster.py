@@ -18,6 +18,7 @@ from heteroplace.errors import ClusterError
 from heteroplace.model.hosts import devices_apart, memory_hosts
 from heteroplace.model.identity import DeviceIdentity
 from heteroplace.model.routes import Routes
+from heteroplace.terminal import listed
 
 CONGESTION_MODES = ("none", "channel", "port", "bus")
 """Two copies may not overlap: never; on the same channel (Moirai's prose); from the same sender or
@@ -154,7 +155,7 @@ class Cluster:
     def __post_init__(self) -> None:
         faults = list(_faults(self))
         if faults:
-            raise ClusterError(f"cluster {self.name!r}: " + "; ".join(faults))
+            raise ClusterError(f"cluster {self.name!r}: {listed(faults, '; ')}")
 
     @cached_property
     def identities(self) -> tuple[DeviceIdentity, ...]:

@@ -8,7 +8,7 @@ that were predicted also depend on the figures that the cluster gives for the de
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from heteroplace.errors import CostMismatchError, MissingCostError
 from heteroplace.model.cluster import Cluster
@@ -25,8 +25,8 @@ from heteroplace.model.cost import (
 )
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.identity import DeviceIdentity, TaskIdentity
+from heteroplace.terminal import listed
 
-_MAX_LISTED = 8
 _NOT_SAID = ("excluded", "unknown")
 
 
@@ -121,7 +121,7 @@ def check_known(
         if not any(_columns(source, cluster.identities[device]))
     ]
     why = f" ({'; '.join(reasons[:2])})" if reasons else ""
-    raise MissingCostError(f"the cost table does not know: {_listed(names)}{why}. {advice}")
+    raise MissingCostError(f"the cost table does not know: {listed(names)}{why}. {advice}")
 
 
 class _Rows:
@@ -211,9 +211,3 @@ def _why_no_column(table: CostTable, device: DeviceIdentity) -> str:
         return f"device {device.name!r} is {device} here, and {named[0]} in the table"
     known = ", ".join(own.name for own in table.devices) or "none"
     return f"device {device.name!r} ({device}) is like none of its devices: {known}"
-
-
-def _listed(names: Iterable[str]) -> str:
-    every = list(names)
-    more = f" and {len(every) - _MAX_LISTED} more" if len(every) > _MAX_LISTED else ""
-    return f"{', '.join(every[:_MAX_LISTED])}{more}"

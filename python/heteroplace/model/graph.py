@@ -27,6 +27,7 @@ from heteroplace.model.routed_values import routed_value_faults
 from heteroplace.model.routers import Router, branches_around
 from heteroplace.model.shared_values import shared_value_faults
 from heteroplace.model.tasks import Task, Tensor
+from heteroplace.terminal import listed
 
 __all__ = ["Task", "TaskGraph", "TaskGraphBuilder", "Tensor", "tensor_bytes"]
 
@@ -314,7 +315,7 @@ class TaskGraphBuilder:
         """
         faults = self._faults + self._unknown_names(outputs)
         if faults:
-            raise GraphError(f"graph {self._name!r}: " + "; ".join(faults))
+            raise GraphError(f"graph {self._name!r}: {listed(faults, '; ')}")
         order = topological_order(self._name, self._reads, self._producer)
         task_id = {name: index for index, name in enumerate(order)}
         consumers: dict[str, set[int]] = {name: set() for name in self._tensors}
@@ -340,7 +341,7 @@ class TaskGraphBuilder:
         )
         faults = shared_value_faults(graph) or routed_value_faults(graph)
         if faults:
-            raise GraphError(f"graph {self._name!r}: " + "; ".join(faults))
+            raise GraphError(f"graph {self._name!r}: {listed(faults, '; ')}")
         return graph
 
     def _placed_routers(

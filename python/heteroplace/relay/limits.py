@@ -16,6 +16,7 @@ from tvm import relay
 from heteroplace.errors import FrontendError
 from heteroplace.relay.expressions import post_order, static_shape
 from heteroplace.relay.tasks.fold import is_static
+from heteroplace.terminal import listed
 
 MAX_ELEMENTS = 2**31 - 1
 """Of a tensor: compiled kernels count elements in 32 bits."""
@@ -58,9 +59,8 @@ def check_sizes(function: relay.Function, where: str) -> None:
             node = f"node '{expr.span.source_name.name}': " if expr.span else ""
             faults.append(f"{node}{fault}")
     if faults:
-        more = f" and {len(faults) - _MAX_FAULTS} more" if len(faults) > _MAX_FAULTS else ""
         raise FrontendError(
-            f"{where} cannot be compiled: {'; '.join(faults[:_MAX_FAULTS])}{more}. Export the "
+            f"{where} cannot be compiled: {listed(faults, '; ', _MAX_FAULTS)}. Export the "
             f"model with other sizes or indices, or split it."
         )
 

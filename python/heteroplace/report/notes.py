@@ -13,7 +13,7 @@ from heteroplace.model.plan import Plan, Run, devices_of
 from heteroplace.model.solution import Solution
 from heteroplace.model.units import format_ns
 from heteroplace.native.arrays import IntArray
-from heteroplace.report.tables import listed
+from heteroplace.terminal import listed
 
 _GUESS = "roofline"
 _CLEAR_SHARE = 0.005

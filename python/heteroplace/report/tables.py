@@ -20,11 +20,10 @@ from heteroplace.model.timeline import Timeline
 from heteroplace.model.trace import QueueUse
 from heteroplace.model.units import format_bytes, format_ns
 from heteroplace.stats import counted_median
-from heteroplace.terminal import printable
+from heteroplace.terminal import listed, printable
 
 MAX_ROWS = 40
 _MAX_CELL = 48
-_MAX_NAMES = 12
 
 
 @dataclass(frozen=True)
@@ -61,17 +60,6 @@ def format_table(headers: Sequence[str], rows: Sequence[Sequence[str]], align: s
         columns = zip(row, align, widths, strict=True)
         lines.append("  ".join(f"{cell:{side}{width}}" for cell, side, width in columns).rstrip())
     return "\n".join(lines)
-
-
-def listed(names: Sequence[str], separator: str = ", ") -> str:
-    """Join names; of many only the first are told.
-
-    >>> listed(["a", "b"], "+"), listed([f"gpu{index}" for index in range(99)])[-17:]
-    ('a+b', 'gpu11 and 87 more')
-    """
-    shown = separator.join(names[:_MAX_NAMES])
-    rest = len(names) - _MAX_NAMES
-    return f"{shown} and {rest} more" if rest > 0 else shown
 
 
 def placement_table(

@@ -20,8 +20,7 @@ from itertools import pairwise
 from heteroplace.errors import ShardingError
 from heteroplace.model.collectives import collective_kind
 from heteroplace.model.graph import TaskGraph
-
-_MAX_FAULTS = 8
+from heteroplace.terminal import listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +74,7 @@ class ShardedGraph:
             object.__setattr__(self, "replica", (None,) * len(self.graph.tasks))
         faults = list(_faults(self))
         if faults:
-            more = f" (and {len(faults) - _MAX_FAULTS} more)" if len(faults) > _MAX_FAULTS else ""
-            raise ShardingError(
-                f"sharded graph {self.graph.name!r}: {'; '.join(faults[:_MAX_FAULTS])}{more}"
-            )
+            raise ShardingError(f"sharded graph {self.graph.name!r}: {listed(faults, '; ')}")
 
     @cached_property
     def once(self) -> tuple[bool, ...]:

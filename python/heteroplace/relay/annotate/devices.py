@@ -24,8 +24,8 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.relay.annotate.writer import home_device, tvm_devices
 from heteroplace.relay.expressions import is_op_call, post_order, task_of_span
+from heteroplace.terminal import listed
 
-_MAX_NAMED = 8
 """So many ops are named in a message."""
 
 DeviceKey = tuple[int, int]
@@ -67,7 +67,7 @@ def check_whole(graph: TaskGraph, cluster: Cluster, ops: Sequence[dict[int, list
     for task, by_device in zip(graph.tasks, ops, strict=True):
         if len(by_device) > 1:
             places = " and ".join(
-                f"{listed(found)} on {cluster.devices[device].name!r}"
+                f"{distinct(found)} on {cluster.devices[device].name!r}"
                 for device, found in sorted(by_device.items())
             )
             torn.append(f"task {task.name!r} is torn between {places}")
@@ -87,11 +87,9 @@ def op_name(call: relay.Call) -> str:
     return f"{kind} ({call.span.source_name.name})" if isinstance(call.span, relay.Span) else kind
 
 
-def listed(names: Iterable[str]) -> str:
+def distinct(names: Iterable[str]) -> str:
     """Return distinct names for a message, the first few of them."""
-    distinct = list(dict.fromkeys(names))
-    more = len(distinct) - _MAX_NAMED
-    return ", ".join(distinct[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return listed(dict.fromkeys(names))
 
 
 def device_key(virtual_device: tvm.target.VirtualDevice | None) -> DeviceKey | None:
@@ -274,7 +272,7 @@ class _Reader:
                 unknown[key].append(op_name(op))
         if unknown:
             places = "; ".join(
-                f"{listed(names)} on {_device_text(key)}" for key, names in unknown.items()
+                f"{distinct(names)} on {_device_text(key)}" for key, names in unknown.items()
             )
             pairs = zip(self._keys, self._cluster.devices, strict=True)
             known = ", ".join(f"{_device_text(key)} ({device.name})" for key, device in pairs)

@@ -25,7 +25,7 @@ from heteroplace.native.simulate import simulate_steps
 from heteroplace.relay.annotate.devices import (
     check_whole,
     device_keys,
-    listed,
+    distinct,
     op_name,
     read_devices,
 )
@@ -63,7 +63,7 @@ def solution_of_module(mod: tvm.IRModule) -> Solution | None:
         task: device for task, device in enumerate(found) if keys[device] != keys[placement[task]]
     }
     if moved and plan.items > 1:
-        names = listed(graph.tasks[task].name for task in moved)
+        names = distinct(graph.tasks[task].name for task in moved)
         raise LoweringError(
             f"{names} was moved by hand, and the plan is for {plan.items} items, whose batches the "
             f"annotations do not say; place the model again, with pin= for what shall be elsewhere"
@@ -84,8 +84,8 @@ def _task_devices(mod: tvm.IRModule, graph: TaskGraph, cluster: Cluster) -> list
             strangers.append(op_name(op))
     missing = sorted(names - ops.keys())
     if strangers or missing:
-        faults = [f"{listed(strangers)} belongs to no task of the plan"] if strangers else []
-        faults += [f"nothing is left of task {listed(missing)}"] if missing else []
+        faults = [f"{distinct(strangers)} belongs to no task of the plan"] if strangers else []
+        faults += [f"nothing is left of task {distinct(missing)}"] if missing else []
         raise LoweringError(
             f"{' and '.join(faults)}: the module was changed after HeteroPlace ran; run "
             f"HeteroPlace as the last pass, or again on a module without plan"
@@ -114,13 +114,13 @@ def _moved(attached: Solution, moved: dict[int, int]) -> Solution:
     order = [step.task for step in attached.plan.steps if isinstance(step, Run)]
     native_plan = evaluate_order(problem.native, placement, order)
     changes = [f"{graph.tasks[t].name} {names[old[t]]} -> {names[moved[t]]}" for t in sorted(moved)]
-    origin = attached.plan.origin.partition(MOVED_BY_HAND)[0] + MOVED_BY_HAND + listed(changes)
+    origin = attached.plan.origin.partition(MOVED_BY_HAND)[0] + MOVED_BY_HAND + distinct(changes)
     try:
         plan = problem.native.plan(native_plan.steps, origin)
         check_plan(graph, cluster, costs, plan)
     except (ClusterError, PlanError) as err:
         raise LoweringError(
-            f"the module cannot run as it is annotated ({listed(changes)}): {err}"
+            f"the module cannot run as it is annotated ({distinct(changes)}): {err}"
         ) from err
     objective = "latency" if attached.item_ns is None else THROUGHPUT
     plan = _with_notes(explain(problem, plan, objective), moved, [names[device] for device in old])

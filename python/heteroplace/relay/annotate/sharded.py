@@ -15,7 +15,7 @@ from tvm import relay
 
 from heteroplace.errors import LoweringError
 from heteroplace.files.sharding import ShardingRecord, sharding_from_json
-from heteroplace.relay.annotate.devices import listed, op_name
+from heteroplace.relay.annotate.devices import distinct, op_name
 from heteroplace.relay.expressions import post_order, task_of_span
 
 SHARDING_ATTRIBUTE = "heteroplace_sharding"
@@ -78,6 +78,6 @@ def _check_tasks(mod: tvm.IRModule, record: ShardingRecord) -> None:
     strangers = [op_name(call) for call in calls if task_of_span(call) not in known]
     if strangers:
         raise LoweringError(
-            f"{listed(strangers)} belongs to no task of the plan: the module was changed after it "
-            f"was shared; let Shard be the last pass"
+            f"{distinct(strangers)} belongs to no task of the plan: the module was changed after "
+            f"it was shared; let Shard be the last pass"
         )

@@ -15,8 +15,9 @@ from typing import Any, Literal
 from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
 
 from heteroplace.errors import FrontendError
-from heteroplace.relay.frontend.onnx_load import all_nodes, read_model, some, true_inputs
+from heteroplace.relay.frontend.onnx_load import all_nodes, read_model, true_inputs
 from heteroplace.relay.frontend.onnx_repair import describe_node
+from heteroplace.terminal import listed
 
 SYMBOLIC: Literal["symbolic"] = "symbolic"
 """A batch of any number of rows."""
@@ -67,7 +68,7 @@ class FreeBatch:
                 )
             found[value.name] = (rows, *rest)
         if faults:
-            raise FrontendError(f"{self.where}: {some(faults, '; ')}")
+            raise FrontendError(f"{self.where}: {listed(faults, '; ')}")
         return found
 
     def check_alike_for_all(self) -> None:
@@ -75,7 +76,7 @@ class FreeBatch:
         faults = [describe_node(node) for node in _unlike_for_one(self.model.graph)]
         if faults:
             raise FrontendError(
-                f"{self.where}: {some(faults, ', ')} may do another thing for one row than for "
+                f"{self.where}: {listed(faults)} may do another thing for one row than for "
                 f"several, so the number of rows cannot be left open. Import the model for one "
                 f"number (batch=...), or name the axes of a Squeeze"
             )

@@ -13,6 +13,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto
 
 from heteroplace.model.units import format_bytes
+from heteroplace.terminal import listed
 
 _NAMES: Mapping[int, str] = {TensorProto.FLOAT16: "float16", TensorProto.BFLOAT16: "bfloat16"}
 _MIN_ELEMENTS = 4096
@@ -51,11 +52,9 @@ def describe_half_weights(model: ModelProto) -> list[str]:
             f"{_amount(sizes, kind)} computed in float32, and held in two bytes by kernels of CPUs"
         )
     for kind, sizes in widened.items():
-        some = ", ".join(names[kind][:_MAX_NAMES])
-        more = "" if len(sizes) <= _MAX_NAMES else f" and {len(sizes) - _MAX_NAMES} more"
         lines.append(
             f"{_amount(sizes, kind)} widened to float32, as {', '.join(sorted(causes[kind]))} "
-            f"read them: {some}{more}"
+            f"read them: {listed(names[kind], at_most=_MAX_NAMES)}"
         )
     return lines
 

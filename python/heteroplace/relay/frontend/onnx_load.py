@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import collections
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,7 @@ from heteroplace.errors import FrontendError
 from heteroplace.relay.frontend.onnx_names import check_names
 from heteroplace.relay.frontend.onnx_repair import describe_node
 from heteroplace.relay.frontend.onnx_tensors import complete_tensors
-
-_MAX_NAMES_IN_MESSAGE = 5
+from heteroplace.terminal import listed
 
 
 def read_model(source: str | os.PathLike[str] | ModelProto) -> tuple[ModelProto, str]:
@@ -95,7 +94,7 @@ def _check_values_are_produced(graph: GraphProto, where: str) -> None:
     if faults:
         raise FrontendError(
             f"{where}: values are used that no earlier node, input or initialiser gives: "
-            f"{some(faults, '; ')}. The file is damaged, or its nodes are not sorted."
+            f"{listed(faults, '; ')}. The file is damaged, or its nodes are not sorted."
         )
 
 
@@ -158,7 +157,7 @@ def set_input_values(
     faults, tensors = [], []
     for name, value in input_values.items():
         if name not in inputs:
-            known = some(inputs, ", ")
+            known = listed(inputs)
             faults.append(f"input_values names '{name}', which is no input; those are {known}")
             continue
         array = np.asarray(value)
@@ -218,7 +217,7 @@ def set_input_shapes(
     """
     inputs = {value.name: value for value in true_inputs(model.graph)}
     faults = [
-        f"input_shapes names '{name}', which is no input; the inputs are {some(inputs, ', ')}"
+        f"input_shapes names '{name}', which is no input; the inputs are {listed(inputs)}"
         for name in input_shapes
         if name not in inputs
     ]
@@ -306,7 +305,7 @@ def check_ops_are_known(
             reason = reasons.get(node.op_type, default)
             unknown[node.op_type, reason].append(describe_node(node))
     if unknown:
-        lines = [f"{some(names, ', ')}: {reason}" for (_, reason), names in sorted(unknown.items())]
+        lines = [f"{listed(names)}: {reason}" for (_, reason), names in sorted(unknown.items())]
         raise FrontendError(f"{where} cannot be imported:\n  " + "\n  ".join(lines) + ".")
 
 
@@ -324,11 +323,3 @@ def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
         if attribute.HasField("g"):
             yield attribute.g
         yield from attribute.graphs
-
-
-def some(items: Iterable[str], separator: str) -> str:
-    """Join the first few of `items` and say how many more there are."""
-    all_items = list(items)
-    shown = separator.join(all_items[:_MAX_NAMES_IN_MESSAGE])
-    more = len(all_items) - _MAX_NAMES_IN_MESSAGE
-    return f"{shown} and {more} more" if more > 0 else shown

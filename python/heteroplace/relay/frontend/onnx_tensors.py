@@ -18,7 +18,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 from heteroplace.errors import FrontendError
 from heteroplace.relay.limits import MAX_ELEMENTS, num_elements
-from heteroplace.terminal import printable
+from heteroplace.terminal import listed, printable
 
 _BITS = {
     **dict.fromkeys(("FLOAT", "INT32", "UINT32"), 32),
@@ -128,8 +128,7 @@ def _name(tensor: TensorProto) -> str:
 
 def _raise_all(faults: Sequence[str], what: str, cure: str) -> None:
     if faults:
-        more = f" and {len(faults) - _MAX_FAULTS} more" if len(faults) > _MAX_FAULTS else ""
-        raise FrontendError(f"{what}: {'; '.join(faults[:_MAX_FAULTS])}{more}. {cure}")
+        raise FrontendError(f"{what}: {listed(faults, '; ', _MAX_FAULTS)}. {cure}")
 
 
 def _shape_fault(tensor: TensorProto) -> str | None:

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 from heteroplace.errors import FrontendError
-from heteroplace.relay.frontend.onnx_load import all_nodes, some, true_inputs
+from heteroplace.relay.frontend.onnx_load import all_nodes, true_inputs
 from heteroplace.relay.frontend.onnx_repair import describe_node
+from heteroplace.terminal import listed
 
 _KNOWN = frozenset(
     {
@@ -31,8 +32,8 @@ def check_types(model: ModelProto, where: str) -> None:
     faults = list(_faults(model.graph))
     if faults:
         raise FrontendError(
-            f"{where}: {some(faults, '; ')}. Only tensors of 8 to 64 bit integers, of bool, and of "
-            f"16 to 64 bit floats can be compiled: cut the model before and after such values."
+            f"{where}: {listed(faults, '; ')}. Only tensors of 8 to 64 bit integers, of bool, and "
+            f"of 16 to 64 bit floats can be compiled: cut the model before and after such values."
         )
 
 

@@ -20,6 +20,7 @@ from heteroplace.native.list import BatchRule, schedule_batches, unserved_tasks
 from heteroplace.solve.bounds.batched import batched_lower_bound
 from heteroplace.solve.deadline import NEVER, Deadline
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result
+from heteroplace.terminal import listed
 
 _MAX_NAMED = 5
 """Tasks that an error message names."""
@@ -113,18 +114,17 @@ def check_compositions(problem: Problem, items: int) -> None:
     if not blocked:
         return
     faults = []
-    for task in blocked[:_MAX_NAMED]:
+    for task in blocked:
         sizes = [
             f"{device.name}: "
             + (", ".join(map(str, _sizes_of(problem, task, device_id))) or "none")
             for device_id, device in enumerate(cluster.devices)
         ]
         faults.append(f"task {graph.tasks[task].name!r} ({'; '.join(sizes)})")
-    more = f" and {len(blocked) - _MAX_NAMED} more" if len(blocked) > _MAX_NAMED else ""
     raise InfeasibleError(
         f"with one batch on each device the batch sizes that are allowed and have costs do not add "
-        f"up to {items} items for {', '.join(faults)}{more}. Choose another number of items, "
-        f"allow other batch sizes in the cluster, or give costs for them."
+        f"up to {items} items for {listed(faults, at_most=_MAX_NAMED)}. Choose another number of "
+        f"items, allow other batch sizes in the cluster, or give costs for them."
     )
 
 

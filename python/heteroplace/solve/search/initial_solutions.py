@@ -31,6 +31,7 @@ from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.list.heft import device_sets
 from heteroplace.solve.list.single import devices_to_compare, single_native_plan
 from heteroplace.solve.problem import Problem
+from heteroplace.terminal import listed
 
 INITIAL_SHARE = 0.1
 """Part of the time of a solve that finding them may take."""
@@ -145,7 +146,5 @@ class InitialSolutions:
 
 
 def _heft_name(problem: Problem, devices: tuple[int, ...]) -> str:
-    names = [problem.cluster.devices[device].name for device in devices]
-    if len(names) > _MAX_NAMES:
-        return f"heft {', '.join(names[:_MAX_NAMES])} and {len(names) - _MAX_NAMES} more"
-    return f"heft {', '.join(names)}"
+    names = (problem.cluster.devices[device].name for device in devices)
+    return f"heft {listed(names, at_most=_MAX_NAMES)}"
