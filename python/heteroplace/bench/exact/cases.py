@@ -15,6 +15,7 @@ from heteroplace.solve.problem import OBJECTIVES
 
 LATENCY, SPLIT, THROUGHPUT = "divi-latency", "divi-split", "divi-throughput"
 GPT3, COARSE, PUBLISHED = "divi-gpt3", "moirai-coarse", "published"
+STEPS = "celeritas-steps"
 MODULE, MODULE_ITEMS = "divi-module", "divi-module-items"
 TABLES: Mapping[str, str] = {
     LATENCY: "DiviML, table I: latency over the lower bound, 10 modules",
@@ -24,6 +25,7 @@ TABLES: Mapping[str, str] = {
     MODULE_ITEMS: "DiviML, figure 6: items per second of single modules",
     GPT3: "DiviML: GPT-3 on six nodes",
     COARSE: "Moirai, tables IV and V: original and coarse graphs",
+    STEPS: "Celeritas: training steps that no device holds",
     PUBLISHED: "published files against the programs that came with them",
 }
 
@@ -38,6 +40,7 @@ _THROUGHPUT_SOLVERS = (
 _SPLIT_SOLVERS = ("split", "divi", "moirai", "cpsat")
 _GPT3_SOLVERS = ("single", "bheft", "divi", "split", "auto")
 _COARSE_SOLVERS = ("m-sct", "getf", "cross-entropy", "moirai", "lns", "search", "auto")
+_STEP_SOLVERS = ("metis", "m-topo", "m-etf", "m-sct", "order-place", "celeritas", "auto")
 _PUBLISHED_SOLVERS = ("single", "heft", "cpsat", "moirai", "split", "lns", "search", "auto")
 _PUBLISHED_ITEM_SOLVERS = ("single", "throughput", "auto")
 _MODULES = tuple(f"rwnn/{kind}{nodes}x1" for kind in ("ws", "er", "ba") for nodes in (10, 32))
@@ -77,7 +80,7 @@ class Case:
 def all_cases() -> list[Case]:
     """Return the cases of all tables; published files only where they are."""
     found = [*_latency(), *_split(), *_throughput(), *_modules(), *_gpt3(), *_coarse()]
-    return found + list(_published())
+    return [*found, *_steps(), *_published()]
 
 
 def _latency() -> Iterator[Case]:
@@ -170,6 +173,17 @@ def _coarse_case(model: str, cluster: str, is_coarse: bool) -> Case:
         original=original,
         is_quick=(model, cluster) == ("gpt3-330m", "inter"),
     )
+
+
+def _steps() -> Iterator[Case]:
+    for name, row in exact_paper.CELERITAS_STEPS.items():
+        paper: dict[str, Paper] = {}
+        for solver, (step_s, seconds) in row.items():
+            said: dict[str, float | str] = {} if seconds is None else {"seconds": seconds}
+            said |= {"step": "out of memory"} if step_s is None else {"ms": 1e3 * step_s}
+            paper[solver] = said
+        instance = f"celeritas/{name}"
+        yield Case(STEPS, instance, _STEP_SOLVERS, paper=paper, is_quick=name == "holography")
 
 
 def _published() -> Iterator[Case]:

@@ -24,7 +24,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from heteroplace.bench.exact import symmetry
+from heteroplace.bench.exact import fusion, symmetry
 from heteroplace.bench.exact import table as exact_table
 from heteroplace.bench.exact.cases import (
     COARSE,
@@ -71,6 +71,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="what symmetry of equal devices and nodes saves, instead of the tables",
     )
+    parser.add_argument(
+        "--fusion",
+        action="store_true",
+        help="nodes and CCR of Celeritas' graphs before and after fusion, instead of the tables",
+    )
     parser.epilog = (
         f"REGEX is searched in TABLE/GRAPH, e.g. '^divi-latency/.*sdep'. Tables: "
         f"{', '.join(TABLES)}. Without --only: some small graphs of each."
@@ -85,10 +90,11 @@ def run(arguments: argparse.Namespace, say: Say) -> list[Row]:
     SolverError
         A solver's name is unknown, or the budget or the seed is out of range.
     """
-    if arguments.symmetry:
-        if arguments.only or arguments.solvers:
-            raise SolverError("--symmetry has instances and solvers of its own: leave out the rest")
-        return symmetry.symmetry_rows(say)
+    if arguments.symmetry or arguments.fusion:
+        if arguments.only or arguments.solvers or (arguments.symmetry and arguments.fusion):
+            option = "--symmetry" if arguments.symmetry else "--fusion"
+            raise SolverError(f"{option} has instances and solvers of its own: leave out the rest")
+        return (symmetry.symmetry_rows if arguments.symmetry else fusion.fusion_rows)(say)
     solvers = tuple(filter(None, (arguments.solvers or "").split(",")))
     options = ExactOptions(arguments.only, solvers, arguments.budget, arguments.seed)
     return exact_rows(options, say)
@@ -98,6 +104,8 @@ def table(rows: list[Row]) -> str:
     """Return the rows as text, table by table."""
     if rows and "order" in rows[0]:
         return symmetry.symmetry_table(rows)
+    if rows and "fused_ccr" in rows[0]:
+        return fusion.fusion_table(rows)
     return exact_table.tables(rows)
 
 

@@ -109,6 +109,52 @@ MOIRAI_BEST_SPEED_UP: Mapping[tuple[str, bool], Mapping[str, float]] = {
 """Moirai: the best speed-up over each baseline, by cluster and whether the graph is coarse."""
 
 
+CELERITAS_STEPS: Mapping[str, Mapping[str, tuple[float | None, float | None]]] = {
+    "inception-v3": {
+        "metis": (None, None),
+        "m-topo": (3.1, None),
+        "m-etf": (10.548, None),
+        "m-sct": (7.61, 8.591),
+        "order-place": (2.931, 5.439),
+        "celeritas": (2.859, 7.183),
+    },
+    "nmt": {
+        "metis": (None, None),
+        "m-topo": (None, None),
+        "m-etf": (None, None),
+        "m-sct": (None, None),
+        "order-place": (9.117, 54.695),
+        "celeritas": (9.099, 59.418),
+    },
+    "transformer": {
+        "metis": (None, None),
+        "m-topo": (None, None),
+        "m-etf": (8.613, None),
+        "m-sct": (8.411, 129.498),
+        "order-place": (6.935, 92.639),
+        "celeritas": (6.536, 95.304),
+    },
+    "holography": {
+        "metis": (6.591, None),
+        "m-topo": (2.22, None),
+        "m-etf": (6.376, None),
+        "m-sct": (6.013, 2.968),
+        "order-place": (1.52, 2.711),
+        "celeritas": (1.461, 3.586),
+    },
+}
+"""Celeritas, section 6: by network and solver, seconds of a step (None: out of memory) and seconds
+until the plan was made (None: not printed)."""
+
+CELERITAS_FUSION: Mapping[str, Mapping[str, float]] = {
+    "inception-v3": {"tasks": 6332, "fused": 59, "ccr": 33.118, "fused ccr": 8.137},
+    "nmt": {"tasks": 25463, "fused": 154, "ccr": 18.63, "fused ccr": 6.372},
+    "transformer": {"tasks": 36352, "fused": 220, "ccr": 111.957, "fused ccr": 11.1},
+    "holography": {"tasks": 3810, "fused": 37, "ccr": 49.147, "fused ccr": 7.438},
+}
+"""Celeritas, table 2: nodes and CCR before and after fusion."""
+
+
 @dataclass(frozen=True)
 class Reference:
     """What a program published with the data reached on one file."""

@@ -13,6 +13,7 @@ from heteroplace.bench.exact.cases import (
     MODULE_ITEMS,
     PUBLISHED,
     SPLIT,
+    STEPS,
     TABLES,
     THROUGHPUT,
 )
@@ -65,6 +66,7 @@ _PAPER_FORMS = {
     "of_bound": "{:.1%}",
     "tasks": "{} ops",
     "what": "{}",
+    "step": "{}",
     "best_vs_m-sct": "best {}x over m-SCT",
     "best_vs_getf": "best {}x over GETF",
     "best_vs_cross-entropy": "best {}x over RL",
@@ -117,6 +119,8 @@ def _columns(name: str, is_for_items: bool) -> tuple[_Column, ...]:
         return (_MEASURED_S, _BEST_S, speed_up, _MAKESPAN, _BOUND, _GAP)
     if name == COARSE:
         return (_MEASURED_S, _MAKESPAN, _BOUND, _GAP, *_SPEED_UPS)
+    if name == STEPS:
+        return (_MEASURED_S, _BEST_S, _MAKESPAN, _BOUND, _GAP)
     if name == PUBLISHED:
         return (_MEASURED_S, _MAKESPAN, _BOUND, _GAP, _VS_PAPER)
     return (_MEASURED_S, _MAKESPAN, _BOUND, _VS_BOUND)

@@ -9,8 +9,9 @@
 | `published/` | profiled networks from files, if they are there | from the file |
 
 Only `bench exact` runs `roomy/` (the transformers with room for all of it on each device, since
-some baselines ignore memory), `coarse/` (the same after Moirai's coarsening) and `gpt3-decode/` (a
-decoding step on one and on six of DiviML's nodes): `exact_instances`.
+some baselines ignore memory), `coarse/` (the same after Moirai's coarsening), `gpt3-decode/` (a
+decoding step on one and on six of DiviML's nodes) and `celeritas/` (training steps that no GPU of
+its node holds): `exact_instances`.
 
 The files are those of the public artefacts of the two papers; the folder that holds
 `dnn-partitioning/` and `moirai/` is named by the environment variable HETEROPLACE_GRAPHS.
@@ -26,6 +27,7 @@ from functools import partial
 from pathlib import Path
 
 from heteroplace.bench.suites.clusters import (
+    celeritas_node,
     divi_node,
     fill_memories,
     hub,
@@ -38,6 +40,8 @@ from heteroplace.bench.suites.dnn_partitioning import import_dnn_partitioning
 from heteroplace.bench.suites.layered import Layered, layered_costs, layered_graph
 from heteroplace.bench.suites.moirai_files import import_moirai
 from heteroplace.bench.suites.rwnn import RwnnStack, rwnn_costs, rwnn_graph
+from heteroplace.bench.suites.training import training_costs
+from heteroplace.bench.suites.training_networks import TRAINED
 from heteroplace.bench.suites.transformer import (
     TRANSFORMERS,
     Transformer,
@@ -47,6 +51,7 @@ from heteroplace.bench.suites.transformer import (
 from heteroplace.errors import GraphError
 from heteroplace.files.reader import did_you_mean
 from heteroplace.model.cluster import Cluster
+from heteroplace.model.graph import TaskGraph
 from heteroplace.solve.problem import Problem
 
 GRAPHS_VARIABLE = "HETEROPLACE_GRAPHS"
@@ -132,6 +137,8 @@ def exact_instances() -> dict[str, Instance]:
             builds[f"coarse/{name}"] = partial(coarse, model, cluster)
     for nodes, name in ((1, "one-node"), (6, "six-nodes")):
         builds[f"gpt3-decode/{name}"] = partial(decoding, nodes)
+    for name, network in TRAINED.items():
+        builds[f"celeritas/{name}"] = partial(training, network)
     return {name: Instance(name, build) for name, build in builds.items()}
 
 
@@ -184,6 +191,12 @@ def rwnn(stack: RwnnStack) -> Problem:
     """Return a stack of randomly wired modules on DiviML's node."""
     graph, cluster = rwnn_graph(stack), divi_node()
     return Problem(graph, cluster, rwnn_costs(graph, cluster, stack.seed))
+
+
+def training(network: Callable[[], TaskGraph]) -> Problem:
+    """Return a training step on Celeritas' node."""
+    graph, cluster = network(), celeritas_node()
+    return Problem(graph, cluster, training_costs(graph, cluster))
 
 
 def on_hub(num_devices: int, num_tasks: int) -> Problem:

@@ -3,6 +3,7 @@
 - Moirai (section V, table III): four GPUs in four servers over InfiniBand, and four GPUs of one
   server over NVLink; average bandwidths from row to column, not symmetric.
 - DiviML (section V): one node with a CPU, a T4 and an A100 on PCIe 4.0 x16.
+- Celeritas (section 6): four V100 of 32 GB on PCIe 3.0 x16.
 
 Peak speeds are those of the makers' data sheets: single precision without tensor cores (PyTorch
 1.12, which Moirai used, leaves TF32 off), memory bandwidth, memory size. Latencies and launch times
@@ -41,6 +42,7 @@ _T4 = _Model("NVIDIA Tesla T4", "cuda", "cuda -arch=sm_75", 8_141, 320, 16)
 _P4 = _Model("NVIDIA Tesla P4", "cuda", "cuda -arch=sm_61", 5_704, 192.3, 8)
 _RTX_3060_TI = _Model("NVIDIA GeForce RTX 3060 Ti", "cuda", "cuda -arch=sm_86", 16_197, 448, 8)
 _V100 = _Model("NVIDIA Tesla V100 SXM2 32 GB", "cuda", "cuda -arch=sm_70", 15_670, 900, 32)
+_V100_PCIE = _Model("NVIDIA Tesla V100 PCIe 32 GB", "cuda", "cuda -arch=sm_70", 14_028, 900, 32)
 _P100 = _Model("NVIDIA Tesla P100 SXM2 16 GB", "cuda", "cuda -arch=sm_60", 10_609, 732, 16)
 _A100 = _Model("NVIDIA A100 40 GB", "cuda", "cuda -arch=sm_80", 19_490, 1_555, 40)
 # 20 cores of 2.0 GHz with two AVX-512 units each; six channels of DDR4-2666.
@@ -103,6 +105,14 @@ def divi_node() -> Cluster:
     models = (_SKYLAKE, _T4, _A100)
     cluster = _cluster("divi-node", names, models, ("server",) * 3, _PCIE_GBITS)
     return replace(cluster, congestion="none")
+
+
+def celeritas_node() -> Cluster:
+    """Return Celeritas' four V100 on PCIe 3.0; a GPU sends, and receives, one tensor at a time."""
+    names = tuple(f"gpu{index}" for index in range(4))
+    rows = tuple(tuple(None if src == dst else 100.0 for dst in names) for src in names)
+    cluster = _cluster("celeritas-node", names, (_V100_PCIE,) * 4, ("server",) * 4, rows)
+    return replace(cluster, congestion="port")
 
 
 def divi_nodes(count: int) -> Cluster:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from heteroplace.bench.exact.cases import COARSE, LATENCY, MODULE, PUBLISHED, SPLIT
+from heteroplace.bench.exact.cases import COARSE, LATENCY, MODULE, PUBLISHED, SPLIT, STEPS
 from heteroplace.bench.tables import parts as of_parts
 from heteroplace.bench.tables.parts import Part
 from heteroplace.bench.tables.store import Made, Measured
@@ -26,6 +26,7 @@ _VALUES: Mapping[str, tuple[str, str, float, str]] = {
     SPLIT: ("best_seconds", "{:.2f} s", 1.0, "seconds"),
     COARSE: ("makespan", "{:,.3f}", 1e-6, ""),
     PUBLISHED: ("makespan", "{:,.3f}", 1e-6, "ms"),
+    STEPS: ("makespan", "{:,.3f}", 1e-6, "ms"),
     of_parts.LATENCY: ("makespan", "{:,.3f}", 1e-6, ""),
     of_parts.THROUGHPUT: ("item_ns", "{:,.3f}", 1e-6, ""),
 }

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from heteroplace.coarsen.breakpoints import fuse_segments
 from heteroplace.coarsen.coarse import Coarsening, coarsen
+from heteroplace.coarsen.joined_groups import join_colocation_groups
 from heteroplace.native.list import adjusting_placement, critical_path_order, order_place
 from heteroplace.native.problem import NativePlan
 from heteroplace.native.simulate import native_plan_of
@@ -30,7 +31,8 @@ class CeleritasSolver(ListSolver):
     def native_plan(self, problem: Problem, deadline: Deadline = NEVER) -> NativePlan:
         """See `ListSolver.native_plan`. O(n log n + m) beside the schedulers."""
         graph, cluster = problem.graph, problem.cluster
-        fused = coarsen(graph, fuse_segments(graph, cluster, problem.costs).groups)
+        joined = join_colocation_groups(graph, cluster, problem.costs)
+        fused = coarsen(joined, fuse_segments(joined, cluster, problem.costs).groups)
         costs = fused.project_costs(problem.costs, cluster)
         groups = replace(problem, graph=fused.graph, costs=costs)
         order = critical_path_order(groups.native)

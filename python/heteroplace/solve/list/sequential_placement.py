@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from heteroplace.coarsen.breakpoints import fuse_segments
 from heteroplace.coarsen.coarse import coarsen
+from heteroplace.coarsen.joined_groups import join_colocation_groups
 from heteroplace.coarsen.levels import level_weights
 from heteroplace.coarsen.topo import ORDERS, order_tasks
 from heteroplace.errors import InfeasibleError, SolverError
@@ -83,7 +84,8 @@ def sequential_placement(
 
 def _by_pipeline(graph: TaskGraph, cluster: Cluster, costs: CostTable) -> SequentialPlacement:
     """CPD-TOPO, fusion and Adjusting Placement, and the placement of the groups' members."""
-    fused = coarsen(graph, fuse_segments(graph, cluster, costs).groups)
+    joined = join_colocation_groups(graph, cluster, costs)
+    fused = coarsen(joined, fuse_segments(joined, cluster, costs).groups)
     problem = Problem(fused.graph, cluster, fused.project_costs(costs, cluster))
     plan = AdjustingPlacementSolver().native_plan(problem)
     groups = plan.devices(len(fused.graph.tasks)).tolist()
