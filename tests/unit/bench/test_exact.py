@@ -15,16 +15,28 @@ from tests.published_graphs import write_stand_ins
 
 from heteroplace.bench.__main__ import USAGE, main
 from heteroplace.bench.exact import command as exact
+from heteroplace.bench.exact import fusion
 from heteroplace.bench.exact import paper as exact_paper
-from heteroplace.bench.exact.cases import COARSE, LATENCY, PUBLISHED, SPLIT, TABLES, Case, all_cases
+from heteroplace.bench.exact.cases import (
+    COARSE,
+    LATENCY,
+    PUBLISHED,
+    SPLIT,
+    STEPS,
+    TABLES,
+    Case,
+    all_cases,
+)
 from heteroplace.bench.exact.command import ExactOptions, exact_rows, select_cases
 from heteroplace.bench.exact.table import paper_text, tables
 from heteroplace.bench.place import command as place
 from heteroplace.bench.place import worker as place_worker
 from heteroplace.bench.suites.catalogue import GRAPHS_VARIABLE, get_instance
-from heteroplace.bench.suites.clusters import LAUNCH_NS, divi_nodes
+from heteroplace.bench.suites.clusters import LAUNCH_NS, celeritas_node, divi_nodes
 from heteroplace.bench.suites.coarse import coarse_problem
 from heteroplace.bench.suites.decoder import decoder_graph
+from heteroplace.bench.suites.training import training_costs
+from heteroplace.bench.suites.training_networks import holography
 from heteroplace.bench.suites.transformer import TRANSFORMERS
 from heteroplace.errors import SolverError
 from heteroplace.solve.problem import Problem, ProgressReport
@@ -104,7 +116,7 @@ def test_all_tables_have_their_papers_sizes() -> None:
     sizes = {table: sum(case.table == table for case in NO_FILES) for table in TABLES}
     assert sizes == {
         LATENCY: 7, SPLIT: 6, "divi-throughput": 7, "divi-module": 6, "divi-module-items": 6,
-        "divi-gpt3": 2, COARSE: 44, PUBLISHED: 0,
+        "divi-gpt3": 2, COARSE: 44, STEPS: 4, PUBLISHED: 0,
     }  # fmt: skip
     # The mean of the ratios of Moirai's times, coarse over original: the paper says 71.87 %.
     ratios = [
@@ -237,3 +249,27 @@ def test_nodes_of_the_study_have_pairs_of_equal_devices() -> None:
     assert len(decoder_graph(3).tasks) == 36
     problem = get_instance("gpt3-decode/one-node").build()
     assert isinstance(problem, Problem) and len(problem.cluster.devices) == 5
+
+
+def test_celeritas_graphs_are_fused_and_measured() -> None:
+    problem = fusion_problem()
+    row = fusion.fusion_row(problem)
+    assert row["tasks"] == len(problem.graph.tasks) > 5 * int(str(row["fused_tasks"]))
+    assert float(str(row["fused_ccr"])) < float(str(row["ccr"]))
+    for column in fusion.MEASURING_ORDERS.values():
+        # Four devices hold it: no order needs more than the steps one after the other.
+        assert row[f"{column}_excess_gib"] == 0 and float(str(row[f"{column}_ms"])) > 0
+    text = fusion.fusion_table([row | {"paper": {"tasks": 1, "ccr": 2.5}}])
+    assert "tasks 1, ccr 2.5" in text
+
+
+def fusion_problem() -> Problem:
+    """A small training step on Celeritas' node."""
+    graph, cluster = holography(2, 4), celeritas_node()
+    return Problem(graph, cluster, training_costs(graph, cluster))
+
+
+def test_fusion_takes_no_graphs_or_solvers(capsys: pytest.CaptureFixture[str]) -> None:
+    for extra in (["--only", "x"], ["--solvers", "heft"], ["--symmetry"]):
+        assert main(["exact", "--fusion", *extra]) == 1
+        assert "leave out the rest" in capsys.readouterr().err

@@ -36,11 +36,11 @@ def inception_v3(batch: int = 512) -> TaskGraph:
         x = network.conv(x, filters, (size, size), stride, is_padded=is_padded)
     x = network.conv(network.pool(x, 2), 80, (1, 1), is_padded=False)
     x = network.pool(network.conv(x, 192, (3, 3), is_padded=False), 2)
-    for pooled in (32, 64, 64):
+    for depth in (32, 64, 64):
         fives = network.chain(x, (48, 1, 1), (64, 5, 5))
         threes = network.chain(x, (64, 1, 1), (96, 3, 3), (96, 3, 3))
         ones = network.conv(x, 64, (1, 1))
-        x = network.join([ones, fives, threes, network.chain(network.pool(x), (pooled, 1, 1))])
+        x = network.join([ones, fives, threes, network.chain(network.pool(x), (depth, 1, 1))])
     reduced = network.chain(x, (64, 1, 1), (96, 3, 3))
     reduced = network.conv(reduced, 96, (3, 3), 2, is_padded=False)
     halved = network.conv(x, 384, (3, 3), 2, is_padded=False)
@@ -61,7 +61,7 @@ def inception_v3(batch: int = 512) -> TaskGraph:
     for _ in range(2):
         wide = network.conv(x, 384, (1, 1))
         deep = network.chain(x, (448, 1, 1), (384, 3, 3))
-        parts = [network.conv(one, 384, size) for one in (wide, deep) for size in ((1, 3), (3, 1))]
+        parts = [network.conv(one, 384, area) for one in (wide, deep) for area in ((1, 3), (3, 1))]
         pooled = network.chain(network.pool(x), (192, 1, 1))
         x = network.join([network.conv(x, 320, (1, 1)), *parts, pooled])
     return network.training_graph([network.classify(x), aside, *network.decays])

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ import numpy.typing as npt
 from heteroplace.errors import SolverError
 from heteroplace.native.arrays import IMPOSSIBLE, IntArray
 from heteroplace.native.list import list_schedule, rank_order, upward_ranks
+from heteroplace.native.problem import NativePlan
 from heteroplace.native.search import evaluate_mappings
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.deadline import Deadline
@@ -60,27 +62,44 @@ class MetisSolver:
             The parts overflow a memory, or a part cannot send to another.
         """
         begin = time.perf_counter()
-        pymetis = _require_pymetis()
         check_possible(problem)
-        native = problem.native
-        graph = _TaskWeights(problem)
-        best: tuple[int, int, IntArray] | None = None
-        for weight in (graph.run_ns, graph.both):
-            part = graph.partition(pymetis, weight, options.seed)
-            trial = _best_mapping(problem, part)
-            if best is None or trial[:2] < best[:2]:
-                best = trial
-            if best[0] == 0:
-                break
-        assert best is not None
-        found = list_schedule(native, best[2].tolist(), upward_ranks(native).tolist())
+        found = partition_plan(problem, options.seed)
         if found.violation:
             raise no_placement_error(problem)
-        plan = native.plan(found.steps, f"metis seed {options.seed}")
+        plan = problem.native.plan(found.steps, f"metis seed {options.seed}")
         wall = time.perf_counter() - begin
         left = Deadline.after(options.time_limit_s, begin).left_s()
         bound = lower_bound(problem, time_limit_s=left).ns
         return make_result(problem, plan, bound, self.name, wall)
+
+
+def has_pymetis() -> bool:
+    """Say whether the package that cuts graphs is installed."""
+    return find_spec("pymetis") is not None
+
+
+def partition_plan(problem: Problem, seed: int = 0) -> NativePlan:
+    """Return the plan; it may overflow memories (`violation`).
+
+    O((tasks + reads) log tasks) for each of at most 120 ways to give the parts to the devices.
+
+    Raises
+    ------
+    SolverError
+        pymetis is not installed.
+    """
+    pymetis = _require_pymetis()
+    native = problem.native
+    graph = _TaskWeights(problem)
+    best: tuple[int, int, IntArray] | None = None
+    for weight in (graph.run_ns, graph.both):
+        trial = _best_mapping(problem, graph.partition(pymetis, weight, seed))
+        if best is None or trial[:2] < best[:2]:
+            best = trial
+        if best[0] == 0:
+            break
+    assert best is not None
+    return list_schedule(native, best[2].tolist(), upward_ranks(native).tolist())
 
 
 class _TaskWeights:

@@ -1,7 +1,8 @@
 """The plans that a search begins with: those of all list schedulers of the core that take no time.
 
 Each knows something that the others do not: HEFT spreads, Order-Place copies little and fits,
-ETF and Adjusting Placement lie between, single devices are the yardstick.
+ETF and Adjusting Placement lie between, single devices are the yardstick. METIS sees the whole
+graph at once, which pays where it is wide (training steps); it is there if pymetis is installed.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from heteroplace.native.list import (
     plan_by,
 )
 from heteroplace.native.problem import NativePlan
+from heteroplace.solve.baselines.metis import has_pymetis, partition_plan
 from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.list.heft import device_sets
 from heteroplace.solve.list.single import devices_to_compare, single_native_plan
@@ -42,6 +44,8 @@ _LEAST_PAIRS = 100_000
 """Whatever the time limit: it takes 30 ms."""
 _SLOW = frozenset({"etf", "m-etf"})
 """Made last: where many pairs wait for one link, they take a hundred times as long."""
+_PARTITION_NS_PER_READ = 15_000
+"""What METIS and the trials of its parts take at most, in ns; they cannot be ended."""
 _MAX_NAMES = 32
 """Of devices in the name of a plan."""
 
@@ -104,7 +108,7 @@ class InitialSolutions:
         looked_at = tuple(self._heft_devices())
         plans.append((_heft_name(problem, looked_at), self.heft))
         plans.append(("order-place", self._order_place))
-        others = self._others(sets, deadline)
+        others = self._partition(time_limit_s) + self._others(sets, deadline)
         made: dict[str, NativePlan] = {}
         for name, make in sorted(others, key=lambda one: one[0] in _SLOW):
             if deadline.is_over():
@@ -131,6 +135,13 @@ class InitialSolutions:
             ("m-topo-uniform", lambda: m_topo(native, is_uniform=True)),
             *((_heft_name(self._problem, devices), heft_on(devices)) for devices in sets),
         ]
+
+    def _partition(self, time_limit_s: float) -> list[tuple[str, Callable[[], NativePlan]]]:
+        """METIS, where it is installed and takes no more than the time."""
+        reads = sum(map(len, self._problem.graph.task_inputs))
+        if not has_pymetis() or reads * _PARTITION_NS_PER_READ > time_limit_s * 1e9:
+            return []
+        return [("metis", lambda: partition_plan(self._problem))]
 
     def _singles(self, deadline: Deadline) -> list[tuple[str, NativePlan]]:
         """Everything on one device, where it fits, in the order of the devices."""
