@@ -65,8 +65,9 @@ def with_makers(
     known = [maker for maker in makers if maker != "tuned" or tunings]
     for maker in CUBLAS_MAKERS:
         if maker in makers:
-            _check_has_several(network.graph, items)
-            tunings |= known_products(network, cluster, CUBLAS_MAKERS[maker], asked)
+            precision = CUBLAS_MAKERS[maker]
+            _check_has_several(network.graph, items, f"cublas={precision!r}", "cublas='off'")
+            tunings |= known_products(network, cluster, precision, asked)
     if not known:
         return network, cluster
     return with_implementations(replace(network, tunings=tunings), cluster, items, known)
@@ -78,11 +79,11 @@ def has_one_implementation(graph: TaskGraph, items: int) -> bool:
     return items > 1 or bool(graph.routers) or graph.has_shared_values
 
 
-def _check_has_several(graph: TaskGraph, items: int) -> None:
+def _check_has_several(graph: TaskGraph, items: int, asked: str, mend: str) -> None:
     if has_one_implementation(graph, items):
         raise SolverError(
-            "kernels='best' and cublas choose for each task of one item, without routers and "
-            "values that devices share; give kernels='auto' or 'tvm', and cublas='off'"
+            f"{asked} chooses for each task of one item, without routers and values that devices "
+            f"share; give {mend}"
         )
 
 
@@ -107,7 +108,7 @@ def with_implementations(
         An op cannot be compiled for some target, or the trace of a tuned kernel is damaged.
     """
     compiled, graph = CompiledNetwork.of(network), network.graph
-    _check_has_several(graph, items)
+    _check_has_several(graph, items, "kernels='best'", "kernels='auto' or 'tvm'")
     count = len(cluster.devices)
     twins: list[Device] = []
     bases: list[tuple[int, str]] = []
