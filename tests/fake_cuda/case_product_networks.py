@@ -89,9 +89,7 @@ def quick_on(device: str) -> Callable[[TaskGraph, Cluster], CostTable]:
 
 def build(device: str, **options: object) -> hp.Executable:
     with tvm.transform.PassContext(opt_level=3):
-        return hp.build(
-            layers(), two_gpus(), costs=quick_on(device), **{"solver": "heft", **options}
-        )
+        return hp.build(layers(), two_gpus(), costs=quick_on(device), solver="heft", **options)
 
 
 def error_of(executor: hp.Executor, fake: FakeCuda) -> float:
@@ -211,7 +209,7 @@ def test_it_is_refused_beside_kernels_of_tvm_alone_and_without_a_gpu(fake: FakeC
     with pytest.raises(SolverError, match="expected one of off, float32, tf32, half"):
         build("gpu0", cublas="float16")
     with pytest.raises(SolverError, match=r"cublas='float32' chooses for each task of one item"):
-        build("gpu0", cublas="float32", items=2, solver="auto", store="off")
+        with_makers(prepare(layers()), two_gpus(), ["cublas"], CostOptions("off"), items=2)
     fake.set("num_devices", 0)
     with pytest.raises(SolverError, match=r"none is in this machine; .*cublas='off'"):
         build("gpu0", cublas="float32", store="off")
