@@ -121,6 +121,16 @@ def test_a_network_is_placed_exported_and_run(
     assert set(solution.devices_used) <= {"cpu.0", "gpu0", "gpu0:cublas"}
 
 
+@pytest.mark.parametrize("cuda_graphs", [False, True])
+def test_calls_in_flight_have_operands_of_their_own(fake: FakeCuda, cuda_graphs: bool) -> None:
+    executable = build("gpu0:cublas", cublas="float32", store="off")
+    executor = hp.Executor(executable, max_in_flight=3, cuda_graphs=cuda_graphs)
+    random = np.random.default_rng(5)
+    inputs = [random.standard_normal((ROWS, WIDTH)).astype("float32") for _ in range(12)]
+    for x, (output,) in zip(inputs, executor.run_many([{"x": x} for x in inputs]), strict=True):
+        np.testing.assert_allclose(output, numbers(x), rtol=0, atol=1e-5 * np.abs(numbers(x)).max())
+
+
 def test_without_being_asked_for_it_is_not_used(fake: FakeCuda) -> None:
     executable = build("gpu0", store="off")
     assert all(":" not in device.name for device in executable.solution.cluster.devices)

@@ -78,7 +78,7 @@ def test_a_run_only_multiplies(fake: FakeCuda, cuda_graphs: bool) -> None:
     assert ("cudaGraphLaunch" in names) == cuda_graphs
 
 
-def test_the_same_executor_on_two_gpus_and_in_two_slots(fake: FakeCuda) -> None:
+def test_the_same_product_on_two_gpus(fake: FakeCuda) -> None:
     programs = [ProductProgram(DENSE, algorithms(DENSE, device=at), at) for at in (0, 1)]
     executors = [program.executor() for program in programs]
     operands = [program.operands(seed) for seed, program in enumerate(programs)]
