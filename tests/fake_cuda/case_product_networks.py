@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -27,7 +28,7 @@ from heteroplace.model.graph import TaskGraph
 from heteroplace.model.implementations import implementation_gains
 from heteroplace.pipeline import prepare
 from heteroplace.relay.annotate.tunings import TUNINGS_ATTRIBUTE
-from tests.fake_cuda.build import build_fake
+from tests.fake_cuda.build import CUBLAS, build_fake
 from tests.fake_cuda.case_networks import two_gpus
 from tests.fake_cuda.control import FakeCuda
 
@@ -255,3 +256,23 @@ def test_a_machine_without_the_library_says_how_to_get_it(fake: FakeCuda, tmp_pa
     done = subprocess.run(command, env=environment, text=True, capture_output=True, check=False)
     assert "cuBLASLt cannot be opened: libcublasLt.so.12" in done.stdout, done.stdout + done.stderr
     assert "pip install nvidia-cublas-cu12" in done.stdout
+
+
+_VERSION = """
+from heteroplace.native.products import cublaslt_version
+from heteroplace.tvm_bridge import library_path
+print(cublaslt_version(str(library_path())))
+"""
+
+
+def test_the_library_of_a_wheel_is_found_beside_the_runtime(tmp_path: Path) -> None:
+    runtime, cublas = tmp_path / "nvidia/cuda_runtime/lib", tmp_path / "nvidia/cublas/lib"
+    for folder in (runtime, cublas):
+        folder.mkdir(parents=True)
+    for name in ("libcudart.so.12", "libcuda.so.1"):
+        shutil.copy(build_fake() / name, runtime / name)
+    shutil.copy(CUBLAS / "libcublasLt.so.12", cublas)
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(runtime)}
+    command = [sys.executable, "-c", _VERSION]
+    done = subprocess.run(command, env=environment, text=True, capture_output=True, check=False)
+    assert done.stdout.strip() == "120903", done.stderr
