@@ -40,6 +40,9 @@ KERNELS = ("auto", "tvm", "best")
 TUNED = ("on", "off")
 """Values of the option `tuned`."""
 
+CUBLAS = ("off", "float32", "tf32", "half")
+"""Values of the option `cublas`."""
+
 STORE_ON, STORE_OFF = "on", "off"
 """Values of the option `store` that are no paths."""
 
@@ -103,6 +106,14 @@ class PlaceOptions:
         "the store has any of this model and processor, costs are measured and kernels are not "
         "TVM's alone; off: never",
         choices=lambda: TUNED,
+    )
+    cublas: str = option(
+        "off",
+        "what NVIDIA's cuBLASLt multiplies in on the GPUs of this machine: each product of "
+        "matrices that it can compute has its kernel where that makes the plan quicker; float32: "
+        "exactly; tf32, half: numbers are rounded before they are multiplied, and added in "
+        "float32; off: it is not used",
+        choices=lambda: CUBLAS,
     )
     pin: Mapping[str, str] = option(
         dict,
@@ -196,6 +207,13 @@ class PlaceOptions:
             raise SolverError(f"kernels={self.kernels!r}; expected one of {', '.join(KERNELS)}")
         if self.tuned not in TUNED:
             raise SolverError(f"tuned={self.tuned!r}; expected one of {', '.join(TUNED)}")
+        if self.cublas not in CUBLAS:
+            raise SolverError(f"cublas={self.cublas!r}; expected one of {', '.join(CUBLAS)}")
+        if self.cublas != "off" and self.kernels == "tvm":
+            raise SolverError(
+                f"cublas={self.cublas!r} and kernels='tvm' exclude each other: with the latter all "
+                f"kernels are TVM's; give one of them"
+            )
         check_verify(self.verify)
 
     @property

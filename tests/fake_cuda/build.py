@@ -17,6 +17,9 @@ SOURCES = Path(__file__).resolve().parent
 FOLDER = SOURCES.parent.parent / "build" / "fake_cuda"
 """Where the libraries are; kernels go to `kernels` beside them."""
 
+CUBLAS = FOLDER / "cublas"
+"""Where that of cuBLASLt is."""
+
 _COMPILER = os.environ.get("CXX", "g++")
 _VERSIONS = "libcudart.so.12 { global: cuda*; cu*; fake_*; local: *; };\n"
 _MEETINGS = ("__syncthreads", "__shfl", "__activemask")
@@ -65,6 +68,10 @@ def build_fake() -> Path:
                 "/dev/null",
             ]
             _compile(linked, FOLDER / "libcuda.so.1", [])
+            # In a folder of its own, so that a process may lack it.
+            CUBLAS.mkdir(exist_ok=True)
+            linked[2] = "-Wl,-rpath,$ORIGIN/.."
+            _compile(linked, CUBLAS / "libcublasLt.so.12", [])
     return FOLDER
 
 

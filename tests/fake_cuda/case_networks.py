@@ -15,6 +15,7 @@ from heteroplace.bench.run.gpus import (
     GPU,
     GRAPHS,
     PARTS,
+    PRODUCTS,
     GpuOptions,
     chain_model,
     core_and_gpu,
@@ -154,6 +155,7 @@ def test_the_gpu_benchmark_runs_and_its_numbers_agree(fake: FakeCuda) -> None:
         CORE_AND_GPU,
         CORE_AND_GPU + EVENTS,
         PARTS,
+        PRODUCTS,
     ]
     assert all(row["max_abs_diff"] < 1e-5 for row in rows)
     assert "two parts of a gpu" in table(rows)

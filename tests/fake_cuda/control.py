@@ -21,6 +21,8 @@ class Live(NamedTuple):
     events: int
     modules: int
     graphs: int
+    products: int
+    """Handles and descriptions of cuBLASLt."""
 
 
 class FakeCuda:
@@ -28,7 +30,8 @@ class FakeCuda:
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL(NAME)
-        self._library.fake_cuda_set.argtypes = [ctypes.c_char_p, ctypes.c_int64]
+        for name in ("fake_cuda_set", "fake_cublaslt_set"):
+            getattr(self._library, name).argtypes = [ctypes.c_char_p, ctypes.c_int64]
 
     @staticmethod
     def is_loaded() -> bool:
@@ -71,7 +74,7 @@ class FakeCuda:
 
     def live(self) -> Live:
         """What lives."""
-        counts = (ctypes.c_int64 * 6)()
+        counts = (ctypes.c_int64 * 7)()
         self._library.fake_cuda_live(counts)
         return Live(*counts)
 
@@ -82,9 +85,15 @@ class FakeCuda:
         """
         self._library.fake_cuda_set(name.encode(), value)
 
+    def set_cublaslt(self, name: str, value: int) -> None:
+        """Set version, has_algorithms of the fake cuBLASLt."""
+        self._library.fake_cublaslt_set(name.encode(), value)
+
     def reset(self) -> None:
         """Forget faults and reports, as a new process."""
         self._library.fake_cuda_reset()
+        self.set_cublaslt("version", 120_903)
+        self.set_cublaslt("has_algorithms", 1)
         for name, value in (
             ("num_devices", 2),
             ("delay_ns", 20_000),

@@ -19,8 +19,9 @@ from pathlib import Path
 import tvm
 from tvm.contrib import cc
 
+from heteroplace.codegen.fused_functions import last_cause
 from heteroplace.codegen.kernels import Kernel
-from heteroplace.codegen.segment_calls import last_cause
+from heteroplace.codegen.products import is_product
 from heteroplace.errors import ArtifactError, LoweringError
 from heteroplace.native.compiled_file import SealedCode
 
@@ -110,14 +111,15 @@ class KernelLibrary:
 
 
 def compile_kernels(kernels: Sequence[Kernel]) -> KernelLibrary:
-    """Compile all kernels, of all targets, into one library.
+    """Compile all kernels that have code, of all targets, into one library.
 
     Raises
     ------
     LoweringError
         TVM cannot generate code for a kernel.
     """
-    if not kernels:  # of a model of reshapes alone
+    kernels = [kernel for kernel in kernels if not is_product(kernel.symbol)]
+    if not kernels:  # of a model of reshapes alone, or of products by cuBLASLt
         return KernelLibrary.empty()
     by_target: dict[str, list[Kernel]] = {}
     for kernel in kernels:

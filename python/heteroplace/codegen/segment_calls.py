@@ -15,19 +15,20 @@ import tvm
 from tvm import relay
 from tvm.relay.backend import te_compiler
 
-from heteroplace.codegen.keep_nan import keep_nan
+from heteroplace.codegen.fused_functions import finished, function_flops, last_cause, op_text
 from heteroplace.codegen.kernels import Kernel, KernelCall, KernelCalls, Value
-from heteroplace.codegen.safe_integers import define_integers
+from heteroplace.codegen.products import product_of, product_workspace_bytes
 from heteroplace.codegen.segments import Segment, ValueName
-from heteroplace.codegen.targets import has_stock_kernels, has_tuned_kernels
+from heteroplace.codegen.targets import (
+    cublas_precision,
+    has_stock_kernels,
+    has_tuned_kernels,
+)
 from heteroplace.codegen.tuned_kernels import Tunings, tuned_functions, tuning_digest
-from heteroplace.codegen.vector_math import vector_math
-from heteroplace.codegen.whole_vectors import whole_vectors
 from heteroplace.codegen.winograd import with_plain_sums
-from heteroplace.codegen.workspace import kernel_workspace
+from heteroplace.codegen.workspace import Workspace, kernel_workspace
 from heteroplace.errors import LoweringError
 from heteroplace.relay.expressions import (
-    is_op_call,
     is_primitive_call,
     post_order,
     static_shape,
@@ -35,7 +36,6 @@ from heteroplace.relay.expressions import (
     tensor_types,
 )
 from heteroplace.relay.ranges.legal import legal_inputs
-from heteroplace.relay.tasks.flops import call_flops, has_plain_weights
 from heteroplace.tvm_bridge import library_info_kept
 
 
@@ -56,8 +56,8 @@ def lower_segments(
         Of tasks whose kernels are for another target than their segment, by name; the layouts are
         those of the segment.
     tunings
-        What tuners have found, for targets of tuned kernels; other kernels of a task that is for
-        such a target are those of its segment.
+        What tuners have found, for targets of tuned kernels, and the algorithms of products by
+        cuBLASLt; other kernels of a task that is for such a target are those of its segment.
 
     Raises
     ------
@@ -70,6 +70,12 @@ def lower_segments(
         raise LoweringError(
             f"task {tuned[0]!r} was placed with a tuned kernel, and the module has lost what was "
             f"tuned; place the model again, or with tuned='off'"
+        )
+    products = [task for task, target in (targets or {}).items() if cublas_precision(target)]
+    if products and not tunings:
+        raise LoweringError(
+            f"task {products[0]!r} was placed with a product by cuBLASLt, and the module has lost "
+            f"the algorithms; place the model again, or with cublas='off'"
         )
     # What is kept from earlier networks may come from other tuning records than those in force.
     te_compiler.get().clear()
@@ -247,6 +253,8 @@ class _Lowerer:
         writes = tuple(self._add(type_) for type_ in types)
         if has_tuned_kernels(own):
             kernel = self._lower_tuned(node.op, segment.target)
+        elif (precision := cublas_precision(own)) is not None:
+            kernel = self._lower_product(node.op, segment.target, precision)
         else:
             with own:
                 kernel = self._lower(node.op, own)
@@ -264,6 +272,20 @@ class _Lowerer:
             if symbol not in self.kernels:
                 functions = tuned_functions(function, target, self.tunings[digest], symbol)
                 self._add_kernel(symbol, finished(functions, function, target), target, function)
+        return symbol
+
+    def _lower_product(
+        self, function: relay.Function, target: tvm.target.Target, precision: str
+    ) -> str:
+        """Leave a product to cuBLASLt; what it cannot compute is as for the target itself."""
+        product = product_of(function)
+        symbol = None if product is None else self.tunings.get(product.key(precision, target))
+        if symbol is None:
+            with target:
+                return self._lower(function, target)
+        if symbol not in self.kernels:
+            workspace = Workspace(product_workspace_bytes(symbol))
+            self._note_kernel(symbol, None, target, workspace, function)
         return symbol
 
     def _lower(self, function: relay.Function, target: tvm.target.Target) -> str:
@@ -290,6 +312,16 @@ class _Lowerer:
         function: relay.Function,
     ) -> None:
         workspace = kernel_workspace(functions, is_cpu=target.kind.name == "llvm")
+        self._note_kernel(symbol, functions, target, workspace, function)
+
+    def _note_kernel(
+        self,
+        symbol: str,
+        functions: tvm.IRModule | None,
+        target: tvm.target.Target,
+        workspace: Workspace,
+        function: relay.Function,
+    ) -> None:
         legal = legal_inputs(function)
         ranges = [
             legal.get(parameter)
@@ -302,7 +334,7 @@ class _Lowerer:
             target,
             workspace,
             op_text(function),
-            _flops(function),
+            function_flops(function),
             tuple(ranges),
             function,
         )
@@ -343,47 +375,6 @@ class _Lowerer:
         return value
 
 
-def finished(
-    functions: tvm.IRModule, function: relay.Function, target: tvm.target.Target
-) -> tvm.IRModule:
-    """Return lowered functions with what all kernels of a target have: defined integers, NaNs that
-    stay, and vector code unless they are TVM's own."""
-    functions = define_integers(keep_nan(functions))
-    if has_stock_kernels(target):
-        return functions
-    is_softmax = any(is_op_call(node, "nn.softmax") for node in post_order(function.body))
-    return whole_vectors(vector_math(functions, is_softmax=is_softmax))
-
-
 def _array(node: relay.Constant) -> np.ndarray:
     array: np.ndarray = node.data.numpy()
     return array
-
-
-def op_text(function: relay.Function) -> str:
-    """The names of the ops in a fused function, in the order in which they run."""
-    return "+".join(call.op.name for call in _op_calls(function))
-
-
-def _op_calls(function: relay.Function) -> list[relay.Call]:
-    return [
-        node
-        for node in post_order(function.body)
-        if isinstance(node, relay.Call) and isinstance(node.op, tvm.ir.Op)
-    ]
-
-
-def _flops(function: relay.Function) -> int:
-    calls = _op_calls(function)
-    # Weights that were transformed for a fast algorithm no longer have the shape of their layout.
-    if any(not has_plain_weights(call) for call in calls):
-        return 0
-    return sum(call_flops(call) for call in calls)
-
-
-def last_cause(text: str) -> str:
-    """The line of TVM's long message that says what is wrong."""
-    lines = [
-        line.strip() for line in text.splitlines() if "Error:" in line or "Check failed" in line
-    ]
-    return lines[-1] if lines else text.strip().splitlines()[-1]

@@ -11,6 +11,7 @@ from tvm.target.x86 import get_simd_32bit_lanes
 from heteroplace.errors import LoweringError
 from heteroplace.model.cluster import Cluster, Device
 from heteroplace.model.graph import TaskGraph
+from heteroplace.model.implementations import CUBLAS_MAKERS
 
 STOCK_KERNELS = "tvm_kernels"
 """Key of a target whose kernels are TVM's own, e.g. "llvm -keys=tvm_kernels,cpu"."""
@@ -18,7 +19,14 @@ STOCK_KERNELS = "tvm_kernels"
 TUNED_KERNELS = "tuned_kernels"
 """Key of a target with kernels that `heteroplace tune` found, where it found any."""
 
-MAKER_KEYS = {"tvm": STOCK_KERNELS, "tuned": TUNED_KERNELS}
+_CUBLAS_KEYS = {f"{maker}_kernels": precision for maker, precision in CUBLAS_MAKERS.items()}
+"""Keys of targets of GPUs whose products are computed by cuBLASLt, where it can compute them."""
+
+MAKER_KEYS = {
+    "tvm": STOCK_KERNELS,
+    "tuned": TUNED_KERNELS,
+    **{maker: f"{maker}_kernels" for maker in CUBLAS_MAKERS},
+}
 """Keys by the names of the other makers of kernels (`model/implementations.py`)."""
 
 OWN_KERNELS = "heteroplace_kernels"
@@ -62,13 +70,18 @@ def with_stock_kernels(cluster: Cluster) -> Cluster:
 
 
 def with_kernels_of(cluster: Cluster, maker: str) -> Cluster:
-    """Return a cluster whose CPUs' targets have a maker's key, one of MAKER_KEYS, first.
+    """Return a cluster in which the targets of a maker's kind of devices have its key first.
 
-    Raises as `device_target`; devices of kinds that no code is generated for stay as they are.
+    Raises as `device_target`; other devices stay as they are.
+
+    Parameters
+    ----------
+    maker
+        Of the values of MAKER_KEYS.
     """
     devices = []
     for device in cluster.devices:
-        if device.kind == "cpu":
+        if device.kind == ("cuda" if maker in _CUBLAS_KEYS else "cpu"):
             exported = dict(device_target(device).export())
             exported["keys"] = [maker, *(key for key in exported["keys"] if key != maker)]
             device = replace(device, target=str(tvm.target.Target(exported)))
@@ -84,6 +97,11 @@ def has_stock_kernels(target: tvm.target.Target) -> bool:
 def has_tuned_kernels(target: tvm.target.Target) -> bool:
     """Tell whether the kernels of a target are tuned ones, where there are any."""
     return target.kind.name == "llvm" and TUNED_KERNELS in target.keys
+
+
+def cublas_precision(target: tvm.target.Target) -> str | None:
+    """Return what cuBLASLt multiplies in for a target; None: its products are TVM's kernels."""
+    return next((_CUBLAS_KEYS[key] for key in target.keys if key in _CUBLAS_KEYS), None)
 
 
 def kernel_target(target: tvm.target.Target) -> tvm.target.Target:

@@ -1,11 +1,11 @@
 """A cluster -> the same with a device for each other way to make its kernels.
 
 An implementation of a task is a device: beside a CPU stand its twins, on the same cores and in the
-same memory, whose targets have the keys of other makers: TVM's own kernels, and tuned ones. Devices
-that share cores never run at once, so a solver chooses kernels together with the place, a cost
-table has a column for each implementation, and a plan names the one that it took. They share a
-segment (`lower_network`): layouts are those of the device itself, and a value goes from one to the
-other as it is.
+same memory, whose targets have the keys of other makers: TVM's own kernels, and tuned ones; beside
+a GPU one whose products are cuBLASLt's. Devices that share cores or a GPU never run at once, so a
+solver chooses kernels together with the place, a cost table has a column for each implementation,
+and a plan names the one that it took. They share a segment (`lower_network`): layouts are those of
+the device itself, and a value goes from one to the other as it is.
 
 A task may run on a twin where its kernels differ there, so equal ones are measured once.
 """
@@ -13,22 +13,25 @@ A task may run on a twin where its kernels differ there, so equal ones are measu
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.codegen.held_weights import with_held_weights
+from heteroplace.codegen.kernels import Kernel
+from heteroplace.codegen.products import product_of
 from heteroplace.codegen.targets import MAKER_KEYS, with_kernels_of
 from heteroplace.codegen.tuned_kernels import tuning_digest
 from heteroplace.errors import SolverError
 from heteroplace.measure.cost_models.model import CostOptions
 from heteroplace.measure.kernel_identity import describe_kernels
+from heteroplace.measure.known_products import is_here, known_products
 from heteroplace.measure.known_tunings import known_tunings
 from heteroplace.model.cluster import Cluster, Device
 from heteroplace.model.cost import allowed_devices, table_from_rows
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.hosts import with_devices
-from heteroplace.model.implementations import twin_name
+from heteroplace.model.implementations import CUBLAS_MAKERS, twin_name
 from heteroplace.model.plan import devices_of
 from heteroplace.model.solution import Solution
 from heteroplace.place_options import PlaceOptions
@@ -45,18 +48,26 @@ def with_asked_makers(
     makers = ["tvm"] if options.kernels == "best" else []
     if options.may_be_tuned and not has_one_implementation(network.graph, items):
         makers.append("tuned")
+    makers += [maker for maker, name in CUBLAS_MAKERS.items() if name == options.cublas]
     return with_makers(network, cluster, makers, asked, items)
 
 
 def with_makers(
     network: Network, cluster: Cluster, makers: Sequence[str], asked: CostOptions, items: int = 1
 ) -> tuple[Network, Cluster]:
-    """Return `with_implementations` with the tuned kernels that the store has.
+    """Return `with_implementations` with the tuned kernels that the store has, and products by
+    cuBLASLt with the algorithms that are quickest here.
 
-    Raises as it does, and CostStoreError where the store cannot be used.
+    Raises as it does; CostStoreError where the store cannot be used; for cuBLASLt as
+    `known_products`.
     """
     tunings = known_tunings(asked, cluster) if "tuned" in makers else {}
     known = [maker for maker in makers if maker != "tuned" or tunings]
+    for maker in CUBLAS_MAKERS:
+        if maker in makers:
+            precision = CUBLAS_MAKERS[maker]
+            _check_has_several(network.graph, items, f"cublas={precision!r}", "cublas='off'")
+            tunings |= known_products(network, cluster, precision, asked)
     if not known:
         return network, cluster
     return with_implementations(replace(network, tunings=tunings), cluster, items, known)
@@ -68,10 +79,18 @@ def has_one_implementation(graph: TaskGraph, items: int) -> bool:
     return items > 1 or bool(graph.routers) or graph.has_shared_values
 
 
+def _check_has_several(graph: TaskGraph, items: int, asked: str, mend: str) -> None:
+    if has_one_implementation(graph, items):
+        raise SolverError(
+            f"{asked} chooses for each task of one item, without routers and values that devices "
+            f"share; give {mend}"
+        )
+
+
 def with_implementations(
     network: Network, cluster: Cluster, items: int = 1, makers: Sequence[str] = ("tvm",)
 ) -> tuple[Network, Cluster]:
-    """Return a network and a cluster with the twins of each CPU on which some kernel differs.
+    """Return a network and a cluster with the twins of each device on which some kernel differs.
 
     The network is lowered for each target, not compiled. Without any difference both are returned
     as they are.
@@ -79,7 +98,7 @@ def with_implementations(
     Parameters
     ----------
     makers
-        Of MAKERS; "tuned" are the kernels of `network.tunings`.
+        Of MAKERS; "tuned" are the kernels of `network.tunings`, those of cuBLASLt the products.
 
     Raises
     ------
@@ -89,18 +108,14 @@ def with_implementations(
         An op cannot be compiled for some target, or the trace of a tuned kernel is damaged.
     """
     compiled, graph = CompiledNetwork.of(network), network.graph
-    if has_one_implementation(graph, items):
-        raise SolverError(
-            "kernels='best' chooses for each task of one item, without routers and values that "
-            "devices share; give kernels='auto' or 'tvm'"
-        )
+    _check_has_several(graph, items, "kernels='best'", "kernels='auto' or 'tvm'")
     count = len(cluster.devices)
     twins: list[Device] = []
     bases: list[tuple[int, str]] = []
     for maker in makers:
         for index, device in enumerate(with_kernels_of(cluster, MAKER_KEYS[maker]).devices):
             base = cluster.devices[index]
-            if base.kind == "cpu" and device.target != base.target:
+            if device.target != base.target and (base.kind == "cpu" or is_here(cluster, base)):
                 bases.append((index, maker))
                 twins.append(replace(device, name=twin_name(base.name, maker)))
     both = replace(cluster, devices=(*cluster.devices, *twins))
@@ -112,6 +127,8 @@ def with_implementations(
         twin = count + position
         if maker == "tuned":
             others = tuned_tasks(compiled, cluster, placement, base_id)
+        elif maker in CUBLAS_MAKERS:
+            others = product_tasks(compiled, cluster, placement, base_id, CUBLAS_MAKERS[maker])
         else:
             others = differing_tasks(compiled, both, placement, base_id, twin)
         for task in others:
@@ -147,12 +164,40 @@ def tuned_tasks(
     tunings = compiled.network.tunings
     if not tunings:
         return []
+
+    def is_tuned(kernel: Kernel) -> bool:
+        return kernel.function is not None and tuning_digest(kernel.function) in tunings
+
+    return _tasks_with(is_tuned, compiled, cluster, placement, base)
+
+
+def product_tasks(
+    compiled: CompiledNetwork,
+    cluster: Cluster,
+    placement: Sequence[int],
+    base: int,
+    precision: str,
+) -> list[int]:
+    """Return the tasks on GPU `base` with a kernel that is a product with a chosen algorithm."""
+    tunings = compiled.network.tunings
+
+    def is_chosen(kernel: Kernel) -> bool:
+        found = None if kernel.function is None else product_of(kernel.function)
+        return found is not None and found.key(precision, kernel.target) in tunings
+
+    return _tasks_with(is_chosen, compiled, cluster, placement, base)
+
+
+def _tasks_with(
+    is_meant: Callable[[Kernel], bool],
+    compiled: CompiledNetwork,
+    cluster: Cluster,
+    placement: Sequence[int],
+    base: int,
+) -> list[int]:
+    """The tasks on a device with a kernel that is meant."""
     calls = compiled.calls(cluster, placement)
-    known = {
-        symbol
-        for symbol, kernel in calls.kernels.items()
-        if kernel.function is not None and tuning_digest(kernel.function) in tunings
-    }
+    known = {symbol for symbol, kernel in calls.kernels.items() if is_meant(kernel)}
     names = {call.task for call in calls.calls if call.kernel in known}
     return [
         task

@@ -1,7 +1,7 @@
 """Devices that stand for other kernels of another device: its twins, and what a plan gains by them.
 
-A twin has the cores, the memory and the name of its device, and its kernels are of another maker
-(`heteroplace.measure.implementations`).
+A twin has the cores (or the GPU), the memory and the name of its device, and its kernels are of
+another maker (`heteroplace.measure.implementations`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ from heteroplace.model.cluster import Cluster, Device
 from heteroplace.model.cost import CostTable
 from heteroplace.model.plan import Plan, Run
 
-MAKERS = ("tvm", "tuned")
-"""Who makes kernels beside us: TVM as it is, and its tuners."""
+CUBLAS_MAKERS = {"cublas": "float32", "cublas_tf32": "tf32", "cublas_half": "half"}
+"""NVIDIA's cuBLASLt on GPUs, by what it multiplies in: the name says where it is not float32."""
+
+MAKERS = ("tvm", "tuned", *CUBLAS_MAKERS)
+"""Who makes kernels beside us: TVM as it is, its tuners, cuBLASLt."""
 
 
 def twin_name(device: str, maker: str) -> str:

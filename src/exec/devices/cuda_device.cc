@@ -4,6 +4,7 @@
 
 #include "exec/devices/cuda_api.h"
 #include "exec/devices/cuda_launch.h"
+#include "exec/devices/cuda_products.h"
 #include "exec/devices/cuda_staging.h"
 #include "exec/devices/cuda_stream.h"
 #include "exec/devices/device.h"
@@ -65,6 +66,10 @@ class CudaDevice : public Device {
     if (table != nullptr) functions_.emplace(cuda_, device_, table, symbols);
   }
 
+  void LoadProducts(const std::vector<const Product*>& products) override {
+    products_.emplace(cuda_, device_, products);
+  }
+
   void EnablePeer(int32_t peer) override {
     const DeviceScope scope(cuda_, device_);
     scope.Check();
@@ -82,7 +87,8 @@ class CudaDevice : public Device {
   }
 
   std::unique_ptr<Stream> MakeStream() override {
-    return MakeCudaStream(abi_, device_, functions_ ? &*functions_ : nullptr, this);
+    return MakeCudaStream(abi_, device_, functions_ ? &*functions_ : nullptr,
+                          products_ ? &*products_ : nullptr, this);
   }
 
  private:
@@ -93,6 +99,7 @@ class CudaDevice : public Device {
   int device_;
   StagedCopies copies_;
   std::optional<LoadedFunctions> functions_;
+  std::optional<LoadedProducts> products_;
 };
 
 }  // namespace

@@ -57,10 +57,12 @@ class CudaEventObject : public Event {
 
 class CudaStreamObject : public Stream {
  public:
-  CudaStreamObject(const TvmAbi* abi, int device, const LoadedFunctions* functions, Device* memory)
+  CudaStreamObject(const TvmAbi* abi, int device, const LoadedFunctions* functions,
+                   const LoadedProducts* products, Device* memory)
       : abi_(abi),
         cuda_(RuntimeOf(*abi)),
         device_(device),
+        products_(products),
         workspace_(memory),
         stream_(cuda_, device),
         target_{abi, &cuda_, functions, stream_.get(), device} {}
@@ -70,6 +72,10 @@ class CudaStreamObject : public Stream {
   }
 
   void Launch(const KernelCall& call) override {
+    if (call.function.product != nullptr) {
+      products_->Launch(call, &workspace_, stream_.get());
+      return;
+    }
     if (SetLaunchTarget(&target_)) {
       // Another stream of this thread was the last one. TVM's stream is that of what a kernel's
       // host part calls there (sorting, for example).
@@ -174,6 +180,7 @@ class CudaStreamObject : public Stream {
   const TvmAbi* abi_;
   const CudaRuntime& cuda_;
   int device_;
+  const LoadedProducts* products_;
   /*! \brief Scratch memory of the kernels, in the order in which they are issued. */
   WorkspacePool workspace_;
   CudaStreamHandle stream_;  // after the pool, whose memory its work uses
@@ -235,8 +242,9 @@ void CudaEventHandle::HostWait() const {
 }
 
 std::unique_ptr<Stream> MakeCudaStream(const TvmAbi* abi, int device,
-                                       const LoadedFunctions* functions, Device* memory) {
-  return std::make_unique<CudaStreamObject>(abi, device, functions, memory);
+                                       const LoadedFunctions* functions,
+                                       const LoadedProducts* products, Device* memory) {
+  return std::make_unique<CudaStreamObject>(abi, device, functions, products, memory);
 }
 
 }  // namespace heteroplace::exec

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "exec/program/program_parser.h"
+#include "support/error.h"
 
 namespace heteroplace::exec {
 
@@ -177,6 +178,19 @@ void ProgramParser::ParseTensorPlace(Tensor* tensor) {
     if (fields_[4] != "-") Fail("an external tensor has place '-', got '" + fields_[4] + "'");
   } else {
     Fail("storage '" + fields_[3] + "'; expected arena, constant or external");
+  }
+}
+
+void ProgramParser::ParseKernel() {
+  ExpectFields(3, "kernel <id> <symbol>");
+  ExpectNextId("kernel", program_.kernels.size());
+  program_.kernels.push_back(fields_[2]);
+  std::shared_ptr<const Product>& product = program_.products.emplace_back();
+  if (!IsProduct(fields_[2])) return;
+  try {
+    product = std::make_shared<const Product>(ParseProduct(fields_[2]));
+  } catch (const Error& fault) {
+    Fail(fault.what());
   }
 }
 

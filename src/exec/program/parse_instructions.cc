@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "exec/program/program_parser.h"
+#include "support/error.h"
 
 namespace heteroplace::exec {
 
@@ -16,7 +17,28 @@ void ProgramParser::ParseCall() {
     ExpectKernelTensor(queue, static_cast<int32_t>(id));
     call.tensors.push_back(static_cast<int32_t>(id));
   }
+  CheckProduct(queue, call);
   queue.instructions.push_back(std::move(call));
+}
+
+/*! \brief Of a call of a kernel that has no code. */
+void ProgramParser::CheckProduct(const Queue& queue, const Instruction& call) const {
+  const Product* product = program_.products[static_cast<size_t>(call.kernel)].get();
+  if (product == nullptr) return;
+  if (queue.kind != QueueKind::kCuda) {
+    Fail("queue '" + queue.name + "' is of no GPU, and kernel " + std::to_string(call.kernel) +
+         " is a product of cuBLASLt, which runs on GPUs alone");
+  }
+  std::vector<ProductArgument> arguments;
+  for (int32_t id : call.tensors) {
+    const Tensor& tensor = program_.tensors[static_cast<size_t>(id)];
+    arguments.push_back({tensor.dtype, tensor.bytes});
+  }
+  try {
+    CheckProductCall(*product, arguments);
+  } catch (const Error& fault) {
+    Fail(fault.what());
+  }
 }
 
 /*! \brief Of the queue of a call. */

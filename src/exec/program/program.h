@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "exec/devices/product.h"
 #include "exec/devices/tvm_abi.h"
 #include "exec/program/router.h"
 #include "exec/program/wait.h"
@@ -188,6 +189,8 @@ struct Program {
   std::vector<Constant> constants;
   std::vector<Tensor> tensors;
   std::vector<std::string> kernels;  // symbols
+  /*! \brief Of kernels that cuBLASLt computes; null: it has code. [num_kernels] */
+  std::vector<std::shared_ptr<const Product>> products;
   std::vector<Router> routers;
   std::vector<RouterPrediction> predictions;
   /*! \brief What the plan's steps are about, for people; may be shorter than the plan. */
@@ -197,6 +200,12 @@ struct Program {
 
   /*! \brief "host 'a' (rank 0)", for messages. */
   std::string DescribeHost() const { return exec::DescribeHost(host, rank); }
+
+  /*! \brief What people call a kernel: its symbol, or what it multiplies. */
+  std::string KernelName(int32_t kernel) const {
+    const size_t place = static_cast<size_t>(kernel);
+    return products[place] == nullptr ? kernels[place] : products[place]->Describe();
+  }
 
   /*! \brief Whether a port is state, which runs replace in place: an input and an output of one
    * name are one tensor. */

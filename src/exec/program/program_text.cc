@@ -39,9 +39,7 @@ bool ProgramParser::ParseLine() {
   } else if (word == "constant") {
     ParseConstant();
   } else if (word == "kernel") {
-    ExpectFields(3, "kernel <id> <symbol>");
-    ExpectNextId("kernel", program_.kernels.size());
-    program_.kernels.push_back(fields_[2]);
+    ParseKernel();
   } else if (word == "step") {
     ExpectFields(3, "step <id> <name>");
     ExpectNextId("step", program_.step_names.size());

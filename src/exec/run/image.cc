@@ -64,8 +64,10 @@ Image::Image(const ExecutorSource& source)
   for (const Space& space : program_.spaces) AddDevice(space.device);
   for (const Queue& queue : program_.queues) AddDevice(queue.device);
   PlaceConstants();
-  for (const std::string& symbol : program_.kernels) {
-    kernels_.push_back(library_->Function(symbol));
+  for (size_t k = 0; k < program_.kernels.size(); ++k) {
+    const Product* product = program_.products[k].get();
+    kernels_.push_back(product == nullptr ? library_->Function(program_.kernels[k])
+                                          : KernelFunction{nullptr, nullptr, product});
   }
   PrepareCuda();
 }
@@ -101,13 +103,19 @@ void Image::PrepareCuda() {
     return program_.spaces[static_cast<size_t>(space)].device;
   };
   std::map<int32_t, std::vector<std::string>> symbols;
+  std::map<int32_t, std::vector<const Product*>> products;
   for (const Queue& queue : program_.queues) {
     if (queue.device.device_type != kDLCUDA) continue;
     for (const Instruction& at : queue.instructions) {
       if (at.IsCall()) {
-        std::vector<std::string>& names = symbols[queue.device.device_id];
+        const int32_t device = queue.device.device_id;
         for (int32_t kernel : KernelsOf(at)) {
-          names.push_back(program_.kernels[static_cast<size_t>(kernel)]);
+          const size_t k = static_cast<size_t>(kernel);
+          if (program_.products[k] == nullptr) {
+            symbols[device].push_back(program_.kernels[k]);
+          } else {
+            products[device].push_back(program_.products[k].get());
+          }
         }
         continue;
       }
@@ -119,6 +127,7 @@ void Image::PrepareCuda() {
       DeviceOf(dst)->EnablePeer(src.device_id);
     }
   }
+  for (const auto& [device, each] : products) DeviceOf({kDLCUDA, device})->LoadProducts(each);
   if (symbols.empty()) return;
   if (library_->IsInMemory()) {
     throw Error(ErrorKind::kArtifact,

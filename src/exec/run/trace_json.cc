@@ -172,7 +172,7 @@ class TraceWriter {
     if (step < step_names_.size()) return step_names_[step];
     if (at.IsCopy()) return "copy of tensor " + std::to_string(at.tensors[0]);
     if (at.tag >= 0) return "message " + std::to_string(at.tag);
-    return program_.kernels[static_cast<size_t>(at.kernel)];
+    return program_.KernelName(at.kernel);
   }
 
   /*! \brief Of whoever did it. */
@@ -208,7 +208,7 @@ class TraceWriter {
              ", \"instruction\": " + std::to_string(event.instruction) +
              ", \"step\": " + std::to_string(at.step);
     if (at.IsCall()) {
-      text_ += ", \"kernel\": " + JsonText(program_.kernels[static_cast<size_t>(at.kernel)]) +
+      text_ += ", \"kernel\": " + JsonText(program_.KernelName(at.kernel)) +
                ", \"threads\": " + std::to_string(at.threads);
     } else if (at.opcode == Opcode::kGroup) {
       text_ += ", \"threads\": " + std::to_string(at.threads);

@@ -173,6 +173,7 @@ class Worker {
   bool IssueAll();
   bool Issue(size_t index);
   void MarkRecorded();
+  void WarmProducts();
   void RecordLaunches();
   void CatchUp();
   void EndSample();

@@ -40,7 +40,7 @@ std::string Worker::StepText(const Instruction& at, const std::string& what) con
     const Router& router = program.routers[static_cast<size_t>(at.work->router)];
     text += " in " + router.Describe(at.work->branch);
   }
-  if (at.IsCall()) text += " in kernel '" + program.kernels[static_cast<size_t>(at.kernel)] + "'";
+  if (at.IsCall()) text += " in kernel '" + program.KernelName(at.kernel) + "'";
   if (at.tag >= 0) {
     text += " in message " + std::to_string(at.tag) +
             (at.opcode == Opcode::kSend ? " to rank " : " from rank ") +
@@ -54,8 +54,7 @@ std::string Worker::StepsText(size_t first, size_t end) const {
   const auto name = [&](size_t index) {
     const Instruction& at = queue_.instructions[index];
     return std::to_string(at.step) +
-           (at.IsCall()
-                ? " (kernel '" + image_->program().kernels[static_cast<size_t>(at.kernel)] + "')"
+           (at.IsCall() ? " (kernel '" + image_->program().KernelName(at.kernel) + "')"
             : at.opcode == Opcode::kGroup ? " (branches)"
                                           : " (a copy)");
   };

@@ -48,11 +48,25 @@ void Worker::RecordLaunches() {
   }
 }
 
+/*!
+ * \brief Issues each product once when the program is loaded: the library brings its code to the
+ * device at the first call, which may wait for the device and must be in no run and no graph. What
+ * it computes of what lies there is overwritten by the first run.
+ */
+void Worker::WarmProducts() {
+  for (size_t i = 0; i < instructions_.size(); ++i) {
+    if (instructions_[i].kernel.product == nullptr) continue;
+    position_.store(i, std::memory_order_relaxed);
+    IssueOne(instructions_[i]);
+  }
+}
+
 /*! \brief Issues all instructions of all queues; false if the request has failed. */
 bool Worker::IssueAll() {
   const RequestKind kind = slot_->kind;
   for (Worker* member : members_) {
     try {
+      if (kind == RequestKind::kTouch) member->WarmProducts();
       if (kind == RequestKind::kTouch || kind == RequestKind::kRun) member->RecordLaunches();
       if (IssuesWork(kind) && slot_->trace != nullptr) member->BeginTrace();
     } catch (const std::exception& fault) {

@@ -1,10 +1,10 @@
 """`bench run --gpu`: plans over a GPU, its parts, and a GPU and a core, against stock TVM.
 
-Per network, in turns: everything on one GPU, with and without CUDA graphs, against stock's graph
-executor on it; the network in two halves, on a core and a GPU and on two parts of one GPU, with
-waits by words and by events. `first_to_tenth` is the time of the first run after load over that of
-the tenth: a kernel that is loaded late shows there. `chain` is a network of small ops: what is left
-of its time is launches.
+Per network, in turns: everything on one GPU, with and without CUDA graphs and products by cuBLASLt
+(where the library is found), against stock's graph executor on it; the network in two halves, on a
+core and a GPU and on two parts of one GPU, with waits by words and by events. `first_to_tenth` is
+the time of the first run after load over that of the tenth: a kernel that is loaded late shows
+there. `chain` is a network of small ops: what is left of its time is launches.
 """
 
 from __future__ import annotations
@@ -36,14 +36,16 @@ from heteroplace.errors import ExecutionError
 from heteroplace.machine.gpu_parts import split_gpus
 from heteroplace.machine.local import local_cluster
 from heteroplace.model.cluster import Cluster
+from heteroplace.native.products import cublaslt_version
 from heteroplace.progress import prefixed
 from heteroplace.run.executor import Executor
-from heteroplace.tvm_bridge import register_cuda_compiler
+from heteroplace.tvm_bridge import library_path, register_cuda_compiler
 
 CHAIN = "chain"
 """A network of small ops, each of which needs the one before."""
 CHAIN_OPS = 2000
 GPU, GRAPHS, STOCK = "gpu", "gpu, graphs", "stock TVM on the GPU"
+PRODUCTS = "gpu, cuBLASLt"
 CORE_AND_GPU, PARTS = "core + gpu", "two parts of a gpu"
 EVENTS = ", events"
 
@@ -169,6 +171,7 @@ def measure_gpu(
     ):
         say(f"compiling for {mode}")
         executables[mode] = build_halves(model, where, devices)
+    products = build_products(model, cluster, gpu.name, say)
     load = {
         GPU: partial(Executor, executables[GPU]),
         GRAPHS: partial(Executor, executables[GPU], cuda_graphs=True),
@@ -176,6 +179,8 @@ def measure_gpu(
         CORE_AND_GPU + EVENTS: partial(Executor, executables[CORE_AND_GPU], cuda_words=False),
         PARTS: partial(Executor, executables[PARTS]),
     }
+    if products is not None:
+        load[PRODUCTS] = partial(Executor, products, cuda_graphs=True)
     expected = stock.run()
     timers: dict[str, Timer] = {STOCK: stock.benchmark}
     figures: dict[str, dict[str, object]] = {}
@@ -203,6 +208,23 @@ def build_halves(model: Model, cluster: Cluster, devices: tuple[str, ...]) -> Ex
         executable: Executable = build(
             model.mod, cluster, model.params, pin=pin, costs="estimate", solver="heft"
         )
+    return executable
+
+
+def build_products(
+    model: Model, cluster: Cluster, gpu: str, say: Callable[[str], None]
+) -> Executable | None:
+    """Build a network for one GPU with products by cuBLASLt where they are quicker; None: there is
+    no such library, which is said."""
+    try:
+        cublaslt_version(str(library_path()))
+    except ExecutionError as err:
+        say(f"left out: {PRODUCTS}: {err}")
+        return None
+    say(f"measuring and compiling for {PRODUCTS}")
+    options = {"pin": {"*": gpu}, "cublas": "float32", "store": "off", "solver": "heft"}
+    with in_pass_context():
+        executable: Executable = build(model.mod, cluster, model.params, **options)
     return executable
 
 

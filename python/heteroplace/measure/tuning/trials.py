@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from heteroplace.codegen.compile import CompiledKernels, CompiledNetwork
+from heteroplace.codegen.fused_functions import finished
 from heteroplace.codegen.kernels import Kernel, KernelCall
 from heteroplace.codegen.library import KernelLibrary, compile_kernels
-from heteroplace.codegen.segment_calls import finished
 from heteroplace.codegen.tuned_kernels import lowered_schedule, tuned_functions
 from heteroplace.codegen.workspace import kernel_workspace
 from heteroplace.errors import ExecutionError, LoweringError

@@ -1,4 +1,4 @@
-"""Tuned kernels of a placed module <-> an attribute of it, so that they can be made anew.
+"""Tuned kernels and products of a placed module <-> an attribute of it, to make them anew.
 
 The module is compiled where the store of its tuning may not be, and what a plan runs must be what
 was measured for it.
@@ -14,21 +14,23 @@ import tvm
 from tvm import relay
 
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.implementations import makers_of
+from heteroplace.model.implementations import CUBLAS_MAKERS, makers_of
 
 TUNINGS_ATTRIBUTE = "heteroplace_tunings"
-"""Attribute of `main`: a constant of the bytes of a JSON object, traces by digest."""
+"""Attribute of `main`: a constant of the bytes of a JSON object, traces by digest and symbols of
+products by their keys."""
 
 
 def with_tunings(mod: tvm.IRModule, cluster: Cluster, tunings: Mapping[str, str]) -> tvm.IRModule:
-    """Return an annotated module that carries the traces of its tuned kernels.
+    """Return an annotated module that carries the traces of its tuned kernels, and
+    the symbols of its products by cuBLASLt.
 
     Parameters
     ----------
     cluster
-        Of the solution; without twins of tuned kernels nothing is to be carried.
+        Of the solution; without twins of such kernels nothing is to be carried.
     """
-    if "tuned" not in makers_of(cluster.devices):
+    if not {"tuned", *CUBLAS_MAKERS}.intersection(makers_of(cluster.devices)):
         return mod
     text = json.dumps(dict(sorted(tunings.items())))
     data = np.frombuffer(text.encode(), dtype="uint8").copy()

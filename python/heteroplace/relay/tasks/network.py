@@ -42,7 +42,8 @@ class Network:
     state: Mapping[str, np.ndarray] = field(default_factory=dict)
     """Of inputs by name that the program replaces, what they are at first; others are to be set."""
     tunings: Mapping[str, str] = field(default_factory=dict)
-    """What tuners found of its kernels (`codegen/tuned_kernels.py`)."""
+    """What tuners found of its kernels (`codegen/tuned_kernels.py`), and the symbols of its
+    products by cuBLASLt, with the algorithms that were chosen (`codegen/products.py`)."""
     held_bytes: Mapping[str, tuple[int, int]] | None = None
     """By task whose weights are of half precision: their bytes in their types, and as kernels of
     CPUs hold them (`codegen/held_weights.py`). None: not known."""

@@ -1,0 +1,56 @@
+"""A fused function -> what is said of its kernel, and what all lowered kernels of a target have."""
+
+from __future__ import annotations
+
+import tvm
+from tvm import relay
+
+from heteroplace.codegen.keep_nan import keep_nan
+from heteroplace.codegen.safe_integers import define_integers
+from heteroplace.codegen.targets import has_stock_kernels
+from heteroplace.codegen.vector_math import vector_math
+from heteroplace.codegen.whole_vectors import whole_vectors
+from heteroplace.relay.expressions import is_op_call, post_order
+from heteroplace.relay.tasks.flops import call_flops, has_plain_weights
+
+
+def finished(
+    functions: tvm.IRModule, function: relay.Function, target: tvm.target.Target
+) -> tvm.IRModule:
+    """Return lowered functions with what all kernels of a target have: defined integers, NaNs that
+    stay, and vector code unless they are TVM's own."""
+    functions = define_integers(keep_nan(functions))
+    if has_stock_kernels(target):
+        return functions
+    is_softmax = any(is_op_call(node, "nn.softmax") for node in post_order(function.body))
+    return whole_vectors(vector_math(functions, is_softmax=is_softmax))
+
+
+def op_text(function: relay.Function) -> str:
+    """Return the names of the ops in a fused function, in the order in which they run."""
+    return "+".join(call.op.name for call in _op_calls(function))
+
+
+def _op_calls(function: relay.Function) -> list[relay.Call]:
+    return [
+        node
+        for node in post_order(function.body)
+        if isinstance(node, relay.Call) and isinstance(node.op, tvm.ir.Op)
+    ]
+
+
+def function_flops(function: relay.Function) -> int:
+    """Return the floating-point operations of a call of a fused function; 0: not known."""
+    calls = _op_calls(function)
+    # Weights that were transformed for a fast algorithm no longer have the shape of their layout.
+    if any(not has_plain_weights(call) for call in calls):
+        return 0
+    return sum(call_flops(call) for call in calls)
+
+
+def last_cause(text: str) -> str:
+    """Return the line of TVM's long message that says what is wrong."""
+    lines = [
+        line.strip() for line in text.splitlines() if "Error:" in line or "Check failed" in line
+    ]
+    return lines[-1] if lines else text.strip().splitlines()[-1]

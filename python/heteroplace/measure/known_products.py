@@ -1,0 +1,218 @@
+"""A network and the GPUs of this machine -> the quickest algorithm of cuBLASLt for each product.
+
+The library offers some algorithms for each product, likely ones first. They are timed side by side,
+as kernels of one program of the executor: each run calls all of them, on the stream and with the
+scratch memory that a plan has, and the one with the shortest median is taken (of equals the first).
+What was chosen is kept in the store, by the product, what it multiplies in, the version of the
+library and the GPU.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timezone
+from hashlib import blake2b
+
+import numpy as np
+
+from heteroplace.codegen.compile import CompiledNetwork
+from heteroplace.codegen.products import Product, product_of, product_workspace_bytes
+from heteroplace.codegen.targets import DL_DEVICE_TYPES
+from heteroplace.costs.store import CostStore
+from heteroplace.costs.tunings import TunedPlace, Tuning, add_trials, find_tunings
+from heteroplace.errors import CostStoreError, SolverError
+from heteroplace.machine.fingerprint import device_fingerprint
+from heteroplace.measure.cost_models.model import CostOptions
+from heteroplace.model.cluster import Cluster, Device
+from heteroplace.model.cost import allowed_devices
+from heteroplace.native.execute import Executor
+from heteroplace.native.products import cublaslt_algorithms, cublaslt_version
+from heteroplace.relay.tasks.network import Network
+from heteroplace.run.devices import missing_devices
+from heteroplace.tvm_bridge import library_path
+
+MAX_WORKSPACE_BYTES = 32 << 20
+"""Scratch memory that an algorithm may need: what NVIDIA advises for Hopper, the most of all."""
+MAX_ALGORITHMS = 16
+"""That are timed for each product; the library offers the likely ones first."""
+
+_WARM_RUNS = 3
+_TIMED_NS = 100_000_000
+_MIN_RUNS, _MAX_RUNS = 5, 50
+_KIND = "cublaslt"
+
+
+def is_here(cluster: Cluster, device: Device) -> bool:
+    """Say whether a device is in this machine."""
+    return not missing_devices(cluster, [device.name])
+
+
+def known_products(
+    network: Network, cluster: Cluster, precision: str, options: CostOptions
+) -> dict[str, str]:
+    """Return the symbols of a network's products by their keys (`Product.key`).
+
+    Parameters
+    ----------
+    precision
+        What is multiplied in: "float32", "tf32" or "half".
+    options
+        Its store is asked first, and keeps what is found.
+
+    Raises
+    ------
+    SolverError
+        No GPU of the cluster is in this machine.
+    ExecutionError
+        There is no cuBLASLt (the message says how to get it), or it fails.
+    CostStoreError
+        The store cannot be used, or what it holds is damaged.
+    LoweringError
+        An op cannot be compiled for a GPU.
+    """
+    gpus = [index for index, each in enumerate(cluster.devices) if each.kind == "cuda"]
+    gpus = [index for index in gpus if is_here(cluster, cluster.devices[index])]
+    if not gpus:
+        raise SolverError(
+            "cuBLASLt's algorithms are timed on a GPU of the cluster, and none is in this machine; "
+            "place the model there, or with cublas='off'"
+        )
+    version = cublaslt_version(str(library_path()))
+    compiled, found = CompiledNetwork.of(network), dict[str, str]()
+    allowed = allowed_devices(compiled.graph, cluster)
+    with options.open_store() as store:
+        for gpu in gpus:
+            placement = [gpu if gpu in ids else ids[0] for ids in allowed]
+            chooser = _Chooser(cluster.devices[gpu], precision, version, store)
+            for kernel in compiled.calls(cluster, placement).kernels.values():
+                product = None if kernel.function is None else product_of(kernel.function)
+                if product is None or kernel.target.kind.name != "cuda":
+                    continue
+                key = product.key(precision, kernel.target)
+                symbol = found.get(key) or chooser.symbol(product, kernel.op)
+                if symbol:
+                    found[key] = symbol
+    if options.progress is not None:
+        options.progress(f"{len(found)} products of cuBLASLt {version}, in {precision}")
+    return found
+
+
+class _Chooser:
+    """Chooses algorithms on one GPU."""
+
+    def __init__(
+        self, device: Device, precision: str, version: int, store: CostStore | None
+    ) -> None:
+        self._device = device
+        self._precision = precision
+        self._version = version
+        self._store = store
+        self._kept: dict[str, Tuning] = {}
+        if store is not None:
+            self._place = TunedPlace(device.target, device_fingerprint(device))
+            self._kept = find_tunings(store, self._place)
+
+    def symbol(self, product: Product, op: str) -> str:
+        """The symbol of a product with its quickest algorithm; "": the library has none."""
+        text = f"{_KIND} {self._version} {self._precision} {product.name}"
+        digest = blake2b(text.encode(), digest_size=12).hexdigest()
+        if digest in self._kept:
+            return self._read(self._kept[digest], product)
+        symbols = cublaslt_algorithms(
+            str(library_path()),
+            self._device.index,
+            product.unchosen(self._precision),
+            MAX_WORKSPACE_BYTES,
+            MAX_ALGORITHMS,
+        )
+        times = time_algorithms(self._device.index, product, symbols)
+        best = min(range(len(times)), key=lambda at: times[at], default=None)
+        symbol = "" if best is None else symbols[best]
+        if self._store is not None:
+            found = json.dumps([_KIND, symbol]) if symbol else ""
+            found_ns = 0 if best is None else times[best]
+            date = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+            rest = ("", 0, 0, date)
+            tuning = Tuning(digest, op, product.name, len(symbols), found, found_ns, *rest)
+            add_trials(self._store, self._place, tuning)
+            self._kept[digest] = tuning
+        return symbol
+
+    def _read(self, kept: Tuning, product: Product) -> str:
+        """The symbol that the store keeps of a product."""
+        if not kept.found:
+            return ""
+        head = product.head(self._precision, self._version)
+        try:
+            kind, symbol = json.loads(kept.found)
+        except (ValueError, TypeError) as err:
+            raise self._damaged(kept) from err
+        if kind != _KIND or not str(symbol).startswith(head):
+            raise self._damaged(kept)
+        return str(symbol)
+
+    def _damaged(self, kept: Tuning) -> CostStoreError:
+        path = "" if self._store is None else f"{self._store.path}: "
+        return CostStoreError(
+            f"{path}the algorithm of {kept.op} {kept.shapes} is damaged; remove what was tuned: "
+            f"heteroplace costs forget --tuned"
+        )
+
+
+def time_algorithms(device: int, product: Product, symbols: list[str]) -> list[int]:
+    """Return the ns of each algorithm of a product on a GPU: medians of runs that call all.
+
+    Parameters
+    ----------
+    device
+        Ordinal of the GPU.
+    symbols
+        The product with each algorithm.
+
+    Raises
+    ------
+    ExecutionError
+        The library fails, or the GPU's memory is too small for the product.
+    """
+    if not symbols:
+        return []
+    text, shapes = _program(device, product, symbols)
+    executor = Executor(str(library_path()), "", text)
+    random = np.random.default_rng(0)
+    for name, size in shapes.items():
+        executor.set_input(name, random.standard_normal(size, dtype="float32"))
+    run_ns = max(1, int(min(executor.benchmark(_WARM_RUNS))))
+    num_runs = min(_MAX_RUNS, max(_MIN_RUNS, _TIMED_NS // run_ns))
+    times = np.median(executor.profile_runs(num_runs), axis=0)
+    return [max(1, int(each)) for each in times]
+
+
+def _program(device: int, product: Product, symbols: list[str]) -> tuple[str, dict[str, int]]:
+    """A program that calls a product with each algorithm, and the sizes of its inputs."""
+    rows, columns, depth = product.rows, product.columns, product.depth
+    whole = product.batch * rows * columns
+    sizes = {
+        product.left: (product.batch if product.is_left_batched else 1) * rows * depth,
+        product.right: (product.batch if product.is_right_batched else 1) * depth * columns,
+    }
+    if product.bias is not None:
+        sizes[product.bias] = columns
+    if product.sum is not None:
+        sizes[product.sum] = whole
+    inputs = {f"operand{at}": sizes[at] for at in sorted(sizes)}
+    type_ = DL_DEVICE_TYPES["cuda"]
+    workspace = max(map(product_workspace_bytes, symbols))
+    lines = [
+        "heteroplace-program 1",
+        f"space 0 gpu {type_} {device} 64",
+        f"queue 0 gpu cuda {type_} {device} 0 -",
+        f"workspace 0 {workspace}",
+        *(f"tensor {at} 0 external - 2 32 {size}" for at, size in enumerate(inputs.values())),
+        f"tensor {len(inputs)} 0 external - 2 32 {whole}",
+        *(f"input {name} {at}" for at, name in enumerate(inputs)),
+        f"output result {len(inputs)}",
+        *(f"kernel {at} {symbol}" for at, symbol in enumerate(symbols)),
+    ]
+    tensors = ",".join(map(str, range(len(inputs) + 1)))
+    lines += [f"call 0 {at} {at} 1 {tensors} -" for at in range(len(symbols))]
+    return "\n".join([*lines, "end", ""]), inputs
