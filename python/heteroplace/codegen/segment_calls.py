@@ -17,6 +17,7 @@ from tvm.relay.backend import te_compiler
 
 from heteroplace.codegen.keep_nan import keep_nan
 from heteroplace.codegen.kernels import Kernel, KernelCall, KernelCalls, Value
+from heteroplace.codegen.rounded_bytes import rounded_bytes
 from heteroplace.codegen.safe_integers import define_integers
 from heteroplace.codegen.segments import Segment, ValueName
 from heteroplace.codegen.targets import has_stock_kernels, has_tuned_kernels
@@ -348,9 +349,9 @@ def finished(
 ) -> tvm.IRModule:
     """Return lowered functions with what all kernels of a target have: defined integers, NaNs that
     stay, and vector code unless they are TVM's own."""
-    functions = define_integers(keep_nan(functions))
     if has_stock_kernels(target):
-        return functions
+        return define_integers(keep_nan(functions))
+    functions = define_integers(keep_nan(rounded_bytes(functions)))
     is_softmax = any(is_op_call(node, "nn.softmax") for node in post_order(function.body))
     return whole_vectors(vector_math(functions, is_softmax=is_softmax))
 
