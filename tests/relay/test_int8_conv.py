@@ -30,6 +30,8 @@ pytestmark = pytest.mark.skipif(
         ((3, 10), (8, 8), 1, 2, (5, 5), True),
         ((36, 16), (4, 16), 1, 0, (2, 2), False),
         ((8, 16), (5, 5), 1, 0, (1, 1), True),
+        ((16, 64), (7, 14), 1, 0, (1, 1), True),
+        ((64, 48), (6, 6), 2, 0, (1, 1), False),
     ],
 )
 def test_sums_of_products_are_exact(
@@ -40,7 +42,6 @@ def test_sums_of_products_are_exact(
     filter_size: tuple[int, int],
     is_fused: bool,
 ) -> None:
-    register_schedules()
     random = np.random.default_rng(sum(size))
     num_in, num_out = channels
     weight = random.integers(-128, 128, (num_out, num_in, *filter_size)).astype("int8")
@@ -58,12 +59,74 @@ def test_sums_of_products_are_exact(
         y = relay.nn.relu(
             y + relay.const(random.integers(-999, 999, (num_out, 1, 1)).astype("int32"))
         )
-    mod = relay.transform.InferType()(
-        tvm.IRModule.from_expr(relay.Function(relay.analysis.free_vars(y), y))
+    _assert_exact(y, x)
+
+
+@pytest.mark.parametrize(
+    ("channels", "size", "stride", "padding", "filter_size", "is_fused"),
+    [
+        (32, (9, 14), 1, 1, (3, 3), True),
+        (16, (7, 7), 2, 1, (3, 3), False),
+        (48, (8, 6), 1, 2, (5, 5), True),
+        (24, (5, 5), 1, 1, (3, 3), False),
+    ],
+)
+def test_sums_of_each_channel_are_exact(
+    channels: int,
+    size: tuple[int, int],
+    stride: int,
+    padding: int,
+    filter_size: tuple[int, int],
+    is_fused: bool,
+) -> None:
+    random = np.random.default_rng(channels)
+    x = random.integers(0, 256, (2, channels, *size)).astype("uint8")
+    x.flat[:100] = 255
+    weight = random.integers(-128, 128, (channels, 1, *filter_size)).astype("int8")
+    weight[0] = -128
+    y = relay.nn.conv2d(
+        var("x", x.shape, "uint8"),
+        relay.const(weight),
+        strides=(stride, stride),
+        padding=(padding, padding),
+        channels=channels,
+        groups=channels,
+        kernel_size=filter_size,
+        out_dtype="int32",
     )
-    (expected,) = executor_by_numpy(mod)({"x": x})
+    if is_fused:
+        y = relay.nn.relu(y)
+    _assert_exact(y, x)
+
+
+def test_products_of_a_depthwise_convolution_are_by_an_instruction_for_a_vector() -> None:
+    y = relay.nn.conv2d(
+        var("x", (1, 32, 8, 8), "uint8"),
+        relay.const(np.ones((32, 1, 3, 3), "int8")),
+        padding=(1, 1),
+        channels=32,
+        groups=32,
+        kernel_size=(3, 3),
+        out_dtype="int32",
+    )
+    assembly = _built(y).get_lib().get_source("asm")
+    assert "vpdpwssd" in assembly
+    assert "vpmulld" not in assembly
+
+
+def _built(y: relay.Expr) -> tvm.relay.backend.executor_factory.GraphExecutorFactoryModule:
+    register_schedules()
     with tvm.transform.PassContext(opt_level=3):
-        library = relay.build(mod, target=kernel_target(TARGET))
-    module = tvm.contrib.graph_executor.GraphModule(library["default"](tvm.cpu()))
+        return relay.build(_module(y), target=kernel_target(TARGET))
+
+
+def _module(y: relay.Expr) -> tvm.IRModule:
+    function = relay.Function(relay.analysis.free_vars(y), y)
+    return relay.transform.InferType()(tvm.IRModule.from_expr(function))
+
+
+def _assert_exact(y: relay.Expr, x: np.ndarray) -> None:
+    (expected,) = executor_by_numpy(_module(y))({"x": x})
+    module = tvm.contrib.graph_executor.GraphModule(_built(y)["default"](tvm.cpu()))
     module.run(x=x)
     np.testing.assert_array_equal(module.get_output(0).numpy(), expected)

@@ -20,6 +20,8 @@ from tvm import te
 from tvm.topi.utils import get_const_tuple
 
 from heteroplace.codegen.fused_schedules import largest_divisor, schedule_by_tag
+from heteroplace.codegen.lane_products import LANES, lane_products
+from heteroplace.codegen.legalize import multiplies_integers
 
 _TAG = "depthwise_conv2d_NCHWc"
 _MAX_COLUMNS = 15
@@ -62,10 +64,21 @@ def _schedule(schedule: te.Schedule, conv: te.Tensor, result: te.Tensor) -> None
     if int(ky.dom.extent) * int(kx.dom.extent) <= _MAX_UNROLLED:
         schedule[sums].unroll(ky)
     schedule[sums].unroll(sx)
-    schedule[sums].vectorize(sl)
+    if _multiplies_lanes(conv):
+        schedule[sums].tensorize(sl, lane_products())
+    else:
+        schedule[sums].vectorize(sl)
     if is_padded:
         schedule[data].compute_at(whole, part)
         schedule[data].vectorize(schedule[data].op.axis[-1])
+
+
+def _multiplies_lanes(conv: te.Tensor) -> bool:
+    """Tell whether products are of 8 bits, and the target has an instruction for a vector."""
+    dtypes = [str(each.dtype) for each in conv.op.input_tensors]
+    is_whole = int(conv.shape[-1]) == LANES and str(conv.dtype) == "int32"
+    target = tvm.target.Target.current()
+    return is_whole and dtypes == ["uint8", "int8"] and multiplies_integers(target)
 
 
 def _rows_at_once(conv: te.Tensor, padded: te.Tensor, planes: int) -> int:

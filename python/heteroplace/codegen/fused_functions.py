@@ -6,6 +6,7 @@ import tvm
 from tvm import relay
 
 from heteroplace.codegen.keep_nan import keep_nan
+from heteroplace.codegen.rounded_bytes import rounded_bytes
 from heteroplace.codegen.safe_integers import define_integers
 from heteroplace.codegen.targets import has_stock_kernels
 from heteroplace.codegen.vector_math import vector_math
@@ -19,9 +20,9 @@ def finished(
 ) -> tvm.IRModule:
     """Return lowered functions with what all kernels of a target have: defined integers, NaNs that
     stay, and vector code unless they are TVM's own."""
-    functions = define_integers(keep_nan(functions))
     if has_stock_kernels(target):
-        return functions
+        return define_integers(keep_nan(functions))
+    functions = define_integers(keep_nan(rounded_bytes(functions)))
     is_softmax = any(is_op_call(node, "nn.softmax") for node in post_order(function.body))
     return whole_vectors(vector_math(functions, is_softmax=is_softmax))
 

@@ -1,12 +1,14 @@
 """Schedule of convolutions of 8 bits in blocks of channels, for CPUs with VNNI.
 
-TVM sums up a whole row of a map in a buffer that every step reads and writes. Here the sums of some
-columns are in registers while all of a filter is added to them:
+TVM sums up a whole row of a map in a buffer that every step reads and writes, and of a filter of
+one element some columns of one block of channels. Here the sums of some columns of several blocks
+are in registers while all of a filter is added to them (`conv_tiles.py`), so that four channels
+that were read serve each of the blocks:
 
-    for each block of channels and row (in parallel):
+    for each some blocks of channels and rows (in parallel):
         for each tile of columns:
             for each block of input channels, element of the filter, four channels:
-                sums[column, lane] += four products, in one instruction
+                sums[block, row, column, lane] += four products, in one instruction
             what is fused behind, of the tile
 """
 
@@ -17,13 +19,13 @@ from typing import Any
 from tvm import te
 from tvm.topi.x86.tensor_intrin import dot_16x1x16_uint8_int8_int32
 
-from heteroplace.codegen.fused_schedules import largest_divisor, schedule_by_tag
+from heteroplace.codegen.conv_tiles import conv_tile
+from heteroplace.codegen.fused_schedules import schedule_by_tag
+from heteroplace.codegen.product_tiles import shape_of
 
 _TAG = "conv2d_NCHWc_int8"
 _LANES = 16
 """Sums of a vector."""
-_MAX_COLUMNS = 15
-"""One vector of sums each: they are in registers, and the buffer of them is on the stack."""
 
 
 def schedule_int8_conv(outs: Any) -> te.Schedule:
@@ -33,29 +35,33 @@ def schedule_int8_conv(outs: Any) -> te.Schedule:
 
 def _schedule(schedule: te.Schedule, conv: te.Tensor, result: te.Tensor) -> None:
     data, _ = conv.op.input_tensors
-    columns = largest_divisor(int(conv.shape[3]), _MAX_COLUMNS)
+    tile = conv_tile(*shape_of(conv)[1:4])
     sums = schedule.cache_write(conv, "global")
     whole = schedule[result]
     n, c, y, x, lane = whole.op.axis
-    xo, xi = whole.split(x, columns)
-    whole.reorder(n, c, y, xo, xi, lane)
-    whole.parallel(whole.fuse(n, c, y))
+    co, ci = whole.split(c, tile.blocks)
+    yo, yi = whole.split(y, tile.rows)
+    xo, xi = whole.split(x, tile.columns)
+    whole.reorder(n, co, yo, xo, ci, yi, xi, lane)
+    whole.parallel(whole.fuse(n, co, yo))
     whole.vectorize(lane)
     if conv == result:
-        whole.unroll(xi)
+        for axis in (ci, yi, xi):
+            whole.unroll(axis)
     else:
         schedule[conv].compute_at(whole, xo)
-        *_, cx, cl = schedule[conv].op.axis
-        schedule[conv].unroll(cx)
+        _, *inner, cl = schedule[conv].op.axis
+        for axis in inner:
+            schedule[conv].unroll(axis)
         schedule[conv].vectorize(cl)
     schedule[sums].compute_at(whole, xo)
-    *_, sx, sl = schedule[sums].op.axis
+    _, *inner, sl = schedule[sums].op.axis
     ky, kx, block, fours, four = schedule[sums].op.reduce_axis
     vectors, vector = schedule[sums].split(sl, factor=_LANES)
-    schedule[sums].reorder(block, ky, kx, fours, sx, vectors, vector, four)
+    schedule[sums].reorder(block, ky, kx, fours, *inner, vectors, vector, four)
     schedule[sums].tensorize(vector, dot_16x1x16_uint8_int8_int32())
-    schedule[sums].unroll(sx)
-    schedule[sums].unroll(vectors)
+    for axis in (*inner, vectors):
+        schedule[sums].unroll(axis)
     if isinstance(data.op, te.ComputeOp) and "pad" in data.op.tag:
         n, c, y, _, lane = schedule[data].op.axis
         schedule[data].parallel(schedule[data].fuse(n, c, y))

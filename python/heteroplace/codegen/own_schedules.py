@@ -57,9 +57,7 @@ def _conv2d(attrs: Any, inputs: Any, out_type: Any, target: Any) -> relay.op.OpS
     data, weight = inputs
     if data.dtype == weight.dtype == "float32":
         return _float_conv2d()
-    filter_size = [int(extent) for extent in weight.shape[2:4]]
-    # Pointwise ones of TVM have their sums in registers.
-    if not is_int8_hw_support(data.dtype, weight.dtype) or filter_size == [1, 1]:
+    if not is_int8_hw_support(data.dtype, weight.dtype):
         return conv2d_NCHWc_strategy_cpu(attrs, inputs, out_type, target)
     strategy = relay.op.OpStrategy()
     compute = generic.wrap_compute_conv2d(
