@@ -157,10 +157,13 @@ def _conv2d_backward_weight(attrs: Any, grad: Array, data: Array) -> Array:
 
 
 def _window_means(attrs: Any, a: np.ndarray) -> np.ndarray:
-    """Of windows side by side, that fill the map."""
+    """NCHW, of windows side by side; what is left behind the last one is in none."""
     high, wide = map(int, attrs.pool_size)
-    assert [*map(int, attrs.padding)] == [0] * 4 and a.shape[2:] == (high, wide)
-    return a.mean((2, 3), keepdims=True)
+    is_one = a.shape[2:] == (high, wide)
+    assert [*map(int, attrs.padding)] == [0] * 4 and (is_one or [*attrs.strides] == [high, wide])
+    down, across = a.shape[2] // high, a.shape[3] // wide
+    cut = a[:, :, : down * high, : across * wide]
+    return cut.reshape(*a.shape[:2], down, high, across, wide).mean((3, 5))
 
 
 def _max_pool2d(attrs: Any, data: Array) -> Array:

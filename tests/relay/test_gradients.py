@@ -92,6 +92,8 @@ OURS = {
     "leaky_relu": Case((M,), lambda x: relay.nn.leaky_relu(x, 0.1)),
     "conv2d": Case(((1, 2, 4, 4), (3, 2, 3, 3)), convolved),
     "max_pool2d": Case(((1, 2, 4, 6),), lambda x: relay.nn.max_pool2d(x, (2, 3), (2, 3))),
+    "avg_pool2d": Case(((1, 2, 5, 7),), lambda x: relay.nn.avg_pool2d(x, (2, 3), (2, 3))),
+    "global_avg_pool2d": Case(((1, 2, 3, 4),), relay.nn.global_avg_pool2d),
     "pad": Case((M,), lambda x: relay.nn.pad(x, ((1, 0), (2, 3)), const(0, "float64"))),
     "repeat": Case((M,), lambda x: relay.repeat(x, 3, axis=-1)),
     "tile": Case((M,), lambda x: relay.tile(x, (2, 1, 3))),
@@ -274,6 +276,24 @@ def test_max_pool_whose_gradient_tvm_computes_wrongly_is_refused(size: int, exte
     seed = relay.ones(static_shape(main.body.checked_type), "float64")
     with pytest.raises(UnsupportedRelayError, match=r"nn\.max_pool2d has no gradient here where"):
         differentiate(main.body, seed, list(main.params))
+
+
+@pytest.mark.parametrize("pool", [relay.nn.avg_pool2d, relay.nn.max_pool2d])
+def test_pool_of_windows_with_gaps_is_refused(pool: Build) -> None:
+    x = var("x", (1, 3, 8, 8), "float64")
+    main = module([x], pool(x, (2, 2), dilation=(2, 2)))["main"]
+    seed = relay.ones(static_shape(main.body.checked_type), "float64")
+    with pytest.raises(UnsupportedRelayError, match=r"no gradient here for windows of dilation"):
+        differentiate(main.body, seed, list(main.params))
+
+
+def test_gradient_of_a_mean_of_windows_does_not_read_them() -> None:
+    x = var("x", (1, 3, 8, 8), "float64")
+    main = module([x], relay.nn.global_avg_pool2d(relay.nn.avg_pool2d(x, (2, 2), (2, 2))))["main"]
+    seed = relay.ones(static_shape(main.body.checked_type), "float64")
+    (gradient,) = differentiate(main.body, seed, list(main.params))
+    assert gradient is not None
+    assert not relay.analysis.free_vars(gradient)
 
 
 def test_values_without_a_gradient_are_not_followed() -> None:

@@ -16,6 +16,7 @@ from heteroplace.codegen.branch_program import BranchProgram
 from heteroplace.codegen.clocks import Clocks
 from heteroplace.codegen.instructions import Instance, Instruction, Ordered, root
 from heteroplace.codegen.kernels import KernelCalls
+from heteroplace.codegen.late_calls import with_late_calls
 from heteroplace.codegen.lifetimes import find_conflicts, touched_owners, waited_for
 from heteroplace.codegen.loaded_weights import rooms_of, with_loads
 from heteroplace.codegen.lowered import Lowered, excess_of
@@ -74,6 +75,7 @@ def lower(
     calls = sunk_calls(calls, graph, cluster, plan)
     calls = with_loads(with_predictions(calls, graph, plan), graph, plan)
     ordered = order_instructions(calls, graph, cluster, plan, predicted)
+    ordered = with_late_calls(ordered, calls, cluster)
     lowered = _Lowering(calls, cluster, ordered, is_tight=predicted is None).run()
     if predicted is not None and excess_of(lowered, cluster):
         lowered = _Lowering(calls, cluster, ordered, is_tight=True).run()

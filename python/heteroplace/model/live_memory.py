@@ -26,7 +26,7 @@ looked at. The core has the same rule in `src/simulate/live_memory.cc`.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -61,7 +61,7 @@ class LivePeak:
 
 
 @dataclass(slots=True)
-class _Value:
+class LiveValue:
     """What a memory holds of an item of a tensor, or of a shared one."""
 
     first: int
@@ -74,6 +74,12 @@ class _Value:
     """When all steps that bring or read it are done."""
     memory: int
     num_bytes: int
+    tensor: int = -1
+    """-1: weights, or what a collective brings for itself alone."""
+
+
+InnerBytes = Callable[[int, Sequence[LiveValue], Sequence[LiveValue]], int]
+"""(run, what it makes, what it reads last) -> bytes that it holds at most beyond what is live."""
 
 
 def live_peaks(
@@ -82,6 +88,7 @@ def live_peaks(
     costs: CostTable,
     plan: Plan,
     views: Set[int] | None = None,
+    inner: InnerBytes | None = None,
 ) -> tuple[LivePeak, ...]:
     """Return the peak of each memory. The plan must be whole.
 
@@ -91,6 +98,8 @@ def live_peaks(
         Tasks that give what they read another shape, to count as a compiled program does: these,
         and the giver of a broadcast, need no bytes for what they make, while members of another
         collective get what is on other hosts. None: each step makes values of its own, no others.
+    inner
+        What a run holds beside its tensors, of which not all may be there at once; None: nothing.
 
     Complexity: O(steps log steps + items read).
     """
@@ -98,8 +107,8 @@ def live_peaks(
     walk = _Walk(graph, cluster, costs, plan, views)
     live = held_bytes(graph, cluster, plan)
     peaks = [LivePeak(num_bytes, None) for num_bytes in live]
-    begun: list[list[_Value]] = [[] for _ in range(count)]
-    ended: list[list[_Value]] = [[] for _ in range(count)]
+    begun: list[list[LiveValue]] = [[] for _ in range(count)]
+    ended: list[list[LiveValue]] = [[] for _ in range(count)]
     for value in walk.values:
         if value.num_bytes:
             begun[value.first].append(value)
@@ -117,8 +126,12 @@ def live_peaks(
         for value in begun[index]:
             live[value.memory] += value.num_bytes
         for memory in taken[index]:
-            if live[memory] > peaks[memory].num_bytes:
-                peaks[memory] = LivePeak(live[memory], index)
+            needed = live[memory]
+            if inner is not None and isinstance(plan.steps[index], Run):
+                done = [each for each in ended[index] if each.end_ns <= walk.finishes[index]]
+                needed += inner(index, begun[index], done)
+            if needed > peaks[memory].num_bytes:
+                peaks[memory] = LivePeak(needed, index)
         for value in ended[index]:
             heapq.heappush(unfinished[value.memory], (value.end_ns, value.num_bytes))
     return tuple(peaks)
@@ -221,16 +234,16 @@ class _Walk:
         self._views = views
         self._states = frozenset(state_places(graph, cluster, plan.steps))
         self._outputs = frozenset(graph.outputs)
-        self._there: dict[tuple[int, int, int], _Value] = {}
+        self._there: dict[tuple[int, int, int], LiveValue] = {}
         """By tensor, memory and item."""
         self._read_until: dict[Place, int] = {}
         """When all steps that read a state there are done."""
         self._loaded = loaded_places(plan.steps)
-        self._weights: dict[tuple[int, int], _Value] = {}
+        self._weights: dict[tuple[int, int], LiveValue] = {}
         """By task and memory, of weights that loads have brought."""
         self.starts: list[int] = []
-        """[num_steps], ns."""
-        self.values: list[_Value] = []
+        self.finishes: list[int] = []
+        self.values: list[LiveValue] = []
         """All that a step brings; `last` is the number of steps for what is never freed."""
         rooms = room_parts(plan.steps, cluster, len(cluster.resources))
         free = [0] * (len(cluster.resources) + sum(map(len, rooms)))
@@ -245,6 +258,7 @@ class _Walk:
             self._read(index, step, finish)
             self._make(index, step, finish)
             self.starts.append(start)
+            self.finishes.append(finish)
         self._keep_outputs()
         self._merge_buffers()
         self.values += self._weights.values()
@@ -265,7 +279,7 @@ class _Walk:
             if graph.updates and tensor in graph.state_of:
                 yield self._read_until.get((graph.state_of[tensor], memory), 0)
 
-    def _values_at(self, place: Place, items: tuple[int, ...]) -> Iterator[_Value]:
+    def _values_at(self, place: Place, items: tuple[int, ...]) -> Iterator[LiveValue]:
         """The values of some items; model inputs that no step brought are always there."""
         tensor, memory = place
         for item in items_of(self._graph, tensor, items):
@@ -273,7 +287,7 @@ class _Walk:
             if value is not None:
                 yield value
 
-    def _weights_of(self, step: Step) -> Iterator[_Value]:
+    def _weights_of(self, step: Step) -> Iterator[LiveValue]:
         """What loads have brought for a run."""
         if isinstance(step, Run):
             value = self._weights.get((step.task, self._cluster.devices[step.device].memory))
@@ -310,7 +324,7 @@ class _Walk:
                     _extend(found, index, finish)
                     self._there[tensor, memory, item] = found
                     continue
-                value = _Value(index, index, finish, finish, memory, size)
+                value = LiveValue(index, index, finish, finish, memory, size, tensor)
                 self._there[tensor, memory, item] = value
                 self.values.append(value)
         if isinstance(step, Load):
@@ -323,7 +337,7 @@ class _Walk:
                 _extend(self._weights[place], index, finish)
             else:
                 size = self._graph.tasks[task].weight_bytes
-                self._weights[place] = _Value(index, index, finish, finish, step.dst, size)
+                self._weights[place] = LiveValue(index, index, finish, finish, step.dst, size)
 
     def _exchange(self, index: int, step: Collective, finish: int) -> None:
         """What members get of others for a collective alone; of what is added up one is the sum."""
@@ -337,7 +351,7 @@ class _Walk:
                 if home != memory and not are_of_one_cpu(cluster, home, memory)
             ]
             for size in sent[1:] if kind.sums and kind.makes != "each" else sent:
-                self.values.append(_Value(index, index, finish, finish, memory, size))
+                self.values.append(LiveValue(index, index, finish, finish, memory, size))
 
     def _same_value(self, step: Step, memory: int) -> int | None:
         """The tensor that has the bytes of what a step makes in a memory; None: that has its own.
@@ -365,7 +379,7 @@ class _Walk:
 
     def _merge_buffers(self) -> None:
         """Of the tensors of a routed buffer only the whole is left, in each memory."""
-        buffers: dict[tuple[str, int], _Value] = {}
+        buffers: dict[tuple[str, int], LiveValue] = {}
         for (tensor, memory, _), value in self._there.items():
             name = self._graph.tensors[tensor].buffer
             if name is None:
@@ -380,7 +394,7 @@ class _Walk:
         self.values += buffers.values()
 
 
-def _extend(value: _Value, index: int, finish: int) -> None:
+def _extend(value: LiveValue, index: int, finish: int) -> None:
     """A step brings it again."""
-    value.last, value.arrival_ns = index, max(value.arrival_ns, finish)
-    value.end_ns = max(value.end_ns, finish)
+    value.last = index
+    value.arrival_ns, value.end_ns = max(value.arrival_ns, finish), max(value.end_ns, finish)

@@ -8,6 +8,7 @@ another shape makes nothing. A search ranks degrees by the rule alone.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import replace
 
 import tvm
@@ -16,8 +17,10 @@ from tvm import relay
 from heteroplace.codegen.program import aligned, in_pages
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.live_memory import live_peaks
+from heteroplace.model.plan import Copy, Plan
 from heteroplace.model.solution import Solution
 from heteroplace.relay.expressions import post_order, task_of_span
+from heteroplace.sharding.inner_values import TaskMemory, inner_bytes_of
 from heteroplace.transforms.recompute import plain_name
 
 _GAPS = 64
@@ -25,7 +28,9 @@ _GAPS = 64
 _NO_KERNEL = "annotation.stop_fusion"
 
 
-def program_peaks(solution: Solution, mod: tvm.IRModule) -> tuple[int, ...]:
+def program_peaks(
+    solution: Solution, mod: tvm.IRModule, memories: Mapping[str, TaskMemory] | None = None
+) -> tuple[int, ...]:
     """Return the bytes that a program of a plan holds in each memory at most.
 
     Parameters
@@ -34,11 +39,18 @@ def program_peaks(solution: Solution, mod: tvm.IRModule) -> tuple[int, ...]:
         A plan whose tasks say the scratch memory of their kernels.
     mod
         The neutral module of a microbatch; its spans name the tasks.
+    memories
+        By name, what tasks need beside their tensors (`sharding.inner_values`). None: it is not
+        known; scratch memory is what the graph says, and is held always.
     """
-    graph = solution.graph
+    graph = _padded(solution.graph)
+    inner = None
+    if memories is not None:
+        graph = _with_memories(graph, solution.plan, memories)
+        inner = inner_bytes_of(graph, solution.plan, memories)
     names = view_tasks(mod)
     views = {index for index, task in enumerate(graph.tasks) if plain_name(task.name) in names}
-    peaks = live_peaks(_padded(graph), solution.cluster, solution.costs, solution.plan, views)
+    peaks = live_peaks(graph, solution.cluster, solution.costs, solution.plan, views, inner)
     return tuple(in_pages(peak.num_bytes + peak.num_bytes // _GAPS) for peak in peaks)
 
 
@@ -49,6 +61,33 @@ def view_tasks(mod: tvm.IRModule) -> frozenset[str]:
         if isinstance(node, relay.Call) and node.op.name != _NO_KERNEL:
             is_view[task_of_span(node) or ""] &= bool(node.op.get_attr("TReshapeOp"))
     return frozenset(name for name, found in is_view.items() if found)
+
+
+def _with_memories(graph: TaskGraph, plan: Plan, memories: Mapping[str, TaskMemory]) -> TaskGraph:
+    """The same with the scratch memory of kernels alone, and with copies of what tasks make.
+
+    A copy in another layout is a tensor of its own, but for one that is sent: that is in the layout
+    of the model.
+    """
+    names = [plain_name(task.name) for task in graph.tasks]
+    found = [memories.get(name) for name in names]
+    tasks = tuple(
+        task if own is None else replace(task, workspace_bytes=in_pages(own.scratch_bytes))
+        for task, own in zip(graph.tasks, found, strict=True)
+    )
+    sent = {step.tensor for step in plan.steps if isinstance(step, Copy)}
+    tensors = list(graph.tensors)
+    for made, own in zip(graph.task_outputs, found, strict=True):
+        for copy in own.copies if made and own is not None else ():
+            whole = tensors[made[0]]
+            if made[0] in sent:
+                continue
+            readers = [task for task in whole.consumers if names[task] in copy.readers]
+            left = [task for task in whole.consumers if names[task] not in copy.only_readers]
+            tensors[made[0]] = replace(whole, consumers=tuple(left))
+            apart = replace(whole, index=len(tensors), bytes=copy.num_bytes)
+            tensors.append(replace(apart, consumers=tuple(readers)))
+    return replace(graph, tasks=tasks, tensors=tuple(tensors))
 
 
 def _padded(graph: TaskGraph) -> TaskGraph:

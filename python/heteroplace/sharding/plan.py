@@ -31,6 +31,7 @@ from heteroplace.relay.tasks.network import Network
 from heteroplace.sharding.collectives import groups_of_plan
 from heteroplace.sharding.costs import check_measurable
 from heteroplace.sharding.in_plan import costs_in_plan, shorter
+from heteroplace.sharding.inner_values import TaskMemory
 from heteroplace.sharding.memory import program_peaks
 from heteroplace.sharding.options import MEASURE, ShardOptions, check_shard_options
 from heteroplace.sharding.source import ModelSource
@@ -59,12 +60,14 @@ class ShardedModel:
     """The ONNX model that it came from; None: it is not known, or the model is trained."""
     compiled: CompiledNetwork | None = field(default=None, repr=False, compare=False)
     """With the kernels that were measured; None: it is made of a file."""
+    memories: Mapping[str, TaskMemory] | None = field(default=None, repr=False, compare=False)
+    """What its tasks hold beside their tensors, by name; None: no kernels are known."""
 
     @cached_property
     def peak_bytes(self) -> tuple[int, ...]:
         """What the program will hold in each memory of the cluster, scratch memory of kernels
         included where costs are measured."""
-        return program_peaks(self.solution, self.module)
+        return program_peaks(self.solution, self.module, self.memories)
 
     @property
     def record(self) -> ShardingRecord:
@@ -172,6 +175,7 @@ def plan_model(
         options,
         source.onnx,
         compiled,
+        source.task_memories(*key, cluster) if is_measured else None,
     )
 
 

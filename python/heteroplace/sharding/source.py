@@ -36,6 +36,7 @@ from heteroplace.sharding.costs import (
     measure_network,
     with_scratch_of,
 )
+from heteroplace.sharding.inner_values import TaskMemory, task_memories
 from heteroplace.sharding.options import ShardOptions
 from heteroplace.transforms.sharded import ShardedGraph
 
@@ -163,6 +164,18 @@ class ModelSource:
         """
         alone = self._compiled_alone(lanes, rows, batch, cluster)
         return with_scratch_of(self.network(lanes, rows, batch).sharded, alone)
+
+    def task_memories(
+        self, lanes: int, rows: int, batch: int, cluster: Cluster
+    ) -> dict[str, TaskMemory]:
+        """Return what the tasks of one replica hold beside their tensors, by name.
+
+        Raises
+        ------
+        HeteroPlaceError
+            As `network` and `compiled_alone`.
+        """
+        return task_memories(self._compiled_alone(lanes, rows, batch, cluster), cluster)
 
     def _compiled_alone(
         self, lanes: int, rows: int, batch: int, cluster: Cluster

@@ -15,11 +15,11 @@ At a kink the frameworks' choice is taken: relu has slope 0 at 0, and of two equ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from tvm import relay
-from tvm.relay.op._tensor_grad import conv2d_grad, max_pool2d_grad
+from tvm.relay.op._tensor_grad import avg_pool2d_grad, conv2d_grad, max_pool2d_grad
 
 from heteroplace.errors import UnsupportedRelayError
 from heteroplace.relay.expressions import static_shape
@@ -199,9 +199,19 @@ def _conv2d(call: relay.Call, grad: relay.Expr) -> list[relay.Expr]:
     return found
 
 
+def _refuse_dilation(call: relay.Call) -> None:
+    """TVM's kernels for gradients of pools leave dilation out."""
+    if any(int(step) != 1 for step in call.attrs.dilation):
+        raise UnsupportedRelayError(
+            f"{call.op.name} has no gradient here for windows of dilation "
+            f"{[int(step) for step in call.attrs.dilation]}; only windows without gaps have one"
+        )
+
+
 def _max_pool2d(call: relay.Call, grad: relay.Expr) -> list[relay.Expr]:
     """TVM's own, where that is right: each element may be in all the windows along an axis."""
     attrs, layout = call.attrs, str(call.attrs.layout)
+    _refuse_dilation(call)
     for letter, size, stride in zip("HW", attrs.pool_size, attrs.strides, strict=True):
         num_windows = _shape(call)[layout.find(letter)]
         if -(-int(size) // int(stride)) > num_windows:
@@ -289,6 +299,41 @@ def _slices(call: relay.Call, shape: tuple[int, ...]) -> tuple[list[int], list[i
     return starts, steps
 
 
+def _avg_pool2d(call: relay.Call, grad: relay.Expr) -> list[relay.Expr]:
+    """Of windows side by side each element of a window gets the same part; else TVM's own."""
+    attrs, layout = call.attrs, str(call.attrs.layout)
+    _refuse_dilation(call)
+    sizes, steps = list(map(int, attrs.pool_size)), list(map(int, attrs.strides))
+    is_plain = steps == sizes and not any((*map(int, attrs.padding), attrs.ceil_mode))
+    if not is_plain or layout not in ("NCHW", "NHWC"):
+        found: list[relay.Expr] = avg_pool2d_grad(call, grad)
+        return found
+    return [_spread(call, grad, sizes)]
+
+
+def _global_avg_pool2d(call: relay.Call, grad: relay.Expr) -> list[relay.Expr]:
+    layout = str(call.attrs.layout)
+    sizes = [_shape(call.args[0])[layout.find(letter)] for letter in "HW"]
+    return [_spread(call, grad, sizes)]
+
+
+def _spread(call: relay.Call, grad: relay.Expr, sizes: Sequence[int]) -> relay.Expr:
+    """What each element has in the mean of its window; those behind the last window have nothing.
+
+    Unlike TVM's kernels for it, which read what was pooled for its shape, so that it is kept and
+    put into another layout for them, and which nothing is fused with.
+    """
+    shape, layout = _shape(call.args[0]), str(call.attrs.layout)
+    found = grad * _constant(1.0 / (sizes[0] * sizes[1]), call)
+    rest = [(0, 0)] * len(shape)
+    for letter, size in zip("HW", sizes, strict=True):
+        axis = layout.find(letter)
+        rest[axis] = (0, shape[axis] - _shape(call)[axis] * size)
+        if size > 1:
+            found = relay.repeat(found, size, axis)
+    return relay.nn.pad(found, rest) if any(after for _, after in rest) else found
+
+
 MISSING: Mapping[str, Gradient] = {
     "broadcast_to": _broadcast_to,
     "maximum": _of_two(relay.greater_equal),
@@ -308,12 +353,15 @@ MISSING: Mapping[str, Gradient] = {
 
 REPLACED: Mapping[str, Gradient] = {
     "clip": _clip,
+    "nn.avg_pool2d": _avg_pool2d,
     "nn.conv2d": _conv2d,
+    "nn.global_avg_pool2d": _global_avg_pool2d,
     "nn.max_pool2d": _max_pool2d,
     "nn.relu": _relu,
     "strided_slice": _strided_slice,
     "take": _take,
 }
 """TVM's own take bounds for integers (clip), end in kernels that fail (groups of conv2d) or are
-wrong (max_pool2d with windows larger than what they make), have a slope of 1 at 0 (relu), know no
-slices with `axes`, or are loops over single indices (take)."""
+wrong (max_pool2d with windows larger than what they make), read more than they need (avg_pool2d),
+have a slope of 1 at 0 (relu), know no slices with `axes`, or are loops over single indices
+(take)."""

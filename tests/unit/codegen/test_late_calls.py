@@ -1,0 +1,114 @@
+"""late_calls: no order needs more bytes at once than before; calls come after what they read."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("tvm.relay")
+
+from tests.strategies import num_cases
+
+from heteroplace.codegen.instructions import Instruction, Ordered
+from heteroplace.codegen.kernels import KernelCalls, Value
+from heteroplace.codegen.late_calls import with_late_calls
+from heteroplace.model.cluster import Cluster, Device, Memory
+
+pytestmark = pytest.mark.relay
+
+UNIT = 1024
+Call = tuple[int, list[int], int]
+"""(step, values that it reads, value that it makes)."""
+
+
+def reordered(
+    program: list[Call], units: list[int], output: int, device_of: list[int]
+) -> list[int]:
+    """What the calls make, in their new order. Value `n` has `units[n]` units of bytes."""
+    instructions = tuple(
+        Instruction(
+            index,
+            device_of[step],
+            (),
+            step,
+            step,
+            step + 1,
+            tuple((value, 0) for value in reads),
+            ((made, 0),),
+        )
+        for index, (step, reads, made) in enumerate(program)
+    )
+    values = tuple(Value((count * UNIT,), "int8") for count in units)
+    device = Device("cpu", "cpu", "llvm", 0, 0, (0,))
+    cluster = Cluster("one", (Memory("ram", 2**30),), (device,), (), 0)
+    found = with_late_calls(
+        Ordered(instructions, values, {}),
+        KernelCalls(values, (), (output,), {}),
+        cluster,
+    )
+    for each in found.instructions:
+        assert each.device == device_of[each.step]
+    return [each.writes[0][0] for each in found.instructions]
+
+
+def peak(program: list[Call], order: list[int], units: list[int], output: int) -> int:
+    """By the definition: a value is needed from its call to the last that reads it."""
+    calls = {made: reads for _, reads, made in program}
+    at = {made: index for index, made in enumerate(order)}
+    end = {
+        made: max([index, *(at[reader] for reader in order if made in calls[reader])])
+        for made, index in at.items()
+    }
+    end[output] = len(order)
+    return max(
+        sum(units[made] for made in order if at[made] <= index <= end[made])
+        for index in range(len(order))
+    )
+
+
+def test_other_layout_of_an_input_is_made_where_it_is_read() -> None:
+    program: list[Call] = [(0, [9], 0), (0, [], 1), (1, [1], 2), (2, [0, 2], 3)]
+    units = [4, 5, 1, 1, 0, 0, 0, 0, 0, 4]
+    assert reordered(program, units, 3, [0, 0, 0]) == [1, 2, 0, 3]
+
+
+def test_a_call_stays_where_it_frees_what_it_reads() -> None:
+    program: list[Call] = [(0, [], 0), (0, [0], 1), (1, [], 2), (2, [1, 2], 3)]
+    units = [4, 4, 1, 1]
+    assert reordered(program, units, 3, [0, 0, 0]) == [0, 1, 2, 3]
+
+
+def test_a_call_moves_to_no_step_of_another_device() -> None:
+    program: list[Call] = [(0, [9], 0), (0, [], 1), (1, [1], 2), (2, [0, 2], 3)]
+    units = [4, 5, 1, 1, 0, 0, 0, 0, 0, 4]
+    assert reordered(program, units, 3, [0, 0, 1]) == [0, 1, 2, 3]
+
+
+def test_what_is_not_fullest_stays_as_planned() -> None:
+    program: list[Call] = [(0, [9], 0), (0, [], 1), (1, [1], 2), (2, [0, 2], 3), (3, [3], 4)]
+    units = [4, 5, 1, 1, 30, 0, 0, 0, 0, 4]
+    assert reordered(program, units, 4, [0, 0, 0, 0]) == [0, 1, 2, 3, 4]
+
+
+@given(st.integers(0, 2**32 - 1))
+@num_cases(100)
+def test_no_order_needs_more_at_once(seed: int) -> None:
+    random = Random(seed)
+    count = random.randint(1, 14)
+    program: list[Call] = []
+    step = 0
+    for made in range(count):
+        step += random.random() < 0.5
+        reads = random.sample(range(made), min(made, random.randint(0, 2)))
+        program.append((step, reads, made))
+    units = [random.randint(0, 5) for _ in range(count)]
+    device_of = [random.choice((0, 0, 1)) for _ in range(step + 1)]
+    order = reordered(program, units, count - 1, device_of)
+    planned = list(range(count))
+    assert sorted(order) == planned
+    for _, reads, made in program:
+        assert all(order.index(read) < order.index(made) for read in reads)
+    assert peak(program, order, units, count - 1) <= peak(program, planned, units, count - 1)
