@@ -53,7 +53,7 @@ def test_the_executor_counts_the_hits_of_the_trace(layers: int, num_routers: int
     with in_pass_context():
         built = built_with_predictions(runs)
     expected = trace_hits(built.solution, runs.records)
-    assert 0.8 * num_routers < len(expected) <= num_routers  # others have no habit in so few runs
+    assert num_routers // 2 < len(expected) <= num_routers  # others have no habit in so few runs
     assert 0 < sum(expected.values()) < 32 * num_routers
     assert replayed_hits(Executor(built), built.solution, runs) == expected
     used = Executor(built)
