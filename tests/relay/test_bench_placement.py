@@ -9,9 +9,12 @@ from heteroplace.bench.models.routed_exchange import ExpertLayers
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("count", [2, 4, 8])
 def test_a_replayed_trace_moves_what_the_placement_says(count: int) -> None:
-    sizes = ExpertLayers(layers=2, tokens=32, width=16, hidden=32, experts=2 * count)
+    sizes = ExpertLayers(
+        *(2, 32, 16, 32, 2 * count),
+        has_one_message_size=count > 4,
+    )
     rows = {row["variant"]: row for row in rows_of(count, sizes, "coactive", num_rounds=1)}
     assert list(rows) == ["halves", "placed", *(["dense"] if count == 2 else [])]
     for row in rows.values():

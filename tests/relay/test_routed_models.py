@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
 import pytest
+import tvm
 from numpy_relay import run_by_numpy
 
 from heteroplace import routing
@@ -13,6 +16,7 @@ from heteroplace.bench.dynamic.bounds import active_bytes, branch_bytes, halves_
 from heteroplace.bench.dynamic.trace_runs import TraceRuns
 from heteroplace.bench.models.routed import STEER, RoutedNetwork
 from heteroplace.bench.models.routed_catalogue import ROUTED
+from heteroplace.bench.models.routed_chain import routed_chain
 from heteroplace.bench.models.routed_experts import (
     swin_moe,
     switch,
@@ -26,6 +30,7 @@ from heteroplace.dynamic.traces import TraceOptions, synthesise
 from heteroplace.relay.frontend.importer import from_onnx
 from heteroplace.relay.routing.find import find_routers
 from heteroplace.relay.routing.rewrite import routers_of
+from heteroplace.relay.tasks.network import cut_network
 
 pytestmark = [pytest.mark.relay, pytest.mark.costly]
 
@@ -38,6 +43,34 @@ TINY: dict[str, Callable[[], RoutedNetwork]] = {
     "msdnet": lambda: msdnet(size=8, width=2, classes=3),
     "dynamic": lambda: dynamic_routing(layers=2, scales=2, size=4, width=2),
 }
+
+
+@tvm.instrument.pass_instrument
+class CountPasses:
+    """How often each pass was run."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+
+    def run_before_pass(self, _: tvm.IRModule, info: tvm.transform.PassInfo) -> None:
+        self.counts[info.name] += 1
+
+
+def num_python_calls(work: Callable[[], object]) -> int:
+    """Calls of functions of Python: what is done, whatever the machine."""
+    count = 0
+
+    def note(_frame: object, event: str, _argument: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return count
 
 
 @pytest.mark.parametrize("name", TINY)
@@ -82,9 +115,39 @@ def test_weights_are_of_the_branches_that_are_active() -> None:
     assert active_bytes(runs) == round(active * each)
 
 
-@pytest.mark.slow
 def test_the_grid_has_as_many_routers_as_that_of_its_source() -> None:
     assert len(dynamic_routing(size=8, width=1).routers) == 186
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda count: routed_chain(count, 2, 4),
+        lambda count: dynamic_routing(count, 2, 4, 2),
+    ],
+    ids=["chain", "grid"],
+)
+def test_making_and_preparing_a_network_is_linear_in_its_routers(
+    make: Callable[[int], RoutedNetwork],
+) -> None:
+    def made(count: int) -> None:
+        network = make(count)
+        cut_network(network.mod, network.params)
+
+    made(8)  # types that are remembered
+    small, medium, large = (num_python_calls(lambda n=n: made(n)) for n in (2, 4, 8))
+    assert large - medium < 2.1 * (medium - small)
+
+
+def test_types_are_inferred_as_often_for_many_routers_as_for_few() -> None:
+    counts = []
+    for count in (2, 6):
+        network = routed_chain(count, 2, 4)
+        passes = CountPasses()
+        with tvm.transform.PassContext(opt_level=3, instruments=[passes]):
+            cut_network(network.mod, network.params)
+        counts.append(passes.counts["InferType"])
+    assert counts[0] == counts[1] > 0
 
 
 def test_all_networks_are_in_the_catalogue() -> None:

@@ -22,7 +22,7 @@ from heteroplace.model.capacities import branch_rows
 from heteroplace.relay.expressions import post_order
 from heteroplace.relay.routing import ops
 from heteroplace.relay.routing.api import Branch
-from heteroplace.relay.routing.regions import branches_of_values
+from heteroplace.relay.routing.regions import branches_around, branches_of_values
 from heteroplace.relay.routing.rewrite import (
     model_digest,
     named_routers,
@@ -233,6 +233,58 @@ def test_nested_routers_know_where_they_are() -> None:
         ("out", 6, None),
         ("router.2", 6, ("out", 1)),
     ]
+
+
+@pytest.mark.costly(10)
+@given(st.integers(0, 2**20))
+@exact_cases(20)
+def test_routers_say_in_which_branches_they_are(seed: int) -> None:
+    """What `route` asks of the routers around it is what a walk over the whole module finds."""
+    body = random_routed(Random(seed), max_parts=2).mod["main"].body
+    for node, branches in branches_of_values(body).items():
+        assert branches_around([node]) == branches
+
+
+def test_a_decision_of_a_branch_about_rows_of_none_is_refused() -> None:
+    def elsewhere(rows: relay.Expr) -> relay.Expr:
+        decision = routing.top_k(relay.nn.dense(rows, weights(2, 4)))
+        return routing.route(tokens(), decision, [expert(0), expert(1)], name="in")
+
+    with pytest.raises(RoutingError, match="decide about cells of tensor 'x', which is not in"):
+        routing.route(tokens(), routing.top_k(SCORES), [elsewhere] * 3, name="out")
+
+
+def test_a_whole_tensor_from_around_a_branch_may_be_routed_in_it() -> None:
+    image, scores = var("image", (1, 4, 4)), var("scores", (1, 2))
+
+    def whole() -> routing.Cells:
+        return routing.annotate_cell(image, dims=(0,), shape=(1, 4, 4))
+
+    def inside(cell: relay.Expr) -> relay.Expr:
+        pooled = relay.reshape(relay.sum(cell, axis=[1]), (1, 4))
+        decision = routing.top_k(relay.nn.dense(pooled, weights(2, 4)))
+        once = routing.route(whole(), decision, [relay.nn.relu, relay.negative], name="in")
+        again = routing.annotate_cell(once, dims=(0,), shape=(1, 4, 4))
+        return routing.route(again, decision, [relay.exp, relay.nn.relu], name="again")
+
+    y = routing.route(whole(), routing.top_k(scores), [inside, relay.nn.relu], name="out")
+    mod = module([image, scores], y)
+    found = {router.options.name: router.parent for router in routers_of(mod)}
+    assert found == {"out": None, "in": ("out", 0), "again": ("out", 0)}
+    values = {"image": np.arange(16, dtype="float32").reshape(1, 4, 4) - 8}
+    for chosen in ([[1, 0]], [[0, 1]]):
+        given_inputs = values | {"scores": np.array(chosen, "float32")}
+        check_equal(run(mod, given_inputs), run(routing.dense_masked(mod), given_inputs))
+
+
+def test_a_router_that_was_made_outside_of_its_branch_is_refused() -> None:
+    """It would count rows above the branch's load, which hold no cell."""
+    rows = relay.var("rows", relay.TensorType((6, 4)))
+    decision = routing.top_k(relay.nn.dense(rows, weights(2, 4)))
+    inner = routing.route(tokens(rows), decision, [expert(0), expert(1)], name="in")
+    branch = relay.Function([rows], inner)
+    with pytest.raises(RoutingError, match="branch 0 of router 'out' holds router 'in', which was"):
+        routing.route(tokens(), routing.top_k(SCORES), [branch, expert(0), expert(1)], name="out")
 
 
 def test_dense_modules_hold_stock_ops_only() -> None:

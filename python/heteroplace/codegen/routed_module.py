@@ -96,6 +96,7 @@ class _Cutter:
     def __init__(self, main: relay.Function, graph: TaskGraph) -> None:
         self._main = main
         self._branch_of_task = {task.name: task.branch for task in graph.tasks}
+        self._inputs = {str(parameter.name_hint) for parameter in main.params}
         self._region: dict[relay.Expr, Branch | None] = {}
         """Of each call that is kept."""
         self._mapped: dict[relay.Expr, relay.Expr] = {}
@@ -234,8 +235,7 @@ class _Cutter:
     def _variable(self, hint: str, type_: relay.TensorType) -> relay.Var:
         """A new variable; no other one, and no input of the model, has its name."""
         name = f"{hint} #{len(self._variables)}"
-        known = {parameter.name_hint for parameter in self._main.params}
-        while name in known:
+        while name in self._inputs:
             name += "'"
         self._variables[name] = relay.Var(name, type_)
         return self._variables[name]

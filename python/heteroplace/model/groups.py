@@ -50,7 +50,11 @@ def _cores(cluster: Cluster, runs: Sequence[Run]) -> set[int]:
 
 
 def grouped_ns(
-    graph: TaskGraph, cluster: Cluster, steps: Sequence[Step], times: Sequence[int]
+    graph: TaskGraph,
+    cluster: Cluster,
+    steps: Sequence[Step],
+    times: Sequence[int],
+    groups: Sequence[Sequence[int]] | None = None,
 ) -> list[int]:
     """Return what steps take, those in a group of cores so that the group takes its makespan.
 
@@ -58,9 +62,11 @@ def grouped_ns(
     ----------
     times
         What each step takes for itself, where the plan puts it, in ns; 0 if it is not made.
+    groups
+        As `groups_of` returns them; None: it is asked.
     """
     found = list(times)
-    for group in groups_of(graph, cluster, steps):
+    for group in groups_of(graph, cluster, steps) if groups is None else groups:
         runs = [step for step in map(steps.__getitem__, group) if isinstance(step, Run)]
         if cluster.devices[runs[0].device].kind != "cpu":
             continue

@@ -5,7 +5,7 @@ See `src/simulate/simulator.h` (DistIR, section 4) and `src/simulate/live_memory
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -18,8 +18,8 @@ from heteroplace.model.check_guards import unknown_guard
 from heteroplace.model.check_parts import unknown_ids
 from heteroplace.model.cost import CostTable
 from heteroplace.model.decision import Decision
-from heteroplace.model.groups import grouped_ns
-from heteroplace.model.plan import Collective, Copy, Load, Run, Step, devices_of
+from heteroplace.model.groups import grouped_ns, groups_of
+from heteroplace.model.plan import Collective, Copy, Load, Run, Step, devices_of, guard_of
 from heteroplace.model.step_values import collective_step_ns, makes, occupied, reads, step_ns
 from heteroplace.model.weight_room import room_parts
 from heteroplace.native.arrays import COLLECTIVE, COPY, GUARDED, RUN, IntArray, csr, ints
@@ -27,12 +27,9 @@ from heteroplace.native.limits import check_items
 from heteroplace.native.problem import NativePlan, NativeProblem
 
 _ONLY_FIRST = frozenset({(0,)})
-
-_Explicit = tuple[
-    IntArray, IntArray, IntArray, IntArray, IntArray, IntArray, IntArray, IntArray, IntArray
-]
-"""Of some steps: what they read, make and occupy and their devices as offsets and values, and how
-long they take."""
+_Values = tuple[IntArray, IntArray, IntArray, IntArray, IntArray, IntArray, IntArray, IntArray]
+"""Of some steps: what they read and make, their devices, and what they occupy, each as offsets and
+values."""
 
 
 @dataclass(frozen=True)
@@ -79,26 +76,104 @@ def simulate_steps(
     CostMismatchError
         So many items, or such long explicit steps, that sums of their times or sizes are too large.
     """
-    rows, explicit = _rows(steps)
-    times = _explicit_ns(native, explicit, costs or native.costs, decision) if explicit else []
-    arrays = _explicit(native, explicit, times) if explicit else None
-    loads = _loads(explicit)
-    if items > 1 or explicit:
-        check_items(items, native.longest_ns, native.most_bytes, sum(times))
-    links = csr([step.route if isinstance(step, Copy) else () for step in steps])
-    # No lists of items at all: every step is for item 0.
-    has_items = items != 1 or not {step.items for step in steps} <= _ONLY_FIRST
-    members = csr([step.items for step in steps] if has_items else ())
-    return _times(_core.simulate(native.core, rows, *links, *members, items, arrays, loads))
+    return Simulation(native, steps, items, costs).times(decision)
 
 
-def _explicit_ns(
-    native: NativeProblem,
-    steps: Sequence[Step],
-    costs: CostTable,
-    decision: Decision | None,
+class Simulation:
+    """Steps that are simulated under several decisions: what does not hang on them is made once.
+
+    Parameters and errors as of `simulate_steps`.
+    """
+
+    def __init__(
+        self,
+        native: NativeProblem,
+        steps: Sequence[Step],
+        items: int = 1,
+        costs: CostTable | None = None,
+    ) -> None:
+        self._native, self._items, self._costs = native, items, costs or native.costs
+        self._rows, self._explicit = _rows(steps)
+        self._values = _explicit_values(native, self._explicit) if self._explicit else None
+        self._loads = _loads(self._explicit)
+        self._links = csr([step.route if isinstance(step, Copy) else () for step in steps])
+        # No lists of items at all: every step is for item 0.
+        has_items = items != 1 or not {step.items for step in steps} <= _ONLY_FIRST
+        self._members = csr([step.items for step in steps] if has_items else ())
+        self._groups = groups_of(native.graph, native.cluster, self._explicit)
+        self._of_router: dict[int, list[int]] = {}
+        for number, step in enumerate(self._explicit):
+            guard = guard_of(step)
+            self._of_router.setdefault(-1 if guard is None else guard.router, []).append(number)
+        self._known: dict[object, list[int]] = {}
+        """By router, and by what is decided and predicted of it."""
+
+    def times(self, decision: Decision | None = None, left_out: Collection[int] = ()) -> StepTimes:
+        """Return when each step starts and finishes under a decision.
+
+        Parameters
+        ----------
+        left_out
+            Numbers of guarded steps that take no time, whatever the decision says.
+        """
+        times: list[int] = []
+        if self._explicit:
+            times = self._explicit_ns(decision)
+            for number in left_out:
+                times[int(self._rows[number, 2])] = 0
+            if decision is not None:
+                times = grouped_ns(
+                    *(self._native.graph, self._native.cluster, self._explicit, times),
+                    self._groups,
+                )
+        if self._items > 1 or times:
+            native = self._native
+            check_items(self._items, native.longest_ns, native.most_bytes, sum(times))
+        arrays = None if self._values is None else (*self._values, ints(times))
+        members = *self._links, *self._members
+        core = self._native.core
+        return _times(_core.simulate(core, self._rows, *members, self._items, arrays, self._loads))
+
+    def _explicit_ns(self, decision: Decision | None) -> list[int]:
+        """How long explicit steps take. Of a guarded one only its own router counts."""
+        found = [0] * len(self._explicit)
+        for router, numbers in self._of_router.items():
+            key: object = router
+            if decision is not None and router >= 0:
+                key = router, (decision.loads[router], decision.predicted[router])
+            if key not in self._known:
+                steps = [self._explicit[number] for number in numbers]
+                self._known[key] = _steps_ns(self._native, steps, self._costs, decision)
+            for number, taken in zip(numbers, self._known[key], strict=True):
+                found[number] = taken
+        return found
+
+
+def _steps_ns(
+    native: NativeProblem, steps: Sequence[Step], costs: CostTable, decision: Decision | None
 ) -> list[int]:
-    """How long explicit steps take.
+    """How long explicit steps take by themselves.
+
+    Raises
+    ------
+    PlanError
+        A device cannot run a task.
+    """
+    times = []
+    for step in steps:
+        if isinstance(step, Collective):
+            fitted = native.costs.collectives
+            times.append(collective_step_ns(native.graph, native.cluster, fitted, step))
+            continue
+        taken = step_ns(native.graph, native.cluster, costs, step, decision)
+        if taken is None:
+            raise PlanError("a device cannot run a guarded task; check_plan lists all faults")
+        times.append(taken)
+    return times
+
+
+def _explicit_values(native: NativeProblem, steps: Sequence[Step]) -> _Values:
+    """What explicit steps read, make and occupy, as the core reads it.
 
     Raises
     ------
@@ -106,32 +181,17 @@ def _explicit_ns(
         A step names what does not exist, or what its devices cannot do; `check_plan` says why.
     """
     graph, cluster = native.graph, native.cluster
-    times = []
     for step in steps:
         if unknown_ids(graph, cluster, step) or unknown_guard(graph, step):
             raise PlanError("a step names what does not exist; check_plan lists all faults")
-        if isinstance(step, Collective):
-            if collective_faults(graph, cluster, step):
-                raise PlanError("a collective is faulty; check_plan lists all faults")
-            times.append(collective_step_ns(graph, cluster, native.costs.collectives, step))
-            continue
-        taken = step_ns(graph, cluster, costs, step, decision)
-        if taken is None:
-            raise PlanError("a device cannot run a guarded task; check_plan lists all faults")
-        times.append(taken)
-    return times if decision is None else grouped_ns(graph, cluster, steps, times)
-
-
-def _explicit(native: NativeProblem, steps: Sequence[Step], times: Sequence[int]) -> _Explicit:
-    """What explicit steps read, make and occupy and how long they take, as the core reads it."""
-    graph, cluster = native.graph, native.cluster
+        if isinstance(step, Collective) and collective_faults(graph, cluster, step):
+            raise PlanError("a collective is faulty; check_plan lists all faults")
     rooms = room_parts(steps, cluster, len(cluster.resources))
     return (
         *csr([tuple(chain.from_iterable(reads(graph, cluster, step))) for step in steps]),
         *csr([tuple(chain.from_iterable(makes(graph, cluster, step))) for step in steps]),
         *csr([devices_of(step) for step in steps]),
         *csr([(*occupied(graph, cluster, step), *r) for step, r in zip(steps, rooms, strict=True)]),
-        ints(times),
     )
 
 

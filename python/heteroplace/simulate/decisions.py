@@ -17,11 +17,11 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.decision import Decision, decision_of
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Collective, Copy, Load, Plan, Run, Step
+from heteroplace.model.plan import Guard, Plan, Run, guard_of
 from heteroplace.model.route_profile import RouteProfile, RouteRecord, RouterProfile
 from heteroplace.model.routers import Router
 from heteroplace.native.problem import NativeProblem
-from heteroplace.native.simulate import StepTimes, simulate_steps
+from heteroplace.native.simulate import Simulation, StepTimes
 
 LoadShares = tuple[tuple[int, float], ...]
 """(load, in what share of all runs) of one branch; what is left of 1 are runs without it."""
@@ -96,54 +96,52 @@ def expected_ns(
     """
     if not decisions:
         raise RoutingError("no decisions are given; expected at least one")
-    native = NativeProblem(graph, cluster, full_table(graph, cluster, costs))
+    decided = DecidedTimes(graph, cluster, costs, plan)
     times: dict[Decision, int] = {}
     for decision in decisions:
         if decision not in times:
-            times[decision] = decision_times(native, plan, costs, decision).makespan_ns
+            times[decision] = decided.of(decision).makespan_ns
     return sum(times[decision] for decision in decisions) / len(decisions)
 
 
-def decision_times(
-    native: NativeProblem, plan: Plan, costs: CostTable, decision: Decision
-) -> StepTimes:
-    """Return when each step of a plan starts and finishes in a run with that decision.
-
-    What is predicted wrongly is not begun any more once its router has decided.
+class DecidedTimes:
+    """When each step of a plan starts and finishes in runs with different decisions.
 
     Parameters
     ----------
-    native
-        With the table that `full_table` returns.
     costs
         By capacity.
     """
-    found = simulate_steps(native, plan.steps, plan.items, costs, decision)
-    graph = native.graph
-    decided = {
-        step.task: int(found.finish_ns[number])
-        for number, step in enumerate(plan.steps)
-        if isinstance(step, Run)
-    }
-    refuted = [
-        number
-        for number, step in enumerate(plan.steps)
-        if isinstance(step, Run | Copy | Load)
-        and step.guard is not None
-        and step.guard.when == "predicted"
-        and not decision.loads[step.guard.router][step.guard.branch]
-        and decision.makes(step.guard)
-        and found.start_ns[number] >= decided[graph.routers[step.guard.router].task]
-    ]
-    if not refuted:
-        return found
-    # A branch without cells is not missed: such a step takes no time.
-    steps: list[Step] = list(plan.steps)
-    for number in refuted:
-        step = steps[number]
-        assert not isinstance(step, Collective) and step.guard is not None
-        steps[number] = replace(step, guard=replace(step.guard, when="missed"))
-    return simulate_steps(native, steps, plan.items, costs, decision)
+
+    def __init__(self, graph: TaskGraph, cluster: Cluster, costs: CostTable, plan: Plan) -> None:
+        self._graph = graph
+        native = NativeProblem(graph, cluster, full_table(graph, cluster, costs))
+        self._simulation = Simulation(native, plan.steps, plan.items, costs)
+        self._runs = {
+            step.task: number for number, step in enumerate(plan.steps) if isinstance(step, Run)
+        }
+        self._predicted = [
+            (number, guard)
+            for number, guard in enumerate(map(guard_of, plan.steps))
+            if guard is not None and guard.when == "predicted"
+        ]
+
+    def of(self, decision: Decision) -> StepTimes:
+        """Return them; what is predicted wrongly is not begun any more once its router has
+        decided."""
+        found = self._simulation.times(decision)
+        refuted = [
+            number
+            for number, guard in self._predicted
+            if not decision.loads[guard.router][guard.branch]
+            and decision.makes(guard)
+            and found.start_ns[number] >= found.finish_ns[self._deciding(guard)]
+        ]
+        return self._simulation.times(decision, refuted) if refuted else found
+
+    def _deciding(self, guard: Guard) -> int:
+        """The step that runs the router of a guard."""
+        return self._runs[self._graph.routers[guard.router].task]
 
 
 def load_shares(

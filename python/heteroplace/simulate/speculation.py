@@ -16,8 +16,7 @@ from heteroplace.model.plan import Plan
 from heteroplace.model.route_profile import RouteProfile
 from heteroplace.model.routers import Router
 from heteroplace.model.speculation import PlannedPrediction, Prediction, SpeculationGain
-from heteroplace.native.problem import NativeProblem
-from heteroplace.simulate.decisions import decision_times, full_table
+from heteroplace.simulate.decisions import DecidedTimes
 
 
 def planned_predictions(
@@ -55,9 +54,10 @@ class _Gains:
         predictions: Sequence[Prediction],
         profile: RouteProfile | None,
     ) -> None:
-        self._graph, self._costs, self._plan, self._profile = graph, costs, plan, profile
-        self._native = NativeProblem(graph, cluster, full_table(graph, cluster, costs))
+        self._graph, self._profile = graph, profile
+        self._times = DecidedTimes(graph, cluster, costs, plan)
         self._predicted = {each.router: each.branches for each in predictions}
+        self._sets = {each.name: self._expected(each) for each in graph.routers}
 
     def of(self, prediction: Prediction) -> SpeculationGain:
         router = self._graph.routers[self._graph.router_ids[prediction.router]]
@@ -72,7 +72,7 @@ class _Gains:
 
     def _makespan(self, router: Router, active: Collection[int], predicted: Collection[int]) -> int:
         """Of a run in which the router takes branches, and others of it are predicted."""
-        sets = {each.name: self._expected(each) for each in self._graph.routers}
+        sets = dict(self._sets)
         sets[router.name] = tuple(active)
         around = router.parent
         while around is not None:
@@ -86,7 +86,7 @@ class _Gains:
             loads[each.name] = tuple(int(b in taken) for b in range(each.num_branches))
         known = {name: sets[name] for name in self._predicted if any(loads[name])}
         decision = decision_of(self._graph, loads, {**known, router.name: predicted})
-        return decision_times(self._native, self._plan, self._costs, decision).makespan_ns
+        return self._times.of(decision).makespan_ns
 
     def _expected(self, router: Router) -> tuple[int, ...]:
         return self._predicted.get(router.name) or self._often(router, range(router.num_branches))

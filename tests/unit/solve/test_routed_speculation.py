@@ -125,3 +125,10 @@ def test_what_has_not_begun_when_its_router_decides_is_left_out() -> None:
     decision = decision_of(graph, {"r": (0, 0, 1)}, {"r": (0, 1)})
     taken = expected_ns(graph, cluster, found.costs, found.plan, [decision])
     assert taken == 40_000
+    # Nor does it have to be listed behind its router, which is on another device.
+    when = [getattr(guard_of(step), "when", "") for step in found.plan.steps]
+    assert when.count("predicted") == 4
+    order = sorted(range(len(when)), key=lambda number: when[number] != "predicted")
+    plan = replace(found.plan, steps=tuple(found.plan.steps[number] for number in order))
+    check_plan(graph, cluster, found.costs, plan)
+    assert expected_ns(graph, cluster, found.costs, plan, [decision]) == 40_000

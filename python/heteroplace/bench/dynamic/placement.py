@@ -64,9 +64,9 @@ from heteroplace.solve.problem import SolveOptions
 SIZES: Mapping[int, ExpertLayers] = {
     2: ExpertLayers(),
     4: ExpertLayers(),
-    8: ExpertLayers(layers=2),
+    8: ExpertLayers(layers=2, has_one_message_size=True),
 }
-"""By memories: eight have 56 messages between two layers, of which each is compiled."""
+"""By memories: eight have 56 messages between two layers and 7 behind them, each a router."""
 NUM_ROUNDS = 9
 _LINK_BYTES_PER_SECOND = 5 * 10**9
 _FLOPS_PER_SECOND = 5 * 10**10

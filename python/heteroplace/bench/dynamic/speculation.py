@@ -16,8 +16,9 @@ beside those of every row:
 
 `speculation/MODEL/habits`: a network with many routers, on all cores as any is run, with all those
 predicted whose most frequent set is more than half of the trace ("asked"), and with those that pay
-by the build's own times ("predicted"); `default_ms` is without any. `hit_rate` is counted,
-`trace_rate` that of the trace for the `num_predicted` routers that are predicted.
+by the build's own times ("predicted"); `default_ms` is without any. `hit_rate` is what the executor
+has counted when the trace was replayed once, `trace_rate` what the trace says, for the
+`num_predicted` routers that are predicted; of each of them hits and calls must be the same.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ from heteroplace.bench.peers.timed_runs import TimedRuns, Timer, time_in_turns
 from heteroplace.codegen.executable import Executable
 from heteroplace.dynamic.speculation import SpeculationTimes
 from heteroplace.dynamic.traces import TraceOptions
+from heteroplace.errors import HeteroPlaceError
 from heteroplace.machine.local import local_cluster
 from heteroplace.measure.batches import batches_of
 from heteroplace.measure.cost_models import CostOptions, choose_cost_model
@@ -61,6 +63,7 @@ from heteroplace.run.executor import Executor
 from heteroplace.simulate.decisions import decisions_of_records, expected_ns
 from heteroplace.solve.problem import SolveOptions
 from heteroplace.solve.routed_network import solve_routed
+from heteroplace.terminal import listed
 
 LAYERS: Mapping[str, tuple[int, int]] = {"1:2": (6, 12), "2:1": (12, 6)}
 """Of the router and of a branch, by the ratio of their times."""
@@ -237,6 +240,11 @@ def many_rows(
         )
         built[name] = build(compiled, solution)
     executors = {name: Executor(each) for name, each in built.items()}
+    say("replaying the trace")
+    hits = {
+        name: replayed_hits(executor, built[name].solution, runs)
+        for name, executor in executors.items()
+    }
     timers = {
         name: passes(timer_of(executor, inputs), len(inputs))
         for name, executor in executors.items()
@@ -244,45 +252,75 @@ def many_rows(
     say("measuring")
     timed = time_in_turns(timers, num_rounds=num_rounds, min_runs=1)
     return [
-        _many_row(name, built[name].solution, executor, runs, timed)
+        _many_row(name, built[name].solution, executor, (runs, hits[name]), timed)
         for name, executor in executors.items()
         if name != "default"
     ]
 
 
 def _many_row(
-    name: str, solution: Solution, executor: Executor, runs: TraceRuns, timed: TimedRuns
+    name: str,
+    solution: Solution,
+    executor: Executor,
+    replayed: tuple[TraceRuns, Mapping[str, int]],
+    timed: TimedRuns,
 ) -> dict[str, object]:
-    counts = executor.prediction_counts()
-    calls = sum(each.num_calls for each in counts.values())
-    hits = sum(each.num_exact + each.num_wider for each in counts.values())
+    runs, hits = replayed
     num_runs = len(runs.inputs())
     return new_row(
         *("", "", name, "+".join(solution.devices_used)),
         ours_ms=timed.median_ns(name) / num_runs / 1e6,
-        hit_rate=hits / calls if calls else None,
+        hit_rate=_rate(hits, num_runs),
         predicted_ms=_mean_ns(solution, runs.records, executor) / 1e6,
         default_ms=timed.median_ns("default") / num_runs / 1e6,
         speed_up=1 / timed.ratio(name, "default"),
-        trace_rate=trace_rate(solution, runs.records),
-        num_predicted=sum(each.is_on for each in solution.predictions),
+        trace_rate=_rate(trace_hits(solution, runs.records), num_runs),
+        num_predicted=len(hits),
     )
 
 
-def trace_rate(solution: Solution, records: Sequence[RouteRecord]) -> float | None:
-    """Return in what share of a trace's decisions nothing was missing from what is predicted; None:
-    nothing is."""
+def replayed_hits(executor: Executor, solution: Solution, runs: TraceRuns) -> dict[str, int]:
+    """Replay a trace once by an executor that has run nothing; return for each router that is
+    predicted in how many runs nothing was missing from that, as it has counted.
+
+    Raises
+    ------
+    HeteroPlaceError
+        It has counted something else than the trace says, of some router.
+    """
+    inputs = runs.inputs()
+    for given in inputs:
+        executor.run(given)
+    counts = executor.prediction_counts()
+    expected = trace_hits(solution, runs.records)
+    found = {name: counts[name].num_exact + counts[name].num_wider for name in expected}
+    wrong = [
+        f"{name}: {found[name]} of {counts[name].num_calls}, expected {hits} of {len(inputs)}"
+        for name, hits in expected.items()
+        if (found[name], counts[name].num_calls) != (hits, len(inputs))
+    ]
+    if wrong:
+        raise HeteroPlaceError(f"hits are not those of the trace: {listed(wrong, '; ')}")
+    return found
+
+
+def trace_hits(solution: Solution, records: Sequence[RouteRecord]) -> dict[str, int]:
+    """Return for each router that is predicted in how many of a trace's decisions nothing was
+    missing from that."""
     predicted = {
         each.prediction.router: set(each.prediction.branches)
         for each in solution.predictions
         if each.is_on
     }
-    hits = [
-        set(record.active) <= predicted[record.router]
-        for record in records
-        if record.router in predicted
-    ]
-    return sum(hits) / len(hits) if hits else None
+    found = dict.fromkeys(predicted, 0)
+    for record in records:
+        if record.router in predicted:
+            found[record.router] += set(record.active) <= predicted[record.router]
+    return found
+
+
+def _rate(hits: Mapping[str, int], num_runs: int) -> float | None:
+    return sum(hits.values()) / (num_runs * len(hits)) if hits else None
 
 
 def _with_share(solution: Solution, share: float) -> Solution:

@@ -40,6 +40,10 @@ class ExpertLayers:
     width: int = 128
     hidden: int = 512
     experts: int = 16
+    has_one_message_size: bool = False
+    """Messages are copied by a kernel for all tokens, not by one for each power of four: of n
+    memories there are n (n - 1) between two layers, and each kernel's call is compiled. What is
+    moved from memory to memory is the same."""
 
 
 def spread_experts(
@@ -75,11 +79,13 @@ def spread_experts(
             local = [held.index(e) if e in held else -1 for e in range(sizes.experts)]
             decision = routing.label(_look_up(local, ids[layer]), len(held))
             branches = [experts[expert] for expert in held]
-            made.append(_routed(here[memory], decision, branches, f"{name}.{memory}"))
+            rest = None, _sizes(sizes.tokens)
+            made.append(_routed(here[memory], decision, branches, f"{name}.{memory}", rest))
         after = [*where, None][layer + 1]
         ends = range(count if after is not None else 1)
         if is_sparse:
-            here = [_received(made, end, (where[layer], after), layer) for end in ends]
+            sizes_of = [sizes.tokens] if sizes.has_one_message_size else _sizes(sizes.tokens)
+            here = [_received(made, end, (where[layer], after), layer, sizes_of) for end in ends]
         else:
             here = [_sum([made[end], *made[:end], *made[end + 1 :]]) for end in ends]
     return parts.network(here[0], 1)
@@ -108,10 +114,12 @@ def _received(
     memory: int,
     ways: tuple[relay.Expr, relay.Expr | None],
     layer: int,
+    sizes: Sequence[int],
 ) -> relay.Expr:
     """The tokens that a memory needs for the next layer; other rows may hold anything.
 
     `ways`: the memories in which tokens are, and are needed; None: they all go to this one.
+    `sizes`: rows that messages are compiled for.
     """
     found = made[memory]
     for source, value in enumerate(made):
@@ -122,7 +130,7 @@ def _received(
                 goes = relay.logical_and(goes, is_here)
             decision = routing.from_mask(relay.expand_dims(relay.cast(goes, "int32"), 1), top_k=1)
             name = f"{EXCHANGE}.{layer}.{source}.{memory}"
-            found = _routed(value, decision, [lambda rows: rows], name, found)
+            found = _routed(value, decision, [lambda rows: rows], name, (found, sizes))
     return found
 
 
@@ -131,14 +139,19 @@ def _routed(
     decision: routing.Decision,
     branches: Sequence[Expert],
     name: str,
-    residual: relay.Expr | None = None,
+    rest: tuple[relay.Expr | None, Sequence[int]],
 ) -> relay.Expr:
-    tokens, width = shape_of(x)
+    """`rest`: what a token gets that takes no branch, and rows that branches are compiled for."""
+    _, width = shape_of(x)
+    residual, sizes = rest
     cells = routing.annotate_cell(x, dims=(0,), shape=(1, width))
-    # Few capacities, each four times the one before, as all of them are compiled.
-    powers = range((tokens - 1).bit_length() + 1 >> 1)
-    sizes = [*(4**power for power in powers), tokens]
     return routing.route(cells, decision, branches, residual=residual, capacities=sizes, name=name)
+
+
+def _sizes(tokens: int) -> list[int]:
+    """Few capacities, each four times the one before, as all of them are compiled."""
+    powers = range((tokens - 1).bit_length() + 1 >> 1)
+    return [*(4**power for power in powers), tokens]
 
 
 def _sum(values: Sequence[relay.Expr]) -> relay.Expr:

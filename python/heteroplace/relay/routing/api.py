@@ -34,7 +34,7 @@ from heteroplace.relay.routing.ops import (
     select,
     take_branch,
 )
-from heteroplace.relay.routing.regions import branches_of_values, routing_call
+from heteroplace.relay.routing.regions import Branches, branches_around, routing_call
 from heteroplace.relay.routing.results import checked_results
 from heteroplace.relay.routing.router import RouterOptions, router_options
 
@@ -284,16 +284,16 @@ def _capacities(
 
 
 def _around(flows: list[Cells], decision: Decision) -> tuple[relay.Expr, BranchRows] | None:
-    """The branch whose rows the cells are of, behind its router's loads."""
-    rows = flows[0].rows
-    branches = branches_of_values(rows)[rows]
+    """The branch that the router is in, behind its router's loads."""
+    decides = [decision.mask, *([] if decision.priority is None else [decision.priority])]
+    branches = branches_around([*(flow.rows for flow in flows), *decides])
     if not branches:
         return None
     parent = routing_call(branches[-1].router)
-    assert parent is not None  # `branches_of_values` names calls of routers
+    assert parent is not None  # `branches_around` names calls of routers
     options, branch = router_options(parent.op.attrs), branches[-1].branch
     loads = relay.TupleGetItem(branches[-1].router, 1)
-    num_rows, num_cells = shape_of(parent.reads[0])[0], flows[0].num_cells
+    num_rows = shape_of(parent.reads[0])[0]
     if num_rows > 1:
         if is_host_decision(decision.mask):
             raise RoutingError(
@@ -302,10 +302,21 @@ def _around(flows: list[Cells], decision: Decision) -> tuple[relay.Expr, BranchR
                 f"ops of Relay, or about all cells before that router"
             )
         for flow in flows:
-            if flow.dims[0] != 0 or flow.shape[0] != 1 or num_cells % num_rows:
-                raise RoutingError(
-                    f"cells of {name_of(flow.tensor)} are in branch {branch} of router "
-                    f"{options.name!r}, so they lie along axis 0 first, each 1 wide; got axes "
-                    f"{flow.dims}, cells of {flow.shape}"
-                )
+            _check_rows(flow, branches, num_rows, options.name)
     return loads, branch_rows_of(options, branch, num_rows)
+
+
+def _check_rows(flow: Cells, branches: Branches, num_rows: int, router: str) -> None:
+    """Raise RoutingError if cells are not those of the rows of the branch that a router is in."""
+    branch = branches[-1].branch
+    if len(branches_around([flow.rows])) < len(branches):
+        raise RoutingError(
+            f"rows of branch {branch} of router {router!r} decide about cells of "
+            f"{name_of(flow.tensor)}, which is not in that branch; hand it to the branch as cells "
+            f"of their own"
+        )
+    if flow.dims[0] != 0 or flow.shape[0] != 1 or flow.num_cells % num_rows:
+        raise RoutingError(
+            f"cells of {name_of(flow.tensor)} are in branch {branch} of router {router!r}, so they "
+            f"lie along axis 0 first, each 1 wide; got axes {flow.dims}, cells of {flow.shape}"
+        )

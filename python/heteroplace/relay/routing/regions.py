@@ -15,6 +15,7 @@ from tvm import relay
 from heteroplace.errors import RoutingError
 from heteroplace.relay.expressions import is_primitive_call, post_order, post_order_of_function
 from heteroplace.relay.routing.ops import branch_around, routing_kind
+from heteroplace.relay.tasks.fold import children
 
 
 class RoutingCall(NamedTuple):
@@ -65,6 +66,58 @@ def router_of(loads: relay.Expr) -> relay.Expr:
             "an op of routing reads loads that are no result of a router; give it the router's own"
         )
     return loads.tuple_value
+
+
+def branches_around(values: Sequence[relay.Expr]) -> Branches:
+    """Return the innermost branches of what is being made: what `branches_of_values` says of it.
+
+    It asks each router in which branch it is, as its op says, and looks no further up: what a
+    network costs to make is linear in its routers.
+
+    Raises
+    ------
+    RoutingError
+        Values of two branches.
+    """
+    deepest: Branches = ()
+    pending = list(values)
+    seen: set[relay.Expr] = set()
+    while pending:
+        node = pending.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        call = routing_call(node) if isinstance(node, relay.Call) else None
+        if call is None:
+            pending += children(node)
+            continue
+        router = node if call.kind == "router" else router_of(of_router(call.op, call.reads))
+        found = _branches_of_router(router)
+        if call.kind in ("take_branch", "enter_branch"):
+            found = (*found, InBranch(router, int(call.op.attrs["branch"])))
+        deepest = _deeper(node, found, deepest)
+    return deepest
+
+
+def _branches_of_router(router: relay.Expr) -> Branches:
+    """The branches that a router says it is in."""
+    found: list[InBranch] = []
+    while True:
+        call = routing_call(router)
+        around = None if call is None else branch_around(call.op.attrs)
+        if call is None or around is None:
+            return tuple(reversed(found))
+        router = router_of(call.reads[-1])
+        found.append(InBranch(router, around.branch))
+
+
+def of_router(op: relay.Call, reads: Sequence[relay.Expr]) -> relay.Expr:
+    """Return a result of the router that a call of another op of routing belongs to."""
+    kind = routing_kind(op)
+    if kind == "select":
+        return reads[len(reads) - 1 - int(op.attrs["has_residual"])]
+    places = {"dispatch": 1, "combine": 1, "take_branch": 1, "enter_branch": 1}
+    return reads[places.get(str(kind), -1)]
 
 
 def branches_of_values(body: relay.Expr) -> dict[relay.Expr, Branches]:
@@ -134,17 +187,19 @@ def _innermost(
     """The branches of what is read, of which each must be inside of the others'."""
     deepest: Branches = ()
     for read in reads:
-        branches = found[read]
-        longer, shorter = (
-            (branches, deepest) if len(branches) > len(deepest) else (deepest, branches)
-        )
-        if not _is_prefix(shorter, longer):
-            raise RoutingError(
-                f"{_name(node)} reads values of two branches of one router; they come together in "
-                f"the router's result only"
-            )
-        deepest = longer
+        deepest = _deeper(node, found[read], deepest)
     return deepest
+
+
+def _deeper(reader: relay.Call, one: Branches, other: Branches) -> Branches:
+    """The longer of two, which must begin with the other."""
+    longer, shorter = (one, other) if len(one) > len(other) else (other, one)
+    if not _is_prefix(shorter, longer):
+        raise RoutingError(
+            f"{_name(reader)} reads values of two branches of one router; they come together in "
+            f"the router's result only"
+        )
+    return longer
 
 
 def _is_prefix(shorter: Branches, longer: Branches) -> bool:

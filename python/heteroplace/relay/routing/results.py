@@ -8,9 +8,15 @@ import tvm
 from tvm import relay
 
 from heteroplace.errors import RoutingError, UnsupportedRelayError
-from heteroplace.relay.expressions import post_order, rebuild
+from heteroplace.relay.expressions import rebuild
 from heteroplace.relay.local_types import write_types
-from heteroplace.relay.routing.ops import BranchRows, enter_branch, routing_kind
+from heteroplace.relay.routing.ops import (
+    BranchRows,
+    branch_around,
+    enter_branch,
+    reads_of,
+    routing_kind,
+)
 from heteroplace.relay.tasks.fold import children
 from heteroplace.relay.tasks.rebatch import rebatch
 
@@ -45,11 +51,23 @@ def checked_results(
 
 
 def _made_of(rows: Sequence[relay.Expr], values: Sequence[relay.Expr]) -> dict[relay.Expr, None]:
-    """What of the values depends on the rows, operands first, the rows themselves included."""
+    """What of the values depends on the rows, operands first, the rows themselves included.
+
+    The walk ends at the rows: what they are made of, which may be all of a network so far, is not
+    looked at.
+    """
     found = dict.fromkeys(rows)
-    for node in post_order(relay.Tuple(list(values))):
-        if node not in found and any(child in found for child in children(node)):
-            found[node] = None
+    seen = {*rows, *(read for row in rows for read in reads_of(row))}
+    pending = [(value, False) for value in reversed(values)]
+    while pending:
+        node, is_ready = pending.pop()
+        if is_ready:
+            if any(child in found for child in children(node)):
+                found[node] = None
+        elif node not in seen:
+            seen.add(node)
+            pending.append((node, True))
+            pending += [(child, False) for child in reversed(children(node))]
     return found
 
 
@@ -59,9 +77,18 @@ def _check_apart(
     inside: dict[relay.Expr, None],
     of: BranchRows,
 ) -> None:
-    """Refuse a branch that mixes rows. One that holds a router is checked where that is."""
+    """Refuse a branch that mixes rows. One that holds a router is checked where that is, if the
+    router knows that it is in the branch."""
     nodes = [node for node in inside if not any(node.same_as(row) for row in rows)]
-    if any(routing_kind(node) is not None for node in nodes):
+    kinds = [routing_kind(node) for node in nodes]
+    for kind, node in zip(kinds, nodes, strict=True):
+        if kind == "router" and branch_around(node.attrs) is None:
+            raise RoutingError(
+                f"branch {of.branch} of router {of.router!r} holds router "
+                f"{str(node.attrs['name'])!r}, which was made outside of it and would count rows "
+                f"that hold no cell; route the rows that the branch is given, in a Python function"
+            )
+    if any(kind is not None for kind in kinds):
         return
     mapped: dict[relay.Expr, relay.Expr] = {}
     captured: list[relay.Var] = []

@@ -28,7 +28,7 @@ from heteroplace.relay.routing.ops import (
     routing_kind,
     with_reads,
 )
-from heteroplace.relay.routing.regions import InBranch, branches_of_values, router_of
+from heteroplace.relay.routing.regions import InBranch, branches_of_values, of_router, router_of
 from heteroplace.relay.routing.router import RouterOptions, router_options
 
 Renewed = Callable[[int, RouterOptions], RouterOptions]
@@ -175,7 +175,7 @@ def _renewed(mod: tvm.IRModule, renew: Renewed) -> tvm.IRModule:
                 parent = router_of(reads_of(old)[-1])
                 outer = _of_rows(around, options[parent], _num_cells(parent))
             return with_reads(new, reads_of(new), **options[old].attributes(), **outer)
-        router = router_of(_of_router(old, kind))
+        router = router_of(of_router(old, reads_of(old)))
         return with_reads(new, reads_of(new), **_following(old, kind, options[router], router))
 
     mapped: dict[relay.Expr, relay.Expr] = {}
@@ -184,15 +184,6 @@ def _renewed(mod: tvm.IRModule, renew: Renewed) -> tvm.IRModule:
     functions = dict(typed.functions.items())
     functions[typed.get_global_var("main")] = function
     return relay.transform.InferType()(tvm.IRModule(functions))
-
-
-def _of_router(call: relay.Call, kind: str) -> relay.Expr:
-    """A result of the router that a call of another op of routing belongs to."""
-    reads = reads_of(call)
-    if kind == "select":
-        return reads[len(reads) - 1 - int(call.attrs["has_residual"])]
-    places = {"dispatch": 1, "combine": 1, "take_branch": 1, "enter_branch": 1}
-    return reads[places.get(kind, -1)]
 
 
 def _following(
