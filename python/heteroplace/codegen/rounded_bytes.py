@@ -45,8 +45,9 @@ def _replacement(cast: tir.Cast) -> tir.PrimExpr | None:
     if clipped is None or clipped[1:] != (0.0, float(_MOST_BYTE)):
         return None
     steps, zero = clipped[0], 0.0
-    if isinstance(steps, tir.Add) and _number(steps.b) is not None:
-        steps, zero = steps.a, _number(steps.b)
+    offset = _number(steps.b) if isinstance(steps, tir.Add) else None
+    if offset is not None:
+        steps, zero = steps.a, offset
     if not isinstance(steps, tir.Sub) or _number(steps.b) != _SHIFT:
         return None
     within = _clipped(steps.a)
