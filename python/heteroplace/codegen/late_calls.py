@@ -2,7 +2,8 @@
 
 A task may begin by bringing what it reads into a layout of its kernels, and end by bringing what it
 makes into several: all this is ready early, and a step of training reads much of it late. Where
-memory is fullest such a call is put in front of the first that reads what it makes.
+memory is fullest such a call is put in front of the first that reads what it makes. Calls that
+compute stay where the plan has them, as what it promises of memory goes by that.
 
 before ==> after, where memory is fullest at b
 
@@ -23,6 +24,8 @@ from heteroplace.codegen.kernels import KernelCalls
 from heteroplace.codegen.program import aligned
 from heteroplace.model.cluster import Cluster
 
+_MOVES = frozenset({"layout_transform", "transpose", "reshape", "squeeze", "expand_dims"})
+"""Ops that compute nothing."""
 _MAX_MOVES = 64
 """Moves that are tried for each memory, each of which looks at all instructions."""
 
@@ -38,7 +41,13 @@ def with_late_calls(ordered: Ordered, calls: KernelCalls, cluster: Cluster) -> O
     """
     if calls.routers:
         return ordered
-    order = _Order(ordered)
+    layouts = {
+        symbol
+        for symbol, kernel in calls.kernels.items()
+        if "layout_transform" in kernel.op and _MOVES.issuperset(kernel.op.split("+"))
+    }
+    moving = {index for index, call in enumerate(calls.calls) if call.kernel in layouts}
+    order = _Order(ordered, moving)
     order.kept = {
         ordered.place((root(calls, output), memory))[0]
         for output in calls.outputs
@@ -67,10 +76,12 @@ class _Move:
 
 
 class _Order:
-    def __init__(self, ordered: Ordered) -> None:
+    def __init__(self, ordered: Ordered, moving: Set[int]) -> None:
         self.instructions = list(ordered.instructions)
         self.kept: Set[Instance] = frozenset()
         """Outputs, which are needed until the end."""
+        self._moving = moving
+        """Calls that bring a value into another layout."""
         self._ordered = ordered
         whole = {ordered.place(instance)[0] for instance in ordered.stored}
         self._shared = whole | set(ordered.stored)
@@ -136,8 +147,8 @@ class _Order:
         return max(found, key=lambda move: (move.gain_bytes, -move.begin), default=None)
 
     def _may_move(self, each: Instruction) -> bool:
-        """Whether it is a plain call that nobody else shares the bytes of."""
-        is_plain = each.call is not None and each.guard is None and not each.members
+        """Whether it is a change of layout that nobody else shares the bytes of."""
+        is_plain = each.call in self._moving and each.guard is None and not each.members
         return is_plain and not each.replaces and self._shared.isdisjoint(each.writes)
 
     def _move(self, begin: int, at: int, lives: Mapping[Instance, _Life]) -> _Move | None:

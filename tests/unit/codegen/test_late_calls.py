@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 
 pytest.importorskip("tvm.relay")
 
+import tvm
 from tests.strategies import num_cases
 
 from heteroplace.codegen.instructions import Instruction, Ordered
-from heteroplace.codegen.kernels import KernelCalls, Value
+from heteroplace.codegen.kernels import Kernel, KernelCall, KernelCalls, Value
 from heteroplace.codegen.late_calls import with_late_calls
+from heteroplace.codegen.workspace import Workspace
 from heteroplace.model.cluster import Cluster, Device, Memory
 
 pytestmark = pytest.mark.relay
@@ -25,7 +27,11 @@ Call = tuple[int, list[int], int]
 
 
 def reordered(
-    program: list[Call], units: list[int], output: int, device_of: list[int]
+    program: list[Call],
+    units: list[int],
+    output: int,
+    device_of: list[int],
+    op: str = "reshape+layout_transform",
 ) -> list[int]:
     """What the calls make, in their new order. Value `n` has `units[n]` units of bytes."""
     instructions = tuple(
@@ -42,11 +48,13 @@ def reordered(
         for index, (step, reads, made) in enumerate(program)
     )
     values = tuple(Value((count * UNIT,), "int8") for count in units)
+    calls = tuple(KernelCall("k", 0, "task", tuple(reads), (made,)) for _, reads, made in program)
+    kernel = Kernel("k", None, tvm.target.Target("llvm"), Workspace(), op)
     device = Device("cpu", "cpu", "llvm", 0, 0, (0,))
     cluster = Cluster("one", (Memory("ram", 2**30),), (device,), (), 0)
     found = with_late_calls(
         Ordered(instructions, values, {}),
-        KernelCalls(values, (), (output,), {}),
+        KernelCalls(values, calls, (output,), {"k": kernel}),
         cluster,
     )
     for each in found.instructions:
@@ -73,6 +81,13 @@ def test_other_layout_of_an_input_is_made_where_it_is_read() -> None:
     program: list[Call] = [(0, [9], 0), (0, [], 1), (1, [1], 2), (2, [0, 2], 3)]
     units = [4, 5, 1, 1, 0, 0, 0, 0, 0, 4]
     assert reordered(program, units, 3, [0, 0, 0]) == [1, 2, 0, 3]
+
+
+@pytest.mark.parametrize("op", ["nn.conv2d", "nn.conv2d+layout_transform", "reshape", ""])
+def test_what_computes_stays_as_planned(op: str) -> None:
+    program: list[Call] = [(0, [9], 0), (0, [], 1), (1, [1], 2), (2, [0, 2], 3)]
+    units = [4, 5, 1, 1, 0, 0, 0, 0, 0, 4]
+    assert reordered(program, units, 3, [0, 0, 0], op) == [0, 1, 2, 3]
 
 
 def test_a_call_stays_where_it_frees_what_it_reads() -> None:
