@@ -12,6 +12,7 @@ from hashlib import blake2b
 from random import Random
 
 import pytest
+import tvm
 from hypothesis import given
 from item_plans import (
     MAX_ITEMS,
@@ -25,18 +26,22 @@ from tests.corpus import corpus
 from tests.strategies import num_cases
 
 from heteroplace.codegen.combine import Items, ItemTensor, combine_batches
-from heteroplace.codegen.kernels import KernelCall, KernelCalls, Value
+from heteroplace.codegen.kernels import Kernel, KernelCall, KernelCalls, Value
 from heteroplace.codegen.lower import lower
 from heteroplace.codegen.lowered import Lowered
 from heteroplace.codegen.program import KERNEL_ALIGNMENT_BYTES
 from heteroplace.codegen.segment_calls import NetworkPart
 from heteroplace.codegen.segments import ValueName
+from heteroplace.codegen.workspace import Workspace
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.cluster import Cluster, Device, Memory
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.model.plan import Run, Step
 from heteroplace.model.solution import Solution
 from heteroplace.simulate.simulator import simulate
+
+KERNEL = Kernel("", None, tvm.target.Target("llvm"), Workspace())
+"""Stands for each: what it computes is no matter here."""
 
 SHAPES = ((1, 1), (1, 24), (1, 40), (1, 64), (1, 128), (2, 1, 24), (3, 1, 64), (1, 0), (1, 2, 32))
 """For one item; the item's axis is the first of extent 1 in front of the rest."""
@@ -95,8 +100,8 @@ def part_of(
         name = graph.tasks[task].name
         calls.append(KernelCall(f"{name}_{len(items)}", 0, name, tuple(reads), tuple(writes)))
         exports |= {named(graph, t): value_of[t] for t in graph.task_outputs[task]}
-    kernels = {call.kernel: None for call in calls}
-    lowered = KernelCalls(tuple(values), tuple(calls), tuple(exports.values()), kernels)  # type: ignore[arg-type]
+    kernels = {call.kernel: KERNEL for call in calls}
+    lowered = KernelCalls(tuple(values), tuple(calls), tuple(exports.values()), kernels)
     return NetworkPart(lowered, imports, tuple(exports))
 
 

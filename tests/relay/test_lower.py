@@ -6,21 +6,26 @@ from random import Random
 
 import numpy as np
 import pytest
+import tvm
 from hypothesis import given
 from program_oracle import Oracle
 from tests.corpus import corpus
 from tests.strategies import Instance, num_cases, random_instance_with_plan
 
-from heteroplace.codegen.kernels import KernelCall, KernelCalls, Value
+from heteroplace.codegen.kernels import Kernel, KernelCall, KernelCalls, Value
 from heteroplace.codegen.lower import lower
 from heteroplace.codegen.lowered import Lowered
 from heteroplace.codegen.order import order_instructions
+from heteroplace.codegen.workspace import Workspace
 from heteroplace.errors import InfeasibleError, LoweringError
 from heteroplace.model.cluster import Cluster, Device, Memory
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.model.plan import Plan, Run
 from heteroplace.simulate.simulator import simulate
+
+KERNEL = Kernel("", None, tvm.target.Target("llvm"), Workspace())
+"""Stands for each: what it computes is no matter here."""
 
 SIZES = (0, 1, 100, 128, 129, 1000)
 
@@ -60,8 +65,8 @@ def random_calls(random: Random, graph: TaskGraph) -> KernelCalls:
         calls.append(KernelCall(f"{task.name}_last", 0, task.name, tuple(reads), tuple(writes)))
         value_of.update(zip(graph.task_outputs[task_id], writes, strict=True))
     outputs = tuple(value_of[tensor] for tensor in graph.outputs)
-    kernels = {call.kernel: None for call in calls}
-    return KernelCalls(tuple(values), tuple(calls), outputs, kernels)  # type: ignore[arg-type]
+    kernels = {call.kernel: KERNEL for call in calls}
+    return KernelCalls(tuple(values), tuple(calls), outputs, kernels)
 
 
 @corpus
