@@ -22,6 +22,7 @@ from tvm import relay
 from heteroplace.codegen.gates import ComputeOnce, ScaleMaps
 from heteroplace.codegen.global_mean_op import GlobalMeans
 from heteroplace.codegen.index_guards import GuardIndices
+from heteroplace.codegen.layout_rules import register_layout_rules
 from heteroplace.codegen.legalize import Legalize
 from heteroplace.codegen.matrix_convolutions import MatrixConvolutions
 from heteroplace.codegen.own_schedules import register_schedules
@@ -105,6 +106,7 @@ def cut_segments(
         An op that belongs to no task.
     """
     register_schedules()
+    register_layout_rules()
     cutter = _Cutter(mod["main"], target_of_task, len(targets))
     outputs = cutter.run()
     segments = []

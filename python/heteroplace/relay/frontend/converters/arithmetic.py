@@ -16,6 +16,7 @@ from heteroplace.relay.frontend.converters.call import (
     OnnxCall,
     as_float32,
     const,
+    constant_value,
     dtype_name,
     dtype_of,
 )
@@ -58,6 +59,14 @@ def mod(call: OnnxCall) -> relay.Expr:
     return relay.where(relay.equal(rest, zero), nothing, rest)
 
 
+def mean(call: OnnxCall) -> relay.Expr:
+    """Convert Mean of operands that are broadcast; TVM's converter wants them to be alike."""
+    total = call.operand(0)
+    for index in range(1, len(call.operands)):
+        total = relay.add(total, call.operand(index))
+    return relay.divide(total, const(len(call.operands), call.dtype(0)))
+
+
 def mish(call: OnnxCall) -> relay.Expr:
     """Convert Mish: x tanh(log(1 + e**x)) = x n / (n + 2) with n = e**x (e**x + 2)."""
     data, dtype = call.operand(0), call.dtype(0)
@@ -84,6 +93,24 @@ def _log_one_plus(data: relay.Expr, dtype: str) -> relay.Expr:
     logarithm = relay.log(relay.add(const(1, dtype), data))
     is_small = relay.less(data, const(0.01, dtype))
     return relay.where(is_small, relay.multiply(series, data), logarithm)
+
+
+def clip(call: OnnxCall) -> relay.Expr | None:
+    """Convert Clip whose bounds are operands: each may be left out, or be computed.
+
+    TVM's converter forgets a bound where the other is left out or is no constant too.
+    """
+    if call.opset < 11:
+        return None
+    result, dtype = call.operand(0), call.dtype(0)
+    bounds = [constant_value(call.operand(i), call.params) if call.has(i) else None for i in (1, 2)]
+    if dtype.startswith("float") and all(bound is not None for bound in bounds):
+        low, high = (float(np.asarray(bound).reshape(())) for bound in bounds)
+        if low <= high:  # else all is `high`, and TVM's clip says `low`
+            return relay.clip(result, low, high)
+    if call.has(1):
+        result = relay.maximum(result, call.operand(1))
+    return relay.minimum(result, call.operand(2)) if call.has(2) else result
 
 
 def lp_normalization(call: OnnxCall) -> relay.Expr:

@@ -1,4 +1,4 @@
-"""Ops that move elements ==> Relay: Split, Pad, OneHot, GatherND, Scatter*, SpaceToDepth, Range.
+"""Ops that move elements ==> Relay: Split, Pad, OneHot, Gather*, Scatter*, SpaceToDepth, Range.
 
 ONNX operator specification, all forms up to opset 28: sizes, pads and axes as attributes or as
 operands, axes counted from the back, parts of no elements, padding of every mode.
@@ -151,10 +151,24 @@ def scatter_elements(call: OnnxCall) -> relay.Expr:
     """Convert ScatterElements and Scatter."""
     shape = call.shape(0)
     axis = int(call.number("axis", 0)) % len(shape)
-    indices = _from_front(call.operand(1), shape[axis])
+    indices = _from_front(call, 1, shape[axis])
     return relay.scatter_elements(
         call.operand(0), indices, call.operand(2), axis, _scatter_mode(call)
     )
+
+
+def gather(call: OnnxCall) -> relay.Expr:
+    """Convert Gather: TVM's converter takes the size of axis 0 for that of a negative one."""
+    shape = call.shape(0)
+    axis = int(call.number("axis", 0)) % len(shape)
+    return relay.take(call.operand(0), _from_front(call, 1, shape[axis]), axis)
+
+
+def gather_elements(call: OnnxCall) -> relay.Expr:
+    """Convert GatherElements."""
+    shape = call.shape(0)
+    axis = int(call.number("axis", 0)) % len(shape)
+    return relay.gather(call.operand(0), axis, _from_front(call, 1, shape[axis]))
 
 
 def gather_nd(call: OnnxCall) -> relay.Expr:
@@ -188,9 +202,12 @@ def _scatter_mode(call: OnnxCall) -> str:
     return _SCATTER_MODES[reduction]
 
 
-def _from_front(indices: relay.Expr, size: int) -> relay.Expr:
-    """Return positions counted from the front, of such as may count from the back."""
-    dtype = dtype_of(indices)
+def _from_front(call: OnnxCall, index: int, size: int) -> relay.Expr:
+    """Return positions counted from the front, of operand `index` that may count from the back."""
+    indices, dtype = call.operand(index), call.dtype(index)
+    known = constant_value(indices, call.params)
+    if known is not None:
+        return const(np.where(known < 0, known + size, known), dtype)
     # The kernel, too, takes negative indices to count from the back.
     shifted = relay.maximum(relay.add(indices, const(size, dtype)), const(0, dtype))
     return relay.where(relay.less(indices, const(0, dtype)), shifted, indices)

@@ -36,6 +36,7 @@ from heteroplace.relay.frontend.converters.pooling import (
 from heteroplace.relay.frontend.converters.recurrent import gru, lstm, rnn
 from heteroplace.relay.frontend.converters.reductions import REDUCTIONS
 from heteroplace.relay.frontend.converters.resize import resize, upsample
+from heteroplace.relay.frontend.converters.transposed import conv_transpose
 from heteroplace.relay.frontend.onnx_bfloat16 import ROUND
 from heteroplace.relay.frontend.onnx_choices import CHOOSE
 
@@ -44,10 +45,14 @@ CONVERTERS: Mapping[str, Converter] = {
     "AveragePool": average_pool,
     "BatchNormalization": arithmetic.batch_normalization,
     "BitShift": arithmetic.bit_shift,
+    "Clip": arithmetic.clip,
     CHOOSE: branches.choose_branch,
+    "ConvTranspose": conv_transpose,
     "CumProd": arithmetic.cumulative_product,
     "Det": arithmetic.determinant,
     "GRU": gru,
+    "Gather": movement.gather,
+    "GatherElements": movement.gather_elements,
     "GatherND": movement.gather_nd,
     "GlobalLpPool": global_lp_pool,
     "LSTM": lstm,
@@ -55,6 +60,7 @@ CONVERTERS: Mapping[str, Converter] = {
     "LpPool": lp_pool,
     "MaxPool": max_pool,
     "MaxUnpool": max_unpool,
+    "Mean": arithmetic.mean,
     "Mish": arithmetic.mish,
     "Mod": arithmetic.mod,
     "NonZero": movement.non_zero,

@@ -1,0 +1,121 @@
+"""Rare forms of common ops, each of which TVM's importer gets wrong or refuses: the numbers of
+onnxruntime, also where its own simplification does not help."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_models as om
+import pytest
+
+from heteroplace.errors import FrontendError
+from heteroplace.relay.frontend.importer import from_onnx
+
+pytestmark = pytest.mark.relay
+
+_RNG = np.random.default_rng(0)
+LOW, HIGH = np.float32(-0.5), np.float32(0.4)
+
+
+def assert_equals_onnxruntime(model: onnx.ModelProto) -> None:
+    inputs = om.random_inputs(model)
+    expected = om.run_onnxruntime(model, inputs)
+    for simplify in (True, False):
+        imported = from_onnx(model, simplify=simplify)
+        actual = om.run_tvm(imported.mod, imported.params, inputs)
+        for mine, reference in zip(actual, expected, strict=True):
+            np.testing.assert_allclose(mine, reference, rtol=1e-5, atol=1e-6)
+
+
+CLIPS = {
+    "no lower bound": ("x - high", []),
+    "no upper bound": ("x low", []),
+    "no bound": ("x", []),
+    "the upper bound is computed": (
+        "x low high_now",
+        [om.node("ReduceMax", "x", "high_now", keepdims=0)],
+    ),
+    "the lower bound is computed": (
+        "x low_now high",
+        [om.node("ReduceMin", "x", "low_now", keepdims=0)],
+    ),
+    "the bounds are the wrong way round": ("x high low", []),
+}
+
+
+@pytest.mark.parametrize("name", CLIPS)
+def test_clip_keeps_each_of_its_bounds(name: str) -> None:
+    operands, nodes = CLIPS[name]
+    model = om.make_model(
+        [*nodes, om.node("Clip", operands, "y")], {"x": [3, 5]}, ["y"], {"low": LOW, "high": HIGH}
+    )
+    assert_equals_onnxruntime(model)
+
+
+@pytest.mark.parametrize("axis", [-3, -2, -1, 0, 1, 2])
+@pytest.mark.parametrize("op_type", ["Gather", "GatherElements"])
+def test_places_from_the_back_along_an_axis_from_the_back(op_type: str, axis: int) -> None:
+    sizes = [2, 7, 5]
+    shape = [3, 7, 5][:2] if op_type == "Gather" else [2, 7, 5]
+    indices = np.random.default_rng(0).integers(-sizes[axis], sizes[axis], shape)
+    node = om.node(op_type, "x indices", "y", axis=axis)
+    assert_equals_onnxruntime(om.make_model([node], {"x": sizes}, ["y"], {"indices": indices}))
+
+
+@pytest.mark.parametrize("axis", [-1, 1])
+def test_places_that_are_computed_count_from_the_back_too(axis: int) -> None:
+    nodes = [
+        om.node("ArgMax", "x", "found", axis=1, keepdims=0),
+        om.node("Sub", "found size", "place"),
+        om.node("Gather", "x place", "y", axis=axis),
+    ]
+    model = om.make_model(nodes, {"x": [2, 7]}, ["y"], {"size": np.array(7)})
+    assert_equals_onnxruntime(model)
+
+
+def test_mean_of_operands_that_are_broadcast() -> None:
+    weights = {"row": np.float32([1, 2, 3]), "one": np.float32(4)}
+    node = om.node("Mean", "x row one", "y")
+    assert_equals_onnxruntime(om.make_model([node], {"x": [2, 3]}, ["y"], weights))
+
+
+TRANSPOSED: dict[str, tuple[int, int, dict[str, Any]]] = {
+    "dilated": (2, 1, {"dilations": [2, 3], "strides": [2, 1], "pads": [1, 0, 2, 1]}),
+    "dilated, one axis": (1, 1, {"dilations": [2], "strides": [3]}),
+    "dilated groups": (2, 2, {"dilations": [2, 2]}),
+    "groups, one axis": (1, 2, {"strides": [2], "pads": [1, 0]}),
+    "groups, three axes": (3, 2, {"strides": [2, 1, 2]}),
+    "longer than all": (2, 1, {"strides": [2, 3], "output_shape": [12, 17]}),
+    "shorter, odd": (2, 1, {"strides": [2, 2], "output_shape": [8, 6]}),
+    "shorter, odd, more at the end": (
+        2,
+        1,
+        {"strides": [2, 2], "output_shape": [8, 6], "auto_pad": "SAME_UPPER"},
+    ),
+    "output padding beyond the padding": (
+        2,
+        1,
+        {"strides": [3, 3], "pads": [0, 1, 0, 1], "output_padding": [2, 2]},
+    ),
+    "no padding by name": (2, 1, {"strides": [2, 2], "auto_pad": "VALID"}),
+}
+
+
+@pytest.mark.parametrize("name", TRANSPOSED)
+def test_transposed_convolution(name: str) -> None:
+    rank, group, attributes = TRANSPOSED[name]
+    weights = {
+        "w": _RNG.standard_normal((4, 3, *[3] * rank), dtype=np.float32),
+        "b": _RNG.standard_normal(3 * group, dtype=np.float32),
+    }
+    node = om.node("ConvTranspose", "x w b", "y", group=group, **attributes)
+    assert_equals_onnxruntime(om.make_model([node], {"x": [1, 4, *[5] * rank]}, ["y"], weights))
+
+
+def test_transposed_convolution_of_which_padding_leaves_nothing() -> None:
+    node = om.node("ConvTranspose", "x w", "y", pads=[4, 4])
+    model = om.make_model([node], {"x": [1, 1, 2]}, ["y"], {"w": np.ones((1, 1, 3), np.float32)})
+    with pytest.raises(FrontendError, match="its padding leaves -4 elements of 4"):
+        from_onnx(model, simplify=False)
