@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-OPSETS = (13, 16, 17, 18, 19, 20, 21)
+OPSETS = (11, 12, 13, 16, 17, 18, 19, 20, 21)
 _MAX_ELEMENTS = 40_000
 
 Op = Callable[["Chain"], bool]
@@ -134,6 +134,12 @@ class Chain:
         """Append a node, whose result is now the value."""
         self.value = self.node(op_type, inputs, **attributes)
         return True
+
+    def integers_for(self, name: str, values: Sequence[int]) -> tuple[list[str], dict[str, Any]]:
+        """Axes or sizes, as an operand or, before opset 13, as an attribute."""
+        if self.opset < 13:
+            return [], {name: list(values)}
+        return [self.integers(values)], {}
 
     def like_value(self) -> list[str]:
         """Values of the shape of `value`, itself among them."""

@@ -93,7 +93,7 @@ def reduce(chain: Chain) -> bool:
     if kind == "LogSum":
         value = _positive(chain, value, 0.1)
     op_type = f"Reduce{kind}"
-    if kind != "Sum" and chain.opset < 18:
+    if chain.opset < 13 or (kind != "Sum" and chain.opset < 18):
         return chain.then(op_type, [value], axes=axes, **attributes)
     if chain.maybe(0.1):
         is_none = chain.random.randint(0, 1)
@@ -224,7 +224,7 @@ def quantised(chain: Chain) -> bool:
     """To bytes and back, with one scale or one of each channel."""
     dtype = chain.one_of((np.uint8, np.int8))
     scale, zero, attributes = np.float32(0.05), np.asarray(3, dtype), {}
-    if chain.maybe():
+    if chain.opset >= 13 and chain.maybe():
         channels = chain.shape[1]
         scale = chain.numbers.uniform(0.02, 0.1, channels).astype(np.float32)
         zero = chain.numbers.integers(0, 10, channels).astype(dtype)

@@ -82,10 +82,11 @@ def ones_in_and_out(chain: Chain) -> bool:
     """Squeeze or Unsqueeze."""
     ones = [axis for axis, size in enumerate(chain.shape) if size == 1]
     if ones and chain.rank > 2 and chain.maybe():
-        axis = chain.either_side(chain.one_of(ones))
-        return chain.then("Squeeze", [chain.value, chain.integers([axis])])
+        operands, attributes = chain.integers_for("axes", [chain.either_side(chain.one_of(ones))])
+        return chain.then("Squeeze", [chain.value, *operands], **attributes)
     axis = chain.random.randint(-chain.rank - 1, chain.rank)
-    return chain.rank < 5 and chain.then("Unsqueeze", [chain.value, chain.integers([axis])])
+    operands, attributes = chain.integers_for("axes", [axis])
+    return chain.rank < 5 and chain.then("Unsqueeze", [chain.value, *operands], **attributes)
 
 
 def concat(chain: Chain) -> bool:
@@ -106,8 +107,9 @@ def split(chain: Chain) -> bool:
     axis = chain.one_of(axes)
     first = chain.random.randint(1, chain.shape[axis] - 1)
     sizes = [first, chain.shape[axis] - first]
-    operands = [chain.value, chain.integers(sizes)]
-    parts = chain.nodes_of("Split", operands, 2, axis=chain.either_side(axis))
+    operands, attributes = chain.integers_for("split", sizes)
+    attributes["axis"] = chain.either_side(axis)
+    parts = chain.nodes_of("Split", [chain.value, *operands], 2, **attributes)
     if sizes[0] == sizes[1] and chain.maybe():
         return chain.then("Mul", parts)
     chain.value = chain.one_of(parts)
@@ -201,13 +203,10 @@ def top_k(chain: Chain) -> bool:
 
 def arg_max(chain: Chain) -> bool:
     """Where the largest or the smallest is."""
-    places = chain.node(
-        chain.one_of(("ArgMax", "ArgMin")),
-        [chain.value],
-        axis=chain.axis(),
-        keepdims=chain.one_of((1, 1, 0)),
-        select_last_index=chain.random.randint(0, 1),
-    )
+    attributes = {"axis": chain.axis(), "keepdims": chain.one_of((1, 1, 0))}
+    if chain.opset >= 12:
+        attributes["select_last_index"] = chain.random.randint(0, 1)
+    places = chain.node(chain.one_of(("ArgMax", "ArgMin")), [chain.value], **attributes)
     return chain.then("Cast", [places], to=1)
 
 

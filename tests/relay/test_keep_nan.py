@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
+import onnx
 import onnx_models as om
 import pytest
 import tvm
@@ -16,6 +17,8 @@ from heteroplace.codegen.keep_nan import keep_nan
 from heteroplace.relay.frontend.importer import from_onnx
 
 pytestmark = pytest.mark.relay
+
+Arrays = dict[str, np.ndarray]
 
 SHAPE = (4, 16)
 
@@ -65,14 +68,14 @@ def test_nan_is_true_as_of_onnxruntime() -> None:
     np.testing.assert_array_equal(found, expected)
 
 
-def _lowered(build: Callable[[tir.Var], tir.PrimExpr], dtype: str) -> str:
+def _lowered(build: Callable[[tir.Var], tir.PrimExpr], dtype: str, *, is_cpu: bool = False) -> str:
     """The text of one store, after the rewrite."""
     x, index = tir.decl_buffer((8,), dtype, "x"), tir.Var("i", "int32")
     y = tir.decl_buffer((8,), dtype, "y")
     value = build(x[index], y[index])  # type: ignore[call-arg]
     body = tir.For(index, 0, 8, 0, tir.BufferStore(y, value, [index]))
     function = tir.PrimFunc([x, y], body)
-    return str(keep_nan(tvm.IRModule({"f": function}))["f"].body)
+    return str(keep_nan(tvm.IRModule({"f": function}), is_cpu=is_cpu)["f"].body)
 
 
 def test_the_form_of_each_kind() -> None:
@@ -83,6 +86,48 @@ def test_the_form_of_each_kind() -> None:
     assert "T.Select(T.float32(0) < a, T.float32(0), a)" in relu6
     two = _lowered(lambda x, y: tir.Max(x, x + zero), "float32")
     assert "T.Select(T.isnan(a), a, T.Select(a > b, a, b))" in two
+
+
+def test_a_cpu_has_the_order_in_which_a_nan_comes_out() -> None:
+    zero = tir.FloatImm("float32", 0.0)
+    relu = _lowered(lambda x, y: tir.Max(x, zero), "float32", is_cpu=True)
+    assert 'T.max(T.reinterpret("float32", T.reinterpret("int32", T.float32(0))), x[i])' in relu
+    three = _lowered(lambda x, y: tir.Max(tir.Max(x, x * x), x + zero), "float32", is_cpu=True)
+    assert "T.Select(T.isnan(a), a, T.max(a, T.Let(" in three
+
+
+def _run_with_nans(nodes: list[onnx.NodeProto], names: Sequence[str], limits: Arrays) -> None:
+    model = om.make_model(nodes, dict.fromkeys(names, SHAPE), ["y"], limits)
+    inputs = {}
+    for index, name in enumerate(names):
+        inputs[name] = np.random.default_rng(index).standard_normal(SHAPE).astype(np.float32)
+        inputs[name].reshape(-1)[[index, -1]] = np.nan
+    (expected,) = om.run_onnxruntime(model, inputs)
+    assert np.isnan(expected).sum() > len(names)
+    imported = from_onnx(model, simplify=False)
+    with tvm.transform.PassContext(opt_level=3):
+        executable = hp.build(imported.mod, cpu_cluster(), {}, costs=random_costs)
+    (found,) = hp.Executor(executable).run(**inputs)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_nan_of_any_of_many_tensors() -> None:
+    """In one kernel: the compiler took an hour for eight."""
+    names = [f"x{index}" for index in range(12)]
+    _run_with_nans([om.node("Max", " ".join(names), "y")], names, {})
+
+
+def test_a_nan_through_many_limits() -> None:
+    """As before, one within the other."""
+    nodes, limits = [om.node("Identity", "x", "v0")], {}
+    for index in range(8):
+        limits[f"low{index}"] = np.float32(-0.7 - index / 100)
+        limits[f"high{index}"] = np.float32(0.8 - index / 100)
+        nodes += [
+            om.node("Clip", f"v{index} low{index} high{index}", f"c{index}"),
+            om.node("Sin", f"c{index}", f"v{index + 1}"),
+        ]
+    _run_with_nans([*nodes, om.node("Identity", "v8", "y")], ["x"], limits)
 
 
 @pytest.mark.parametrize("dtype", ["int32", "uint8"])

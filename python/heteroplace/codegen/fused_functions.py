@@ -20,9 +20,10 @@ def finished(
 ) -> tvm.IRModule:
     """Return lowered functions with what all kernels of a target have: defined integers, NaNs that
     stay, and vector code unless they are TVM's own."""
+    is_cpu = target.kind.name == "llvm"
     if has_stock_kernels(target):
-        return define_integers(keep_nan(functions))
-    functions = define_integers(keep_nan(rounded_bytes(functions)))
+        return define_integers(keep_nan(functions, is_cpu=is_cpu))
+    functions = define_integers(keep_nan(rounded_bytes(functions), is_cpu=is_cpu))
     is_softmax = any(is_op_call(node, "nn.softmax") for node in post_order(function.body))
     return whole_vectors(vector_math(functions, is_softmax=is_softmax))
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import tvm
 from tvm import tir
 
+from heteroplace.codegen.keep_nan import hidden
 from heteroplace.codegen.lowered_functions import with_nodes
 
 _SHIFT = 3 * 2**22
@@ -55,15 +56,13 @@ def _replacement(cast: tir.Cast) -> tir.PrimExpr | None:
         return None
     value, kind = within[0], tvm.DataType(cast.value.dtype)
     least, most = (_constant(_SHIFT + each - zero, kind) for each in (0, _MOST_BYTE))
-    sum_, above = tir.Var("sum", value.dtype), tir.Var("above", value.dtype)
-    # Not `max`, of which a NaN would come out (`keep_nan.py`): here it is not above the least.
-    at_least = tir.Select(tir.GT(sum_, least), sum_, least)
-    at_most = tir.Select(tir.LT(above, most), above, most)
+    # In this order, and hidden from `keep_nan`: a NaN is not above the least.
+    within_byte = tir.Min(tir.Max(value, hidden(least)), hidden(most))
     whole = str(kind).replace("float32", "int32")
-    bits = tir.call_intrin(whole, "tir.reinterpret", tir.Let(above, at_least, at_most))
+    bits = tir.call_intrin(whole, "tir.reinterpret", within_byte)
     if zero:
         bits = bits + _constant(int(zero), tvm.DataType(whole))
-    return tir.Let(sum_, value, tir.Cast(cast.dtype, bits))
+    return tir.Cast(cast.dtype, bits)
 
 
 def _can_be_read(within: tuple[tir.PrimExpr, float, float], zero: float) -> bool:

@@ -56,9 +56,13 @@ def _once(
     right: tir.PrimExpr,
     build: Callable[[tir.PrimExpr, tir.PrimExpr], tir.PrimExpr],
 ) -> tir.PrimExpr:
-    """Bind both operands, each of which is read several times."""
-    a, b = tir.Var("a", left.dtype), tir.Var("b", right.dtype)
-    return tir.Let(a, left, tir.Let(b, right, build(a, b)))
+    """Give the right operand a name, which is read several times.
+
+    The left one, which may hold others of these, has none: TVM's simplifier follows a name to what
+    it stands for wherever it is read.
+    """
+    b = tir.Var("b", right.dtype)
+    return tir.Let(b, right, build(left, b))
 
 
 def _may_trap(divisor: tir.PrimExpr) -> bool:
