@@ -51,7 +51,7 @@ def test_every_kind_is_timed(kind: str) -> None:
 
 
 @pytest.mark.costly(5)
-@pytest.mark.parametrize("memory_bytes", [2**30, 2**19])
+@pytest.mark.parametrize("memory_bytes", [2**30, 2**14])
 def test_plans_take_turns_and_keep_their_own_costs(memory_bytes: int) -> None:
     mod, params = perceptron()
     options = ShardOptions(batch=BATCH, store=None)
