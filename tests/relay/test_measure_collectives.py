@@ -11,10 +11,11 @@ from sharded_plans import near_cluster
 from heteroplace.measure.collectives import MEASURED_KINDS, measure_collectives
 from heteroplace.model.check import check_plan
 from heteroplace.model.collectives import collective_kind
+from heteroplace.model.plan import Run
 from heteroplace.model.step_values import collective_step_ns
 from heteroplace.sharding.in_plan import _mean, _Time
 from heteroplace.sharding.options import ShardOptions
-from heteroplace.sharding.plan import ShardedModel, plan_model
+from heteroplace.sharding.plan import ShardedModel, plan_model, plan_models
 from heteroplace.sharding.search import search_degrees
 from heteroplace.sharding.source import ModelSource
 from heteroplace.transforms.degrees import Degrees
@@ -47,6 +48,26 @@ def test_a_line_is_fitted_to_each_kind_that_computes() -> None:
 def test_every_kind_is_timed(kind: str) -> None:
     (fit,) = measure_collectives(near_cluster(2), (1, 0), [kind], SIZES).fits
     assert fit[:2] == (kind, 2)
+
+
+@pytest.mark.costly(5)
+@pytest.mark.parametrize("memory_bytes", [2**30, 2**14])
+def test_plans_take_turns_and_keep_their_own_costs(memory_bytes: int) -> None:
+    mod, params = perceptron()
+    options = ShardOptions(batch=BATCH, store=None)
+    several = [Degrees(1, 1, 1, 1), Degrees(1, 1, 2, 2), Degrees(2, 1, 1, 1)]
+    with tvm.transform.PassContext(opt_level=3):
+        source = ModelSource(mod, params, options)
+        models = plan_models(source, several, rank_cluster(memory_bytes), options)
+    assert [model.strategy.degrees for model in models] == several
+    for model in models:
+        solution = model.solution
+        assert len(solution.costs.rows) == len(solution.graph.tasks)
+        used = {(step.task, step.device) for step in solution.plan.steps if isinstance(step, Run)}
+        for task, device in used:
+            assert (solution.costs.rows[task][device].ns or 0) > 0
+    apart = {step.device for step in models[1].solution.plan.steps if isinstance(step, Run)}
+    assert apart == {0, 1}
 
 
 @pytest.mark.costly(5)

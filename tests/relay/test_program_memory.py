@@ -1,4 +1,4 @@
-"""What the program of a step of training holds in each memory: what is predicted of its plan."""
+"""What programs of networks and of steps of training hold in each memory, and what is predicted."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ from heteroplace.relay.tasks.rebatch import rebatch
 from heteroplace.relay.training import SGD, training_step
 from heteroplace.sharding.costs import compiled_alone, with_scratch_of
 from heteroplace.sharding.memory import program_peaks, view_tasks
+from heteroplace.sharding.options import read_shard_options
+from heteroplace.sharding.source import ModelSource
 from heteroplace.simulate.simulator import simulate
 from heteroplace.transforms.degrees import Degrees
 from heteroplace.transforms.strategy import Strategy, plan_strategy
@@ -35,13 +37,14 @@ MAX_ERROR = 1.05
 SMALL = {"layers": 2, "hidden": 64, "heads": 4, "tokens": 32, "vocabulary": 128}
 
 
-def wide_mlp() -> tuple[tvm.IRModule, dict[str, tvm.nd.NDArray]]:
+def wide_mlp(columns: int = 256) -> tuple[tvm.IRModule, dict[str, tvm.nd.NDArray]]:
     """Layers whose values are large beside the pages that memory comes in."""
     value, inputs, params = var("x", (1, 256)), [], {}
     inputs.append(value)
     for layer in range(4):
-        inputs.append(var(f"w{layer}", (256, 256)))
-        params[f"w{layer}"] = tvm.nd.array(np.full((256, 256), 0.01, "float32"))
+        shape = (columns if layer == 3 else 256, 256)
+        inputs.append(var(f"w{layer}", shape))
+        params[f"w{layer}"] = tvm.nd.array(np.full(shape, 0.01 + layer, "float32"))
         value = relay.nn.relu(relay.nn.dense(value, inputs[-1]))
     return module(inputs, value), params
 
@@ -84,6 +87,12 @@ def check_memory(name: str, strategy: Strategy, num_hosts: int = 1) -> None:
         assert use.weights_bytes + use.values_bytes <= MAX_ERROR * live.num_bytes
 
 
+def forward_source(batch: int, columns: int) -> ModelSource:
+    """A network that is not trained; its last layer has other columns."""
+    mod, params = wide_mlp(columns)
+    return ModelSource(mod, params, read_shard_options({"batch": batch}), "mlp")
+
+
 def strategy(degrees: str, schedule: str, zero: int, again: int) -> Strategy:
     return Strategy(Degrees(*map(int, degrees.split("/"))), schedule, zero, again)
 
@@ -111,6 +120,42 @@ def test_programs_of_an_mlp_hold_what_is_predicted(
     degrees: str, schedule: str, zero: int, again: int
 ) -> None:
     check_memory("mlp", strategy(degrees, schedule, zero, again))
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize(
+    ("degrees", "batch", "columns"),
+    [
+        ("1/1/1/1", 64, 500),
+        ("1/1/2/4", 1024, 256),  # the output has the bytes of all microbatches from the first on
+        ("1/1/2/8", 512, 250),  # microbatches that are not side by side at once
+        ("2/1/1/2", 1024, 256),
+        ("1/2/1/1", 64, 256),
+    ],
+)
+def test_programs_of_inference_hold_what_is_predicted(
+    degrees: str, batch: int, columns: int
+) -> None:
+    source = forward_source(batch, columns)
+    given = strategy(degrees, "gpipe", 0, 0)
+    key = given.degrees.tensor, given.degrees.rows(batch), batch
+    cluster = far_cluster(given.degrees.num_devices, 1, engines=0)
+    with tvm.transform.PassContext(opt_level=3):
+        network = source.network(*key)
+        assert network.network is not None
+        sharded = source.with_scratch(*key, near_cluster(1))
+        rewritten, plan = plan_strategy(sharded, given, cluster)
+        graph, mod = rewritten.graph, network.network.mod
+        calls = lower_items(mod, graph, cluster, plan)
+    costs = batch_costs(graph, cluster)
+    held = lower(calls, graph, cluster, plan, simulate(graph, cluster, costs, plan)).memory
+    memories = source.task_memories(*key, near_cluster(1))
+    predicted = program_peaks(Solution(graph, cluster, costs, plan, 0, 0), mod, memories)
+    for use, peak in zip(held, predicted, strict=True):
+        assert use.total_bytes <= peak <= MAX_ERROR * use.total_bytes, (held, predicted)
+    weights = dict(each for memory in memories.values() for each in memory.weights)
+    if given.degrees.num_devices == 1:
+        assert sum(weights.values()) == held[0].weights_bytes  # in the layouts of the kernels
 
 
 @pytest.mark.parametrize(

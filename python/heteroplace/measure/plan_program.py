@@ -37,6 +37,8 @@ class PlanProgram:
         num_tasks: int,
     ) -> None:
         self.plan = plan
+        self.held_bytes = lowered.memory_bytes
+        """Of each memory of the cluster."""
         program = lowered.alone()
         code, text = compiled.library.sealed(), program.to_text()
         # What a task takes must not hang on who was idle meanwhile.

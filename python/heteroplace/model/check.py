@@ -22,7 +22,8 @@ from heteroplace.model.collector import paused_collector
 from heteroplace.model.cost import CostTable
 from heteroplace.model.digests import digest_mismatches
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.live_memory import LivePeak, held_bytes, live_peaks
+from heteroplace.model.held_memory import held_bytes
+from heteroplace.model.live_memory import LivePeak, live_peaks
 from heteroplace.model.memory import plan_memory_use
 from heteroplace.model.plan import Collective, Copy, Load, Plan, Run, Step, devices_of
 from heteroplace.model.presence import Presence

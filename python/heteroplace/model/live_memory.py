@@ -33,8 +33,9 @@ from itertools import accumulate
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
+from heteroplace.model.held_memory import held_bytes
 from heteroplace.model.hosts import are_of_one_cpu
-from heteroplace.model.plan import Collective, Copy, Load, Plan, Run, Step, devices_of, guard_of
+from heteroplace.model.plan import Collective, Copy, Load, Plan, Run, Step, guard_of
 from heteroplace.model.step_values import (
     Place,
     adds_to,
@@ -97,7 +98,8 @@ def live_peaks(
     views
         Tasks that give what they read another shape, to count as a compiled program does: these,
         and the giver of a broadcast, need no bytes for what they make, while members of another
-        collective get what is on other hosts. None: each step makes values of its own, no others.
+        collective get what is on other hosts, and all items of an output are one value, from the
+        first of them on. None: each step makes values of its own, no others.
     inner
         What a run holds beside its tensors, of which not all may be there at once; None: nothing.
 
@@ -175,46 +177,6 @@ def _earliest_takers(
             earliest[memory] = min(earliest[memory], start_ns)
         found.append([earliest[memory] for memory in memories])
     return found[::-1]
-
-
-def held_bytes(graph: TaskGraph, cluster: Cluster, plan: Plan) -> list[int]:
-    """Return what is live always in each memory: weights, workspaces, state, and in the host memory
-    the model inputs."""
-    held = [0] * len(cluster.memories)
-    workspace = [0] * len(cluster.devices)
-    if cluster.host is not None:
-        states = {state for state, _ in graph.updates}
-        items = range(plan.items)
-        held[cluster.host] = sum(
-            value_bytes(graph, t, items) for t in graph.inputs if t not in states
-        )
-    for tensor, memory in state_places(graph, cluster, plan.steps):
-        held[memory] += graph.tensors[tensor].bytes
-    loaded = loaded_places(plan.steps)
-    kept = {(task, load.src) for load in plan.loads for task in load.tasks}
-    for task_id, memory in kept:
-        held[memory] += graph.tasks[task_id].weight_bytes
-    has_weights: set[tuple[int, int]] = set()
-    named: set[tuple[str, int]] = set()
-    for step in plan.steps:
-        if not isinstance(step, (Run, Collective)):
-            continue
-        task = graph.tasks[step.task]
-        scratch = task.workspace_bytes * graph.batch_size(step.task, len(step.items))
-        for device in devices_of(step):
-            memory = cluster.devices[device].memory
-            is_resident = (step.task, memory) not in loaded
-            if is_resident and (step.task, device) not in has_weights:
-                has_weights.add((step.task, device))
-                held[memory] += task.weight_bytes
-            for name, num_bytes in task.weights:
-                if (name, memory) not in named:
-                    named.add((name, memory))
-                    held[memory] += num_bytes
-            workspace[device] = max(workspace[device], scratch)
-    for owner, num_bytes in zip(cluster.devices, workspace, strict=True):
-        held[owner.memory] += num_bytes
-    return held
 
 
 class _Walk:
@@ -372,10 +334,15 @@ class _Walk:
     def _keep_outputs(self) -> None:
         """Outputs stay in the host memory, or where they are made."""
         host, steps = self._cluster.host, self._plan.steps
+        wholes: dict[Place, LiveValue] = {}
         for (tensor, memory, _), value in self._there.items():
             is_made = not isinstance(steps[value.first], Copy)
             if tensor in self._outputs and (is_made if host is None else memory == host):
                 value.last = len(steps)
+                whole = wholes.setdefault((tensor, memory), value)
+                if self._views is not None and whole is not value:
+                    whole.first = min(whole.first, value.first)
+                    whole.num_bytes, value.num_bytes = whole.num_bytes + value.num_bytes, 0
 
     def _merge_buffers(self) -> None:
         """Of the tensors of a routed buffer only the whole is left, in each memory."""

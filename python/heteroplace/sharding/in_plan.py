@@ -1,4 +1,4 @@
-"""A plan -> what its tasks take in it, each on the device that it is for.
+"""Plans -> what their tasks take in them, each on the device that it is for.
 
 What a kernel takes depends on what is in the caches of its core: a stage's weights, not the whole
 network's, and sums of gradients that are there already. So kernels are timed where they will run:
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.measure.devices_under_test import device_class
 from heteroplace.measure.plan_program import load_programs
-from heteroplace.measure.rounds import Rounds
+from heteroplace.measure.rounds import Rounds, sample_in_turns
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.collectives import collective_kind
 from heteroplace.model.cost import Cost, CostTable, build_table
@@ -26,6 +26,8 @@ from heteroplace.transforms.degrees import Degrees
 
 _MICRO_BATCHES = 2
 _NUM_ROUNDS = 5
+_SHARE_OF_MEMORY = 2
+"""One byte in so many of a memory is for plans that take turns."""
 _ROUND_NS, _MIN_RUNS = 200_000_000, 5
 
 
@@ -39,35 +41,65 @@ def shorter(degrees: Degrees) -> Degrees:
     return Degrees(degrees.data, degrees.tensor, degrees.pipeline, micro_batches)
 
 
-def costs_in_plan(
-    compiled: CompiledNetwork, cluster: Cluster, plan: Plan, micro_batches: int
-) -> CostTable:
-    """Run a plan with clocks; return what its tasks take on the devices that they ran on.
+@dataclass(frozen=True)
+class PlanToTime:
+    """A plan whose kernels are to be timed."""
 
-    Devices that are alike take equally long; what no such device has run is unknown.
+    compiled: CompiledNetwork
+    """The network of the plan's graph."""
+    plan: Plan
+    """For `shorter` degrees."""
+    micro_batches: int
+    """Of those that the costs are for: of what adds up, all but the first add."""
 
-    Parameters
-    ----------
-    compiled
-        The network of the plan's graph.
-    plan
-        For `shorter` degrees.
-    micro_batches
-        Of those that the costs are for: of what adds up, all but the first add.
+
+def costs_in_plans(several: Sequence[PlanToTime], cluster: Cluster) -> list[CostTable]:
+    """Run plans with clocks; return what the tasks of each take on the devices that they ran on.
+
+    Devices that are alike take equally long; what no such device has run is unknown. The plans take
+    turns, so that all see the machine in one state: timed one after the other, one of them alone
+    may meet a second in which its cores are slow. They are loaded until they need half of some
+    memory; what is left then takes turns by itself.
 
     Raises
     ------
     LoweringError, ExecutionError, InfeasibleError
-        It cannot be compiled or run, or needs more memory than there is.
+        One cannot be compiled or run, or needs more memory than there is.
     """
-    graph = compiled.graph
-    times = _step_times(compiled, cluster, plan)
+    tables: list[CostTable] = []
+    loaded: list[Rounds] = []
+    held = [0] * len(cluster.memories)
+    for number, each in enumerate(several, 1):
+        loaded.append(_rounds(each, cluster))
+        held = [sum(pair) for pair in zip(held, loaded[-1].program.held_bytes, strict=True)]
+        is_full = any(
+            used * _SHARE_OF_MEMORY > memory.bytes
+            for used, memory in zip(held, cluster.memories, strict=True)
+        )
+        if is_full or number == len(several):
+            sample_in_turns(loaded, _NUM_ROUNDS)
+            timed = several[number - len(loaded) : number]
+            tables += [_table(*pair, cluster) for pair in zip(timed, loaded, strict=True)]
+            loaded, held = [], [0] * len(held)
+    return tables
+
+
+def _rounds(timed: PlanToTime, cluster: Cluster) -> Rounds:
+    kernels = timed.compiled.kernels_of(cluster, timed.plan)
+    (program,) = load_programs(kernels, timed.compiled.graph, cluster, [timed.plan])
+    return Rounds(program, _ROUND_NS, _MIN_RUNS)
+
+
+def _table(timed: PlanToTime, rounds: Rounds, cluster: Cluster) -> CostTable:
+    graph, plan = timed.compiled.graph, timed.plan
+    times = _step_times(rounds, plan)
     runs: dict[tuple[int, int], list[_Time]] = defaultdict(list)
     for index, step in enumerate(plan.steps):
         if isinstance(step, Run):
             runs[step.task, step.device].append(times.get(index, _Time(0.0, 0.0)))
     means = {
-        key: _mean(found, graph.tasks[key[0]].adds, micro_batches) for key, found in runs.items()
+        key: _mean(found, graph.tasks[key[0]].adds, timed.micro_batches)
+        for key, found in runs.items()
     }
 
     def cost(task: int, device: int) -> Cost:
@@ -85,16 +117,11 @@ class _Time:
     spread_ns: float
 
 
-def _step_times(compiled: CompiledNetwork, cluster: Cluster, plan: Plan) -> dict[int, _Time]:
+def _step_times(rounds: Rounds, plan: Plan) -> dict[int, _Time]:
     """By step, the time of all that its device does for it; not the waiting."""
-    kernels = compiled.kernels_of(cluster, plan)
-    (program,) = load_programs(kernels, compiled.graph, cluster, [plan])
-    rounds = Rounds(program, _ROUND_NS, _MIN_RUNS)
-    for _ in range(_NUM_ROUNDS):
-        rounds.sample()
     low, middle, high = rounds.quartiles()
     found: dict[int, _Time] = {}
-    for index, at in enumerate(program.executor.instructions):
+    for index, at in enumerate(rounds.program.executor.instructions):
         if isinstance(plan.steps[at.step], Run):
             before = found.get(at.step, _Time(0.0, 0.0))
             spread = (high[index] - low[index]) / 2

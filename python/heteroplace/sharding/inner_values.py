@@ -54,6 +54,9 @@ class TaskMemory:
 
     scratch_bytes: int = 0
     """Of the largest of its kernels."""
+    weights: tuple[tuple[str, int], ...] = ()
+    """(content, bytes) of what its kernels read of the weights, in their layouts: columns that fill
+    whole registers make a weight larger."""
     copies: tuple[ResultCopy, ...] = ()
     reads: frozenset[str] = frozenset()
     """Names of the tasks and the model inputs that its kernels read."""
@@ -100,7 +103,9 @@ def task_memories(compiled: CompiledNetwork, cluster: Cluster) -> dict[str, Task
 
 
 def _size(memory: TaskMemory) -> int:
-    return memory.scratch_bytes + max((each.inner_bytes for each in memory.calls), default=0)
+    weights = sum(num_bytes for _, num_bytes in memory.weights)
+    inner = max((each.inner_bytes for each in memory.calls), default=0)
+    return weights + memory.scratch_bytes + inner
 
 
 def memories_of_calls(calls: KernelCalls) -> dict[str, TaskMemory]:
@@ -141,10 +146,12 @@ class _Walk:
         """What each task holds."""
         calls_of: dict[str, list[KernelCall]] = defaultdict(list)
         scratch: Counter[str] = Counter()
+        weights: dict[str, dict[str, int]] = defaultdict(dict)
         copies: dict[str, list[ResultCopy]] = defaultdict(list)
         for call in self._calls.calls:
             calls_of[self._place(call)].append(call)
             scratch[call.task] = max(scratch[call.task], call.workspace.caller_bytes)
+            weights[call.task] |= self._weights(call)
             for value in call.writes:
                 if self._is_copy[value] and self._leaves[value] and not self._inner_task(value):
                     copies[call.task].append(self._copy(value, call))
@@ -152,6 +159,7 @@ class _Walk:
             task: replace(
                 self._of_task(task, calls_of[task]),
                 scratch_bytes=scratch[task],
+                weights=tuple(weights[task].items()),
                 copies=tuple(copies[task]),
             )
             for task in dict.fromkeys((*calls_of, *scratch))
@@ -170,6 +178,16 @@ class _Walk:
         values = self._calls.values
         roots = dict.fromkeys(root(self._calls, read) for read in call.reads)
         return [value for value in roots if values[value].constant is None]
+
+    def _weights(self, call: KernelCall) -> dict[str, int]:
+        """Bytes of the weights that a call reads, by content: a program has equal ones once."""
+        read = [self._calls.values[root(self._calls, value)] for value in call.reads]
+        found = [(value, value.constant) for value in read]
+        return {
+            value.digest.hex(): aligned(constant.nbytes)
+            for value, constant in found
+            if constant is not None
+        }
 
     def _is_result_of(self, call: KernelCall) -> Callable[[int], bool]:
         return lambda value: self._maker.get(value) == call.task and self._leaves[value]

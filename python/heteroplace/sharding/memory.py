@@ -1,8 +1,9 @@
 """A planned model -> the bytes that its compiled program will hold in each memory.
 
 The rule by lifetime (`model.live_memory`), which limits plans, with the sizes that a program has:
-tensors start at multiples of some bytes, memory comes in pages, and a task that only gives a tensor
-another shape makes nothing. A search ranks degrees by the rule alone.
+tensors start at multiples of some bytes, memory comes in pages, weights are in the layouts of their
+kernels, a task that only gives a tensor another shape makes nothing, and an output of the model has
+the bytes of all its items from the first of them on. A search ranks degrees by the rule alone.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import tvm
 from tvm import relay
 
 from heteroplace.codegen.program import aligned, in_pages
-from heteroplace.model.graph import TaskGraph
+from heteroplace.model.graph import Task, TaskGraph
 from heteroplace.model.live_memory import live_peaks
 from heteroplace.model.plan import Copy, Plan
 from heteroplace.model.solution import Solution
@@ -64,7 +65,7 @@ def view_tasks(mod: tvm.IRModule) -> frozenset[str]:
 
 
 def _with_memories(graph: TaskGraph, plan: Plan, memories: Mapping[str, TaskMemory]) -> TaskGraph:
-    """The same with the scratch memory of kernels alone, and with copies of what tasks make.
+    """The same with the weights and the scratch memory of kernels, and copies of what tasks make.
 
     A copy in another layout is a tensor of its own, but for one that is sent: that is in the layout
     of the model.
@@ -72,7 +73,7 @@ def _with_memories(graph: TaskGraph, plan: Plan, memories: Mapping[str, TaskMemo
     names = [plain_name(task.name) for task in graph.tasks]
     found = [memories.get(name) for name in names]
     tasks = tuple(
-        task if own is None else replace(task, workspace_bytes=in_pages(own.scratch_bytes))
+        task if own is None else _with_kernels(task, own)
         for task, own in zip(graph.tasks, found, strict=True)
     )
     sent = {step.tensor for step in plan.steps if isinstance(step, Copy)}
@@ -88,6 +89,12 @@ def _with_memories(graph: TaskGraph, plan: Plan, memories: Mapping[str, TaskMemo
             apart = replace(whole, index=len(tensors), bytes=copy.num_bytes)
             tensors.append(replace(apart, consumers=tuple(readers)))
     return replace(graph, tasks=tasks, tensors=tuple(tensors))
+
+
+def _with_kernels(task: Task, memory: TaskMemory) -> Task:
+    """A task with what its kernels hold by themselves."""
+    scratch = in_pages(memory.scratch_bytes)
+    return replace(task, weight_bytes=0, weights=memory.weights, workspace_bytes=scratch)
 
 
 def _padded(graph: TaskGraph) -> TaskGraph:

@@ -6,7 +6,7 @@ checked, and must fit into all memories.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -30,7 +30,7 @@ from heteroplace.relay.frontend.onnx_source import OnnxSource, with_source
 from heteroplace.relay.tasks.network import Network
 from heteroplace.sharding.collectives import groups_of_plan
 from heteroplace.sharding.costs import check_measurable
-from heteroplace.sharding.in_plan import costs_in_plan, shorter
+from heteroplace.sharding.in_plan import PlanToTime, costs_in_plans, shorter
 from heteroplace.sharding.inner_values import TaskMemory
 from heteroplace.sharding.memory import program_peaks
 from heteroplace.sharding.options import MEASURE, ShardOptions, check_shard_options
@@ -112,23 +112,18 @@ def strategy_of(options: ShardOptions, degrees: Degrees) -> Strategy:
     return Strategy(degrees, options.schedule, zero, options.recompute_every, options.cuts)
 
 
-def _measured_costs(
-    source: ModelSource,
-    sharded: ShardedGraph,
-    strategy: Strategy,
-    compiled: CompiledNetwork,
-    plan: Plan,
-    cluster: Cluster,
-    options: ShardOptions,
-) -> CostTable:
-    """What the tasks of a plan take in a shorter one, and its collectives by themselves."""
-    degrees = strategy.degrees
-    options.say(f"measuring the kernels of {degrees}")
-    short = replace(strategy, degrees=shorter(degrees))
-    _, run = plan_strategy(sharded, short, cluster, rank_ids(cluster, options))
-    table = costs_in_plan(compiled, cluster, run, degrees.micro_batches)
-    groups = groups_of_plan(compiled.graph, plan)
-    return replace(table, collectives=source.collective_times.of(cluster, groups, options))
+@dataclass(frozen=True)
+class _Planned:
+    """A plan that has no costs yet."""
+
+    strategy: Strategy
+    sharded: ShardedGraph
+    """Of one replica, before the strategy's rewrites."""
+    plan: Plan
+    compiled: CompiledNetwork
+    mod: tvm.IRModule
+    state: Mapping[str, np.ndarray]
+    memories: Mapping[str, TaskMemory] | None
 
 
 def plan_model(
@@ -147,6 +142,36 @@ def plan_model(
     HeteroPlaceError
         As `costs_of`.
     """
+    (model,) = plan_models(source, [degrees], cluster, options)
+    return model
+
+
+def plan_models(
+    source: ModelSource, several: Sequence[Degrees], cluster: Cluster, options: ShardOptions
+) -> list[ShardedModel]:
+    """Plan a model with each of several degrees; where costs are measured, the plans take turns.
+
+    Raises
+    ------
+    HeteroPlaceError
+        As `plan_model`.
+    """
+    planned = [_planned(source, degrees, cluster, options) for degrees in several]
+    if options.costs == MEASURE:
+        tables = _measured_costs(source, planned, cluster, options)
+        costs = [(table, Coverage()) for table in tables]
+    else:
+        costs = []
+        for each in planned:
+            estimates = OpCosts(cluster, main_dtype(each.sharded.graph))
+            costs.append(estimates.table(each.compiled.graph))
+    pairs = zip(planned, costs, strict=True)
+    return [_model(source, each, cluster, options, *found) for each, found in pairs]
+
+
+def _planned(
+    source: ModelSource, degrees: Degrees, cluster: Cluster, options: ShardOptions
+) -> _Planned:
     check_degrees(source, degrees, cluster, options)
     strategy = strategy_of(options, degrees)
     rows = degrees.rows(options.batch)
@@ -158,24 +183,51 @@ def plan_model(
         check_measurable(cluster)
     sharded = source.with_scratch(*key, cluster) if is_measured else network.sharded
     rewritten, plan = plan_strategy(sharded, strategy, cluster, rank_ids(cluster, options))
-    compiled = CompiledNetwork.of(Network(rewritten.graph, network.network.mod, state=state))
-    if is_measured:
-        coverage = Coverage()
-        table = _measured_costs(source, sharded, strategy, compiled, plan, cluster, options)
-    else:
-        estimates = OpCosts(cluster, main_dtype(sharded.graph))
-        table, coverage = estimates.table(rewritten.graph)
-    check_plan(rewritten.graph, cluster, table, plan)
+    mod = network.network.mod
+    compiled = CompiledNetwork.of(Network(rewritten.graph, mod, state=state))
+    memories = source.task_memories(*key, cluster) if is_measured else None
+    return _Planned(strategy, sharded, plan, compiled, mod, state, memories)
+
+
+def _measured_costs(
+    source: ModelSource, several: Sequence[_Planned], cluster: Cluster, options: ShardOptions
+) -> list[CostTable]:
+    """What the tasks of plans take in shorter ones, and their collectives by themselves."""
+    timed = []
+    for each in several:
+        degrees = each.strategy.degrees
+        options.say(f"measuring the kernels of {degrees}")
+        short = replace(each.strategy, degrees=shorter(degrees))
+        _, run = plan_strategy(each.sharded, short, cluster, rank_ids(cluster, options))
+        timed.append(PlanToTime(each.compiled, run, degrees.micro_batches))
+    tables = []
+    for each, table in zip(several, costs_in_plans(timed, cluster), strict=True):
+        groups = groups_of_plan(each.compiled.graph, each.plan)
+        collectives = source.collective_times.of(cluster, groups, options)
+        tables.append(replace(table, collectives=collectives))
+    return tables
+
+
+def _model(
+    source: ModelSource,
+    planned: _Planned,
+    cluster: Cluster,
+    options: ShardOptions,
+    table: CostTable,
+    coverage: Coverage,
+) -> ShardedModel:
+    graph = planned.compiled.graph
+    check_plan(graph, cluster, table, planned.plan)
     return ShardedModel(
-        _solution(rewritten.graph, cluster, table, plan),
-        strategy,
+        _solution(graph, cluster, table, planned.plan),
+        planned.strategy,
         coverage,
-        network.network.mod,
-        state,
+        planned.mod,
+        planned.state,
         options,
         source.onnx,
-        compiled,
-        source.task_memories(*key, cluster) if is_measured else None,
+        planned.compiled,
+        planned.memories,
     )
 
 

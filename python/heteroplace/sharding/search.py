@@ -20,7 +20,7 @@ from heteroplace.model.units import format_bytes
 from heteroplace.sharding.collectives import Group, groups_of_grid
 from heteroplace.sharding.costs import check_measurable, fitted_costs
 from heteroplace.sharding.options import ESTIMATE, MEASURE, ShardOptions
-from heteroplace.sharding.plan import ShardedModel, plan_model, rank_ids, strategy_of
+from heteroplace.sharding.plan import ShardedModel, plan_model, plan_models, rank_ids, strategy_of
 from heteroplace.sharding.source import ModelSource
 from heteroplace.simulate.simulator import simulate
 from heteroplace.transforms.degrees import Degrees, enumerate_degrees, num_ranks, rank_devices
@@ -86,14 +86,16 @@ def search_degrees(
     if not best:
         raise _nothing_fits(rows, cluster, options)
     found = {row.degrees: row for row in rows}
-    models: list[ShardedModel] = []
-    for row in best[: max(num_best, _MOST_KERNELS)]:
-        fastest_ns = min((each.solution.predicted_ns for each in models), default=0)
-        if len(models) >= num_best and (row.makespan_ns or 0) >= fastest_ns:
+    first = [row.degrees for row in best[:num_best]]
+    models = plan_models(source, first, cluster, options)
+    for row in best[num_best : max(num_best, _MOST_KERNELS)]:
+        fastest_ns = min(each.solution.predicted_ns for each in models)
+        if (row.makespan_ns or 0) >= fastest_ns:
             break
-        model = plan_model(source, row.degrees, cluster, options)
-        found[row.degrees] = replace(row_of(model), uncovered=row.uncovered)
-        models.append(model)
+        models.append(plan_model(source, row.degrees, cluster, options))
+    for model in models:
+        key = model.strategy.degrees
+        found[key] = replace(row_of(model), uncovered=found[key].uncovered)
     models.sort(key=lambda model: model.solution.predicted_ns)
     return Grid(tuple(found[each] for each in sorted(found)), tuple(models))
 

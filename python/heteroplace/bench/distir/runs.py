@@ -38,7 +38,7 @@ from heteroplace.model.cluster import Cluster, Device, Memory
 from heteroplace.run.executor import Executor
 from heteroplace.sharding.inputs import made_up_inputs
 from heteroplace.sharding.options import ShardOptions, read_shard_options
-from heteroplace.sharding.plan import ShardedModel, plan_model
+from heteroplace.sharding.plan import ShardedModel, plan_model, plan_models
 from heteroplace.sharding.search import search_degrees
 from heteroplace.sharding.source import ModelSource
 from heteroplace.stats import half_spread, median
@@ -69,8 +69,8 @@ class RunOptions:
     turn_ns: int = 100_000_000
     """See `time_in_turns`."""
     near_s: float = 60.0
-    """Seconds that are waited for near cores at most: before the links, and for each batch. Far
-    ones take ten times as long for what one of them hands to the other."""
+    """Seconds that are waited for near cores at most, in all: where cores are never near, no batch
+    waits again. Far ones take ten times as long for what one of them hands to the other."""
 
 
 def run(arguments: argparse.Namespace, batches: Sequence[int], say: Say) -> list[Row]:
@@ -88,13 +88,14 @@ def run_all(options: RunOptions, say: Say) -> list[Row]:
         This process may run on one core only, or something cannot be planned, compiled or run.
     """
     silence_tuning_hint()
-    near_cores(options, say).wait()
+    near = near_cores(options, say)
+    near.wait()
     cluster = rank_cluster(say=say)
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
         for model in options.models:
             for mode in options.modes:
-                rows += _Runs(model, mode, cluster, options, Path(folder), say).rows()
+                rows += _Runs(model, mode, cluster, options, Path(folder), near, say).rows()
     return rows
 
 
@@ -170,10 +171,11 @@ class _Runs:
         cluster: Cluster,
         options: RunOptions,
         folder: Path,
+        near: NearCores,
         say: Say,
     ) -> None:
         self._model, self._mode, self._cluster, self._options = model, mode, cluster, options
-        self._say = say
+        self._near, self._say = near, say
         self._given = model.options(mode) | {"store": str(folder / "costs.db"), "progress": say}
         mod, params = model.module(mode)
         with in_pass_context():
@@ -192,21 +194,21 @@ class _Runs:
 
     def _rows_of(self, batch: int) -> list[Row]:
         options, cluster = self._shard_options(batch), self._cluster
-        near = near_cores(self._options, self._say)
+        near = self._near
         near.wait()
         self._say(f"{self._model.name}, {self._mode}, batch {batch}: planning")
         grid = search_degrees(self._source, cluster, options)
         chosen = grid.best.strategy.degrees
         planned = {model.strategy.degrees: model for model in grid.models}
         every = enumerate_degrees(NUM_RANKS, batch, MAX_MICRO_BATCHES, allow_fewer=True)
+        left = [degrees for degrees in every if degrees not in planned]
+        near.wait()
+        for model in plan_models(self._source, left, cluster, options):
+            planned[model.strategy.degrees] = model
         runs = []
         for degrees in dict.fromkeys((*every, chosen)):
-            near.wait()
-            model = planned.get(degrees)
-            if model is None:
-                model = plan_model(self._source, degrees, cluster, options)
             self._say(f"building {degrees}")
-            runs.append(_loaded(model))
+            runs.append(_loaded(planned[degrees]))
         beside = self._independent(batch // NUM_RANKS)
         self._say(f"running {len(runs)} degrees in {self._options.rounds} rounds")
         timed = time_in_turns(
