@@ -33,6 +33,10 @@ _NEED_TVM = {
         "heteroplace.bench.kernels",
         "time of each kernel, and its share of what the cores and the memory can do",
     ),
+    "layouts": (
+        "heteroplace.bench.layouts",
+        "convolutions in several layouts, and changes from one to another",
+    ),
     "recompile": ("heteroplace.bench.recompile", "the second `tvmc compile` against the first"),
     "run": (
         "heteroplace.bench.run.command",
