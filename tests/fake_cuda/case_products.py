@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 import pytest
+from heteroplace.measure.known_library_kernels import time_algorithms
 from product_programs import (
     ProductProgram,
     algorithms,
@@ -16,7 +17,6 @@ from product_programs import (
 
 from heteroplace.codegen.products import Product
 from heteroplace.errors import ArtifactError, ExecutionError, HeteroPlaceError
-from heteroplace.measure.known_products import time_algorithms
 from tests.fake_cuda.control import FakeCuda, Live
 
 pytestmark = pytest.mark.timeout(300)
@@ -108,7 +108,7 @@ def test_a_product_that_the_library_cannot_compute_has_no_algorithm(fake: FakeCu
 def test_nothing_is_left_when_an_executor_goes(fake: FakeCuda) -> None:
     before = fake.live()
     executor = ProductProgram(DENSE, algorithms(DENSE)[:1]).executor()
-    assert fake.live().products == before.products + 5  # handle, operation and three matrices
+    assert fake.live().library_objects == before.library_objects + 5  # handle, operation and three matrices
     del executor
     assert fake.live() == before
 
@@ -119,7 +119,7 @@ def test_another_version_of_the_library_is_refused_with_the_mend(fake: FakeCuda)
     fake.set_cublaslt("version", 130_001)
     with pytest.raises(
         ExecutionError,
-        match=r"products were chosen for cuBLASLt 12\.9\.3, this machine has cuBLASLt 13\.0\.1; "
+        match=r"kernels were chosen for cuBLASLt 12\.9\.3, this machine has cuBLASLt 13\.0\.1; "
         r"place the model again here, or run `pip install nvidia-cublas-cu12==12\.9\.3\.\*`",
     ):
         program.executor()

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from executor_programs import libtvm_path
+from heteroplace.native.libraries import library_algorithms
 
-from heteroplace.codegen.products import Product, product_workspace_bytes
+from heteroplace.codegen.library_kernels import library_workspace_bytes
+from heteroplace.codegen.products import Product
 from heteroplace.native.execute import Executor
-from heteroplace.native.products import cublaslt_algorithms
 
 MAX_WORKSPACE = 1 << 20
 SQRT_2_OVER_PI = np.sqrt(2 / np.pi)
@@ -19,7 +20,7 @@ SQRT_2_OVER_PI = np.sqrt(2 / np.pi)
 def algorithms(product: Product, precision: str = "float32", device: int = 0) -> list[str]:
     """The symbols of a product with each algorithm."""
     asked = product.unchosen(precision)
-    return cublaslt_algorithms(libtvm_path(), device, asked, MAX_WORKSPACE, 8)
+    return library_algorithms(libtvm_path(), device, asked, MAX_WORKSPACE, 8)
 
 
 def random_product(seed: int) -> Product:
@@ -95,7 +96,7 @@ class ProductProgram:
         whole = (self.product.batch, self.product.rows, self.product.columns)
         lines = ["heteroplace-program 1", f"space 0 gpu 2 {self.device} 64"]
         lines += [f"queue 0 gpu cuda 2 {self.device} 0 -"]
-        workspace = max(map(product_workspace_bytes, self.symbols))
+        workspace = max(map(library_workspace_bytes, self.symbols))
         lines += [f"workspace 0 {workspace}"] if workspace else []
         for at in sorted(shapes):
             lines.append(f"tensor {at} 0 external - 2 32 {','.join(map(str, shapes[at]))}")
