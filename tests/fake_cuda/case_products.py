@@ -6,7 +6,6 @@ import time
 
 import numpy as np
 import pytest
-from heteroplace.measure.known_library_kernels import time_algorithms
 from product_programs import (
     ProductProgram,
     algorithms,
@@ -17,6 +16,7 @@ from product_programs import (
 
 from heteroplace.codegen.products import Product
 from heteroplace.errors import ArtifactError, ExecutionError, HeteroPlaceError
+from heteroplace.measure.known_library_kernels import time_algorithms
 from tests.fake_cuda.control import FakeCuda, Live
 
 pytestmark = pytest.mark.timeout(300)
@@ -108,7 +108,9 @@ def test_a_product_that_the_library_cannot_compute_has_no_algorithm(fake: FakeCu
 def test_nothing_is_left_when_an_executor_goes(fake: FakeCuda) -> None:
     before = fake.live()
     executor = ProductProgram(DENSE, algorithms(DENSE)[:1]).executor()
-    assert fake.live().library_objects == before.library_objects + 5  # handle, operation and three matrices
+    assert (
+        fake.live().library_objects == before.library_objects + 5
+    )  # handle, operation and three matrices
     del executor
     assert fake.live() == before
 

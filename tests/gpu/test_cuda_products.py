@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from heteroplace.measure.known_library_kernels import time_algorithms
-from heteroplace.native.libraries import library_version
 from product_programs import (
     ProductProgram,
     algorithms,
@@ -17,6 +15,8 @@ from product_programs import (
 
 from heteroplace.codegen.products import Product
 from heteroplace.errors import ExecutionError
+from heteroplace.measure.known_library_kernels import time_algorithms
+from heteroplace.native.libraries import library_version
 from heteroplace.tvm_bridge import library_path
 
 tvm = pytest.importorskip("tvm")

@@ -103,7 +103,7 @@ class Epilogue:
 
 
 def activation_of(body: relay.Expr, end: relay.Expr) -> str | None:
-    """Return the name of what a function does from the last sum to its result; None: it has none."""
+    """Return the name of what a function does from the last sum on; None: it has none."""
     while body != end and op_name(body) in _RESHAPES:
         body = body.args[0]
     if body == end:

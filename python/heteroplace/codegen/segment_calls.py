@@ -59,7 +59,8 @@ def lower_segments(
         those of the segment.
     tunings
         What tuners have found, for targets of tuned kernels, and the algorithms of kernels by
-        NVIDIA's libraries; other kernels of a task that is for such a target are those of its segment.
+        NVIDIA's libraries; other kernels of a task that is for such a target are those of its
+        segment.
 
     Raises
     ------

@@ -101,7 +101,7 @@ def with_implementations(
     Parameters
     ----------
     makers
-        Of MAKERS; "tuned" are the kernels of `network.tunings`, those of NVIDIA's libraries what they compute.
+        Of MAKERS; "tuned" are the kernels of `network.tunings`, of libraries what they compute.
 
     Raises
     ------

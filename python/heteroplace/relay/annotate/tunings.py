@@ -1,4 +1,4 @@
-"""Tuned kernels and those of libraries of a placed module <-> an attribute of it, to make them anew.
+"""Tuned kernels and libraries' ones of a placed module <-> an attribute of it, to make them anew.
 
 The module is compiled where the store of its tuning may not be, and what a plan runs must be what
 was measured for it.
