@@ -142,7 +142,7 @@ def test_each_call_may_fail_once(fake: FakeCuda, kernel: Convolution) -> None:
             if TEARDOWN in name:
                 call_all(kernel)  # what giving back answers is not told
             else:
-                with pytest.raises(HeteroPlaceError, match="CUDNN_STATUS_EXECUTION_FAILED.*5000"):
+                with pytest.raises(HeteroPlaceError, match=r"CUDNN_STATUS_EXECUTION_FAILED.*5000"):
                     call_all(kernel)
             assert not fake.is_pending(name), name
             assert fake.live() == live, f"{name} {at}"

@@ -108,9 +108,8 @@ def test_a_product_that_the_library_cannot_compute_has_no_algorithm(fake: FakeCu
 def test_nothing_is_left_when_an_executor_goes(fake: FakeCuda) -> None:
     before = fake.live()
     executor = ProductProgram(DENSE, algorithms(DENSE)[:1]).executor()
-    assert (
-        fake.live().library_objects == before.library_objects + 5
-    )  # handle, operation and three matrices
+    # The handle, the operation and three matrices.
+    assert fake.live().library_objects == before.library_objects + 5
     del executor
     assert fake.live() == before
 

@@ -1,10 +1,10 @@
 """A network and the GPUs of this machine -> the quickest algorithm for each kernel of a library.
 
 NVIDIA's libraries offer some algorithms for each kernel, likely ones first. They are timed side by
-side, as kernels of one program of the executor: each run calls all of them, on the stream and with the
-scratch memory that a plan has, and the one with the shortest median is taken (of equals the first).
-What was chosen is kept in the store, by the kernel, what it multiplies in, the version of the
-library and the GPU.
+side, as kernels of one program of the executor: each run calls all of them, on the stream and with
+the scratch memory that a plan has, and the one with the shortest median is taken (of equals the
+first). What was chosen is kept in the store, by the kernel, what it multiplies in, the version of
+the library and the GPU.
 """
 
 from __future__ import annotations
