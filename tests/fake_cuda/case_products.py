@@ -188,7 +188,7 @@ def fail_once(fake: FakeCuda, function: str, after: int, code: int) -> None:
     except HeteroPlaceError as error:
         # cuBLASLt has no status for a device that is lost; CUDA tells it where it is asked next.
         status = 14 if code == ILLEGAL_ADDRESS else code
-        told = (f"(cuBLAS status {status})", f"(CUDA error {code})")
+        told = (f"(cuBLASLt status {status})", f"(CUDA error {code})")
         assert any(text in str(error) for text in told), f"{case}: {error}"
     else:
         is_harmless = function in TEARDOWN or fake.is_pending(function)

@@ -126,15 +126,17 @@ def convolution_of(function: relay.Function) -> Convolution | None:
     activation = activation_of(function.body, epilogue.climb(call))
     if activation not in ("none", "relu") or not epilogue.reads_all(call):
         return None
+    batch, num_channels, height, width = data
     return Convolution(
-        data,
+        (batch, num_channels, height, width),
         filters[0],
-        filters[2:],
+        _pair(filters[2:]),
         _pair(call.attrs.strides),
-        _pair(call.attrs.padding)[:2],
+        _pair(call.attrs.padding),
         _pair(call.attrs.dilation),
         int(call.attrs.groups),
-        *(parameters.index(argument) for argument in call.args),
+        parameters.index(call.args[0]),
+        parameters.index(call.args[1]),
         epilogue.bias,
         epilogue.sum,
         activation,
