@@ -87,11 +87,11 @@ def known_library_kernels(
             placement = [gpu if gpu in ids else ids[0] for ids in allowed]
             chooser = _Chooser(library, cluster.devices[gpu], precision, version, store)
             for kernel in compiled.calls(cluster, placement).kernels.values():
-                wanted = None if kernel.function is None else library.find(kernel.function)
-                if wanted is None or kernel.target.kind.name != "cuda":
+                found_kernel = None if kernel.function is None else library.find(kernel.function)
+                if found_kernel is None or kernel.target.kind.name != "cuda":
                     continue
-                key = wanted.key(precision, kernel.target)
-                symbol = found.get(key) or chooser.symbol(wanted, kernel.op)
+                key = found_kernel.key(precision, kernel.target)
+                symbol = found.get(key) or chooser.symbol(found_kernel, kernel.op)
                 if symbol:
                     found[key] = symbol
     if options.progress is not None:
