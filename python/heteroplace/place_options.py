@@ -40,8 +40,8 @@ KERNELS = ("auto", "tvm", "best")
 TUNED = ("on", "off")
 """Values of the option `tuned`."""
 
-CUBLAS = ("off", "float32", "tf32", "half")
-"""Values of the option `cublas`."""
+LIBRARY_PRECISIONS = ("off", "float32", "tf32", "half")
+"""Values of the options `cublas` and `cudnn`."""
 
 STORE_ON, STORE_OFF = "on", "off"
 """Values of the option `store` that are no paths."""
@@ -113,7 +113,13 @@ class PlaceOptions:
         "matrices that it can compute has its kernel where that makes the plan quicker; float32: "
         "exactly; tf32, half: numbers are rounded before they are multiplied, and added in "
         "float32; off: it is not used",
-        choices=lambda: CUBLAS,
+        choices=lambda: LIBRARY_PRECISIONS,
+    )
+    cudnn: str = option(
+        "off",
+        "what NVIDIA's cuDNN multiplies in on the GPUs of this machine: each convolution that it "
+        "can compute has its kernel where that makes the plan quicker; values as of cublas",
+        choices=lambda: LIBRARY_PRECISIONS,
     )
     pin: Mapping[str, str] = option(
         dict,
@@ -207,13 +213,16 @@ class PlaceOptions:
             raise SolverError(f"kernels={self.kernels!r}; expected one of {', '.join(KERNELS)}")
         if self.tuned not in TUNED:
             raise SolverError(f"tuned={self.tuned!r}; expected one of {', '.join(TUNED)}")
-        if self.cublas not in CUBLAS:
-            raise SolverError(f"cublas={self.cublas!r}; expected one of {', '.join(CUBLAS)}")
-        if self.cublas != "off" and self.kernels == "tvm":
-            raise SolverError(
-                f"cublas={self.cublas!r} and kernels='tvm' exclude each other: with the latter all "
-                f"kernels are TVM's; give one of them"
-            )
+        for name, value in (("cublas", self.cublas), ("cudnn", self.cudnn)):
+            if value not in LIBRARY_PRECISIONS:
+                raise SolverError(
+                    f"{name}={value!r}; expected one of {', '.join(LIBRARY_PRECISIONS)}"
+                )
+            if value != "off" and self.kernels == "tvm":
+                raise SolverError(
+                    f"{name}={value!r} and kernels='tvm' exclude each other: with the latter all "
+                    f"kernels are TVM's; give one of them"
+                )
         check_verify(self.verify)
 
     @property

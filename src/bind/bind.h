@@ -19,6 +19,6 @@ void BindExec(nanobind::module_& module);
 void BindTrace(nanobind::module_& module);
 void BindRoutes(nanobind::module_& module);
 void BindFile(nanobind::module_& module);
-void BindProducts(nanobind::module_& module);
+void BindLibraryKernels(nanobind::module_& module);
 
 }  // namespace heteroplace::bind

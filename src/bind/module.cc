@@ -62,6 +62,6 @@ NB_MODULE(_core, module) {
   heteroplace::bind::BindTrace(module);
   heteroplace::bind::BindRoutes(module);
   heteroplace::bind::BindFile(module);
-  heteroplace::bind::BindProducts(module);
+  heteroplace::bind::BindLibraryKernels(module);
   heteroplace::bind::BindRanks(module);
 }

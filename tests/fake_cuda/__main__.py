@@ -7,11 +7,11 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from tests.fake_cuda.build import CUBLAS, SOURCES, build_fake
+from tests.fake_cuda.build import CUBLAS, CUDNN, SOURCES, build_fake
 
 ROOT = SOURCES.parent.parent
 CASES = [str(path.relative_to(ROOT)) for path in sorted(SOURCES.glob("case_*.py"))]
-_BOTH = ("cuda_executor", "cuda_products", "cuda_routed", "hosts")
+_BOTH = ("cuda_convolutions", "cuda_executor", "cuda_products", "cuda_routed", "hosts")
 GPU_TESTS = [f"tests/gpu/test_{name}.py" for name in _BOTH]
 
 
@@ -19,7 +19,7 @@ def run_pytest(
     arguments: Sequence[str], is_shown: bool = False
 ) -> subprocess.CompletedProcess[str]:
     """Run pytest with the fake; the result has what it wrote unless that is shown."""
-    path = f"{build_fake()}:{CUBLAS}:{os.environ.get('LD_LIBRARY_PATH', '')}"
+    path = f"{build_fake()}:{CUBLAS}:{CUDNN}:{os.environ.get('LD_LIBRARY_PATH', '')}"
     plugins = ["-p", "tests.fake_cuda.plugin", "-p", "no:cacheprovider", "-p", "no:randomly"]
     command = [sys.executable, "-m", "pytest", "-q", "-n0", *plugins, *arguments]
     environment = {**os.environ, "LD_LIBRARY_PATH": path, "PYTEST_ADDOPTS": ""}

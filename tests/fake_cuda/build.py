@@ -18,7 +18,8 @@ FOLDER = SOURCES.parent.parent / "build" / "fake_cuda"
 """Where the libraries are; kernels go to `kernels` beside them."""
 
 CUBLAS = FOLDER / "cublas"
-"""Where that of cuBLASLt is."""
+CUDNN = FOLDER / "cudnn"
+"""Where those of cuBLASLt and cuDNN are."""
 
 _COMPILER = os.environ.get("CXX", "g++")
 _VERSIONS = "libcudart.so.12 { global: cuda*; cu*; fake_*; local: *; };\n"
@@ -68,10 +69,11 @@ def build_fake() -> Path:
                 "/dev/null",
             ]
             _compile(linked, FOLDER / "libcuda.so.1", [])
-            # In a folder of its own, so that a process may lack it.
-            CUBLAS.mkdir(exist_ok=True)
+            # In folders of their own, so that a process may lack them.
             linked[2] = "-Wl,-rpath,$ORIGIN/.."
-            _compile(linked, CUBLAS / "libcublasLt.so.12", [])
+            for library in (CUBLAS / "libcublasLt.so.12", CUDNN / "libcudnn.so.9"):
+                library.parent.mkdir(exist_ok=True)
+                _compile(linked, library, [])
     return FOLDER
 
 

@@ -41,7 +41,7 @@ def in_another_thread(act: Callable[[], object]) -> None:
 def test_an_object_that_does_not_live_is_reported(fake: FakeCuda, library: ctypes.CDLL) -> None:
     before = fake.live()
     description = made(library.cublasLtMatmulDescCreate, FLOAT32, 0)
-    assert fake.live().products == before.products + 1
+    assert fake.live().library_objects == before.library_objects + 1
     assert library.cublasLtMatmulDescDestroy(description) == 0
     assert fake.live() == before
     assert library.cublasLtMatmulDescDestroy(description) == INVALID_VALUE

@@ -259,9 +259,9 @@ def test_a_machine_without_the_library_says_how_to_get_it(fake: FakeCuda, tmp_pa
 
 
 _VERSION = """
-from heteroplace.native.products import cublaslt_version
+from heteroplace.native.libraries import library_version
 from heteroplace.tvm_bridge import library_path
-print(cublaslt_version(str(library_path())))
+print(library_version(str(library_path()), "cublaslt"))
 """
 
 

@@ -16,7 +16,7 @@ from product_programs import (
 
 from heteroplace.codegen.products import Product
 from heteroplace.errors import ArtifactError, ExecutionError, HeteroPlaceError
-from heteroplace.measure.known_products import time_algorithms
+from heteroplace.measure.known_library_kernels import time_algorithms
 from tests.fake_cuda.control import FakeCuda, Live
 
 pytestmark = pytest.mark.timeout(300)
@@ -108,7 +108,8 @@ def test_a_product_that_the_library_cannot_compute_has_no_algorithm(fake: FakeCu
 def test_nothing_is_left_when_an_executor_goes(fake: FakeCuda) -> None:
     before = fake.live()
     executor = ProductProgram(DENSE, algorithms(DENSE)[:1]).executor()
-    assert fake.live().products == before.products + 5  # handle, operation and three matrices
+    # The handle, the operation and three matrices.
+    assert fake.live().library_objects == before.library_objects + 5
     del executor
     assert fake.live() == before
 
@@ -119,7 +120,7 @@ def test_another_version_of_the_library_is_refused_with_the_mend(fake: FakeCuda)
     fake.set_cublaslt("version", 130_001)
     with pytest.raises(
         ExecutionError,
-        match=r"products were chosen for cuBLASLt 12\.9\.3, this machine has cuBLASLt 13\.0\.1; "
+        match=r"kernels were chosen for cuBLASLt 12\.9\.3, this machine has cuBLASLt 13\.0\.1; "
         r"place the model again here, or run `pip install nvidia-cublas-cu12==12\.9\.3\.\*`",
     ):
         program.executor()
@@ -187,7 +188,7 @@ def fail_once(fake: FakeCuda, function: str, after: int, code: int) -> None:
     except HeteroPlaceError as error:
         # cuBLASLt has no status for a device that is lost; CUDA tells it where it is asked next.
         status = 14 if code == ILLEGAL_ADDRESS else code
-        told = (f"(cuBLAS status {status})", f"(CUDA error {code})")
+        told = (f"(cuBLASLt status {status})", f"(CUDA error {code})")
         assert any(text in str(error) for text in told), f"{case}: {error}"
     else:
         is_harmless = function in TEARDOWN or fake.is_pending(function)

@@ -21,8 +21,8 @@ class Live(NamedTuple):
     events: int
     modules: int
     graphs: int
-    products: int
-    """Handles and descriptions of cuBLASLt."""
+    library_objects: int
+    """Handles and descriptions of cuBLASLt and cuDNN."""
 
 
 class FakeCuda:
@@ -30,7 +30,7 @@ class FakeCuda:
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL(NAME)
-        for name in ("fake_cuda_set", "fake_cublaslt_set"):
+        for name in ("fake_cuda_set", "fake_cublaslt_set", "fake_cudnn_set"):
             getattr(self._library, name).argtypes = [ctypes.c_char_p, ctypes.c_int64]
 
     @staticmethod
@@ -89,11 +89,17 @@ class FakeCuda:
         """Set version, has_algorithms of the fake cuBLASLt."""
         self._library.fake_cublaslt_set(name.encode(), value)
 
+    def set_cudnn(self, name: str, value: int) -> None:
+        """Set version, has_algorithms of the fake cuDNN."""
+        self._library.fake_cudnn_set(name.encode(), value)
+
     def reset(self) -> None:
         """Forget faults and reports, as a new process."""
         self._library.fake_cuda_reset()
         self.set_cublaslt("version", 120_903)
         self.set_cublaslt("has_algorithms", 1)
+        self.set_cudnn("version", 91_002)
+        self.set_cudnn("has_algorithms", 1)
         for name, value in (
             ("num_devices", 2),
             ("delay_ns", 20_000),

@@ -15,7 +15,6 @@ constexpr int kNotInitialized = 1;
 constexpr int kLtInvalidValue = 7;
 constexpr int kInternalError = 14;
 constexpr int kNotSupported = 15;
-constexpr unsigned kMakes = kChangesMemory | kNotInCapture;
 
 /*! \brief What a product is, as far as its algorithms hang on it. */
 uint64_t DigestOf(const LtDescription& description, const LtLayout& a, const LtLayout& b,
@@ -51,12 +50,12 @@ bool Fits(const LtDescription& description, const LtLayout& a, const LtLayout& b
 /*! \brief All that describes a product; false after a report. */
 bool FindAll(LtProblem* problem, void* handle, void* description, void* a, void* b, void* c,
              void* d, const char* function) {
-  problem->handle = FindLt<LtHandle>(handle, function);
-  problem->description = FindLt<LtDescription>(description, function);
-  problem->a = FindLt<LtLayout>(a, function);
-  problem->b = FindLt<LtLayout>(b, function);
-  problem->c = FindLt<LtLayout>(c, function);
-  problem->d = FindLt<LtLayout>(d, function);
+  problem->handle = FindObject<LtHandle>(handle, function);
+  problem->description = FindObject<LtDescription>(description, function);
+  problem->a = FindObject<LtLayout>(a, function);
+  problem->b = FindObject<LtLayout>(b, function);
+  problem->c = FindObject<LtLayout>(c, function);
+  problem->d = FindObject<LtLayout>(d, function);
   return problem->handle && problem->description && problem->a && problem->b && problem->c &&
          problem->d;
 }
@@ -82,16 +81,6 @@ LtAlgorithm MakeAlgorithm(uint64_t index, uint64_t digest) {
 LtState& fake::TheLt() {
   static LtState* state = new LtState;
   return *state;
-}
-
-int64_t fake::NumLtObjects() {
-  std::lock_guard lock(TheLt().mutex);
-  return static_cast<int64_t>(TheLt().objects.size());
-}
-
-void fake::ForgetLtCode() {
-  std::lock_guard lock(TheLt().mutex);
-  TheLt().loaded.clear();
 }
 
 int fake::BeginLt(const char* function, unsigned kind) {
@@ -128,39 +117,21 @@ FAKE_EXPORT const char* cublasLtGetStatusString(int status) {
   return "CUBLAS_STATUS_OF_THE_FAKE";
 }
 
-/*! \brief Makes an object of the library that lives until it is destroyed. */
-template <typename Object>
-static int Make(void** out, Object object) {
-  auto made = std::make_shared<Object>(std::move(object));
-  *out = made.get();
-  std::lock_guard lock(TheLt().mutex);
-  TheLt().objects[*out] = std::move(made);
-  return 0;
-}
-
-template <typename Object>
-static int Destroy(void* object, const char* function) {
-  if (FindLt<Object>(object, function) == nullptr) return kLtInvalidValue;
-  std::lock_guard lock(TheLt().mutex);
-  TheLt().objects.erase(object);
-  return 0;
-}
-
 #define BEGIN_LT(kind) \
   if (const int begin_error = BeginLt(__func__, kind); begin_error != 0) return begin_error
 
 FAKE_EXPORT int cublasLtCreate(void** handle) {
   BEGIN_LT(kMakes);
-  return Make(handle, LtHandle(CurrentDevice()));
+  return MakeObject(handle, LtHandle(CurrentDevice()));
 }
 
 FAKE_EXPORT int cublasLtDestroy(void* handle) {
   BEGIN_LT(kMakes | kReleases);
-  auto found = FindLt<LtHandle>(handle, __func__);
+  auto found = FindObject<LtHandle>(handle, __func__);
   if (found != nullptr && found->device != CurrentDevice()) {
     Broken("cublasLtDestroy: a handle of another device than the current one", 0);
   }
-  return Destroy<LtHandle>(handle, __func__);
+  return DestroyObject<LtHandle>(handle, __func__, kLtInvalidValue);
 }
 
 FAKE_EXPORT int cublasLtMatmulDescCreate(void** description, int compute, int scale) {
@@ -168,18 +139,18 @@ FAKE_EXPORT int cublasLtMatmulDescCreate(void** description, int compute, int sc
   if (scale != 0 || (compute != 68 && compute != 74 && compute != 77)) return kNotSupported;
   LtDescription made;
   made.compute = compute;
-  return Make(description, made);
+  return MakeObject(description, made);
 }
 
 FAKE_EXPORT int cublasLtMatmulDescDestroy(void* description) {
   BEGIN_LT(kMakes | kReleases);
-  return Destroy<LtDescription>(description, __func__);
+  return DestroyObject<LtDescription>(description, __func__, kLtInvalidValue);
 }
 
 FAKE_EXPORT int cublasLtMatmulDescSetAttribute(void* handle, int attribute, const void* data,
                                                size_t bytes) {
   BEGIN_LT(kPlain);
-  auto description = FindLt<LtDescription>(handle, __func__);
+  auto description = FindObject<LtDescription>(handle, __func__);
   if (description == nullptr) return kLtInvalidValue;
   if (attribute == 3) return Take(&description->transpose_a, data, bytes, __func__);
   if (attribute == 4) return Take(&description->transpose_b, data, bytes, __func__);
@@ -196,18 +167,18 @@ FAKE_EXPORT int cublasLtMatrixLayoutCreate(void** layout, int type, uint64_t row
   made.rows = rows;
   made.columns = columns;
   made.leading = leading;
-  return Make(layout, made);
+  return MakeObject(layout, made);
 }
 
 FAKE_EXPORT int cublasLtMatrixLayoutDestroy(void* layout) {
   BEGIN_LT(kMakes | kReleases);
-  return Destroy<LtLayout>(layout, __func__);
+  return DestroyObject<LtLayout>(layout, __func__, kLtInvalidValue);
 }
 
 FAKE_EXPORT int cublasLtMatrixLayoutSetAttribute(void* handle, int attribute, const void* data,
                                                  size_t bytes) {
   BEGIN_LT(kMakes);
-  auto layout = FindLt<LtLayout>(handle, __func__);
+  auto layout = FindObject<LtLayout>(handle, __func__);
   if (layout == nullptr) return kLtInvalidValue;
   if (attribute == 5) return Take(&layout->batch, data, bytes, __func__);
   if (attribute == 6) return Take(&layout->stride, data, bytes, __func__);
@@ -216,18 +187,18 @@ FAKE_EXPORT int cublasLtMatrixLayoutSetAttribute(void* handle, int attribute, co
 
 FAKE_EXPORT int cublasLtMatmulPreferenceCreate(void** preference) {
   BEGIN_LT(kMakes);
-  return Make(preference, LtPreference{});
+  return MakeObject(preference, LtPreference{});
 }
 
 FAKE_EXPORT int cublasLtMatmulPreferenceDestroy(void* preference) {
   BEGIN_LT(kMakes | kReleases);
-  return Destroy<LtPreference>(preference, __func__);
+  return DestroyObject<LtPreference>(preference, __func__, kLtInvalidValue);
 }
 
 FAKE_EXPORT int cublasLtMatmulPreferenceSetAttribute(void* handle, int attribute, const void* data,
                                                      size_t bytes) {
   BEGIN_LT(kMakes);
-  auto preference = FindLt<LtPreference>(handle, __func__);
+  auto preference = FindObject<LtPreference>(handle, __func__);
   if (preference == nullptr) return kLtInvalidValue;
   if (attribute == 1) return Take(&preference->workspace, data, bytes, __func__);
   if (attribute >= 5 && attribute <= 8) {
@@ -243,7 +214,7 @@ FAKE_EXPORT int cublasLtMatmulAlgoGetHeuristic(void* handle, void* description, 
                                                LtHeuristic* found, int* count) {
   BEGIN_LT(kMakes);
   LtProblem problem;
-  auto preference = FindLt<LtPreference>(wish, __func__);
+  auto preference = FindObject<LtPreference>(wish, __func__);
   *count = 0;
   if (!FindAll(&problem, handle, description, a, b, c, d, __func__) || preference == nullptr) {
     return kLtInvalidValue;

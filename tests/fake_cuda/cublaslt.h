@@ -1,21 +1,16 @@
 // What the files of the fake cuBLASLt share.
 #pragma once
 
-#include "fake.h"
+#include "library_objects.h"
 
 namespace fake {
 
-/*! \brief Anything that the library hands out. */
-struct LtObject {
-  virtual ~LtObject() = default;
-};
-
-struct LtHandle : LtObject {
+struct LtHandle : LibraryObject {
   explicit LtHandle(int at) : device(at) {}
   int device;
 };
 
-struct LtDescription : LtObject {
+struct LtDescription : LibraryObject {
   int compute = 0;
   int32_t transpose_a = 0;
   int32_t transpose_b = 0;
@@ -23,7 +18,7 @@ struct LtDescription : LtObject {
   const void* bias = nullptr;
 };
 
-struct LtLayout : LtObject {
+struct LtLayout : LibraryObject {
   uint64_t rows = 0;
   uint64_t columns = 0;
   int64_t leading = 0;
@@ -31,7 +26,7 @@ struct LtLayout : LtObject {
   int64_t stride = 0;
 };
 
-struct LtPreference : LtObject {
+struct LtPreference : LibraryObject {
   uint64_t workspace = 0;
   uint32_t alignments[4] = {256, 256, 256, 256};
 };
@@ -53,9 +48,6 @@ struct LtState {
   std::mutex mutex;
   size_t version = 120903;
   bool has_algorithms = true;
-  std::map<void*, std::shared_ptr<LtObject>> objects;
-  /*! \brief Device and number of algorithms whose code has come there. */
-  std::set<std::pair<int, uint64_t>> loaded;
 };
 
 LtState& TheLt();
@@ -84,18 +76,5 @@ int CheckAlgorithm(const LtAlgorithm& algorithm, const LtProblem& problem);
 
 /*! \brief Checks memory and stream, and puts the product into the stream. */
 int IssueProduct(const LtProblem& problem, const LtCall& call, void* stream);
-
-/*! \brief A live object; null after reporting a wrong or dead one. */
-template <typename Object>
-std::shared_ptr<Object> FindLt(void* handle, const char* function) {
-  std::shared_ptr<Object> object;
-  {
-    std::lock_guard lock(TheLt().mutex);
-    const auto found = TheLt().objects.find(handle);
-    if (found != TheLt().objects.end()) object = std::dynamic_pointer_cast<Object>(found->second);
-  }
-  if (object == nullptr) Broken(std::string(function) + ": an object that does not live", 0);
-  return object;
-}
 
 }  // namespace fake

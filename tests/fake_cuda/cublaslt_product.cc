@@ -9,8 +9,6 @@ using namespace fake;
 namespace {
 
 constexpr int kStatusInvalid = 7;
-constexpr uintptr_t kScratchAlignment = 256;
-constexpr auto kSlowBy = std::chrono::milliseconds(3);
 
 /*! \brief Bytes from the first to the last number of a batch of matrices. */
 size_t SpanOf(const LtLayout& layout) {
@@ -19,21 +17,9 @@ size_t SpanOf(const LtLayout& layout) {
   return static_cast<size_t>(one + (layout.batch - 1) * layout.stride) * sizeof(float);
 }
 
-bool AreApart(const void* a, size_t a_bytes, const void* b, size_t b_bytes) {
-  const auto first = reinterpret_cast<uintptr_t>(a), second = reinterpret_cast<uintptr_t>(b);
-  return first + a_bytes <= second || second + b_bytes <= first;
-}
-
 /*! \brief What a number is to a product in tf32 or half: its first ten bits. */
 float Rounded(float value, int compute) {
-  if (compute == 68 || !std::isfinite(value)) return value;
-  uint32_t bits;
-  std::memcpy(&bits, &value, sizeof(bits));
-  bits += 0x0fff + (bits >> 13 & 1);
-  bits &= ~uint32_t{0x1fff};
-  std::memcpy(&value, &bits, sizeof(value));
-  if (compute == 74 && std::fabs(value) > 65504.0f) return std::copysign(INFINITY, value);
-  return value;
+  return compute == 68 ? value : RoundedToTenBits(value, compute == 74);
 }
 
 float Activated(float value, uint32_t epilogue) {
@@ -93,20 +79,11 @@ struct LateProduct {
       SetFault(device, 700);
       return;
     }
-    if (const int code = TakeFault(); code != 0) return SetFault(device, code);
+    if (const int code = TakeExecutionFault("cublasLtMatmul"); code != 0) return SetFault(device, code);
     if (call.algorithm.data[1] == 0) std::this_thread::sleep_for(kSlowBy);
     // Whoever has something there loses it.
     if (call.workspace_bytes != 0) std::memset(call.workspace, 0xAB, call.workspace_bytes);
     for (int32_t batch = 0; batch < d.batch; ++batch) RunOne(batch);
-  }
-
-  static int TakeFault() {
-    std::lock_guard lock(Get().mutex);
-    const auto fault = Get().faults.find("kernel cublasLtMatmul");
-    if (fault == Get().faults.end() || --fault->second.after_calls >= 0) return 0;
-    const int code = fault->second.code;
-    Get().faults.erase(fault);
-    return code;
   }
 
   void RunOne(int32_t batch) const {
@@ -133,21 +110,6 @@ struct LateProduct {
   }
 };
 
-/*! \brief Notes that an algorithm's code comes to a device, and whether it may do so now. */
-void LoadCode(const Stream& stream, uint64_t algorithm) {
-  {
-    std::lock_guard lock(TheLt().mutex);
-    if (!TheLt().loaded.insert({stream.device, algorithm}).second) return;
-  }
-  State& state = Get();
-  std::lock_guard lock(state.mutex);
-  const bool is_run = state.is_running && std::this_thread::get_id() != state.caller;
-  if (is_run || stream.capture != nullptr) {
-    state.reports.push_back("cublasLtMatmul: loads the code of an algorithm in a " +
-                            std::string(is_run ? "run" : "capture"));
-  }
-}
-
 }  // namespace
 
 int fake::IssueProduct(const LtProblem& problem, const LtCall& call, void* handle) {
@@ -172,7 +134,7 @@ int fake::IssueProduct(const LtProblem& problem, const LtCall& call, void* handl
   const LateProduct work{*problem.description, *problem.a, *problem.b,    *problem.c,
                          *problem.d,           call,       stream->device};
   if (const std::string why = work.WhyNot(); !why.empty()) return broken(why);
-  LoadCode(*stream, call.algorithm.data[1]);
+  LoadCode(*stream, "cublasLtMatmul", call.algorithm.data[1]);
   Issue(stream.get(), {[work] { work.Run(); }});
   return 0;
 }

@@ -205,9 +205,9 @@ void Issue(Stream* stream, Work work);
 /*! \brief An attribute of a device, by the number that driver and runtime have for it. */
 int AttributeOf(int attribute);
 
-/*! \brief Live objects of the fake cuBLASLt; and forgets which of its code is on devices. */
-int64_t NumLtObjects();
-void ForgetLtCode();
+/*! \brief Live objects of the fake libraries; and forgets which of its code is on devices. */
+int64_t NumLibraryObjects();
+void ForgetLibraryCode();
 
 /*! \brief Zones of known bytes around memory. */
 inline constexpr size_t kZoneBytes = 512;

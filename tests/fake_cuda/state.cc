@@ -245,7 +245,7 @@ FAKE_EXPORT size_t fake_cuda_issued(int device, char* text, size_t size) {
   return num_threads;
 }
 
-/*! \brief What lives: memory, pinned, streams, events, modules, graphs, of cuBLASLt. [7] */
+/*! \brief What lives: memory, pinned, streams, events, modules, graphs, of libraries. [7] */
 FAKE_EXPORT void fake_cuda_live(int64_t* counts) {
   std::lock_guard lock(Get().mutex);
   std::memset(counts, 0, 7 * sizeof(int64_t));
@@ -255,7 +255,7 @@ FAKE_EXPORT void fake_cuda_live(int64_t* counts) {
   counts[3] = static_cast<int64_t>(Get().events.size());
   counts[4] = Get().num_modules;
   counts[5] = static_cast<int64_t>(Get().graphs.size());
-  counts[6] = fake::NumLtObjects();
+  counts[6] = fake::NumLibraryObjects();
 }
 
 /*! \brief Says that a run has begun or ended, from the caller's thread. */
@@ -280,7 +280,7 @@ FAKE_EXPORT void fake_cuda_set(const char* name, int64_t value) {
 
 /*! \brief As a new process: no faults, past or to come, and no broken rules. */
 FAKE_EXPORT void fake_cuda_reset() {
-  fake::ForgetLtCode();
+  fake::ForgetLibraryCode();
   std::lock_guard lock(Get().mutex);
   Get().faults.clear();
   Get().calls.clear();

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from executor_programs import libtvm_path
 
-from heteroplace.codegen.products import Product, product_workspace_bytes
+from heteroplace.codegen.library_kernels import library_workspace_bytes
+from heteroplace.codegen.products import Product
 from heteroplace.native.execute import Executor
-from heteroplace.native.products import cublaslt_algorithms
+from heteroplace.native.libraries import library_algorithms
 
 MAX_WORKSPACE = 1 << 20
 SQRT_2_OVER_PI = np.sqrt(2 / np.pi)
@@ -19,7 +20,7 @@ SQRT_2_OVER_PI = np.sqrt(2 / np.pi)
 def algorithms(product: Product, precision: str = "float32", device: int = 0) -> list[str]:
     """The symbols of a product with each algorithm."""
     asked = product.unchosen(precision)
-    return cublaslt_algorithms(libtvm_path(), device, asked, MAX_WORKSPACE, 8)
+    return library_algorithms(libtvm_path(), device, asked, MAX_WORKSPACE, 8)
 
 
 def random_product(seed: int) -> Product:
@@ -89,13 +90,20 @@ class ProductProgram:
     symbols: Sequence[str]
     device: int = 0
 
+    def shapes(self) -> dict[int, tuple[int, ...]]:
+        """Shapes of the operands by position."""
+        return operand_shapes(self.product)
+
+    def result_shape(self) -> tuple[int, ...]:
+        """Shape of each result."""
+        return (self.product.batch, self.product.rows, self.product.columns)
+
     def text(self) -> str:
         """The program."""
-        shapes = operand_shapes(self.product)
-        whole = (self.product.batch, self.product.rows, self.product.columns)
+        shapes, whole = self.shapes(), self.result_shape()
         lines = ["heteroplace-program 1", f"space 0 gpu 2 {self.device} 64"]
         lines += [f"queue 0 gpu cuda 2 {self.device} 0 -"]
-        workspace = max(map(product_workspace_bytes, self.symbols))
+        workspace = max(map(library_workspace_bytes, self.symbols))
         lines += [f"workspace 0 {workspace}"] if workspace else []
         for at in sorted(shapes):
             lines.append(f"tensor {at} 0 external - 2 32 {','.join(map(str, shapes[at]))}")
@@ -122,7 +130,7 @@ class ProductProgram:
     def operands(self, seed: int) -> dict[int, np.ndarray]:
         """Random operands by position."""
         random = np.random.default_rng(seed)
-        shapes = operand_shapes(self.product)
+        shapes = self.shapes()
         return {at: random.standard_normal(shapes[at]).astype("float32") for at in sorted(shapes)}
 
     def outputs(self, executor: Executor) -> list[np.ndarray]:

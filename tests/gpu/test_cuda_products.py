@@ -15,8 +15,8 @@ from product_programs import (
 
 from heteroplace.codegen.products import Product
 from heteroplace.errors import ExecutionError
-from heteroplace.measure.known_products import time_algorithms
-from heteroplace.native.products import cublaslt_version
+from heteroplace.measure.known_library_kernels import time_algorithms
+from heteroplace.native.libraries import library_version
 from heteroplace.tvm_bridge import library_path
 
 tvm = pytest.importorskip("tvm")
@@ -33,7 +33,7 @@ def has_library() -> None:
     if not tvm.cuda(0).exist:
         pytest.skip("needs an NVIDIA GPU")
     try:
-        cublaslt_version(str(library_path()))
+        library_version(str(library_path()), "cublaslt")
     except ExecutionError as error:
         pytest.skip(str(error))
 

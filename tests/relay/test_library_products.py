@@ -8,7 +8,8 @@ import pytest
 import tvm
 from tvm import relay
 
-from heteroplace.codegen.products import Product, is_product, product_of, product_workspace_bytes
+from heteroplace.codegen.library_kernels import is_library_kernel, library_workspace_bytes
+from heteroplace.codegen.products import Product, product_of
 
 pytestmark = pytest.mark.relay
 
@@ -130,11 +131,11 @@ def test_a_symbol_says_what_it_needs() -> None:
     product = found(relay.nn.relu(DENSE + BIAS))
     assert product is not None
     symbol = product.head("tf32", 120903) + "4096:" + "1" * 128
-    assert is_product(symbol)
-    assert is_product(product.unchosen("float32"))
-    assert not is_product("tvmgen_default_fused_nn_dense")
-    assert product_workspace_bytes(symbol) == 4096
-    assert product_workspace_bytes(product.unchosen("half")) == 0
+    assert is_library_kernel(symbol)
+    assert is_library_kernel(product.unchosen("float32"))
+    assert not is_library_kernel("tvmgen_default_fused_nn_dense")
+    assert library_workspace_bytes(symbol) == 4096
+    assert library_workspace_bytes(product.unchosen("half")) == 0
 
 
 def test_keys_differ_by_precision_and_architecture() -> None:

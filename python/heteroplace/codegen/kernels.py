@@ -166,7 +166,7 @@ class Kernel:
 
     symbol: str
     functions: tvm.IRModule | None
-    """None: only the compiled code is left, or it is a product by cuBLASLt, which has none."""
+    """None: only the compiled code is left, or a library of NVIDIA's computes it."""
     target: tvm.target.Target
     workspace: Workspace
     """Scratch memory that it allocates while it runs; none is known of a GPU's."""

@@ -21,7 +21,7 @@ from tvm.contrib import cc
 
 from heteroplace.codegen.fused_functions import last_cause
 from heteroplace.codegen.kernels import Kernel
-from heteroplace.codegen.products import is_product
+from heteroplace.codegen.library_kernels import is_library_kernel
 from heteroplace.errors import ArtifactError, LoweringError
 from heteroplace.native.compiled_file import SealedCode
 
@@ -118,8 +118,8 @@ def compile_kernels(kernels: Sequence[Kernel]) -> KernelLibrary:
     LoweringError
         TVM cannot generate code for a kernel.
     """
-    kernels = [kernel for kernel in kernels if not is_product(kernel.symbol)]
-    if not kernels:  # of a model of reshapes alone, or of products by cuBLASLt
+    kernels = [kernel for kernel in kernels if not is_library_kernel(kernel.symbol)]
+    if not kernels:  # of a model of reshapes alone, or of kernels by NVIDIA's libraries
         return KernelLibrary.empty()
     by_target: dict[str, list[Kernel]] = {}
     for kernel in kernels:

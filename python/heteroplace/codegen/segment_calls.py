@@ -17,17 +17,19 @@ from tvm.relay.backend import te_compiler
 
 from heteroplace.codegen.fused_functions import finished, function_flops, last_cause, op_text
 from heteroplace.codegen.kernels import Kernel, KernelCall, KernelCalls, Value
-from heteroplace.codegen.products import product_of, product_workspace_bytes
+from heteroplace.codegen.libraries import LIBRARIES
+from heteroplace.codegen.library_kernels import library_workspace_bytes
 from heteroplace.codegen.segments import Segment, ValueName
 from heteroplace.codegen.targets import (
-    cublas_precision,
     has_stock_kernels,
     has_tuned_kernels,
+    library_maker,
 )
 from heteroplace.codegen.tuned_kernels import Tunings, tuned_functions, tuning_digest
 from heteroplace.codegen.winograd import with_plain_sums
 from heteroplace.codegen.workspace import Workspace, kernel_workspace
 from heteroplace.errors import LoweringError
+from heteroplace.model.implementations import LibraryMaker
 from heteroplace.relay.expressions import (
     is_primitive_call,
     post_order,
@@ -56,8 +58,9 @@ def lower_segments(
         Of tasks whose kernels are for another target than their segment, by name; the layouts are
         those of the segment.
     tunings
-        What tuners have found, for targets of tuned kernels, and the algorithms of products by
-        cuBLASLt; other kernels of a task that is for such a target are those of its segment.
+        What tuners have found, for targets of tuned kernels, and the algorithms of kernels by
+        NVIDIA's libraries; other kernels of a task that is for such a target are those of its
+        segment.
 
     Raises
     ------
@@ -71,12 +74,15 @@ def lower_segments(
             f"task {tuned[0]!r} was placed with a tuned kernel, and the module has lost what was "
             f"tuned; place the model again, or with tuned='off'"
         )
-    products = [task for task, target in (targets or {}).items() if cublas_precision(target)]
-    if products and not tunings:
-        raise LoweringError(
-            f"task {products[0]!r} was placed with a product by cuBLASLt, and the module has lost "
-            f"the algorithms; place the model again, or with cublas='off'"
-        )
+    for task, target in (targets or {}).items():
+        maker = library_maker(target)
+        if maker is not None and not tunings:
+            library = LIBRARIES[maker.option]
+            raise LoweringError(
+                f"task {task!r} was placed with a {library.kernel} by {library.name}, and the "
+                f"module has lost the algorithms; place the model again, or with "
+                f"{library.option}='off'"
+            )
     # What is kept from earlier networks may come from other tuning records than those in force.
     te_compiler.get().clear()
     lowerer = _Lowerer(targets=targets or {}, tunings=tunings or {})
@@ -253,8 +259,8 @@ class _Lowerer:
         writes = tuple(self._add(type_) for type_ in types)
         if has_tuned_kernels(own):
             kernel = self._lower_tuned(node.op, segment.target)
-        elif (precision := cublas_precision(own)) is not None:
-            kernel = self._lower_product(node.op, segment.target, precision)
+        elif (maker := library_maker(own)) is not None:
+            kernel = self._lower_by_library(node.op, segment.target, maker)
         else:
             with own:
                 kernel = self._lower(node.op, own)
@@ -274,17 +280,17 @@ class _Lowerer:
                 self._add_kernel(symbol, finished(functions, function, target), target, function)
         return symbol
 
-    def _lower_product(
-        self, function: relay.Function, target: tvm.target.Target, precision: str
+    def _lower_by_library(
+        self, function: relay.Function, target: tvm.target.Target, maker: LibraryMaker
     ) -> str:
-        """Leave a product to cuBLASLt; what it cannot compute is as for the target itself."""
-        product = product_of(function)
-        symbol = None if product is None else self.tunings.get(product.key(precision, target))
+        """Leave a kernel to a library; what it cannot compute is as for the target itself."""
+        found = LIBRARIES[maker.option].find(function)
+        symbol = None if found is None else self.tunings.get(found.key(maker.precision, target))
         if symbol is None:
             with target:
                 return self._lower(function, target)
         if symbol not in self.kernels:
-            workspace = Workspace(product_workspace_bytes(symbol))
+            workspace = Workspace(library_workspace_bytes(symbol))
             self._note_kernel(symbol, None, target, workspace, function)
         return symbol
 

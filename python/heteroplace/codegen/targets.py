@@ -11,7 +11,7 @@ from tvm.target.x86 import get_simd_32bit_lanes
 from heteroplace.errors import LoweringError
 from heteroplace.model.cluster import Cluster, Device
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.implementations import CUBLAS_MAKERS
+from heteroplace.model.implementations import LIBRARY_MAKERS, LibraryMaker
 
 STOCK_KERNELS = "tvm_kernels"
 """Key of a target whose kernels are TVM's own, e.g. "llvm -keys=tvm_kernels,cpu"."""
@@ -19,13 +19,13 @@ STOCK_KERNELS = "tvm_kernels"
 TUNED_KERNELS = "tuned_kernels"
 """Key of a target with kernels that `heteroplace tune` found, where it found any."""
 
-_CUBLAS_KEYS = {f"{maker}_kernels": precision for maker, precision in CUBLAS_MAKERS.items()}
-"""Keys of targets of GPUs whose products are computed by cuBLASLt, where it can compute them."""
+_LIBRARY_KEYS = {f"{name}_kernels": maker for name, maker in LIBRARY_MAKERS.items()}
+"""Keys of targets of GPUs of which a library computes the kernels that it can compute."""
 
 MAKER_KEYS = {
     "tvm": STOCK_KERNELS,
     "tuned": TUNED_KERNELS,
-    **{maker: f"{maker}_kernels" for maker in CUBLAS_MAKERS},
+    **{maker: f"{maker}_kernels" for maker in LIBRARY_MAKERS},
 }
 """Keys by the names of the other makers of kernels (`model/implementations.py`)."""
 
@@ -81,7 +81,7 @@ def with_kernels_of(cluster: Cluster, maker: str) -> Cluster:
     """
     devices = []
     for device in cluster.devices:
-        if device.kind == ("cuda" if maker in _CUBLAS_KEYS else "cpu"):
+        if device.kind == ("cuda" if maker in _LIBRARY_KEYS else "cpu"):
             exported = dict(device_target(device).export())
             exported["keys"] = [maker, *(key for key in exported["keys"] if key != maker)]
             device = replace(device, target=str(tvm.target.Target(exported)))
@@ -99,9 +99,9 @@ def has_tuned_kernels(target: tvm.target.Target) -> bool:
     return target.kind.name == "llvm" and TUNED_KERNELS in target.keys
 
 
-def cublas_precision(target: tvm.target.Target) -> str | None:
-    """Return what cuBLASLt multiplies in for a target; None: its products are TVM's kernels."""
-    return next((_CUBLAS_KEYS[key] for key in target.keys if key in _CUBLAS_KEYS), None)
+def library_maker(target: tvm.target.Target) -> LibraryMaker | None:
+    """Return the library that computes what it can for a target; None: all kernels are TVM's."""
+    return next((_LIBRARY_KEYS[key] for key in target.keys if key in _LIBRARY_KEYS), None)
 
 
 def kernel_target(target: tvm.target.Target) -> tvm.target.Target:

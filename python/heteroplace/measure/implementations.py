@@ -19,19 +19,19 @@ from dataclasses import replace
 from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.codegen.held_weights import with_held_weights
 from heteroplace.codegen.kernels import Kernel
-from heteroplace.codegen.products import product_of
+from heteroplace.codegen.libraries import LIBRARIES
 from heteroplace.codegen.targets import MAKER_KEYS, with_kernels_of
 from heteroplace.codegen.tuned_kernels import tuning_digest
 from heteroplace.errors import SolverError
 from heteroplace.measure.cost_models.model import CostOptions
 from heteroplace.measure.kernel_identity import describe_kernels
-from heteroplace.measure.known_products import is_here, known_products
+from heteroplace.measure.known_library_kernels import is_here, known_library_kernels
 from heteroplace.measure.known_tunings import known_tunings
 from heteroplace.model.cluster import Cluster, Device
 from heteroplace.model.cost import allowed_devices, table_from_rows
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.hosts import with_devices
-from heteroplace.model.implementations import CUBLAS_MAKERS, twin_name
+from heteroplace.model.implementations import LIBRARY_MAKERS, LibraryMaker, twin_name
 from heteroplace.model.plan import devices_of
 from heteroplace.model.solution import Solution
 from heteroplace.place_options import PlaceOptions
@@ -48,26 +48,29 @@ def with_asked_makers(
     makers = ["tvm"] if options.kernels == "best" else []
     if options.may_be_tuned and not has_one_implementation(network.graph, items):
         makers.append("tuned")
-    makers += [maker for maker, name in CUBLAS_MAKERS.items() if name == options.cublas]
+    asked_of = {"cublas": options.cublas, "cudnn": options.cudnn}
+    makers += [
+        name for name, maker in LIBRARY_MAKERS.items() if asked_of[maker.option] == maker.precision
+    ]
     return with_makers(network, cluster, makers, asked, items)
 
 
 def with_makers(
     network: Network, cluster: Cluster, makers: Sequence[str], asked: CostOptions, items: int = 1
 ) -> tuple[Network, Cluster]:
-    """Return `with_implementations` with the tuned kernels that the store has, and products by
-    cuBLASLt with the algorithms that are quickest here.
+    """Return `with_implementations` with the tuned kernels that the store has, and kernels by
+    NVIDIA's libraries with the algorithms that are quickest here.
 
-    Raises as it does; CostStoreError where the store cannot be used; for cuBLASLt as
-    `known_products`.
+    Raises as it does; CostStoreError where the store cannot be used; for libraries as
+    `known_library_kernels`.
     """
     tunings = known_tunings(asked, cluster) if "tuned" in makers else {}
     known = [maker for maker in makers if maker != "tuned" or tunings]
-    for maker in CUBLAS_MAKERS:
-        if maker in makers:
-            precision = CUBLAS_MAKERS[maker]
-            _check_has_several(network.graph, items, f"cublas={precision!r}", "cublas='off'")
-            tunings |= known_products(network, cluster, precision, asked)
+    for name, maker in LIBRARY_MAKERS.items():
+        if name in makers:
+            asked_for = f"{maker.option}={maker.precision!r}"
+            _check_has_several(network.graph, items, asked_for, f"{maker.option}='off'")
+            tunings |= known_library_kernels(network, cluster, maker, asked)
     if not known:
         return network, cluster
     return with_implementations(replace(network, tunings=tunings), cluster, items, known)
@@ -98,7 +101,7 @@ def with_implementations(
     Parameters
     ----------
     makers
-        Of MAKERS; "tuned" are the kernels of `network.tunings`, those of cuBLASLt the products.
+        Of MAKERS; "tuned" are the kernels of `network.tunings`, of libraries what they compute.
 
     Raises
     ------
@@ -127,8 +130,8 @@ def with_implementations(
         twin = count + position
         if maker == "tuned":
             others = tuned_tasks(compiled, cluster, placement, base_id)
-        elif maker in CUBLAS_MAKERS:
-            others = product_tasks(compiled, cluster, placement, base_id, CUBLAS_MAKERS[maker])
+        elif maker in LIBRARY_MAKERS:
+            others = library_tasks(compiled, cluster, placement, base_id, LIBRARY_MAKERS[maker])
         else:
             others = differing_tasks(compiled, both, placement, base_id, twin)
         for task in others:
@@ -171,19 +174,20 @@ def tuned_tasks(
     return _tasks_with(is_tuned, compiled, cluster, placement, base)
 
 
-def product_tasks(
+def library_tasks(
     compiled: CompiledNetwork,
     cluster: Cluster,
     placement: Sequence[int],
     base: int,
-    precision: str,
+    maker: LibraryMaker,
 ) -> list[int]:
-    """Return the tasks on GPU `base` with a kernel that is a product with a chosen algorithm."""
+    """Return the tasks on GPU `base` with a kernel of a library with a chosen algorithm."""
+    find = LIBRARIES[maker.option].find
     tunings = compiled.network.tunings
 
     def is_chosen(kernel: Kernel) -> bool:
-        found = None if kernel.function is None else product_of(kernel.function)
-        return found is not None and found.key(precision, kernel.target) in tunings
+        found = None if kernel.function is None else find(kernel.function)
+        return found is not None and found.key(maker.precision, kernel.target) in tunings
 
     return _tasks_with(is_chosen, compiled, cluster, placement, base)
 

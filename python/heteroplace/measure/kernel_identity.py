@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import tvm
 
 from heteroplace.codegen.kernels import Kernel, KernelCall, KernelCalls, Value
-from heteroplace.codegen.products import is_product
+from heteroplace.codegen.library_kernels import is_library_kernel
 from heteroplace.model.cluster import Device
 from heteroplace.place_options import CONFIG_PREFIX
 
@@ -67,7 +67,7 @@ def _describe(calls: KernelCalls, call: KernelCall) -> KernelDescription:
 
 def kernel_identity(kernel: Kernel, shapes: str) -> str:
     """Return the identity of a kernel whose arguments have these types."""
-    if is_product(kernel.symbol):
+    if is_library_kernel(kernel.symbol):
         # The library's version and the algorithm are in its symbol; TVM has no part in it.
         return _digest([kernel.symbol, kernel.op, shapes])
     config = tvm.transform.PassContext.current().config

@@ -8,16 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import NamedTuple
 
 from heteroplace.model.cluster import Cluster, Device
 from heteroplace.model.cost import CostTable
 from heteroplace.model.plan import Plan, Run
 
-CUBLAS_MAKERS = {"cublas": "float32", "cublas_tf32": "tf32", "cublas_half": "half"}
-"""NVIDIA's cuBLASLt on GPUs, by what it multiplies in: the name says where it is not float32."""
 
-MAKERS = ("tvm", "tuned", *CUBLAS_MAKERS)
-"""Who makes kernels beside us: TVM as it is, its tuners, cuBLASLt."""
+class LibraryMaker(NamedTuple):
+    """A library of NVIDIA's, and what it multiplies in."""
+
+    option: str
+    """That asks for it: "cublas" or "cudnn"."""
+    precision: str
+    """"float32", "tf32" or "half"."""
+
+
+LIBRARY_MAKERS = {
+    "cublas": LibraryMaker("cublas", "float32"),
+    "cublas_tf32": LibraryMaker("cublas", "tf32"),
+    "cublas_half": LibraryMaker("cublas", "half"),
+    "cudnn": LibraryMaker("cudnn", "float32"),
+    "cudnn_tf32": LibraryMaker("cudnn", "tf32"),
+    "cudnn_half": LibraryMaker("cudnn", "half"),
+}
+"""Libraries of NVIDIA's on GPUs: the name says what they multiply in where it is not float32."""
+
+MAKERS = ("tvm", "tuned", *LIBRARY_MAKERS)
+"""Who makes kernels beside us: TVM as it is, its tuners, cuBLASLt, cuDNN."""
 
 
 def twin_name(device: str, maker: str) -> str:

@@ -1,15 +1,13 @@
-// The functions of cuBLASLt that are called, found at run time: no build needs CUDA.
+// The functions of cuBLASLt that are called.
 //
 // Declared here as NVIDIA documents them (cuBLAS 12, "Using the cuBLASLt API"); all handles are
-// opaque, and every function but the first two returns 0 for success.
+// opaque, and every function returns 0 for success.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 
-#include "exec/devices/cuda_api.h"
-#include "support/error.h"
+#include "exec/devices/library_api.h"
 
 namespace heteroplace::exec {
 
@@ -23,9 +21,7 @@ struct CublasLtHeuristic {
 };
 static_assert(sizeof(CublasLtHeuristic) == 96, "as the library lays them out in a row");
 
-struct CublasLt {
-  size_t (*GetVersion)();
-  const char* (*GetStatusString)(int status);
+struct CublasLt : NvidiaLibrary {
   int (*Create)(void** handle);
   int (*Destroy)(void* handle);
   int (*MatmulDescCreate)(void** description, int compute_type, int scale_type);
@@ -46,16 +42,6 @@ struct CublasLt {
                 const void* b, void* b_layout, const void* beta, const void* c, void* c_layout,
                 void* d, void* d_layout, const uint64_t* algorithm, void* workspace,
                 size_t workspace_bytes, CudaStream stream);
-
-  /*! \brief "CUBLAS_STATUS_NOT_SUPPORTED (cuBLAS status 15)". */
-  std::string Describe(int status) const;
-
-  /*! \brief Throws Error kExecution unless a status is 0; the text is made only then. */
-  template <typename... Parts>
-  void Check(int status, const Parts&... what) const {
-    if (status == 0) return;
-    throw Error(ErrorKind::kExecution, (CudaRuntime::TextOf(what) + ...) + ": " + Describe(status));
-  }
 };
 
 // Numbers of cublasLt.h, cublas_api.h and library_types.h.
@@ -77,10 +63,7 @@ inline constexpr int kEpilogueBias = 4;
 inline constexpr int kEpilogueGelu = 32;
 inline constexpr int kStatusNotSupported = 15;
 
-/*!
- * \brief The library: of NVIDIA's wheel beside the CUDA runtime in use, else the system's.
- * \throws Error kExecution where there is none, with how to get it.
- */
+/*! \brief The library. \throws Error kExecution where there is none, with how to get it. */
 const CublasLt& TheCublasLt(const CudaRuntime& cuda);
 
 }  // namespace heteroplace::exec

@@ -4,7 +4,7 @@
 
 #include "exec/devices/cuda_api.h"
 #include "exec/devices/cuda_launch.h"
-#include "exec/devices/cuda_products.h"
+#include "exec/devices/cuda_library_kernels.h"
 #include "exec/devices/cuda_staging.h"
 #include "exec/devices/cuda_stream.h"
 #include "exec/devices/device.h"
@@ -66,8 +66,8 @@ class CudaDevice : public Device {
     if (table != nullptr) functions_.emplace(cuda_, device_, table, symbols);
   }
 
-  void LoadProducts(const std::vector<const Product*>& products) override {
-    products_.emplace(cuda_, device_, products);
+  void LoadLibraryKernels(const std::vector<const LibraryKernel*>& kernels) override {
+    library_kernels_.emplace(cuda_, device_, kernels);
   }
 
   void EnablePeer(int32_t peer) override {
@@ -88,7 +88,7 @@ class CudaDevice : public Device {
 
   std::unique_ptr<Stream> MakeStream() override {
     return MakeCudaStream(abi_, device_, functions_ ? &*functions_ : nullptr,
-                          products_ ? &*products_ : nullptr, this);
+                          library_kernels_ ? &*library_kernels_ : nullptr, this);
   }
 
  private:
@@ -99,7 +99,7 @@ class CudaDevice : public Device {
   int device_;
   StagedCopies copies_;
   std::optional<LoadedFunctions> functions_;
-  std::optional<LoadedProducts> products_;
+  std::optional<LoadedLibraryKernels> library_kernels_;
 };
 
 }  // namespace

@@ -10,13 +10,13 @@ namespace {
 /*! \brief All that kernels take begins at multiples of this (kTensorAlignmentBytes of programs). */
 constexpr uint32_t kOperandAlignmentBytes = 64;
 
-int ComputeTypeOf(ProductPrecision precision) {
+int ComputeTypeOf(LibraryPrecision precision) {
   switch (precision) {
-    case ProductPrecision::kFloat32:
+    case LibraryPrecision::kFloat32:
       return kComputeFloat32;
-    case ProductPrecision::kTf32:
+    case LibraryPrecision::kTf32:
       return kComputeFastTf32;
-    case ProductPrecision::kHalf:
+    case LibraryPrecision::kHalf:
       return kComputeFastHalf;
   }
   return kComputeFloat32;
@@ -24,33 +24,12 @@ int ComputeTypeOf(ProductPrecision precision) {
 
 uint32_t EpilogueOf(const Product& product) {
   int epilogue = product.bias == kNoOperand ? 0 : kEpilogueBias;
-  if (product.activation == ProductActivation::kRelu) epilogue |= kEpilogueRelu;
-  if (product.activation == ProductActivation::kGelu) epilogue |= kEpilogueGelu;
+  if (product.activation == KernelActivation::kRelu) epilogue |= kEpilogueRelu;
+  if (product.activation == KernelActivation::kGelu) epilogue |= kEpilogueGelu;
   return static_cast<uint32_t>(epilogue == 0 ? kEpilogueNone : epilogue);
 }
 
-std::string OnDevice(int device) { return " on " + DeviceName({kDLCUDA, device}); }
-
-/*! \brief What a call's argument points to; null for an argument that the product does not have. */
-void* DataOf(const KernelCall& call, int32_t operand) {
-  if (operand == kNoOperand) return nullptr;
-  const auto* tensor = static_cast<const DLTensor*>(call.arguments[operand].v_handle);
-  return static_cast<char*>(tensor->data) + tensor->byte_offset;
-}
-
 }  // namespace
-
-CublasLtHandle::CublasLtHandle(const CudaRuntime& cuda, int device)
-    : cuda_(cuda), lt_(TheCublasLt(cuda)), device_(device) {
-  const DeviceScope scope(cuda_, device_);
-  scope.Check();
-  lt_.Check(lt_.Create(&handle_), "cublasLtCreate", OnDevice(device_));
-}
-
-CublasLtHandle::~CublasLtHandle() {
-  const DeviceScope scope(cuda_, device_);
-  lt_.Destroy(handle_);  // what giving back answers nobody could mend
-}
 
 ProductDescription::ProductDescription(const CublasLt& lt, const Product& product)
     : lt_(lt),
@@ -107,77 +86,45 @@ void ProductDescription::SetBias(const void* bias) {
   bias_ = bias;
 }
 
-LoadedProducts::LoadedProducts(const CudaRuntime& cuda, int device,
-                               const std::vector<const Product*>& products)
-    : device_(device), handle_(cuda, device) {
-  const DeviceScope scope(cuda, device);
-  scope.Check();
-  for (const Product* product : products) {
-    if (descriptions_.count(product) == 0) Add(*product);
-  }
-}
+LoadedProducts::LoadedProducts(const CudaRuntime& cuda, int device)
+    : device_(device), handle_(cuda, TheCublasLt(cuda), device) {}
 
-void LoadedProducts::Add(const Product& product) {
-  const CublasLt& lt = handle_.lt();
-  const auto version = static_cast<int64_t>(lt.GetVersion());
-  if (version != product.version) {
-    const std::string of_program = std::to_string(product.version / 10000) + "." +
-                                   std::to_string(product.version / 100 % 100) + "." +
-                                   std::to_string(product.version % 100);
-    throw Error(ErrorKind::kExecution,
-                "the program's products were chosen for " + CublasLtName(product.version) +
-                    ", this machine has " + CublasLtName(version) +
-                    "; place the model again here, or run `pip install nvidia-cublas-cu12==" +
-                    of_program + ".*`");
-  }
+void LoadedProducts::Add(const LibraryKernel& kernel) {
+  const auto& product = static_cast<const Product&>(kernel);
+  const CublasLt& lt = handle_.library();
+  lt.CheckVersion(product.version);
   auto description = std::make_unique<ProductDescription>(lt, product);
   CublasLtHeuristic found{};
   const int status =
       lt.AlgoCheck(handle_.get(), description->operation(), description->a(), description->b(),
                    description->d(), description->d(), product.algorithm.data(), &found);
-  const std::string what = "the algorithm of the " + product.Describe() + OnDevice(device_);
-  lt.Check(status, what, " (it was chosen for another GPU: place the model again here)");
-  if (found.workspace_bytes > static_cast<size_t>(product.workspace_bytes)) {
-    throw Error(ErrorKind::kExecution, what + " needs " + std::to_string(found.workspace_bytes) +
-                                           " bytes of scratch memory, the program has " +
-                                           std::to_string(product.workspace_bytes) +
-                                           "; place the model again here");
-  }
+  lt.Check(status, AlgorithmOnDevice(product, device_), kChosenElsewhere);
+  CheckScratch(product, found.workspace_bytes, device_);
   descriptions_.emplace(&product, std::move(description));
 }
 
 void LoadedProducts::Launch(const KernelCall& call, WorkspacePool* workspace,
                             CudaStream stream) const {
-  const Product& product = *call.function.product;
-  const CublasLt& lt = handle_.lt();
-  ProductDescription& description = *descriptions_.at(&product);
+  const auto& product = static_cast<const Product&>(*call.function.library_kernel);
+  const CublasLt& lt = handle_.library();
+  ProductDescription& description = *descriptions_.at(call.function.library_kernel);
   const float alpha = 1.0f, beta = product.sum == kNoOperand ? 0.0f : 1.0f;
   if (product.bias != kNoOperand) description.SetBias(DataOf(call, product.bias));
   void* result = DataOf(call, call.num_arguments - 1);
   const void* sum = product.sum == kNoOperand ? result : DataOf(call, product.sum);
-  // The first block of a stack begins where the device's memory does, at a multiple of the 256
-  // bytes that the library asks for; it is given back at once, in the order of the stream.
-  const auto bytes = static_cast<uint64_t>(product.workspace_bytes);
-  void* scratch = bytes == 0 ? nullptr : workspace->Allocate(bytes);
+  const ScratchMemory scratch(workspace, product.workspace_bytes);
   const int status = lt.Matmul(
       handle_.get(), description.operation(), &alpha, DataOf(call, product.right), description.a(),
       DataOf(call, product.left), description.b(), &beta, sum, description.d(), result,
-      description.d(), product.algorithm.data(), scratch, bytes, stream);
-  if (scratch != nullptr) workspace->Free(scratch);
+      description.d(), product.algorithm.data(), scratch.data(), scratch.bytes(), stream);
   if (status != 0) lt.Check(status, "cublasLtMatmul of a ", product.Describe(), OnDevice(device_));
 }
 
-int64_t CublasLtVersion(const TvmAbi& abi) {
-  return static_cast<int64_t>(TheCublasLt(RuntimeOf(abi)).GetVersion());
-}
-
-std::vector<Product> FindAlgorithms(const TvmAbi& abi, int device, const Product& product,
-                                    int64_t max_workspace_bytes, int max_count) {
-  const CudaRuntime& cuda = RuntimeOf(abi);
-  const DeviceScope scope(cuda, device);
-  scope.Check();
-  const CublasLtHandle handle(cuda, device);
-  const CublasLt& lt = handle.lt();
+std::vector<std::string> FindProductAlgorithms(const CudaRuntime& cuda, int device,
+                                               const Product& product, int64_t max_workspace_bytes,
+                                               int max_count) {
+  const CublasLtHandle handle(cuda, TheCublasLt(cuda), device);
+  const CublasLt& lt = handle.library();
   const ProductDescription description(lt, product);
   void* made = nullptr;
   lt.Check(lt.PreferenceCreate(&made), "cublasLtMatmulPreferenceCreate");
@@ -197,14 +144,15 @@ std::vector<Product> FindAlgorithms(const TvmAbi& abi, int device, const Product
                                          max_count, offered.data(), &count);
   if (status == kStatusNotSupported) return {};
   lt.Check(status, "cublasLtMatmulAlgoGetHeuristic for a ", product.Describe(), OnDevice(device));
-  std::vector<Product> found;
+  std::vector<std::string> found;
   for (const CublasLtHeuristic& each : offered) {
     if (count-- <= 0) break;
     if (each.state != 0) continue;
-    found.push_back(product);
-    found.back().version = static_cast<int64_t>(lt.GetVersion());
-    found.back().workspace_bytes = static_cast<int64_t>(each.workspace_bytes);
-    std::copy_n(each.algorithm, found.back().algorithm.size(), found.back().algorithm.begin());
+    Product chosen = product;
+    chosen.version = static_cast<int64_t>(lt.GetVersion());
+    chosen.workspace_bytes = static_cast<int64_t>(each.workspace_bytes);
+    std::copy_n(each.algorithm, chosen.algorithm.size(), chosen.algorithm.begin());
+    found.push_back(chosen.ToText());
   }
   return found;
 }

@@ -8,34 +8,17 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "exec/devices/cublaslt_api.h"
-#include "exec/devices/device.h"
+#include "exec/devices/cuda_library_kernels.h"
 #include "exec/devices/product.h"
-#include "exec/devices/workspace.h"
 
 namespace heteroplace::exec {
 
-/*! \brief The library's handle on one device; gone with the object. */
-class CublasLtHandle {
- public:
-  /*! \throws Error kExecution. */
-  CublasLtHandle(const CudaRuntime& cuda, int device);
-  ~CublasLtHandle();
-  CublasLtHandle(const CublasLtHandle&) = delete;
-  CublasLtHandle& operator=(const CublasLtHandle&) = delete;
-
-  const CublasLt& lt() const { return lt_; }
-  void* get() const { return handle_; }
-
- private:
-  const CudaRuntime& cuda_;
-  const CublasLt& lt_;
-  int device_;
-  void* handle_ = nullptr;
-};
+using CublasLtHandle = LibraryHandle<CublasLt>;
 
 /*! \brief The descriptions of a product for the library. Used by one thread. */
 class ProductDescription {
@@ -70,44 +53,30 @@ class ProductDescription {
 };
 
 /*! \brief Products of a program on one device. */
-class LoadedProducts {
+class LoadedProducts : public LoadedKernels {
  public:
-  /*!
-   * \brief Describes them to the library, and lets it check their algorithms.
-   * \param products must outlive this object.
-   * \throws Error kExecution where there is no library, it has another version than the algorithms
-   * are of, or does not take one on this device.
-   */
-  LoadedProducts(const CudaRuntime& cuda, int device, const std::vector<const Product*>& products);
-  LoadedProducts(const LoadedProducts&) = delete;
-  LoadedProducts& operator=(const LoadedProducts&) = delete;
+  /*! \throws Error kExecution where there is no library. */
+  LoadedProducts(const CudaRuntime& cuda, int device);
 
-  /*!
-   * \brief Issues a product; by the one thread that issues all work of the device.
-   * \param workspace of the stream. \throws Error kExecution.
-   */
-  void Launch(const KernelCall& call, WorkspacePool* workspace, CudaStream stream) const;
+  void Add(const LibraryKernel& kernel) override;
+  void Launch(const KernelCall& call, WorkspacePool* workspace, CudaStream stream) const override;
 
  private:
-  void Add(const Product& product);
-
   int device_;
   CublasLtHandle handle_;
-  std::unordered_map<const Product*, std::unique_ptr<ProductDescription>> descriptions_;
+  std::unordered_map<const LibraryKernel*, std::unique_ptr<ProductDescription>> descriptions_;
 };
-
-/*! \brief The version of the library, as 120903 for 12.9.3. \throws Error kExecution: none. */
-int64_t CublasLtVersion(const TvmAbi& abi);
 
 /*!
  * \brief The algorithms that the library offers for a product on a device, likely ones first.
  * \param product its version and algorithm are not looked at.
  * \param max_workspace_bytes that an algorithm may need.
  * \param max_count of algorithms.
- * \return the product with each; none: the library cannot compute it.
+ * \return names of the product with each; none: the library cannot compute it.
  * \throws Error kExecution where there is no library or device.
  */
-std::vector<Product> FindAlgorithms(const TvmAbi& abi, int device, const Product& product,
-                                    int64_t max_workspace_bytes, int max_count);
+std::vector<std::string> FindProductAlgorithms(const CudaRuntime& cuda, int device,
+                                               const Product& product, int64_t max_workspace_bytes,
+                                               int max_count);
 
 }  // namespace heteroplace::exec

@@ -58,11 +58,11 @@ class CudaEventObject : public Event {
 class CudaStreamObject : public Stream {
  public:
   CudaStreamObject(const TvmAbi* abi, int device, const LoadedFunctions* functions,
-                   const LoadedProducts* products, Device* memory)
+                   const LoadedLibraryKernels* library_kernels, Device* memory)
       : abi_(abi),
         cuda_(RuntimeOf(*abi)),
         device_(device),
-        products_(products),
+        library_kernels_(library_kernels),
         workspace_(memory),
         stream_(cuda_, device),
         target_{abi, &cuda_, functions, stream_.get(), device} {}
@@ -72,8 +72,8 @@ class CudaStreamObject : public Stream {
   }
 
   void Launch(const KernelCall& call) override {
-    if (call.function.product != nullptr) {
-      products_->Launch(call, &workspace_, stream_.get());
+    if (call.function.library_kernel != nullptr) {
+      library_kernels_->Launch(call, &workspace_, stream_.get());
       return;
     }
     if (SetLaunchTarget(&target_)) {
@@ -180,7 +180,7 @@ class CudaStreamObject : public Stream {
   const TvmAbi* abi_;
   const CudaRuntime& cuda_;
   int device_;
-  const LoadedProducts* products_;
+  const LoadedLibraryKernels* library_kernels_;
   /*! \brief Scratch memory of the kernels, in the order in which they are issued. */
   WorkspacePool workspace_;
   CudaStreamHandle stream_;  // after the pool, whose memory its work uses
@@ -243,8 +243,9 @@ void CudaEventHandle::HostWait() const {
 
 std::unique_ptr<Stream> MakeCudaStream(const TvmAbi* abi, int device,
                                        const LoadedFunctions* functions,
-                                       const LoadedProducts* products, Device* memory) {
-  return std::make_unique<CudaStreamObject>(abi, device, functions, products, memory);
+                                       const LoadedLibraryKernels* library_kernels,
+                                       Device* memory) {
+  return std::make_unique<CudaStreamObject>(abi, device, functions, library_kernels, memory);
 }
 
 }  // namespace heteroplace::exec

@@ -5,7 +5,7 @@
 
 #include "exec/devices/cuda_api.h"
 #include "exec/devices/cuda_launch.h"
-#include "exec/devices/cuda_products.h"
+#include "exec/devices/cuda_library_kernels.h"
 #include "exec/devices/device.h"
 #include "exec/devices/workspace.h"
 
@@ -14,11 +14,11 @@ namespace heteroplace::exec {
 /*!
  * \brief Makes a stream of a device, which must outlive it.
  * \param functions loaded on the device, or null; must outlive the stream.
- * \param products the same.
+ * \param library_kernels the same.
  */
 std::unique_ptr<Stream> MakeCudaStream(const TvmAbi* abi, int device,
                                        const LoadedFunctions* functions,
-                                       const LoadedProducts* products, Device* memory);
+                                       const LoadedLibraryKernels* library_kernels, Device* memory);
 
 /*! \brief A bare stream that no other stream waits for; gone with the object. */
 class CudaStreamHandle {

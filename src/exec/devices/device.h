@@ -175,11 +175,11 @@ class Device {
   virtual void LoadKernels(const DeviceFunctionTable*, const std::vector<std::string>&) {}
 
   /*!
-   * \brief Makes all that the products of a program need, so that no run does.
-   * \param products they must outlive the device's streams. At most one call, before the first
+   * \brief Makes all that a program's kernels of NVIDIA's libraries need, so that no run does.
+   * \param kernels they must outlive the device's streams. At most one call, before the first
    * stream is made.
    */
-  virtual void LoadProducts(const std::vector<const Product*>&) {}
+  virtual void LoadLibraryKernels(const std::vector<const LibraryKernel*>&) {}
 
   /*! \brief Lets copies between this and another device of its kind go directly, if they can. */
   virtual void EnablePeer(int32_t) {}

@@ -63,14 +63,14 @@ using TVMStreamHandle = void*;
 using PackedCFunction = int (*)(TVMValue* args, int* type_codes, int num_args, TVMValue* ret_value,
                                 int* ret_type_code, void* resource);
 
-struct Product;
+struct LibraryKernel;
 
-/*! \brief A kernel: its address in a library where it has one, and TVM's handle for it; or a
- * product that cuBLASLt computes, and neither. */
+/*! \brief A kernel: its address in a library where it has one, and TVM's handle for it; or what a
+ * library of NVIDIA's computes, and neither. */
 struct KernelFunction {
   PackedCFunction address = nullptr;
   TVMFunctionHandle handle = nullptr;
-  const Product* product = nullptr;
+  const LibraryKernel* library_kernel = nullptr;
 };
 
 /*! \brief What a parallel loop's body learns of its launch. */

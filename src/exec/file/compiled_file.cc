@@ -77,11 +77,12 @@ void CompiledFile::CheckPrograms(const std::vector<std::string>& functions) cons
   for (const Program& program : programs) CheckParts(program, functions);
 }
 
-/*! \brief Kernels, but products of cuBLASLt, and weights of a host's program are in the file. */
+/*! \brief Kernels, but those of NVIDIA's libraries, and weights of a host's program are in the
+ * file. */
 void CompiledFile::CheckParts(const Program& program,
                               const std::vector<std::string>& functions) const {
   for (const std::string& kernel : program.kernels) {
-    if (IsProduct(kernel)) continue;
+    if (IsLibraryKernel(kernel)) continue;
     if (std::find(functions.begin(), functions.end(), kernel) == functions.end()) {
       file_.Fail("does not have kernel '" + kernel +
                  "'; build the program and its kernels together");

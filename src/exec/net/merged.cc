@@ -52,7 +52,8 @@ Program MergedPrograms(const std::vector<Program>& programs) {
                    count(all.constants)};
     all.spaces.insert(all.spaces.end(), one.spaces.begin(), one.spaces.end());
     all.kernels.insert(all.kernels.end(), one.kernels.begin(), one.kernels.end());
-    all.products.insert(all.products.end(), one.products.begin(), one.products.end());
+    all.library_kernels.insert(all.library_kernels.end(), one.library_kernels.begin(),
+                               one.library_kernels.end());
     for (Constant constant : one.constants) {
       constant.space += by.space;
       all.constants.push_back(constant);

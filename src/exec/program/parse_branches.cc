@@ -184,9 +184,9 @@ CapacityCall ProgramParser::ParseCapacityCall(std::string_view text, const Route
   }
   call.kernel = static_cast<int32_t>(Integer(text.substr(equal + 1, open - equal - 1), "kernel", 0,
                                              LastId(program_.kernels.size())));
-  if (program_.products[static_cast<size_t>(call.kernel)] != nullptr) {
-    Fail("kernel " + std::to_string(call.kernel) +
-         " is a product of cuBLASLt, which no branch can call: its rows are fixed");
+  if (const auto& kernel = program_.library_kernels[static_cast<size_t>(call.kernel)]) {
+    Fail("kernel " + std::to_string(call.kernel) + " is a " + kernel->Kind() +
+         ", which no branch can call: its rows are fixed");
   }
   const std::string_view operands = text.substr(open + 1, text.size() - open - 2);
   if (operands.empty()) return call;

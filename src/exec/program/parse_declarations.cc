@@ -185,10 +185,10 @@ void ProgramParser::ParseKernel() {
   ExpectFields(3, "kernel <id> <symbol>");
   ExpectNextId("kernel", program_.kernels.size());
   program_.kernels.push_back(fields_[2]);
-  std::shared_ptr<const Product>& product = program_.products.emplace_back();
-  if (!IsProduct(fields_[2])) return;
+  std::shared_ptr<const LibraryKernel>& kernel = program_.library_kernels.emplace_back();
+  if (!IsLibraryKernel(fields_[2])) return;
   try {
-    product = std::make_shared<const Product>(ParseProduct(fields_[2]));
+    kernel = ParseLibraryKernel(fields_[2]);
   } catch (const Error& fault) {
     Fail(fault.what());
   }

@@ -17,25 +17,25 @@ void ProgramParser::ParseCall() {
     ExpectKernelTensor(queue, static_cast<int32_t>(id));
     call.tensors.push_back(static_cast<int32_t>(id));
   }
-  CheckProduct(queue, call);
+  CheckLibraryKernel(queue, call);
   queue.instructions.push_back(std::move(call));
 }
 
 /*! \brief Of a call of a kernel that has no code. */
-void ProgramParser::CheckProduct(const Queue& queue, const Instruction& call) const {
-  const Product* product = program_.products[static_cast<size_t>(call.kernel)].get();
-  if (product == nullptr) return;
+void ProgramParser::CheckLibraryKernel(const Queue& queue, const Instruction& call) const {
+  const auto* kernel = program_.library_kernels[static_cast<size_t>(call.kernel)].get();
+  if (kernel == nullptr) return;
   if (queue.kind != QueueKind::kCuda) {
     Fail("queue '" + queue.name + "' is of no GPU, and kernel " + std::to_string(call.kernel) +
-         " is a product of cuBLASLt, which runs on GPUs alone");
+         " is a " + kernel->Kind() + ", which runs on GPUs alone");
   }
-  std::vector<ProductArgument> arguments;
+  std::vector<LibraryArgument> arguments;
   for (int32_t id : call.tensors) {
     const Tensor& tensor = program_.tensors[static_cast<size_t>(id)];
     arguments.push_back({tensor.dtype, tensor.bytes});
   }
   try {
-    CheckProductCall(*product, arguments);
+    kernel->CheckCall(arguments);
   } catch (const Error& fault) {
     Fail(fault.what());
   }

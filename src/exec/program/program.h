@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "exec/devices/product.h"
+#include "exec/devices/library_kernel.h"
 #include "exec/devices/tvm_abi.h"
 #include "exec/program/router.h"
 #include "exec/program/wait.h"
@@ -189,8 +189,8 @@ struct Program {
   std::vector<Constant> constants;
   std::vector<Tensor> tensors;
   std::vector<std::string> kernels;  // symbols
-  /*! \brief Of kernels that cuBLASLt computes; null: it has code. [num_kernels] */
-  std::vector<std::shared_ptr<const Product>> products;
+  /*! \brief Of kernels that NVIDIA's libraries compute; null: it has code. [num_kernels] */
+  std::vector<std::shared_ptr<const LibraryKernel>> library_kernels;
   std::vector<Router> routers;
   std::vector<RouterPrediction> predictions;
   /*! \brief What the plan's steps are about, for people; may be shorter than the plan. */
@@ -204,7 +204,7 @@ struct Program {
   /*! \brief What people call a kernel: its symbol, or what it multiplies. */
   std::string KernelName(int32_t kernel) const {
     const size_t place = static_cast<size_t>(kernel);
-    return products[place] == nullptr ? kernels[place] : products[place]->Describe();
+    return library_kernels[place] == nullptr ? kernels[place] : library_kernels[place]->Describe();
   }
 
   /*! \brief Whether a port is state, which runs replace in place: an input and an output of one

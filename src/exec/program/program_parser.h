@@ -51,7 +51,7 @@ class ProgramParser : private LineReader {
   void ExpectComputes(const Queue& queue) const;
   void ExpectRunsKernels(const Queue& queue, int32_t threads) const;
   void ExpectKernelTensor(const Queue& queue, int32_t id) const;
-  void CheckProduct(const Queue& queue, const Instruction& call) const;
+  void CheckLibraryKernel(const Queue& queue, const Instruction& call) const;
   void ExpectCopyable(const Queue& queue, int32_t id) const;
   Instruction ParseInstruction(Opcode opcode, size_t waits_field);
   std::vector<Wait> ParseWaits(size_t field) const;

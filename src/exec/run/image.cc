@@ -65,9 +65,9 @@ Image::Image(const ExecutorSource& source)
   for (const Queue& queue : program_.queues) AddDevice(queue.device);
   PlaceConstants();
   for (size_t k = 0; k < program_.kernels.size(); ++k) {
-    const Product* product = program_.products[k].get();
-    kernels_.push_back(product == nullptr ? library_->Function(program_.kernels[k])
-                                          : KernelFunction{nullptr, nullptr, product});
+    const LibraryKernel* kernel = program_.library_kernels[k].get();
+    kernels_.push_back(kernel == nullptr ? library_->Function(program_.kernels[k])
+                                         : KernelFunction{nullptr, nullptr, kernel});
   }
   PrepareCuda();
 }
@@ -103,7 +103,7 @@ void Image::PrepareCuda() {
     return program_.spaces[static_cast<size_t>(space)].device;
   };
   std::map<int32_t, std::vector<std::string>> symbols;
-  std::map<int32_t, std::vector<const Product*>> products;
+  std::map<int32_t, std::vector<const LibraryKernel*>> library_kernels;
   for (const Queue& queue : program_.queues) {
     if (queue.device.device_type != kDLCUDA) continue;
     for (const Instruction& at : queue.instructions) {
@@ -111,10 +111,10 @@ void Image::PrepareCuda() {
         const int32_t device = queue.device.device_id;
         for (int32_t kernel : KernelsOf(at)) {
           const size_t k = static_cast<size_t>(kernel);
-          if (program_.products[k] == nullptr) {
+          if (program_.library_kernels[k] == nullptr) {
             symbols[device].push_back(program_.kernels[k]);
           } else {
-            products[device].push_back(program_.products[k].get());
+            library_kernels[device].push_back(program_.library_kernels[k].get());
           }
         }
         continue;
@@ -127,7 +127,9 @@ void Image::PrepareCuda() {
       DeviceOf(dst)->EnablePeer(src.device_id);
     }
   }
-  for (const auto& [device, each] : products) DeviceOf({kDLCUDA, device})->LoadProducts(each);
+  for (const auto& [device, each] : library_kernels) {
+    DeviceOf({kDLCUDA, device})->LoadLibraryKernels(each);
+  }
   if (symbols.empty()) return;
   if (library_->IsInMemory()) {
     throw Error(ErrorKind::kArtifact,

@@ -173,7 +173,7 @@ class Worker {
   bool IssueAll();
   bool Issue(size_t index);
   void MarkRecorded();
-  void WarmProducts();
+  void WarmLibraryKernels();
   void RecordLaunches();
   void CatchUp();
   void EndSample();

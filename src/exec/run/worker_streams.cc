@@ -49,13 +49,13 @@ void Worker::RecordLaunches() {
 }
 
 /*!
- * \brief Issues each product once when the program is loaded: the library brings its code to the
- * device at the first call, which may wait for the device and must be in no run and no graph. What
- * it computes of what lies there is overwritten by the first run.
+ * \brief Issues each kernel of NVIDIA's libraries once when the program is loaded: the library
+ * brings its code to the device at the first call, which may wait for the device and must be in no
+ * run and no graph. What it computes of what lies there is overwritten by the first run.
  */
-void Worker::WarmProducts() {
+void Worker::WarmLibraryKernels() {
   for (size_t i = 0; i < instructions_.size(); ++i) {
-    if (instructions_[i].kernel.product == nullptr) continue;
+    if (instructions_[i].kernel.library_kernel == nullptr) continue;
     position_.store(i, std::memory_order_relaxed);
     IssueOne(instructions_[i]);
   }
@@ -66,7 +66,7 @@ bool Worker::IssueAll() {
   const RequestKind kind = slot_->kind;
   for (Worker* member : members_) {
     try {
-      if (kind == RequestKind::kTouch) member->WarmProducts();
+      if (kind == RequestKind::kTouch) member->WarmLibraryKernels();
       if (kind == RequestKind::kTouch || kind == RequestKind::kRun) member->RecordLaunches();
       if (IssuesWork(kind) && slot_->trace != nullptr) member->BeginTrace();
     } catch (const std::exception& fault) {

@@ -36,7 +36,7 @@ from heteroplace.errors import ExecutionError
 from heteroplace.machine.gpu_parts import split_gpus
 from heteroplace.machine.local import local_cluster
 from heteroplace.model.cluster import Cluster
-from heteroplace.native.products import cublaslt_version
+from heteroplace.native.libraries import library_version
 from heteroplace.progress import prefixed
 from heteroplace.run.executor import Executor
 from heteroplace.tvm_bridge import library_path, register_cuda_compiler
@@ -217,7 +217,7 @@ def build_products(
     """Build a network for one GPU with products by cuBLASLt where they are quicker; None: there is
     no such library, which is said."""
     try:
-        cublaslt_version(str(library_path()))
+        library_version(str(library_path()), "cublaslt")
     except ExecutionError as err:
         say(f"left out: {PRODUCTS}: {err}")
         return None

@@ -1,4 +1,4 @@
-"""Tuned kernels and products of a placed module <-> an attribute of it, to make them anew.
+"""Tuned kernels and libraries' ones of a placed module <-> an attribute of it, to make them anew.
 
 The module is compiled where the store of its tuning may not be, and what a plan runs must be what
 was measured for it.
@@ -14,23 +14,23 @@ import tvm
 from tvm import relay
 
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.implementations import CUBLAS_MAKERS, makers_of
+from heteroplace.model.implementations import LIBRARY_MAKERS, makers_of
 
 TUNINGS_ATTRIBUTE = "heteroplace_tunings"
 """Attribute of `main`: a constant of the bytes of a JSON object, traces by digest and symbols of
-products by their keys."""
+libraries' kernels by their keys."""
 
 
 def with_tunings(mod: tvm.IRModule, cluster: Cluster, tunings: Mapping[str, str]) -> tvm.IRModule:
     """Return an annotated module that carries the traces of its tuned kernels, and
-    the symbols of its products by cuBLASLt.
+    the symbols of its kernels by NVIDIA's libraries.
 
     Parameters
     ----------
     cluster
         Of the solution; without twins of such kernels nothing is to be carried.
     """
-    if not {"tuned", *CUBLAS_MAKERS}.intersection(makers_of(cluster.devices)):
+    if not {"tuned", *LIBRARY_MAKERS}.intersection(makers_of(cluster.devices)):
         return mod
     text = json.dumps(dict(sorted(tunings.items())))
     data = np.frombuffer(text.encode(), dtype="uint8").copy()

@@ -1,10 +1,10 @@
-"""A network and the GPUs of this machine -> the quickest algorithm of cuBLASLt for each product.
+"""A network and the GPUs of this machine -> the quickest algorithm for each kernel of a library.
 
-The library offers some algorithms for each product, likely ones first. They are timed side by side,
-as kernels of one program of the executor: each run calls all of them, on the stream and with the
-scratch memory that a plan has, and the one with the shortest median is taken (of equals the first).
-What was chosen is kept in the store, by the product, what it multiplies in, the version of the
-library and the GPU.
+NVIDIA's libraries offer some algorithms for each kernel, likely ones first. They are timed side by
+side, as kernels of one program of the executor: each run calls all of them, on the stream and with
+the scratch memory that a plan has, and the one with the shortest median is taken (of equals the
+first). What was chosen is kept in the store, by the kernel, what it multiplies in, the version of
+the library and the GPU.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from hashlib import blake2b
 import numpy as np
 
 from heteroplace.codegen.compile import CompiledNetwork
-from heteroplace.codegen.products import Product, product_of, product_workspace_bytes
+from heteroplace.codegen.libraries import LIBRARIES, Library
+from heteroplace.codegen.library_kernels import LibraryKernel, library_workspace_bytes
 from heteroplace.codegen.targets import DL_DEVICE_TYPES
 from heteroplace.costs.store import CostStore
 from heteroplace.costs.tunings import TunedPlace, Tuning, add_trials, find_tunings
@@ -25,8 +26,9 @@ from heteroplace.machine.fingerprint import device_fingerprint
 from heteroplace.measure.cost_models.model import CostOptions
 from heteroplace.model.cluster import Cluster, Device
 from heteroplace.model.cost import allowed_devices
+from heteroplace.model.implementations import LibraryMaker
 from heteroplace.native.execute import Executor
-from heteroplace.native.products import cublaslt_algorithms, cublaslt_version
+from heteroplace.native.libraries import library_algorithms, library_version
 from heteroplace.relay.tasks.network import Network
 from heteroplace.run.devices import missing_devices
 from heteroplace.tvm_bridge import library_path
@@ -34,12 +36,11 @@ from heteroplace.tvm_bridge import library_path
 MAX_WORKSPACE_BYTES = 32 << 20
 """Scratch memory that an algorithm may need: what NVIDIA advises for Hopper, the most of all."""
 MAX_ALGORITHMS = 16
-"""That are timed for each product; the library offers the likely ones first."""
+"""That are timed for each kernel; the library offers the likely ones first."""
 
 _WARM_RUNS = 3
 _TIMED_NS = 100_000_000
 _MIN_RUNS, _MAX_RUNS = 5, 50
-_KIND = "cublaslt"
 
 
 def is_here(cluster: Cluster, device: Device) -> bool:
@@ -47,15 +48,15 @@ def is_here(cluster: Cluster, device: Device) -> bool:
     return not missing_devices(cluster, [device.name])
 
 
-def known_products(
-    network: Network, cluster: Cluster, precision: str, options: CostOptions
+def known_library_kernels(
+    network: Network, cluster: Cluster, maker: LibraryMaker, options: CostOptions
 ) -> dict[str, str]:
-    """Return the symbols of a network's products by their keys (`Product.key`).
+    """Return the symbols of a library's kernels in a network by their keys (`LibraryKernel.key`).
 
     Parameters
     ----------
-    precision
-        What is multiplied in: "float32", "tf32" or "half".
+    maker
+        The library, and what is multiplied in.
     options
         Its store is asked first, and keeps what is found.
 
@@ -64,36 +65,39 @@ def known_products(
     SolverError
         No GPU of the cluster is in this machine.
     ExecutionError
-        There is no cuBLASLt (the message says how to get it), or it fails.
+        There is no such library (the message says how to get it), or it fails.
     CostStoreError
         The store cannot be used, or what it holds is damaged.
     LoweringError
         An op cannot be compiled for a GPU.
     """
+    library, precision = LIBRARIES[maker.option], maker.precision
     gpus = [index for index, each in enumerate(cluster.devices) if each.kind == "cuda"]
     gpus = [index for index in gpus if is_here(cluster, cluster.devices[index])]
     if not gpus:
         raise SolverError(
-            "cuBLASLt's algorithms are timed on a GPU of the cluster, and none is in this machine; "
-            "place the model there, or with cublas='off'"
+            f"{library.name}'s algorithms are timed on a GPU of the cluster, and none is in this "
+            f"machine; place the model there, or with {library.option}='off'"
         )
-    version = cublaslt_version(str(library_path()))
+    version = library_version(str(library_path()), library.symbols)
     compiled, found = CompiledNetwork.of(network), dict[str, str]()
     allowed = allowed_devices(compiled.graph, cluster)
     with options.open_store() as store:
         for gpu in gpus:
             placement = [gpu if gpu in ids else ids[0] for ids in allowed]
-            chooser = _Chooser(cluster.devices[gpu], precision, version, store)
+            chooser = _Chooser(library, cluster.devices[gpu], precision, version, store)
             for kernel in compiled.calls(cluster, placement).kernels.values():
-                product = None if kernel.function is None else product_of(kernel.function)
-                if product is None or kernel.target.kind.name != "cuda":
+                found_kernel = None if kernel.function is None else library.find(kernel.function)
+                if found_kernel is None or kernel.target.kind.name != "cuda":
                     continue
-                key = product.key(precision, kernel.target)
-                symbol = found.get(key) or chooser.symbol(product, kernel.op)
+                key = found_kernel.key(precision, kernel.target)
+                symbol = found.get(key) or chooser.symbol(found_kernel, kernel.op)
                 if symbol:
                     found[key] = symbol
     if options.progress is not None:
-        options.progress(f"{len(found)} products of cuBLASLt {version}, in {precision}")
+        options.progress(
+            f"{len(found)} {library.kernel}s of {library.name} {version}, in {precision}"
+        )
     return found
 
 
@@ -101,8 +105,14 @@ class _Chooser:
     """Chooses algorithms on one GPU."""
 
     def __init__(
-        self, device: Device, precision: str, version: int, store: CostStore | None
+        self,
+        library: Library,
+        device: Device,
+        precision: str,
+        version: int,
+        store: CostStore | None,
     ) -> None:
+        self._kind = library.symbols
         self._device = device
         self._precision = precision
         self._version = version
@@ -112,42 +122,42 @@ class _Chooser:
             self._place = TunedPlace(device.target, device_fingerprint(device))
             self._kept = find_tunings(store, self._place)
 
-    def symbol(self, product: Product, op: str) -> str:
-        """The symbol of a product with its quickest algorithm; "": the library has none."""
-        text = f"{_KIND} {self._version} {self._precision} {product.name}"
+    def symbol(self, kernel: LibraryKernel, op: str) -> str:
+        """The symbol of a kernel with its quickest algorithm; "": the library has none."""
+        text = f"{self._kind} {self._version} {self._precision} {kernel.name}"
         digest = blake2b(text.encode(), digest_size=12).hexdigest()
         if digest in self._kept:
-            return self._read(self._kept[digest], product)
-        symbols = cublaslt_algorithms(
+            return self._read(self._kept[digest], kernel)
+        symbols = library_algorithms(
             str(library_path()),
             self._device.index,
-            product.unchosen(self._precision),
+            kernel.unchosen(self._precision),
             MAX_WORKSPACE_BYTES,
             MAX_ALGORITHMS,
         )
-        times = time_algorithms(self._device.index, product, symbols)
+        times = time_algorithms(self._device.index, kernel, symbols)
         best = min(range(len(times)), key=lambda at: times[at], default=None)
         symbol = "" if best is None else symbols[best]
         if self._store is not None:
-            found = json.dumps([_KIND, symbol]) if symbol else ""
+            found = json.dumps([self._kind, symbol]) if symbol else ""
             found_ns = 0 if best is None else times[best]
             date = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
             rest = ("", 0, 0, date)
-            tuning = Tuning(digest, op, product.name, len(symbols), found, found_ns, *rest)
+            tuning = Tuning(digest, op, kernel.name, len(symbols), found, found_ns, *rest)
             add_trials(self._store, self._place, tuning)
             self._kept[digest] = tuning
         return symbol
 
-    def _read(self, kept: Tuning, product: Product) -> str:
-        """The symbol that the store keeps of a product."""
+    def _read(self, kept: Tuning, kernel: LibraryKernel) -> str:
+        """The symbol that the store keeps of a kernel."""
         if not kept.found:
             return ""
-        head = product.head(self._precision, self._version)
+        head = kernel.head(self._precision, self._version)
         try:
             kind, symbol = json.loads(kept.found)
         except (ValueError, TypeError) as err:
             raise self._damaged(kept) from err
-        if kind != _KIND or not str(symbol).startswith(head):
+        if kind != self._kind or not str(symbol).startswith(head):
             raise self._damaged(kept)
         return str(symbol)
 
@@ -159,24 +169,24 @@ class _Chooser:
         )
 
 
-def time_algorithms(device: int, product: Product, symbols: list[str]) -> list[int]:
-    """Return the ns of each algorithm of a product on a GPU: medians of runs that call all.
+def time_algorithms(device: int, kernel: LibraryKernel, symbols: list[str]) -> list[int]:
+    """Return the ns of each algorithm of a kernel on a GPU: medians of runs that call all.
 
     Parameters
     ----------
     device
         Ordinal of the GPU.
     symbols
-        The product with each algorithm.
+        The kernel with each algorithm.
 
     Raises
     ------
     ExecutionError
-        The library fails, or the GPU's memory is too small for the product.
+        The library fails, or the GPU's memory is too small for the kernel.
     """
     if not symbols:
         return []
-    text, shapes = _program(device, product, symbols)
+    text, shapes = _program(device, kernel, symbols)
     executor = Executor(str(library_path()), "", text)
     random = np.random.default_rng(0)
     for name, size in shapes.items():
@@ -187,21 +197,12 @@ def time_algorithms(device: int, product: Product, symbols: list[str]) -> list[i
     return [max(1, int(each)) for each in times]
 
 
-def _program(device: int, product: Product, symbols: list[str]) -> tuple[str, dict[str, int]]:
-    """A program that calls a product with each algorithm, and the sizes of its inputs."""
-    rows, columns, depth = product.rows, product.columns, product.depth
-    whole = product.batch * rows * columns
-    sizes = {
-        product.left: (product.batch if product.is_left_batched else 1) * rows * depth,
-        product.right: (product.batch if product.is_right_batched else 1) * depth * columns,
-    }
-    if product.bias is not None:
-        sizes[product.bias] = columns
-    if product.sum is not None:
-        sizes[product.sum] = whole
+def _program(device: int, kernel: LibraryKernel, symbols: list[str]) -> tuple[str, dict[str, int]]:
+    """A program that calls a kernel with each algorithm, and the sizes of its inputs."""
+    sizes, whole = kernel.operand_sizes, kernel.result_size
     inputs = {f"operand{at}": sizes[at] for at in sorted(sizes)}
     type_ = DL_DEVICE_TYPES["cuda"]
-    workspace = max(map(product_workspace_bytes, symbols))
+    workspace = max(map(library_workspace_bytes, symbols))
     lines = [
         "heteroplace-program 1",
         f"space 0 gpu {type_} {device} 64",

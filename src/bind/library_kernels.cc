@@ -1,0 +1,42 @@
+// `_core.library_version`, `_core.library_algorithms`: what NVIDIA's libraries offer on this
+// machine.
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <string>
+#include <vector>
+
+#include "bind/bind.h"
+#include "bind/gil.h"
+#include "exec/devices/cuda_library_kernels.h"
+
+namespace nb = nanobind;
+
+namespace heteroplace::bind {
+
+namespace {
+
+int64_t LibraryVersion(const std::string& libtvm_path, const std::string& library) {
+  const WithoutGil unlocked;
+  return exec::LibraryVersion(exec::LoadTvmAbi(libtvm_path), library);
+}
+
+std::vector<std::string> FindAlgorithms(const std::string& libtvm_path, int device,
+                                        const std::string& kernel, int64_t max_workspace_bytes,
+                                        int max_count) {
+  const WithoutGil unlocked;
+  return exec::FindAlgorithms(exec::LoadTvmAbi(libtvm_path), device, kernel, max_workspace_bytes,
+                              max_count);
+}
+
+}  // namespace
+
+void BindLibraryKernels(nb::module_& module) {
+  module.def("library_version", &LibraryVersion, nb::arg("libtvm_path"), nb::arg("library"),
+             "Version of cublaslt or cudnn, as 120903 for 12.9.3.");
+  module.def("library_algorithms", &FindAlgorithms, nb::arg("libtvm_path"), nb::arg("device"),
+             nb::arg("kernel"), nb::arg("max_workspace_bytes"), nb::arg("max_count"),
+             "The kernel with each algorithm that its library offers on a CUDA device.");
+}
+
+}  // namespace heteroplace::bind
