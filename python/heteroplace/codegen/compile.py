@@ -28,6 +28,7 @@ from heteroplace.model.plan import Plan
 from heteroplace.relay.ranges.bounds import interval_of
 from heteroplace.relay.ranges.legal import legal_inputs
 from heteroplace.relay.tasks.network import Network
+from heteroplace.relay.types_once import types_once
 from heteroplace.tvm_bridge import register_cuda_compiler
 
 TaskTargets = tuple[str, ...]
@@ -105,6 +106,7 @@ class CompiledNetwork:
             self._calls[key] = _with_inputs(calls, self.network)
         return self._calls[key]
 
+    @types_once()
     def _lowered(
         self, targets: tuple[tvm.target.Target, ...], target_of_task: dict[str, int]
     ) -> KernelCalls:

@@ -297,6 +297,9 @@ class _Lowerer:
     def _lower(self, function: relay.Function, target: tvm.target.Target) -> str:
         try:
             cached = te_compiler.get().lower(function, target)
+            symbol = str(cached.prim_fn_var.name_hint)
+            if symbol in self.kernels:  # TVM knows it by its structure; most are there already
+                return symbol
             functions = finished(cached.funcs, function, target)
         except (RuntimeError, ValueError, TypeError, AttributeError) as err:
             # TVM's strategies and schedules fail by all of these where they know no way.
@@ -305,9 +308,7 @@ class _Lowerer:
                 f"TVM cannot compile {op_text(function)} for target {target.kind.name!r}: "
                 f"{reason}. Pin its task to another device, or leave this device out of the cluster"
             ) from err
-        symbol = str(cached.prim_fn_var.name_hint)
-        if symbol not in self.kernels:
-            self._add_kernel(symbol, functions, target, function)
+        self._add_kernel(symbol, functions, target, function)
         return symbol
 
     def _add_kernel(

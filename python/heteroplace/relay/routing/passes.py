@@ -54,6 +54,7 @@ from heteroplace.relay.routing.changes import (
 from heteroplace.relay.routing.find import without_branches
 from heteroplace.relay.routing.rewrite import update_routers
 from heteroplace.relay.tasks.extract_routed import has_routers
+from heteroplace.relay.types_once import types_once
 from heteroplace.solve.problem import SolveOptions
 
 NUM_SIZES = 6
@@ -213,6 +214,7 @@ def Specialise(  # noqa: N802
 def _pass(
     name: str, profile: Profile, change: Callable[[Routed], Changes]
 ) -> tvm.transform.ModulePass:
+    @types_once()
     def transform(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         routed = routed_module(mod, profile)
         changes = change(routed)

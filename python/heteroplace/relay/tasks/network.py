@@ -26,6 +26,7 @@ from heteroplace.relay.routing.rewrite import model_digest, named_routers
 from heteroplace.relay.tasks.extract import Extraction, extract, neutral_module
 from heteroplace.relay.tasks.extract_routed import extract_routed, has_routers
 from heteroplace.relay.tasks.prepare import prepare
+from heteroplace.relay.types_once import types_once
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,7 @@ class Network:
         return replace(self, examples=dict(examples))
 
 
+@types_once()
 def cut_network(
     mod: tvm.IRModule,
     params: Mapping[str, tvm.nd.NDArray] | None = None,
