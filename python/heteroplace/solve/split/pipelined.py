@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from heteroplace.errors import InfeasibleError, SolverLimitError
-from heteroplace.model.cost import TableBuilder
+from heteroplace.model.cost import Cost, TableBuilder
 from heteroplace.model.plan import Step
 from heteroplace.native.arrays import IMPOSSIBLE
 from heteroplace.solve.batched.dispatch import dispatched
@@ -81,10 +81,16 @@ def promising_sizes(problem: Problem, items: int) -> list[int]:
 def batch_problem(problem: Problem, size: int) -> Problem:
     """Return the problem of one batch as one item: its times, without the larger tensors."""
     graph, costs = problem.graph, problem.costs
+    run_ns = problem.native.batch_run_ns[costs.batches.index(size)]
     builder = TableBuilder(graph.identities, problem.cluster.identities)
     for task in range(len(graph.tasks)):
         for device in range(len(problem.cluster.devices)):
-            builder.add(costs.cost(task, device, size))
+            # A device may not take batches of a size that its costs have.
+            is_refused = run_ns[task, device] == IMPOSSIBLE
+            cost = (
+                Cost.unsupported("no such batch") if is_refused else costs.cost(task, device, size)
+            )
+            builder.add(cost)
     return Problem(graph, problem.cluster, builder.finalize(), problem.frees_tensors)
 
 
