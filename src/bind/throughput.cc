@@ -65,16 +65,19 @@ std::tuple<NumpyInts, int64_t, int64_t, int64_t, bool> ImprovePlacements(
   return {Widen(found.device), found.item_ns, found.violation, found.moves, found.was_stopped};
 }
 
+bool HasClass(const throughput::SubsetKnapsack& knapsack, int device_class) {
+  const std::vector<int>& classes = knapsack.device_class();
+  return std::find(classes.begin(), classes.end(), device_class) != classes.end();
+}
+
 std::pair<Numpy<double>, NumpyInts> EvaluateSubsets(throughput::SubsetKnapsack& knapsack,
                                                     int device_class, const Doubles& profit,
                                                     int64_t width_ns, int count,
                                                     double price_per_ns, int at) {
   const std::vector<double> profits(profit.data(), profit.data() + profit.size());
-  const auto num_classes =
-      1 + *std::max_element(knapsack.device_class().begin(), knapsack.device_class().end());
   if (static_cast<int>(profits.size()) != knapsack.graph().num_variables || width_ns < 1 ||
-      count < 1 || at < 0 || at > count || !(price_per_ns >= 0) || device_class < 0 ||
-      device_class >= num_classes) {
+      count < 1 || at < 0 || at > count || !(price_per_ns >= 0) ||
+      !HasClass(knapsack, device_class)) {
     throw Error(ErrorKind::kGraph, "profits, class or buckets do not match the knapsack");
   }
   throughput::SubsetProfits found = Unlocked([&] {
@@ -140,6 +143,9 @@ void BindThroughput(nb::module_& module) {
       .def(
           "run_ns",
           [](const SubsetKnapsack& knapsack, int device_class) {
+            if (!HasClass(knapsack, device_class)) {
+              throw Error(ErrorKind::kGraph, "no device has class " + std::to_string(device_class));
+            }
             return Widen(knapsack.run_ns(device_class));
           },
           nb::arg("device_class"), "Run times [num_variables] on a device of a class.")

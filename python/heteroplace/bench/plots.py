@@ -7,7 +7,7 @@ is imported where it draws: the benchmarks run without it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,8 @@ BAND_RATIO = 0.1
 """Half of the width of the band around a perfect prediction."""
 
 _COLORS = ("#1b6ca8", "#c8553d", "#3a7d44", "#7b4b94", "#8a6d1c", "#444444")
+_MORE_COLORS = ("#7fb3d5", "#e6b0aa", "#a9d3ab", "#c3a6d0")
+"""Where more are told apart by what stands beside them."""
 _MARKERS = "os^DXv"
 _INK, _GUIDE, _BAND = "#444444", "#cccccc", "#e4ecf3"
 _LEAST_ERROR_PERCENT = 20.0
@@ -46,6 +48,28 @@ class Series:
     """A second line in the legend."""
 
 
+@dataclass(frozen=True)
+class Panel:
+    """Curves in one frame."""
+
+    title: str
+    series: tuple[Series, ...]
+    limit: float | None = None
+    """What no curve can exceed, drawn as a line; None: not known."""
+
+
+@dataclass(frozen=True)
+class BarPanel:
+    """Groups of bars in one frame."""
+
+    title: str
+    groups: tuple[str, ...]
+    bars: Mapping[str, tuple[float | None, ...]]
+    """By name, a value for each group."""
+    level: float | None = None
+    """A line across, such as at a ratio of 1; None: none."""
+
+
 def check_can_plot(path: Path) -> None:
     """Ask for a plot before an hour of measuring, and not after it.
 
@@ -54,16 +78,21 @@ def check_can_plot(path: Path) -> None:
     HeteroPlaceError
         matplotlib is not installed, or the file cannot be written.
     """
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as err:
-        raise HeteroPlaceError(
-            f"plot {path}: needs matplotlib; install it: pip install 'heteroplace[bench]'"
-        ) from err
+    check_can_draw(f"plot {path}")
     try:
         path.touch()
     except OSError as err:
         raise HeteroPlaceError(f"plot {path}: {err.strerror}") from err
+
+
+def check_can_draw(what: str = "pictures") -> None:
+    """Raise HeteroPlaceError if matplotlib is not installed."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as err:
+        raise HeteroPlaceError(
+            f"{what}: needs matplotlib; install it: pip install 'heteroplace[bench]'"
+        ) from err
 
 
 def plot_growth(path: Path, series: Sequence[Series], y_label: str) -> None:
@@ -184,6 +213,99 @@ def plot_fronts(path: Path, fronts: Sequence[Series]) -> None:
             points = zip(*front.points, strict=True)
             axes.plot(*points, marker=marker, color=color, label=label, drawstyle="steps-post")
         _legend(axes)
+
+
+def plot_steps(path: Path, panels: Sequence[Panel], x_label: str, y_label: str) -> None:
+    """Write curves that stay at a value until the next point, a panel beside the other.
+
+    Parameters
+    ----------
+    path
+        Its suffix says the form: .svg, .png, .pdf.
+    panels
+        Of each its curves, points ascending in x > 0.
+
+    Raises
+    ------
+    HeteroPlaceError
+        There is no point, or a value is not > 0.
+    """
+    values = [v for panel in panels for one in panel.series for point in one.points for v in point]
+    if not values or min(values) <= 0:
+        raise HeteroPlaceError("nothing to plot: expected points with values > 0")
+    names = list(dict.fromkeys(one.name for panel in panels for one in panel.series))
+    with _picture(path, 3.4 * len(panels) + 2.0, 3.8) as figure:
+        columns = figure.subplots(1, len(panels), squeeze=False)[0]
+        for axes, panel in zip(columns, panels, strict=True):
+            axes.set_title(panel.title, loc="left")
+            axes.set(xscale="log", xlabel=x_label)
+            for one in panel.series:
+                index = names.index(one.name)
+                look = {"color": _COLORS[index % len(_COLORS)], "label": one.name}
+                if len(one.points) > 1:
+                    xs, ys = zip(*one.points, strict=True)
+                    marks = {"marker": _MARKERS[index % len(_MARKERS)], "ms": 4}
+                    axes.plot(xs, ys, drawstyle="steps-post", **marks, **look)
+                else:
+                    axes.plot(*one.points[0], "_", ms=12, **look)
+            if panel.limit is not None:
+                axes.axhline(panel.limit, linestyle="--", color=_INK, linewidth=1, label="bound")
+        columns[0].set_ylabel(y_label)
+        _legend(columns[-1])
+
+
+def plot_bars(
+    path: Path, panels: Sequence[BarPanel], y_label: str, *, is_log: bool = False
+) -> None:
+    """Write groups of bars, two panels in a row; a value that is None has no bar.
+
+    Parameters
+    ----------
+    path
+        Its suffix says the form: .svg, .png, .pdf.
+    is_log
+        Whether values span decades.
+
+    Raises
+    ------
+    HeteroPlaceError
+        There is no bar, or a value is not > 0.
+    """
+    bars = [v for panel in panels for row in panel.bars.values() for v in row if v is not None]
+    if not bars or min(bars) <= 0:
+        raise HeteroPlaceError("nothing to plot: expected bars with values > 0")
+    names = list(dict.fromkeys(name for panel in panels for name in panel.bars))
+    columns = min(2, len(panels))
+    rows = -(-len(panels) // columns)
+    width = max(6.5 * columns, 1.25 * len(panels[0].groups)) + 1.6
+    with _picture(path, width, 3.4 * rows + 0.4) as figure:
+        grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
+        for axes, panel in zip(grid.flat, panels, strict=False):
+            axes.set_title(panel.title, loc="left")
+            axes.set(yscale="log" if is_log else "linear")
+            _draw_bars(axes, panel, names)
+        for axes in grid.flat[len(panels) :]:
+            axes.set_axis_off()
+        for row in grid:
+            row[0].set_ylabel(y_label)
+        _legend(grid[0][-1])
+
+
+def _draw_bars(axes: Any, panel: BarPanel, names: Sequence[str]) -> None:
+    """The groups stand at 0, 1, ...; the bars of one fill four fifths of it."""
+    width = 0.8 / len(names)
+    colors = (*_COLORS, *_MORE_COLORS)
+    for index, name in enumerate(names):
+        values = panel.bars.get(name, ())
+        bars = [(place, value) for place, value in enumerate(values) if value is not None]
+        places = [place + (index - (len(names) - 1) / 2) * width for place, _ in bars]
+        heights = [value for _, value in bars]
+        axes.bar(places, heights, width * 0.92, color=colors[index % len(colors)], label=name)
+    if panel.level is not None:
+        axes.axhline(panel.level, linestyle="--", color=_INK, linewidth=1)
+    slant = {"rotation": 30, "ha": "right"} if len(panel.groups) > 4 else {}
+    axes.set_xticks(range(len(panel.groups)), panel.groups, **slant)
+    axes.tick_params(axis="x", length=0)
 
 
 def _draw_perfect(above: Any, below: Any, ends: tuple[float, float]) -> None:

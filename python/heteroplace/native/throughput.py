@@ -123,7 +123,13 @@ class SubsetKnapsack:
         """All tensors are counted; else some copies were left out and values may be higher."""
 
     def run_ns(self, device_class: int) -> IntArray:
-        """Return the run time of each variable [num_variables]; IMPOSSIBLE: not allowed."""
+        """Return the run time of each variable [num_variables]; IMPOSSIBLE: not allowed.
+
+        Raises
+        ------
+        GraphError
+            No device has this class.
+        """
         return self._core.run_ns(device_class)
 
     def evaluate(

@@ -9,7 +9,8 @@ without gain twice as long as before; and so on. So the time goes to whoever gai
 the search gains `auto` is `search`.
 
 Every candidate is measured by the same simulator, and the best single device is always among them,
-so the result is never longer than it. For throughput `auto` is the solver `throughput`.
+so the result is never longer than it. For throughput `auto` is the solver `throughput`; for several
+items `split` with pipelines beside its modules (`BatchedSplit.is_divi`).
 
 Several devices are used only if they gain enough (`gains_enough`) by the objective.
 """
@@ -66,6 +67,8 @@ _MODULES = {
     "lns": "heteroplace.solve.lns.engine",
 }
 """Of the refinement solvers; they load OR-Tools, which what is proven by bounds never needs."""
+_BATCHED = "heteroplace.solve.split.batched_solver"
+"""For several items."""
 _LEAST_S = 0.05
 """Less is not worth starting an exact solver for."""
 STALL_SHARE = 0.75
@@ -103,12 +106,20 @@ class AutoSolver:
     """Best of all solvers within the time limit."""
 
     name = "auto"
-    solver_of_items = "split"
+    takes_items = True
     objectives = ("latency", "throughput")
-    engines: ClassVar = {"latency": ("cpsat",), "throughput": ("gurobi", "highs")}
+    engines: ClassVar = {
+        "latency": ("cpsat",),
+        "throughput": ("gurobi", "highs"),
+        "items": ("gurobi", "highs"),
+    }
 
     def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
         """See `Solver.solve`. `candidates` of the result lists everything tried or left out."""
+        if options.items > 1:
+            batched = importlib.import_module(_BATCHED)
+            found: SolveResult = batched.BatchedSplit(problem, options, is_divi=False).run()
+            return found
         if options.objective == THROUGHPUT:
             result = SOLVERS[THROUGHPUT].solve(problem, options)
             return _with_least_gain(problem, result, least_gain_ratio(problem, options))

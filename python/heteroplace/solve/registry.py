@@ -26,8 +26,7 @@ ITEMS = "items"
 
 class Solver(Protocol):
     """Finds a plan. A class that offers more than "latency" lists it in `objectives`; one that
-    makes plans for several items says `takes_items = True`, or names the solver that does it in its
-    place (`solver_of_items`); one that solves programmes names their
+    makes plans for several items says `takes_items = True`; one that solves programmes names their
     `engines` for each objective, and for ITEMS where those differ; one for small graphs has
     `max_tasks`."""
 
@@ -71,14 +70,8 @@ class RegisteredSolver:
 
     @property
     def takes_items(self) -> bool:
-        """Whether it makes plans for several items, itself or by the solver that it names."""
-        by_other = getattr(self._solver, "solver_of_items", None) is not None
-        return by_other or bool(getattr(self._solver, "takes_items", False))
-
-    def _for(self, options: SolveOptions) -> RegisteredSolver:
-        """Who solves: for several items perhaps another, which the solver names."""
-        name: str | None = getattr(self._solver, "solver_of_items", None)
-        return SOLVERS[name] if options.items > 1 and name is not None else self
+        """Whether it makes plans for several items."""
+        return bool(getattr(self._solver, "takes_items", False))
 
     @property
     def takes_list_parts(self) -> bool:
@@ -107,8 +100,6 @@ class RegisteredSolver:
             So many items that sums of their times or sizes are too large.
         """
         self.check(options)
-        if self._for(options) is not self:
-            return self._for(options).solve(problem, options)
         if options.items > 1:
             check_items(options.items, problem.native.longest_ns, problem.native.most_bytes)
         if options.coarsening != COARSENINGS[0]:
@@ -117,10 +108,6 @@ class RegisteredSolver:
 
     def check(self, options: SolveOptions) -> None:
         """Raise SolverError for an objective, items or an engine that it does not offer."""
-        if self._for(options) is not self:
-            check_items_of(options.objective, options.items)
-            self._for(options).check(options)
-            return
         if options.objective not in self.objectives:
             others = [name for name in SOLVERS if options.objective in SOLVERS[name].objectives]
             raise SolverError(

@@ -101,6 +101,7 @@ def test_only_selects_by_table_and_graph_and_without_it_a_part_of_each_table_is_
         LATENCY,
         SPLIT,
         "divi-throughput",
+        "divi-quality",
     }
     assert [case.instance for case in select_cases("^divi-gpt3/.*six")] == ["gpt3-decode/six-nodes"]
     assert len(select_cases("^moirai-coarse/coarse/")) == 2 * len(TRANSFORMERS)
@@ -116,6 +117,7 @@ def test_all_tables_have_their_papers_sizes() -> None:
     sizes = {table: sum(case.table == table for case in NO_FILES) for table in TABLES}
     assert sizes == {
         LATENCY: 7, SPLIT: 6, "divi-throughput": 7, "divi-module": 6, "divi-module-items": 6,
+        "divi-zoo": 9, "divi-zoo-items": 9, "divi-quality": 3,
         "divi-gpt3": 2, COARSE: 44, STEPS: 4, PUBLISHED: 0,
     }  # fmt: skip
     # The mean of the ratios of Moirai's times, coarse over original: the paper says 71.87 %.

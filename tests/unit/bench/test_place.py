@@ -111,7 +111,8 @@ REFERENCE: place.Row = {
     "item_bound": 3, "best_single_item": 24, "ideal_split_item": 9,
 }  # fmt: skip
 ANSWER: place.Row = {
-    "seconds": 1.0, "cpu_seconds": 1.0, "best_seconds": None, "build_seconds": 1.0, "peak_mb": 1.0,
+    "seconds": 1.0, "cpu_seconds": 1.0, "best_seconds": None, "incumbents": [],
+    "build_seconds": 1.0, "peak_mb": 1.0,
     "memory_ok": True, "note": "", "item_ns": None, "item_bound": None, "bound": None,
 }  # fmt: skip
 

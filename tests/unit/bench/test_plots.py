@@ -10,7 +10,16 @@ import pytest
 from matplotlib.collections import PathCollection
 
 from heteroplace.bench import plots
-from heteroplace.bench.plots import Series, check_can_plot, plot_growth, plot_predictions
+from heteroplace.bench.plots import (
+    BarPanel,
+    Panel,
+    Series,
+    check_can_plot,
+    plot_bars,
+    plot_growth,
+    plot_predictions,
+    plot_steps,
+)
 from heteroplace.errors import HeteroPlaceError
 
 PAIR = (Series("a", ((1.0, 1.1), (2.0, 1.9))), Series("net<1>", ((100.0, 90.0),), "7 plans"))
@@ -82,6 +91,25 @@ def test_growth_has_a_colour_per_algorithm_and_dashes_per_family(drawn, tmp_path
     assert axes.get_ylabel() == "processor time (s)"
 
 
+def test_bars_of_a_group_stand_side_by_side_and_none_has_no_bar(drawn, tmp_path: Path) -> None:
+    left = BarPanel("left", ("a", "b"), {"x": (1.0, 2.0), "y": (3.0, None)}, level=1.0)
+    plot_bars(tmp_path / "plot.svg", [left, BarPanel("right", ("c",), {"y": (4.0,)})], "ms")
+    bars = [(round(bar.get_x(), 2), bar.get_height()) for bar in drawn[0].patches]
+    assert bars == [(-0.38, 1.0), (0.62, 2.0), (0.02, 3.0)]
+    assert [label.get_text() for label in drawn[0].get_xticklabels()] == ["a", "b"]
+    assert [text.get_text() for text in drawn[1].get_legend().get_texts()] == ["x", "y"]
+    assert [bar.get_height() for bar in drawn[1].patches] == [4.0]
+
+
+def test_a_solver_has_one_look_in_all_panels_and_the_bound_is_a_line(drawn, tmp_path: Path) -> None:
+    one, two = Series("one", ((1.0, 5.0), (2.0, 6.0))), Series("two", ((3.0, 4.0),))
+    plot_steps(tmp_path / "plot.svg", [Panel("a", (one, two), 7.0), Panel("b", (two,))], "s", "1/s")
+    first, second, bound = drawn[0].lines
+    assert list(first.get_ydata()) == [5.0, 6.0] and first.get_drawstyle() == "steps-post"
+    assert list(bound.get_ydata()) == [7.0, 7.0]
+    assert drawn[1].lines[0].get_color() == second.get_color() != first.get_color()
+
+
 def test_nothing_to_plot_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "plot.svg"
     with pytest.raises(HeteroPlaceError, match="nothing to plot"):
@@ -90,6 +118,10 @@ def test_nothing_to_plot_is_refused(tmp_path: Path) -> None:
         plot_predictions(path, [Series("a", ((1.0, 0.0),))], "ms")
     with pytest.raises(HeteroPlaceError, match="nothing to plot"):
         plot_growth(path, [Series("empty", ((0.0, 1.0),))], "s")
+    with pytest.raises(HeteroPlaceError, match="nothing to plot"):
+        plot_bars(path, [BarPanel("", ("a",), {"x": (None,)})], "ms")
+    with pytest.raises(HeteroPlaceError, match="nothing to plot"):
+        plot_steps(path, [Panel("", ())], "s", "1/s")
 
 
 def test_missing_matplotlib_says_what_to_install(

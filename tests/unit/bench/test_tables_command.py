@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,9 @@ from heteroplace.errors import HeteroPlaceError
 from heteroplace.solve import SOLVERS
 
 STAMP = Stamp("abc", "a processor", 2, 1.0)
-GRAPH = re.compile(r"(?:moirai|roomy|coarse|rwnn|published|layered|hub|gpt3-decode)/[\w./-]+")
+GRAPH = re.compile(
+    r"(?:moirai|roomy|coarse|rwnn|published|layered|hub|gpt3-decode|zoo|zoo-items)/[\w./-]+"
+)
 
 
 def written() -> dict[str, str]:
@@ -60,7 +63,9 @@ def test_tables_of_this_command_have_all_graphs_and_solvers_of_their_part() -> N
     for part in all_parts():
         if part.name not in made or not part.solvers:
             continue
-        lines = [cells(line) for line in written()[part.name].splitlines()]
+        table, _, picture = written()[part.name].strip().partition("\n\n")
+        assert (part.draw is not None) == (f"({part.picture_name})" in picture)
+        lines = [cells(line) for line in table.splitlines()]
         graphs = tuple(line[0] for line in lines[2:])
         assert (graphs, tuple(lines[0][3:])) == (made[part.name].graphs, made[part.name].solvers)
         here = [name for name in graphs if has_files or not name.startswith("published/")]
@@ -81,9 +86,15 @@ class Counted:
 
     def __init__(self) -> None:
         self.graphs: list[str] = []
+        self.drawn: list[dict[str, object]] = []
+        graphs, solvers = ("g/1", "g/2"), ("heft", "met")
         self.part = Part(
-            "place-latency", PLACE, "of a test", ("g/1", "g/2"), ("heft", "met"), self.measure
+            "place-latency", PLACE, "of a test", graphs, solvers, self.measure, self.draw
         )
+
+    def draw(self, path: Path, rows: Sequence[dict[str, object]]) -> None:
+        path.write_text("picture")
+        self.drawn += rows
 
     def measure(self, graph: str, budget_s: float, say: object) -> list[dict[str, object]]:
         self.graphs.append(graph)
@@ -119,6 +130,8 @@ def test_a_run_goes_on_where_it_was_ended_and_then_replaces_the_table(documents:
     assert (row["measured"], row["table"]) == (2, "new")
     text = (documents / "PLACE.md").read_text()
     assert "| g/1 | 1,000 | 1.000 | 1.500 | - |\n| g/2 |" in text
+    assert "![of a test](place-latency.svg)" in text and len(counted.drawn) == 4
+    assert (documents / "place-latency.svg").read_text() == "picture"
     assert "old" not in text and text.endswith("<!-- end -->\nend\n")
     assert "| `place-latency` | of a test | abc | a processor | 2 | 1 | " in text
     made = read_manifest(documents / MANIFEST)["place-latency"]

@@ -23,6 +23,7 @@ import argparse
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from heteroplace.bench.exact import fusion, symmetry
 from heteroplace.bench.exact import table as exact_table
@@ -36,7 +37,9 @@ from heteroplace.bench.exact.cases import (
     Case,
     all_cases,
 )
+from heteroplace.bench.exact.pictures import PICTURES
 from heteroplace.bench.place.command import PlaceOptions, Row, place_rows
+from heteroplace.bench.plots import check_can_plot
 from heteroplace.bench.suites.catalogue import get_instance
 from heteroplace.errors import SolverError
 from heteroplace.solve import SOLVERS
@@ -76,6 +79,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="nodes and CCR of Celeritas' graphs before and after fusion, instead of the tables",
     )
+    parser.add_argument(
+        "--plot",
+        type=Path,
+        metavar="FILE.svg",
+        help=f"draw the picture of the table: one of {', '.join(PICTURES)}",
+    )
     parser.epilog = (
         f"REGEX is searched in TABLE/GRAPH, e.g. '^divi-latency/.*sdep'. Tables: "
         f"{', '.join(TABLES)}. Without --only: some small graphs of each."
@@ -88,16 +97,40 @@ def run(arguments: argparse.Namespace, say: Say) -> list[Row]:
     Raises
     ------
     SolverError
-        A solver's name is unknown, or the budget or the seed is out of range.
+        A solver's name is unknown, the budget or the seed is out of range, or `--plot` is asked for
+        what has no picture.
     """
     if arguments.symmetry or arguments.fusion:
-        if arguments.only or arguments.solvers or (arguments.symmetry and arguments.fusion):
+        if (
+            arguments.only
+            or arguments.solvers
+            or arguments.plot
+            or (arguments.symmetry and arguments.fusion)
+        ):
             option = "--symmetry" if arguments.symmetry else "--fusion"
             raise SolverError(f"{option} has instances and solvers of its own: leave out the rest")
         return (symmetry.symmetry_rows if arguments.symmetry else fusion.fusion_rows)(say)
     solvers = tuple(filter(None, (arguments.solvers or "").split(",")))
     options = ExactOptions(arguments.only, solvers, arguments.budget, arguments.seed)
-    return exact_rows(options, say)
+    if arguments.plot is None:
+        return exact_rows(options, say)
+    draw = _picture_of(select_cases(options.only))
+    check_can_plot(arguments.plot)
+    rows = exact_rows(options, say)
+    draw(arguments.plot, rows)
+    say(f"plot: {arguments.plot}")
+    return rows
+
+
+def _picture_of(cases: list[Case]) -> Callable[[Path, Sequence[Row]], None]:
+    """Return what draws the one table that the cases are of."""
+    chosen = {case.table for case in cases}
+    if len(chosen) != 1 or not chosen <= set(PICTURES):
+        raise SolverError(
+            f"--plot draws one table, one of {', '.join(PICTURES)}; --only chooses: "
+            f"{', '.join(sorted(chosen)) or 'none'}"
+        )
+    return PICTURES[chosen.pop()]
 
 
 def table(rows: list[Row]) -> str:

@@ -12,10 +12,12 @@ from heteroplace.bench.exact.cases import (
     GPT3,
     MODULE_ITEMS,
     PUBLISHED,
+    QUALITY,
     SPLIT,
     STEPS,
     TABLES,
     THROUGHPUT,
+    ZOO_ITEMS,
 )
 from heteroplace.report.tables import format_table
 
@@ -112,7 +114,9 @@ def _table(name: str, rows: list[Row], *, is_for_items: bool) -> str:
 def _columns(name: str, is_for_items: bool) -> tuple[_Column, ...]:
     if is_for_items:
         return (_MEASURED_S, *_ITEM, _VS_PAPER)
-    if name in (THROUGHPUT, MODULE_ITEMS, GPT3):
+    if name == QUALITY:
+        return (_MEASURED_S, _BEST_S, *_RATE)
+    if name in (THROUGHPUT, MODULE_ITEMS, ZOO_ITEMS, GPT3):
         return (_MEASURED_S, *_RATE)
     if name == SPLIT:
         speed_up = _Column("measured split speed-up", "split_speed_up", "{:.1f}x")

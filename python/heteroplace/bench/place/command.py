@@ -5,7 +5,8 @@ has the keys
 
     graph, tasks, cluster, solver, seconds, peak_mb, makespan, bound, gap, vs_best_single, memory_ok
 
-and congestion, budget_seconds, items, cpu_seconds, best_seconds, build_seconds, note. Makespan and
+and congestion, budget_seconds, items, cpu_seconds, best_seconds, incumbents ([seconds, ns] of each
+better plan that the solver told of), build_seconds, note. Makespan and
 bound are in ns; `seconds` is the wall time of the solve, `best_seconds` what of it had passed when
 the plan was there (all of it for a solver that does not tell), and `peak_mb` the most memory of its
 process, in 10**6 bytes. `bound` is the best that any solver of the run has proven for the graph,
@@ -277,6 +278,7 @@ def _finish(
             "items": options.items,
             "cpu_seconds": answer["cpu_seconds"],
             "best_seconds": answer["best_seconds"],
+            "incumbents": answer["incumbents"],
             "build_seconds": answer["build_seconds"],
             "note": answer["note"],
         }
@@ -328,7 +330,7 @@ def _solve(instance: str, solver: str, options: PlaceOptions) -> Row:
     failed: Row = dict.fromkeys(
         (
             *("seconds", "cpu_seconds", "best_seconds", "build_seconds", "peak_mb", "memory_ok"),
-            *("makespan", "bound", "item_ns", "item_bound"),
+            *("makespan", "bound", "item_ns", "item_bound", "incumbents"),
         )
     )
     limit = 10 * options.budget_s + _GRACE_S

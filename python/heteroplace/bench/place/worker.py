@@ -34,6 +34,9 @@ from heteroplace.solve.throughput.prices import price_bound
 from heteroplace.solve.throughput.solver import MAX_IDEALS
 
 THROUGHPUT = OBJECTIVES[1]
+_ONE_BATCH = ("divi", "split")
+"""What these prove of several items holds for one batch of a task on each device, as in DiviML;
+plans of one item, repeated, and `auto`'s have more."""
 _NO_LIMIT_BYTES = 2**60
 _PRICE_EVALUATIONS = 60
 _PRICE_LIMIT_S = 10.0
@@ -118,7 +121,9 @@ def measure(problem: Problem, solver: str, options: SolveOptions) -> Row:
     dict
         What `judge` returns, "makespan" None if the solver gives no plan, with the reason in
         "note"; "bound", and for throughput "item_bound", as the solver has proven it, in ns, or
-        None; "best_seconds", when it had its best plan; wall and processor seconds of the solve,
+        None; "best_seconds", when it had its best plan; "incumbents", [seconds, ns] of each better
+        plan that it told of (none of one item where several are served); wall and processor seconds
+        of the solve,
         which include turning the problem into the core's arrays; "peak_mb" of the process (MB,
         10**6 bytes) at its end.
     """
@@ -139,6 +144,7 @@ def measure(problem: Problem, solver: str, options: SolveOptions) -> Row:
         "seconds": round(time.perf_counter() - wall, 4),
         "cpu_seconds": round(time.process_time() - cpu, 4),
         "best_seconds": None,
+        "incumbents": [],
         # Before the plan is checked: the judge is not the solver.
         "peak_mb": round(peak_bytes() / 1e6, 1),
         "bound": None,
@@ -149,30 +155,31 @@ def measure(problem: Problem, solver: str, options: SolveOptions) -> Row:
     row["best_seconds"] = latest.seconds_to(found.objective_ns, float(str(row["seconds"])))
     # A plan for one item proves nothing about the batches of several.
     if found.plan.items == options.items:
+        row["incumbents"] = latest.incumbents
+    if found.plan.items == options.items and (options.items == 1 or solver not in _ONE_BATCH):
         is_item_bound = asked.objective == THROUGHPUT
         row["item_bound" if is_item_bound else "bound"] = found.bound_ns
     return row | judge(problem, found.plan, options)
 
 
 class _Latest:
-    """The latest better plan that a solver told of, and when."""
+    """The better plans that a solver told of, and when."""
 
     def __init__(self, begin: float) -> None:
         self._begin = begin
-        self._best_ns: int | None = None
-        self._seconds = 0.0
+        self.incumbents: list[tuple[float, int]] = []
+        """Seconds and ns, each shorter than the one before."""
 
     def note(self, progress: ProgressReport) -> None:
         """Called by the solver."""
         best = progress.best_ns
-        if best is not None and (self._best_ns is None or best < self._best_ns):
-            self._best_ns = best
-            self._seconds = round(time.perf_counter() - self._begin, 4)
+        if best is not None and (not self.incumbents or best < self.incumbents[-1][1]):
+            self.incumbents.append((round(time.perf_counter() - self._begin, 4), best))
 
     def seconds_to(self, objective_ns: int, all_s: float) -> float:
         """When the plan of the result was there; `all_s` if the solver never told of it."""
-        is_told = self._best_ns is not None and self._best_ns <= objective_ns
-        return self._seconds if is_told else all_s
+        is_told = bool(self.incumbents) and self.incumbents[-1][1] <= objective_ns
+        return self.incumbents[-1][0] if is_told else all_s
 
 
 def judge(problem: Problem, plan: Plan, options: SolveOptions) -> Row:

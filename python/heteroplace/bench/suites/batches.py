@@ -2,7 +2,8 @@
 
 No suite has measured times of batches. Here a batch of b items takes b times as long as one, less
 b - 1 launches, and never less than one item: the least that batching can save. So plans of several
-items gain by spreading items over devices, hardly by batching.
+items gain by spreading items over devices, hardly by batching. A problem with times of batches of
+its own stays as it is.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from heteroplace.solve.problem import Problem
 
 
 def with_batches(problem: Problem, items: int) -> Problem:
-    """Return the problem with batches of 1, 2, 4, ... up to `items` on every device."""
+    """Return the problem with batches of 1, 2, 4, ... up to `items` on every device, or as it is
+    where its costs have batches already."""
+    if len(problem.costs.batches) > 1:
+        return problem
     sizes = tuple(2**power for power in range(items.bit_length()) if 2**power <= items)
     graph, cluster = problem.graph, problem.cluster
     devices = tuple(replace(device, batch_sizes=sizes) for device in cluster.devices)

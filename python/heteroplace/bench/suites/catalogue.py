@@ -9,9 +9,10 @@
 | `published/` | profiled networks from files, if they are there | from the file |
 
 Only `bench exact` runs `roomy/` (the transformers with room for all of it on each device, since
-some baselines ignore memory), `coarse/` (the same after Moirai's coarsening), `gpt3-decode/` (a
-decoding step on one and on six of DiviML's nodes) and `celeritas/` (training steps that no GPU of
-its node holds): `exact_instances`.
+some baselines ignore memory, and in Moirai's congestion, `port`), `coarse/` (the same after
+Moirai's coarsening), `gpt3-decode/` (a decoding step on one and on six of DiviML's nodes), `zoo/`
+(Torchvision's classifiers on its node, and with times of batches as `zoo-items/`) and `celeritas/`
+(training steps that no GPU of its node holds): `exact_instances`.
 
 The files are those of the public artefacts of the two papers; the folder that holds
 `dnn-partitioning/` and `moirai/` is named by the environment variable HETEROPLACE_GRAPHS.
@@ -22,7 +23,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -40,6 +41,7 @@ from heteroplace.bench.suites.dnn_partitioning import import_dnn_partitioning
 from heteroplace.bench.suites.layered import Layered, layered_costs, layered_graph
 from heteroplace.bench.suites.moirai_files import import_moirai
 from heteroplace.bench.suites.rwnn import RwnnStack, rwnn_costs, rwnn_graph
+from heteroplace.bench.suites.torchvision import BATCH_SIZES, NETWORKS, torchvision
 from heteroplace.bench.suites.training import training_costs
 from heteroplace.bench.suites.training_networks import TRAINED
 from heteroplace.bench.suites.transformer import (
@@ -133,10 +135,13 @@ def exact_instances() -> dict[str, Instance]:
     for model in TRANSFORMERS.values():
         for cluster in _CLUSTERS:
             name = f"{model.name}/{cluster}"
-            builds[f"roomy/{name}"] = partial(transformer, model, cluster, ROOMY_FILL)
+            builds[f"roomy/{name}"] = partial(roomy, model, cluster)
             builds[f"coarse/{name}"] = partial(coarse, model, cluster)
     for nodes, name in ((1, "one-node"), (6, "six-nodes")):
         builds[f"gpt3-decode/{name}"] = partial(decoding, nodes)
+    for name in NETWORKS:
+        builds[f"zoo/{name}"] = partial(torchvision, name)
+        builds[f"zoo-items/{name}"] = partial(torchvision, name, BATCH_SIZES)
     for name, network in TRAINED.items():
         builds[f"celeritas/{name}"] = partial(training, network)
     return {name: Instance(name, build) for name, build in builds.items()}
@@ -182,9 +187,17 @@ def transformer(model: Transformer, cluster: str, fill: float = 0.75) -> Problem
     return Problem(graph, sized, transformer_costs(graph, sized))
 
 
+def roomy(model: Transformer, cluster: str) -> Problem:
+    """Return a transformer with room for all of it everywhere, in Moirai's congestion: a GPU sends,
+    and receives, one tensor at a time."""
+    roomy = transformer(model, cluster, ROOMY_FILL)
+    sized = replace(roomy.cluster, congestion="port")
+    return Problem(roomy.graph, sized, roomy.costs)
+
+
 def coarse(model: Transformer, cluster: str) -> Problem:
     """Return a transformer with fused tasks, on the cluster that the whole one has room on."""
-    return coarse_problem(transformer(model, cluster, ROOMY_FILL))
+    return coarse_problem(roomy(model, cluster))
 
 
 def rwnn(stack: RwnnStack) -> Problem:

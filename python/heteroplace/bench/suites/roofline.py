@@ -48,6 +48,25 @@ def roofline_costs(
     MissingCostError
         An op has no class, or a device gives no peak speed or no bandwidth.
     """
+    known: dict[tuple[int, ...], tuple[Cost, ...]] = {}
+    table = []
+    for row in roofline_ns(graph, cluster, classes):
+        if row not in known:
+            known[row] = tuple(Cost.roofline(ns, "assumed efficiencies") for ns in row)
+        table.append(known[row])
+    return table_from_rows(graph, cluster, tuple(table))
+
+
+def roofline_ns(
+    graph: TaskGraph, cluster: Cluster, classes: Mapping[str, Efficiency], batch: int = 1
+) -> list[tuple[int, ...]]:
+    """Return for each task its times in ns on all devices; weights are read once for a batch.
+
+    Raises
+    ------
+    MissingCostError
+        As `roofline_costs`.
+    """
     unknown = sorted({task.op for task in graph.tasks} - set(classes))
     silent = [
         device.name
@@ -63,26 +82,25 @@ def roofline_costs(
     moved = [task.weight_bytes for task in graph.tasks]
     for tensor in graph.tensors:
         if tensor.producer is not None:
-            moved[tensor.producer] += tensor.bytes
+            moved[tensor.producer] += batch * tensor.bytes
         for consumer in tensor.consumers:
-            moved[consumer] += tensor.bytes
+            moved[consumer] += batch * tensor.bytes
     # Layers repeat, so there are few different rows however many tasks.
-    rows: dict[tuple[str, int, int], tuple[Cost, ...]] = {}
+    rows: dict[tuple[str, int, int], tuple[int, ...]] = {}
     table = []
     for task, num_bytes in zip(graph.tasks, moved, strict=True):
         key = (task.op, task.flops, num_bytes)
         if key not in rows:
+            efficiency, flops = classes[task.op], batch * task.flops
             rows[key] = tuple(
-                _cost(device, classes[task.op], task.flops, num_bytes) for device in cluster.devices
+                _time_ns(device, efficiency, flops, num_bytes) for device in cluster.devices
             )
         table.append(rows[key])
-    return table_from_rows(graph, cluster, tuple(table))
+    return table
 
 
-def _cost(device: Device, efficiency: Efficiency, flops: int, num_bytes: int) -> Cost:
+def _time_ns(device: Device, efficiency: Efficiency, flops: int, num_bytes: int) -> int:
     assert device.flops_per_second is not None and device.memory_bytes_per_second is not None
     compute_s = flops / (device.flops_per_second * efficiency.compute_ratio)
     memory_s = num_bytes / (device.memory_bytes_per_second * efficiency.memory_ratio)
-    return Cost.roofline(
-        max(1, round(max(compute_s, memory_s) * 1e9)) + device.launch_ns, "assumed efficiencies"
-    )
+    return max(1, round(max(compute_s, memory_s) * 1e9)) + device.launch_ns

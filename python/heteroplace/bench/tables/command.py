@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
+from heteroplace.bench.plots import check_can_draw
 from heteroplace.bench.tables.parts import ALONE, DOCUMENTS, Part, all_parts
 from heteroplace.bench.tables.store import (
     Made,
@@ -64,6 +65,7 @@ def run(arguments: argparse.Namespace, say: Say) -> list[Row]:
     if not arguments.budget > 0:
         raise SolverError(f"--budget must be > 0, got {arguments.budget}")
     parts = all_parts()
+    check_can_draw()
     store, stamp = Store(arguments.folder), stamp_now(arguments.budget)
     measure_missing(parts, store, stamp, arguments.only, arguments.within, say)
     return write_documents(parts, store, stamp, BENCH)
@@ -113,7 +115,8 @@ def measure_missing(
 
 
 def write_documents(parts: Sequence[Part], store: Store, stamp: Stamp, folder: Path) -> list[Row]:
-    """Write the tables that are whole under this stamp, and the manifests of both documents.
+    """Write the tables that are whole under this stamp, with their pictures, and the manifests of
+    both documents.
 
     Returns
     -------
@@ -133,6 +136,9 @@ def write_documents(parts: Sequence[Part], store: Store, stamp: Stamp, folder: P
         is_new = 0 < len(found) == len(part.graphs)
         if is_new:
             made[part.name] = _made(part, found)
+            if part.draw is not None:
+                all_rows = [row for graph in part.graphs for row in found[graph].rows]
+                part.draw(folder / part.picture_name, all_rows)
             text = replace_marked(texts[part.document], part.name, part_table(part, found))
             texts[part.document] = text
         entry = made.get(part.name)

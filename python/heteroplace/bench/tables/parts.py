@@ -7,11 +7,13 @@ row; `solvers` and `graphs` are those of the registries, so a new one is a new c
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from heteroplace.bench.exact.cases import TABLES, Case, all_cases
 from heteroplace.bench.exact.command import ExactOptions, exact_rows
+from heteroplace.bench.exact.pictures import PICTURES
 from heteroplace.bench.place.command import PlaceOptions, default_solvers, place_rows
 from heteroplace.bench.place.growth import growth_rows
 from heteroplace.bench.place.peers import peer_rows
@@ -43,6 +45,13 @@ class Part:
     """Columns of the table; empty: its rows name what they compare."""
     measure: Callable[[str, float, Say], list[Row]]
     """(graph, seconds for each solver) -> rows of all its solvers."""
+    draw: Callable[[Path, Sequence[Row]], None] | None = None
+    """(file, rows of all its graphs): writes its picture; None: it has none."""
+
+    @property
+    def picture_name(self) -> str:
+        """File of the picture, in the folder of the documents."""
+        return f"{self.name}.svg"
 
 
 def all_parts() -> list[Part]:
@@ -62,6 +71,7 @@ def _exact_parts() -> Iterator[Part]:
             tuple(case.instance for case in cases),
             tuple(name for name in solvers if name in SOLVERS),
             _exact_measure(cases),
+            PICTURES.get(table),
         )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from heteroplace.bench.exact.cases import COARSE, LATENCY, MODULE, PUBLISHED, SPLIT, STEPS
+from heteroplace.bench.exact.cases import COARSE, LATENCY, MODULE, PUBLISHED, SPLIT, STEPS, ZOO
 from heteroplace.bench.tables import parts as of_parts
 from heteroplace.bench.tables.parts import Part
 from heteroplace.bench.tables.store import Made, Measured
@@ -23,6 +23,7 @@ _BY_SHARE = ("of_bound", "{:.1%}", 1.0, "of_bound")
 _VALUES: Mapping[str, tuple[str, str, float, str]] = {
     LATENCY: _BY_RATIO,
     MODULE: _BY_RATIO,
+    ZOO: ("makespan", "{:,.3f}", 1e-6, "ms"),
     SPLIT: ("best_seconds", "{:.2f} s", 1.0, "seconds"),
     COARSE: ("makespan", "{:,.3f}", 1e-6, ""),
     PUBLISHED: ("makespan", "{:,.3f}", 1e-6, "ms"),
@@ -40,7 +41,8 @@ def part_table(part: Part, found: Mapping[str, Measured]) -> str:
         return _plain_table(found[of_parts.ALONE].rows)
     headers = ["graph", "tasks", "bound ms", *part.solvers]
     lines = [[graph, *_graph_cells(part, found[graph].rows)] for graph in part.graphs]
-    return _markdown(headers, lines)
+    picture = f"\n\n![{part.title}]({part.picture_name})" if part.draw is not None else ""
+    return _markdown(headers, lines) + picture
 
 
 def manifest_table(

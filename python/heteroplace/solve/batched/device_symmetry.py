@@ -38,7 +38,8 @@ class DeviceSymmetry:
     """Classes of devices that may change places: in a node, and with all of another node."""
 
     node_classes: tuple[tuple[tuple[int, ...], ...], ...]
-    """Classes of equal nodes; of each node its devices, the same place in each node of a class."""
+    """Classes of equal nodes; of each node its devices, equal ones at the same place in each node
+    of a class, in the order of the first."""
     device_classes: tuple[tuple[int, ...], ...]
     """Equal devices of one node, ascending; every device is in one class."""
 
@@ -133,15 +134,13 @@ def device_symmetry(
         nodes.setdefault(device.host, []).append(device_id)
     inside: list[tuple[int, ...]] = []
     for devices in nodes.values():
-        singles = [(device,) for device in devices]
-        for known in comparison.classes(singles):
-            inside.append(tuple(device for (device,) in known))
+        inside += comparison.equal_devices(devices)
     groups = [tuple(devices) for devices in nodes.values()]
-    return DeviceSymmetry(comparison.classes(groups), tuple(inside))
+    return DeviceSymmetry(comparison.equal_nodes(groups, inside), tuple(inside))
 
 
 class _Comparison:
-    """Whether groups of devices may change places; what hangs on no group is looked up once."""
+    """Which devices and nodes may change places; what hangs on no group is looked up once."""
 
     def __init__(self, problem: Problem, tolerance: float, deadline: Deadline) -> None:
         cluster = problem.cluster
@@ -153,6 +152,8 @@ class _Comparison:
         self._latency_ns = np.full((count, count), -1, dtype=np.int64)
         self._bandwidth = np.full((count, count), -1, dtype=np.int64)
         """Of routes, [num_memories, num_memories]; -1: there is none."""
+        self._class_of: dict[int, int] = {}
+        """Of each device its class inside its node."""
         for src in range(count):
             deadline.check()
             for dst in range(count):
@@ -161,18 +162,90 @@ class _Comparison:
                     self._latency_ns[src, dst] = sum(link.latency_ns for link in links)
                     self._bandwidth[src, dst] = min(link.bytes_per_second for link in links)
 
-    def classes(self, groups: Sequence[tuple[int, ...]]) -> tuple[tuple[tuple[int, ...], ...], ...]:
-        """Split groups of devices into classes of which each two may change places."""
-        found: list[list[tuple[int, ...]]] = []
-        for group in groups:
+    def equal_devices(self, devices: Sequence[int]) -> list[tuple[int, ...]]:
+        """Split the devices of a node into classes of which each two may change places."""
+        found: list[list[int]] = []
+        for device in devices:
             for known in found:
                 self._deadline.check()
-                if all(self._can_exchange(other, group) for other in known):
-                    known.append(group)
+                if all(self._can_exchange((other,), (device,)) for other in known):
+                    known.append(device)
                     break
             else:
-                found.append([group])
+                found.append([device])
+        return [tuple(known) for known in found]
+
+    def equal_nodes(
+        self, nodes: Sequence[tuple[int, ...]], inside: Sequence[tuple[int, ...]]
+    ) -> tuple[tuple[tuple[int, ...], ...], ...]:
+        """Split nodes into classes of which each two may change places.
+
+        The devices of a node come in the order of their equals in the first of its class.
+
+        Parameters
+        ----------
+        inside
+            `equal_devices` of all nodes.
+        """
+        self._class_of = {device: number for number, ids in enumerate(inside) for device in ids}
+        found: list[list[tuple[int, ...]]] = []
+        for node in nodes:
+            for known in found:
+                order = self._order_like(known[0], node)
+                if order and all(self._can_exchange(other, order) for other in known[1:]):
+                    known.append(order)
+                    break
+            else:
+                found.append([node])
         return tuple(tuple(known) for known in found)
+
+    def _order_like(self, first: Sequence[int], node: Sequence[int]) -> tuple[int, ...]:
+        """Return the devices of a node in an order in which they may change places with those of
+        the first; () if there is none.
+
+        A search in depth: a device at a time, from those that are as fast, as large and as far from
+        the ones before it. Of equal devices only one is tried at each place, as they may change
+        places among each other.
+        """
+        if len(first) != len(node):
+            return ()
+        waiting: list[tuple[int, ...]] = [()]
+        while waiting:
+            self._deadline.check()
+            order = waiting.pop()
+            if len(order) == len(first):
+                if self._can_exchange(first, order):
+                    return order
+                continue
+            next_of_class: dict[int, int] = {}
+            for device in node:
+                if device not in order:
+                    next_of_class.setdefault(self._class_of[device], device)
+            # The last is looked at first, so that ties go to the order of the devices.
+            for device in sorted(next_of_class.values(), reverse=True):
+                if self._is_like(first, (*order, device)):
+                    waiting.append((*order, device))
+        return ()
+
+    def _is_like(self, first: Sequence[int], order: Sequence[int]) -> bool:
+        """Whether the last device of an order is to those before it what its counterpart is."""
+        one, other = first[len(order) - 1], order[-1]
+        devices, run_ns = self._problem.cluster.devices, self._problem.native.batch_run_ns
+        memories = self._problem.cluster.memories
+        own = [devices[device].memory for device in first[: len(order)]]
+        theirs = [devices[device].memory for device in order]
+        sizes = [np.array([memories[ids[-1]].bytes]) for ids in (own, theirs)]
+        before = list(first[: len(order)])
+        return (
+            self._are_near(sizes[0], sizes[1], -1)
+            and self._are_near(run_ns[:, :, one], run_ns[:, :, other], IMPOSSIBLE)
+            and bool((self._shares[one, before] == self._shares[other, list(order)]).all())
+            and all(
+                self._are_near(rates[own[-1], own], rates[theirs[-1], theirs], -1)
+                and self._are_near(rates[own, own[-1]], rates[theirs, theirs[-1]], -1)
+                for rates in (self._latency_ns, self._bandwidth)
+            )
+        )
 
     def _can_exchange(self, first: Sequence[int], second: Sequence[int]) -> bool:
         """Whether every plan stays one, and as long, if two groups of devices change places."""

@@ -30,7 +30,7 @@ from heteroplace.native.list import (
 from heteroplace.native.problem import NativePlan
 from heteroplace.solve.baselines.metis import has_pymetis, partition_plan
 from heteroplace.solve.deadline import Deadline
-from heteroplace.solve.list.heft import device_sets
+from heteroplace.solve.list.heft import device_sets, repair
 from heteroplace.solve.list.single import devices_to_compare, single_native_plan
 from heteroplace.solve.problem import Problem
 from heteroplace.terminal import listed
@@ -42,6 +42,8 @@ _PAIRS_PER_S = 1_000_000
 it."""
 _LEAST_PAIRS = 100_000
 """Whatever the time limit: it takes 30 ms."""
+_MAX_TASKS_TO_MEND = 1_000
+"""Beyond, mending HEFT's plan takes the time of the search itself."""
 _SLOW = frozenset({"etf", "m-etf"})
 """Made last: where many pairs wait for one link, they take a hundred times as long."""
 _PARTITION_NS_PER_READ = 15_000
@@ -108,6 +110,9 @@ class InitialSolutions:
         looked_at = tuple(self._heft_devices())
         plans.append((_heft_name(problem, looked_at), self.heft))
         plans.append(("order-place", self._order_place))
+        mended = self._mended(deadline)
+        if mended is not None:
+            plans.append(("heft, mended", mended))
         others = self._partition(time_limit_s) + self._others(sets, deadline)
         made: dict[str, NativePlan] = {}
         for name, make in sorted(others, key=lambda one: one[0] in _SLOW):
@@ -116,6 +121,15 @@ class InitialSolutions:
             with suppress(SolverLimitError):  # It is left out.
                 made[name] = make()
         return plans + [(name, made[name]) for name, _ in others if name in made]
+
+    def _mended(self, deadline: Deadline) -> NativePlan | None:
+        """HEFT's plan where it overflows a memory and a short search mends it; the search of all
+        plans may prefer a long one that fits from the start, and stay near it."""
+        is_small = len(self._problem.graph.tasks) <= _MAX_TASKS_TO_MEND
+        if not self.heft.violation or not is_small or deadline.is_over():
+            return None
+        plan = repair(self._problem, self.heft, deadline.left_s() / 2)
+        return None if plan.violation else plan
 
     def _others(
         self, sets: Sequence[tuple[int, ...]], deadline: Deadline

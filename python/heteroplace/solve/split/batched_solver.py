@@ -3,7 +3,8 @@
 DiviML, section IV and its throughput (table IV, GPT-3), DOI 10.48550/arXiv.2308.00127. What is
 minimised is the makespan T of all L items; their throughput in DiviML's sense is L / T.
 
-1. List schedulers, and on equal nodes the plan of one node for its share of the items, replicated.
+1. List schedulers, and on equal nodes the plan of one node for its share of the items, replicated;
+   for `auto` a placement of least time per item, all items one behind the other (`pipelined.py`).
 2. Over a chain of modules: pairs of compositions, once per class, by shortest paths
    (`batched_chain.py`).
 3. What that gives, without barriers, and the best list schedule are annealed as a whole
@@ -45,12 +46,13 @@ from heteroplace.solve.deadline import Deadline, TimeUpError
 from heteroplace.solve.lp.engines import ChosenEngine
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result, report
 from heteroplace.solve.split.batched_chain import BatchedChain, ChainBudget
+from heteroplace.solve.split.pipelined import pipelined
 
 MAX_EXACT_PAIRS = 600
 """Pairs of batches on one device up to which the whole is solved exactly at the end."""
-_BOUND_SHARE, _LIST_SHARE, _NODE_SHARE, _CHAIN_SHARE = 0.1, 0.1, 0.3, 0.6
+_BOUND_SHARE, _LIST_SHARE, _NODE_SHARE, _CHAIN_SHARE, _PIPELINE_SHARE = 0.1, 0.1, 0.3, 0.6, 0.2
 """Of the time that is left, for the quick bound, each list scheduler, one of several equal nodes,
-and the chain of modules."""
+the chain of modules, and items one behind the other."""
 _ANNEALING_SHARE, _SMALL_SHARE = 0.75, 0.1
 """Of the time that is left, for the whole; where an exact solve follows, the second."""
 _MODULE_HEAT, _LIST_HEAT = 0.002, 0.02
@@ -73,6 +75,9 @@ class BatchedSplit:
     options: SolveOptions
     tolerance: float = EQUAL_WITHIN
     """Of equal devices and nodes; negative: none are looked for."""
+    is_divi: bool = True
+    """A device runs at most one batch of a task, as in DiviML; else items may also follow each
+    other in equal batches (`pipelined.py`), and what is proven holds for that too."""
     begin: float = field(default_factory=time.perf_counter)
     best: tuple[Step, ...] | None = None
     best_ns: int | None = None
@@ -85,6 +90,7 @@ class BatchedSplit:
         self._layouts: list[tuple[int, BatchLayout]] = []
         """Makespan of each."""
         self._first_heat = _LIST_HEAT
+        self._name = "split" if self.is_divi else "auto"
 
     def run(self) -> SolveResult:
         """Solve it; see `Solver.solve`."""
@@ -102,7 +108,7 @@ class BatchedSplit:
             problem,
             self._plan(self.best),
             self.bound_ns,
-            "split",
+            self._name,
             time.perf_counter() - self.begin,
             was_interrupted=self._stop.is_set(),
             candidates=tuple(self.candidates),
@@ -118,6 +124,8 @@ class BatchedSplit:
             self._list_schedules(block)
         if block is not None and not self._layouts:
             self._begin_anywhere(block)
+        if not self.is_divi and not self._is_done():
+            self._pipeline()
         if block is not None and not self._is_done():
             self._solve_chain(block, symmetry)
             self._anneal(block)
@@ -185,7 +193,9 @@ class BatchedSplit:
             iterations=None if iterations is None else iterations // 4,
             progress=None,
         )
-        inner = BatchedSplit(node_problem(self.problem, nodes[0]), options, self.tolerance)
+        inner = BatchedSplit(
+            node_problem(self.problem, nodes[0]), options, self.tolerance, self.is_divi
+        )
         try:
             found = inner.run()
         except SolverLimitError as err:
@@ -198,15 +208,26 @@ class BatchedSplit:
         self._keep_layout(block, steps, makespan)
         self._report()
 
+    def _pipeline(self) -> None:
+        """Items one behind the other, at the least time from one to the next."""
+        memories = self.problem.cluster.memories
+        deadline = self._within(_PIPELINE_SHARE)
+        for size, steps in pipelined(self.problem, self.options, deadline):
+            used = simulate_steps(self.problem.native, steps, self.options.items).used_bytes
+            name = f"pipeline of batches of {size}"
+            if any(b > memory.bytes for b, memory in zip(used, memories, strict=True)):
+                self.candidates.append((name, None, "overflows a memory"))
+                continue
+            self._offer(name, steps)
+            self._report()
+
     def _begin_anywhere(self, block: int) -> None:
         """No list schedule has the items in blocks, or none fits."""
-        layout = first_layout(self.problem, self.options.items, block)
-        if layout is not None:
+        if (layout := first_layout(self.problem, self.options.items, block)) is not None:
             self._layouts.append((1 << 62, layout))
 
     def _solve_chain(self, block: int, symmetry: DeviceSymmetry) -> None:
-        modules = self.problem.modules.chain
-        if len(modules) < 2 or not self._layouts:
+        if len(modules := self.problem.modules.chain) < 2 or not self._layouts:
             return
         chain = BatchedChain(self.problem, modules, self.options.items, block, symmetry)
         chain.find_states([layout for _, layout in sorted(self._layouts, key=lambda e: e[0])])
@@ -300,12 +321,14 @@ class BatchedSplit:
             self._solve_whole()
             if self.options.iterations is not None and not self._is_done():
                 self._solve_as_divi()
-            return
+            if self.is_divi:
+                return
         iterations = self.options.iterations
         if iterations is None and not self._is_done():
             found = batched_lower_bound(
                 self.problem,
                 self.options.items,
+                rounds=1 if self.is_divi else self.options.items,
                 time_limit_s=self._deadline.left_s(),
                 deadline=self._deadline,
             )
@@ -328,7 +351,7 @@ class BatchedSplit:
         )
         if end.was_interrupted:
             self._stop.set()
-        if not end.is_infeasible and self._has_static_memory():
+        if self.is_divi and not end.is_infeasible and self._has_static_memory():
             self.bound_ns = max(self.bound_ns, end.bound_ns)
         note = f"{engine.name}, {end.num_rows} rows, {end.num_columns} columns"
         self.candidates.append(("whole, exactly", end.value_ns, note))
@@ -347,7 +370,8 @@ class BatchedSplit:
             return
         if found.status == "interrupted":
             self._stop.set()
-        self.bound_ns = max(self.bound_ns, found.bound_ns)
+        if self.is_divi:
+            self.bound_ns = max(self.bound_ns, found.bound_ns)
         self._offer(DiviSolver.name, found.plan.steps)
 
     def _has_static_memory(self) -> bool:
@@ -356,13 +380,13 @@ class BatchedSplit:
 
     def _plan(self, steps: tuple[Step, ...]) -> Plan:
         native, items = self.problem.native, self.options.items
-        origin = f"split items {items} seed {self.options.seed}"
+        origin = f"{self._name} items {items} seed {self.options.seed}"
         return Plan(native.graph_digest, native.cluster_digest, steps, origin, (), items)
 
     def _report(self) -> None:
         best = self.best
         plan = None if best is None else partial(self._plan, best)
-        report(self.options, "split", self.begin, self.best_ns, self.bound_ns, plan)
+        report(self.options, self._name, self.begin, self.best_ns, self.bound_ns, plan)
 
     def _nothing(self) -> SolverLimitError:
         graph, cluster = self.problem.graph, self.problem.cluster

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import permutations
 from random import Random
 
 import pytest
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 
 from heteroplace.bench.suites.catalogue import get_instance
 from heteroplace.errors import SolverError
-from heteroplace.model.cluster import Cluster
+from heteroplace.model.cluster import Cluster, Device, Link, Memory
+from heteroplace.model.cost import table_from_rows
 from heteroplace.model.plan import Copy, Run
 from heteroplace.solve import Problem
 from heteroplace.solve.batched.device_symmetry import (
@@ -47,6 +49,67 @@ def test_devices_are_equal_within_one_per_cent(times: tuple[int, int], is_equal:
     problem = unlike(times)
     assert (device_symmetry(problem, EQUAL_WITHIN).num_orders == 2) == is_equal
     assert device_symmetry(problem).num_orders == 1
+
+
+def other_order(problem: Problem, order: tuple[int, ...]) -> Problem:
+    """The same cluster with its devices in another order."""
+    cluster, costs = problem.cluster, problem.costs
+    devices = tuple(replace(cluster.devices[device], index=device) for device in order)
+    cluster = replace(cluster, devices=devices)
+    sizes = {
+        size: tuple(
+            tuple(costs.cost(task, device, size) for device in order)
+            for task in range(len(problem.graph.tasks))
+        )
+        for size in costs.batches
+    }
+    rows = sizes.pop(1)
+    return Problem(problem.graph, cluster, table_from_rows(problem.graph, cluster, rows, sizes))
+
+
+def test_devices_of_equal_nodes_are_matched_by_what_they_are() -> None:
+    """The second node names its CPU last, the third in the middle; the paper's count stays."""
+    problem = get_instance("gpt3-decode/six-nodes").build()
+    order = (*range(5), 6, 7, 8, 9, 5, 13, 11, 10, 14, 12, *range(15, 30))
+    found = device_symmetry(other_order(problem, order))
+    assert found.num_orders == 2_949_120
+    (nodes_of,) = found.node_classes
+    assert nodes_of[:3] == ((0, 1, 2, 3, 4), (9, 5, 6, 7, 8), (12, 11, 14, 10, 13))
+
+
+def ring(order: tuple[int, ...], speeds: tuple[int, ...]) -> Problem:
+    """Two nodes of four equal devices, each a ring; in the second they come in another order.
+
+    `speeds`: of the four links of each ring, in bytes per ns.
+    """
+    memories = tuple(Memory(f"m{i}", 10**6) for i in range(8))
+    devices = [Device(f"gpu{i}", "cuda", "", i % 4, i, host=f"node{i // 4}") for i in range(8)]
+    links = []
+    for node in (0, 4):
+        for at, speed in enumerate(speeds):
+            ends = node + at, node + (at + 1) % 4
+            for src, dst in (ends, ends[::-1]):
+                links.append(Link(f"{src}-{dst}", src, dst, speed * 10**9, 1, f"{src}-{dst}"))
+    placed = (*devices[:4], *(devices[4 + at] for at in order))
+    cluster = Cluster("rings", memories, placed, tuple(links))
+    case = instance([("a", "b")], {"a": (5,) * 8, "b": (5,) * 8}, cluster)
+    return Problem(case.graph, case.cluster, case.costs)
+
+
+@pytest.mark.parametrize("order", list(permutations(range(4))))
+def test_nodes_are_matched_by_their_links(order: tuple[int, ...]) -> None:
+    problem = ring(order, (1, 2, 3, 4))
+    ((first, second),) = device_symmetry(problem).node_classes
+    assert first == (0, 1, 2, 3)
+    assert [problem.cluster.devices[device].memory - 4 for device in second] == [0, 1, 2, 3]
+
+
+def test_nodes_of_unlike_rings_are_not_equal() -> None:
+    problem = ring((0, 1, 2, 3), (1, 2, 3, 4))
+    links = [replace(link, bytes_per_second=10**9) for link in problem.cluster.links]
+    cluster = replace(problem.cluster, links=(*problem.cluster.links[:8], *links[8:]))
+    other = Problem(problem.graph, cluster, replace(problem.costs, devices=cluster.identities))
+    assert [len(known) for known in device_symmetry(other).node_classes] == [1, 1]
 
 
 def test_a_slower_way_makes_nodes_unlike() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -18,7 +19,7 @@ from heteroplace.solve import Problem, ProgressReport, SolveOptions, SolveResult
 from heteroplace.solve.search.initial_solutions import InitialSolutions
 from tests.instances import problem_of
 from tests.programs import environment
-from tests.strategies import Instance, exact_cases
+from tests.strategies import Instance, exact_cases, random_instance
 from tests.unit.solve.bounds.chains import chains, optimum_of
 from tests.unit.solve.test_determinism import layered
 
@@ -241,3 +242,16 @@ def test_ctrl_c_ends_a_search_in_another_process_with_its_best_plan() -> None:
         rest, _ = child.communicate(timeout=60)
     assert rest == "interrupted\n"
     assert child.returncode == 0
+
+
+def test_where_heft_overflows_a_memory_its_mended_plan_is_a_start() -> None:
+    mended = 0
+    for seed in range(60):
+        problem = problem_of(random_instance(Random(seed), 7, is_memory_tight=True))
+        plans = dict(InitialSolutions(problem).native_plans(5.0))
+        heft = plans.get("heft " + ", ".join(d.name for d in problem.cluster.devices))
+        if "heft, mended" in plans:
+            assert heft is not None and heft.violation > 0
+            assert plans["heft, mended"].violation == 0
+            mended += 1
+    assert mended > 0, "no instance is tight enough"

@@ -155,6 +155,14 @@ def test_profits_that_do_not_fit_are_named() -> None:
         knapsack.evaluate(0, np.ones(2), width_ns=1, count=2, price_per_ns=0.0, at=3)
 
 
+@pytest.mark.parametrize("device_class", [-1, 1, 2**31 - 1])
+def test_a_class_that_no_device_has_is_named(device_class: int) -> None:
+    knapsack = SubsetKnapsack(chain((1, 2), 1, 2).native)
+    assert knapsack.run_ns(0).tolist() == [1, 2]
+    with pytest.raises(GraphError, match=f"no device has class {device_class}"):
+        knapsack.run_ns(device_class)
+
+
 def test_a_wide_join_has_few_states() -> None:
     """Sixteen tasks that one reads: all that matters of them is where that one is."""
     names = [f"t{i}" for i in range(16)]

@@ -1,0 +1,102 @@
+"""Several items in equal batches, one behind the other, over the placement of least time per batch.
+
+Where there are many items, what counts is the time from one to the next: the placement is that of
+the solver `throughput`, for batches of a size that promises much, and its steps are dispatched
+(`batched/dispatch.py`). Beside MILP-SPLIT (DiviML IV), whose barriers between modules cost more the
+longer the chain is; a batch of a task need not be the only one on its device here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from heteroplace.errors import InfeasibleError, SolverLimitError
+from heteroplace.model.cost import Cost, TableBuilder
+from heteroplace.model.plan import Step
+from heteroplace.native.arrays import IMPOSSIBLE
+from heteroplace.solve.batched.dispatch import dispatched
+from heteroplace.solve.deadline import NEVER, Deadline
+from heteroplace.solve.problem import Problem, SolveOptions
+from heteroplace.solve.registry import SOLVERS
+
+MAX_STEPS = 200_000
+"""Of all batches, runs alone: more take seconds to be dispatched."""
+MAX_SIZES = 2
+"""Batch sizes that are tried, those that promise the shortest makespan."""
+_SOLVE_SHARE = 0.7
+"""Of the time for a size; the rest is for dispatching."""
+_THROUGHPUT = "throughput"
+_ITERATIONS_SHARE = 8
+"""Of a budget in iterations each size has one part in so many."""
+
+
+def pipelined(
+    problem: Problem, options: SolveOptions, deadline: Deadline
+) -> Iterator[tuple[int, tuple[Step, ...]]]:
+    """Yield (batch size, steps) that serve `options.items`; memory is the caller's to check.
+
+    Nothing where no size divides the items into two batches or more, or all take too long.
+    """
+    iterations = options.iterations
+    sizes = promising_sizes(problem, options.items)
+    for index, size in enumerate(sizes):
+        if iterations is None and deadline.is_over():
+            return
+        asked = replace(
+            options,
+            objective=_THROUGHPUT,
+            items=1,
+            progress=None,
+            time_limit_s=max(1e-3, _SOLVE_SHARE * deadline.left_s() / (len(sizes) - index)),
+            iterations=None if iterations is None else max(1, iterations // _ITERATIONS_SHARE),
+        )
+        try:
+            found = SOLVERS[_THROUGHPUT].solve(batch_problem(problem, size), asked)
+        except (InfeasibleError, SolverLimitError):
+            continue
+        until = deadline if iterations is None else NEVER
+        yield size, dispatched(problem, found.plan.steps, options.items, size, until)
+        if found.status == "interrupted":
+            raise KeyboardInterrupt
+
+
+def promising_sizes(problem: Problem, items: int) -> list[int]:
+    """Return the batch sizes to try, best first: their batches at the least mean load of all
+    devices, and the critical path of one."""
+    promised = []
+    for size, run_ns in zip(problem.costs.batches, problem.native.batch_run_ns, strict=True):
+        count = items // size
+        is_possible = (run_ns != IMPOSSIBLE).any(axis=1)
+        if items % size or count < 2 or count * len(run_ns) > MAX_STEPS or not is_possible.all():
+            continue
+        times = np.where(run_ns == IMPOSSIBLE, np.inf, np.maximum(run_ns, 1).astype(float))
+        load_ns = float((1 / (1 / times).sum(axis=1)).sum())
+        promised.append((count * load_ns + _path_ns(problem, times.min(axis=1)), size))
+    return [size for _, size in sorted(promised)[:MAX_SIZES]]
+
+
+def batch_problem(problem: Problem, size: int) -> Problem:
+    """Return the problem of one batch as one item: its times, without the larger tensors."""
+    graph, costs = problem.graph, problem.costs
+    run_ns = problem.native.batch_run_ns[costs.batches.index(size)]
+    builder = TableBuilder(graph.identities, problem.cluster.identities)
+    for task in range(len(graph.tasks)):
+        for device in range(len(problem.cluster.devices)):
+            # A device may not take batches of a size that its costs have.
+            is_refused = run_ns[task, device] == IMPOSSIBLE
+            cost = (
+                Cost.unsupported("no such batch") if is_refused else costs.cost(task, device, size)
+            )
+            builder.add(cost)
+    return Problem(graph, problem.cluster, builder.finalize(), problem.frees_tensors)
+
+
+def _path_ns(problem: Problem, fastest_ns: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
+    finish: list[float] = []
+    for task, before in enumerate(problem.graph.predecessors):
+        start = max((finish[other] for other in before), default=0.0)
+        finish.append(start + float(fastest_ns[task]))
+    return max(finish, default=0.0)
