@@ -119,3 +119,15 @@ def test_transposed_convolution_of_which_padding_leaves_nothing() -> None:
     model = om.make_model([node], {"x": [1, 1, 2]}, ["y"], {"w": np.ones((1, 1, 3), np.float32)})
     with pytest.raises(FrontendError, match="its padding leaves -4 elements of 4"):
         from_onnx(model, simplify=False)
+
+
+@pytest.mark.parametrize(("mode", "scale"), [("nearest", 0.75), ("linear", 0.75), ("cubic", 0.5)])
+def test_resize_to_one_element_takes_the_first(mode: str, scale: float) -> None:
+    attributes = {"mode": mode, "coordinate_transformation_mode": "pytorch_half_pixel"}
+    if mode == "nearest":
+        attributes["nearest_mode"] = "ceil"
+    scales = np.array([1, 1, scale, scale], np.float32)
+    node = om.node("Resize", "x - scales", "y", **attributes)
+    assert_equals_onnxruntime(
+        om.make_model([node], {"x": [1, 1, 2, 2]}, ["y"], {"scales": scales}, 19)
+    )

@@ -190,7 +190,8 @@ def _source_positions(mode: str, axis: AxisResize) -> Floats:
     if mode == "half_pixel":
         return half_pixel
     if mode == "pytorch_half_pixel":
-        return half_pixel if extent != 1 else index * 0.0 - 0.5
+        # As the specification and onnxruntime; its reference takes 1.5 elements for two.
+        return half_pixel if axis.output_size > 1 else index * 0.0
     if mode == "half_pixel_symmetric":
         return half_pixel + axis.input_size / 2 * (1 - axis.output_size / extent)
     raise FrontendError(f"coordinate_transformation_mode {mode!r} is not known")
