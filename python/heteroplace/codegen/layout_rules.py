@@ -15,7 +15,7 @@ from tvm.ir import Op
 from tvm.relay.transform.infer_layout_utils import InferCorrectLayoutOutput
 
 _ATTRIBUTE = "FInferCorrectLayout"
-_KEY = "heteroplace.layout_rules"
+_KEY = "heteroplace_layout_rules"
 _LEVEL = 11
 """Above that of TVM's own."""
 

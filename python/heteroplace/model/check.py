@@ -92,10 +92,8 @@ class _Checker:
         self._present = Presence(graph, cluster, plan, filter(self._is_whole, plan.steps))
 
     def digest_faults(self) -> list[str]:
-        plan = self._plan
-        mismatches = digest_mismatches(
-            self._graph, self._cluster, plan.graph_digest, plan.cluster_digest
-        )
+        digests = self._plan.graph_digest, self._plan.cluster_digest
+        mismatches = digest_mismatches(self._graph, self._cluster, *digests)
         return [f"it was {mismatch}" for mismatch in mismatches]
 
     def faults(self) -> list[str]:
