@@ -109,6 +109,8 @@ def soft_max(chain: Chain) -> bool:
 
 def norm(chain: Chain) -> bool:
     """Of every kind."""
+    if chain.rank < 2:
+        return False
     channels = chain.shape[1]
 
     def per_channel(count: int) -> list[str]:
@@ -164,6 +166,8 @@ def gemm(chain: Chain) -> bool:
 
 def mat_mul(chain: Chain) -> bool:
     """By a vector, a matrix or a stack of them, from either side."""
+    if chain.rank < 2:
+        return False
     *lead, rows, terms = chain.shape
     columns = chain.one_of((1, 2, 5, 16, 33))
     way = chain.one_of(("vector", "matrix", "matrix", "stack", "stack", "left"))
@@ -184,6 +188,8 @@ def mat_mul(chain: Chain) -> bool:
 
 def attention(chain: Chain) -> bool:
     """softmax(x x') x."""
+    if chain.rank < 2:
+        return False
     order = [*range(chain.rank - 2), chain.rank - 1, chain.rank - 2]
     turned = chain.node("Transpose", [chain.value], perm=order)
     scores = chain.node("MatMul", [chain.value, turned])
@@ -224,7 +230,7 @@ def quantised(chain: Chain) -> bool:
     """To bytes and back, with one scale or one of each channel."""
     dtype = chain.one_of((np.uint8, np.int8))
     scale, zero, attributes = np.float32(0.05), np.asarray(3, dtype), {}
-    if chain.opset >= 13 and chain.maybe():
+    if chain.opset >= 13 and chain.rank > 1 and chain.maybe():
         channels = chain.shape[1]
         scale = chain.numbers.uniform(0.02, 0.1, channels).astype(np.float32)
         zero = chain.numbers.integers(0, 10, channels).astype(dtype)

@@ -213,8 +213,10 @@ def arg_max(chain: Chain) -> bool:
 def triangle(chain: Chain) -> bool:
     """Trilu."""
     diagonal = chain.constant(np.int64(chain.random.randint(-2, 3)))
-    return chain.opset >= 14 and chain.then(
-        "Trilu", [chain.value, diagonal], upper=chain.random.randint(0, 1)
+    return (
+        chain.opset >= 14
+        and chain.rank > 1
+        and chain.then("Trilu", [chain.value, diagonal], upper=chain.random.randint(0, 1))
     )
 
 

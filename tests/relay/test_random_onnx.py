@@ -108,7 +108,7 @@ def check_batch(numbers: range) -> None:
     assert said.count("") > len(said) // 2, said
 
 
-@pytest.mark.costly(15)
+@pytest.mark.costly(25)
 @pytest.mark.parametrize("batch", range(NUM_BATCHES))
 def test_chains_have_the_numbers_of_onnxruntime(batch: int) -> None:
     check_batch(range(batch * BATCH_SIZE, (batch + 1) * BATCH_SIZE))
