@@ -17,6 +17,7 @@ from tvm.relay.backend import te_compiler
 
 from heteroplace.codegen.fused_functions import finished, function_flops, last_cause, op_text
 from heteroplace.codegen.kernels import Kernel, KernelCall, KernelCalls, Value
+from heteroplace.codegen.nameless import nameless
 from heteroplace.codegen.products import product_of, product_workspace_bytes
 from heteroplace.codegen.segments import Segment, ValueName
 from heteroplace.codegen.targets import (
@@ -257,7 +258,7 @@ class _Lowerer:
             kernel = self._lower_product(node.op, segment.target, precision)
         else:
             with own:
-                kernel = self._lower(node.op, own)
+                kernel = self._lower(nameless(node.op), own)
         workspace = self.kernels[kernel].workspace
         self.calls.append(KernelCall(kernel, index, task, reads, writes, workspace))
         return writes
