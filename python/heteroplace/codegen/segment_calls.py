@@ -19,6 +19,7 @@ from heteroplace.codegen.fused_functions import finished, function_flops, last_c
 from heteroplace.codegen.kernels import Kernel, KernelCall, KernelCalls, Value
 from heteroplace.codegen.libraries import LIBRARIES
 from heteroplace.codegen.library_kernels import library_workspace_bytes
+from heteroplace.codegen.nameless import nameless
 from heteroplace.codegen.segments import Segment, ValueName
 from heteroplace.codegen.targets import (
     has_stock_kernels,
@@ -263,7 +264,7 @@ class _Lowerer:
             kernel = self._lower_by_library(node.op, segment.target, maker)
         else:
             with own:
-                kernel = self._lower(node.op, own)
+                kernel = self._lower(nameless(node.op), own)
         workspace = self.kernels[kernel].workspace
         self.calls.append(KernelCall(kernel, index, task, reads, writes, workspace))
         return writes

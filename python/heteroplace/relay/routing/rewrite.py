@@ -61,23 +61,29 @@ def routers_of(mod: tvm.IRModule) -> tuple[Router, ...]:
 
 
 def named_routers(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return the module with a name for each router: those without are numbered, "router.1".
+    """Return the module, its types inferred, with a name for each router: those without are
+    numbered, "router.1".
 
     Raises
     ------
     RoutingError
         Two routers have one name.
     """
+    typed = relay.transform.InferType()(mod)
+    given = [
+        router_options(node.attrs).name
+        for node in post_order(typed["main"].body)
+        if routing_kind(node) == "router"
+    ]
     names: list[str] = []
-
-    def named(number: int, options: RouterOptions) -> RouterOptions:
-        name = options.name or f"router.{number + 1}"
+    for number, own in enumerate(given):
+        name = own or f"router.{number + 1}"
         if name in names:
             raise RoutingError(f"two routers are called {name!r}; give each a name of its own")
         names.append(name)
-        return replace(options, name=name)
-
-    return _renewed(mod, named)
+    if names == given:
+        return typed
+    return _renewed(typed, lambda number, options: replace(options, name=names[number]))
 
 
 def update_routers(mod: tvm.IRModule, changes: Mapping[str, Mapping[str, Any]]) -> tvm.IRModule:

@@ -1,0 +1,39 @@
+"""A fused function of a routing op -> the same without names that its kernel does not say.
+
+Ops read the name of the router that they belong to, and routers what is predicted of them: passes
+need it, so that no two of them are merged. Kernels do not, and a network of many routers has fewer.
+(A router's own name stays: its kernel says it where it refuses a mask.)
+
+before ==> after
+
+    heteroplace.select(%branches, router="gate")  ==>  heteroplace.select(%branches, router="")
+"""
+
+from __future__ import annotations
+
+import tvm
+from tvm import relay
+
+from heteroplace.relay.local_types import write_types
+from heteroplace.relay.routing.ops import routing_kind
+
+_UNSAID = ("router", "memories", "predict", "preload")
+"""Attributes by which no kernel differs."""
+
+
+def nameless(function: relay.Function) -> relay.Function:
+    """Return a typed fused function without what its kernel does not say; one that is not a single
+    op of routing is returned as it is."""
+    op = function.body
+    if routing_kind(op) is None:
+        return function
+    attributes = {str(key): op.attrs[key] for key in op.attrs.keys()}  # noqa: SIM118
+    unsaid = {name: "" for name in _UNSAID if name in attributes}
+    if not unsaid:
+        return function
+    attrs = tvm.ir.make_node("DictAttrs", **attributes | unsaid)
+    body = relay.Call(op.op, list(op.args), attrs, None, op.span)
+    made = relay.Function(function.params, body, function.ret_type, [], function.attrs)
+    write_types(body)
+    write_types(made)
+    return made
