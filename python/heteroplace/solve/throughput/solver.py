@@ -68,6 +68,8 @@ MAX_IDEALS = 10_000
 _STAGES_PER_S = 100_000
 """Stages that it looks at, for each second of the time: a tenth of it."""
 _MAX_STAGES = 5_000_000
+_IDEALS_PER_S = 20_000
+"""Ideals for each second of the time, where it is little (`find_throughput`)."""
 _NODES_PER_ITERATION = 1 / 200
 """Nodes of the programme for one iteration of a deterministic budget."""
 _PROOF_RATIO = 2e-6
@@ -186,7 +188,10 @@ class _Run:
 
     def _split_ideals(self) -> None:
         most = int(min(_MAX_STAGES, _STAGES_PER_S * self.options.time_limit_s))
-        split = ideal_split(self.problem.native, MAX_IDEALS, most)
+        ideals = MAX_IDEALS
+        if not self.is_proving:
+            ideals = int(min(MAX_IDEALS, _IDEALS_PER_S * self.options.time_limit_s))
+        split = ideal_split(self.problem.native, max(1, ideals), most)
         if split.placement is None:
             note = f"left out: {split.num_ideals or 'too many'} ideals, or no stages fit"
             self.tried.append((IDEALS, None, note))
