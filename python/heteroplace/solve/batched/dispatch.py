@@ -16,17 +16,20 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 
 from heteroplace.errors import PlanError
 from heteroplace.model.plan import Copy, Run, Step
 from heteroplace.model.step_values import makers, occupied, step_ns
-from heteroplace.solve.deadline import NEVER, Deadline
+from heteroplace.solve.deadline import NEVER, Deadline, TimeUpError
 from heteroplace.solve.problem import Problem
 
 _Entry = tuple[int, int, int]
 """When it is its turn, the batch, the step."""
 STAGGERS = (0.25, 0.5, 0.125, 0.375, 1.0)
 """Parts of the time that the busiest resource takes for a batch; the best ones first."""
+_EVENTS_PER_ASK = 64
+"""Moments at which steps end, from one look at the clock to the next."""
 
 
 def dispatched(
@@ -48,12 +51,14 @@ def dispatched(
     batch
         Items of each batch, a divisor of `items`; every task can run so many on its device.
     deadline
-        Past it only the first stagger is tried.
+        Past it no further stagger is tried, and one that is under way is given up.
 
     Raises
     ------
     PlanError
         `batch` does not divide `items`, or there are other steps than runs and copies.
+    TimeUpError
+        Past the deadline, before the first stagger has ended.
     """
     if items % batch:
         raise PlanError(f"batches of {batch} do not make up {items} items")
@@ -86,17 +91,19 @@ class _Dispatch:
             for resource in resources:
                 busy_ns[resource] += duration_ns
         tried = [round(share * max(busy_ns, default=0)) for share in STAGGERS]
-        best_ns, best = self._order(tried[0])
+        best_ns, best = self._order(tried[0], deadline)
         for stagger_ns in tried[1:]:
-            if deadline.is_over():
+            try:
+                makespan_ns, order = self._order(stagger_ns, deadline)
+            except TimeUpError:
                 break
-            makespan_ns, order = self._order(stagger_ns)
             if makespan_ns < best_ns:
                 best_ns, best = makespan_ns, order
         return tuple(self._of_batch(self._steps[step], batch) for batch, step in best)
 
-    def _order(self, stagger_ns: int) -> tuple[int, list[tuple[int, int]]]:
-        """Return the makespan in ns, and (batch, step) in the order of their starts."""
+    def _order(self, stagger_ns: int, deadline: Deadline) -> tuple[int, list[tuple[int, int]]]:
+        """Return the makespan in ns, and (batch, step) in the order of their starts; TimeUpError:
+        it has not ended."""
         size, turn, ready = len(self._steps), self._turn, _Ready(self._resources)
         waits = [len(before) for before in self._makers] * self._num_batches
         for batch in range(self._num_batches):
@@ -107,7 +114,11 @@ class _Dispatch:
         running: list[tuple[int, int, int]] = []
         order: list[tuple[int, int]] = []
         now = 0
-        while len(order) < size * self._num_batches or running:
+        for turn_of_clock in count():
+            if len(order) == size * self._num_batches and not running:
+                break
+            if turn_of_clock % _EVENTS_PER_ASK == 0:
+                deadline.check()
             for one in ready.candidates(self._is_free):
                 _, batch, step = one
                 if all(self._is_free[resource] for resource in self._resources[step]):

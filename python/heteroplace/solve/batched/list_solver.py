@@ -128,6 +128,18 @@ def check_compositions(problem: Problem, items: int) -> None:
     )
 
 
+def no_batched_plan_error(problem: Problem, options: SolveOptions) -> SolverLimitError:
+    """Return the error of a search of several items that ended without a plan."""
+    graph, cluster = problem.graph, problem.cluster
+    capacities = ", ".join(f"{m.name} has {format_bytes(m.bytes)}" for m in cluster.memories)
+    return SolverLimitError(
+        f"split found no plan for {options.items} items of graph {graph.name!r} on cluster "
+        f"{cluster.name!r} that fits in memory and over its links (weights count once for each "
+        f"device that runs the task, tensors once for each item) in {options.time_limit_s} s; "
+        f"{capacities}. Serve fewer items at once, give more memory or links, or more time."
+    )
+
+
 def _sizes_of(problem: Problem, task: int, device: int) -> list[int]:
     rows = problem.native.batch_run_ns[:, task, device]
     return [size for size, ns in zip(problem.costs.batches, rows, strict=True) if ns != IMPOSSIBLE]

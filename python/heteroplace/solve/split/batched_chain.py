@@ -26,7 +26,7 @@ from heteroplace.decompose.serial_modules import ChainModule
 from heteroplace.native.batches import BatchLayout
 from heteroplace.native.list import Composition, batch_compositions
 from heteroplace.solve.batched.device_symmetry import DeviceSymmetry
-from heteroplace.solve.deadline import Deadline
+from heteroplace.solve.deadline import NEVER, Deadline
 from heteroplace.solve.problem import Problem
 from heteroplace.solve.split.batched_module import (
     BatchedModule,
@@ -46,6 +46,9 @@ _NEAR = 1.03
 _FACTORS = 8, 32
 """How much longer."""
 _FAR = 1 << 62
+COSTS_PER_S = 20_000
+"""Of tasks on devices in batches, that become those of modules in a second."""
+_MAKING_SHARE = 0.25
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,7 @@ class BatchedChain:
         self._class_of = [classes.setdefault(module.key, module) for module in self.modules]
         self.num_searches = 0
         """How many searches of pairs there were."""
+        self._deadline = NEVER
         self._states: list[tuple[State, ...]] = []
         """For each boundary, those at both ends of the chain among them."""
         self._known_transitions: dict[
@@ -125,14 +129,22 @@ class BatchedChain:
         """How many pairs of states there are, equal ones once."""
         return len(self._pairs())
 
-    def find_states(self, known: Iterable[BatchLayout]) -> None:
-        """Choose the states of all boundaries; those of known layouts come first."""
+    def find_states(self, known: Iterable[BatchLayout], deadline: Deadline = NEVER) -> None:
+        """Choose the states of all boundaries; those of known layouts come first.
+
+        Raises
+        ------
+        TimeUpError
+            Past the deadline, also later on, as long as nothing has been searched.
+        """
         layouts = tuple(known)
+        self._deadline = deadline
         self._known_transitions.clear()
         self._states = [((),)]
         for module, behind in zip(self.modules[:-1], self.modules[1:], strict=True):
             exit_ = module.extent.exit
             assert exit_ is not None
+            deadline.check()
             found = [self._state(layout.device[exit_].tolist()) for layout in layouts]
             near = partial(_estimate, (module, behind))
             found += sorted(self._compositions(exit_), key=lambda state: (near(state), state))
@@ -227,6 +239,7 @@ class BatchedChain:
         module = self._class_of[index]
         key = id(module), self._states[index], self._states[index + 1]
         if key not in self._known_transitions:
+            self._deadline.check()
             # Behind the module all exchanges count, as they lie differently to its entry.
             images = [
                 (image, state)
@@ -269,6 +282,8 @@ class BatchedChain:
     def _search_all(self, jobs: Sequence[_Job], budget: ChainBudget, factor: int) -> None:
         """Search pairs at once; what is found does not depend on the number of threads."""
         for module in {id(module): module for module, _ in jobs}.values():
+            if budget.deadline.is_over():
+                return
             _ = module.bound_ns  # made before several threads ask for it
 
         def run(job: _Job) -> bool:
@@ -328,6 +343,14 @@ class BatchedChain:
             path.insert(0, (arrival.before, arrival.behind))
             state = arrival.before
         return path
+
+
+def too_large(problem: Problem, deadline: Deadline) -> bool:
+    """Say whether making the modules would take a large part of the time, so that hardly any pair
+    were searched."""
+    costs = problem.costs
+    num_costs = len(problem.graph.tasks) * costs.num_devices * len(costs.batches)
+    return num_costs > COSTS_PER_S * _MAKING_SHARE * deadline.left_s()
 
 
 def _estimate(modules: Iterable[BatchedModule], state: State) -> int:

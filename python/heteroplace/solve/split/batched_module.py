@@ -26,6 +26,7 @@ from heteroplace.solve.batched.device_symmetry import DeviceSymmetry
 from heteroplace.solve.batched.layouts import first_layout
 from heteroplace.solve.batched.list_solver import batch_bound
 from heteroplace.solve.bounds.subproblem import Key, subproblem, subproblem_key
+from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.problem import Problem
 
 State = tuple[int, ...]
@@ -128,8 +129,9 @@ class BatchedModule:
 
     @cached_property
     def bound_ns(self) -> int:
-        """What no plan of it is shorter than, whatever its ends."""
-        return batch_bound(self.problem, self.items)
+        """What no plan of it is shorter than, whatever its ends: by load and critical path alone,
+        as bounds over modules of modules take longer than the searches that they would end."""
+        return batch_bound(self.problem, self.items, Deadline.after(0.0))
 
     def common(self, entry: State, exit_: State) -> tuple[Pair, tuple[int, ...]]:
         """Return the pair that stands for all that are equal, and the device behind each of its."""

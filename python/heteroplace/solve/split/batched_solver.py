@@ -25,7 +25,6 @@ from threading import Event
 
 from heteroplace.errors import InfeasibleError, SolverLimitError
 from heteroplace.model.plan import Plan, Step
-from heteroplace.model.units import format_bytes
 from heteroplace.native.batches import BatchLayout, FoundLayout, search_batches
 from heteroplace.native.list import BatchRule, schedule_batches
 from heteroplace.native.simulate import simulate_steps
@@ -41,20 +40,20 @@ from heteroplace.solve.batched.divi_rules import BatchRules
 from heteroplace.solve.batched.equal_nodes import equal_nodes, node_problem, replicated
 from heteroplace.solve.batched.layouts import block_of, first_layout, layout_of_steps
 from heteroplace.solve.batched.list_solver import batch_bound, check_compositions
+from heteroplace.solve.batched.list_solver import no_batched_plan_error as no_plan_error
 from heteroplace.solve.bounds.batched import batched_lower_bound
 from heteroplace.solve.deadline import Deadline, TimeUpError
 from heteroplace.solve.lp.engines import ChosenEngine
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result, report
-from heteroplace.solve.split.batched_chain import BatchedChain, ChainBudget
+from heteroplace.solve.split.batched_chain import BatchedChain, ChainBudget, too_large
+from heteroplace.solve.split.batched_shares import AUTO_SHARES, DIVI_SHARES
 from heteroplace.solve.split.pipelined import pipelined
 
 MAX_EXACT_PAIRS = 600
 """Pairs of batches on one device up to which the whole is solved exactly at the end."""
-_BOUND_SHARE, _LIST_SHARE, _NODE_SHARE, _CHAIN_SHARE, _PIPELINE_SHARE = 0.1, 0.1, 0.3, 0.6, 0.2
-"""Of the time that is left, for the quick bound, each list scheduler, one of several equal nodes,
-the chain of modules, and items one behind the other."""
-_ANNEALING_SHARE, _SMALL_SHARE = 0.75, 0.1
-"""Of the time that is left, for the whole; where an exact solve follows, the second."""
+_LIST_SHARE, _NODE_SHARE, _SMALL_SHARE = 0.4, 0.3, 0.1
+"""Of the time that is left, for each list scheduler, one of several equal nodes, and annealing
+where an exact solve follows."""
 _MODULE_HEAT, _LIST_HEAT = 0.002, 0.02
 """Of the annealing of the whole, which begins with what modules gave, and that is good already, or
 with a list schedule, out of which less heat does not lead."""
@@ -90,19 +89,20 @@ class BatchedSplit:
         self._layouts: list[tuple[int, BatchLayout]] = []
         """Makespan of each."""
         self._first_heat = _LIST_HEAT
+        self._shares = DIVI_SHARES if self.is_divi else AUTO_SHARES
         self._name = "split" if self.is_divi else "auto"
 
     def run(self) -> SolveResult:
         """Solve it; see `Solver.solve`."""
         problem, items = self.problem, self.options.items
         check_compositions(problem, items)
-        self.bound_ns = batch_bound(problem, items, self._within(_BOUND_SHARE))
+        self.bound_ns = batch_bound(problem, items, self._within(self._shares.bound))
         try:
             self._improve()
         except KeyboardInterrupt:
             self._stop.set()
         if self.best is None:
-            raise self._nothing()
+            raise no_plan_error(self.problem, self.options)
         self._report()
         return make_result(
             problem,
@@ -137,6 +137,9 @@ class BatchedSplit:
         return self._stop.is_set() or self._deadline.is_over() or self.best_ns == self.bound_ns
 
     def _within(self, share: float) -> Deadline:
+        """A budget in iterations is not cut short by the clock, save at the very end."""
+        if self.options.iterations is not None:
+            return self._deadline
         return self._deadline.within(share * self._deadline.left_s())
 
     def _symmetry(self) -> DeviceSymmetry:
@@ -211,7 +214,7 @@ class BatchedSplit:
     def _pipeline(self) -> None:
         """Items one behind the other, at the least time from one to the next."""
         memories = self.problem.cluster.memories
-        deadline = self._within(_PIPELINE_SHARE)
+        deadline = self._within(self._shares.pipeline)
         for size, steps in pipelined(self.problem, self.options, deadline):
             used = simulate_steps(self.problem.native, steps, self.options.items).used_bytes
             name = f"pipeline of batches of {size}"
@@ -229,8 +232,19 @@ class BatchedSplit:
     def _solve_chain(self, block: int, symmetry: DeviceSymmetry) -> None:
         if len(modules := self.problem.modules.chain) < 2 or not self._layouts:
             return
+        end = self._within(self._shares.chain)
+        if self.options.iterations is None and too_large(self.problem, end):
+            self.candidates.append(("modules with barriers", None, "left out: too little time"))
+            return
         chain = BatchedChain(self.problem, modules, self.options.items, block, symmetry)
-        chain.find_states([layout for _, layout in sorted(self._layouts, key=lambda e: e[0])])
+        known = [layout for _, layout in sorted(self._layouts, key=lambda entry: entry[0])]
+        try:
+            chain.find_states(known, end)
+            self._join_modules(chain, block, end)
+        except TimeUpError:
+            self.candidates.append(("modules with barriers", None, "left out: the time was up"))
+
+    def _join_modules(self, chain: BatchedChain, block: int, end: Deadline) -> None:
         iterations = self.options.iterations
         evaluations = _CHAIN_EVALUATIONS
         if iterations is not None:
@@ -238,14 +252,12 @@ class BatchedSplit:
             pairs = max(1, chain.num_pairs * len(self.problem.graph.tasks))
             evaluations = max(1, iterations // 6 // pairs)
         options = self.options
-        budget = ChainBudget(
-            self._within(_CHAIN_SHARE), evaluations, options.seed, options.threads, self._stop
-        )
+        budget = ChainBudget(end, evaluations, options.seed, options.threads, self._stop)
         chain.improve(budget)
         barrier_ns = chain.best_ns()
         note = (
-            f"{len(modules)} modules, {chain.num_classes} distinct, {chain.num_searches} searches "
-            f"of {chain.num_pairs} pairs"
+            f"{len(chain.modules)} modules, {chain.num_classes} distinct, "
+            f"{chain.num_searches} searches of {chain.num_pairs} pairs"
         )
         self.candidates.append(("modules with barriers", barrier_ns, note))
         if barrier_ns is None:
@@ -282,7 +294,7 @@ class BatchedSplit:
         """The whole, from the best layouts, one on each thread; small ones in several rounds."""
         is_small = self._num_pairs() <= MAX_EXACT_PAIRS
         rounds = _SMALL_ROUNDS if is_small else 1
-        end = self._within(_SMALL_SHARE if is_small else _ANNEALING_SHARE)
+        end = self._within(_SMALL_SHARE if is_small else self._shares.annealing)
         for index in range(rounds):
             if self._layouts and not self._is_done():
                 deadline = end.within(end.left_s() / (rounds - index))
@@ -323,8 +335,7 @@ class BatchedSplit:
                 self._solve_as_divi()
             if self.is_divi:
                 return
-        iterations = self.options.iterations
-        if iterations is None and not self._is_done():
+        if self.options.iterations is None and not self._is_done():
             found = batched_lower_bound(
                 self.problem,
                 self.options.items,
@@ -387,14 +398,3 @@ class BatchedSplit:
         best = self.best
         plan = None if best is None else partial(self._plan, best)
         report(self.options, self._name, self.begin, self.best_ns, self.bound_ns, plan)
-
-    def _nothing(self) -> SolverLimitError:
-        graph, cluster = self.problem.graph, self.problem.cluster
-        capacities = ", ".join(f"{m.name} has {format_bytes(m.bytes)}" for m in cluster.memories)
-        return SolverLimitError(
-            f"split found no plan for {self.options.items} items of graph {graph.name!r} on "
-            f"cluster {cluster.name!r} that fits in memory and over its links (weights count once "
-            f"for each device that runs the task, tensors once for each item) in "
-            f"{self.options.time_limit_s} s; {capacities}. Serve fewer items at once, give more "
-            f"memory or links, or more time."
-        )

@@ -18,16 +18,20 @@ from heteroplace.model.cost import Cost, TableBuilder
 from heteroplace.model.plan import Step
 from heteroplace.native.arrays import IMPOSSIBLE
 from heteroplace.solve.batched.dispatch import dispatched
-from heteroplace.solve.deadline import NEVER, Deadline
+from heteroplace.solve.deadline import NEVER, Deadline, TimeUpError
 from heteroplace.solve.problem import Problem, SolveOptions
-from heteroplace.solve.registry import SOLVERS
+from heteroplace.solve.throughput.solver import ThroughputSolver, find_throughput
 
 MAX_STEPS = 200_000
 """Of all batches, runs alone: more take seconds to be dispatched."""
+STEPS_PER_S = 50_000
+"""Runs that are surely dispatched in a second: sizes with more are not begun."""
 MAX_SIZES = 2
 """Batch sizes that are tried, those that promise the shortest makespan."""
-_SOLVE_SHARE = 0.7
-"""Of the time for a size; the rest is for dispatching."""
+_SOLVE_SHARE = 0.4
+"""Of the time that is left, for the placement; the rest is for dispatching and the next size."""
+LEAST_TO_PROVE_S = 0.5
+"""Time of a placement from which on programmes are solved for it: they overrun less."""
 _THROUGHPUT = "throughput"
 _ITERATIONS_SHARE = 8
 """Of a budget in iterations each size has one part in so many."""
@@ -41,36 +45,42 @@ def pipelined(
     Nothing where no size divides the items into two batches or more, or all take too long.
     """
     iterations = options.iterations
-    sizes = promising_sizes(problem, options.items)
-    for index, size in enumerate(sizes):
-        if iterations is None and deadline.is_over():
+    until = deadline if iterations is None else NEVER
+    share = _SOLVE_SHARE if iterations is None else 1.0
+    most = int(min(MAX_STEPS, STEPS_PER_S * until.left_s()))
+    for size in promising_sizes(problem, options.items, most):
+        if until.is_over():
             return
         asked = replace(
             options,
             objective=_THROUGHPUT,
             items=1,
             progress=None,
-            time_limit_s=max(1e-3, _SOLVE_SHARE * deadline.left_s() / (len(sizes) - index)),
+            time_limit_s=max(1e-3, share * deadline.left_s()),
             iterations=None if iterations is None else max(1, iterations // _ITERATIONS_SHARE),
         )
+        has_time = iterations is not None or asked.time_limit_s >= LEAST_TO_PROVE_S
+        solve = ThroughputSolver().solve if has_time else find_throughput
         try:
-            found = SOLVERS[_THROUGHPUT].solve(batch_problem(problem, size), asked)
+            found = solve(batch_problem(problem, size), asked)
+            steps = dispatched(problem, found.plan.steps, options.items, size, until)
         except (InfeasibleError, SolverLimitError):
             continue
-        until = deadline if iterations is None else NEVER
-        yield size, dispatched(problem, found.plan.steps, options.items, size, until)
+        except TimeUpError:
+            return
+        yield size, steps
         if found.status == "interrupted":
             raise KeyboardInterrupt
 
 
-def promising_sizes(problem: Problem, items: int) -> list[int]:
+def promising_sizes(problem: Problem, items: int, max_steps: int = MAX_STEPS) -> list[int]:
     """Return the batch sizes to try, best first: their batches at the least mean load of all
-    devices, and the critical path of one."""
+    devices, and the critical path of one. Those with more than `max_steps` runs are left out."""
     promised = []
     for size, run_ns in zip(problem.costs.batches, problem.native.batch_run_ns, strict=True):
         count = items // size
         is_possible = (run_ns != IMPOSSIBLE).any(axis=1)
-        if items % size or count < 2 or count * len(run_ns) > MAX_STEPS or not is_possible.all():
+        if items % size or count < 2 or count * len(run_ns) > max_steps or not is_possible.all():
             continue
         times = np.where(run_ns == IMPOSSIBLE, np.inf, np.maximum(run_ns, 1).astype(float))
         load_ns = float((1 / (1 / times).sum(axis=1)).sum())

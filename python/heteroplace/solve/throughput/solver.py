@@ -68,6 +68,8 @@ MAX_IDEALS = 10_000
 _STAGES_PER_S = 100_000
 """Stages that it looks at, for each second of the time: a tenth of it."""
 _MAX_STAGES = 5_000_000
+_IDEALS_PER_S = 20_000
+"""Ideals for each second of the time, where it is little (`find_throughput`)."""
 _NODES_PER_ITERATION = 1 / 200
 """Nodes of the programme for one iteration of a deterministic budget."""
 _PROOF_RATIO = 2e-6
@@ -98,6 +100,20 @@ class ThroughputSolver:
         return _Run(problem, options, begin).run()
 
 
+def find_throughput(problem: Problem, options: SolveOptions) -> SolveResult:
+    """As the solver, for callers that want a plan in little time: initial solutions and local
+    search, without programmes and bounds, which cannot be stopped in the middle.
+
+    Raises
+    ------
+    InfeasibleError
+        No placement satisfies the constraints, or none was found in time that does.
+    """
+    begin = time.perf_counter()
+    check_possible(problem)
+    return _Run(problem, options, begin, is_proving=False).run()
+
+
 @dataclass
 class _Run:
     """One solve: what is known so far."""
@@ -105,6 +121,8 @@ class _Run:
     problem: Problem
     options: SolveOptions
     begin: float
+    is_proving: bool = True
+    """False: see `find_throughput`."""
     bound_ns: int = 0
     initial: list[IntArray] = field(default_factory=list)
     splits: list[IntArray] = field(default_factory=list)
@@ -124,21 +142,27 @@ class _Run:
         self.initial.append(everywhere.devices(len(problem.graph.tasks)))
         self._split_ideals()
         self._report("initial solutions")
-        if is_small(problem):
-            self._solve_assignment()
-        if not self._is_proven():
-            self._find_prices()
-        if not self._is_proven():
-            self._find_subsets()
+        if self.is_proving:
+            self._prove()
         ratio, iterations = least_gain_ratio(problem, self.options), self.options.iterations
         share = 1 - _CHANGES_SHARE if ratio and iterations is None else 1.0
         found = self._improve(self.initial, self._left_s() * share, iterations)
         if found.violation and not found.was_interrupted:
             placed = OrderPlaceSolver().native_plan(problem).devices(len(problem.graph.tasks))
-            found = self._improve([placed, found.placement], _REPAIR_S, _REPAIR_MOVES)
+            repair_s = _REPAIR_S if self.is_proving else min(_REPAIR_S, self._left_s())
+            found = self._improve([placed, found.placement], repair_s, _REPAIR_MOVES)
         if found.violation:
             raise no_placement_error(problem)
         return self._result(self._with_few_changes(found.placement, ratio), found.was_interrupted)
+
+    def _prove(self) -> None:
+        """Raise the bound; what comes with it are initial solutions."""
+        if is_small(self.problem):
+            self._solve_assignment()
+        if not self._is_proven():
+            self._find_prices()
+        if not self._is_proven():
+            self._find_subsets()
 
     def _with_few_changes(self, placement: IntArray, ratio: float) -> IntArray:
         """Where costs are measured, what differs by less than they can be wrong by is equal."""
@@ -164,7 +188,10 @@ class _Run:
 
     def _split_ideals(self) -> None:
         most = int(min(_MAX_STAGES, _STAGES_PER_S * self.options.time_limit_s))
-        split = ideal_split(self.problem.native, MAX_IDEALS, most)
+        ideals = MAX_IDEALS
+        if not self.is_proving:
+            ideals = int(min(MAX_IDEALS, _IDEALS_PER_S * self.options.time_limit_s))
+        split = ideal_split(self.problem.native, max(1, ideals), most)
         if split.placement is None:
             note = f"left out: {split.num_ideals or 'too many'} ideals, or no stages fit"
             self.tried.append((IDEALS, None, note))

@@ -17,7 +17,7 @@ from heteroplace.native.simulate import simulate_steps
 from heteroplace.simulate.throughput import throughput_ns
 from heteroplace.solve import Problem, SolveOptions, get_solver
 from heteroplace.solve.batched.dispatch import dispatched
-from heteroplace.solve.deadline import Deadline
+from heteroplace.solve.deadline import Deadline, TimeUpError
 from tests.instances import gpus, instance, problem_of
 from tests.strategies import num_cases, random_instance
 from tests.unit.solve.batched.test_divi import free, nodes
@@ -73,13 +73,32 @@ def test_batches_run_together() -> None:
     check_plan(problem.graph, problem.cluster, problem.costs, replace(plan, steps=steps, items=6))
 
 
+class Looks(Deadline):
+    """A deadline that passes after so many looks at it."""
+
+    def check(self) -> None:
+        """Count down."""
+        object.__setattr__(self, "at_s", self.at_s - 1)
+        if self.at_s < 0:
+            raise TimeUpError
+
+
 def test_a_deadline_leaves_the_first_stagger() -> None:
     problem = there_and_back()
     plan = get_solver("heft").solve(problem, SolveOptions()).plan
-    late = dispatched(problem, plan.steps, 4, 1, Deadline.after(-1))
+    late = dispatched(problem, plan.steps, 4, 1, Looks(1))
     best = dispatched(problem, plan.steps, 4)
     ends = [simulate_steps(problem.native, steps, 4).makespan_ns for steps in (best, late)]
     assert ends == sorted(ends)
+
+
+def test_a_dispatch_that_cannot_end_is_given_up_on_the_way() -> None:
+    problem = there_and_back()
+    plan = get_solver("heft").solve(problem, SolveOptions()).plan
+    looks = Looks(10)
+    with pytest.raises(TimeUpError):
+        dispatched(problem, plan.steps, 4_000, 1, looks)
+    assert looks.at_s == -1, "looked at again and again, not at the beginning alone"
 
 
 def test_batches_that_do_not_make_up_the_items_are_named() -> None:

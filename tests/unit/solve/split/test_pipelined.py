@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -14,8 +15,16 @@ from heteroplace.errors import InfeasibleError, SolverLimitError
 from heteroplace.model.check import check_plan
 from heteroplace.native.arrays import IMPOSSIBLE
 from heteroplace.solve import Problem, SolveOptions, get_solver
-from heteroplace.solve.deadline import NEVER
-from heteroplace.solve.split.pipelined import batch_problem, pipelined, promising_sizes
+from heteroplace.solve.deadline import NEVER, Deadline
+from heteroplace.solve.split.batched_shares import AUTO_SHARES, DIVI_SHARES
+from heteroplace.solve.split.pipelined import (
+    LEAST_TO_PROVE_S,
+    batch_problem,
+    pipelined,
+    promising_sizes,
+)
+from heteroplace.solve.throughput import solver as throughput
+from heteroplace.solve.throughput.assignment import Assignment
 from tests.strategies import random_instance
 from tests.unit.solve.batched.test_divi import free, nodes
 
@@ -65,6 +74,58 @@ def test_sizes_come_in_the_order_of_what_they_promise() -> None:
         problem.native.batch_run_ns[1].tolist()
     )
     assert (batch_problem(problem, 2).native.run_ns != IMPOSSIBLE).all()
+
+
+def test_sizes_with_too_many_steps_are_not_begun() -> None:
+    problem = nodes((3, 5, 4, 2))
+    two_batches = 2 * len(problem.graph.tasks)
+    assert promising_sizes(problem, 4, two_batches) == [2]
+    assert promising_sizes(problem, 4, two_batches - 1) == []
+
+
+def test_nothing_is_begun_past_the_deadline() -> None:
+    problem = nodes((3, 5, 4, 2))
+    timed = replace(OPTIONS, iterations=None, items=4)
+    assert not list(pipelined(problem, timed, Deadline.after(-1)))
+    # A budget in iterations is not cut short by the clock.
+    assert len(list(pipelined(problem, replace(OPTIONS, items=4), Deadline.after(-1)))) == 2
+
+
+def test_a_pipeline_in_little_time_solves_no_programme(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They run on for seconds past their limit where the machine is loaded."""
+    asked: list[object] = []
+    solve = throughput.solve_assignment
+
+    def noted(*args: Any, **kwargs: Any) -> Assignment:
+        asked.append(args)
+        return solve(*args, **kwargs)
+
+    monkeypatch.setattr(throughput, "solve_assignment", noted)
+    problem = nodes((3, 5, 4, 2))
+    timed = replace(OPTIONS, iterations=None, items=4)
+    list(pipelined(problem, timed, Deadline.after(LEAST_TO_PROVE_S)))
+    assert not asked
+    list(pipelined(problem, timed, Deadline.after(100 * LEAST_TO_PROVE_S)))
+    assert asked
+
+
+def test_auto_tries_every_list_schedule_and_is_not_behind_one() -> None:
+    problem = stack()
+    found = get_solver("auto").solve(problem, replace(OPTIONS, items=8))
+    schedules = [ns for name, ns, _ in found.candidates if name.startswith("list schedule")]
+    assert len(schedules) == 3
+    one = get_solver("bheft").solve(problem, SolveOptions(items=8, time_limit_s=30))
+    assert one.objective_ns in schedules and found.objective_ns <= one.objective_ns
+
+
+def test_modules_and_annealing_have_as_long_for_auto_as_for_split() -> None:
+    lengths = []
+    for shares in (DIVI_SHARES, AUTO_SHARES):
+        left = (1 - shares.bound) * (1 - shares.pipeline)
+        chain = left * shares.chain
+        lengths.append((chain, (left - chain) * shares.annealing))
+    for divi, auto in zip(*lengths, strict=True):
+        assert auto >= divi
 
 
 def test_every_size_gives_a_plan_of_all_items() -> None:
