@@ -24,6 +24,13 @@ OPS: dict[str, Callable[[relay.Expr], relay.Expr]] = {
     "argmin of all": lambda x: relay.argmin(x, None),
     "argmax of channels": lambda x: relay.argmax(x, [1]),
     "halves of the channels": lambda x: relay.add(*[relay.split(x, 2, 1)[i] for i in (0, 1)]),
+    "mean of a row, then a pool": lambda x: relay.nn.avg_pool1d(relay.mean(x, [3]), (2,)),
+    "places over the batch, then a pool": lambda x: relay.nn.avg_pool1d(
+        relay.cast(relay.argmax(x, [0]), "float32"), (1,), strides=(2,)
+    ),
+    "one of a row, then a pool": lambda x: relay.nn.max_pool1d(
+        relay.squeeze(relay.strided_slice(x, [0], [1], axes=[3]), [3]), (2,)
+    ),
     "halves of the rows": lambda x: relay.split(x, 2, 2)[1],
 }
 

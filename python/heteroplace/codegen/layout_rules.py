@@ -2,7 +2,8 @@
 
 In blocks of channels, TVM's rule takes `topk` for an op of single elements, whatever its axis, lets
 `argmax` and `argmin` over several axes count in the order of the blocks, and halves blocks by a
-`split` in equal parts: wrong numbers, or the end of the compiler.
+`split` in equal parts; and of axes that are left of a map, such as NCH of NCHW, a pool behind them
+cannot make the NCW that it knows: wrong numbers, or the end of the compiler.
 """
 
 from __future__ import annotations
@@ -18,27 +19,43 @@ _ATTRIBUTE = "FInferCorrectLayout"
 _KEY = "heteroplace_layout_rules"
 _LEVEL = 11
 """Above that of TVM's own."""
+_MAP_RANK = 3
+"""Of the smallest map, NCW."""
 
 
-def _sorts(attrs: Any) -> bool:
+def _sorts(attrs: Any, rank: int) -> bool:
     return True
 
 
-def _counts_over_axes(attrs: Any) -> bool:
-    return attrs.axis is None or len(attrs.axis) != 1 or bool(attrs.exclude)
+def _leaves_a_map(attrs: Any, rank: int) -> bool:
+    """Tell whether so many axes are left that the result could be a map again."""
+    if attrs.exclude:
+        return True
+    return not attrs.keepdims and attrs.axis is not None and rank - len(attrs.axis) >= _MAP_RANK
 
 
-def _cuts_in_equal_parts(attrs: Any) -> bool:
+def _counts(attrs: Any, rank: int) -> bool:
+    is_of_one_axis = attrs.axis is not None and len(attrs.axis) == 1
+    return not is_of_one_axis or _leaves_a_map(attrs, rank)
+
+
+def _squeezes_a_map(attrs: Any, rank: int) -> bool:
+    return attrs.axis is None or rank - len(attrs.axis) >= _MAP_RANK
+
+
+def _cuts_in_equal_parts(attrs: Any, rank: int) -> bool:
     return isinstance(attrs.indices_or_sections, tvm.tir.IntImm)
 
 
-_KEEPING: dict[str, Callable[[Any], bool]] = {
+_KEEPING: dict[str, Callable[[Any, int], bool]] = {
     "topk": _sorts,
-    "argmax": _counts_over_axes,
-    "argmin": _counts_over_axes,
+    "argmax": _counts,
+    "argmin": _counts,
     "split": _cuts_in_equal_parts,
+    "squeeze": _squeezes_a_map,
+    **dict.fromkeys(("sum", "mean", "max", "min", "prod", "all", "any"), _leaves_a_map),
 }
-"""Op -> whether one of these attributes keeps the layout."""
+"""Op -> whether one of these attributes, of an operand of so many axes, keeps the layout."""
 
 
 def register_layout_rules() -> None:
@@ -52,11 +69,11 @@ def register_layout_rules() -> None:
     tvm.register_func(_KEY, register_layout_rules)
 
 
-def _rule(keeps: Callable[[Any], bool], stock: Callable[..., Any]) -> Callable[..., Any]:
+def _rule(keeps: Callable[[Any, int], bool], stock: Callable[..., Any]) -> Callable[..., Any]:
     """Return a rule by which an op has no layout but its own where `keeps` says so."""
 
     def infer(attrs: Any, new_layouts: Any, old_layouts: Any, old_types: Any) -> Any:
-        if not keeps(attrs):
+        if not keeps(attrs, len(old_types[0].shape)):
             return stock(attrs, new_layouts, old_layouts, old_types)
         unknown = tvm.tir.layout("__undef__")
         return InferCorrectLayoutOutput([unknown], [unknown], attrs)
