@@ -112,7 +112,7 @@ def _run_with_nans(nodes: list[onnx.NodeProto], names: Sequence[str], limits: Ar
 
 
 def test_a_nan_of_any_of_many_tensors() -> None:
-    """In one kernel: the compiler took an hour for eight."""
+    """In one kernel: the compiler took 73 s for seven, and 12 times as long as for six."""
     names = [f"x{index}" for index in range(12)]
     _run_with_nans([om.node("Max", " ".join(names), "y")], names, {})
 
