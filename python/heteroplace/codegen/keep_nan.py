@@ -9,9 +9,9 @@ NaN comes out as a number (ONNX and onnxruntime: NaN), and what went wrong befor
     max(x, y)  ==>  let a = x in let b = y in select(isnan(a), a, select(a > b, a, b))
 
 `zero` is a constant that TVM's simplifier does not know for one, since it would put it last again.
-On a CPU only one side gets a name, the one that holds fewer names: the simplifier follows a name to
-what it stands for, wherever it is read, and took 6 s for a maximum of six tensors and 73 s for one of
-seven. Elsewhere `max` is the function of CUDA, of which no NaN comes out; there a max or min that
+On a CPU only one side gets a name, that which holds fewer names: the simplifier follows a name to
+what it stands for, wherever it is read, and took 6 s for a maximum of six tensors and 73 s for one
+of seven. Elsewhere `max` is the function of CUDA, of which no NaN comes out; there a max or min that
 holds `_MOST_NAMES` names stays.
 
 Maxima and minima over several elements (max pools, `max`, `min`) stay as they are: there the second
