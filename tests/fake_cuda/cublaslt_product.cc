@@ -79,7 +79,8 @@ struct LateProduct {
       SetFault(device, 700);
       return;
     }
-    if (const int code = TakeExecutionFault("cublasLtMatmul"); code != 0) return SetFault(device, code);
+    if (const int code = TakeExecutionFault("cublasLtMatmul"); code != 0)
+      return SetFault(device, code);
     if (call.algorithm.data[1] == 0) std::this_thread::sleep_for(kSlowBy);
     // Whoever has something there loses it.
     if (call.workspace_bytes != 0) std::memset(call.workspace, 0xAB, call.workspace_bytes);

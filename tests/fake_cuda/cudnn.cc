@@ -207,8 +207,8 @@ FAKE_EXPORT int cudnnSetConvolution2dDescriptor(void* object, int pad_h, int pad
                                                 int mode, int compute_type) {
   BEGIN_DNN(kMakes);
   auto all = FindObject<DnnConvolution>(object, __func__);
-  const bool is_valid = pad_h >= 0 && pad_w >= 0 && stride_h > 0 && stride_w > 0 &&
-                        dilation_h > 0 && dilation_w > 0;
+  const bool is_valid =
+      pad_h >= 0 && pad_w >= 0 && stride_h > 0 && stride_w > 0 && dilation_h > 0 && dilation_w > 0;
   if (all == nullptr || !is_valid) return kCudnnBadParam;
   if (mode != 1 || compute_type != 0) return kCudnnUnsupported;
   DnnConvolution set = *all;
@@ -257,10 +257,10 @@ FAKE_EXPORT int cudnnGetConvolutionForwardAlgorithm_v7(void* handle, void* x, vo
   *count = 0;
   if (!FindAllDnn(&problem, handle, x, w, convolution, y, __func__)) return kCudnnBadParam;
   if (!TheDnn().has_algorithms) return kCudnnUnsupported + 2;
-  const DnnAlgorithm offered[] = {
-      {0, 0, 1.0f, 0, 1, 3, {}}, {1, 0, 2.0f, 4096, 1, 3, {}}, {0, 0, 3.0f, 0, 1, 0, {}},
-      {3, 0, 3.0f, 0, 0, 3, {}}, {4, 0, 4.0f, 0, 1, 3, {}},    {6, 0, 5.0f, 0, 1, 3, {}},
-      {7, 3000, -1.0f, 0, 1, 3, {}}};
+  const DnnAlgorithm offered[] = {{0, 0, 1.0f, 0, 1, 3, {}},    {1, 0, 2.0f, 4096, 1, 3, {}},
+                                  {0, 0, 3.0f, 0, 1, 0, {}},    {3, 0, 3.0f, 0, 0, 3, {}},
+                                  {4, 0, 4.0f, 0, 1, 3, {}},    {6, 0, 5.0f, 0, 1, 3, {}},
+                                  {7, 3000, -1.0f, 0, 1, 3, {}}};
   for (const DnnAlgorithm& each : offered) {
     if (*count < asked) found[(*count)++] = each;
   }

@@ -11,8 +11,8 @@ NaN comes out as a number (ONNX and onnxruntime: NaN), and what went wrong befor
 `zero` is a constant that TVM's simplifier does not know for one, since it would put it last again.
 On a CPU only one side gets a name, that which holds fewer names: the simplifier follows a name to
 what it stands for, wherever it is read, and took 6 s for a maximum of six tensors and 73 s for one
-of seven. Elsewhere `max` is the function of CUDA, of which no NaN comes out; there a max or min that
-holds `_MOST_NAMES` names stays.
+of seven. Elsewhere `max` is the function of CUDA, of which no NaN comes out; there a max or min
+that holds `_MOST_NAMES` names stays.
 
 Maxima and minima over several elements (max pools, `max`, `min`) stay as they are: there the second
 form takes up to eight times as long. Whether a NaN comes out of those depends on where it stands.
