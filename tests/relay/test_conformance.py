@@ -18,7 +18,7 @@ from heteroplace.bench.conformance.pool import Row, run_cases
 
 pytestmark = pytest.mark.relay
 _LIMIT_S = 300.0
-_SHARE = 0.05
+_SHARE = 0.1
 """Of the cases, so many are in every run, most of them small; `make test-all` takes all."""
 
 
