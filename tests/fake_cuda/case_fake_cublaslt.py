@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from product_programs import ProductProgram, algorithms, set_operands
+from library_programs import algorithms, set_operands
+from product_programs import ProductProgram
 
 from heteroplace.codegen.products import Product
 from tests.fake_cuda.control import NAME, FakeCuda

@@ -10,6 +10,8 @@ from typing import NamedTuple
 from heteroplace.native.execute import Executor
 
 NAME = "libcudart.so.12"
+VERSIONS = {"cublaslt": 120_903, "cudnn": 91_002}
+"""Of the fake libraries."""
 
 
 class Live(NamedTuple):
@@ -85,21 +87,16 @@ class FakeCuda:
         """
         self._library.fake_cuda_set(name.encode(), value)
 
-    def set_cublaslt(self, name: str, value: int) -> None:
-        """Set version, has_algorithms of the fake cuBLASLt."""
-        self._library.fake_cublaslt_set(name.encode(), value)
-
-    def set_cudnn(self, name: str, value: int) -> None:
-        """Set version, has_algorithms of the fake cuDNN."""
-        self._library.fake_cudnn_set(name.encode(), value)
+    def set_library(self, library: str, name: str, value: int) -> None:
+        """Set version, has_algorithms of the fake "cublaslt" or "cudnn"."""
+        getattr(self._library, f"fake_{library}_set")(name.encode(), value)
 
     def reset(self) -> None:
         """Forget faults and reports, as a new process."""
         self._library.fake_cuda_reset()
-        self.set_cublaslt("version", 120_903)
-        self.set_cublaslt("has_algorithms", 1)
-        self.set_cudnn("version", 91_002)
-        self.set_cudnn("has_algorithms", 1)
+        for library, version in VERSIONS.items():
+            self.set_library(library, "version", version)
+            self.set_library(library, "has_algorithms", 1)
         for name, value in (
             ("num_devices", 2),
             ("delay_ns", 20_000),

@@ -154,8 +154,8 @@ DIMENSIONS: Mapping[str, tuple[Value, ...]] = {
 
 WITHOUT_PAIRS: Mapping[str, str] = {
     "time_limit": "a limit of any solve, by the clock",
-    "cublas": "for GPUs of this machine, else refused (fake_cuda/case_product_networks.py)",
-    "cudnn": "for GPUs of this machine, else refused (fake_cuda/case_convolution_networks.py)",
+    "cublas": "for GPUs of this machine, else refused (fake_cuda/case_library_networks.py)",
+    "cudnn": "for GPUs of this machine, else refused (fake_cuda/case_library_networks.py)",
     "tuned": "nothing without tuned kernels in the store (test_tuned_kernels.py)",
     "iterations": "given with the solvers here, so that plans are the same in every run",
     "seed": "a number",

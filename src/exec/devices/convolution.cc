@@ -50,12 +50,6 @@ void CheckConvolution(const LibraryKernelName& name, const Convolution& all) {
   if (!fits) name.Fail("a convolution is too large");
 }
 
-std::string ByText(std::initializer_list<int64_t> numbers) {
-  std::string text;
-  for (int64_t number : numbers) text += (text.empty() ? "" : "x") + std::to_string(number);
-  return text;
-}
-
 }  // namespace
 
 int64_t Convolution::ResultSize(size_t axis) const {
@@ -64,14 +58,9 @@ int64_t Convolution::ResultSize(size_t axis) const {
 }
 
 std::string Convolution::Describe() const {
-  const auto list = [](std::initializer_list<int64_t> numbers) {
-    std::string text;
-    for (int64_t number : numbers) text += (text.empty() ? "" : ", ") + std::to_string(number);
-    return "[" + text + "]";
-  };
   return std::string(PrecisionName()) + " convolution of " +
-         list({batch, channels, size[0], size[1]}) + " by " +
-         list({filters, channels / groups, window[0], window[1]});
+         ShapeText({batch, channels, size[0], size[1]}) + " by " +
+         ShapeText({filters, channels / groups, window[0], window[1]});
 }
 
 std::string Convolution::ToText() const {

@@ -92,58 +92,54 @@ ConvolutionDescription::ConvolutionDescription(const Cudnn& cudnn, const Convolu
       convolution_(MakeConvolution(convolution)),
       activation_(MakeActivation(convolution)) {}
 
-ConvolutionDescription::Object ConvolutionDescription::MakeTensor(int64_t n, int64_t c, int64_t h,
-                                                                  int64_t w) const {
-  void* made = nullptr;
-  cudnn_.Check(cudnn_.CreateTensorDescriptor(&made), "cudnnCreateTensorDescriptor");
-  Object tensor(made, cudnn_.DestroyTensorDescriptor);
+LibraryObject ConvolutionDescription::MakeTensor(int64_t n, int64_t c, int64_t h, int64_t w) const {
+  LibraryObject tensor = MakeObject(cudnn_, "cudnnCreateTensorDescriptor",
+                                    cudnn_.CreateTensorDescriptor, cudnn_.DestroyTensorDescriptor);
   cudnn_.Check(
-      cudnn_.SetTensor4dDescriptor(made, kCudnnNchw, kCudnnFloat32, static_cast<int>(n),
+      cudnn_.SetTensor4dDescriptor(tensor.get(), kCudnnNchw, kCudnnFloat32, static_cast<int>(n),
                                    static_cast<int>(c), static_cast<int>(h), static_cast<int>(w)),
       "cudnnSetTensor4dDescriptor");
   return tensor;
 }
 
-ConvolutionDescription::Object ConvolutionDescription::MakeFilters(const Convolution& all) const {
-  void* made = nullptr;
-  cudnn_.Check(cudnn_.CreateFilterDescriptor(&made), "cudnnCreateFilterDescriptor");
-  Object filters(made, cudnn_.DestroyFilterDescriptor);
+LibraryObject ConvolutionDescription::MakeFilters(const Convolution& all) const {
+  LibraryObject filters = MakeObject(cudnn_, "cudnnCreateFilterDescriptor",
+                                     cudnn_.CreateFilterDescriptor, cudnn_.DestroyFilterDescriptor);
   cudnn_.Check(cudnn_.SetFilter4dDescriptor(
-                   made, kCudnnFloat32, kCudnnNchw, static_cast<int>(all.filters),
+                   filters.get(), kCudnnFloat32, kCudnnNchw, static_cast<int>(all.filters),
                    static_cast<int>(all.channels / all.groups), static_cast<int>(all.window[0]),
                    static_cast<int>(all.window[1])),
                "cudnnSetFilter4dDescriptor");
   return filters;
 }
 
-ConvolutionDescription::Object ConvolutionDescription::MakeConvolution(
-    const Convolution& all) const {
-  void* made = nullptr;
-  cudnn_.Check(cudnn_.CreateConvolutionDescriptor(&made), "cudnnCreateConvolutionDescriptor");
-  Object convolution(made, cudnn_.DestroyConvolutionDescriptor);
+LibraryObject ConvolutionDescription::MakeConvolution(const Convolution& all) const {
+  LibraryObject convolution =
+      MakeObject(cudnn_, "cudnnCreateConvolutionDescriptor", cudnn_.CreateConvolutionDescriptor,
+                 cudnn_.DestroyConvolutionDescriptor);
   const auto at = [](const std::array<int64_t, 2>& pair, size_t axis) {
     return static_cast<int>(pair[axis]);
   };
   cudnn_.Check(
-      cudnn_.SetConvolution2dDescriptor(made, at(all.padding, 0), at(all.padding, 1),
+      cudnn_.SetConvolution2dDescriptor(convolution.get(), at(all.padding, 0), at(all.padding, 1),
                                         at(all.strides, 0), at(all.strides, 1), at(all.dilation, 0),
                                         at(all.dilation, 1), kCudnnCrossCorrelation, kCudnnFloat32),
       "cudnnSetConvolution2dDescriptor");
-  cudnn_.Check(cudnn_.SetConvolutionGroupCount(made, static_cast<int>(all.groups)),
+  cudnn_.Check(cudnn_.SetConvolutionGroupCount(convolution.get(), static_cast<int>(all.groups)),
                "cudnnSetConvolutionGroupCount");
-  cudnn_.Check(cudnn_.SetConvolutionMathType(made, MathTypeOf(all.precision)),
+  cudnn_.Check(cudnn_.SetConvolutionMathType(convolution.get(), MathTypeOf(all.precision)),
                "cudnnSetConvolutionMathType");
   return convolution;
 }
 
-ConvolutionDescription::Object ConvolutionDescription::MakeActivation(
-    const Convolution& all) const {
-  void* made = nullptr;
-  cudnn_.Check(cudnn_.CreateActivationDescriptor(&made), "cudnnCreateActivationDescriptor");
-  Object activation(made, cudnn_.DestroyActivationDescriptor);
-  cudnn_.Check(cudnn_.SetActivationDescriptor(made, IsRelu(all) ? kCudnnRelu : kCudnnIdentity,
-                                              kCudnnPropagateNan, 0.0),
-               "cudnnSetActivationDescriptor");
+LibraryObject ConvolutionDescription::MakeActivation(const Convolution& all) const {
+  LibraryObject activation =
+      MakeObject(cudnn_, "cudnnCreateActivationDescriptor", cudnn_.CreateActivationDescriptor,
+                 cudnn_.DestroyActivationDescriptor);
+  cudnn_.Check(
+      cudnn_.SetActivationDescriptor(activation.get(), IsRelu(all) ? kCudnnRelu : kCudnnIdentity,
+                                     kCudnnPropagateNan, 0.0),
+      "cudnnSetActivationDescriptor");
   return activation;
 }
 

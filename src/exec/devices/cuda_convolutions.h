@@ -38,20 +38,18 @@ class ConvolutionDescription {
   void* activation() const { return activation_.get(); }
 
  private:
-  using Object = std::unique_ptr<void, int (*)(void*)>;
-
-  Object MakeTensor(int64_t n, int64_t c, int64_t h, int64_t w) const;
-  Object MakeFilters(const Convolution& all) const;
-  Object MakeConvolution(const Convolution& all) const;
-  Object MakeActivation(const Convolution& all) const;
+  LibraryObject MakeTensor(int64_t n, int64_t c, int64_t h, int64_t w) const;
+  LibraryObject MakeFilters(const Convolution& all) const;
+  LibraryObject MakeConvolution(const Convolution& all) const;
+  LibraryObject MakeActivation(const Convolution& all) const;
 
   const Cudnn& cudnn_;
-  Object x_;
-  Object w_;
-  Object y_;
-  Object bias_;
-  Object convolution_;
-  Object activation_;
+  LibraryObject x_;
+  LibraryObject w_;
+  LibraryObject y_;
+  LibraryObject bias_;
+  LibraryObject convolution_;
+  LibraryObject activation_;
 };
 
 /*! \brief Convolutions of a program on one device. */

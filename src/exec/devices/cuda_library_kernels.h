@@ -16,7 +16,8 @@
 
 namespace heteroplace::exec {
 
-/*! \brief Kernels of one library on one device. Used by the one thread that issues its work. */
+/*! \brief Kernels of one library on one device. Used by the one thread that issues the work of all
+ * queues and contexts of the device (Engine::GroupWorkers). */
 class LoadedKernels {
  public:
   LoadedKernels() = default;

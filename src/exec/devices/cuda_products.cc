@@ -43,13 +43,12 @@ ProductDescription::ProductDescription(const CublasLt& lt, const Product& produc
              : MakeLayout(product.depth, product.rows, product.is_left_batched)),
       d_(MakeLayout(product.columns, product.rows, /*is_batched=*/true)) {}
 
-ProductDescription::Object ProductDescription::MakeOperation() const {
-  void* made = nullptr;
-  lt_.Check(lt_.MatmulDescCreate(&made, ComputeTypeOf(product_.precision), kCudaFloat32),
-            "cublasLtMatmulDescCreate");
-  Object operation(made, lt_.MatmulDescDestroy);
+LibraryObject ProductDescription::MakeOperation() const {
+  LibraryObject operation =
+      MakeObject(lt_, "cublasLtMatmulDescCreate", lt_.MatmulDescCreate, lt_.MatmulDescDestroy,
+                 ComputeTypeOf(product_.precision), kCudaFloat32);
   const auto set = [&](int attribute, const auto& value) {
-    lt_.Check(lt_.MatmulDescSetAttribute(made, attribute, &value, sizeof(value)),
+    lt_.Check(lt_.MatmulDescSetAttribute(operation.get(), attribute, &value, sizeof(value)),
               "cublasLtMatmulDescSetAttribute");
   };
   set(kDescTransposeA, int32_t{product_.is_right_transposed});
@@ -62,19 +61,16 @@ ProductDescription::Object ProductDescription::MakeOperation() const {
   return operation;
 }
 
-ProductDescription::Object ProductDescription::MakeLayout(int64_t rows, int64_t columns,
-                                                          bool is_batched) const {
-  void* made = nullptr;
-  lt_.Check(lt_.MatrixLayoutCreate(&made, kCudaFloat32, static_cast<uint64_t>(rows),
-                                   static_cast<uint64_t>(columns), rows),
-            "cublasLtMatrixLayoutCreate");
-  Object layout(made, lt_.MatrixLayoutDestroy);
+LibraryObject ProductDescription::MakeLayout(int64_t rows, int64_t columns, bool is_batched) const {
+  LibraryObject layout =
+      MakeObject(lt_, "cublasLtMatrixLayoutCreate", lt_.MatrixLayoutCreate, lt_.MatrixLayoutDestroy,
+                 kCudaFloat32, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), rows);
   if (product_.batch == 1) return layout;
   const auto count = static_cast<int32_t>(product_.batch);
   const int64_t stride = is_batched ? rows * columns : 0;
-  lt_.Check(lt_.MatrixLayoutSetAttribute(made, kLayoutBatchCount, &count, sizeof(count)),
+  lt_.Check(lt_.MatrixLayoutSetAttribute(layout.get(), kLayoutBatchCount, &count, sizeof(count)),
             "cublasLtMatrixLayoutSetAttribute");
-  lt_.Check(lt_.MatrixLayoutSetAttribute(made, kLayoutBatchStride, &stride, sizeof(stride)),
+  lt_.Check(lt_.MatrixLayoutSetAttribute(layout.get(), kLayoutBatchStride, &stride, sizeof(stride)),
             "cublasLtMatrixLayoutSetAttribute");
   return layout;
 }
@@ -126,11 +122,10 @@ std::vector<std::string> FindProductAlgorithms(const CudaRuntime& cuda, int devi
   const CublasLtHandle handle(cuda, TheCublasLt(cuda), device);
   const CublasLt& lt = handle.library();
   const ProductDescription description(lt, product);
-  void* made = nullptr;
-  lt.Check(lt.PreferenceCreate(&made), "cublasLtMatmulPreferenceCreate");
-  const std::unique_ptr<void, int (*)(void*)> preference(made, lt.PreferenceDestroy);
+  const LibraryObject preference =
+      MakeObject(lt, "cublasLtMatmulPreferenceCreate", lt.PreferenceCreate, lt.PreferenceDestroy);
   const auto prefer = [&](int attribute, const auto& value) {
-    lt.Check(lt.PreferenceSetAttribute(made, attribute, &value, sizeof(value)),
+    lt.Check(lt.PreferenceSetAttribute(preference.get(), attribute, &value, sizeof(value)),
              "cublasLtMatmulPreferenceSetAttribute");
   };
   prefer(kPreferWorkspaceBytes, static_cast<uint64_t>(max_workspace_bytes));
@@ -140,8 +135,8 @@ std::vector<std::string> FindProductAlgorithms(const CudaRuntime& cuda, int devi
   std::vector<CublasLtHeuristic> offered(static_cast<size_t>(max_count));
   int count = 0;
   const int status = lt.AlgoGetHeuristic(handle.get(), description.operation(), description.a(),
-                                         description.b(), description.d(), description.d(), made,
-                                         max_count, offered.data(), &count);
+                                         description.b(), description.d(), description.d(),
+                                         preference.get(), max_count, offered.data(), &count);
   if (status == kStatusNotSupported) return {};
   lt.Check(status, "cublasLtMatmulAlgoGetHeuristic for a ", product.Describe(), OnDevice(device));
   std::vector<std::string> found;

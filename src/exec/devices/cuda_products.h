@@ -38,17 +38,15 @@ class ProductDescription {
   void* d() const { return d_.get(); }
 
  private:
-  using Object = std::unique_ptr<void, int (*)(void*)>;
-
-  Object MakeOperation() const;
-  Object MakeLayout(int64_t rows, int64_t columns, bool is_batched) const;
+  LibraryObject MakeOperation() const;
+  LibraryObject MakeLayout(int64_t rows, int64_t columns, bool is_batched) const;
 
   const CublasLt& lt_;
   const Product& product_;
-  Object operation_;
-  Object a_;
-  Object b_;
-  Object d_;
+  LibraryObject operation_;
+  LibraryObject a_;
+  LibraryObject b_;
+  LibraryObject d_;
   const void* bias_ = nullptr;
 };
 

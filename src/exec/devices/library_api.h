@@ -1,6 +1,7 @@
 // Libraries of NVIDIA's that compute kernels, opened at run time: no build needs CUDA.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <type_traits>
 
@@ -66,6 +67,23 @@ void* FindSymbol(void* library, const LibraryPlace& place, const char* name);
 template <typename Function>
 void FindFunction(void* library, const LibraryPlace& place, const char* name, Function** out) {
   *out = reinterpret_cast<Function*>(FindSymbol(library, place, name));
+}
+
+/*! \brief What a library hands out; given back with this. */
+using LibraryObject = std::unique_ptr<void, int (*)(void*)>;
+
+/*!
+ * \brief Makes an object of a library.
+ * \param function that makes it, for messages.
+ * \throws Error kExecution.
+ */
+template <typename... Parameters, typename... Arguments>
+LibraryObject MakeObject(const NvidiaLibrary& library, const char* function,
+                         int (*create)(void**, Parameters...), int (*destroy)(void*),
+                         Arguments... arguments) {
+  void* made = nullptr;
+  library.Check(create(&made, arguments...), function);
+  return {made, destroy};
 }
 
 /*! \brief The library's handle on one device, which Create and Destroy make; gone with the object.

@@ -19,7 +19,17 @@ std::vector<std::string_view> PartsOf(std::string_view text, char separator) {
   }
 }
 
+std::string Joined(const std::vector<int64_t>& numbers, const char* separator) {
+  std::string text;
+  for (int64_t number : numbers) text += (text.empty() ? "" : separator) + std::to_string(number);
+  return text;
+}
+
 }  // namespace
+
+std::string ByText(const std::vector<int64_t>& numbers) { return Joined(numbers, "x"); }
+
+std::string ShapeText(const std::vector<int64_t>& shape) { return "[" + Joined(shape, ", ") + "]"; }
 
 LibraryKernelName::LibraryKernelName(std::string_view symbol, std::string_view prefix,
                                      const char* what, std::string_view form)

@@ -21,6 +21,11 @@ inline constexpr int64_t kMaxExtent = 0x7fffffff;
 inline constexpr int64_t kMaxOperandBytes = int64_t{1} << 60;
 inline constexpr int64_t kFloatBytes = 4;
 
+/*! \brief "1x2x3", as names have extents. */
+std::string ByText(const std::vector<int64_t>& numbers);
+/*! \brief "[1, 2, 3]", for messages. */
+std::string ShapeText(const std::vector<int64_t>& shape);
+
 class LibraryKernelName {
  public:
   /*!

@@ -43,8 +43,8 @@ std::string HexOf(uint64_t word) {
 }
 
 std::string MatrixText(bool is_batched, int64_t batch, int64_t rows, int64_t columns) {
-  return "[" + (is_batched ? std::to_string(batch) + ", " : "") + std::to_string(rows) + ", " +
-         std::to_string(columns) + "]";
+  if (!is_batched) return ShapeText({rows, columns});
+  return ShapeText({batch, rows, columns});
 }
 
 }  // namespace
@@ -56,9 +56,7 @@ std::string Product::Describe() const {
 }
 
 std::string Product::ToText() const {
-  std::string text = HeadText(kProductPrefix);
-  text += std::to_string(batch) + "x" + std::to_string(rows) + "x" + std::to_string(columns) + "x" +
-          std::to_string(depth) + ":";
+  std::string text = HeadText(kProductPrefix) + ByText({batch, rows, columns, depth}) + ":";
   text += is_left_transposed ? 't' : 'n';
   text += is_right_transposed ? 't' : 'n';
   text += is_left_batched ? 'b' : 's';
