@@ -39,6 +39,7 @@ from heteroplace.model.step_values import (
 from heteroplace.model.text.plan import quote_step
 from heteroplace.model.units import format_bytes
 from heteroplace.model.weight_room import room_faults
+from heteroplace.terminal import listed
 
 _MAX_ITEMS_SHOWN = 8
 
@@ -49,7 +50,7 @@ def check_plan(graph: TaskGraph, cluster: Cluster, costs: CostTable, plan: Plan)
     Raises
     ------
     PlanError
-        The plan breaks a rule; the message lists every fault. If the plan belongs to another graph
+        The plan breaks a rule; the message lists the first 20 faults, and counts all. If the plan belongs to another graph
         or cluster, only that is said.
     CostMismatchError
         `costs` belongs to another graph or cluster.
@@ -60,12 +61,16 @@ def check_plan(graph: TaskGraph, cluster: Cluster, costs: CostTable, plan: Plan)
         checker = _Checker(graph, cluster, costs, plan)
         faults = checker.digest_faults() or checker.faults()
     if faults:
-        lines = "".join(f"\n  - {fault}" for fault in faults)
+        lines = listed((f"\n  - {fault}" for fault in faults), "", _MOST_FAULTS)
         raise PlanError(
             f"the plan by {plan.origin!r} for graph {graph.name!r} on cluster {cluster.name!r} "
             f"has {len(faults)} fault{'s' if len(faults) > 1 else ''}:{lines}\n"
             f"Solve again, or mend the steps named."
         )
+
+
+_MOST_FAULTS = 20
+"""That a message lists."""
 
 
 class _Checker:

@@ -78,6 +78,16 @@ def test_all_faults_are_listed(diamond: Instance) -> None:
         check(diamond, steps)
 
 
+def test_of_many_faults_the_first_are_listed_and_all_counted(diamond: Instance) -> None:
+    copies = [Copy(1, 0, 1, (7,))] * 30
+    with pytest.raises(PlanError, match=r"has 89 faults:") as raised:
+        check(diamond, [*good_steps(diamond), *copies])
+    _, *lines, mend = str(raised.value).splitlines()
+    assert len(lines) == 20
+    assert lines[-1].endswith(" and 69 more")
+    assert mend.startswith("Solve again")
+
+
 def test_copy_that_nobody_reads_is_a_fault(diamond: Instance) -> None:
     steps = [*good_steps(diamond), Copy(3, 0, 1, (0,))]
     with pytest.raises(PlanError, match=r"step 6: copy d\.0 m0 => m1 via 0-1: nobody reads the"):
