@@ -71,7 +71,8 @@ def _fill(graph: TaskGraph, cluster: Cluster, table: CostTable, predictor: _Pred
                         builder.add(cost)
                 cell += 1
     if faults:
-        raise MissingCostError(listed((_describe(text, tasks) for text, tasks in faults.items()), "; "))
+        lines = (_describe(text, tasks) for text, tasks in faults.items())
+        raise MissingCostError(listed(lines, "; "))
     return builder.finalize(table.collectives)
 
 

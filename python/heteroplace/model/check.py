@@ -50,8 +50,8 @@ def check_plan(graph: TaskGraph, cluster: Cluster, costs: CostTable, plan: Plan)
     Raises
     ------
     PlanError
-        The plan breaks a rule; the message lists the first 20 faults, and counts all. If the plan belongs to another graph
-        or cluster, only that is said.
+        The plan breaks a rule; the message lists the first 20 faults, and counts all. If
+        the plan belongs to another graph or cluster, only that is said.
     CostMismatchError
         `costs` belongs to another graph or cluster.
     """
