@@ -169,11 +169,24 @@ def route_resources(cluster, route):
         found |= {"none": set(), "channel": {link.channel}, "port": ports, "bus": {"all"}}[
             cluster.congestion
         ]
+        own = own_copier(cluster, link)
         for side, memory in (("read", link.src), ("write", link.dst)):
             for device in (device for device in cluster.devices if device.memory == memory):
+                if own is not None and device.copy_engines == 0:
+                    found |= set(device.units) if device is own else set()
+                    continue
                 engines = {None: (), 0: device.units, 1: [(1, memory)], 2: [(2, memory, side)]}
                 found |= set(engines[device.copy_engines])
     return found
+
+
+def own_copier(cluster, link):
+    """The CPU that copies over a link itself, first one that gets the value; None: none does."""
+    ends = [d for memory in (link.dst, link.src) for d in cluster.devices if d.memory == memory]
+    hosts = {cluster.memory_hosts[memory] for memory in (link.src, link.dst)}
+    if len(hosts) > 1 or any(device.kind != "cpu" for device in ends):
+        return None
+    return next((device for device in ends if device.copy_engines == 0), None)
 
 
 def _memories(cluster, step):

@@ -60,7 +60,10 @@ class QueueTable:
         if instruction.message is not None:
             return self._message_queue(instruction), ()
         if instruction.device is None:
-            device = self._occupied_device(instruction)
+            # A thread for the channel would be woken for each copy, and take the core away from
+            # its own.
+            src, dst = instruction.origin[1], instruction.writes[0][1]
+            device = self._cluster.copying_device(src, dst)
             if device is not None:
                 return self._device_queues(device)[0], ()
             return self._copy_queue(instruction), ()
@@ -83,24 +86,6 @@ class QueueTable:
             return ids[0], tuple(ids[1:])
         name = device.units[0].lstrip("/")
         return self._queue(name, device.kind, dl_device, device.memory, None, rank), ()
-
-    def _occupied_device(self, instruction: Instruction) -> int | None:
-        """The CPU that a copy occupies, as it has no copy engine: its core does the copy itself.
-
-        Rather the one that gets the value, and has it in its caches then. A thread for the channel
-        would be woken for each copy, and take that core away from its own.
-        """
-        ends = (instruction.writes[0][1], instruction.origin[1])
-        kinds = {
-            device.kind for device in self._cluster.devices for end in ends if device.memory == end
-        }
-        if kinds != {"cpu"}:
-            return None
-        for end in ends:
-            for index, device in enumerate(self._cluster.devices):
-                if device.memory == end and device.copy_engines == 0:
-                    return index
-        return None
 
     def _copy_queue(self, instruction: Instruction) -> int:
         """The queue of the channel that the copy enters; its device is the GPU at one end."""

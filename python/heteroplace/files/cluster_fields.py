@@ -231,7 +231,8 @@ class DeviceEntry(Struct, forbid_unknown_fields=True, kw_only=True):
         one_of((0, 1, 2), None, "0, 1 or 2"),
         about(
             "How many copies may touch its memory at once: 0: none while it runs, a copy occupies "
-            "the device; 1: one; 2: one in and one out. Absent: only the links limit."
+            "the device (of two CPUs of a host the one that gets the value); 1: one; 2: one in and "
+            "one out. Absent: only the links limit."
         ),
     ] = None
     batch_sizes: Annotated[

@@ -148,9 +148,9 @@ class CopyWriter:
         A core that has no copy engine copies what it gets itself, and else what it gives. The same
         as in plans (`heteroplace.codegen.queues`).
         """
-        for end in (dst, src) if self._kinds(src, dst) == {"cpu"} else ():
-            if any(device.copy_engines == 0 for device in self._devices_of(end)):
-                return self._homes[end]
+        copying = self._cluster.copying_device(src, dst)
+        if copying is not None:
+            return self._homes[self._cluster.devices[copying].memory]
         if (src, dst) not in self._copy_queues:
             self._copy_queues[src, dst] = len(self._queues)
             gpus = [
@@ -216,9 +216,6 @@ class CopyWriter:
 
     def _devices_of(self, memory: int) -> list[Device]:
         return [device for device in self._cluster.devices if device.memory == memory]
-
-    def _kinds(self, *memories: int) -> set[str]:
-        return {device.kind for memory in memories for device in self._devices_of(memory)}
 
     def _cores_of(self, memory: int) -> list[int]:
         """Cores of the CPU devices of a memory, each once; none for a GPU's."""

@@ -67,8 +67,9 @@ class Device:
     """Peak bandwidth of its memory, for estimates; None: unknown."""
     copy_engines: int | None = None
     """How many copies may touch its memory at once beside its tasks: 0: none, a copy also occupies
-    the device (DistIR's synchronous send); 1: one, in or out; 2: one in and one out; None: only
-    the links limit."""
+    the device (DistIR's synchronous send; of two CPUs of a host one does the copy, see
+    `Cluster.copying_device`); 1: one, in or out; 2: one in and one out; None: only the links
+    limit."""
     batch_sizes: tuple[int, ...] = (1,)
     """How many items it can run as one batch of a task (DiviML's B(k)), ascending."""
     launch_ns: int = 0
@@ -215,6 +216,23 @@ class Cluster:
             dict.fromkeys([*units, *(key for link in self.links for key in self._occupied(link))])
         )
 
+    def copying_device(self, src: int, dst: int) -> int | None:
+        """Return the CPU device that does copies from memory `src` to `dst` itself.
+
+        Rather one that gets the value, and has it in its caches then; the other end goes on. None:
+        nobody does, since the host has copy engines (or threads) for them, the memories are of
+        different hosts or an end is of no CPU.
+        """
+        if self.memory_hosts[src] != self.memory_hosts[dst]:
+            return None
+        found = None
+        for device in (*self._of_memory[dst], *self._of_memory[src]):
+            if device.kind != "cpu":
+                return None
+            if found is None and device.copy_engines == 0:
+                found = device
+        return None if found is None else self.devices.index(found)
+
     @cached_property
     def _of_memory(self) -> list[list[Device]]:
         """The devices of each memory."""
@@ -233,12 +251,16 @@ class Cluster:
             "bus": [("bus", "")],
         }
         keys = of_mode[self.congestion]
+        copying = self.copying_device(link.src, link.dst)
         for memory, side in ((link.src, "read"), (link.dst, "write")):
             name = self.memories[memory].name
             for device in self._of_memory[memory]:
                 if device.copy_engines is None:
                     continue
-                if device.copy_engines == 0:
+                if device.copy_engines == 0 and copying is not None:
+                    if device == self.devices[copying]:
+                        keys.extend(("unit", unit) for unit in device.units)
+                elif device.copy_engines == 0:
                     keys.extend(("unit", unit) for unit in device.units)
                 elif device.copy_engines == 1:
                     keys.append(("copy engine of", name))

@@ -306,6 +306,7 @@ def row_of_plan(
     """
     lengths = {step: end - start for step, (start, end) in timeline.step_times.items()}
     memories = {cluster.devices[device].memory for device in devices}  # the host may be no rank
+    units = {cluster.unit_ids[device][0] for device in devices}
     busy = shared = 0
     for index, step in enumerate(plan.steps):
         if isinstance(step, Run):
@@ -315,8 +316,8 @@ def row_of_plan(
             shared += lengths[index] * len(step.devices)
         elif isinstance(step, (Copy, Load)):
             ends = sum(memory in memories for memory in (step.src, step.dst))
-            engines = any(cluster.devices[device].copy_engines != 0 for device in devices)
-            busy += 0 if engines else ends * lengths[index]
+            occupied = units.intersection(cluster.route_resources(step.route))
+            busy += len(occupied) * lengths[index]
             shared += ends * lengths[index]
     total = max(1, timeline.makespan_ns * degrees.num_devices)
     peaks = [timeline.peak_bytes[cluster.devices[device].memory] for device in devices]

@@ -364,8 +364,10 @@ def copies_apart(cluster: Cluster, devices: Sequence[int]) -> bool:
         len(found) == 1 for found in pairs.values()
     )
     direct = {(link.src, link.dst) for link in cluster.links}
+    blocks_both = all(cluster.copying_device(a, b) is None for a in memories for b in memories)
     return (
         is_apart
+        and blocks_both
         and cluster.congestion != "bus"
         and all((a, b) in direct for a in memories for b in memories if a != b)
     )

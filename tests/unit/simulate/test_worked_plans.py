@@ -99,6 +99,40 @@ def test_a_device_without_copy_engine_does_not_run_while_it_copies() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("engines", "hosts", "copying", "run_of_b"),
+    [
+        ((0, 0), ("", ""), 1, (1, 5)),  # the one that gets it; the other goes on
+        ((0, None), ("", ""), 0, (3, 7)),
+        ((None, 0), ("", ""), 1, (1, 5)),
+        ((None, None), ("", ""), None, (1, 5)),
+        ((0, 0), ("left", "right"), None, (3, 7)),  # both ends of a message
+    ],
+)
+def test_one_of_two_cpus_does_the_copy(
+    engines: tuple[int | None, ...],
+    hosts: tuple[str, ...],
+    copying: int | None,
+    run_of_b: tuple[int, int],
+) -> None:
+    cluster = gpus({(0, 1): 5}, 2)
+    devices = tuple(
+        replace(device, kind="cpu", index=0, cores=(at,), host=hosts[at], copy_engines=engines[at])
+        for at, device in enumerate(cluster.devices)
+    )
+    cluster = replace(cluster, devices=devices, host=None)
+    costs = {"a": (1, None), "b": (4, None), "c": (None, 1), "d": (None, 3)}
+    case = instance([("a", "c")], costs, cluster)
+    assert cluster.copying_device(0, 1) == copying
+    steps = (Run(0, 0), Copy(0, 0, 1, (0,)), Run(1, 0), Run(3, 1), Run(2, 1))
+    plan = Plan(case.graph.digest(), cluster.digest(), steps, "by hand")
+    spans = [(span.start_ns, span.finish_ns) for span in run(case, plan).spans]
+    assert spans[1] == (1, 3)
+    assert spans[2] == run_of_b
+    is_receiver_busy = copying == 1 or hosts[0] != hosts[1]
+    assert spans[3] == ((3, 6) if is_receiver_busy else (0, 3))
+
+
 @pytest.mark.parametrize("mode", ["none", "channel", "port"])
 def test_diamond_optimum_in_every_mode(diamond: Instance, mode: str) -> None:
     """Instance A: a, b, d on device 0 and c on 1 take 10; all on 0 takes 12."""
