@@ -109,8 +109,8 @@ def test_copies_from_a_host_that_is_no_rank_leave_no_negative_bubble(
 ) -> None:
     assert main(["shard", *files, "--devices", "cpu.1", "--degrees", "1,1,1", "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["rows"]
-    assert row["communication"] > 0
-    assert row["bubble"] == pytest.approx(0)
+    # The rank gets the inputs itself; the host gets the result while the rank has nothing to do.
+    assert 0 < row["bubble"] < row["communication"]
 
 
 @pytest.mark.parametrize(

@@ -61,16 +61,12 @@ def check_plan(graph: TaskGraph, cluster: Cluster, costs: CostTable, plan: Plan)
         checker = _Checker(graph, cluster, costs, plan)
         faults = checker.digest_faults() or checker.faults()
     if faults:
-        lines = listed((f"\n  - {fault}" for fault in faults), "", _MOST_FAULTS)
+        lines = listed((f"\n  - {fault}" for fault in faults), "", at_most=20)
         raise PlanError(
             f"the plan by {plan.origin!r} for graph {graph.name!r} on cluster {cluster.name!r} "
             f"has {len(faults)} fault{'s' if len(faults) > 1 else ''}:{lines}\n"
             f"Solve again, or mend the steps named."
         )
-
-
-_MOST_FAULTS = 20
-"""That a message lists."""
 
 
 class _Checker:

@@ -17,6 +17,7 @@ from typing import Any
 from heteroplace.errors import ClusterError
 from heteroplace.model.hosts import devices_apart, memory_hosts
 from heteroplace.model.identity import DeviceIdentity
+from heteroplace.model.occupancy import Occupancy
 from heteroplace.model.routes import Routes
 from heteroplace.terminal import listed
 
@@ -192,10 +193,7 @@ class Cluster:
         Ids below `len(units)` are units, by position; the others are what only copies occupy. They
         follow `congestion` and the devices' `copy_engines`.
         """
-        ids = {key: index for index, key in enumerate(self._resource_keys)}
-        return tuple(
-            tuple(ids[key] for key in dict.fromkeys(self._occupied(link))) for link in self.links
-        )
+        return self._occupancy.of_links
 
     def route_resources(self, route: tuple[int, ...]) -> tuple[int, ...]:
         """Return what a copy over all links of `route` occupies: ids as in `link_resources`."""
@@ -206,14 +204,7 @@ class Cluster:
         """Names of what serves one step at a time: `units`, then what only copies occupy."""
         return tuple(
             name if kind == "unit" else f"{kind} {name}" if name else kind
-            for kind, name in self._resource_keys
-        )
-
-    @cached_property
-    def _resource_keys(self) -> tuple[tuple[str, str], ...]:
-        units = [("unit", unit) for unit in self.units]
-        return tuple(
-            dict.fromkeys([*units, *(key for link in self.links for key in self._occupied(link))])
+            for kind, name in self._occupancy.keys
         )
 
     def copying_device(self, src: int, dst: int) -> int | None:
@@ -223,50 +214,11 @@ class Cluster:
         nobody does, since the host has copy engines (or threads) for them, the memories are of
         different hosts or an end is of no CPU.
         """
-        if self.memory_hosts[src] != self.memory_hosts[dst]:
-            return None
-        found = None
-        for device in (*self._of_memory[dst], *self._of_memory[src]):
-            if device.kind != "cpu":
-                return None
-            if found is None and device.copy_engines == 0:
-                found = device
-        return None if found is None else self.devices.index(found)
+        return self._occupancy.copying_device(src, dst)
 
     @cached_property
-    def _of_memory(self) -> list[list[Device]]:
-        """The devices of each memory."""
-        found: list[list[Device]] = [[] for _ in self.memories]
-        for device in self.devices:
-            found[device.memory].append(device)
-        return found
-
-    def _occupied(self, link: Link) -> list[tuple[str, str]]:
-        """(kind, name) of what a copy over `link` occupies."""
-        src, dst = self.memories[link.src].name, self.memories[link.dst].name
-        of_mode: dict[str, list[tuple[str, str]]] = {
-            "none": [],
-            "channel": [("channel", link.channel)],
-            "port": [("out of", src), ("into", dst)],
-            "bus": [("bus", "")],
-        }
-        keys = of_mode[self.congestion]
-        copying = self.copying_device(link.src, link.dst)
-        for memory, side in ((link.src, "read"), (link.dst, "write")):
-            name = self.memories[memory].name
-            for device in self._of_memory[memory]:
-                if device.copy_engines is None:
-                    continue
-                if device.copy_engines == 0 and copying is not None:
-                    if device == self.devices[copying]:
-                        keys.extend(("unit", unit) for unit in device.units)
-                elif device.copy_engines == 0:
-                    keys.extend(("unit", unit) for unit in device.units)
-                elif device.copy_engines == 1:
-                    keys.append(("copy engine of", name))
-                else:
-                    keys.append((f"{side} engine of", name))
-        return keys
+    def _occupancy(self) -> Occupancy:
+        return Occupancy(self)
 
     @cached_property
     def channels(self) -> tuple[str, ...]:
