@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 import tvm
 from tvm import relay
-from tvm.relay.frontend import onnx as tvm_onnx
 
 from heteroplace.errors import FrontendError
 from heteroplace.relay.frontend.converters.call import (
@@ -19,6 +18,7 @@ from heteroplace.relay.frontend.converters.call import (
     constant_value,
     dtype_name,
     dtype_of,
+    stacked_product,
 )
 
 
@@ -225,15 +225,9 @@ def cast(call: OnnxCall) -> relay.Expr | None:
     return relay.cast(as_float32(call.operand(0)), to)
 
 
-def mat_mul(call: OnnxCall) -> relay.Expr | None:
-    """Convert MatMul of a vector and a stack of matrices; TVM's converter takes the others."""
-    ranks = [len(call.shape(i)) for i in range(2)]
-    if 1 not in ranks or max(ranks) <= 2:
-        return None
-    left = relay.expand_dims(call.operand(0), 0) if ranks[0] == 1 else call.operand(0)
-    right = relay.expand_dims(call.operand(1), 1) if ranks[1] == 1 else call.operand(1)
-    product = tvm_onnx.matmul_out_dtype([left, right], call.dtype(0))
-    return relay.squeeze(product, [-2] if ranks[0] == 1 else [-1])
+def mat_mul(call: OnnxCall) -> relay.Expr:
+    """Convert MatMul of vectors, matrices and stacks of them."""
+    return stacked_product(call.operand(0), call.operand(1), call.dtype(0))
 
 
 def top_k(call: OnnxCall) -> relay.expr.TupleWrapper:
