@@ -101,3 +101,15 @@ def test_a_convolution_along_three_axes_says_what_to_write_instead() -> None:
     )
     with pytest.raises(FrontendError, match=r"3 axes .*; expected 1 or 2. Write it as Dequantize"):
         from_onnx(model, simplify=False)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32"])
+def test_what_moves_behind_numbers_without_a_zero_point_keeps_them(dtype: str) -> None:
+    """onnxruntime's optimiser, which runs at import, would round them to uint8."""
+    x = np.array([[[-120, 100], [7, -1]]], dtype)
+    nodes = [om.node("DequantizeLinear", "x xs", "d"), om.node("Squeeze", "d axes", "y")]
+    model = om.make_model(nodes, {"x": x.shape}, ["y"], {"xs": np.float32(0.5), "axes": [0]})
+    model.graph.input[0].type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(x.dtype)
+    imported = from_onnx(infer_shapes(model))
+    (actual,) = om.run_tvm(imported.mod, imported.params, {"x": x})
+    np.testing.assert_array_equal(actual, x[0].astype("float32") / 2)
