@@ -15,6 +15,7 @@ from tvm import relay
 from heteroplace.relay.tasks.computed_outputs import with_computed_outputs
 from heteroplace.relay.tasks.fold import with_numpy_folding
 from heteroplace.relay.tasks.integer_products import IntegerProducts
+from heteroplace.relay.tasks.kept_casts import KeptCasts
 from heteroplace.relay.tasks.own_places import OwnPlacesApart
 
 _IS_HOMOGENEOUS = False
@@ -42,6 +43,7 @@ def prepare(mod: tvm.IRModule) -> tvm.IRModule:
         [
             relay.transform.InferType(),
             IntegerProducts(),
+            KeptCasts(),
             *prefix_passes(_IS_HOMOGENEOUS),
             relay.transform.InferType(),
         ]
