@@ -39,6 +39,30 @@ def bit_shift(call: OnnxCall) -> relay.Expr:
     return relay.where(is_outside, const(0, dtype), shifted)
 
 
+def sign(call: OnnxCall) -> relay.Expr | None:
+    """Convert Sign of what has none: 0 or 1; TVM has no -1 to compare it with."""
+    if not call.dtype(0).startswith("uint"):
+        return None
+    return relay.minimum(call.operand(0), const(1, call.dtype(0)))
+
+
+def shrink(call: OnnxCall) -> relay.Expr:
+    """Convert Shrink: x + bias below -lambd, x - bias above lambd, else 0.
+
+    Of integers the whole part is left, as in onnxruntime; TVM's converter rounds the attributes.
+    """
+    dtype = call.dtype(0)
+    wide = dtype if dtype.startswith("float") else "float64"
+    data = relay.cast(call.operand(0), wide) if wide != dtype else call.operand(0)
+    bias = const(call.number("bias", 0.0), wide)
+    limit = call.number("lambd", 0.5)
+    upper = relay.where(
+        relay.greater(data, const(limit, wide)), relay.subtract(data, bias), const(0, wide)
+    )
+    result = relay.where(relay.less(data, const(-limit, wide)), relay.add(data, bias), upper)
+    return relay.cast(result, dtype) if wide != dtype else result
+
+
 def mod(call: OnnxCall) -> relay.Expr:
     """Convert Mod: the sign of the divisor, or (fmod) of the dividend."""
     a, b, dtype = call.operand(0), call.operand(1), call.dtype(0)
@@ -237,7 +261,19 @@ def top_k(call: OnnxCall) -> relay.expr.TupleWrapper:
     k = call.constant(1, "k").reshape(-1)[0] if call.has(1) else call.attributes["k"]
     axis = int(call.number("axis", -1)) % len(call.shape(0))
     is_ascending = not call.number("largest", 1)
-    return relay.topk(call.operand(0), int(k), axis, "both", is_ascend=is_ascending, dtype="int64")
+    data, dtype = call.operand(0), call.dtype(0)
+    is_short = dtype in ("int16", "uint16")  # which TVM's kernel does not know
+    result = relay.topk(
+        relay.cast(data, "int32") if is_short else data,
+        int(k),
+        axis,
+        "both",
+        is_ascend=is_ascending,
+        dtype="int64",
+    )
+    if not is_short:
+        return result
+    return relay.expr.TupleWrapper(relay.Tuple([relay.cast(result[0], dtype), result[1]]), 2)
 
 
 def round_to_bfloat16(call: OnnxCall) -> relay.Expr:

@@ -93,6 +93,8 @@ CONVERTERS: Mapping[str, Converter] = {
     "SequenceAt": sequences.sequence_at,
     "SequenceErase": sequences.sequence_erase,
     "SequenceInsert": sequences.sequence_insert,
+    "Shrink": arithmetic.shrink,
+    "Sign": arithmetic.sign,
     "Softplus": arithmetic.softplus,
     "SpaceToDepth": movement.space_to_depth,
     "Split": movement.split,
