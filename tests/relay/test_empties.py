@@ -55,6 +55,7 @@ CASES: dict[str, tuple[Body, np.ndarray]] = {
 }
 
 
+@pytest.mark.costly(8)
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_made_of_nothing(name: str) -> None:
     body, expected = CASES[name]

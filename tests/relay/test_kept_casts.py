@@ -75,6 +75,7 @@ CASES: dict[str, tuple[Op, np.ndarray, np.ndarray]] = {
 }
 
 
+@pytest.mark.costly(8)
 @pytest.mark.parametrize("name", CASES)
 def test_a_cast_changes_what_it_should(name: str) -> None:
     op, data, expected = CASES[name]

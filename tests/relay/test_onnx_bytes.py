@@ -71,6 +71,7 @@ def conv_weights(x_dtype: str, w_dtype: str, rank: int) -> dict[str, Any]:
     }
 
 
+@pytest.mark.costly(6)
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 @pytest.mark.parametrize("dtypes", ["uint8 int8", "int8 int8"])
 def test_convolutions_along_one_axis(dtypes: str, name: str) -> None:
@@ -82,6 +83,7 @@ def test_convolutions_along_one_axis(dtypes: str, name: str) -> None:
     assert_equals_onnxruntime(node, x, weights)
 
 
+@pytest.mark.costly(6)
 @pytest.mark.parametrize("zeros", ["", " xz", " xz wz"])
 @pytest.mark.parametrize("rank", [1, 2])
 def test_a_signed_map_with_unsigned_weights(rank: int, zeros: str) -> None:

@@ -44,6 +44,7 @@ def joined(x: relay.Expr) -> relay.Expr:
     return relay.concatenate([halves[0], halves[1]], axis=1)
 
 
+@pytest.mark.costly(5)
 @pytest.mark.parametrize("name", READS)
 def test_a_tensor_is_read_at_places_of_its_own(name: str) -> None:
     read, expected = READS[name]
