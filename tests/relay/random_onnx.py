@@ -26,13 +26,17 @@ class Chain:
         self.opset = random.choice(OPSETS)
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[str, np.ndarray] = {}
-        self.shape = _input_shape(random)
-        self.value = "x"
         self.ops: list[str] = []
-        self._input_shape = self.shape
-        self._made = [(self.value, self.shape)]
+        self._begin()
         while len(self.ops) < length:
             self._try(random.choice(ops))
+
+    def _begin(self) -> None:
+        """Make the input."""
+        self.shape = input_shape(self.random)
+        self.value = "x"
+        self._input_shape = self.shape
+        self._made = [(self.value, self.shape)]
 
     def _try(self, op: Op) -> None:
         """Append an op, unless it does not go with what there is."""
@@ -146,7 +150,7 @@ class Chain:
         return [name for name, shape in self._made if shape == self.shape]
 
 
-def _input_shape(random: Random) -> tuple[int, ...]:
+def input_shape(random: Random) -> tuple[int, ...]:
     rank = random.choice((2, 3, 3, 4, 4, 4, 4, 4, 5))
     if rank == 2:
         return random.randint(1, 9), random.randint(2, 33)

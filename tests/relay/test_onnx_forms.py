@@ -121,6 +121,15 @@ def test_transposed_convolution_of_which_padding_leaves_nothing() -> None:
         from_onnx(model, simplify=False)
 
 
+@pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER"])
+def test_transposed_convolution_whose_padding_would_be_less_than_none(auto_pad: str) -> None:
+    """The specification and onnxruntime make different sizes, so that either would be wrong."""
+    node = om.node("ConvTranspose", "x w", "y", strides=[2], auto_pad=auto_pad)
+    model = om.make_model([node], {"x": [1, 1, 3]}, ["y"], {"w": np.ones((1, 1, 1), np.float32)})
+    with pytest.raises(FrontendError, match="makes 6 of them, onnxruntime 5"):
+        from_onnx(model, simplify=False)
+
+
 @pytest.mark.parametrize(("mode", "scale"), [("nearest", 0.75), ("linear", 0.75), ("cubic", 0.5)])
 def test_resize_to_one_element_takes_the_first(mode: str, scale: float) -> None:
     attributes = {"mode": mode, "coordinate_transformation_mode": "pytorch_half_pixel"}

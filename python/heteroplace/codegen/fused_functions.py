@@ -5,6 +5,7 @@ from __future__ import annotations
 import tvm
 from tvm import relay
 
+from heteroplace.codegen.half_casts import half_by_float32
 from heteroplace.codegen.keep_nan import keep_nan
 from heteroplace.codegen.rounded_bytes import rounded_bytes
 from heteroplace.codegen.safe_integers import define_integers
@@ -19,8 +20,10 @@ def finished(
     functions: tvm.IRModule, function: relay.Function, target: tvm.target.Target
 ) -> tvm.IRModule:
     """Return lowered functions with what all kernels of a target have: defined integers, NaNs that
-    stay, and vector code unless they are TVM's own."""
+    stay, casts to float16 that are, and vector code unless they are TVM's own."""
     is_cpu = target.kind.name == "llvm"
+    if is_cpu:
+        functions = half_by_float32(functions)
     if has_stock_kernels(target):
         return define_integers(keep_nan(functions, is_cpu=is_cpu))
     functions = define_integers(keep_nan(rounded_bytes(functions), is_cpu=is_cpu))

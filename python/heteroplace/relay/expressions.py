@@ -57,6 +57,12 @@ def is_op_call(expr: relay.Expr, name: str) -> bool:
     return isinstance(op, tvm.ir.Op) and op.name == name
 
 
+def is_dataflow(function: relay.Function) -> bool:
+    """Say whether a function has nothing but calls, tuples and constants."""
+    kinds = (relay.Call, relay.Constant, relay.Function, relay.Tuple, relay.TupleGetItem, relay.Var)
+    return all(isinstance(node, (*kinds, tvm.ir.Op)) for node in post_order(function.body))
+
+
 def tensor_types(type_: tvm.ir.Type) -> list[relay.TensorType]:
     """Return the tensor types inside `type_`, tuples flattened.
 

@@ -13,8 +13,11 @@ import tvm
 from tvm import relay
 
 from heteroplace.relay.tasks.computed_outputs import with_computed_outputs
+from heteroplace.relay.tasks.empties import WithoutEmpties
 from heteroplace.relay.tasks.fold import with_numpy_folding
 from heteroplace.relay.tasks.integer_products import IntegerProducts
+from heteroplace.relay.tasks.kept_casts import KeptCasts
+from heteroplace.relay.tasks.own_places import OwnPlacesApart
 
 _IS_HOMOGENEOUS = False
 _IS_VM = False
@@ -40,7 +43,9 @@ def prepare(mod: tvm.IRModule) -> tvm.IRModule:
     sequence = tvm.transform.Sequential(
         [
             relay.transform.InferType(),
+            WithoutEmpties(),
             IntegerProducts(),
+            KeptCasts(),
             *prefix_passes(_IS_HOMOGENEOUS),
             relay.transform.InferType(),
         ]
@@ -49,8 +54,16 @@ def prepare(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def fuse(mod: tvm.IRModule) -> tvm.IRModule:
-    """Group the ops of `mod` by TVM's own FuseOps: each call of `main` is one fused function."""
+    """Group the ops of `mod` by TVM's own FuseOps: each call of `main` is one fused function.
+
+    A tensor that is read at places which it decides itself is made by a function of its own.
+    """
     sequence = tvm.transform.Sequential(
-        [relay.transform.InferType(), relay.transform.FuseOps(), relay.transform.InferType()]
+        [
+            OwnPlacesApart(),
+            relay.transform.InferType(),
+            relay.transform.FuseOps(),
+            relay.transform.InferType(),
+        ]
     )
     return sequence(mod)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 import tvm
 from tvm import relay
-from tvm.relay.frontend import onnx as tvm_onnx
 
 from heteroplace.errors import FrontendError
 from heteroplace.relay.frontend.converters.call import (
@@ -19,6 +18,7 @@ from heteroplace.relay.frontend.converters.call import (
     constant_value,
     dtype_name,
     dtype_of,
+    stacked_product,
 )
 
 
@@ -37,6 +37,30 @@ def bit_shift(call: OnnxCall) -> relay.Expr:
     else:
         shifted = relay.left_shift(data, relay.where(is_outside, const(0, dtype), amount))
     return relay.where(is_outside, const(0, dtype), shifted)
+
+
+def sign(call: OnnxCall) -> relay.Expr | None:
+    """Convert Sign of what has none: 0 or 1; TVM has no -1 to compare it with."""
+    if not call.dtype(0).startswith("uint"):
+        return None
+    return relay.minimum(call.operand(0), const(1, call.dtype(0)))
+
+
+def shrink(call: OnnxCall) -> relay.Expr:
+    """Convert Shrink: x + bias below -lambd, x - bias above lambd, else 0.
+
+    Of integers the whole part is left, as in onnxruntime; TVM's converter rounds the attributes.
+    """
+    dtype = call.dtype(0)
+    wide = dtype if dtype.startswith("float") else "float64"
+    data = relay.cast(call.operand(0), wide) if wide != dtype else call.operand(0)
+    bias = const(call.number("bias", 0.0), wide)
+    limit = call.number("lambd", 0.5)
+    upper = relay.where(
+        relay.greater(data, const(limit, wide)), relay.subtract(data, bias), const(0, wide)
+    )
+    result = relay.where(relay.less(data, const(-limit, wide)), relay.add(data, bias), upper)
+    return relay.cast(result, dtype) if wide != dtype else result
 
 
 def mod(call: OnnxCall) -> relay.Expr:
@@ -225,15 +249,9 @@ def cast(call: OnnxCall) -> relay.Expr | None:
     return relay.cast(as_float32(call.operand(0)), to)
 
 
-def mat_mul(call: OnnxCall) -> relay.Expr | None:
-    """Convert MatMul of a vector and a stack of matrices; TVM's converter takes the others."""
-    ranks = [len(call.shape(i)) for i in range(2)]
-    if 1 not in ranks or max(ranks) <= 2:
-        return None
-    left = relay.expand_dims(call.operand(0), 0) if ranks[0] == 1 else call.operand(0)
-    right = relay.expand_dims(call.operand(1), 1) if ranks[1] == 1 else call.operand(1)
-    product = tvm_onnx.matmul_out_dtype([left, right], call.dtype(0))
-    return relay.squeeze(product, [-2] if ranks[0] == 1 else [-1])
+def mat_mul(call: OnnxCall) -> relay.Expr:
+    """Convert MatMul of vectors, matrices and stacks of them."""
+    return stacked_product(call.operand(0), call.operand(1), call.dtype(0))
 
 
 def top_k(call: OnnxCall) -> relay.expr.TupleWrapper:
@@ -243,7 +261,19 @@ def top_k(call: OnnxCall) -> relay.expr.TupleWrapper:
     k = call.constant(1, "k").reshape(-1)[0] if call.has(1) else call.attributes["k"]
     axis = int(call.number("axis", -1)) % len(call.shape(0))
     is_ascending = not call.number("largest", 1)
-    return relay.topk(call.operand(0), int(k), axis, "both", is_ascend=is_ascending, dtype="int64")
+    data, dtype = call.operand(0), call.dtype(0)
+    is_short = dtype in ("int16", "uint16")  # which TVM's kernel does not know
+    result = relay.topk(
+        relay.cast(data, "int32") if is_short else data,
+        int(k),
+        axis,
+        "both",
+        is_ascend=is_ascending,
+        dtype="int64",
+    )
+    if not is_short:
+        return result
+    return relay.expr.TupleWrapper(relay.Tuple([relay.cast(result[0], dtype), result[1]]), 2)
 
 
 def round_to_bfloat16(call: OnnxCall) -> relay.Expr:

@@ -112,6 +112,22 @@ def dtype_of(expr: relay.Expr) -> str:
     return str(typed(expr).checked_type.dtype)
 
 
+def stacked_product(left: relay.Expr, right: relay.Expr, dtype: str) -> relay.Expr:
+    """Return the product of vectors, matrices or stacks of them, added up in `dtype`.
+
+    As TVM's importer does it, but for a vector and a stack of matrices.
+    """
+    ranks = len(shape_of(left)), len(shape_of(right))
+    if 1 not in ranks or max(ranks) <= 2:
+        return tvm_onnx.matmul_out_dtype([left, right], dtype)
+    if ranks[0] == 1:
+        left = relay.expand_dims(left, 0)
+    else:
+        right = relay.expand_dims(right, 1)
+    product = tvm_onnx.matmul_out_dtype([left, right], dtype)
+    return relay.squeeze(product, [-2] if ranks[0] == 1 else [-1])
+
+
 def constant_value(expr: relay.Expr, params: Mapping[str, Any]) -> Array | None:
     """Return the value of an expression of constants and parameters, or None if it has none."""
     if isinstance(expr, relay.Constant):

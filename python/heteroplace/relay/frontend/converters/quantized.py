@@ -1,5 +1,7 @@
 """(De)QuantizeLinear, QLinearMatMul, MatMulInteger ==> plain arithmetic, rounded half to even.
 
+ConvInteger and QLinearConv become forms of them that TVM's converters take.
+
 ONNX operator specification. Scales and zero points may be of the whole tensor, of each place along
 an axis, or of each block along it, and may be computed. TVM's own quantization rounds half away
 from zero, which is another step at every tie.
@@ -11,12 +13,14 @@ import numpy as np
 from tvm import relay
 from tvm.relay.frontend import onnx as tvm_onnx
 
+from heteroplace.errors import FrontendError
 from heteroplace.relay.frontend.converters.call import (
     OnnxCall,
     const,
     dtype_name,
     dtype_of,
     shape_of,
+    stacked_product,
 )
 
 _ROUNDING = 3 * 2**22
@@ -70,16 +74,13 @@ def dequantize_linear(call: OnnxCall) -> relay.Expr:
 
 def mat_mul_integer(call: OnnxCall) -> relay.Expr:
     """Convert MatMulInteger: (a, b, a_zero, b_zero), zero points 0 if left out."""
-    return tvm_onnx.matmul_out_dtype(
-        [_centred(call, 0, 2, False), _centred(call, 1, 3, True)], "int32"
-    )
+    return stacked_product(_centred(call, 0, 2, False), _centred(call, 1, 3, True), "int32")
 
 
 def q_linear_mat_mul(call: OnnxCall) -> relay.Expr:
     """Convert QLinearMatMul: (a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero)."""
 
-    factors = [_centred(call, 0, 2, False), _centred(call, 3, 5, True)]
-    product = tvm_onnx.matmul_out_dtype(factors, "int32")
+    product = stacked_product(_centred(call, 0, 2, False), _centred(call, 3, 5, True), "int32")
     rank = len(shape_of(product))
     scales = [
         relay.cast(_matched(call.operand(operand), rank, is_right), "float32")
@@ -88,6 +89,70 @@ def q_linear_mat_mul(call: OnnxCall) -> relay.Expr:
     scale = relay.divide(relay.multiply(scales[0], scales[1]), scales[2])
     zero = _matched(call.operand(7), rank, False)
     return quantized(relay.multiply(relay.cast(product, "float32"), scale), zero, call.dtype(7))
+
+
+def conv_integer(call: OnnxCall) -> relay.Expr | None:
+    """Convert ConvInteger: (x, w, x_zero, w_zero); TVM's converter takes maps of two axes."""
+    return _quantized_conv(call, tvm_onnx.ConvInteger, 1, 3)
+
+
+def q_linear_conv(call: OnnxCall) -> relay.Expr | None:
+    """Convert QLinearConv: (x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias)."""
+    return _quantized_conv(call, tvm_onnx.QLinearConv, 3, 5)
+
+
+def _quantized_conv(
+    call: OnnxCall, stock: type[tvm_onnx.OnnxOpConverter], weight: int, zero_point: int
+) -> relay.Expr | None:
+    """Write a convolution so that TVM's converter takes it: of two axes, and with weights of int8
+    where the map is of int8, for which TVM has no kernels with weights of uint8.
+
+    Parameters
+    ----------
+    call
+        The node; None is returned where it has that form.
+    stock
+        TVM's converter.
+    weight, zero_point
+        Positions of these operands.
+    """
+    rank = len(call.shape(0)) - 2
+    if rank not in (1, 2):
+        raise FrontendError(
+            f"its map has {rank} axes beside batch and channels; expected 1 or 2. Write it as "
+            f"DequantizeLinear, Conv and QuantizeLinear"
+        )
+    is_mixed = call.dtype(0) == "int8" and call.dtype(weight) == "uint8"
+    if rank == 2 and not is_mixed:
+        return None
+    operands, attributes = list(call.operands), dict(call.attributes)
+    operands += [None] * (zero_point + 1 - len(operands))
+    if is_mixed:
+        operands[weight], operands[zero_point] = _as_int8(call, weight, zero_point)
+    if rank == 1:
+        for index in (0, weight):
+            operands[index] = relay.expand_dims(operands[index], 2)
+        for name, first in (("kernel_shape", 1), ("strides", 1), ("dilations", 1)):
+            if name in attributes:
+                attributes[name] = (first, *attributes[name])
+        if "pads" in attributes:
+            attributes["pads"] = (0, attributes["pads"][0], 0, attributes["pads"][1])
+    inputs = tvm_onnx.onnx_input()
+    inputs.extend(operands)
+    result = stock._impl_v10(inputs, attributes, call.params)
+    return relay.squeeze(result, [2]) if rank == 1 else result
+
+
+def _as_int8(call: OnnxCall, data: int, zero_point: int) -> tuple[relay.Expr, relay.Expr]:
+    """Return numbers of uint8 and their zero point, both less 128."""
+    half = const(128, "int32")
+
+    def shifted(operand: relay.Expr) -> relay.Expr:
+        wide = relay.subtract(relay.cast(operand, "int32"), half)
+        return tvm_onnx.fold_constant(relay.cast(wide, "int8"))
+
+    zero = call.operand(zero_point) if call.has(zero_point) else const(0, "uint8")
+    return shifted(call.operand(data)), shifted(zero)
 
 
 def _centred(call: OnnxCall, operand: int, zero_point: int, is_right: bool) -> relay.Expr:

@@ -46,7 +46,13 @@ def _converter(reduce: Reduce, empty: float, before: Map | None, after: Map | No
             data = const(np.full(left, _identity(empty, call.dtype(0))), call.dtype(0))
         elif axes:
             data = reduce(data, axes, keepdims)
-        return data if after is None else after(data)
+        if after is None:
+            return data
+        dtype = call.dtype(0)
+        if dtype.startswith("float"):
+            return after(data)
+        # Of integers the whole part is left, as in onnxruntime.
+        return relay.cast(after(relay.cast(data, "float64")), dtype)
 
     return convert
 

@@ -98,6 +98,12 @@ def _axes(call: OnnxCall, strides: Sequence[int], dilations: Sequence[int]) -> l
         ]
     axes = []
     for length, added, size in zip(whole, extra, sizes, strict=True):
+        if "output_shape" not in call.attributes and length + added < size:
+            raise FrontendError(
+                f"auto_pad is {auto!r} and its kernel is shorter than its stride, so that the "
+                f"padding would be {length + added - size} elements: the specification makes "
+                f"{size} of them, onnxruntime {length + added}. Export pads or output_shape instead"
+            )
         total = max(length + added - size, 0)
         axes.append(_cut(length, total // 2 if auto == "SAME_UPPER" else -(-total // 2), size))
     return axes

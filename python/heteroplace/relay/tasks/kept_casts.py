@@ -1,0 +1,137 @@
+"""Casts that change numbers -> a form in which TVM's simplifier keeps them.
+
+Of two casts in a row SimplifyExpr leaves out the first one if its type is as wide as its operand's,
+also where it has no sign and the operand has one (-1 of int8 is 255 of uint8), or where floats have
+fewer digits than integers; and it leaves out a cast to an integer behind a clip to its limits,
+whatever there is behind the point. It ends at the limits of uint64.
+
+    cast(cast(%x int8, "uint8"), ..)         ==>  cast(reinterpret(%x, "uint8"), ..)
+    cast(cast(%x int32, "float32"), ..)      ==>  cast(trunc(cast(%x, "float32")), ..)
+    cast(cast(clip(%x, 0, 255), "uint8"), ..)
+        ==>  cast(cast(trunc(clip(%x, 0, 255)), "uint8"), ..)
+    cast(clip(%x, 0, 9), "uint64")           ==>  cast(minimum(maximum(%x, 0), 9), "uint64")
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import tvm
+from tvm import relay
+
+from heteroplace.relay.expressions import function_pass, is_dataflow, is_op_call, rebuilt
+from heteroplace.relay.tasks.spans import with_span
+
+_DIGITS = {"float16": 11, "float32": 24, "float64": 53}
+"""Of whole numbers that each type holds, in bits."""
+_LARGE = 2**23
+"""From here on a float32 is a whole number."""
+_WHOLE_OPS = frozenset({"round", "floor", "ceil", "trunc", "rint"})
+_SUMS = frozenset({"add", "subtract", "multiply", "maximum", "minimum"})
+_UNKNOWN = "uint64"
+"""The type whose limits TVM's simplifier cannot say."""
+
+
+def KeptCasts() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its passes)
+    """Return the pass, which goes before SimplifyExpr."""
+
+    def run(function: relay.Function) -> relay.Function:
+        return rebuilt(function, _kept) if is_dataflow(function) else function
+
+    return function_pass("KeptCasts", run, ops=("cast", "clip"))
+
+
+def _kept(old: relay.Expr, new: relay.Expr) -> relay.Expr:
+    """Return what stands for an expression, whose type is known, with new operands."""
+    if is_op_call(old, "clip") and _dtype(old) == _UNKNOWN:
+        return _placed(_extremes(old, new), old, new)
+    if not is_op_call(old, "cast"):
+        return new
+    first, operand = old.args[0], new.args[0]
+    read, made = _dtype(first), _dtype(old)
+    if is_op_call(first, "cast"):
+        operand = _first_kept(first, operand, made)
+    elif is_op_call(first, "clip") and made == _UNKNOWN:
+        operand = _extremes(first, operand)
+    if read.startswith("int") and made.startswith("uint") and _bits(made) >= _bits(read):
+        wide = relay.cast(operand, made[1:]) if _bits(made) > _bits(read) else operand
+        return _placed(relay.reinterpret(wide, made), old, new)
+    if operand.same_as(new.args[0]):
+        return new
+    return _placed(relay.cast(operand, made), old, new)
+
+
+def _first_kept(old: relay.Call, new: relay.Expr, made: str) -> relay.Expr:
+    """Return the first of two casts in a form that stays, if it should and would not."""
+    operand, dtype = old.args[0], _dtype(old)
+    read = _dtype(operand)
+    if dtype in _DIGITS and "int" in read:
+        return relay.trunc(new) if _bits(read) > _DIGITS[dtype] else new
+    if not is_op_call(operand, "clip") or "int" not in dtype or not is_op_call(new, "cast"):
+        return new
+    if made == _UNKNOWN and is_op_call(new.args[0], "clip"):
+        return relay.cast(_extremes(operand, new.args[0]), dtype)
+    if not read.startswith("float") or _is_whole(operand):
+        return new
+    return relay.cast(relay.trunc(new.args[0]), dtype)
+
+
+def _extremes(old: relay.Call, new: relay.Call) -> relay.Expr:
+    """Return a clip as a maximum and a minimum."""
+    if not is_op_call(new, "clip"):
+        return new
+    dtype = _dtype(old)
+
+    def limit(value: float) -> relay.Expr:
+        if dtype.startswith("float"):
+            return relay.const(value, dtype)
+        limits = np.iinfo(dtype)
+        return relay.const(np.array(min(max(int(value), limits.min), limits.max), dtype))
+
+    low, high = limit(float(old.attrs.a_min)), limit(float(old.attrs.a_max))
+    return relay.minimum(relay.maximum(new.args[0], low), high)
+
+
+def _is_whole(expr: relay.Expr) -> bool:
+    """Say whether a float is a whole number for certain, by the ops that made it."""
+    left = [expr]
+    while left:
+        value = left.pop()
+        if isinstance(value, relay.Constant):
+            array = value.data.numpy()
+            if not np.array_equal(array, np.trunc(array)):
+                return False
+            continue
+        name = getattr(getattr(value, "op", None), "name", "")
+        if name in _WHOLE_OPS or (name == "cast" and "int" in _dtype(value.args[0])):
+            continue
+        if name == "clip" and (value.attrs.a_min >= _LARGE or _has_whole_limits(value)):
+            if value.attrs.a_min < _LARGE:
+                left.append(value.args[0])
+            continue
+        if name not in _SUMS:
+            return False
+        left.extend(value.args)
+    return True
+
+
+def _has_whole_limits(clip: relay.Call) -> bool:
+    return float(clip.attrs.a_min).is_integer() and float(clip.attrs.a_max).is_integer()
+
+
+def _dtype(expr: relay.Expr) -> str:
+    return str(expr.checked_type.dtype)
+
+
+def _bits(dtype: str) -> int:
+    return int(tvm.DataType(dtype).bits)
+
+
+def _placed(value: relay.Expr, old: relay.Expr, new: relay.Call) -> relay.Expr:
+    """Return an expression whose new parts have the span of what they stand for."""
+    made, operand = set(), new
+    for _ in range(3):
+        if not isinstance(operand, relay.Call):
+            break
+        operand = operand.args[0]
+        made.add(operand)
+    return with_span(value, made, old.span)

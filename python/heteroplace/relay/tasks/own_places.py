@@ -1,0 +1,63 @@
+"""A tensor read at places that it decides itself -> the same, never within one kernel.
+
+    take(%c, f(%c))  ==>  take(annotation.stop_fusion(%c), f(%c))
+
+Where both are fused, the kernel reads %c at a place that it computes from %c, and TVM's inlining of
+%c into itself reads memory that it has freed: the process ends, or the kernel reads somewhere else.
+FuseOps takes the `stop_fusion` out again, so that a task of its own makes the tensor.
+"""
+
+from __future__ import annotations
+
+import tvm
+from tvm import relay
+
+from heteroplace.relay.expressions import function_pass, is_dataflow, rebuilt
+from heteroplace.relay.tasks.fold import children
+
+_READERS = ("take", "gather", "gather_nd", "adv_index", "image.grid_sample", "reverse_sequence")
+"""Ops that read an operand at places which other operands decide."""
+_INJECTIVE = 2
+"""The largest of TVM's patterns of ops whose results are not kept when they are fused."""
+
+
+def OwnPlacesApart() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its passes)
+    """Return the pass, which goes before FuseOps."""
+
+    def run(function: relay.Function) -> relay.Function:
+        return rebuilt(function, _apart) if is_dataflow(function) else function
+
+    return function_pass("OwnPlacesApart", run, ops=_READERS)
+
+
+def _apart(old: relay.Expr, new: relay.Expr) -> relay.Expr:
+    if not isinstance(old, relay.Call) or getattr(old.op, "name", "") not in _READERS:
+        return new
+    is_tuple = isinstance(old.args[0], relay.Tuple)
+    operands = list(old.args[0].fields if is_tuple else old.args)
+    places = _fused_into(operands[1:])
+    if not places or not places & _fused_into(operands[:1]):
+        return new
+    read = list(new.args[0].fields if is_tuple else new.args)
+    read[0] = relay.annotation.stop_fusion(read[0])
+    arguments = [relay.Tuple(read)] if is_tuple else read
+    return relay.Call(new.op, arguments, new.attrs, new.type_args, new.span)
+
+
+def _fused_into(values: list[relay.Expr]) -> set[relay.Expr]:
+    """The calls that may be computed within the kernel that reads these values."""
+    found: set[relay.Expr] = set()
+    left = list(values)
+    while left:
+        value = left.pop()
+        if isinstance(value, relay.Call):
+            if value in found or not _is_inlined(value):
+                continue
+            found.add(value)
+        left += children(value)
+    return found
+
+
+def _is_inlined(call: relay.Call) -> bool:
+    op = call.op
+    return isinstance(op, tvm.ir.Op) and int(op.get_attr("TOpPattern") or 0) <= _INJECTIVE

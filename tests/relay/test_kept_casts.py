@@ -1,0 +1,95 @@
+"""kept_casts: casts that change numbers stay, whatever TVM's simplifier thinks of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import tvm
+from relay_models import cpu_cluster, module, random_costs, var
+from tvm import relay
+
+import heteroplace as hp
+from heteroplace.relay.expressions import is_op_call, post_order
+from heteroplace.relay.frontend.converters.quantized import quantized
+from heteroplace.relay.tasks.prepare import prepare
+
+pytestmark = pytest.mark.relay
+
+BYTES = np.array([-128, -1, 0, 1, 127], "int8")
+LONGS = np.array([-(2**24) - 1, 2**24 + 1, 2**31 - 1], "int32")
+PARTS = np.array([-0.5, 0.7, 1.5, 254.99, 300], "float32")
+Op = Callable[[relay.Expr], relay.Expr]
+
+
+def casts(*dtypes: str) -> Op:
+    """One cast after the other."""
+
+    def op(x: relay.Expr) -> relay.Expr:
+        for dtype in dtypes:
+            x = relay.cast(x, dtype)
+        return x
+
+    return op
+
+
+def clipped(*dtypes: str, most: float = 255) -> Op:
+    """Casts behind a clip."""
+    return lambda x: casts(*dtypes)(relay.clip(x, 0, most))
+
+
+CASES: dict[str, tuple[Op, np.ndarray, np.ndarray]] = {
+    "a sign is lost": (casts("uint8", "float32"), BYTES, BYTES.view("uint8").astype("float32")),
+    "a sign is lost in a wider type": (
+        casts("uint32", "int64"),
+        BYTES,
+        BYTES.astype("uint32").astype("int64"),
+    ),
+    "digits are lost": (casts("float32", "int64"), LONGS[:2], np.array([-(2**24), 2**24])),
+    "digits of float16": (
+        casts("float16", "int32"),
+        np.array([2049, -2051], "int16"),
+        np.array([2048, -2052], "int32"),
+    ),
+    "parts behind the point are lost": (
+        clipped("uint8", "float32"),
+        PARTS,
+        np.array([0, 0, 1, 254, 255], "float32"),
+    ),
+    "uint64 behind a clip": (
+        clipped("uint64", most=9),
+        PARTS,
+        np.array([0, 0, 1, 9, 9], "uint64"),
+    ),
+    "uint64 behind a clip of integers": (
+        clipped("int32", "uint64", most=9),
+        BYTES,
+        np.array([0, 0, 0, 1, 9], "uint64"),
+    ),
+    "a clip of uint64": (
+        lambda x: relay.clip(x, 2, 9),
+        np.arange(12, dtype="uint64"),
+        np.clip(np.arange(12, dtype="uint64"), 2, 9),
+    ),
+}
+
+
+@pytest.mark.costly(8)
+@pytest.mark.parametrize("name", CASES)
+def test_a_cast_changes_what_it_should(name: str) -> None:
+    op, data, expected = CASES[name]
+    x = var("x", data.shape, str(data.dtype))
+    with tvm.transform.PassContext(opt_level=3):
+        executable = hp.build(module([x], op(x)), cpu_cluster(), {}, costs=random_costs)
+    (found,) = hp.Executor(executable).run(x=data)
+    np.testing.assert_array_equal(found, expected)
+    assert found.dtype == expected.dtype
+
+
+def test_no_op_is_added_where_all_numbers_are_whole() -> None:
+    x = var("x", (5,))
+    body = relay.cast(quantized(x, relay.const(3, "uint8"), "uint8"), "float32")
+    with tvm.transform.PassContext(opt_level=3):
+        main = prepare(module([x], body))["main"]
+    assert not any(is_op_call(node, "trunc") for node in post_order(main.body))

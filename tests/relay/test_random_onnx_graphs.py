@@ -1,0 +1,72 @@
+"""Random graphs of ONNX nodes: the numbers of onnxruntime, whatever types, shapes and options."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import onnx
+import pytest
+from random_onnx_arithmetic import ARITHMETIC, binary, unary
+from random_onnx_graphs import Graph
+from random_onnx_joins import GRAPH_OPS, concat_values, join
+from random_onnx_movement import MOVEMENT, SHAPES, gather, pad, slice_some
+from random_onnx_quantised import QUANTISED
+from random_onnx_runs import fault, nearby, ours, reference
+from random_onnx_windows import MAPS
+
+pytestmark = pytest.mark.relay
+
+OPS = (*ARITHMETIC, *MAPS, *MOVEMENT, *GRAPH_OPS, *GRAPH_OPS)
+BETWEEN = (*SHAPES, pad, slice_some, gather, join, concat_values, unary, binary)
+QUANTISED_OPS = (*QUANTISED, *QUANTISED, *BETWEEN)
+OPTIONS: Sequence[dict[str, Any]] = ({}, {}, {"kernels": "tvm"}, {"solver": "single"})
+NUM_BATCHES, BATCH_SIZE = 3, 4
+MANY = 500
+
+
+def graph_of(number: int, kind: str) -> Graph:
+    """Graph `number` of a kind, of three to twelve ops."""
+    random = Random(f"{kind} {number}")
+    ops = OPS if kind == "graph" else QUANTISED_OPS
+    return Graph(random, ops, random.randint(3, 12))
+
+
+def check(graph: Graph, **options: Any) -> str:
+    """Run a graph; raise where its numbers are wrong, or return why it says nothing."""
+    model, inputs = graph.model(), graph.inputs()
+    expected = reference(model, inputs)
+    if expected is None:
+        return "no reference"
+    rounded = reference(model, nearby(inputs))
+    assert rounded is not None
+    made = ours(model, inputs, **options)
+    if made is None:
+        return "refused"
+    assert len(made) == len(expected)
+    faults = [
+        f"{name}: {found}"
+        for name, *arrays in zip(graph.outputs, made, expected, rounded, strict=True)
+        if (found := fault(*arrays))
+    ]
+    assert not faults, f"{faults}\n{onnx.printer.to_text(model)}"
+    return ""
+
+
+def check_batch(kind: str, numbers: range) -> None:
+    said = [check(graph_of(number, kind), **OPTIONS[number % len(OPTIONS)]) for number in numbers]
+    assert said.count("") > len(said) // 2, said
+
+
+@pytest.mark.costly(70)
+@pytest.mark.parametrize("batch", range(NUM_BATCHES))
+@pytest.mark.parametrize("kind", ["graph", "quantised"])
+def test_graphs_have_the_numbers_of_onnxruntime(kind: str, batch: int) -> None:
+    check_batch(kind, range(batch * BATCH_SIZE, (batch + 1) * BATCH_SIZE))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["graph", "quantised"])
+def test_many_graphs_have_the_numbers_of_onnxruntime(kind: str) -> None:
+    check_batch(kind, range(NUM_BATCHES * BATCH_SIZE, MANY))
