@@ -129,8 +129,8 @@ def test_a_router_function_may_be_wrong_or_raise_and_the_next_run_works() -> Non
     ones = np.ones((CELLS, 4), "float32")
     for wrong, fault in (
         ([], "no branch for these cells"),
-        ([1, 1], "'by host': its mask gives a cell more than 1 branches"),
-        ([-1], "'by host': a route decision is none of its 3 branches"),
+        ([1, 1], "router 'by host': Assert fail: .*, its mask gives a cell more than 1 branches"),
+        ([-1], "router 'by host': Assert fail: .*, a route decision is none of its 3 branches"),
     ):
         says[:] = wrong
         with pytest.raises(ExecutionError, match=fault):

@@ -27,9 +27,11 @@ from typing import Any
 import tvm
 from tvm import relay
 
+from heteroplace.relay.expr_map import ExprMap
 from heteroplace.relay.expressions import (
     function_pass,
     is_op_call,
+    op_name,
     post_order,
     rebuild,
     rebuilt,
@@ -44,6 +46,7 @@ _MAX_WALK = 64
 _MIN_READERS, _MIN_ELEMENTS = 8, 1024
 """Of an operand that is computed once: elements of the result that read the same of its own, and
 elements of the result."""
+_SCALED_OPS = ("nn.conv2d", "nn.dense")
 _SHAPE_OPS = frozenset(("squeeze", "expand_dims", "reshape"))
 _BINARY_OPS = frozenset(("add", "subtract", "multiply", "divide", "power", "maximum", "minimum"))
 _INJECTIVE = 2
@@ -54,15 +57,15 @@ def ScaleMaps() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its pa
     """Return the pass that scales maps by gates instead of weights. Types are not inferred."""
 
     def run(function: relay.Function) -> relay.Function:
-        mapped: dict[relay.Expr, relay.Expr] = {}
+        mapped: ExprMap[relay.Expr] = ExprMap()
 
         def rewrite(old: relay.Expr, new: relay.Expr) -> relay.Expr:
             found = _scaled_weights(old)
             return new if found is None else _with_scaled_map(old, *found, mapped)
 
-        return rebuilt(function, rewrite, mapped)
+        return rebuilt(function, rewrite, mapped, _SCALED_OPS)
 
-    return function_pass("ScaleMaps", run)
+    return function_pass("ScaleMaps", run, ops=_SCALED_OPS)
 
 
 def ComputeOnce() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its passes)
@@ -77,8 +80,6 @@ def _scaled_weights(call: relay.Expr) -> tuple[relay.Call, relay.Constant, relay
         attrs = call.attrs
         if attrs.groups != 1 or attrs.data_layout != "NCHW" or attrs.kernel_layout != "OIHW":
             return None
-    elif not is_op_call(call, "nn.dense"):
-        return None
     data, weights = call.args
     if not is_op_call(weights, "multiply"):
         return None
@@ -101,7 +102,7 @@ def _with_scaled_map(
     weights: relay.Call,
     constant: relay.Constant,
     gate: relay.Expr,
-    mapped: dict[relay.Expr, relay.Expr],
+    mapped: ExprMap[relay.Expr],
 ) -> relay.Call:
     shape = (1, _shape(weights)[1], *(1,) * (len(_shape(weights)) - 2))
     while _shape(gate) != shape and isinstance(gate, relay.Call) and gate.op.name in _SHAPE_OPS:
@@ -132,10 +133,10 @@ def _computed_once(function: relay.Function) -> relay.Function:
     nodes = post_order(function.body)
     apart: set[relay.Expr] = set()
     for node in nodes:
-        if isinstance(node, relay.Call) and getattr(node.op, "name", "") in _BINARY_OPS:
+        if op_name(node) in _BINARY_OPS:
             size = prod(_shape(node))
-            for operand in node.args:
-                is_small = prod(_shape(operand)) * _MIN_READERS <= size >= _MIN_ELEMENTS
+            for operand in node.args[:] if size >= _MIN_ELEMENTS else ():
+                is_small = prod(_shape(operand)) * _MIN_READERS <= size
                 if is_small and _is_injective(operand) and _has_work(operand):
                     apart.add(operand)
     apart |= _between_layouts(nodes)
@@ -162,9 +163,10 @@ def _between_layouts(nodes: Sequence[relay.Expr]) -> set[relay.Expr]:
     made_of_padded: set[relay.Expr] = set()
     apart: set[relay.Expr] = set()
     for node in nodes:
-        if not _is_injective(node):
+        is_pad = is_op_call(node, "nn.pad")
+        if not (is_pad or made_of_padded) or not _is_injective(node):
             continue
-        if is_op_call(node, "nn.pad"):
+        if is_pad:
             blocks = [each for each in _injective_before({node.args[0]}) if _is_layout_change(each)]
             if blocks:
                 made_of_padded.add(node)

@@ -20,7 +20,7 @@ from tvm import relay, te
 from tvm.topi import tag
 
 from heteroplace.codegen.fused_schedules import largest_divisor, schedule_by_tag
-from heteroplace.relay.expressions import function_pass, is_op_call, rebuilt, static_shape
+from heteroplace.relay.expressions import function_pass, rebuilt, static_shape
 from heteroplace.tvm_bridge import add_relay_op
 
 GLOBAL_MEAN_OP = "heteroplace_global_mean"
@@ -29,6 +29,7 @@ _TAG = "heteroplace_global_mean"
 _SUMS = 8
 """That are made side by side; an addition takes four cycles."""
 _BLOCKED = re.compile(r"NCHW\d+c")
+_OPS = ("nn.global_avg_pool2d",)
 
 
 def GlobalMeans() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its passes)
@@ -39,16 +40,14 @@ def GlobalMeans() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its 
 
     def run(function: relay.Function) -> relay.Function:
         def rewrite(old: relay.Expr, new: relay.Expr) -> relay.Expr:
-            if not is_op_call(old, "nn.global_avg_pool2d") or not _BLOCKED.fullmatch(
-                str(old.attrs.layout)
-            ):
+            if not _BLOCKED.fullmatch(str(old.attrs.layout)):
                 return new
             made = global_mean(new.args[0])
             return relay.Call(made.op, made.args, made.attrs, None, old.span)
 
-        return rebuilt(function, rewrite)
+        return rebuilt(function, rewrite, ops=_OPS)
 
-    return function_pass("GlobalMeans", run, ops=("nn.global_avg_pool2d",))
+    return function_pass("GlobalMeans", run, ops=_OPS)
 
 
 def global_mean(data: relay.Expr) -> relay.Call:

@@ -21,7 +21,8 @@ from tvm import relay
 from tvm.target.codegen import target_has_features
 
 from heteroplace.relay.axes.shapes import with_attributes
-from heteroplace.relay.expressions import function_pass, rebuilt, static_shape
+from heteroplace.relay.expr_map import ExprMap
+from heteroplace.relay.expressions import function_pass, op_name, rebuilt, static_shape
 from heteroplace.relay.local_types import write_types
 from heteroplace.relay.tasks.spans import with_span
 
@@ -42,25 +43,27 @@ def Legalize() -> tvm.transform.Pass:  # noqa: N802  (stands for the pass of TVM
 
 
 def _legalize(function: relay.Function) -> relay.Function:
-    made: set[relay.Expr] = set(function.params)
+    made = ExprMap[None]()
+    for parameter in function.params:
+        made[parameter] = None
+    forms: dict[str, Any] = {}
 
     def rewrite(old: relay.Expr, new: relay.Expr) -> relay.Expr:
-        value = _legal_form(old, new) if isinstance(new, relay.Call) else None
-        if value is not None:
-            new = with_span(value, made, old.span)
-        made.add(new)
+        name = op_name(new)
+        if name is not None:
+            if name not in forms:
+                forms[name] = new.op.get_attr(_ATTRIBUTE)
+            value = None if forms[name] is None else _legal_form(forms[name], old, new)
+            if value is not None:
+                new = with_span(value, made, old.span)
+        made[new] = None
         return new
 
     return rebuilt(function, rewrite)
 
 
-def _legal_form(old: relay.Call, new: relay.Call) -> relay.Expr | None:
+def _legal_form(legal_form: Any, old: relay.Call, new: relay.Call) -> relay.Expr | None:
     """What the target's function makes of a call; None: it stays as it is."""
-    if not isinstance(new.op, tvm.ir.Op):
-        return None
-    legal_form: Any = new.op.get_attr(_ATTRIBUTE)
-    if legal_form is None:
-        return None
     if _is_integer_product(old) and not multiplies_integers(tvm.target.Target.current()):
         return _in_floats(new)
     for argument in new.args:

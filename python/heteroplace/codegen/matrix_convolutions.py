@@ -19,7 +19,8 @@ from math import prod
 import tvm
 from tvm import relay
 
-from heteroplace.relay.expressions import function_pass, is_op_call, rebuilt, static_shape
+from heteroplace.relay.expr_map import ExprMap
+from heteroplace.relay.expressions import function_pass, op_name, rebuilt, static_shape
 
 _UNARY = frozenset(("nn.relu", "clip", "sigmoid", "tanh", "exp", "erf", "negative", "abs"))
 _BINARY = frozenset(("add", "subtract", "multiply", "maximum", "minimum"))
@@ -39,20 +40,23 @@ def MatrixConvolutions() -> tvm.transform.Pass:  # noqa: N802  (named as TVM nam
 
 class _Rewriter:
     def __init__(self) -> None:
-        self.mapped: dict[relay.Expr, relay.Expr] = {}
-        self._matrices: dict[relay.Expr, tuple[relay.Expr, Shape]] = {}
+        self.mapped: ExprMap[relay.Expr] = ExprMap()
+        self._matrices: ExprMap[tuple[relay.Expr, Shape]] = ExprMap()
         """Of a map: what it is as a matrix, or as a batch of them, and the shape of that."""
 
     def rewrite(self, old: relay.Expr, new: relay.Expr) -> relay.Expr:
-        if not isinstance(old, relay.Call) or not isinstance(old.op, tvm.ir.Op):
-            return new
-        found = self._product(old, new) or self._elementwise(old)
+        name = op_name(old)
+        found = None
+        if name == "nn.conv2d":
+            found = self._product(old)
+        elif name is not None and self._matrices:
+            found = self._elementwise(name, old)
         if found is None:
             return new
         self._matrices[old] = found
         return _spanned(relay.reshape(found[0], _shape(old)), old)
 
-    def _product(self, old: relay.Call, new: relay.Call) -> tuple[relay.Expr, Shape] | None:
+    def _product(self, old: relay.Call) -> tuple[relay.Expr, Shape] | None:
         if not _has_filters_of_an_element(old):
             return None
         groups, filters = int(old.attrs.groups), old.args[1].data.numpy()
@@ -71,8 +75,8 @@ class _Rewriter:
             return _spanned(made, old), shape
         return None
 
-    def _elementwise(self, old: relay.Call) -> tuple[relay.Expr, Shape] | None:
-        if old.op.name not in (_UNARY if len(old.args) == 1 else _BINARY):
+    def _elementwise(self, name: str, old: relay.Call) -> tuple[relay.Expr, Shape] | None:
+        if name not in (_UNARY if len(old.args) == 1 else _BINARY):
             return None
         shapes = [self._matrices[each][1] for each in old.args if each in self._matrices]
         whole = _shape(old)
@@ -99,7 +103,7 @@ class _Rewriter:
 
 def _has_filters_of_an_element(call: relay.Call) -> bool:
     """With stride 1 and nothing around the map."""
-    if not is_op_call(call, "nn.conv2d") or not isinstance(call.args[1], relay.Constant):
+    if not isinstance(call.args[1], relay.Constant):
         return False
     attrs = call.attrs
     return (

@@ -1,12 +1,13 @@
 """A fused function of a routing op -> the same without names that its kernel does not say.
 
-Ops read the name of the router that they belong to, and routers what is predicted of them: passes
-need it, so that no two of them are merged. Kernels do not, and a network of many routers has fewer.
-(A router's own name stays: its kernel says it where it refuses a mask.)
+Ops read the name of the router that they belong to, and routers their own and what is predicted of
+them: passes need it, so that no two of them are merged. Kernels do not, and a network of many
+routers has fewer. (Of a mask that a kernel refuses the executor knows the router.)
 
 before ==> after
 
     heteroplace.select(%branches, router="gate")  ==>  heteroplace.select(%branches, router="")
+    heteroplace.router(%mask, name="gate")        ==>  heteroplace.router(%mask, name="")
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tvm import relay
 from heteroplace.relay.local_types import write_types
 from heteroplace.relay.routing.ops import routing_kind
 
-_UNSAID = ("router", "memories", "predict", "preload")
+_UNSAID = ("name", "router", "memories", "predict", "preload")
 """Attributes by which no kernel differs."""
 
 
@@ -27,8 +28,8 @@ def nameless(function: relay.Function) -> relay.Function:
     op = function.body
     if routing_kind(op) is None:
         return function
-    attributes = {str(key): op.attrs[key] for key in op.attrs.keys()}  # noqa: SIM118
-    unsaid = {name: "" for name in _UNSAID if name in attributes}
+    attributes = {str(key): value for key, value in op.attrs.items()}
+    unsaid = {name: "" for name in _UNSAID if attributes.get(name)}
     if not unsaid:
         return function
     attrs = tvm.ir.make_node("DictAttrs", **attributes | unsaid)

@@ -25,13 +25,14 @@ import tvm
 from tvm import relay, te
 from tvm.relay.transform.infer_layout_utils import InferCorrectLayoutOutput
 
-from heteroplace.relay.expressions import function_pass, is_op_call, rebuilt, static_shape
+from heteroplace.relay.expressions import function_pass, rebuilt, static_shape
 from heteroplace.tvm_bridge import add_relay_op
 
 WEAVE_OP = "heteroplace_weave"
 """Of a map; attributes `rows` and `columns` say how many phases there are of each."""
 
 _MAX_PHASES = 16
+_OPS = ("nn.conv2d_transpose",)
 _BLOCKED = re.compile(r"NCHW(\d+)c")
 
 
@@ -43,14 +44,12 @@ def ConvolvePhases() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names i
             made = _by_phases(old, new.args[0]) if _may_have_phases(old) else None
             return new if made is None else made
 
-        return rebuilt(function, rewrite)
+        return rebuilt(function, rewrite, ops=_OPS)
 
-    return function_pass("ConvolvePhases", run, ops=("nn.conv2d_transpose",))
+    return function_pass("ConvolvePhases", run, ops=_OPS)
 
 
 def _may_have_phases(call: relay.Expr) -> bool:
-    if not is_op_call(call, "nn.conv2d_transpose"):
-        return False
     attrs = call.attrs
     strides = [int(each) for each in attrs.strides]
     types = {str(each.checked_type.dtype) for each in (*call.args, call)}

@@ -33,11 +33,11 @@ from heteroplace.codegen.matmul_op import matmul
 from heteroplace.codegen.narrow_weights import narrowed, widened_value
 from heteroplace.codegen.packed_matmul_op import packed, packed_matmul
 from heteroplace.codegen.targets import has_stock_kernels
+from heteroplace.relay.expr_map import ExprMap
 from heteroplace.relay.expressions import (
     function_pass,
     is_op_call,
-    post_order,
-    rebuild,
+    rebuilt,
     static_shape,
     task_of_span,
 )
@@ -99,8 +99,7 @@ def weights_of(call: relay.Call) -> relay.Constant | None:
 def _rewritten(
     function: relay.Function, is_cpu: bool, panels: Panels | None, *, is_tiled: bool
 ) -> relay.Function:
-    nodes = post_order(function.body)
-    mapped: dict[relay.Expr, relay.Expr] = {}
+    mapped: ExprMap[relay.Expr] = ExprMap()
 
     def rewrite(old: relay.Expr, new: relay.Expr) -> relay.Expr:
         if is_op_call(old, "nn.batch_matmul"):
@@ -121,8 +120,7 @@ def _rewritten(
         made = matmul(mapped[a], mapped[b], transpose_a=turns_a, transpose_b=turns_b)
         return relay.Call(made.op, made.args, made.attrs, None, old.span)
 
-    rebuild(nodes, mapped, rewrite, keeps_unchanged=True)
-    return relay.Function(function.params, mapped[function.body], None, [], function.attrs)
+    return rebuilt(function, rewrite, mapped, _OPS)
 
 
 def _tiled(

@@ -19,15 +19,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 import tvm
 from tvm import relay
 
 from heteroplace.relay.axes.shapes import with_attributes
+from heteroplace.relay.expr_map import ExprMap
 from heteroplace.relay.expressions import (
     function_pass,
-    is_op_call,
+    op_name,
     post_order,
     rebuild,
     static_shape,
@@ -65,60 +67,122 @@ def WholeBlocks(lanes: int) -> tvm.transform.Pass:  # noqa: N802  (named as TVM 
     return function_pass("WholeBlocks", run, opt_level=3, ops=("nn.conv2d",))
 
 
+class _Value(NamedTuple):
+    """What is asked of a value of a function."""
+
+    op: str
+    """What calls it; "": nothing, or no op."""
+    args: Sequence[relay.Expr]
+    """Of the call."""
+    shape: tuple[int, ...]
+    """(): a tuple, or a number."""
+    dtype: str
+    is_convolution: bool
+    """Of all channels, or of each alone, as TVM brings into blocks."""
+    is_dense: bool
+    """Of all channels."""
+
+
 class _Padding:
     """Which values get zeros: sets of maps that have the same channels, of which all do or none."""
 
     def __init__(self, function: relay.Function, lanes: int) -> None:
         self._function, self._lanes = function, lanes
         self._nodes = post_order(function.body)
-        self._parent: dict[relay.Expr, relay.Expr] = {}
-        filters = {node.args[1] for node in self._nodes if is_op_call(node, "nn.conv2d")}
+        self._values: ExprMap[_Value] = ExprMap()
         for node in self._nodes:
-            if _is_map(node) and _computes_channels(node) and node not in filters:
+            if not isinstance(node, (tvm.ir.Op, relay.Function)):
+                self._values[node] = self._value(node)
+        self._parent: ExprMap[relay.Expr] = ExprMap()
+        filters: ExprMap[None] = ExprMap()
+        for value in self._values.values():
+            if value.op == "nn.conv2d":
+                filters[value.args[1]] = None
+        for node, value in self._values.items():
+            is_map = value.op != "" and len(value.shape) == 4 and value.dtype == "float32"
+            if is_map and _computes_channels(node, value) and node not in filters:
                 self._parent[node] = node
-        for node in self._nodes:
+        for node in list(self._parent):
+            for operand in self._of_same_channels(node):
+                if operand in self._parent:
+                    self._parent[self._root(operand)] = self._root(node)
+        refused = ExprMap[None]()
+        for node in self._refused():
             if node in self._parent:
-                for operand in _of_same_channels(node):
-                    if operand in self._parent:
-                        self._parent[self._root(operand)] = self._root(node)
-        refused = {self._root(node) for node in self._refused() if node in self._parent}
-        self._padded = {
-            node
-            for node in self._parent
-            if self._root(node) not in refused and self._growth(node) > 0
-        }
+                refused[self._root(node)] = None
+        self._padded = ExprMap[None]()
+        for node in self._parent:
+            if self._root(node) not in refused and self._growth(node) > 0:
+                self._padded[node] = None
+
+    def _value(self, node: relay.Expr) -> _Value:
+        """What is asked of a node; that of its operands is known."""
+        type_ = node.checked_type
+        is_tensor = isinstance(type_, relay.TensorType)
+        shape, dtype = (static_shape(type_), str(type_.dtype)) if is_tensor else ((), "")
+        op = op_name(node) or ""
+        args: list[relay.Expr] = node.args[:] if isinstance(node, relay.Call) else []
+        is_dense = is_depthwise = False
+        if op == "nn.conv2d" and _has_plain_layouts(node.attrs):
+            data, weights = (self._values[each] for each in args)
+            groups = int(node.attrs.groups)
+            is_dense = groups == 1 and _can_be_added_to_weights(args[1], weights)
+            is_depthwise = weights.shape[:2] == (groups, 1) and data.shape[1] == groups
+            is_depthwise = is_depthwise and isinstance(args[1], relay.Constant)
+            is_float = {dtype, data.dtype, weights.dtype} == {"float32"}
+            is_dense, is_depthwise = is_float and is_dense, is_float and is_depthwise
+        return _Value(op, args, shape, dtype, is_dense or is_depthwise, is_dense)
 
     def _root(self, node: relay.Expr) -> relay.Expr:
-        while self._parent[node] is not node:
+        while not self._parent[node].same_as(node):
             self._parent[node] = node = self._parent[self._parent[node]]
         return node
 
     def _growth(self, node: relay.Expr) -> int:
         """Channels that whole blocks have beside those of a value."""
-        return -_shape(node)[1] % self._lanes
+        return -self._values[node].shape[1] % self._lanes
+
+    def _of_same_channels(self, call: relay.Call) -> list[relay.Expr]:
+        """The operands that have channels where a call that computes each alone has them."""
+        value = self._values[call]
+        if value.is_dense:
+            return []
+        if value.is_convolution:
+            return [value.args[0]]
+        shapes = [self._values[each].shape for each in value.args]
+        return [
+            each
+            for each, shape in zip(value.args, shapes, strict=True)
+            if len(shape) >= _FROM_THE_RIGHT and shape[-_FROM_THE_RIGHT] == value.shape[1]
+        ]
+
+    def _is_small(self, value: relay.Expr) -> bool:
+        return prod(self._values[value].shape) <= _SMALL
 
     def _refused(self) -> Iterator[relay.Expr]:
         """Values that cannot be padded, or should not be."""
         yield self._function.body
-        for node in self._nodes:
+        for node, value in self._values.items():
             if isinstance(node, relay.Tuple):
-                yield from node.fields
+                yield from node.fields[:]
             elif isinstance(node, relay.TupleGetItem):
                 yield node.tuple_value
             elif isinstance(node, relay.Call):
-                along = set(_of_same_channels(node)) if node in self._parent else set()
-                if _is_convolution(node):
-                    along.add(node.args[0])
-                yield from (
-                    each for each in node.args if each not in along and prod(_shape(each)) > _SMALL
-                )
+                along = self._of_same_channels(node) if node in self._parent else []
+                along += value.args[:1] if value.is_convolution else []
+                for each in value.args:
+                    if not any(map(each.same_as, along)) and not self._is_small(each):
+                        yield each
                 # It reads what cannot be padded itself, as a map that is joined of others.
-                if not _is_dense_convolution(node) and any(
-                    each not in self._parent and not _can_be_added_to(each) for each in along
+                if not value.is_dense and any(
+                    each not in self._parent
+                    and not isinstance(each, relay.Constant)
+                    and not self._is_small(each)
+                    for each in along
                 ):
                     yield node
         for node in self._parent:
-            shape = _shape(node)
+            shape = self._values[node].shape
             is_point = shape[2:] == (1, 1)
             most = _MOST_GROWTH_OF_POINTS if is_point else _MOST_GROWTH
             if shape[1] + self._growth(node) > most * shape[1]:
@@ -127,58 +191,70 @@ class _Padding:
     def rewritten(self) -> relay.Function:
         if not self._padded:
             return self._function
-        mapped: dict[relay.Expr, relay.Expr] = {}
-        rebuild(self._nodes, mapped, self._rewrite)
+        mapped: ExprMap[relay.Expr] = ExprMap()
+        rebuild(self._nodes, mapped, self._rewrite, keeps_unchanged=True)
         function = self._function
         return relay.Function(function.params, mapped[function.body], None, [], function.attrs)
 
     def _rewrite(self, old: relay.Expr, new: relay.Expr) -> relay.Expr:
         if not isinstance(old, relay.Call):
             return new
-        if _is_dense_convolution(old):
+        value = self._values[old]
+        if value.is_dense:
             return self._convolution(old, new)
-        if old in self._padded:
+        is_padded = old in self._padded
+        if not is_padded and not any(each in self._padded for each in value.args):
+            return new
+        pairs = zip(value.args, new.args[:], strict=True)
+        if is_padded:
             arguments = [
                 after if before in self._padded else self._widened(before, after, old)
-                for before, after in zip(old.args, new.args, strict=True)
+                for before, after in pairs
             ]
-            if _is_convolution(old):
-                channels = _shape(old)[1] + self._growth(old)
+            if value.is_convolution:
+                channels = value.shape[1] + self._growth(old)
                 return with_attributes(
                     _with_arguments(new, arguments), arguments, channels=channels, groups=channels
                 )
             return _with_arguments(new, arguments)
-        arguments = [
-            _cut(after, before, old) if before in self._padded else after
-            for before, after in zip(old.args, new.args, strict=True)
-        ]
-        return _with_arguments(new, arguments)
+        return _with_arguments(
+            new,
+            [
+                self._cut(after, before, old) if before in self._padded else after
+                for before, after in pairs
+            ],
+        )
 
     def _convolution(self, old: relay.Call, new: relay.Call) -> relay.Expr:
-        more = [0, 0, 0, 0]
+        more, value = [0, 0, 0, 0], self._values[old]
         if old in self._padded:
             more[0] = self._growth(old)
-        if old.args[0] in self._padded:
-            more[1] = self._growth(old.args[0])
+        if value.args[0] in self._padded:
+            more[1] = self._growth(value.args[0])
         if not any(more):
             return new
         arguments = [new.args[0], _with_zeros(new.args[1], more, old)]
         return with_attributes(
-            _with_arguments(new, arguments), arguments, channels=_shape(old)[1] + more[0]
+            _with_arguments(new, arguments), arguments, channels=value.shape[1] + more[0]
         )
 
     def _widened(self, before: relay.Expr, after: relay.Expr, reader: relay.Call) -> relay.Expr:
         """An operand beside a padded one."""
-        shape, channels = _shape(before), _shape(reader)[1]
-        if _is_convolution(reader) and before.same_as(reader.args[1]):
+        shape, value = self._values[before].shape, self._values[reader]
+        if value.is_convolution and before.same_as(value.args[1]):
             axis = 0
-        elif len(shape) < _FROM_THE_RIGHT or shape[-_FROM_THE_RIGHT] != channels:
+        elif len(shape) < _FROM_THE_RIGHT or shape[-_FROM_THE_RIGHT] != value.shape[1]:
             return after
         else:
             axis = len(shape) - _FROM_THE_RIGHT
         more = [0] * len(shape)
         more[axis] = self._growth(reader)
         return _with_zeros(after, more, reader)
+
+    def _cut(self, value: relay.Expr, before: relay.Expr, reader: relay.Call) -> relay.Expr:
+        channels = self._values[before].shape[1]
+        made = relay.strided_slice(value, (0,), (channels,), (1,), axes=(1,))
+        return relay.Call(made.op, made.args, made.attrs, None, reader.span)
 
 
 def _with_zeros(value: relay.Expr, more: Sequence[int], reader: relay.Call) -> relay.Expr:
@@ -188,72 +264,24 @@ def _with_zeros(value: relay.Expr, more: Sequence[int], reader: relay.Call) -> r
     return relay.Call(made.op, made.args, made.attrs, None, reader.span)
 
 
-def _cut(value: relay.Expr, before: relay.Expr, reader: relay.Call) -> relay.Expr:
-    made = relay.strided_slice(value, (0,), (_shape(before)[1],), (1,), axes=(1,))
-    return relay.Call(made.op, made.args, made.attrs, None, reader.span)
-
-
 def _with_arguments(call: relay.Call, arguments: Sequence[relay.Expr]) -> relay.Call:
     return relay.Call(call.op, list(arguments), call.attrs, call.type_args, call.span)
 
 
-def _of_same_channels(call: relay.Call) -> list[relay.Expr]:
-    """The operands that have channels where a call that computes each alone has them."""
-    if _is_dense_convolution(call):
-        return []
-    if _is_convolution(call):
-        return [call.args[0]]
-    channels = _shape(call)[1]
-    return [
-        each
-        for each in call.args
-        if len(_shape(each)) >= _FROM_THE_RIGHT and _shape(each)[-_FROM_THE_RIGHT] == channels
-    ]
-
-
-def _can_be_added_to(value: relay.Expr) -> bool:
-    return isinstance(value, relay.Constant) or prod(_shape(value)) <= _SMALL
-
-
-def _computes_channels(call: relay.Call) -> bool:
+def _computes_channels(call: relay.Call, value: _Value) -> bool:
     """Whether a call makes each channel of those with its number, or from weights of its own."""
-    name = call.op.name
-    if name == "nn.conv2d":
-        return _is_convolution(call)
-    if name in _POOLS:
+    if value.op == "nn.conv2d":
+        return value.is_convolution
+    if value.op in _POOLS:
         return str(call.attrs.layout) == "NCHW"
-    return name in _UNARY or name in _BINARY
+    return value.op in _UNARY or value.op in _BINARY
 
 
-def _is_convolution(call: relay.Expr) -> bool:
-    """Of all channels, or of each alone, as TVM brings into blocks."""
-    if not is_op_call(call, "nn.conv2d"):
-        return False
-    attrs = call.attrs
-    if (attrs.data_layout, attrs.kernel_layout) != ("NCHW", "OIHW"):
-        return False
-    is_float = all(each.checked_type.dtype == "float32" for each in (*call.args, call))
-    is_depthwise = _shape(call.args[1])[:2] == (attrs.groups, 1) and (
-        _shape(call.args[0])[1] == attrs.groups and isinstance(call.args[1], relay.Constant)
-    )
-    is_dense = attrs.groups == 1 and _can_be_added_to_weights(call.args[1])
-    return is_float and attrs.out_layout in ("", "NCHW") and (is_dense or is_depthwise)
+def _has_plain_layouts(attrs: tvm.ir.Attrs) -> bool:
+    layouts = str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout)
+    return layouts in (("NCHW", "OIHW", ""), ("NCHW", "OIHW", "NCHW"))
 
 
-def _can_be_added_to_weights(weights: relay.Expr) -> bool:
+def _can_be_added_to_weights(weights: relay.Expr, value: _Value) -> bool:
     """Constants, or what is computed for a gate, which is little more work with zeros."""
-    return isinstance(weights, relay.Constant) or is_op_call(weights, "multiply")
-
-
-def _is_dense_convolution(call: relay.Expr) -> bool:
-    return _is_convolution(call) and int(call.attrs.groups) == 1
-
-
-def _is_map(node: relay.Expr) -> bool:
-    shape = _shape(node) if isinstance(node, relay.Call) and hasattr(node.op, "name") else ()
-    return len(shape) == 4 and node.checked_type.dtype == "float32"
-
-
-def _shape(value: relay.Expr) -> tuple[int, ...]:
-    type_ = value.checked_type
-    return static_shape(type_) if isinstance(type_, relay.TensorType) else ()
+    return isinstance(weights, relay.Constant) or value.op == "multiply"

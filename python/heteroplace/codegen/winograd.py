@@ -32,6 +32,7 @@ from heteroplace.relay.expressions import (
 )
 
 _BLOCKED = re.compile(r"NCHW(\d+)c")
+_OPS = ("nn.contrib_conv2d_NCHWc",)
 _LEAST_CHANNELS = 32
 """Of fewer the transforms take as long as is saved."""
 _MOST_FILTERS = 1400
@@ -97,9 +98,9 @@ def Winograd(  # noqa: N802  (named as TVM names its passes)
             made = winograd(new.args[0], filters[key], tile, [int(p) for p in old.attrs.padding])
             return relay.Call(made.op, made.args, made.attrs, None, old.span)
 
-        return rebuilt(function, rewrite)
+        return rebuilt(function, rewrite, ops=_OPS)
 
-    return function_pass("Winograd", run, opt_level=3, ops=("nn.contrib_conv2d_NCHWc",))
+    return function_pass("Winograd", run, opt_level=3, ops=_OPS)
 
 
 def with_plain_sums(call: relay.Call, plain: PlainFilters) -> relay.Call:
@@ -150,7 +151,7 @@ def _address(constant: relay.Constant) -> int:
 
 
 def _tile(call: relay.Expr) -> int:
-    if not is_op_call(call, "nn.contrib_conv2d_NCHWc") or not _is_plain(call):
+    if not _is_plain(call):
         return 0
     data, filters = static_shape(call.args[0].checked_type), static_shape(call.args[1].checked_type)
     _, blocks, height, width, lanes = static_shape(call.checked_type)

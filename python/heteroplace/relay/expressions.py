@@ -1,18 +1,21 @@
 """Small tools on Relay expressions that every module of this package needs.
 
 All walks are over TVM's own post-order and iterative on our side, so that a network of thousands
-of ops in a row does not exhaust Python's stack.
+of ops in a row does not exhaust Python's stack. Each look at an attribute is a call into TVM, and
+most of the time of walks: none is asked for twice, nor an array's length with each of its elements
+(`array[:]` asks once).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 
 import tvm
 from tvm import relay
 
 from heteroplace.errors import UnsupportedRelayError
 from heteroplace.model.graph import tensor_bytes
+from heteroplace.relay.expr_map import ExprMap
 
 SPAN_PREFIX = "task:"
 """Source names of spans that name a task start with this, so that others are not mistaken."""
@@ -21,40 +24,51 @@ SPAN_PREFIX = "task:"
 def post_order(expr: relay.Expr) -> list[relay.Expr]:
     """Return every sub-expression once, operands first; bodies of inner functions are left out."""
     found: list[relay.Expr] = []
-    inner: set[relay.Expr] = set()
+    inner: ExprMap[None] = ExprMap()
 
     def visit(node: relay.Expr) -> None:
         found.append(node)
         if isinstance(node, relay.Function):
-            inner.update(post_order_of_function(node))
+            for each in post_order_of_function(node):
+                inner[each] = None
 
     relay.analysis.post_order_visit(expr, visit)
+    if not inner:
+        return found
     return [node for node in found if node not in inner or isinstance(node, relay.Function)]
 
 
 def post_order_of_function(function: relay.Function) -> list[relay.Expr]:
     """Return the sub-expressions of a function: its parameters and its body, operands first."""
-    found: list[relay.Expr] = []
+    found: list[relay.Expr] = function.params[:]
     relay.analysis.post_order_visit(function.body, found.append)
-    return [*function.params, *found]
+    return found
 
 
 def is_primitive_call(expr: relay.Expr) -> bool:
     """Say whether `expr` calls a fused function, as FuseOps leaves them."""
-    if not isinstance(expr, relay.Call) or not isinstance(expr.op, relay.Function):
+    return isinstance(expr, relay.Call) and is_primitive(expr.op)
+
+
+def is_primitive(function: relay.Expr) -> bool:
+    """Say whether it is a fused function."""
+    if not isinstance(function, relay.Function):
         return False
-    attributes = expr.op.attrs
-    return (
-        attributes is not None and "Primitive" in attributes and int(attributes["Primitive"]) == 1
-    )
+    attributes = function.attrs
+    return attributes is not None and int(attributes.get("Primitive", 0)) == 1
+
+
+def op_name(expr: relay.Expr) -> str | None:
+    """Return the name of the operator that `expr` calls; None: it calls none."""
+    if not isinstance(expr, relay.Call):
+        return None
+    op = expr.op
+    return str(op.name) if isinstance(op, tvm.ir.Op) else None
 
 
 def is_op_call(expr: relay.Expr, name: str) -> bool:
     """Say whether `expr` calls the operator `name`."""
-    if not isinstance(expr, relay.Call):
-        return False
-    op = expr.op  # each look at an attribute is a call into TVM
-    return isinstance(op, tvm.ir.Op) and op.name == name
+    return op_name(expr) == name
 
 
 def is_dataflow(function: relay.Function) -> bool:
@@ -88,9 +102,7 @@ def static_shape(type_: relay.TensorType) -> tuple[int, ...]:
     UnsupportedRelayError
         Some extent is not known at compile time.
     """
-    # Half of the time of some passes: no extent is fetched twice, nor the length with each.
-    shape = type_.shape
-    extents = [shape[index] for index in range(len(shape))]
+    extents = type_.shape[:]
     if not all(isinstance(extent, (tvm.tir.IntImm, int)) for extent in extents):
         raise UnsupportedRelayError(
             f"a value has the dynamic shape {type_}; give every input a fixed shape, e.g. by "
@@ -102,12 +114,13 @@ def static_shape(type_: relay.TensorType) -> tuple[int, ...]:
 def leaves(expr: relay.Expr) -> list[relay.Expr]:
     """Return the tensors that `expr`, whose type is inferred, consists of, tuples flattened."""
     if isinstance(expr, relay.Tuple):
-        return [leaf for field in expr.fields for leaf in leaves(field)]
+        return [leaf for field in expr.fields[:] for leaf in leaves(field)]
     if isinstance(expr, relay.TupleGetItem) and isinstance(expr.tuple_value, relay.Tuple):
         return leaves(expr.tuple_value.fields[expr.index])
-    if not isinstance(expr.checked_type, relay.TupleType):
+    type_ = expr.checked_type
+    if not isinstance(type_, relay.TupleType):
         return [expr]
-    count = len(expr.checked_type.fields)
+    count = len(type_.fields)
     return [relay.TupleGetItem(expr, index, expr.span) for index in range(count)]
 
 
@@ -139,7 +152,7 @@ def tasks_in(function: relay.Function) -> list[str]:
 
 def rebuild(
     nodes: Sequence[relay.Expr],
-    mapped: dict[relay.Expr, relay.Expr],
+    mapped: MutableMapping[relay.Expr, relay.Expr],
     rewrite: Callable[[relay.Expr, relay.Expr], relay.Expr] | None = None,
     span: relay.Span | None = None,
     *,
@@ -158,7 +171,7 @@ def rebuild(
     span
         Given to every copied call; None keeps the old spans.
     keeps_unchanged
-        Calls whose operands stay are not copied: `rewrite` gets the old one twice.
+        What has the operands that it had is not copied: `rewrite` gets the old one twice.
 
     Raises
     ------
@@ -172,17 +185,13 @@ def rebuild(
             new: relay.Expr = node
         elif isinstance(node, relay.Function):
             new = node
-        elif isinstance(node, relay.Call):
-            old = list(node.args)
-            arguments = [mapped[argument] for argument in old]
-            if keeps_unchanged and all(map(relay.Expr.same_as, old, arguments)):
+        elif isinstance(node, (relay.Call, relay.Tuple, relay.TupleGetItem)):
+            old = _operands(node)
+            operands = [mapped[operand] for operand in old]
+            if keeps_unchanged and all(map(relay.Expr.same_as, old, operands)):
                 new = node
             else:
-                new = relay.Call(node.op, arguments, node.attrs, node.type_args, span or node.span)
-        elif isinstance(node, relay.Tuple):
-            new = relay.Tuple([mapped[field] for field in node.fields], span or node.span)
-        elif isinstance(node, relay.TupleGetItem):
-            new = relay.TupleGetItem(mapped[node.tuple_value], node.index, span or node.span)
+                new = _of_operands(node, operands, span)
         else:
             raise UnsupportedRelayError(
                 f"the module holds a {type(node).__name__} expression; only dataflow (calls, "
@@ -191,19 +200,47 @@ def rebuild(
         mapped[node] = new if rewrite is None else rewrite(node, new)
 
 
+def _operands(node: relay.Expr) -> list[relay.Expr]:
+    """What a call or a tuple reads, or a field is of."""
+    if isinstance(node, relay.TupleGetItem):
+        return [node.tuple_value]
+    found: list[relay.Expr] = (node.args if isinstance(node, relay.Call) else node.fields)[:]
+    return found
+
+
+def _of_operands(
+    node: relay.Expr, operands: Sequence[relay.Expr], span: relay.Span | None
+) -> relay.Expr:
+    """A copy of a call, a tuple or a field that reads others."""
+    if isinstance(node, relay.Call):
+        return relay.Call(node.op, operands, node.attrs, node.type_args, span or node.span)
+    if isinstance(node, relay.Tuple):
+        return relay.Tuple(operands, span or node.span)
+    return relay.TupleGetItem(operands[0], node.index, span or node.span)
+
+
 def rebuilt(
     function: relay.Function,
     rewrite: Callable[[relay.Expr, relay.Expr], relay.Expr],
-    mapped: dict[relay.Expr, relay.Expr] | None = None,
+    mapped: MutableMapping[relay.Expr, relay.Expr] | None = None,
+    ops: Collection[str] = (),
 ) -> relay.Function:
     """Return a function whose body is copied by `rebuild` where it changes, with parameters and
     attributes as they are; `mapped` may be given to look at what was copied so far. Where nothing
-    changes it is the function itself."""
-    known = {} if mapped is None else mapped
-    rebuild(post_order(function.body), known, rewrite, keeps_unchanged=True)
-    if known[function.body].same_as(function.body):
+    changes it is the function itself.
+
+    `ops`: names of those whose calls alone `rewrite` is asked about; (): about all nodes.
+    """
+    known = ExprMap[relay.Expr]() if mapped is None else mapped
+    body = function.body
+
+    def of_ops(old: relay.Expr, new: relay.Expr) -> relay.Expr:
+        return rewrite(old, new) if op_name(old) in ops else new
+
+    rebuild(post_order(body), known, of_ops if ops else rewrite, keeps_unchanged=True)
+    if known[body].same_as(body):
         return function
-    return relay.Function(function.params, known[function.body], None, [], function.attrs)
+    return relay.Function(function.params, known[body], None, [], function.attrs)
 
 
 def function_pass(
@@ -264,12 +301,15 @@ class SharedFields:
         if isinstance(new, relay.TupleGetItem):
             return self.field(new.tuple_value, new.index, new.span)
         if isinstance(new, relay.Tuple):
-            pairs = zip(new.fields, old.fields, strict=True)
+            pairs = zip(new.fields[:], old.fields[:], strict=True)
             fields = [self.opened(value, before.checked_type) for value, before in pairs]
             return self._made.setdefault(("tuple", *fields), relay.Tuple(fields, new.span))
         if isinstance(new, relay.Call):
-            pairs = zip(new.args, old.args, strict=True)
+            given = new.args[:]
+            pairs = zip(given, old.args[:], strict=True)
             arguments = [self.opened(value, before.checked_type) for value, before in pairs]
+            if all(map(relay.Expr.same_as, given, arguments)):
+                return new
             return relay.Call(new.op, arguments, new.attrs, new.type_args, new.span)
         return new
 

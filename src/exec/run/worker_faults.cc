@@ -14,6 +14,18 @@ namespace heteroplace::exec {
 
 namespace {
 
+/*! \brief The router whose decision a call makes; null: it makes none. */
+const Router* RouterOf(const Program& program, const Instruction& at) {
+  if (!at.IsCall()) return nullptr;
+  for (const Router& router : program.routers) {
+    for (const Wait& there : router.there) {
+      const Queue& queue = program.queues[static_cast<size_t>(there.queue)];
+      if (&queue.instructions[static_cast<size_t>(there.count) - 1] == &at) return &router;
+    }
+  }
+  return nullptr;
+}
+
 /*! \brief "on queue 'q0' (cpu:0)". */
 std::string QueueText(const Queue& queue) {
   return "on queue '" + queue.name + "' (" + DeviceName(queue.device) + ")";
@@ -41,6 +53,10 @@ std::string Worker::StepText(const Instruction& at, const std::string& what) con
     text += " in " + router.Describe(at.work->branch);
   }
   if (at.IsCall()) text += " in kernel '" + program.KernelName(at.kernel) + "'";
+  // Kernels of routers that are alike are one, which cannot say whose mask it refuses.
+  if (const Router* router = RouterOf(program, at); router != nullptr) {
+    text += " of router '" + router->name + "'";
+  }
   if (at.tag >= 0) {
     text += " in message " + std::to_string(at.tag) +
             (at.opcode == Opcode::kSend ? " to rank " : " from rank ") +

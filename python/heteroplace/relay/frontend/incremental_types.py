@@ -23,7 +23,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tvm
@@ -115,8 +115,8 @@ class IncrementalImport:
 class _ImportFolder(ConstantFolder):
     """Folds by numpy, then hands a call of constants that is left over to TVM's folder."""
 
-    def _rebuild(self, expr: Any) -> Any:
-        result = super()._rebuild(expr)
+    def _rebuild(self, expr: Any, old: Sequence[Any]) -> Any:
+        result = super()._rebuild(expr, old)
         if not isinstance(result, relay.Call) or not isinstance(result.op, tvm.ir.Op):
             return result
         if not all(is_constant(arg) for arg in result.args) or not result.args:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import gcd, lcm
+from typing import NamedTuple
 
 import tvm
 from tvm import relay
 
-from heteroplace.relay.expressions import post_order, static_shape, type_bytes
+from heteroplace.relay.expr_map import ExprMap
+from heteroplace.relay.expressions import static_shape, type_bytes
 from heteroplace.relay.routing.regions import branches_of_values, router_of, routing_call
 from heteroplace.relay.routing.router import router_options
 from heteroplace.relay.tasks.flops import call_flops
@@ -46,12 +48,20 @@ class _Found:
     """What was seen of one branch."""
 
     signature: list[tuple[str, ...]] = field(default_factory=list)
-    weights: dict[relay.Expr, int] = field(default_factory=dict)
+    weights: ExprMap[int] = field(default_factory=ExprMap)
     row_multiple: int = 1
     holds_router: bool = False
     flops: int = 0
     row_bytes: int = 0
     result_bytes: int = 0
+
+
+class _FoundRouter(NamedTuple):
+    """What was seen of a router."""
+
+    name: str
+    num_cells: int
+    branches: list[_Found]
 
 
 def aligned_bytes(num_bytes: int) -> int:
@@ -64,57 +74,46 @@ def branch_uses(mod: tvm.IRModule) -> dict[str, tuple[BranchUse, ...]]:
 
     What is made in a nested router's branches counts for the branches around it too.
     """
-    body = mod["main"].body
-    inside = branches_of_values(body)
-    found: dict[str, list[_Found]] = {}
-    cells: dict[str, int] = {}
-    for node in post_order(body):
+    found: ExprMap[_FoundRouter] = ExprMap()
+    for node, inside in branches_of_values(mod["main"].body).items():
         if not isinstance(node, relay.Call):
             continue
         call = routing_call(node)
         if call is not None and call.kind == "router":
             options = router_options(call.op.attrs)
-            found[options.name] = [_Found() for _ in range(options.num_branches)]
-            cells[options.name] = static_shape(node.checked_type.fields[0])[0]
-        for router, branch in inside[node]:
-            name = router_options(_router_attrs(router)).name
-            _add(found[name][branch], node, None if call is None else call.kind, cells[name])
-        if call is not None and inside[node] and call.kind == "take_branch":
-            router, branch = inside[node][-1]
-            taken = found[router_options(_router_attrs(router)).name][branch]
-            taken.row_bytes += _row_bytes(node)
+            num_cells = static_shape(node.checked_type.fields[0])[0]
+            branches = [_Found() for _ in range(options.num_branches)]
+            found[node] = _FoundRouter(options.name, num_cells, branches)
+        for router, branch in inside:
+            around = found[router]
+            kind = None if call is None else call.kind
+            _add(around.branches[branch], node, kind, around.num_cells)
+        if call is not None and inside and call.kind == "take_branch":
+            found[inside[-1].router].branches[inside[-1].branch].row_bytes += _row_bytes(node)
         elif call is not None and call.kind == "join_branches":
-            name = router_options(_router_attrs(router_of(call.reads[-2]))).name
-            for branch, made in enumerate(found[name]):
+            for branch, made in enumerate(found[router_of(call.reads[-2])].branches):
                 made.result_bytes += _row_bytes(call.reads[branch])
-        elif call is None and inside[node] and isinstance(node.op, tvm.ir.Op):
-            router, branch = inside[node][-1]
-            found[router_options(_router_attrs(router)).name][branch].flops += call_flops(node)
-    return {name: _numbered(branches, cells[name]) for name, branches in found.items()}
+        elif call is None and inside and isinstance(node.op, tvm.ir.Op):
+            found[inside[-1].router].branches[inside[-1].branch].flops += call_flops(node)
+    return {each.name: _numbered(each.branches, each.num_cells) for each in found.values()}
 
 
 def _row_bytes(rows: relay.Expr) -> int:
     return type_bytes(rows.checked_type) // max(1, static_shape(rows.checked_type)[0])
 
 
-def _router_attrs(router: relay.Expr) -> tvm.ir.Attrs:
-    call = routing_call(router)
-    assert call is not None  # a branch is of a router
-    return call.op.attrs
-
-
 def _add(found: _Found, node: relay.Call, kind: str | None, num_rows: int) -> None:
     """Note a call in a branch of `num_rows` rows; `kind`: of an op of routing."""
-    types = [str(argument.checked_type) for argument in node.args]
+    types = [str(argument.checked_type) for argument in node.args[:]]
     if kind is None:
         attrs = "" if node.attrs is None else str(tvm.ir.structural_hash(node.attrs))
         found.signature.append((str(node.op), attrs, *types))
     else:
         found.signature.append((kind, *types))
     found.holds_router |= kind == "router"
-    for argument in node.args:
+    for argument in node.args[:]:
         fields = argument.fields if isinstance(argument, relay.Tuple) else [argument]
-        for read in fields:
+        for read in fields[:]:
             if isinstance(read, (relay.Constant, relay.Var)):
                 found.weights[read] = type_bytes(read.checked_type)
     if isinstance(node.checked_type, tvm.ir.TensorType):

@@ -10,11 +10,10 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import tvm
-from tvm import relay
 
 from heteroplace.dynamic.gather import without_homes
 from heteroplace.dynamic.placement import place_branches
@@ -58,8 +57,12 @@ class Routed:
     mod: tvm.IRModule
     """Typed, with named routers."""
     routers: tuple[Router, ...]
-    uses: Mapping[str, tuple[BranchUse, ...]]
     profile: RouteProfile
+
+    @cached_property
+    def uses(self) -> Mapping[str, tuple[BranchUse, ...]]:
+        """What the branches of each router are, by its name."""
+        return branch_uses(self.mod)
 
 
 def routed_module(mod: tvm.IRModule, profile: Profile) -> Routed:
@@ -72,12 +75,12 @@ def routed_module(mod: tvm.IRModule, profile: Profile) -> Routed:
     """
     if not isinstance(profile, RouteProfile):
         profile = read_profile(profile)
-    mod = relay.transform.InferType()(named_routers(mod))
+    mod = named_routers(mod)
     routers = routers_of(mod)
     if not routers:
         raise RoutingError("the module has no routers, so there is nothing to specialise")
     profile.check_model(model_digest(mod))
-    return Routed(mod, routers, branch_uses(mod), profile)
+    return Routed(mod, routers, profile)
 
 
 def capacity_changes(routed: Routed, num_sizes: int, mode: str) -> Changes:
@@ -232,10 +235,10 @@ def prediction_changes(routed: Routed, times: Mapping[str, SpeculationTimes]) ->
         asked, {each.name: times.get(each.name, _UNKNOWN_TIMES) for each in asked}, depth
     )
     changes: Changes = {}
+    holding_routers = {router.parent for router in routed.routers}
     for each in found:
-        uses = routed.uses[each.router]
         # What is behind another router waits for that one in any case.
-        if not any(uses[branch].holds_router for branch in each.branches):
+        if not any((each.router, branch) in holding_routers for branch in each.branches):
             branches = ",".join(map(str, each.branches))
             changes[each.router] = {"predict": f"{branches}@{each.probability:.6g}"}
     return changes

@@ -2,8 +2,8 @@
 
 On a CPU a parallel loop goes over the cells, on a GPU a block works on each. A row index that comes
 out of a tensor is compared with the buffer's extent, so that a mask with more branches for a cell
-than the router's `top_k` cannot write outside of it: on a CPU the router's kernel refuses it by
-name, elsewhere whoever runs the program compares the loads with the buffer.
+than the router's `top_k` cannot write outside of it: on a CPU the router's kernel refuses it,
+elsewhere whoever runs the program compares the loads with the buffer.
 """
 
 from __future__ import annotations
@@ -173,12 +173,17 @@ def _refuse(ib: Any, mask: Any, options: RouterOptions, num_cells: int) -> None:
                 taken[0] = taken[0] + tir.Select(mask[cell, branch] != 0, 1, 0)
                 least[0] = tir.min(least[0], mask[cell, branch])
             most[0] = tir.max(most[0], taken[0])
-        who, count = f"router {options.name!r}", options.num_branches
-        _require(ib, least[0] >= 0, f"{who}: a route decision is none of its {count} branches")
+        # Of a kernel of several routers the executor says for which of them it was called.
+        who = f"router {options.name!r}: " if options.name else ""
+        _require(
+            ib,
+            least[0] >= 0,
+            f"{who}a route decision is none of its {options.num_branches} branches",
+        )
         _require(
             ib,
             most[0] <= options.top_k,
-            f"{who}: its mask gives a cell more than {options.top_k} branches, which is the most "
+            f"{who}its mask gives a cell more than {options.top_k} branches, which is the most "
             f"that it was made for (top_k)",
         )
 

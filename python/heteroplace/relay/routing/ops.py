@@ -184,9 +184,14 @@ def select(
 
 def routing_kind(expr: relay.Expr) -> str | None:
     """Return which of the ops a call is of, e.g. "dispatch"; None: of none."""
-    if not isinstance(expr, relay.Call) or not isinstance(expr.op, tvm.ir.Op):
+    return kind_of_op(expr.op) if isinstance(expr, relay.Call) else None
+
+
+def kind_of_op(op: relay.Expr) -> str | None:
+    """Return the same of what a call calls."""
+    if not isinstance(op, tvm.ir.Op):
         return None
-    name = str(expr.op.name)
+    name = str(op.name)
     # Relay has ops of some of these names.
     kind = name.removeprefix(PREFIX)
     return kind if name.startswith(PREFIX) and kind in _OPS else None
@@ -194,12 +199,13 @@ def routing_kind(expr: relay.Expr) -> str | None:
 
 def reads_of(call: relay.Call) -> list[relay.Expr]:
     """Return what a call of one of the ops reads."""
-    return list(call.args[0].fields)
+    reads: list[relay.Expr] = call.args[0].fields[:]
+    return reads
 
 
 def with_reads(call: relay.Call, reads: Sequence[relay.Expr], **changed: object) -> relay.Call:
     """Return the same call of other tensors, some attributes changed."""
-    attributes = {str(key): call.attrs[key] for key in call.attrs.keys()}  # noqa: SIM118
+    attributes = {str(key): value for key, value in call.attrs.items()}
     attrs = tvm.ir.make_node("DictAttrs", **{**attributes, **changed})
     return relay.Call(call.op, [relay.Tuple(list(reads))], attrs, None, call.span)
 

@@ -13,8 +13,14 @@ from typing import NamedTuple
 from tvm import relay
 
 from heteroplace.errors import RoutingError
-from heteroplace.relay.expressions import is_primitive_call, post_order, post_order_of_function
-from heteroplace.relay.routing.ops import branch_around, routing_kind
+from heteroplace.relay.expr_map import ExprMap
+from heteroplace.relay.expressions import (
+    is_primitive,
+    is_primitive_call,
+    post_order,
+    post_order_of_function,
+)
+from heteroplace.relay.routing.ops import branch_around, kind_of_op, routing_kind
 from heteroplace.relay.tasks.fold import children
 
 
@@ -44,19 +50,21 @@ Branches = tuple[InBranch, ...]
 
 def routing_call(expr: relay.Expr) -> RoutingCall | None:
     """Return what a call of an op of routing says, fused or not; None: it is another expression."""
-    kind = routing_kind(expr)
+    if not isinstance(expr, relay.Call):
+        return None
+    op = expr.op
+    kind = kind_of_op(op)
     if kind is not None:
         return RoutingCall(kind, expr, tuple(_opened(expr.args[0])))
-    if not is_primitive_call(expr):
+    body = op.body if is_primitive(op) else None
+    kind = routing_kind(body)
+    if body is None or kind is None:
         return None
-    kind = routing_kind(expr.op.body)
-    if kind is None:
-        return None
-    given = dict(zip(expr.op.params, expr.args, strict=True))
-    inner = expr.op.body.args[0]
+    given = dict(zip(op.params, expr.args, strict=True))
+    inner = body.args[0]
     fields = inner.fields if isinstance(inner, relay.Tuple) else [inner]
     reads = [read for field in fields for read in _opened(given.get(field, field))]
-    return RoutingCall(kind, expr.op.body, tuple(reads))
+    return RoutingCall(kind, body, tuple(reads))
 
 
 def router_of(loads: relay.Expr) -> relay.Expr:
@@ -87,7 +95,7 @@ def branches_around(values: Sequence[relay.Expr]) -> Branches:
         if node in seen:
             continue
         seen.add(node)
-        call = routing_call(node) if isinstance(node, relay.Call) else None
+        call = routing_call(node)
         if call is None:
             pending += children(node)
             continue
@@ -120,7 +128,7 @@ def of_router(op: relay.Call, reads: Sequence[relay.Expr]) -> relay.Expr:
     return reads[places.get(str(kind), -1)]
 
 
-def branches_of_values(body: relay.Expr) -> dict[relay.Expr, Branches]:
+def branches_of_values(body: relay.Expr) -> ExprMap[Branches]:
     """Return for each value under `body` the branches that it is made in; tuples are left out.
 
     Raises
@@ -128,7 +136,7 @@ def branches_of_values(body: relay.Expr) -> dict[relay.Expr, Branches]:
     RoutingError
         An op reads values of two branches.
     """
-    found: dict[relay.Expr, Branches] = {}
+    found: ExprMap[Branches] = ExprMap()
     for node in post_order(body):
         if isinstance(node, relay.TupleGetItem):
             whole = node.tuple_value
@@ -141,10 +149,10 @@ def branches_of_values(body: relay.Expr) -> dict[relay.Expr, Branches]:
     return found
 
 
-def _branches_of_call(node: relay.Call, found: dict[relay.Expr, Branches]) -> Branches:
+def _branches_of_call(node: relay.Call, found: ExprMap[Branches]) -> Branches:
     call = routing_call(node)
     if call is None:
-        reads = [read for argument in node.args for read in _opened(argument)]
+        reads = [read for argument in node.args[:] for read in _opened(argument)]
         return _innermost(node, reads, found)
     if call.kind in ("take_branch", "enter_branch"):
         inside = InBranch(router_of(call.reads[1]), int(call.op.attrs["branch"]))
@@ -166,7 +174,7 @@ def _left(
     node: relay.Call,
     branches: Sequence[relay.Expr],
     others: Sequence[relay.Expr],
-    found: dict[relay.Expr, Branches],
+    found: ExprMap[Branches],
 ) -> Branches:
     """The branches that are still open where a router's branches come together."""
     outer = _innermost(node, others, found)
@@ -181,9 +189,7 @@ def _left(
     return outer
 
 
-def _innermost(
-    node: relay.Call, reads: Sequence[relay.Expr], found: dict[relay.Expr, Branches]
-) -> Branches:
+def _innermost(node: relay.Call, reads: Sequence[relay.Expr], found: ExprMap[Branches]) -> Branches:
     """The branches of what is read, of which each must be inside of the others'."""
     deepest: Branches = ()
     for read in reads:
@@ -212,7 +218,7 @@ def _is_prefix(shorter: Branches, longer: Branches) -> bool:
 def _opened(expr: relay.Expr) -> list[relay.Expr]:
     """The tensors that an argument names, tuples that are written out opened."""
     if isinstance(expr, relay.Tuple):
-        return [leaf for field in expr.fields for leaf in _opened(field)]
+        return [leaf for field in expr.fields[:] for leaf in _opened(field)]
     return [expr]
 
 

@@ -46,7 +46,8 @@ def resize_branches(
     UnsupportedRelayError
         An op of a branch could mix rows; the message names op and branch.
     """
-    main = relay.transform.InferType()(mod)["main"]
+    mod = relay.transform.InferType()(mod)
+    main = mod["main"]
     of_parameter = {}
     for parameter in main.params:
         branch = branch_of.get(parameter.name_hint)
@@ -55,7 +56,7 @@ def resize_branches(
         before = static_shape(parameter.checked_type)[0]
         if rows[branch] != before:  # what does not grow cannot be followed
             of_parameter[parameter.name_hint] = Growth(Fraction(rows[branch], before), before)
-    return _Resizer(of_parameter).run(main)
+    return _Resizer(of_parameter).run(main) if of_parameter else mod
 
 
 class _Resizer(Rebatcher):

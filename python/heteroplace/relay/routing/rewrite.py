@@ -18,6 +18,7 @@ from tvm import relay
 
 from heteroplace.errors import RoutingError
 from heteroplace.model.capacities import default_capacities
+from heteroplace.relay.expr_map import ExprMap
 from heteroplace.relay.expressions import post_order, rebuild, static_shape
 from heteroplace.relay.routing.ops import (
     BranchRows,
@@ -52,12 +53,16 @@ def routers_of(mod: tvm.IRModule) -> tuple[Router, ...]:
     body = mod["main"].body
     branches = branches_of_values(body)
     found = []
-    for node in post_order(body):
-        if routing_kind(node) == "router":
-            outer = branches[node]
-            parent = _parent(outer[-1]) if outer else None
-            found.append(Router(router_options(node.attrs), _num_cells(node), parent))
+    for node in _router_calls(body):
+        outer = branches[node]
+        parent = _parent(outer[-1]) if outer else None
+        found.append(Router(router_options(node.attrs), _num_cells(node), parent))
     return tuple(found)
+
+
+def _router_calls(body: relay.Expr) -> list[relay.Call]:
+    """The routers under an expression, operands first."""
+    return [node for node in post_order(body) if routing_kind(node) == "router"]
 
 
 def named_routers(mod: tvm.IRModule) -> tvm.IRModule:
@@ -70,11 +75,7 @@ def named_routers(mod: tvm.IRModule) -> tvm.IRModule:
         Two routers have one name.
     """
     typed = relay.transform.InferType()(mod)
-    given = [
-        router_options(node.attrs).name
-        for node in post_order(typed["main"].body)
-        if routing_kind(node) == "router"
-    ]
+    given = [str(node.attrs["name"]) for node in _router_calls(typed["main"].body)]
     names: list[str] = []
     for number, own in enumerate(given):
         name = own or f"router.{number + 1}"
@@ -100,8 +101,9 @@ def update_routers(mod: tvm.IRModule, changes: Mapping[str, Mapping[str, Any]]) 
         There is no such router or option, options that do not fit together, or another largest
         capacity where that says which cells the model drops.
     """
-    routers = routers_of(relay.transform.InferType()(mod))
-    known = [router.options.name for router in routers]
+    typed = relay.transform.InferType()(mod)
+    calls = _router_calls(typed["main"].body)
+    known = [str(call.attrs["name"]) for call in calls]
     unknown = sorted(set(changes) - set(known))
     if unknown:
         raise RoutingError(
@@ -115,10 +117,10 @@ def update_routers(mod: tvm.IRModule, changes: Mapping[str, Mapping[str, Any]]) 
             new = replace(options, **change)
         except TypeError as err:
             raise RoutingError(f"router {options.name!r}: {err}") from err
-        _check_kept(options, new, routers[number].num_cells)
+        _check_kept(options, new, _num_cells(calls[number]))
         return new.checked(options.num_branches)
 
-    return _renewed(mod, updated)
+    return _renewed(typed, updated)
 
 
 def model_digest(mod: tvm.IRModule) -> str:
@@ -128,20 +130,19 @@ def model_digest(mod: tvm.IRModule) -> str:
     dropped) count, and names of routers do.
     """
 
+    digest = hashlib.sha256()
+
     def common(number: int, options: RouterOptions) -> RouterOptions:
-        sizes = (default_capacities(cells[number]),) * options.num_branches
+        num_cells = _num_cells(calls[number])
+        digest.update(f"{options.name} {num_cells} {options.num_branches}\n".encode())
+        sizes = (default_capacities(num_cells),) * options.num_branches
         if options.overflow == "drop":
-            sizes = tuple((most,) for most in _kept(options, cells[number]))
+            sizes = tuple((most,) for most in _kept(options, num_cells))
         return RouterOptions(options.name, sizes, options.top_k, options.overflow)
 
     typed = relay.transform.InferType()(mod)
-    routers = routers_of(typed)
-    cells = [router.num_cells for router in routers]
-    same = _renewed(typed, common)
-    digest = hashlib.sha256()
-    for router in routers:
-        digest.update(f"{router.options.name} {router.num_cells} ".encode())
-        digest.update(f"{router.options.num_branches}\n".encode())
+    calls = _router_calls(typed["main"].body)
+    same = tvm.IRModule(dict(_renewed(typed, common).functions.items()))
     digest.update(f"{int(tvm.ir.structural_hash(same, map_free_vars=True)) % 2**64:x}".encode())
     return digest.hexdigest()
 
@@ -163,30 +164,40 @@ def _check_kept(old: RouterOptions, new: RouterOptions, num_cells: int) -> None:
         )
 
 
-def _renewed(mod: tvm.IRModule, renew: Renewed) -> tvm.IRModule:
-    """The module with new options for each router, and all that follows from them."""
-    typed = relay.transform.InferType()(mod)
+def _renewed(typed: tvm.IRModule, renew: Renewed) -> tvm.IRModule:
+    """The typed module with new options for each router, and all that follows from them; itself if
+    they are the same."""
     main = typed["main"]
-    options: dict[relay.Expr, RouterOptions] = {}
+    body = main.body
+    options: ExprMap[RouterOptions] = ExprMap()
 
     def rewrite(old: relay.Expr, new: relay.Expr) -> relay.Expr:
         kind = routing_kind(old)
         if kind is None:
             return new
+        attrs, following = old.attrs, dict[str, Any]()
+        changed: dict[str, Any] = {}
         if kind == "router":
-            options[old] = renew(len(options), router_options(old.attrs))
-            around = branch_around(old.attrs)
-            outer: dict[str, Any] = {}
+            before = router_options(attrs)
+            options[old] = renew(len(options), before)
+            changed = {} if options[old] == before else options[old].attributes()
+            around = branch_around(attrs)
             if around is not None:
                 parent = router_of(reads_of(old)[-1])
-                outer = _of_rows(around, options[parent], _num_cells(parent))
-            return with_reads(new, reads_of(new), **options[old].attributes(), **outer)
-        router = router_of(of_router(old, reads_of(old)))
-        return with_reads(new, reads_of(new), **_following(old, kind, options[router], router))
+                following = _of_rows(around, options[parent], _num_cells(parent))
+        elif kind != "combine":
+            router = router_of(of_router(old, reads_of(old)))
+            following = _following(old, kind, options[router], router)
+        changed |= {
+            key: value for key, value in following.items() if type(value)(attrs[key]) != value
+        }
+        return with_reads(new, reads_of(new), **changed) if changed else new
 
-    mapped: dict[relay.Expr, relay.Expr] = {}
-    rebuild(post_order(main.body), mapped, rewrite)
-    function = relay.Function(main.params, mapped[main.body], attrs=main.attrs)
+    mapped: ExprMap[relay.Expr] = ExprMap()
+    rebuild(post_order(body), mapped, rewrite, keeps_unchanged=True)
+    if mapped[body].same_as(body):
+        return typed
+    function = relay.Function(main.params, mapped[body], attrs=main.attrs)
     functions = dict(typed.functions.items())
     functions[typed.get_global_var("main")] = function
     return relay.transform.InferType()(tvm.IRModule(functions))
@@ -203,7 +214,7 @@ def _following(
         return {"rows": options.rows(num_cells), "router": options.name}
     if kind == "take_branch":
         return _of_rows(branch_rows_in(call.attrs), options, num_cells)
-    return {} if kind == "combine" else {"router": options.name}
+    return {"router": options.name}
 
 
 def _of_rows(old: BranchRows, options: RouterOptions, num_cells: int) -> dict[str, Any]:

@@ -79,9 +79,9 @@ class RouterOptions:
 
 def router_options(attrs: Any) -> RouterOptions:
     """Return the options that the attributes of a router op say."""
-    flat = [int(size) for size in attrs["capacities"]]
+    flat = [int(size) for size in attrs["capacities"][:]]
     capacities, begin = [], 0
-    for count in attrs["counts"]:
+    for count in attrs["counts"][:]:
         capacities.append(tuple(flat[begin : begin + int(count)]))
         begin += int(count)
     return RouterOptions(

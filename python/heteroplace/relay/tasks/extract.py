@@ -15,6 +15,7 @@ from tvm import relay
 
 from heteroplace.errors import UnsupportedRelayError
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
+from heteroplace.relay.expr_map import ExprMap
 from heteroplace.relay.expressions import (
     SharedFields,
     is_primitive_call,
@@ -75,7 +76,7 @@ class _Extractor:
         self._main = main
         self._builder = TaskGraphBuilder(name)
         self._counts: Counter[str] = Counter()
-        self._tensors: dict[relay.Expr, list[str | None]] = {}
+        self._tensors: ExprMap[list[str | None]] = ExprMap()
         self._calls: dict[str, relay.Call] = {}
         self._routed = RoutedTasks(main, self._builder)
 
@@ -152,17 +153,19 @@ class _Extractor:
             return
         body = post_order_of_function(call.op)
         ops = [node for node in body if isinstance(node, relay.Call)]
-        name = self._name(ops)
+        names = [str(op.op.name) for op in ops]
+        name = self._name(names)
         branch = self._routed.branch(call)
-        reads = [leaf for argument in call.args for leaf in self._tensors[argument]]
+        args = call.args[:]
+        reads = [leaf for argument in args for leaf in self._tensors[argument]]
         reads += self._routed.decisions_read(call, branch)
         self._builder.add_task(
             Task(
                 name,
-                "+".join(op.op.name for op in ops),
-                tuple(_member_name(op) for op in ops),
+                "+".join(names),
+                tuple(_member_name(op, kind) for op, kind in zip(ops, names, strict=True)),
                 flops=sum(call_flops(op) for op in ops),
-                weight_bytes=_weight_bytes([*call.args, *body]),
+                weight_bytes=_weight_bytes([*args, *body]),
                 branch=branch,
             ),
             list(dict.fromkeys(leaf for leaf in reads if leaf is not None)),
@@ -170,8 +173,8 @@ class _Extractor:
         self._calls[name] = call
         self._tensors[call] = self._routed.add_outputs(call, name)
 
-    def _name(self, ops: list[relay.Call]) -> str:
-        names = [op.op.name.rpartition(".")[2] for op in ops]
+    def _name(self, ops: list[str]) -> str:
+        names = [op.rpartition(".")[2] for op in ops]
         anchors = [name for word in _ANCHORS for name in names if word in name]
         anchor = anchors[0] if anchors else names[-1]
         self._counts[anchor] += 1
@@ -185,14 +188,17 @@ def _callee(call: relay.Call) -> str:
     return str(getattr(call.op, "name", "a function"))
 
 
-def _member_name(call: relay.Call) -> str:
+def _member_name(call: relay.Call, kind: str) -> str:
     """The name an op had in the user's model where the front end kept it, else its kind."""
     name = span_name(call)
-    return f"{name}:{call.op.name}" if name else str(call.op.name)
+    return f"{name}:{kind}" if name else kind
 
 
 def _weight_bytes(nodes: list[relay.Expr]) -> int:
-    constants = {node for node in nodes if isinstance(node, relay.Constant)}
+    constants = ExprMap[None]()
+    for node in nodes:
+        if isinstance(node, relay.Constant):
+            constants[node] = None
     return sum(type_bytes(tensor_types(node.checked_type)[0]) for node in constants)
 
 
@@ -207,22 +213,25 @@ def neutral_module(extraction: Extraction, ends: Collection[int] = ()) -> tvm.IR
         Tasks that FuseOps would fuse with what follows them; it is kept from that by a
         `stop_fusion`, of which no kernel comes.
     """
-    mapped: dict[relay.Expr, relay.Expr] = {}
+    mapped: ExprMap[relay.Expr] = ExprMap()
     shared = SharedFields()
-    task_of_call = {call: index for index, call in enumerate(extraction.calls)}
+    task_of_call: ExprMap[int] = ExprMap()
+    for index, call in enumerate(extraction.calls):
+        task_of_call[call] = index
     for node in post_order(extraction.main.body):
         if node not in task_of_call and not is_view(node):
             rebuild([node], mapped, shared)
             continue
         task = task_of_call.get(node)
         name = "" if task is None else extraction.graph.tasks[task].name
-        arguments = [mapped[argument] for argument in node.args]
-        inlined = dict(zip(node.op.params, arguments, strict=True))
+        function = node.op
+        inlined: ExprMap[relay.Expr] = ExprMap()
+        for parameter, argument in zip(function.params[:], node.args[:], strict=True):
+            inlined[parameter] = mapped[argument]
         span = None if task is None else task_span(name)
-        rebuild(post_order_of_function(node.op), inlined, shared, span)
-        result = inlined[node.op.body]
-        is_tensor = isinstance(node.checked_type, relay.TensorType)
-        if task in ends and is_tensor:
+        rebuild(post_order_of_function(function), inlined, shared, span)
+        result = inlined[function.body]
+        if task in ends and isinstance(node.checked_type, relay.TensorType):
             stop = relay.annotation.stop_fusion(result)
             result = relay.Call(stop.op, stop.args, stop.attrs, None, task_span(name))
         mapped[node] = result

@@ -20,6 +20,7 @@ import numpy as np
 import tvm
 from tvm import relay
 
+from heteroplace.relay.expr_map import ExprMap
 from heteroplace.relay.expressions import function_pass, static_shape
 from heteroplace.relay.tasks.fold_ops import EVALUATORS, FOLDABLE_DTYPES, SHAPE_OPS
 
@@ -54,22 +55,23 @@ class ConstantFolder:
     def __init__(self, type_of: TypeOf = inferred_type, folds_fills: bool = True) -> None:
         self._type_of = type_of
         self._folds_fills = folds_fills
-        self._memo: dict[Any, Any] = {}
+        self._memo: ExprMap[Any] = ExprMap()
         self.num_folded = 0
         """Calls replaced by a constant so far."""
 
     def fold(self, expr: Any) -> Any:
         """Return `expr` with its constant parts computed; `expr` itself if there are none."""
-        stack = [(expr, False)]
+        stack: list[tuple[Any, list[Any] | None]] = [(expr, None)]
         while stack:
-            current, is_ready = stack.pop()
+            current, parts = stack.pop()
             if current in self._memo:
                 continue
-            if is_ready:
-                self._memo[current] = self._rebuild(current)
+            if parts is not None:
+                self._memo[current] = self._rebuild(current, parts)
                 continue
-            stack.append((current, True))
-            stack.extend((child, False) for child in reversed(children(current)))
+            parts = children(current)
+            stack.append((current, parts))
+            stack.extend((child, None) for child in reversed(parts) if child not in self._memo)
         return self._memo[expr]
 
     def mark_folded(self, expr: Any) -> None:
@@ -81,8 +83,8 @@ class ConstantFolder:
                 self._memo[current] = current
                 stack.extend(children(current))
 
-    def _rebuild(self, expr: Any) -> Any:
-        old = children(expr)
+    def _rebuild(self, expr: Any, old: Sequence[Any]) -> Any:
+        """`expr`, made of `old`, with its constant parts computed."""
         new = [self._memo[child] for child in old]
         if isinstance(expr, relay.Call):
             value = self._evaluate(expr, new)
@@ -101,9 +103,10 @@ class ConstantFolder:
 
     def _evaluate(self, call: Any, args: Sequence[Any]) -> Any | None:
         """Return the constant (or tuple of constants) that `call` computes, or None."""
-        if not isinstance(call.op, tvm.ir.Op):
+        op = call.op
+        if not isinstance(op, tvm.ir.Op):
             return None
-        name = call.op.name
+        name = op.name
         if name in SHAPE_OPS:
             value: Any = self._shape_value(name, call)
         elif (
@@ -198,10 +201,12 @@ def with_numpy_folding(passes: Sequence[tvm.transform.Pass]) -> list[tvm.transfo
 def children(expr: Any) -> list[Any]:
     """Return the expressions that `expr` is made of and that may be folded, in a fixed order."""
     if isinstance(expr, relay.Call):
-        args = list(expr.args)
-        return args if isinstance(expr.op, tvm.ir.Op) else [*args, expr.op]
+        args: list[Any] = expr.args[:]
+        op = expr.op
+        return args if isinstance(op, tvm.ir.Op) else [*args, op]
     if isinstance(expr, relay.Tuple):
-        return list(expr.fields)
+        fields: list[Any] = expr.fields[:]
+        return fields
     if isinstance(expr, relay.TupleGetItem):
         return [expr.tuple_value]
     if isinstance(expr, relay.If):

@@ -19,8 +19,9 @@ from tvm import relay
 from heteroplace.errors import UnsupportedRelayError
 from heteroplace.model.graph import TaskGraphBuilder
 from heteroplace.model.routers import Router
+from heteroplace.relay.expr_map import ExprMap
 from heteroplace.relay.expressions import (
-    is_primitive_call,
+    is_primitive,
     leaves,
     post_order,
     static_shape,
@@ -37,9 +38,11 @@ _VIEWS = ("take_branch", "join_branches", "enter_branch")
 
 def routing_op(call: relay.Expr) -> relay.Call | None:
     """Return the op of ours that a fused function is, which stands alone in it; None: it is not."""
-    if not is_primitive_call(call) or routing_kind(call.op.body) is None:
+    if not isinstance(call, relay.Call):
         return None
-    return call.op.body
+    function = call.op
+    body = function.body if is_primitive(function) else None
+    return None if routing_kind(body) is None else body
 
 
 def is_view(call: relay.Expr) -> bool:
@@ -57,6 +60,8 @@ class RoutedTasks:
 
     def __init__(self, main: relay.Function, builder: TaskGraphBuilder) -> None:
         self._builder = builder
+        self._ops: ExprMap[relay.Call] = ExprMap()
+        """By call of a fused function, the op of ours that it is."""
         self._taken: dict[relay.Expr, set[int]] = defaultdict(set)
         """By dispatch, the branches that take rows of it."""
         self._rows: dict[Branch, int] = {}
@@ -65,13 +70,13 @@ class RoutedTasks:
         """By router."""
         self._joined: dict[tuple[relay.Expr, int], str] = {}
         """The buffer of what is joined."""
-        self._branch: dict[relay.Expr, Branch | None] = {}
+        self._branch: ExprMap[Branch | None] = ExprMap()
         """Of calls."""
         self._parent: dict[str, Branch | None] = {}
         """By router, the branch that it is in."""
         self._decision: dict[str, list[str]] = {}
         """By router, the tensors of its loads and offsets."""
-        self._joins: dict[relay.Expr, str] = {}
+        self._joins: ExprMap[str] = ExprMap()
         """By call that joins, its router."""
         self._shared: dict[tuple[str, int, int], str] = {}
         """Buffers of what branches make for themselves: by router, bytes of a row, and how many of
@@ -80,11 +85,12 @@ class RoutedTasks:
         for node in post_order(main.body):
             op = routing_op(node)
             if op is not None:
+                self._ops[node] = op
                 self._scan(node, op)
 
     def branch(self, call: relay.Call) -> Branch | None:
         """Return the innermost branch that a task is in, and note it."""
-        op = routing_op(call)
+        op = self._ops.get(call)
         if op is not None and routing_kind(op) == "router" and branch_around(op.attrs) is not None:
             found: Branch | None = _branch_of_op(op)
         elif op is not None and routing_kind(op) == "select":
@@ -97,8 +103,7 @@ class RoutedTasks:
 
     def view(self, call: relay.Call, tensors: Tensors) -> list[str | None]:
         """Return the tensors of what moves no data."""
-        op = routing_op(call)
-        assert op is not None
+        op = self._ops[call]
         kind, reads = routing_kind(op), _reads(call)
         if kind == "join_branches":
             router = str(op.attrs["router"])
@@ -120,7 +125,7 @@ class RoutedTasks:
 
     def add_outputs(self, call: relay.Call, name: str) -> list[str | None]:
         """Add what a task makes; return its tensors."""
-        op, branch = routing_op(call), self._branch[call]
+        op, branch = self._ops.get(call), self._branch[call]
         if op is not None and routing_kind(op) == "dispatch" and self._taken[call]:
             return self._add_rows(call, name)
         made: list[str | None] = []
@@ -140,7 +145,7 @@ class RoutedTasks:
             branch = _branch_of_op(op)
             self._taken[_root(reads[0])].add(branch[1])
             self._rows[branch] = int(op.attrs["rows"])
-            buffer = routing_op(_root(reads[0]))
+            buffer = self._ops.get(_root(reads[0]))
             if buffer is None or routing_kind(buffer) != "dispatch":
                 raise UnsupportedRelayError(
                     f"branch {branch[1]} of router {branch[0]!r} takes rows of what no dispatch "
@@ -186,8 +191,7 @@ class RoutedTasks:
         ]
 
     def _router_of(self, dispatch: relay.Call) -> str:
-        seats = routing_op(_root(_reads(dispatch)[1]))
-        assert seats is not None  # it reads what a router makes
+        seats = self._ops[_root(_reads(dispatch)[1])]  # what a router makes
         return str(seats.attrs["name"])
 
     def _buffer(
@@ -231,7 +235,7 @@ class RoutedTasks:
 
 def _reads(call: relay.Call) -> list[relay.Expr]:
     """The tensors that a call of a fused function reads."""
-    return [leaf for argument in call.args for leaf in leaves(argument)]
+    return [leaf for argument in call.args[:] for leaf in leaves(argument)]
 
 
 def _root(leaf: relay.Expr) -> relay.Expr:

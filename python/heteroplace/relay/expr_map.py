@@ -1,0 +1,49 @@
+"""A mapping by expression, without a call into TVM for each look.
+
+TVM asks its library for the hash of an expression each time that a `dict` has one for a key, which
+takes longer than most of what walks do with it. Two Python objects of one expression have one
+address, and that is known here without a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from typing import TypeVar
+
+from tvm import relay
+
+T = TypeVar("T")
+
+
+class ExprMap(MutableMapping[relay.Expr, T]):
+    """Expressions, by identity, to values, in the order in which they came.
+
+    It holds its expressions, so that no other one gets the address of one of them.
+    """
+
+    __slots__ = ("_items",)
+
+    def __init__(self) -> None:
+        self._items: dict[int, tuple[relay.Expr, T]] = {}
+
+    def __getitem__(self, key: relay.Expr) -> T:
+        found = self._items.get(key.handle.value)
+        if found is None:
+            raise KeyError(key)
+        return found[1]
+
+    def __setitem__(self, key: relay.Expr, value: T) -> None:
+        self._items[key.handle.value] = key, value
+
+    def __delitem__(self, key: relay.Expr) -> None:
+        if self._items.pop(key.handle.value, None) is None:
+            raise KeyError(key)
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, relay.Expr) and key.handle.value in self._items
+
+    def __iter__(self) -> Iterator[relay.Expr]:
+        return (key for key, _ in self._items.values())
+
+    def __len__(self) -> int:
+        return len(self._items)
