@@ -191,8 +191,7 @@ def kind_of_op(op: relay.Expr) -> str | None:
     """Return the same of what a call calls."""
     if not isinstance(op, tvm.ir.Op):
         return None
-    name = str(op.name)
-    # Relay has ops of some of these names.
+    name = str(op.name)  # Relay has ops of some of these kinds
     kind = name.removeprefix(PREFIX)
     return kind if name.startswith(PREFIX) and kind in _OPS else None
 
