@@ -13,6 +13,7 @@ from onnx.shape_inference import infer_shapes
 
 from heteroplace.errors import FrontendError
 from heteroplace.relay.frontend.importer import from_onnx
+from heteroplace.relay.frontend.onnx_process import run_on_model
 
 pytestmark = pytest.mark.relay
 
@@ -115,3 +116,20 @@ def test_what_moves_behind_numbers_without_a_zero_point_keeps_them(dtype: str) -
     imported = from_onnx(infer_shapes(model))
     (actual,) = om.run_tvm(imported.mod, imported.params, {"x": x})
     np.testing.assert_array_equal(actual, x[0].astype("float32") / 2)
+
+
+def test_weights_of_8_bits_stay_bytes() -> None:
+    """Folded to floats they would take four times the memory, and slower kernels."""
+    steps = [
+        om.node("QuantizeLinear", "x s z", "q"),
+        om.node("DequantizeLinear", "q s z", "d"),
+        om.node("DequantizeLinear", "w ws z", "v"),
+        om.node("Conv", "d v", "c"),
+        om.node("QuantizeLinear", "c s z", "p"),
+        om.node("DequantizeLinear", "p s z", "y"),
+    ]
+    filters = bytes_of("int8", 8, 8, 1, 1)
+    weights = {"s": np.float32(0.5), "z": np.int8(0), "w": filters, "ws": np.float32(0.25)}
+    model = infer_shapes(om.make_model(steps, {"x": (1, 8, 4, 4)}, ["y"], weights))
+    simple = run_on_model("simplify", model)
+    assert [each.op_type for each in simple.graph.node].count("DequantizeLinear") == 3

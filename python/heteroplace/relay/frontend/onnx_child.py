@@ -67,14 +67,14 @@ def _session(model: str, level: str, optimized: str = "") -> Any:
     # What is computed is small; threads would only be started.
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.add_session_config_entry("session.disable_prepacking", "1")  # it runs at most once
-    # It moves DequantizeLinear behind what only moves elements, and puts a QuantizeLinear to uint8
-    # there, also of what was int8 or int32 without a zero point.
-    options.add_session_config_entry("session.disable_quant_qdq", "1")
     return onnxruntime.InferenceSession(
         model,
         options,
         providers=["CPUExecutionProvider"],
         enable_fallback=0,  # it would print, and try the same again
+        # It moves DequantizeLinear behind what only moves elements, and puts a QuantizeLinear to
+        # uint8 there, also of what was int8 or int32 without a zero point.
+        disabled_optimizers=["QDQPropagationTransformer"],
     )
 
 
