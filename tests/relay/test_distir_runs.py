@@ -34,6 +34,7 @@ def test_all_degrees_of_a_training_step_are_run(model) -> None:  # type: ignore[
     assert found == ["1/1/1/1", "1/1/2/2", "1/1/2/4", "1/2/1/1", "2/1/1/1"]
     assert sum(bool(row["chosen"]) for row in rows) == 1
     for row in rows:
-        for key in ("simulated_ms", "measured_ms", "predicted_peak_bytes", "measured_peak_bytes"):
+        for key in ("simulated_ms", "beside_ms", "measured_ms", "predicted_peak_bytes",
+                    "measured_peak_bytes"):  # fmt: skip
             assert float(str(row[key])) > 0
     assert model.name in table(rows)

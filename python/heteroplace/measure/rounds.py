@@ -35,6 +35,10 @@ class Rounds:
         durations = self.program.executor.profile_runs(self.num_runs)
         self._found.append(np.percentile(durations, _QUARTILES, axis=0))
 
+    def last_quartiles(self) -> np.ndarray:
+        """Return the quartiles of the last round in ns, [3, num_instructions]."""
+        return self._found[-1]
+
     def quartiles(self) -> np.ndarray:
         """Return the quartiles of the second shortest round in ns, [3, num_instructions].
 

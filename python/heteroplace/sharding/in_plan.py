@@ -12,9 +12,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.measure.devices_under_test import device_class
-from heteroplace.measure.plan_program import load_programs
+from heteroplace.measure.plan_program import PlanProgram, load_programs
 from heteroplace.measure.rounds import Rounds, sample_in_turns
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.collectives import collective_kind
@@ -79,9 +81,30 @@ def costs_in_plans(several: Sequence[PlanToTime], cluster: Cluster) -> list[Cost
         if is_full or number == len(several):
             sample_in_turns(loaded, _NUM_ROUNDS)
             timed = several[number - len(loaded) : number]
-            tables += [_table(*pair, cluster) for pair in zip(timed, loaded, strict=True)]
+            for each, rounds in zip(timed, loaded, strict=True):
+                tables.append(_table(each, rounds.program, rounds.quartiles(), cluster))
             loaded, held = [], [0] * len(held)
     return tables
+
+
+class PlanTimer:
+    """The kernels of a plan, timed round by round beside what else is timed. Not thread-safe.
+
+    Raises
+    ------
+    LoweringError, ExecutionError, InfeasibleError
+        As `costs_in_plans`.
+    """
+
+    def __init__(self, timed: PlanToTime, cluster: Cluster) -> None:
+        self._timed, self._cluster = timed, cluster
+        self._rounds = _rounds(timed, cluster)
+
+    def sample(self) -> CostTable:
+        """Run a round; return the costs as they were in it."""
+        self._rounds.sample()
+        rounds = self._rounds
+        return _table(self._timed, rounds.program, rounds.last_quartiles(), self._cluster)
 
 
 def _rounds(timed: PlanToTime, cluster: Cluster) -> Rounds:
@@ -90,9 +113,11 @@ def _rounds(timed: PlanToTime, cluster: Cluster) -> Rounds:
     return Rounds(program, _ROUND_NS, _MIN_RUNS)
 
 
-def _table(timed: PlanToTime, rounds: Rounds, cluster: Cluster) -> CostTable:
+def _table(
+    timed: PlanToTime, program: PlanProgram, quartiles: np.ndarray, cluster: Cluster
+) -> CostTable:
     graph, plan = timed.compiled.graph, timed.plan
-    times = _step_times(rounds, plan)
+    times = _step_times(program, quartiles, plan)
     runs: dict[tuple[int, int], list[_Time]] = defaultdict(list)
     for index, step in enumerate(plan.steps):
         if isinstance(step, Run):
@@ -117,11 +142,11 @@ class _Time:
     spread_ns: float
 
 
-def _step_times(rounds: Rounds, plan: Plan) -> dict[int, _Time]:
+def _step_times(program: PlanProgram, quartiles: np.ndarray, plan: Plan) -> dict[int, _Time]:
     """By step, the time of all that its device does for it; not the waiting."""
-    low, middle, high = rounds.quartiles()
+    low, middle, high = quartiles
     found: dict[int, _Time] = {}
-    for index, at in enumerate(rounds.program.executor.instructions):
+    for index, at in enumerate(program.executor.instructions):
         if isinstance(plan.steps[at.step], Run):
             before = found.get(at.step, _Time(0.0, 0.0))
             spread = (high[index] - low[index]) / 2

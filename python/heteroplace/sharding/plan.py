@@ -30,7 +30,7 @@ from heteroplace.relay.frontend.onnx_source import OnnxSource, with_source
 from heteroplace.relay.tasks.network import Network
 from heteroplace.sharding.collectives import groups_of_plan
 from heteroplace.sharding.costs import check_measurable
-from heteroplace.sharding.in_plan import PlanToTime, costs_in_plans, shorter
+from heteroplace.sharding.in_plan import PlanTimer, PlanToTime, costs_in_plans, shorter
 from heteroplace.sharding.inner_values import TaskMemory
 from heteroplace.sharding.memory import program_peaks
 from heteroplace.sharding.options import MEASURE, ShardOptions, check_shard_options
@@ -195,17 +195,39 @@ def _measured_costs(
     """What the tasks of plans take in shorter ones, and their collectives by themselves."""
     timed = []
     for each in several:
-        degrees = each.strategy.degrees
-        options.say(f"measuring the kernels of {degrees}")
-        short = replace(each.strategy, degrees=shorter(degrees))
-        _, run = plan_strategy(each.sharded, short, cluster, rank_ids(cluster, options))
-        timed.append(PlanToTime(each.compiled, run, degrees.micro_batches))
+        options.say(f"measuring the kernels of {each.strategy.degrees}")
+        timed.append(_to_time(each.compiled, each.sharded, each.strategy, cluster, options))
     tables = []
     for each, table in zip(several, costs_in_plans(timed, cluster), strict=True):
         groups = groups_of_plan(each.compiled.graph, each.plan)
         collectives = source.collective_times.of(cluster, groups, options)
         tables.append(replace(table, collectives=collectives))
     return tables
+
+
+def _to_time(
+    compiled: CompiledNetwork,
+    sharded: ShardedGraph,
+    strategy: Strategy,
+    cluster: Cluster,
+    options: ShardOptions,
+) -> PlanToTime:
+    short = replace(strategy, degrees=shorter(strategy.degrees))
+    _, plan = plan_strategy(sharded, short, cluster, rank_ids(cluster, options))
+    return PlanToTime(compiled, plan, strategy.degrees.micro_batches)
+
+
+def plan_timer(source: ModelSource, model: ShardedModel, cluster: Cluster) -> PlanTimer:
+    """Return what times the kernels of a model again, whose costs were measured.
+
+    Raises
+    ------
+    HeteroPlaceError
+        As `plan_model`.
+    """
+    planned = _planned(source, model.strategy.degrees, cluster, model.options)
+    compiled, sharded, strategy = planned.compiled, planned.sharded, planned.strategy
+    return PlanTimer(_to_time(compiled, sharded, strategy, cluster, model.options), cluster)
 
 
 def _model(

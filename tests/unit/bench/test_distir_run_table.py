@@ -23,6 +23,7 @@ def row(degrees: str, simulated_ms: float, measured_ms: float, **others: object)
         "P": pipeline,
         "K": micro_batches,
         "simulated_ms": simulated_ms,
+        "beside_ms": 1.25 * measured_ms,
         "measured_ms": measured_ms,
         "predicted_peak_bytes": 1050,
         "measured_peak_bytes": 1000,
@@ -51,15 +52,15 @@ def line_of(text: str, first: str, number: int = 0) -> list[str]:
 def test_every_run_has_a_line_and_its_errors() -> None:
     lines = run_table(ROWS).splitlines()
     assert lines[2].split() == [
-        *("MLP", "inference", "8", "2/1/1/1", "2.200", "2.000", "+10.0", "2.00"),
-        *("0.00", "0.00", "+5.0", "chosen"),
+        *("MLP", "inference", "8", "2/1/1/1", "2.200", "2.000", "+10.0"),
+        *("2.500", "+25.0", "2.00", "0.00", "0.00", "+5.0", "chosen"),
     ]
 
 
 def test_ranks_are_compared_with_one_core_and_with_two_alone() -> None:
     found = line_of(run_table(ROWS), "MLP", len(ROWS))
     assert found[2:] == [
-        *("8", "4", "7.8", "-3.8", "1.000", "0.0"),
+        *("8", "4", "7.8", "-3.8", "1.000", "0.0", "25.0", "1.000"),
         *("2.00", "1.00", "1.60", "1.54", "1.54", "1.000", "60", "0.00"),
     ]
 

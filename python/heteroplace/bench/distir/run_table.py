@@ -1,6 +1,8 @@
 """Rows of real runs of `bench distir --run` -> how good predictions were, and what ranks gain.
 
-"simulated" is what was predicted before anything was built; "measured" are medians of rounds.
+"simulated" is what was predicted before anything was built; "measured" are medians of rounds;
+"kernels beside" is simulated too, with kernels that were timed in the same rounds as the runs: what
+the machine was faster or slower at planning is in the first one's errors, and not in the other's.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from heteroplace.report.tables import format_table
 from heteroplace.stats import median, spearman
 
 Row = dict[str, object]
+_BESIDE = ["beside: |error|", "Spearman"]
 
 
 def run_table(rows: Sequence[Row]) -> str:
@@ -26,10 +29,11 @@ def run_table(rows: Sequence[Row]) -> str:
 
 def _every(rows: Sequence[Row]) -> str:
     headers = ["model", "mode", "batch", "D/T/P/K", "simulated ms", "measured ms", "error %"]
-    headers += ["over one core", "peak MiB", "measured", "error %", ""]
+    headers += ["kernels beside", "error %", "over one core", "peak MiB", "measured", "error %", ""]
     cells = []
     for row in rows:
         (error,) = error_ratios([_number(row, "simulated_ms")], [_number(row, "measured_ms")])
+        (beside,) = error_ratios([_number(row, "beside_ms")], [_number(row, "measured_ms")])
         (excess,) = _peak_errors([row])
         cells.append(
             [
@@ -38,6 +42,8 @@ def _every(rows: Sequence[Row]) -> str:
                 f"{_number(row, 'simulated_ms'):.3f}",
                 f"{_number(row, 'measured_ms'):.3f}",
                 f"{100 * error:+.1f}",
+                f"{_number(row, 'beside_ms'):.3f}",
+                f"{100 * beside:+.1f}",
                 f"{_number(row, 'over_one_core'):.2f}",
                 f"{_number(row, 'predicted_peak_bytes') / 2**20:.2f}",
                 f"{_number(row, 'measured_peak_bytes') / 2**20:.2f}",
@@ -45,11 +51,12 @@ def _every(rows: Sequence[Row]) -> str:
                 "chosen" if row["chosen"] else "",
             ]
         )
-    return format_table(headers, cells, "<<><" + ">" * 7 + "<")
+    return format_table(headers, cells, "<<><" + ">" * 9 + "<")
 
 
 def _groups(rows: Sequence[Row]) -> str:
     headers = ["model", "mode", "batch", "degrees", "median |error|", "bias", "Spearman", "regret"]
+    headers += _BESIDE
     headers += [
         "D=2",
         "over two alone",
@@ -67,6 +74,7 @@ def _groups(rows: Sequence[Row]) -> str:
             [
                 *key,
                 *_accuracy(chosen),
+                *_beside(chosen),
                 _speed(chosen, "over_one_core", lambda row: row["D"] == 2),
                 _speed(chosen, "over_independent", lambda row: row["D"] == 2),
                 _speed(chosen, "over_one_core", lambda row: row["T"] == 2),
@@ -82,7 +90,7 @@ def _groups(rows: Sequence[Row]) -> str:
 
 def _models(rows: Sequence[Row]) -> str:
     headers = ["of all", "degrees", "median |error|", "bias", "Spearman", "regret", "90th |error|"]
-    headers += ["peak error", "lowest", "highest", "undisturbed"]
+    headers += [*_BESIDE, "peak error", "lowest", "highest", "undisturbed"]
     names = list(dict.fromkeys(str(row["model"]) for row in rows))
     cells = []
     for name in [*names, "all"] if len(names) > 1 else names:
@@ -96,6 +104,7 @@ def _models(rows: Sequence[Row]) -> str:
                 *_accuracy(chosen)[:-1],
                 f"{100 * max(regrets):.1f}",
                 f"{100 * times.p90_ratio:.1f}",
+                *_beside(chosen),
                 *(f"{100 * value:+.1f}" for value in (median(peaks), min(peaks), max(peaks))),
                 str(sum(row["rounds_undisturbed"] != 0 for row in chosen)),
             ]
@@ -115,6 +124,14 @@ def _accuracy(rows: Sequence[Row]) -> list[str]:
         "-" if rank is None else f"{rank:.3f}",
         f"{100 * _regret(rows):.1f}",
     ]
+
+
+def _beside(rows: Sequence[Row]) -> list[str]:
+    """Median error and rank correlation with the kernels of the same rounds."""
+    simulated, measured = [_number(row, "beside_ms") for row in rows], _times(rows)[1]
+    rank = spearman(_rates(rows, simulated), _rates(rows, measured))
+    error = error_summary(simulated, measured).median_ratio
+    return [f"{100 * error:.1f}", "-" if rank is None else f"{rank:.3f}"]
 
 
 def _regret(rows: Sequence[Row]) -> float:

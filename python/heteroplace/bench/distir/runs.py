@@ -13,7 +13,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from heteroplace import pipeline
@@ -36,11 +36,13 @@ from heteroplace.measure.link_report import with_measured_links
 from heteroplace.measure.links import measure_links
 from heteroplace.model.cluster import Cluster, Device, Memory
 from heteroplace.run.executor import Executor
+from heteroplace.sharding.in_plan import PlanTimer
 from heteroplace.sharding.inputs import made_up_inputs
 from heteroplace.sharding.options import ShardOptions, read_shard_options
-from heteroplace.sharding.plan import ShardedModel, plan_model, plan_models
+from heteroplace.sharding.plan import ShardedModel, plan_model, plan_models, plan_timer
 from heteroplace.sharding.search import search_degrees
 from heteroplace.sharding.source import ModelSource
+from heteroplace.simulate.simulator import simulate
 from heteroplace.stats import half_spread, median
 from heteroplace.transforms.degrees import Degrees, enumerate_degrees
 from heteroplace.tvm_bridge import llvm_cpu_target
@@ -161,6 +163,22 @@ class _Run:
         return self.model.strategy.degrees
 
 
+@dataclass
+class _Beside:
+    """Degrees, and what they would take with their kernels as they are in each round."""
+
+    run: _Run
+    timer: PlanTimer
+    times_ns: list[int] = field(default_factory=list)
+
+    def sample(self, cluster: Cluster) -> None:
+        """Time the kernels once more, and simulate the plan with that."""
+        solution = self.run.model.solution
+        costs = replace(self.timer.sample(), collectives=solution.costs.collectives)
+        timeline = simulate(solution.graph, cluster, costs, solution.plan)
+        self.times_ns.append(timeline.makespan_ns)
+
+
 class _Runs:
     """All degrees of one model in one mode."""
 
@@ -210,6 +228,12 @@ class _Runs:
             self._say(f"building {degrees}")
             runs.append(_loaded(planned[degrees]))
         beside = self._independent(batch // NUM_RANKS)
+        with_kernels = [_Beside(run, plan_timer(self._source, run.model, cluster)) for run in runs]
+
+        def time_kernels(_: int) -> None:
+            for each in with_kernels:
+                each.sample(cluster)
+
         self._say(f"running {len(runs)} degrees in {self._options.rounds} rounds")
         timed = time_in_turns(
             {str(run.degrees): run.executor.benchmark for run in runs} | {INDEPENDENT: beside},
@@ -217,9 +241,14 @@ class _Runs:
             turn_ns=self._options.turn_ns,
             min_runs=_MIN_RUNS,
             core_to_core_ns=core_to_core_probe({str(run.degrees): run.executor for run in runs}),
+            on_round=time_kernels,
             before_turn=near.wait,
         )
-        rows = [self._row(run, batch, timed, run.degrees == chosen) for run in runs]
+        rows = [
+            self._row(each.run, batch, timed, each.run.degrees == chosen)
+            | {"beside_ms": _ms(median(each.times_ns))}
+            for each in with_kernels
+        ]
         self._say(run_table(rows))
         return rows
 
