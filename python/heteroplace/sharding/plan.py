@@ -225,9 +225,12 @@ def plan_timer(source: ModelSource, model: ShardedModel, cluster: Cluster) -> Pl
     HeteroPlaceError
         As `plan_model`.
     """
-    planned = _planned(source, model.strategy.degrees, cluster, model.options)
-    compiled, sharded, strategy = planned.compiled, planned.sharded, planned.strategy
-    return PlanTimer(_to_time(compiled, sharded, strategy, cluster, model.options), cluster)
+    assert model.compiled is not None  # it was measured
+    degrees, options = model.strategy.degrees, model.options
+    rows = degrees.rows(options.batch)
+    sharded = source.with_scratch(degrees.tensor, rows, options.batch, cluster)
+    timed = _to_time(model.compiled, sharded, model.strategy, cluster, options)
+    return PlanTimer(timed, cluster)
 
 
 def _model(
