@@ -130,11 +130,8 @@ def model_digest(mod: tvm.IRModule) -> str:
     dropped) count, and names of routers do.
     """
 
-    digest = hashlib.sha256()
-
     def common(number: int, options: RouterOptions) -> RouterOptions:
         num_cells = _num_cells(calls[number])
-        digest.update(f"{options.name} {num_cells} {options.num_branches}\n".encode())
         sizes = (default_capacities(num_cells),) * options.num_branches
         if options.overflow == "drop":
             sizes = tuple((most,) for most in _kept(options, num_cells))
@@ -142,6 +139,10 @@ def model_digest(mod: tvm.IRModule) -> str:
 
     typed = relay.transform.InferType()(mod)
     calls = _router_calls(typed["main"].body)
+    digest = hashlib.sha256()
+    for call in calls:
+        counts = call.attrs["counts"]
+        digest.update(f"{call.attrs['name']} {_num_cells(call)} {len(counts)}\n".encode())
     same = tvm.IRModule(dict(_renewed(typed, common).functions.items()))
     digest.update(f"{int(tvm.ir.structural_hash(same, map_free_vars=True)) % 2**64:x}".encode())
     return digest.hexdigest()
