@@ -21,7 +21,7 @@ from tvm import relay
 from tvm.target.codegen import target_has_features
 
 from heteroplace.relay.axes.shapes import with_attributes
-from heteroplace.relay.expr_map import ExprMap
+from heteroplace.relay.expr_map import ExprSet
 from heteroplace.relay.expressions import function_pass, op_name, rebuilt, static_shape
 from heteroplace.relay.local_types import write_types
 from heteroplace.relay.tasks.spans import with_span
@@ -43,9 +43,7 @@ def Legalize() -> tvm.transform.Pass:  # noqa: N802  (stands for the pass of TVM
 
 
 def _legalize(function: relay.Function) -> relay.Function:
-    made = ExprMap[None]()
-    for parameter in function.params:
-        made[parameter] = None
+    made = ExprSet(function.params)
     forms: dict[str, Any] = {}
 
     def rewrite(old: relay.Expr, new: relay.Expr) -> relay.Expr:
@@ -56,7 +54,7 @@ def _legalize(function: relay.Function) -> relay.Function:
             value = None if forms[name] is None else _legal_form(forms[name], old, new)
             if value is not None:
                 new = with_span(value, made, old.span)
-        made[new] = None
+        made.add(new)
         return new
 
     return rebuilt(function, rewrite)

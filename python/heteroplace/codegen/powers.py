@@ -18,7 +18,7 @@ from functools import reduce
 import tvm
 from tvm import relay
 
-from heteroplace.relay.expr_map import ExprMap
+from heteroplace.relay.expr_map import ExprSet
 from heteroplace.relay.expressions import function_pass, is_op_call, rebuilt, static_shape
 from heteroplace.relay.tasks.spans import with_span
 
@@ -30,9 +30,7 @@ def Powers() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its passe
     """Return the pass. Types are not inferred."""
 
     def run(function: relay.Function) -> relay.Function:
-        made = ExprMap[None]()
-        for parameter in function.params:
-            made[parameter] = None
+        made = ExprSet(function.params)
 
         def rewrite(old: relay.Expr, new: relay.Expr) -> relay.Expr:
             exponent = _exponent(old)
@@ -43,7 +41,7 @@ def Powers() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its passe
                 new = with_span(_variance(old, *new.args), made, old.span)
             elif _is_norm_of_roots(old):
                 new = with_span(_norm(old, new.args[0]), made, old.span)
-            made[new] = None
+            made.add(new)
             return new
 
         return rebuilt(function, rewrite)

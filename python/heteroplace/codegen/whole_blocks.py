@@ -26,7 +26,7 @@ import tvm
 from tvm import relay
 
 from heteroplace.relay.axes.shapes import with_attributes
-from heteroplace.relay.expr_map import ExprMap
+from heteroplace.relay.expr_map import ExprMap, ExprSet
 from heteroplace.relay.expressions import (
     function_pass,
     op_name,
@@ -94,10 +94,10 @@ class _Padding:
             if not isinstance(node, (tvm.ir.Op, relay.Function)):
                 self._values[node] = self._value(node)
         self._parent: ExprMap[relay.Expr] = ExprMap()
-        filters: ExprMap[None] = ExprMap()
+        filters = ExprSet()
         for value in self._values.values():
             if value.op == "nn.conv2d":
-                filters[value.args[1]] = None
+                filters.add(value.args[1])
         for node, value in self._values.items():
             is_map = value.op != "" and len(value.shape) == 4 and value.dtype == "float32"
             if is_map and _computes_channels(node, value) and node not in filters:
@@ -106,14 +106,14 @@ class _Padding:
             for operand in self._of_same_channels(node):
                 if operand in self._parent:
                     self._parent[self._root(operand)] = self._root(node)
-        refused = ExprMap[None]()
+        refused = ExprSet()
         for node in self._refused():
             if node in self._parent:
-                refused[self._root(node)] = None
-        self._padded = ExprMap[None]()
+                refused.add(self._root(node))
+        self._padded = ExprSet()
         for node in self._parent:
             if self._root(node) not in refused and self._growth(node) > 0:
-                self._padded[node] = None
+                self._padded.add(node)
 
     def _value(self, node: relay.Expr) -> _Value:
         """What is asked of a node; that of its operands is known."""

@@ -1,4 +1,4 @@
-"""A mapping by expression, without a call into TVM for each look.
+"""A mapping by expression and a set of them, without a call into TVM for each look.
 
 TVM asks its library for the hash of an expression each time that a `dict` has one for a key, which
 takes longer than most of what walks do with it. Two Python objects of one expression have one
@@ -7,7 +7,7 @@ address, and that is known here without a call.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping, MutableSet
 from typing import TypeVar
 
 from tvm import relay
@@ -44,6 +44,34 @@ class ExprMap(MutableMapping[relay.Expr, T]):
 
     def __iter__(self) -> Iterator[relay.Expr]:
         return (key for key, _ in self._items.values())
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+
+class ExprSet(MutableSet[relay.Expr]):
+    """Expressions, by identity, in the order in which they came; it holds them too."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, expressions: Iterable[relay.Expr] = ()) -> None:
+        self._items: dict[int, relay.Expr] = {}
+        for each in expressions:
+            self.add(each)
+
+    def add(self, value: relay.Expr) -> None:
+        """Take an expression in."""
+        self._items[value.handle.value] = value
+
+    def discard(self, value: relay.Expr) -> None:
+        """Take it out, if it is in."""
+        self._items.pop(value.handle.value, None)
+
+    def __contains__(self, value: object) -> bool:
+        return isinstance(value, relay.Expr) and value.handle.value in self._items
+
+    def __iter__(self) -> Iterator[relay.Expr]:
+        return iter(self._items.values())
 
     def __len__(self) -> int:
         return len(self._items)

@@ -15,7 +15,7 @@ from tvm import relay
 
 from heteroplace.errors import UnsupportedRelayError
 from heteroplace.model.graph import tensor_bytes
-from heteroplace.relay.expr_map import ExprMap
+from heteroplace.relay.expr_map import ExprMap, ExprSet
 
 SPAN_PREFIX = "task:"
 """Source names of spans that name a task start with this, so that others are not mistaken."""
@@ -24,13 +24,13 @@ SPAN_PREFIX = "task:"
 def post_order(expr: relay.Expr) -> list[relay.Expr]:
     """Return every sub-expression once, operands first; bodies of inner functions are left out."""
     found: list[relay.Expr] = []
-    inner: ExprMap[None] = ExprMap()
+    inner = ExprSet()
 
     def visit(node: relay.Expr) -> None:
         found.append(node)
         if isinstance(node, relay.Function):
             for each in post_order_of_function(node):
-                inner[each] = None
+                inner.add(each)
 
     relay.analysis.post_order_visit(expr, visit)
     if not inner:

@@ -15,7 +15,7 @@ from tvm import relay
 
 from heteroplace.errors import UnsupportedRelayError
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
-from heteroplace.relay.expr_map import ExprMap
+from heteroplace.relay.expr_map import ExprMap, ExprSet
 from heteroplace.relay.expressions import (
     SharedFields,
     is_primitive_call,
@@ -195,10 +195,7 @@ def _member_name(call: relay.Call, kind: str) -> str:
 
 
 def _weight_bytes(nodes: list[relay.Expr]) -> int:
-    constants = ExprMap[None]()
-    for node in nodes:
-        if isinstance(node, relay.Constant):
-            constants[node] = None
+    constants = ExprSet(node for node in nodes if isinstance(node, relay.Constant))
     return sum(type_bytes(tensor_types(node.checked_type)[0]) for node in constants)
 
 
