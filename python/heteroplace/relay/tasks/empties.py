@@ -8,13 +8,21 @@ They come from caches that are empty yet and slices of nothing. TVM's kernels di
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import tvm
 from tvm import relay
 
-from heteroplace.relay.expressions import function_pass, is_dataflow, rebuilt
+from heteroplace.relay.expr_map import ExprSet
+from heteroplace.relay.expressions import (
+    function_pass,
+    is_dataflow,
+    op_name,
+    post_order,
+    rebuilt,
+    static_shape,
+)
 
 _NOTHING_ADDED = {"nn.dense": 0, "nn.batch_matmul": 0, "nn.matmul": 0, "sum": 0, "prod": 1}
 """Ops -> what each element of a result is that is made of no elements."""
@@ -26,40 +34,40 @@ def WithoutEmpties() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names i
     """Return the pass; it leaves alone what has dynamic sizes."""
 
     def run(function: relay.Function) -> relay.Function:
-        return rebuilt(function, _without) if is_dataflow(function) else function
+        empty = ExprSet(filter(_is_empty, post_order(function.body)))
+        if not empty or not is_dataflow(function):
+            return function
+        return rebuilt(function, partial(_without, empty))
 
     return function_pass("WithoutEmpties", run)
 
 
-def _without(old: relay.Expr, new: relay.Expr) -> relay.Expr:
-    if not isinstance(old, (relay.Call, relay.TupleGetItem)):
-        return new
-    shape = _shape(old)
-    if shape is None:
-        return new
-    if 0 in shape:
-        return relay.const(np.zeros(shape, _numpy(old)), old.checked_type.dtype)
-    if not isinstance(old, relay.Call) or not isinstance(old.op, tvm.ir.Op):
-        return new
-    name = old.op.name
+def _without(empty: ExprSet, old: relay.Expr, new: relay.Expr) -> relay.Expr:
+    if old in empty and isinstance(old, (relay.Call, relay.TupleGetItem)):
+        return _filled(old, 0)
+    name = op_name(old)
     if name == "concatenate" and isinstance(old.args[0], relay.Tuple):
-        return _joined(old, new)
-    if name in _UPDATES and _is_empty(old.args[2]):
-        return new.args[0]
-    if not any(_is_empty(argument) for argument in old.args):
+        return _joined(empty, old, new)
+    if name is None or not any(argument in empty for argument in old.args[:]):
         return new
+    if name in _UPDATES and old.args[2] in empty:
+        return new.args[0]
     if name == "nn.pad":
-        return relay.broadcast_to(relay.cast(new.args[1], old.checked_type.dtype), shape)
-    if name in _NOTHING_ADDED:
-        filled = np.full(shape, _NOTHING_ADDED[name], _numpy(old))
-        return relay.const(filled, old.checked_type.dtype)
-    return new
+        type_ = old.checked_type
+        return relay.broadcast_to(relay.cast(new.args[1], type_.dtype), static_shape(type_))
+    return _filled(old, _NOTHING_ADDED[name]) if name in _NOTHING_ADDED else new
 
 
-def _joined(old: relay.Call, new: relay.Call) -> relay.Expr:
+def _filled(expr: relay.Expr, value: int) -> relay.Expr:
+    """Return a constant of an expression's type."""
+    type_ = expr.checked_type
+    return relay.const(np.full(static_shape(type_), value, _numpy(expr)), type_.dtype)
+
+
+def _joined(empty: ExprSet, old: relay.Call, new: relay.Call) -> relay.Expr:
     """Return a concatenation of what has elements."""
     pairs = zip(old.args[0].fields, new.args[0].fields, strict=True)
-    kept = [field for before, field in pairs if not _is_empty(before)]
+    kept = [field for before, field in pairs if before not in empty]
     if len(kept) == len(old.args[0].fields):
         return new
     if len(kept) == 1:
@@ -68,18 +76,15 @@ def _joined(old: relay.Call, new: relay.Call) -> relay.Expr:
 
 
 def _is_empty(expr: relay.Expr) -> bool:
-    return 0 in (_shape(expr) or ())
-
-
-def _shape(expr: relay.Expr) -> Sequence[int] | None:
-    """The sizes of a tensor; None: it is none, or its sizes are not known."""
+    """Say whether it is a tensor of no elements, all of whose sizes are known."""
+    if isinstance(expr, (tvm.ir.Op, relay.Function)):
+        return False
     type_ = expr.checked_type
     if not isinstance(type_, relay.TensorType):
-        return None
-    sizes = list(type_.shape)
-    if not all(isinstance(size, tvm.tir.IntImm) for size in sizes):
-        return None
-    return [size.value for size in sizes]
+        return False
+    sizes = type_.shape[:]
+    is_known = all(isinstance(size, tvm.tir.IntImm) for size in sizes)
+    return is_known and any(size.value == 0 for size in sizes)
 
 
 def _numpy(expr: relay.Expr) -> str:

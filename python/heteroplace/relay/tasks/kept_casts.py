@@ -21,6 +21,7 @@ from tvm import relay
 from heteroplace.relay.expressions import function_pass, is_dataflow, is_op_call, rebuilt
 from heteroplace.relay.tasks.spans import with_span
 
+_OPS = ("cast", "clip")
 _DIGITS = {"float16": 11, "float32": 24, "float64": 53}
 """Of whole numbers that each type holds, in bits."""
 _LARGE = 2**23
@@ -35,17 +36,15 @@ def KeptCasts() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its pa
     """Return the pass, which goes before SimplifyExpr."""
 
     def run(function: relay.Function) -> relay.Function:
-        return rebuilt(function, _kept) if is_dataflow(function) else function
+        return rebuilt(function, _kept, ops=_OPS) if is_dataflow(function) else function
 
-    return function_pass("KeptCasts", run, ops=("cast", "clip"))
+    return function_pass("KeptCasts", run, ops=_OPS)
 
 
-def _kept(old: relay.Expr, new: relay.Expr) -> relay.Expr:
-    """Return what stands for an expression, whose type is known, with new operands."""
-    if is_op_call(old, "clip") and _dtype(old) == _UNKNOWN:
-        return _placed(_extremes(old, new), old, new)
-    if not is_op_call(old, "cast"):
-        return new
+def _kept(old: relay.Call, new: relay.Call) -> relay.Expr:
+    """Return what stands for a cast or a clip, whose type is known, with new operands."""
+    if is_op_call(old, "clip"):
+        return _placed(_extremes(old, new), old, new) if _dtype(old) == _UNKNOWN else new
     first, operand = old.args[0], new.args[0]
     read, made = _dtype(first), _dtype(old)
     if is_op_call(first, "cast"):

@@ -25,14 +25,12 @@ def OwnPlacesApart() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names i
     """Return the pass, which goes before FuseOps."""
 
     def run(function: relay.Function) -> relay.Function:
-        return rebuilt(function, _apart) if is_dataflow(function) else function
+        return rebuilt(function, _apart, ops=_READERS) if is_dataflow(function) else function
 
     return function_pass("OwnPlacesApart", run, ops=_READERS)
 
 
-def _apart(old: relay.Expr, new: relay.Expr) -> relay.Expr:
-    if not isinstance(old, relay.Call) or getattr(old.op, "name", "") not in _READERS:
-        return new
+def _apart(old: relay.Call, new: relay.Call) -> relay.Call:
     is_tuple = isinstance(old.args[0], relay.Tuple)
     operands = list(old.args[0].fields if is_tuple else old.args)
     places = _fused_into(operands[1:])
