@@ -57,15 +57,9 @@ class BatchedListSolver:
                 f"it more time, or allow fewer devices or batch sizes"
             ) from err
         if found.violation:
-            capacities = ", ".join(
-                f"{memory.name} has {format_bytes(memory.bytes)}"
-                for memory in problem.cluster.memories
-            )
             raise InfeasibleError(
-                f"{self.name} found no plan for {items} items of graph {problem.graph.name!r} on "
-                f"cluster {problem.cluster.name!r} that fits in memory and over its links (weights "
-                f"count once for each device that runs the task, tensors once for each item); "
-                f"{capacities}. Serve fewer items at once, or give more memory or links."
+                f"{_no_plan(self.name, problem, items)}. Serve fewer items at once, or give more "
+                f"memory or links."
             )
         origin = f"{self.name} items {items}"
         digests = native.graph_digest, native.cluster_digest
@@ -128,15 +122,21 @@ def check_compositions(problem: Problem, items: int) -> None:
     )
 
 
-def no_batched_plan_error(problem: Problem, options: SolveOptions) -> SolverLimitError:
+def no_batched_plan_error(solver: str, problem: Problem, options: SolveOptions) -> SolverLimitError:
     """Return the error of a search of several items that ended without a plan."""
-    graph, cluster = problem.graph, problem.cluster
-    capacities = ", ".join(f"{m.name} has {format_bytes(m.bytes)}" for m in cluster.memories)
     return SolverLimitError(
-        f"split found no plan for {options.items} items of graph {graph.name!r} on cluster "
+        f"{_no_plan(solver, problem, options.items)}. It had {options.time_limit_s} s; serve fewer "
+        f"items at once, give more memory or links, or more time."
+    )
+
+
+def _no_plan(solver: str, problem: Problem, items: int) -> str:
+    graph, cluster = problem.graph, problem.cluster
+    capacities = listed(f"{m.name} has {format_bytes(m.bytes)}" for m in cluster.memories)
+    return (
+        f"{solver} found no plan for {items} items of graph {graph.name!r} on cluster "
         f"{cluster.name!r} that fits in memory and over its links (weights count once for each "
-        f"device that runs the task, tensors once for each item) in {options.time_limit_s} s; "
-        f"{capacities}. Serve fewer items at once, give more memory or links, or more time."
+        f"device that runs the task, tensors once for each item); {capacities}"
     )
 
 
