@@ -122,7 +122,7 @@ def check_compositions(problem: Problem, items: int) -> None:
     )
 
 
-def no_batched_plan_error(solver: str, problem: Problem, options: SolveOptions) -> SolverLimitError:
+def no_plan_error(solver: str, problem: Problem, options: SolveOptions) -> SolverLimitError:
     """Return the error of a search of several items that ended without a plan."""
     return SolverLimitError(
         f"{_no_plan(solver, problem, options.items)}. It had {options.time_limit_s} s; serve fewer "

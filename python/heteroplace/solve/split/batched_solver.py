@@ -39,11 +39,7 @@ from heteroplace.solve.batched.divi_milp import solve_batched_milp
 from heteroplace.solve.batched.divi_rules import BatchRules
 from heteroplace.solve.batched.equal_nodes import equal_nodes, node_problem, replicated
 from heteroplace.solve.batched.layouts import block_of, first_layout, layout_of_steps
-from heteroplace.solve.batched.list_solver import (
-    batch_bound,
-    check_compositions,
-    no_batched_plan_error,
-)
+from heteroplace.solve.batched.list_solver import batch_bound, check_compositions, no_plan_error
 from heteroplace.solve.bounds.batched import batched_lower_bound
 from heteroplace.solve.deadline import Deadline, TimeUpError
 from heteroplace.solve.lp.engines import ChosenEngine
@@ -105,7 +101,7 @@ class BatchedSplit:
         except KeyboardInterrupt:
             self._stop.set()
         if self.best is None:
-            raise no_batched_plan_error(self._name, self.problem, self.options)
+            raise no_plan_error(self._name, self.problem, self.options)
         self._report()
         return make_result(
             problem,
