@@ -1,15 +1,17 @@
 """`bench run --choice`: kernels and places chosen together, beside kernels first and places after.
 
 A network has our kernels and, where they differ, TVM's (`measure/implementations.py`), all measured
-once. It is placed three times by the same costs:
+once. It is placed four times by the same costs:
 
 - "ours": with our kernels alone;
 - "kernels first": each task has the kernels that are fastest on the device of most cores, wherever
   it then runs;
+- "kernels, cores first": each task has the kernels and the number of cores that are fastest for it
+  alone, and is placed on one of the devices that have them;
 - "together": the solver takes for each task a device and its kernels (`kernels="best"`).
 
-Each plan is built, and all take turns in one process. No plan of the third is predicted longer than
-the others if the solver finds the best.
+Each plan is built, and all take turns in one process. No plan of the fourth is predicted longer
+than the others if the solver finds the best.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ from heteroplace.stage_log import StageLog
 
 DEFAULT_MODELS = "^(inception_v2|randomly_wired|randomly_wired_small)$"
 OURS, FIRST, TOGETHER = "ours", "kernels first", "together"
+FASTEST = "kernels, cores first"
 _OUR_KERNELS = "ours"
 
 
@@ -63,7 +66,7 @@ def measure_choice(
     turn_ns: int = 40_000_000,
     time_limit_s: float = 10.0,
 ) -> list[dict[str, object]]:
-    """Place a network in the three ways; return a row for each, times in ms.
+    """Place a network in the four ways; return a row for each, times in ms.
 
     Parameters
     ----------
@@ -74,7 +77,7 @@ def measure_choice(
     """
     costed = _costed(model, cluster, say)
     executables = {}
-    for way in (OURS, FIRST, TOGETHER):
+    for way in (OURS, FIRST, FASTEST, TOGETHER):
         say(f"placing: {way}")
         part = _restricted(costed, way)
         with in_pass_context():
@@ -100,6 +103,7 @@ def measure_choice(
             "measured_ms": round(timed.median_ns(way) / 1e6, 4),
             "ratio_ours": round(timed.ratio(way, OURS), 3),
             "ratio_first": round(timed.ratio(way, FIRST), 3),
+            "ratio_fastest": round(timed.ratio(way, FASTEST), 3),
             "max_abs_diff": max(
                 float(np.abs(one - other).max())
                 for one, other in zip(outputs[way], outputs[OURS], strict=True)
@@ -126,7 +130,10 @@ def _restricted(costed: CostedNetwork, way: str) -> CostedNetwork:
     if way == TOGETHER:
         return costed
     graph, cluster = costed.graph, costed.cluster
-    graph = with_kernels_first(graph, cluster, None if way == OURS else costed.costs)
+    if way == FASTEST:
+        graph = with_fastest_first(graph, cluster, costed.costs)
+    else:
+        graph = with_kernels_first(graph, cluster, None if way == OURS else costed.costs)
     costs = without_barred(costed.costs, graph, cluster)
     return replace(costed, compiled=costed.compiled.with_graph(graph), costs=costs)
 
@@ -157,6 +164,31 @@ def with_kernels_first(graph: TaskGraph, cluster: Cluster, costs: CostTable | No
             known = [(ns, place) for place, ns in enumerate(times) if ns is not None]
             chosen = choices[min(known)[1]] if known else names
         tasks.append(replace(task, devices=tuple(name for name in task.devices if name in chosen)))
+    return replace(graph, tasks=tuple(tasks))
+
+
+def with_fastest_first(graph: TaskGraph, cluster: Cluster, costs: CostTable) -> TaskGraph:
+    """Return a graph whose tasks may run where their fastest kernels are, with as many cores.
+
+    Parameters
+    ----------
+    cluster
+        With twins (`with_implementations`).
+    costs
+        Which maker and number of cores is fastest for a task alone; of equal ones the first.
+    """
+    kinds = {
+        device.name: (maker_of(device.name), len(device.cores)) for device in cluster.devices
+    }
+    tasks = []
+    for index, task in enumerate(graph.tasks):
+        allowed = list(kinds) if task.devices is None else task.devices
+        times = [(costs.cost(index, cluster.device_id(name)).ns, name) for name in allowed]
+        known = [(ns, place) for place, (ns, _) in enumerate(times) if ns is not None]
+        if known:
+            fastest = kinds[allowed[min(known)[1]]]
+            task = replace(task, devices=tuple(n for n in allowed if kinds[n] == fastest))
+        tasks.append(task)
     return replace(graph, tasks=tuple(tasks))
 
 
