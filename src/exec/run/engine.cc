@@ -69,7 +69,7 @@ Engine::Engine(const ExecutorSource& source)
   if (queues.size() == 1 && queues[0].kind == QueueKind::kCpu && !image_.library().IsInMemory()) {
     lone_worker_ = workers_[0].get();
   }
-  // Workers of copies and GPUs have no cores of their own: spinning ones would starve them.
+  // Workers of copies and GPUs are pinned to no core: spinning ones need one to spare for each.
   const bool all_have_cores = static_cast<int>(leaders_.size()) <= Cores().usable.load();
   run_spins_ = all_have_cores ? kRunSpins : kSpins;
   if (source.helping.value_or(all_have_cores)) GroupHelpers(source.helping.has_value());

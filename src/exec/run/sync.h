@@ -15,12 +15,19 @@ inline constexpr size_t kCacheLineBytes = 128;
 inline constexpr int kSpins = 1000;
 
 /*!
- * \brief The same for a worker with a core of its own, within a request: about ten milliseconds.
+ * \brief The same within a request, where each worker can have a core: about ten milliseconds.
  *
  * To wake a sleeper takes some 30 us on a virtual machine, of which the waker loses 10 to the
  * system call: as much as a kernel, and by far less than waits that are longer than this.
  */
 inline constexpr int kRunSpins = 300 * kSpins;
+
+/*!
+ * \brief The same for a worker that is pinned to no core: some 0.3 ms, a kernel or two.
+ *
+ * Where other programs compute it may lie on the core of whom it waits for, and keeps it waiting.
+ */
+inline constexpr int kLooseSpins = 8 * kSpins;
 
 /*! \brief Looks between two questions whether the core is still to spare. */
 inline constexpr int kSpinsPerQuestion = 64;

@@ -25,7 +25,7 @@ void Worker::Attach() {
   NameThread(queue_.device.device_type == kDLCUDA ? DeviceName(queue_.device) : queue_.name);
   queue_.core >= 0 ? PinToCore(queue_) : GoAnywhere();
   // Workers that spin through their waits are not woken, and do better with long turns.
-  if (Spins() <= kSpins) AskForShortTurns();
+  if (Spins() <= kLooseSpins) AskForShortTurns();
   // Kernels that do not come through our launch must not make a pool of threads on this core.
   const TvmAbi& abi = image_->abi();
   if (abi.SetMaxConcurrency != nullptr) abi.SetMaxConcurrency(1);
@@ -64,7 +64,10 @@ bool Worker::WorkHere(int64_t number) {
   return true;
 }
 
-int Worker::Spins() const { return queue_.core >= 0 ? engine_->run_spins() : kSpins; }
+int Worker::Spins() const {
+  const int spins = engine_->run_spins();
+  return queue_.core >= 0 ? spins : std::min(spins, kLooseSpins);
+}
 
 /*! \brief Waits for a request that nobody has taken; false if there will be none. */
 bool Worker::AwaitRequest() {

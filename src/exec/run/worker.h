@@ -273,7 +273,7 @@ class Worker {
   void BeginTimer(size_t index);
   void EndTimer(size_t index);
   void ReadTimers(Slot* slot);
-  /*! \brief Spins before a wait sleeps: few without an own core, as others compute on that one. */
+  /*! \brief Spins before a wait in a request sleeps: fewer without an own core. */
   int Spins() const;
   /*! \brief Fails the present request at the present instruction. */
   void Fail(const char* cause) noexcept;

@@ -4,6 +4,7 @@ A classifier of the shape of MSDNet has exits behind about 30, 60 and 90 % of it
 of labels `early_exit/msdnet/TRACE` images leave it at its exits, or at its end, in stated shares;
 `shares` are these. Figures beside those of every row:
 
+- `run_ms`: the mean of the runs of the trace without the caller's part, which `predicted_ms` is of;
 - `exits_ms`: the time of an image that leaves at each exit, and at the end;
 - `sum_ms`: the shares times these, what the trace should take;
 - `static_ms`, `onnxruntime_static_ms`: the same layers without exits, ours and theirs;
@@ -21,7 +22,7 @@ import numpy as np
 
 import heteroplace
 from heteroplace.bench.dynamic.row import new_row
-from heteroplace.bench.dynamic.trace_runs import Inputs, passes, timer_of
+from heteroplace.bench.dynamic.trace_runs import Inputs, passes, run_times, timer_of
 from heteroplace.bench.models.routed import RoutedNetwork
 from heteroplace.bench.models.routed_onnx import exits
 from heteroplace.bench.models.routed_vision import msdnet
@@ -95,14 +96,20 @@ def rows_of(
         for exit_ in range(len(layers)):
             inputs = [left_at(network, exit_)]
             timers[f"exit {exit_}"] = passes(timer_of(Executor(executable), inputs), NUM_IMAGES)
+        ours: dict[str, tuple[Executor, Sequence[Inputs]]] = {}
         for trace, order in orders.items():
             inputs = [left_at(network, exit_) for exit_ in order]
-            timers[trace] = passes(timer_of(Executor(executable), inputs), NUM_IMAGES)
+            ours[trace] = Executor(executable), inputs
+            timers[trace] = passes(timer_of(*ours[trace]), NUM_IMAGES)
             timed_by = peer(network, inputs).time_calls
             timers[f"onnxruntime {trace}"] = passes(timed_by, NUM_IMAGES)
         say("measuring")
         timed = time_in_turns(timers, num_rounds=num_rounds)
-    return [_row(trace, variant, executable, orders[trace], timed) for trace in traces]
+        run_ns = run_times(ours)
+    return [
+        _row(trace, variant, executable, orders[trace], timed) | {"run_ms": run_ns[trace] / 1e6}
+        for trace in traces
+    ]
 
 
 def left_at(network: RoutedNetwork, exit_: int) -> dict[str, np.ndarray]:

@@ -18,6 +18,7 @@ from heteroplace.dynamic.traces import TraceOptions, synthesise
 from heteroplace.model.route_profile import RouteProfile, RouteRecord
 from heteroplace.relay.routing.rewrite import model_digest
 from heteroplace.run.executor import Executor
+from heteroplace.stats import median
 
 Inputs = Mapping[str, np.ndarray]
 _WARM_RUNS = 3
@@ -81,6 +82,19 @@ def mean_run_ns(executor: Executor, inputs: Sequence[Inputs]) -> float:
             executor.run(given)
     times = [request.finish_ns - request.start_ns for request in trace.requests]
     return sum(times) / len(times)
+
+
+def run_times(
+    executors: Mapping[str, tuple[Executor, Sequence[Inputs]]], num_rounds: int = 5
+) -> dict[str, float]:
+    """Return `mean_run_ns` of several by name: what is predicted is that, without Python's part.
+
+    All take turns, so that they see the machine in one state; medians of the rounds.
+    """
+    rounds = [
+        {name: mean_run_ns(*given) for name, given in executors.items()} for _ in range(num_rounds)
+    ]
+    return {name: median([times[name] for times in rounds]) for name in executors}
 
 
 def timer_of(executor: Executor, inputs: Sequence[Inputs]) -> Timer:

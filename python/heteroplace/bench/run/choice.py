@@ -177,9 +177,7 @@ def with_fastest_first(graph: TaskGraph, cluster: Cluster, costs: CostTable) -> 
     costs
         Which maker and number of cores is fastest for a task alone; of equal ones the first.
     """
-    kinds = {
-        device.name: (maker_of(device.name), len(device.cores)) for device in cluster.devices
-    }
+    kinds = {device.name: (maker_of(device.name), len(device.cores)) for device in cluster.devices}
     tasks = []
     for index, task in enumerate(graph.tasks):
         allowed = list(kinds) if task.devices is None else task.devices
