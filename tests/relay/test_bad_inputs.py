@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ import tvm
 from relay_models import TARGET, cpu_cluster, mixed_cluster, random_costs, two_branches
 from tvm import relay
 
+import heteroplace
 from heteroplace.errors import (
     ClusterError,
     CostMismatchError,
@@ -135,6 +137,30 @@ def test_a_kind_of_device_that_cannot_be_compiled_for() -> None:
     cluster = Cluster("npu", (Memory("ram", 2**33),), devices, (), 0)
     with pytest.raises(PlanError, match=r"device 'npu0' .* is of kind 'npu'"):
         place(cluster, time_limit=1.0)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (
+            lambda x: relay.nn.avg_pool2d(relay.reshape(x, (1, 1, 2, 4)), (7, 7)),
+            r"nn.avg_pool2d: a value has the shape \(1, 1, -4, -2\)",
+        ),
+        (
+            lambda x: relay.add(x, relay.sum(relay.zeros((2**62,), "float32"))),
+            r"zeros: a value has 4611686018427387904 elements",
+        ),
+        (
+            lambda x: relay.add(x, relay.gather(relay.const([[1.0]]), 1, relay.const([[5]]))),
+            r"gather has the constant index 5, outside of its data of the shape \(1, 1\)",
+        ),
+    ],
+)
+def test_a_module_with_a_value_that_cannot_be(value: Callable, message: str) -> None:
+    x = relay.var("x", shape=(1, 8))
+    mod = tvm.IRModule.from_expr(relay.Function([x], value(x)))
+    with pytest.raises(UnsupportedRelayError, match=f"Relay module 'model' .*{message}"):
+        heteroplace.build(mod, cpu_cluster())
 
 
 def test_a_module_without_main() -> None:

@@ -13,9 +13,8 @@ import numpy as np
 import tvm
 from tvm import relay
 
-from heteroplace.errors import FrontendError
+from heteroplace.errors import HeteroPlaceError
 from heteroplace.relay.expressions import post_order, static_shape
-from heteroplace.relay.tasks.fold import is_static
 from heteroplace.terminal import listed
 
 MAX_ELEMENTS = 2**31 - 1
@@ -36,15 +35,17 @@ _DIVISORS = {
 """Attributes of ops; at 0 the process would end with SIGFPE, or TVM with an error of its own."""
 
 
-def check_sizes(function: relay.Function, where: str) -> None:
-    """Raise FrontendError if a value is too large, or a constant index outside of its tensor.
+def check_sizes(function: relay.Function, where: str, error: type[HeteroPlaceError]) -> None:
+    """Raise an error if a value is too large, or a constant index outside of its tensor.
 
     Parameters
     ----------
     function
-        Typed, of static shapes.
+        Typed; what has no static shape is not judged.
     where
         Name of the model, for messages.
+    error
+        What is raised.
     """
     faults = []
     for expr in post_order(function.body):
@@ -56,13 +57,19 @@ def check_sizes(function: relay.Function, where: str) -> None:
         elif isinstance(expr, relay.Var):
             fault = _type_fault(expr.checked_type)
         if fault is not None:
-            node = f"node '{expr.span.source_name.name}': " if expr.span else ""
-            faults.append(f"{node}{fault}")
+            faults.append(f"{_node_of(expr)}{fault}")
     if faults:
-        raise FrontendError(
+        raise error(
             f"{where} cannot be compiled: {listed(faults, '; ', _MAX_FAULTS)}. Export the "
             f"model with other sizes or indices, or split it."
         )
+
+
+def _node_of(expr: relay.Expr) -> str:
+    """Of what a fault is, for its message."""
+    if expr.span:
+        return f"node '{expr.span.source_name.name}': "
+    return f"{expr.op.name}: " if isinstance(expr, relay.Call) else ""
 
 
 def num_elements(shape: Iterable[int]) -> int:
@@ -84,8 +91,7 @@ def call_fault(call: relay.Call, result_type: Any) -> str | None:
         Its type; None or of unknown sizes: its size is not judged.
     """
     if result_type is not None:
-        for part in _parts(result_type):
-            shape = static_shape(part)
+        for shape, part in _parts(result_type):
             num_bytes = num_elements(shape) * tvm.DataType(part.dtype).bits // 8
             if num_bytes > MAX_CONSTANT_BYTES:
                 return (
@@ -107,8 +113,7 @@ def divisor_fault(call: relay.Call) -> str | None:
 
 
 def _type_fault(value_type: Any) -> str | None:
-    for part in _parts(value_type):
-        shape = static_shape(part)
+    for shape, _ in _parts(value_type):
         if any(size < 0 for size in shape):
             return f"a value has the shape {shape}"
         if num_elements(shape) > MAX_ELEMENTS:
@@ -119,12 +124,14 @@ def _type_fault(value_type: Any) -> str | None:
     return None
 
 
-def _parts(value_type: Any) -> Iterator[Any]:
-    """The tensors of static shape in a type."""
+def _parts(value_type: Any) -> Iterator[tuple[tuple[int, ...], Any]]:
+    """The tensors of static shape in a type, each behind its shape."""
     fields = value_type.fields if isinstance(value_type, relay.TupleType) else [value_type]
     for part in fields:
-        if isinstance(part, relay.TensorType) and is_static(part):
-            yield part
+        if isinstance(part, relay.TensorType):
+            extents = part.shape[:]
+            if all(isinstance(extent, tvm.tir.IntImm) for extent in extents):
+                yield tuple(extent.value for extent in extents), part
 
 
 def _index_fault(call: relay.Call) -> str | None:

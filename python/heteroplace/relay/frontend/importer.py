@@ -217,7 +217,7 @@ def _imported(
     _move_initialisers_to_constants(model, settings.keep_weights)
     mod, params, num_folded = _import(model, where)
     _check_is_static(mod, where)
-    check_sizes(mod["main"], where)
+    check_sizes(mod["main"], where, FrontendError)
     main = mod["main"]
     report.append(
         f"{num_nodes} ONNX nodes -> {count_calls(main)} Relay calls, {num_folded} folded by "

@@ -10,7 +10,7 @@ import numpy as np
 import tvm
 from tvm import relay
 
-from heteroplace.errors import ExecutionError, LoweringError
+from heteroplace.errors import ExecutionError, LoweringError, UnsupportedRelayError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.relay.annotate.foreign import extract_annotated
@@ -21,6 +21,7 @@ from heteroplace.relay.annotate.reader import (
 )
 from heteroplace.relay.annotate.tunings import read_tunings
 from heteroplace.relay.expressions import static_shape, tensor_types
+from heteroplace.relay.limits import check_sizes
 from heteroplace.relay.routing.find import without_branches
 from heteroplace.relay.routing.rewrite import model_digest, named_routers
 from heteroplace.relay.tasks.extract import Extraction, extract, neutral_module
@@ -113,7 +114,8 @@ def cut_network(
     Raises
     ------
     UnsupportedRelayError
-        The module has loops, references or dynamic shapes. An `If` becomes a router.
+        The module has loops, references or dynamic shapes; or values too large or of no size, or a
+        constant index outside of its tensor (`relay/limits.py`). An `If` becomes a router.
     LoweringError
         Its annotations contradict each other, or name devices that the cluster does not have.
     """
@@ -125,6 +127,8 @@ def cut_network(
     if params:
         main = relay.build_module.bind_params_by_name(mod["main"], dict(params))
         mod = tvm.IRModule({**dict(mod.functions.items()), mod.get_global_var("main"): main})
+    mod = relay.transform.InferType()(mod)
+    check_sizes(mod["main"], f"Relay module {name!r}", UnsupportedRelayError)
     if digest:
         found = network_of(extract_routed(prepare(mod), name))
         return replace(found, model_digest=digest)
