@@ -17,6 +17,7 @@ from heteroplace.relay.tasks.empties import WithoutEmpties
 from heteroplace.relay.tasks.fold import with_numpy_folding
 from heteroplace.relay.tasks.integer_products import IntegerProducts
 from heteroplace.relay.tasks.kept_casts import KeptCasts
+from heteroplace.relay.tasks.narrow_extents import NarrowExtents
 from heteroplace.relay.tasks.own_places import OwnPlacesApart
 
 _IS_HOMOGENEOUS = False
@@ -43,6 +44,7 @@ def prepare(mod: tvm.IRModule) -> tvm.IRModule:
     sequence = tvm.transform.Sequential(
         [
             relay.transform.InferType(),
+            NarrowExtents(),
             WithoutEmpties(),
             IntegerProducts(),
             KeptCasts(),
