@@ -101,11 +101,8 @@ class Graph(Chain):
         array = found[0]
         if array.ndim > _MAX_RANK or array.size > _MAX_ELEMENTS or array.dtype.name not in DTYPES:
             return False
-        op_type = self.nodes[-1].op_type
-        if op_type.startswith("Reduce") and not array.size:
+        if self.nodes[-1].op_type.startswith("Reduce") and not array.size:
             return False  # onnxruntime forgets to reduce what has no elements
-        if op_type == "PRelu" and not array.ndim:
-            return False
         if array.dtype.kind == "f" and not (np.abs(array) < _LARGEST).all():
             return False
         self.made.append(Made(self.value, array))

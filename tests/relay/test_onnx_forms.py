@@ -11,6 +11,7 @@ import onnx_models as om
 import pytest
 
 from heteroplace.errors import FrontendError
+from heteroplace.relay.expressions import static_shape
 from heteroplace.relay.frontend.importer import from_onnx
 
 pytestmark = pytest.mark.relay
@@ -140,3 +141,17 @@ def test_resize_to_one_element_takes_the_first(mode: str, scale: float) -> None:
     assert_equals_onnxruntime(
         om.make_model([node], {"x": [1, 1, 2, 2]}, ["y"], {"scales": scales}, 19)
     )
+
+
+@pytest.mark.parametrize(("data", "slope"), [([], [1]), ([], [3]), ([3], [1, 1]), ([3], [2, 3])])
+def test_prelu_whose_slope_decides_the_shape(data: list[int], slope: list[int]) -> None:
+    weights = {"slope": np.linspace(0.1, 0.9, int(np.prod(slope)), dtype="float32").reshape(slope)}
+    model = om.make_model([om.node("PRelu", "x slope", "y")], {"x": data}, ["y"], weights)
+    assert_equals_onnxruntime(model)
+
+
+def test_prelu_of_no_elements_is_imported() -> None:
+    weights = {"slope": np.ones(1, "float32")}
+    model = om.make_model([om.node("PRelu", "x slope", "y")], {"x": [2, "n"]}, ["y"], weights)
+    imported = from_onnx(model, input_shapes={"x": (2, 0)}, simplify=False)
+    assert static_shape(imported.mod["main"].ret_type) == (2, 0)

@@ -95,7 +95,7 @@ def _is_wide(value: Any) -> bool:
         return any(map(_is_wide, value[:]))
     if not isinstance(value, tvm.tir.IntImm) or value.dtype != _WIDE:
         return False
-    return -_LARGEST <= value.value <= _LARGEST
+    return bool(-_LARGEST <= value.value <= _LARGEST)
 
 
 def _narrow(value: Any) -> Any:
