@@ -155,3 +155,12 @@ def test_prelu_of_no_elements_is_imported() -> None:
     model = om.make_model([om.node("PRelu", "x slope", "y")], {"x": [2, "n"]}, ["y"], weights)
     imported = from_onnx(model, input_shapes={"x": (2, 0)}, simplify=False)
     assert static_shape(imported.mod["main"].ret_type) == (2, 0)
+
+
+def test_shrink_of_half_precision_does_not_round_its_attributes() -> None:
+    nodes = [
+        om.node("Cast", "x", "half", to=onnx.TensorProto.FLOAT16),
+        om.node("Shrink", "half", "less", bias=0.1, lambd=0.3),
+        om.node("Cast", "less", "y", to=onnx.TensorProto.FLOAT),
+    ]
+    assert_equals_onnxruntime(om.make_model(nodes, {"x": [40, 50]}, ["y"]))

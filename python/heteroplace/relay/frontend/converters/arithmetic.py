@@ -62,10 +62,11 @@ def prelu(call: OnnxCall) -> relay.Expr | None:
 def shrink(call: OnnxCall) -> relay.Expr:
     """Convert Shrink: x + bias below -lambd, x - bias above lambd, else 0.
 
-    Of integers the whole part is left, as in onnxruntime; TVM's converter rounds the attributes.
+    Of integers the whole part is left, as in onnxruntime; TVM's converter rounds the attributes to
+    the type of the data.
     """
     dtype = call.dtype(0)
-    wide = dtype if dtype.startswith("float") else "float64"
+    wide = {"float16": "float32", "float32": "float32"}.get(dtype, "float64")
     data = relay.cast(call.operand(0), wide) if wide != dtype else call.operand(0)
     bias = const(call.number("bias", 0.0), wide)
     limit = call.number("lambd", 0.5)
