@@ -65,6 +65,14 @@ def test_places_from_the_back_along_an_axis_from_the_back(op_type: str, axis: in
     assert_equals_onnxruntime(om.make_model([node], {"x": sizes}, ["y"], {"indices": indices}))
 
 
+@pytest.mark.parametrize("axis", [-3, 1, 2])
+def test_places_of_a_corner_of_the_data(axis: int) -> None:
+    sizes = [3, 7, 5]
+    indices = np.random.default_rng(0).integers(-sizes[axis], sizes[axis], [2, 3, 4])
+    node = om.node("GatherElements", "x indices", "y", axis=axis)
+    assert_equals_onnxruntime(om.make_model([node], {"x": sizes}, ["y"], {"indices": indices}))
+
+
 @pytest.mark.parametrize("axis", [-1, 1])
 def test_places_that_are_computed_count_from_the_back_too(axis: int) -> None:
     nodes = [

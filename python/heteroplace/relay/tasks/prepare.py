@@ -13,6 +13,7 @@ import tvm
 from tvm import relay
 
 from heteroplace.relay.tasks.computed_outputs import with_computed_outputs
+from heteroplace.relay.tasks.corner_scatters import CornerScatters
 from heteroplace.relay.tasks.empties import WithoutEmpties
 from heteroplace.relay.tasks.fold import with_numpy_folding
 from heteroplace.relay.tasks.integer_products import IntegerProducts
@@ -46,6 +47,7 @@ def prepare(mod: tvm.IRModule) -> tvm.IRModule:
             relay.transform.InferType(),
             NarrowExtents(),
             WithoutEmpties(),
+            CornerScatters(),
             IntegerProducts(),
             KeptCasts(),
             *prefix_passes(_IS_HOMOGENEOUS),

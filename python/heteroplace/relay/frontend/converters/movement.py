@@ -165,10 +165,14 @@ def gather(call: OnnxCall) -> relay.Expr:
 
 
 def gather_elements(call: OnnxCall) -> relay.Expr:
-    """Convert GatherElements."""
-    shape = call.shape(0)
+    """Convert GatherElements; of other axes than its own TVM reads all or nothing."""
+    shape, read = call.shape(0), list(call.shape(1))
     axis = int(call.number("axis", 0)) % len(shape)
-    return relay.gather(call.operand(0), axis, _from_front(call, 1, shape[axis]))
+    read[axis] = shape[axis]
+    data = call.operand(0)
+    if read != list(shape):
+        data = relay.strided_slice(data, [0] * len(read), read)
+    return relay.gather(data, axis, _from_front(call, 1, shape[axis]))
 
 
 def gather_nd(call: OnnxCall) -> relay.Expr:
