@@ -172,3 +172,17 @@ def test_shrink_of_half_precision_does_not_round_its_attributes() -> None:
         om.node("Cast", "less", "y", to=onnx.TensorProto.FLOAT),
     ]
     assert_equals_onnxruntime(om.make_model(nodes, {"x": [40, 50]}, ["y"]))
+
+
+@pytest.mark.parametrize("reduction", ["add", "mul"])
+@pytest.mark.parametrize("op_type", ["ScatterElements", "ScatterND"])
+def test_scatters_that_reduce_booleans(op_type: str, reduction: str) -> None:
+    truths = np.array([[True, False, True], [False, True, True]])
+    places = np.array([[1, 0, 3], [2, 3, 1]] if op_type == "ScatterElements" else [[3], [1]])
+    weights = {"places": places, "new": truths, "zero": np.float32(0)}
+    nodes = [
+        om.node("Less", "x zero", "before"),
+        om.node(op_type, "before places new", "after", reduction=reduction),
+        om.node("Cast", "after", "y", to=onnx.TensorProto.FLOAT),
+    ]
+    assert_equals_onnxruntime(om.make_model(nodes, {"x": [4, 3]}, ["y"], weights, opset=18))
