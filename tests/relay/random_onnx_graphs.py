@@ -95,17 +95,16 @@ class Graph(Chain):
 
     def _look_at_value(self) -> bool:
         """Keep the value if onnxruntime computes it, and it is small in every sense."""
+        if self.nodes[-1].op_type in ("GRU", "LSTM", "RNN") and not self.array.size:
+            return False  # onnxruntime ends the process
         found = reference(self.model_to([self.value]), self._given)
         if found is None or not isinstance(found[0], np.ndarray):
             return False
         array = found[0]
         if array.ndim > _MAX_RANK or array.size > _MAX_ELEMENTS or array.dtype.name not in DTYPES:
             return False
-        op_type = self.nodes[-1].op_type
-        if op_type.startswith("Reduce") and not array.size:
+        if self.nodes[-1].op_type.startswith("Reduce") and not array.size:
             return False  # onnxruntime forgets to reduce what has no elements
-        if op_type == "PRelu" and not array.ndim:
-            return False
         if array.dtype.kind == "f" and not (np.abs(array) < _LARGEST).all():
             return False
         self.made.append(Made(self.value, array))

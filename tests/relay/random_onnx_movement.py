@@ -130,21 +130,31 @@ def gather(chain: Chain) -> bool:
     return chain.then("Gather", operands, axis=chain.either_side(axis))
 
 
+def _corner(chain: Chain) -> tuple[slice, ...]:
+    """Of all axes some of the first elements, of most axes all."""
+    return tuple(
+        slice(chain.random.randint(1, size) if chain.maybe(0.3) else size) for size in chain.shape
+    )
+
+
 def gather_elements(chain: Chain) -> bool:
     """Along any axis, from either side."""
     axis = chain.random.randrange(chain.rank)
     sizes = list(chain.shape)
     sizes[axis] = chain.random.randint(1, 4)
     indices = chain.numbers.integers(-chain.shape[axis], chain.shape[axis], sizes)
-    operands = [chain.value, chain.integers(indices)]
+    operands = [chain.value, chain.integers(indices[_corner(chain)])]
     return chain.then("GatherElements", operands, axis=chain.either_side(axis))
 
 
 def gather_nd(chain: Chain) -> bool:
-    """By coordinates of some of the first axes."""
-    depth = chain.random.randint(1, chain.rank)
-    columns = [chain.numbers.integers(-size, size, 3) for size in chain.shape[:depth]]
-    return chain.then("GatherND", [chain.value, chain.integers(np.stack(columns, -1))])
+    """By coordinates of some of the first axes, or of those behind the first ones."""
+    batch = chain.random.randint(0, chain.rank - 1) if chain.opset > 11 and chain.maybe(0.3) else 0
+    end = chain.random.randint(batch + 1, chain.rank)
+    sizes = [*chain.shape[:batch], 3]
+    columns = [chain.numbers.integers(-size, size, sizes) for size in chain.shape[batch:end]]
+    operands = [chain.value, chain.integers(np.stack(columns, -1))]
+    return chain.then("GatherND", operands, **({"batch_dims": batch} if batch else {}))
 
 
 def _reduction(chain: Chain) -> dict[str, str]:
@@ -158,7 +168,7 @@ def scatter_elements(chain: Chain) -> bool:
     axis = chain.random.randrange(chain.rank)
     count = chain.random.randint(1, chain.shape[axis])
     places = np.argsort(chain.numbers.random(chain.shape), axis)
-    places = np.take(places, range(count), axis)
+    places = np.take(places, range(count), axis)[_corner(chain)]
     operands = [chain.value, chain.integers(places), chain.floats(*places.shape)]
     axis = chain.either_side(axis)
     return chain.then("ScatterElements", operands, axis=axis, **_reduction(chain))

@@ -19,7 +19,7 @@ Arrays = list[np.ndarray]
 
 ROUNDING = 1e-6
 """By which inputs are changed to see what rounding makes of them."""
-_TOLERANCE = {"float16": 1e-2}
+_TOLERANCE = {"float16": 4e-3}
 _OTHERS = 1e-4
 """Of the largest, beside what a change of the inputs by their rounding makes."""
 _REFUSED = (
@@ -80,8 +80,8 @@ def fault(actual: np.ndarray, expected: np.ndarray, nearby: np.ndarray) -> str:
         return f"{len(places)} of {wrong.size} off, first {places[0]}" if len(places) else ""
     if not np.isfinite(expected).all() or not np.isfinite(nearby).all():
         return ""
-    actual, expected, nearby = (x.astype(np.float64) for x in (actual, expected, nearby))
     tolerance = _TOLERANCE.get(actual.dtype.name, _OTHERS)
+    actual, expected, nearby = (x.astype(np.float64) for x in (actual, expected, nearby))
     allowed = tolerance * max(float(np.abs(expected).max()), 1e-3)
     allowed += 10 * float(np.abs(nearby - expected).max())
     difference = float(np.abs(actual - expected).max())

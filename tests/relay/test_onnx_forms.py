@@ -11,6 +11,7 @@ import onnx_models as om
 import pytest
 
 from heteroplace.errors import FrontendError
+from heteroplace.relay.expressions import static_shape
 from heteroplace.relay.frontend.importer import from_onnx
 
 pytestmark = pytest.mark.relay
@@ -61,6 +62,14 @@ def test_places_from_the_back_along_an_axis_from_the_back(op_type: str, axis: in
     shape = [3, 7, 5][:2] if op_type == "Gather" else [2, 7, 5]
     indices = np.random.default_rng(0).integers(-sizes[axis], sizes[axis], shape)
     node = om.node(op_type, "x indices", "y", axis=axis)
+    assert_equals_onnxruntime(om.make_model([node], {"x": sizes}, ["y"], {"indices": indices}))
+
+
+@pytest.mark.parametrize("axis", [-3, 1, 2])
+def test_places_of_a_corner_of_the_data(axis: int) -> None:
+    sizes = [3, 7, 5]
+    indices = np.random.default_rng(0).integers(-sizes[axis], sizes[axis], [2, 3, 4])
+    node = om.node("GatherElements", "x indices", "y", axis=axis)
     assert_equals_onnxruntime(om.make_model([node], {"x": sizes}, ["y"], {"indices": indices}))
 
 
@@ -140,3 +149,40 @@ def test_resize_to_one_element_takes_the_first(mode: str, scale: float) -> None:
     assert_equals_onnxruntime(
         om.make_model([node], {"x": [1, 1, 2, 2]}, ["y"], {"scales": scales}, 19)
     )
+
+
+@pytest.mark.parametrize(("data", "slope"), [([], [1]), ([], [3]), ([3], [1, 1]), ([3], [2, 3])])
+def test_prelu_whose_slope_decides_the_shape(data: list[int], slope: list[int]) -> None:
+    weights = {"slope": np.linspace(0.1, 0.9, int(np.prod(slope)), dtype="float32").reshape(slope)}
+    model = om.make_model([om.node("PRelu", "x slope", "y")], {"x": data}, ["y"], weights)
+    assert_equals_onnxruntime(model)
+
+
+def test_prelu_of_no_elements_is_imported() -> None:
+    weights = {"slope": np.ones(1, "float32")}
+    model = om.make_model([om.node("PRelu", "x slope", "y")], {"x": [2, "n"]}, ["y"], weights)
+    imported = from_onnx(model, input_shapes={"x": (2, 0)}, simplify=False)
+    assert static_shape(imported.mod["main"].ret_type) == (2, 0)
+
+
+def test_shrink_of_half_precision_does_not_round_its_attributes() -> None:
+    nodes = [
+        om.node("Cast", "x", "half", to=onnx.TensorProto.FLOAT16),
+        om.node("Shrink", "half", "less", bias=0.1, lambd=0.3),
+        om.node("Cast", "less", "y", to=onnx.TensorProto.FLOAT),
+    ]
+    assert_equals_onnxruntime(om.make_model(nodes, {"x": [40, 50]}, ["y"]))
+
+
+@pytest.mark.parametrize("reduction", ["add", "mul"])
+@pytest.mark.parametrize("op_type", ["ScatterElements", "ScatterND"])
+def test_scatters_that_reduce_booleans(op_type: str, reduction: str) -> None:
+    truths = np.array([[True, False, True], [False, True, True]])
+    places = np.array([[1, 0, 3], [2, 3, 1]] if op_type == "ScatterElements" else [[3], [1]])
+    weights = {"places": places, "new": truths, "zero": np.float32(0)}
+    nodes = [
+        om.node("Less", "x zero", "before"),
+        om.node(op_type, "before places new", "after", reduction=reduction),
+        om.node("Cast", "after", "y", to=onnx.TensorProto.FLOAT),
+    ]
+    assert_equals_onnxruntime(om.make_model(nodes, {"x": [4, 3]}, ["y"], weights, opset=18))

@@ -144,6 +144,11 @@ def refused(mod: tvm.IRModule, words: str, batch: int = 2) -> None:
         rebatch(mod, batch)
 
 
+def test_items_that_are_repeated_are_refused() -> None:
+    x = var("x", (1, 3))
+    refused(module([x], relay.broadcast_to(x, (2, 3))), "repeats the items, axis 0 of .2, 3.")
+
+
 def test_what_mixes_items_is_refused_by_name() -> None:
     data = var("data", (1, 4))
     refused(module([data], relay.nn.softmax(data, axis=0)), "nn.softmax.*axis 0")

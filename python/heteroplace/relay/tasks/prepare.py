@@ -13,10 +13,12 @@ import tvm
 from tvm import relay
 
 from heteroplace.relay.tasks.computed_outputs import with_computed_outputs
+from heteroplace.relay.tasks.corner_scatters import CornerScatters
 from heteroplace.relay.tasks.empties import WithoutEmpties
 from heteroplace.relay.tasks.fold import with_numpy_folding
 from heteroplace.relay.tasks.integer_products import IntegerProducts
 from heteroplace.relay.tasks.kept_casts import KeptCasts
+from heteroplace.relay.tasks.narrow_extents import NarrowExtents
 from heteroplace.relay.tasks.own_places import OwnPlacesApart
 
 _IS_HOMOGENEOUS = False
@@ -43,7 +45,9 @@ def prepare(mod: tvm.IRModule) -> tvm.IRModule:
     sequence = tvm.transform.Sequential(
         [
             relay.transform.InferType(),
+            NarrowExtents(),
             WithoutEmpties(),
+            CornerScatters(),
             IntegerProducts(),
             KeptCasts(),
             *prefix_passes(_IS_HOMOGENEOUS),

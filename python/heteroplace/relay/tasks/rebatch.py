@@ -250,8 +250,14 @@ class Rebatcher:
         if name == "reshape" and axis is not None:
             new = relay.reshape(arguments[0], _reshaped(call, axis, growth))
         elif name == "broadcast_to" and axis is not None:
-            shape = list(static_shape(call.checked_type))
-            axis += len(shape) - len(call.args[0].checked_type.shape)
+            shape, old = (
+                list(static_shape(call.checked_type)),
+                static_shape(call.args[0].checked_type),
+            )
+            extent = old[axis]
+            axis += len(shape) - len(old)
+            if shape[axis] != extent:
+                raise CannotFollow(f"it repeats the items, axis {axis} of {tuple(shape)}")
             shape[axis] = int(shape[axis] * growth.scale)
             new = relay.broadcast_to(arguments[0], shape)
         elif name == "strided_slice" and axis is not None:

@@ -46,13 +46,27 @@ def sign(call: OnnxCall) -> relay.Expr | None:
     return relay.minimum(call.operand(0), const(1, call.dtype(0)))
 
 
+def prelu(call: OnnxCall) -> relay.Expr | None:
+    """Convert PRelu whose slope has more axes than its data, as a scalar has, or of no elements.
+
+    TVM's converter gives the slope the shape of the data, and flattens both.
+    """
+    data, slope = call.operand(0), call.operand(1)
+    shape = call.shape(0)
+    if shape and 0 not in shape and np.broadcast_shapes(shape, call.shape(1)) == shape:
+        return None
+    is_below = relay.less(data, const(0, call.dtype(0)))
+    return relay.where(is_below, relay.multiply(data, slope), data)
+
+
 def shrink(call: OnnxCall) -> relay.Expr:
     """Convert Shrink: x + bias below -lambd, x - bias above lambd, else 0.
 
-    Of integers the whole part is left, as in onnxruntime; TVM's converter rounds the attributes.
+    Of integers the whole part is left, as in onnxruntime; TVM's converter rounds the attributes to
+    the type of the data.
     """
     dtype = call.dtype(0)
-    wide = dtype if dtype.startswith("float") else "float64"
+    wide = {"float16": "float32", "float32": "float32"}.get(dtype, "float64")
     data = relay.cast(call.operand(0), wide) if wide != dtype else call.operand(0)
     bias = const(call.number("bias", 0.0), wide)
     limit = call.number("lambd", 0.5)

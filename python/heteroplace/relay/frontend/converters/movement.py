@@ -152,8 +152,8 @@ def scatter_elements(call: OnnxCall) -> relay.Expr:
     shape = call.shape(0)
     axis = int(call.number("axis", 0)) % len(shape)
     indices = _from_front(call, 1, shape[axis])
-    return relay.scatter_elements(
-        call.operand(0), indices, call.operand(2), axis, _scatter_mode(call)
+    return _scattered(
+        call, lambda data, new, mode: relay.scatter_elements(data, indices, new, axis, mode)
     )
 
 
@@ -165,10 +165,14 @@ def gather(call: OnnxCall) -> relay.Expr:
 
 
 def gather_elements(call: OnnxCall) -> relay.Expr:
-    """Convert GatherElements."""
-    shape = call.shape(0)
+    """Convert GatherElements; of other axes than its own TVM reads all or nothing."""
+    shape, read = call.shape(0), list(call.shape(1))
     axis = int(call.number("axis", 0)) % len(shape)
-    return relay.gather(call.operand(0), axis, _from_front(call, 1, shape[axis]))
+    read[axis] = shape[axis]
+    data = call.operand(0)
+    if read != list(shape):
+        data = relay.strided_slice(data, [0] * len(read), read)
+    return relay.gather(data, axis, _from_front(call, 1, shape[axis]))
 
 
 def gather_nd(call: OnnxCall) -> relay.Expr:
@@ -181,7 +185,7 @@ def gather_nd(call: OnnxCall) -> relay.Expr:
 def scatter_nd(call: OnnxCall) -> relay.Expr:
     """Convert ScatterND."""
     coordinates = _coordinates(call, 0)
-    return relay.scatter_nd(call.operand(0), coordinates, call.operand(2), _scatter_mode(call))
+    return _scattered(call, lambda data, new, mode: relay.scatter_nd(data, coordinates, new, mode))
 
 
 def _coordinates(call: OnnxCall, batch: int) -> relay.Expr:
@@ -193,6 +197,17 @@ def _coordinates(call: OnnxCall, batch: int) -> relay.Expr:
     zero = const(0, dtype_of(indices))
     indices = relay.where(relay.less(indices, zero), relay.add(indices, sizes), indices)
     return relay.transpose(indices, [rank - 1, *range(rank - 1)])
+
+
+def _scattered(
+    call: OnnxCall, write: Callable[[relay.Expr, relay.Expr, str], relay.Expr]
+) -> relay.Expr:
+    """Return what writes the updates (operand 2) into the data; a sum of booleans is their "or"."""
+    data, new, mode = call.operand(0), call.operand(2), _scatter_mode(call)
+    if (call.dtype(0), mode) != ("bool", "add"):
+        return write(data, new, mode)
+    wide = write(relay.cast(data, "uint8"), relay.cast(new, "uint8"), "max")
+    return relay.cast(wide, "bool")
 
 
 def _scatter_mode(call: OnnxCall) -> str:

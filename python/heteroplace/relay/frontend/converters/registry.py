@@ -66,6 +66,7 @@ CONVERTERS: Mapping[str, Converter] = {
     "Mod": arithmetic.mod,
     "NonZero": movement.non_zero,
     "OneHot": movement.one_hot,
+    "PRelu": arithmetic.prelu,
     "Pad": movement.pad,
     "RNN": rnn,
     "BitCast": arithmetic.bit_cast,

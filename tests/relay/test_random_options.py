@@ -1,0 +1,36 @@
+"""Random graphs by random options of a placement: the numbers of onnxruntime, however they run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+from random_options import Trial, draw
+from test_random_onnx_graphs import graph_of
+
+pytestmark = pytest.mark.relay
+
+NUM_BATCHES, BATCH_SIZE = 2, 4
+MANY = 300
+
+
+def check_batch(kind: str, numbers: range, folder: Path) -> None:
+    said = []
+    for number in numbers:
+        way = draw(Random(f"{kind} {number} options"))
+        said.append(Trial(graph_of(number, kind), way, folder).check())
+    assert said.count("") > len(said) // 3, said
+
+
+@pytest.mark.costly(30)
+@pytest.mark.parametrize("batch", range(NUM_BATCHES))
+@pytest.mark.parametrize("kind", ["graph", "quantised"])
+def test_graphs_by_random_options(kind: str, batch: int, tmp_path: Path) -> None:
+    check_batch(kind, range(batch * BATCH_SIZE, (batch + 1) * BATCH_SIZE), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["graph", "quantised"])
+def test_many_graphs_by_random_options(kind: str, tmp_path: Path) -> None:
+    check_batch(kind, range(NUM_BATCHES * BATCH_SIZE, MANY), tmp_path)
