@@ -13,9 +13,9 @@ namespace {
 
 constexpr int kMaxDevicesToTry = 4;
 constexpr double kMemory = 0.97;    // weight of a placement met one iteration before
-constexpr int kPatience = 15;       // iterations without gain before the step is halved
+constexpr int kPatience = 30;       // iterations without gain before the step is halved
 constexpr double kLastStep = 1e-3;  // ends the ascent
-constexpr double kInertia = 0.7;    // of the direction: many equal trees change sides at once
+constexpr double kInertia = 0.85;   // of the direction: many equal trees change sides at once
 
 }  // namespace
 
