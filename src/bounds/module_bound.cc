@@ -5,7 +5,6 @@
 #include <limits>
 #include <utility>
 
-#include "bounds/head_tail_bound.h"
 #include "bounds/simplex.h"
 
 namespace heteroplace::bounds {
@@ -13,12 +12,10 @@ namespace heteroplace::bounds {
 namespace {
 
 constexpr int kMaxDevicesToTry = 4;
-constexpr double kMemory = 0.97;      // weight of a placement met one iteration before
-constexpr int kPatience = 6;          // iterations without gain before the step is halved
-constexpr int64_t kHeadTailWork = 8;  // what the head-tail bound of a task costs, in looks at it
-constexpr double kFar = 1e300;
-
-uint32_t FirstOnes(int count) { return count == 0 ? 0 : ~0U >> (32 - count); }
+constexpr double kMemory = 0.97;    // weight of a placement met one iteration before
+constexpr int kPatience = 30;       // iterations without gain before the step is halved
+constexpr double kLastStep = 1e-3;  // ends the ascent
+constexpr double kInertia = 0.85;   // of the direction: many equal trees change sides at once
 
 }  // namespace
 
@@ -35,107 +32,6 @@ ModuleBound::ModuleBound(const model::Problem& problem, const decompose::Module&
   for (int tensor = 0; tensor < module.num_tensors; ++tensor) {
     if (module.is_from_cut[tensor] != 0) cut_tensors_.push_back(tensor);
   }
-}
-
-void ModuleBound::Prepare(int entry, int exit, Pair& pair) {
-  pair.is_ready = true;
-  pair.used.assign(module_.num_memories, 0.0);
-  if (trees_.num_inner() == 0) return;
-  const uint32_t all_devices = FirstOnes(problem_.num_devices);
-  const uint32_t all_memories = FirstOnes(problem_.num_memories);
-  if (!is_enumerable_) {
-    AddCase(entry, exit, {all_devices, all_memories}, false, pair);
-    return;
-  }
-  const uint32_t home = entry < 0 ? 0 : 1U << problem_.device_memory[entry];
-  for (uint32_t devices = 1; devices <= all_devices; ++devices) {
-    uint32_t memories = 0;
-    for (int device = 0; device < problem_.num_devices; ++device) {
-      if (Has(devices, device)) memories |= 1U << problem_.device_memory[device];
-    }
-    if (entry < 0) {
-      AddCase(entry, exit, {devices, all_memories}, true, pair);
-      continue;
-    }
-    // Every set of other memories in use that receive what the cut made.
-    const uint32_t others = memories & ~home;
-    for (uint32_t part = others;; part = (part - 1) & others) {
-      AddCase(entry, exit, {devices, part | home}, true, pair);
-      if (part == 0) break;
-    }
-  }
-}
-
-bool ModuleBound::AddCase(int entry, int exit, const Scope& scope, bool is_exact, Pair& pair) {
-  work_ -= kHeadTailWork * trees_.num_inner();
-  const HeadTailBound head_tail(problem_, module_, scope, entry, exit);
-  const auto resources = static_cast<size_t>(problem_.num_resources + problem_.num_devices);
-  Case one{scope, std::vector<double>(resources, 0.0), 0, std::vector<double>(resources, 0.0)};
-  std::vector<double> release(resources, kFar), tail(resources, kFar);
-  for (int task = 0; task < trees_.num_inner(); ++task) {
-    double path = kFar;
-    for (int device : module_.allowed[task]) {
-      const double start = head_tail.start(task, device), rest = head_tail.rest(task, device);
-      if (start >= kFar || rest >= kFar) continue;
-      path = std::min(path, start + static_cast<double>(module_.Run(task, device)) + rest);
-      for (int unit : problem_.device_units[device]) {
-        release[unit] = std::min(release[unit], start);
-        tail[unit] = std::min(tail[unit], rest);
-      }
-    }
-    if (path >= kFar) return false;
-    one.path_ns = std::max(one.path_ns, path);
-  }
-  double used_units = 0;
-  for (int device = 0; device < problem_.num_devices; ++device) {
-    for (int unit : problem_.device_units[device]) {
-      if (!Has(scope.devices, device) || release[unit] >= kFar) continue;
-      // A unit that copies occupy too may serve them before its first run and after its last one.
-      if (is_exact && !is_copying_[unit]) one.idle_ns[unit] = release[unit] + tail[unit];
-      if (one.resource[unit] == 0) used_units += 1;
-      one.resource[unit] = 1;
-    }
-  }
-  if (is_exact) {
-    // The set is exactly what is used: a device that no task can use makes it another set.
-    for (int device = 0; device < problem_.num_devices; ++device) {
-      for (int unit : problem_.device_units[device]) {
-        if (Has(scope.devices, device) && release[unit] >= kFar) return false;
-      }
-    }
-  }
-  if (is_exact && entry >= 0 && !AddLate(entry, head_tail, one)) return false;
-  for (double& price : one.resource) price /= used_units;
-  pair.cases.push_back(std::move(one));
-  return true;
-}
-
-/*! \brief Releases of tasks that read what the cut made and was copied; false: there are none. */
-bool ModuleBound::AddLate(int entry, const HeadTailBound& head_tail, Case& one) const {
-  const int home = problem_.device_memory[entry];
-  for (int memory = 0; memory < problem_.num_memories; ++memory) {
-    if (memory == home || !Has(one.scope.memories, memory)) continue;
-    int num_devices = 0, user = -1;
-    double release = kFar, tail = kFar, path = kFar;
-    for (int device = 0; device < problem_.num_devices; ++device) {
-      if (problem_.device_memory[device] != memory || !Has(one.scope.devices, device)) continue;
-      for (int task = 0; task < trees_.num_inner(); ++task) {
-        const double start = head_tail.start(task, device), rest = head_tail.rest(task, device);
-        if (!trees_.ReadsCut(task) || start >= kFar || rest >= kFar) continue;
-        release = std::min(release, start);
-        tail = std::min(tail, rest);
-        path = std::min(path, start + static_cast<double>(module_.Run(task, device)) + rest);
-        if (user != device) ++num_devices;
-        user = device;
-      }
-    }
-    // The memory is one that reads the copy, or this would be another case.
-    if (num_devices == 0) return false;
-    one.path_ns = std::max(one.path_ns, path);
-    // Of several devices it is not known which one does.
-    if (num_devices == 1) one.idle_ns[problem_.num_resources + user] = release + tail;
-  }
-  return true;
 }
 
 double ModuleBound::Direct(int entry, int exit, std::span<const double> price) const {
@@ -241,34 +137,7 @@ double ModuleBound::Evaluate(int entry, int exit, const Case& one, const Prices&
   if (is_enumerable_ && home >= 0) {
     for (int memory = 0; memory < problem_.num_memories; ++memory) {
       if (memory == home || !Has(one.scope.memories, memory)) continue;
-      // At least one of the tensors of the cut is copied there: the cheapest, to be safe.
-      double least = kFar;
-      int cheapest = -1;
-      for (int tensor : cut_tensors_) {
-        const int64_t transfer = module_.Transfer(tensor, home, memory);
-        if (transfer == model::kImpossible) continue;
-        double rate = 0;
-        for (int resource : problem_.route_resources[problem_.Pair(home, memory)]) {
-          rate += prices.resource[resource];
-        }
-        const bool is_set_aside = memory == problem_.host && module_.is_free_at_host[tensor] != 0;
-        const double bytes =
-            is_set_aside ? 0.0 : static_cast<double>(module_.charged_bytes[tensor]);
-        const double cost = rate * static_cast<double>(transfer) + prices.memory[memory] * bytes;
-        if (cost < least) {
-          least = cost;
-          cheapest = tensor;
-        }
-      }
-      if (cheapest < 0) return kImpossibleBound;
-      value += least;
-      for (int resource : problem_.route_resources[problem_.Pair(home, memory)]) {
-        slope_[resource] += static_cast<double>(module_.Transfer(cheapest, home, memory));
-      }
-      const bool is_set_aside = memory == problem_.host && module_.is_free_at_host[cheapest] != 0;
-      if (!is_set_aside) {
-        use_.used[memory] += static_cast<double>(module_.charged_bytes[cheapest]);
-      }
+      if (!AddCutCopy(home, memory, one, prices, value)) return kImpossibleBound;
     }
   }
   for (size_t resource = 0; resource < slope_.size(); ++resource) {
@@ -278,6 +147,72 @@ double ModuleBound::Evaluate(int entry, int exit, const Case& one, const Prices&
   return value;
 }
 
+/*!
+ * \brief Adds the copy of one of the cut's tensors to a memory: the cheapest, to be safe.
+ * \return False if there is none.
+ */
+bool ModuleBound::AddCutCopy(int home, int memory, const Case& one, const Prices& prices,
+                             double& value) {
+  const auto late_at = static_cast<size_t>(problem_.num_resources + problem_.num_devices);
+  const auto route = problem_.route_resources[problem_.Pair(home, memory)];
+  double late_rate = 0, early_rate = 0;
+  for (int resource : route) {
+    late_rate += prices.resource[resource];
+    if (one.early_ns > 0) early_rate += prices.resource[late_at + static_cast<size_t>(resource)];
+  }
+  // As much of it as fits is in the cheaper phase.
+  const double most_early = early_rate < late_rate ? one.early_ns : 0.0;
+  double least = kFar, bytes = 0, early = 0, late = 0;
+  for (int tensor : cut_tensors_) {
+    const int64_t transfer = module_.Transfer(tensor, home, memory);
+    if (transfer == model::kImpossible) continue;
+    const bool is_set_aside = memory == problem_.host && module_.is_free_at_host[tensor] != 0;
+    const double charged = is_set_aside ? 0.0 : static_cast<double>(module_.charged_bytes[tensor]);
+    const double first = std::min(most_early, static_cast<double>(transfer));
+    const double rest = static_cast<double>(transfer) - first;
+    const double cost = early_rate * first + late_rate * rest + prices.memory[memory] * charged;
+    if (cost >= least) continue;
+    least = cost;
+    bytes = charged;
+    early = first;
+    late = rest;
+  }
+  if (least >= kFar) return false;
+  value += least;
+  use_.used[memory] += bytes;
+  for (int resource : route) {
+    slope_[resource] += late;
+    if (one.early_ns > 0) slope_[late_at + static_cast<size_t>(resource)] += early;
+  }
+  return true;
+}
+
+/*!
+ * \brief Adds the slope to a mean of the slopes so far, and makes of that a direction in which
+ * prices stay prices: those of one phase or of the late one keep their sum, those of the early one
+ * stay >= 0. Returns its square length.
+ */
+double ModuleBound::Direction(const Case& one, std::span<const double> resource,
+                              std::vector<double>& mean_slope) {
+  const size_t early_at = one.early_ns > 0
+                              ? slope_.size() - static_cast<size_t>(problem_.num_resources)
+                              : slope_.size();
+  double mean = 0, norm = 0;
+  for (size_t index = 0; index < slope_.size(); ++index) {
+    double& slope = mean_slope[index];
+    slope = kInertia * slope + (1 - kInertia) * slope_[index];
+    slope_[index] = slope;
+    if (index < early_at) mean += slope / static_cast<double>(early_at);
+  }
+  for (size_t index = 0; index < slope_.size(); ++index) {
+    double& slope = slope_[index];
+    if (index < early_at) slope -= mean;
+    if (index >= early_at && resource[index] <= 0) slope = std::max(0.0, slope);
+    norm += slope * slope;
+  }
+  return norm;
+}
+
 double ModuleBound::Maximise(int entry, int exit, Case& one, std::span<const double> price,
                              const Effort& effort, std::vector<double>& used,
                              std::vector<Met>& met) {
@@ -285,6 +220,8 @@ double ModuleBound::Maximise(int entry, int exit, Case& one, std::span<const dou
   double best = one.path_ns + LeastMemory(one.scope, price);
   used.assign(module_.num_memories, 0.0);
   met.clear();
+  const auto num_shares = static_cast<size_t>(problem_.num_resources + problem_.num_devices);
+  std::vector<double> mean_slope(one.resource.size(), 0.0);
   double weight = 0, step = 1.0;
   double best_combination = -kFar;
   int without_gain = 0;
@@ -303,21 +240,19 @@ double ModuleBound::Maximise(int entry, int exit, Case& one, std::span<const dou
       step /= 2;
       without_gain = 0;
       prices.resource = one.resource;
-      if (step < 1e-4) break;
+      if (step < kLastStep) break;
     }
-    double mean = 0, norm = 0;
-    for (double slope : slope_) mean += slope;
-    mean /= static_cast<double>(slope_.size());
-    for (double slope : slope_) norm += (slope - mean) * (slope - mean);
+    const double norm = Direction(one, prices.resource, mean_slope);
     if (norm == 0) break;
     // As long as nothing better is known, aim a little above the best.
     const double aim =
         effort.enough < kFar ? effort.enough * 1.0005 : best_combination * 1.02 + 1.0;
     const double length = step * std::max(aim - value, 1e-6 * aim) / norm;
     for (size_t resource = 0; resource < slope_.size(); ++resource) {
-      prices.resource[resource] += length * (slope_[resource] - mean);
+      prices.resource[resource] = std::max(prices.resource[resource] + length * slope_[resource],
+                                           resource < num_shares ? -kFar : 0.0);
     }
-    ProjectOntoSimplex(prices.resource);
+    ProjectOntoSimplex(std::span(prices.resource).first(num_shares));
     // Later placements belong to better prices.
     weight = kMemory * weight + length;
     if (keeps_samples_) {

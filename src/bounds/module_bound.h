@@ -25,6 +25,11 @@ class HeadTailBound;
  * improved by subgradients. As a unit that is not used has no release, the sets of used devices are
  * tried one by one (up to 4 devices), with the memories that what the cut made is copied to. What
  * reads it there can only run after that copy: a second release, for those tasks alone.
+ *
+ * Before the first of those copies can have arrived, at a time e, other memories have only what
+ * comes from the cut's own memory, over the links of these copies, and later tensors only after it.
+ * So time has two phases: what a resource does in the early one takes at most e of it, and
+ * T >= e + its use in the late one. Nothing is early behind what is late (ModuleTrees).
  * Not thread-safe.
  */
 class ModuleBound {
@@ -69,6 +74,8 @@ class ModuleBound {
   static constexpr double kImpossibleBound = 1e300;
 
  private:
+  static constexpr double kFar = 1e300;  // a time of what never is
+
   /*! \brief A placement that the subgradient met, with its weight in the mean. */
   struct Met {
     double weight;
@@ -77,9 +84,10 @@ class ModuleBound {
   /*! \brief A set of devices that may be used, and how to weigh resources against each other. */
   struct Case {
     Scope scope;
-    std::vector<double> idle_ns;   // [num_resources + num_devices], release and tail
+    std::vector<double> idle_ns;   // as Prices::resource: release and tail; -room of early use
     double path_ns = 0;            // the critical path
-    std::vector<double> resource;  // [num_resources + num_devices], the best prices so far
+    std::vector<double> resource;  // the best prices so far
+    double early_ns = 0;           // length of the early phase; 0: there is one phase
   };
   /*! \brief When to leave a case: what is used up or reached first. */
   struct Effort {
@@ -102,6 +110,12 @@ class ModuleBound {
   void Prepare(int entry, int exit, Pair& pair);
   bool AddCase(int entry, int exit, const Scope& scope, bool is_exact, Pair& pair);
   bool AddLate(int entry, const HeadTailBound& head_tail, Case& one) const;
+  double EarlyPhase(int entry, const HeadTailBound& head_tail, const Case& one) const;
+  void AddPhases(const HeadTailBound& head_tail, std::span<const double> release,
+                 std::span<const double> tail, bool is_exact, Case& one) const;
+  bool AddCutCopy(int home, int memory, const Case& one, const Prices& prices, double& value);
+  double Direction(const Case& one, std::span<const double> resource,
+                   std::vector<double>& mean_slope);
   double Direct(int entry, int exit, std::span<const double> price) const;
   double Maximise(int entry, int exit, Case& one, std::span<const double> price,
                   const Effort& effort, std::vector<double>& used, std::vector<Met>& met);
@@ -121,7 +135,7 @@ class ModuleBound {
   int64_t work_ = std::numeric_limits<int64_t>::max();
   Clock::time_point deadline_ = Clock::time_point::max();
   Usage use_;                  // of the latest Evaluate
-  std::vector<double> slope_;  // [num_resources + num_devices], of the latest Evaluate
+  std::vector<double> slope_;  // as Prices::resource, of the latest Evaluate
 };
 
 }  // namespace heteroplace::bounds

@@ -17,8 +17,6 @@ ModuleTrees::ModuleTrees(const model::Problem& problem, const decompose::Module&
       module_(module),
       num_inner_(module.has_exit ? module.num_tasks - 1 : module.num_tasks),
       num_readers_(module.num_tensors, 0),
-      pair_rate_(module.num_memories * module.num_memories, 0.0),
-      unit_rate_(module.num_devices, 0.0),
       memory_rate_(module.num_memories, 0.0) {
   for (int tensor = 0; tensor < module.num_tensors; ++tensor) {
     num_readers_[tensor] = std::max(1, static_cast<int>(module.readers[tensor].size()));
@@ -119,33 +117,59 @@ std::string ModuleTrees::Key(const Tree& tree) const {
   return {reinterpret_cast<const char*>(key.data()), key.size() * sizeof(int64_t)};
 }
 
+std::vector<bool> ModuleTrees::LateStarts(const std::function<bool(int, int)>& is_late) const {
+  const size_t width = module_.num_devices;
+  std::vector<bool> found(solution_.size() * width, true);
+  for (const Instance& instance : instances_) {
+    const size_t offset = trees_[instance.tree].offset;
+    for (size_t index = 0; index < instance.tasks.size(); ++index) {
+      for (size_t device = 0; device < width; ++device) {
+        const size_t at = (offset + index) * width + device;
+        // Equal trees may differ in what was left out of them.
+        if (found[at]) found[at] = is_late(instance.tasks[index], static_cast<int>(device));
+      }
+    }
+  }
+  return found;
+}
+
 void ModuleTrees::FindRates(const Prices& prices) {
   memory_rate_ = prices.memory;
-  for (int device = 0; device < problem_.num_devices; ++device) {
-    unit_rate_[device] = 0;
-    for (int unit : problem_.device_units[device]) unit_rate_[device] += prices.resource[unit];
-  }
-  for (int pair = 0; pair < static_cast<int>(pair_rate_.size()); ++pair) {
-    pair_rate_[pair] = 0;
-    for (int resource : problem_.route_resources[pair]) {
-      pair_rate_[pair] += prices.resource[resource];
+  const size_t pairs = module_.num_memories * module_.num_memories;
+  const auto phases = static_cast<size_t>(num_phases_);
+  unit_rate_.assign(phases * module_.num_devices, 0.0);
+  pair_rate_.assign(phases * pairs, 0.0);
+  for (size_t phase = 0; phase < phases; ++phase) {
+    const double* price = prices.resource.data() + Offset(static_cast<int>(phase));
+    for (int device = 0; device < problem_.num_devices; ++device) {
+      double& rate = unit_rate_[phase * module_.num_devices + static_cast<size_t>(device)];
+      for (int unit : problem_.device_units[device]) rate += price[unit];
+    }
+    for (size_t pair = 0; pair < pairs; ++pair) {
+      double& rate = pair_rate_[phase * pairs + pair];
+      for (int resource : problem_.route_resources[static_cast<int>(pair)]) {
+        rate += price[resource];
+      }
     }
   }
 }
 
-double ModuleTrees::CopyCost(int tensor, int src, int dst) const {
+double ModuleTrees::CopyCost(int tensor, int src, int dst, int first, int last) const {
   if (src == dst) return 0;
   const int64_t transfer = module_.Transfer(tensor, src, dst);
   if (transfer == model::kImpossible) return kForbidden;
   const bool is_set_aside = dst == problem_.host && module_.is_free_at_host[tensor] != 0;
   const double bytes = is_set_aside ? 0.0 : static_cast<double>(module_.charged_bytes[tensor]);
-  return (pair_rate_[problem_.Pair(src, dst)] * static_cast<double>(transfer) +
-          memory_rate_[dst] * bytes) *
-         Share(tensor);
+  const int pair = problem_.Pair(src, dst);
+  const int phase = first == last ? first : Cheaper(pair);
+  const double rate =
+      pair_rate_[static_cast<size_t>(phase) * module_.num_memories * module_.num_memories +
+                 static_cast<size_t>(pair)];
+  return (rate * static_cast<double>(transfer) + memory_rate_[dst] * bytes) * Share(tensor);
 }
 
-double ModuleTrees::TaskCost(int task, int device, int entry_memory, int exit, const Prices& prices,
-                             const Scope& scope) const {
+double ModuleTrees::TaskCost(int task, int device, int phase, int entry_memory, int exit,
+                             const Prices& prices, const Scope& scope) const {
   if (module_.Run(task, device) == model::kImpossible || !Has(scope.devices, device))
     return kForbidden;
   const int memory = problem_.device_memory[device];
@@ -153,7 +177,9 @@ double ModuleTrees::TaskCost(int task, int device, int entry_memory, int exit, c
     return kForbidden;
   }
   const int late = Late(task, device, entry_memory);
-  const double rate = unit_rate_[device] + (late < 0 ? 0.0 : prices.resource[late]);
+  const double unit_rate =
+      unit_rate_[static_cast<size_t>(phase) * module_.num_devices + static_cast<size_t>(device)];
+  const double rate = unit_rate + (late < 0 ? 0.0 : prices.resource[late]);
   double cost =
       rate * static_cast<double>(module_.Run(task, device)) +
       prices.memory[memory] * made_bytes_[static_cast<size_t>(task) * module_.num_memories +
@@ -162,7 +188,7 @@ double ModuleTrees::TaskCost(int task, int device, int entry_memory, int exit, c
   for (int tensor : module_.makes[task]) {
     const auto readers = module_.readers[tensor];
     if (!readers.empty() && readers.back() == num_inner_) {
-      cost += CopyCost(tensor, memory, problem_.device_memory[exit]);
+      cost += CopyCost(tensor, memory, problem_.device_memory[exit], phase, num_phases_ - 1);
     }
   }
   return cost;
@@ -170,9 +196,10 @@ double ModuleTrees::TaskCost(int task, int device, int entry_memory, int exit, c
 
 bool ModuleTrees::Solve(const Prices& prices, const Scope& scope, int entry_memory, int exit,
                         Usage& use) {
+  num_phases_ = scope.num_phases();
   FindRates(prices);
   use.cost = 0;
-  use.busy_ns.assign(static_cast<size_t>(problem_.num_resources + problem_.num_devices), 0.0);
+  use.busy_ns.assign(prices.resource.size(), 0.0);
   use.used.assign(module_.num_memories, 0.0);
   for (const Tree& tree : trees_) {
     if (!SolveTree(tree, prices, scope, entry_memory, exit, use)) return false;
@@ -180,65 +207,83 @@ bool ModuleTrees::Solve(const Prices& prices, const Scope& scope, int entry_memo
   return true;
 }
 
+/*! \brief Adds to what each state of a parent costs the least that a child then costs. */
+void ModuleTrees::SendUp(const Tree& tree, size_t index) {
+  const int phases = num_phases_, states = problem_.num_devices * phases;
+  const auto width = static_cast<size_t>(states);
+  const Edge& edge = tree.edges[index];
+  const double* child = cost_.data() + index * width;
+  double* parent = cost_.data() + static_cast<size_t>(edge.parent) * width;
+  for (int upper = 0; upper < states; ++upper) {
+    if (parent[upper] >= kForbidden) continue;
+    const int upper_memory = problem_.device_memory[upper / phases], upper_phase = upper % phases;
+    double least = kForbidden;
+    for (int lower = 0; lower < states; ++lower) {
+      if (child[lower] >= least) continue;
+      const int lower_phase = lower % phases;
+      // What reads a tensor is not in an earlier phase than what makes it.
+      const bool is_in_order =
+          edge.is_from_parent ? upper_phase <= lower_phase : lower_phase <= upper_phase;
+      if (!is_in_order) continue;
+      const int lower_memory = problem_.device_memory[lower / phases];
+      double cost = child[lower];
+      if (lower_memory != upper_memory) {
+        for (int tensor : edge.tensors) {
+          cost += edge.is_from_parent
+                      ? CopyCost(tensor, upper_memory, lower_memory, upper_phase, lower_phase)
+                      : CopyCost(tensor, lower_memory, upper_memory, lower_phase, upper_phase);
+        }
+      }
+      if (cost < least) {
+        least = cost;
+        best_child_[index * width + static_cast<size_t>(upper)] = lower;
+      }
+    }
+    parent[upper] = std::min(kForbidden, parent[upper] + least);
+  }
+}
+
 bool ModuleTrees::SolveTree(const Tree& tree, const Prices& prices, const Scope& scope,
                             int entry_memory, int exit, Usage& use) {
   const size_t count = tree.tasks.size();
-  const size_t width = module_.num_devices;
+  const int phases = num_phases_, states = problem_.num_devices * phases;
+  const auto width = static_cast<size_t>(states);
   cost_.resize(count * width);
   best_child_.resize(count * width);
-  device_.resize(count);
+  state_.resize(count);
   for (size_t index = 0; index < count; ++index) {
-    for (size_t device = 0; device < width; ++device) {
-      cost_[index * width + device] =
-          TaskCost(tree.tasks[index], static_cast<int>(device), entry_memory, exit, prices, scope);
+    for (int state = 0; state < states; ++state) {
+      const int device = state / phases, phase = state % phases;
+      const size_t at = (tree.offset + index) * module_.num_devices + static_cast<size_t>(device);
+      const bool is_too_early = phase + 1 < phases && scope.is_late[at];
+      cost_[index * width + static_cast<size_t>(state)] =
+          is_too_early
+              ? kForbidden
+              : TaskCost(tree.tasks[index], device, phase, entry_memory, exit, prices, scope);
     }
   }
-  for (size_t index = count; index-- > 1;) {  // From the leaves to the root.
-    const Edge& edge = tree.edges[index];
-    const double* child = cost_.data() + index * width;
-    double* parent = cost_.data() + static_cast<size_t>(edge.parent) * width;
-    for (size_t upper = 0; upper < width; ++upper) {
-      if (parent[upper] >= kForbidden) continue;
-      const int upper_memory = problem_.device_memory[upper];
-      double least = kForbidden;
-      for (size_t lower = 0; lower < width; ++lower) {
-        if (child[lower] >= least) continue;
-        const int lower_memory = problem_.device_memory[lower];
-        double cost = child[lower];
-        if (lower_memory != upper_memory) {
-          for (int tensor : edge.tensors) {
-            cost += edge.is_from_parent ? CopyCost(tensor, upper_memory, lower_memory)
-                                        : CopyCost(tensor, lower_memory, upper_memory);
-          }
-        }
-        if (cost < least) {
-          least = cost;
-          best_child_[index * width + upper] = static_cast<int>(lower);
-        }
-      }
-      parent[upper] = std::min(kForbidden, parent[upper] + least);
-    }
-  }
-  const auto root = std::min_element(cost_.begin(), cost_.begin() + static_cast<long>(width));
+  for (size_t index = count; index-- > 1;) SendUp(tree, index);  // From the leaves to the root.
+  const auto root = std::min_element(cost_.begin(), cost_.begin() + states);
   if (*root >= kForbidden) return false;
   const double times = tree.count;
   use.cost += times * *root;
-  device_[0] = static_cast<int>(root - cost_.begin());
-  solution_[tree.offset] = static_cast<uint8_t>(device_[0]);
-  AddTask(tree.tasks[0], device_[0], entry_memory, exit, times, use);
+  state_[0] = static_cast<int>(root - cost_.begin());
+  solution_[tree.offset] = static_cast<uint8_t>(state_[0] / phases);
+  AddTask(tree.tasks[0], state_[0], entry_memory, exit, times, use);
   for (size_t index = 1; index < count; ++index) {
     const Edge& edge = tree.edges[index];
-    const int upper = device_[edge.parent];
-    device_[index] = best_child_[index * width + static_cast<size_t>(upper)];
-    solution_[tree.offset + index] = static_cast<uint8_t>(device_[index]);
-    AddTask(tree.tasks[index], device_[index], entry_memory, exit, times, use);
-    const int upper_memory = problem_.device_memory[upper];
-    const int lower_memory = problem_.device_memory[device_[index]];
+    const int upper = state_[edge.parent];
+    const int lower = best_child_[index * width + static_cast<size_t>(upper)];
+    state_[index] = lower;
+    solution_[tree.offset + index] = static_cast<uint8_t>(lower / phases);
+    AddTask(tree.tasks[index], lower, entry_memory, exit, times, use);
+    const int upper_memory = problem_.device_memory[upper / phases];
+    const int lower_memory = problem_.device_memory[lower / phases];
     for (int tensor : edge.tensors) {
       if (edge.is_from_parent) {
-        AddCopy(tensor, upper_memory, lower_memory, times, use);
+        AddCopy(tensor, upper_memory, lower_memory, upper % phases, lower % phases, times, use);
       } else {
-        AddCopy(tensor, lower_memory, upper_memory, times, use);
+        AddCopy(tensor, lower_memory, upper_memory, lower % phases, upper % phases, times, use);
       }
     }
   }
@@ -254,14 +299,15 @@ void ModuleTrees::Apply(int tree, const std::vector<uint8_t>& solution,
   }
 }
 
-void ModuleTrees::AddTask(int task, int device, int entry_memory, int exit, double times,
+void ModuleTrees::AddTask(int task, int state, int entry_memory, int exit, double times,
                           Usage& use) const {
+  const int device = state / num_phases_, phase = state % num_phases_;
   const int late = Late(task, device, entry_memory);
-  if (late >= 0) use.busy_ns[late] += times * static_cast<double>(module_.Run(task, device));
+  const double busy = times * static_cast<double>(module_.Run(task, device));
+  if (late >= 0) use.busy_ns[late] += busy;
   const int memory = problem_.device_memory[device];
-  for (int unit : problem_.device_units[device]) {
-    use.busy_ns[unit] += times * static_cast<double>(module_.Run(task, device));
-  }
+  double* of_phase = use.busy_ns.data() + Offset(phase);
+  for (int unit : problem_.device_units[device]) of_phase[unit] += busy;
   use.used[memory] +=
       times *
       made_bytes_[static_cast<size_t>(task) * module_.num_memories + static_cast<size_t>(memory)];
@@ -269,18 +315,19 @@ void ModuleTrees::AddTask(int task, int device, int entry_memory, int exit, doub
   for (int tensor : module_.makes[task]) {
     const auto readers = module_.readers[tensor];
     if (!readers.empty() && readers.back() == num_inner_) {
-      AddCopy(tensor, memory, problem_.device_memory[exit], times, use);
+      AddCopy(tensor, memory, problem_.device_memory[exit], phase, num_phases_ - 1, times, use);
     }
   }
 }
 
-void ModuleTrees::AddCopy(int tensor, int src, int dst, double times, Usage& use) const {
+void ModuleTrees::AddCopy(int tensor, int src, int dst, int first, int last, double times,
+                          Usage& use) const {
   if (src == dst) return;
+  const int pair = problem_.Pair(src, dst);
   const double share = times * Share(tensor);
   const double transfer = static_cast<double>(module_.Transfer(tensor, src, dst));
-  for (int resource : problem_.route_resources[problem_.Pair(src, dst)]) {
-    use.busy_ns[resource] += share * transfer;
-  }
+  double* of_phase = use.busy_ns.data() + Offset(first == last ? first : Cheaper(pair));
+  for (int resource : problem_.route_resources[pair]) of_phase[resource] += share * transfer;
   const bool is_set_aside = dst == problem_.host && module_.is_free_at_host[tensor] != 0;
   if (!is_set_aside) use.used[dst] += share * static_cast<double>(module_.charged_bytes[tensor]);
 }

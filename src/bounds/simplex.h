@@ -1,6 +1,8 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
+#include <span>
 #include <vector>
 
 namespace heteroplace::bounds {
@@ -9,8 +11,8 @@ namespace heteroplace::bounds {
  * \brief Moves a vector to the nearest one of non-negative numbers that sum to 1 (Held, Wolfe and
  * Crowder 1974). O(n log n).
  */
-inline void ProjectOntoSimplex(std::vector<double>& values) {
-  std::vector<double> sorted = values;
+inline void ProjectOntoSimplex(std::span<double> values) {
+  std::vector<double> sorted(values.begin(), values.end());
   std::sort(sorted.begin(), sorted.end(), std::greater<>());
   double sum = 0, shift = 0;
   for (size_t count = 1; count <= sorted.size(); ++count) {

@@ -1,4 +1,4 @@
-"""The bounds that are there at once: critical path, load, head-tail, a few Lagrangian rounds."""
+"""The bounds that are there at once: critical path, load, stays, head-tail, Lagrangian rounds."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from heteroplace.solve.bounds.bound import NO_BOUND, Bound
 from heteroplace.solve.bounds.head_tail import head_tail_bound
 from heteroplace.solve.bounds.load import Loads
 from heteroplace.solve.bounds.paths import find_paths
+from heteroplace.solve.bounds.stays import stays_bound
 from heteroplace.solve.problem import Problem
 
 _MAX_HEAD_TAIL_TASKS = 5000
@@ -36,6 +37,7 @@ def quick_bound(problem: Problem, target_ns: int = 0, time_limit_s: float = _MOS
     found = [
         Bound(paths.critical_path_ns, "critical path"),
         Bound(loads.bound_ns(slice(None)), "load"),
+        Bound(stays_bound(native), "stays"),
     ]
     if len(paths.fastest_ns) <= _MAX_HEAD_TAIL_TASKS:
         found.append(Bound(head_tail_bound(paths, loads), "head-tail"))

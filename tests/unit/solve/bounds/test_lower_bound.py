@@ -20,6 +20,7 @@ from heteroplace.solve.bounds.bound import rounded_bound
 from heteroplace.solve.bounds.head_tail import head_tail_bound
 from heteroplace.solve.bounds.load import Loads
 from heteroplace.solve.bounds.paths import find_paths
+from heteroplace.solve.bounds.stays import stays_bound
 from tests.instances import cpu, diamond, gpus, instance, problem_of
 from tests.strategies import AMPLE, Instance, exact_cases, instances
 from tests.unit.solve.bounds.chains import chains, optimum_of
@@ -33,6 +34,7 @@ def simple_bounds(native: NativeProblem) -> dict[str, int]:
         "critical path": paths.critical_path_ns,
         "load": loads.bound_ns(slice(None)),
         "head-tail": head_tail_bound(paths, loads),
+        "stays": stays_bound(native),
         "LP assignment": assignment_bound(native, 10.0),
     }
 
