@@ -122,9 +122,12 @@ class _Stays:
         times = [
             done + max(self._transfer_ns(size, src, memory) for size in sizes)
             for src, done in enumerate(done_ns)
-            if src != memory and done != IMPOSSIBLE
+            if src != memory and done != IMPOSSIBLE and self._is_reachable(src, memory)
         ]
         return min(times, default=IMPOSSIBLE)
+
+    def _is_reachable(self, src: int, dst: int) -> bool:
+        return self._native.cluster.is_reachable(src, dst)
 
     def _transfer_ns(self, num_bytes: int, src: int, dst: int) -> int:
         key = num_bytes, src, dst

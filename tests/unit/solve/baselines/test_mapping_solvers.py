@@ -39,6 +39,7 @@ from tests.instances import cpu, diamond, gpus, instance, problem_of
 from tests.interrupts import ctrl_c_after
 from tests.reference.brute_force import optimal_makespan
 from tests.strategies import Instance, exact_cases, instances, num_cases
+from tests.unit.solve.bounds.test_lagrangian import memory_forced_cut
 from tests.unit.solve.test_determinism import layered
 from tests.unit.solve.test_worked import (
     disconnected,
@@ -316,7 +317,7 @@ def test_another_seed_searches_elsewhere(name: str) -> None:
 
 @pytest.mark.parametrize("name", SEARCHES)
 def test_interrupt_ends_the_search_with_its_best_plan(name: str) -> None:
-    case = diamond(2100, 1000)  # Its bound is below its optimum: no search ends by itself.
+    case = memory_forced_cut(21_000)  # Its bound is below its optimum: no search ends by itself.
     calls: list[str] = []
 
     def progress(report: ProgressReport) -> None:
@@ -324,7 +325,7 @@ def test_interrupt_ends_the_search_with_its_best_plan(name: str) -> None:
 
     options = SolveOptions(time_limit_s=60, progress=progress)
     problem = problem_of(case)
-    assert lower_bound(problem).ns < 11
+    assert lower_bound(problem).ns < 110
     solve(case, name)  # So that nothing is imported while Ctrl-C is on its way.
     with ctrl_c_after(0.3):
         result = get_solver(name).solve(problem, options)

@@ -60,6 +60,13 @@ def test_memory_may_be_entered_again_with_all_of_its_room() -> None:
     assert (bound_of(case), optimum_of(case)) == (90, 110)
 
 
+def test_nothing_goes_where_no_link_leads() -> None:
+    # From gpu1 only, where two of the four tasks have room.
+    case = with_cluster(chain(AMPLE, (10, 10)), gpus({(1, 0): 10}, 2, 21_000))
+    assert bound_of(case) == optimum_of(case) == 50
+    assert bound_of(with_cluster(case, gpus({}, 2, 21_000))) == 0
+
+
 def test_weights_that_no_memory_holds_prove_nothing() -> None:
     assert bound_of(chain(9_000)) == 0
 
