@@ -357,14 +357,14 @@ def test_limits_of_the_child_hold(
     _child(monkeypatch, tmp_path, source.replace('if __name__ == "__main__":', f"{run}\nif True:"))
     monkeypatch.setattr(onnx_process, "_SECONDS", 1)
     with pytest.raises(FrontendError, match=text):
-        run_on_model("infer", om.tiny_cnn())
+        run_on_model("infer", om.tiny_cnn().SerializeToString())
 
 
 def test_weights_do_not_travel_to_shape_inference(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
     run = onnx_process.run_on_model
     monkeypatch.setattr(
-        onnx_process, "run_on_model", lambda c, m: (sizes.append(m.ByteSize()), run(c, m))[1]
+        onnx_process, "run_on_model", lambda c, m: (sizes.append(len(m)), run(c, m))[1]
     )
     model = om.tiny_cnn()
     inferred = onnx_process.infer_shapes(model)

@@ -14,6 +14,7 @@ from onnx.shape_inference import infer_shapes
 from heteroplace.errors import FrontendError
 from heteroplace.relay.frontend.importer import from_onnx
 from heteroplace.relay.frontend.onnx_process import run_on_model
+from heteroplace.relay.frontend.onnx_tensors import serialised
 
 pytestmark = pytest.mark.relay
 
@@ -131,5 +132,13 @@ def test_weights_of_8_bits_stay_bytes() -> None:
     filters = bytes_of("int8", 8, 8, 1, 1)
     weights = {"s": np.float32(0.5), "z": np.int8(0), "w": filters, "ws": np.float32(0.25)}
     model = infer_shapes(om.make_model(steps, {"x": (1, 8, 4, 4)}, ["y"], weights))
-    simple = run_on_model("simplify", model)
+    simple = run_on_model("simplify", model.SerializeToString())
     assert [each.op_type for each in simple.graph.node].count("DequantizeLinear") == 3
+
+
+def test_a_model_over_the_limit_is_not_serialised() -> None:
+    model = om.tiny_cnn()
+    size = model.ByteSize()
+    assert serialised(model, size) == model.SerializeToString()
+    assert serialised(model, size - 1) is None  # weights and graph
+    assert serialised(model, 10) is None  # weights alone

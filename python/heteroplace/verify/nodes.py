@@ -24,6 +24,7 @@ from heteroplace.relay.frontend.importer import from_onnx
 from heteroplace.relay.frontend.onnx_load import true_inputs
 from heteroplace.relay.frontend.onnx_repair import describe_node
 from heteroplace.relay.frontend.onnx_source import MAX_BYTES, OnnxSource
+from heteroplace.relay.frontend.onnx_tensors import serialised
 from heteroplace.relay.tasks.network import cut_network
 from heteroplace.verify.compare import Difference, Tolerance, compare
 from heteroplace.verify.reference import Values, run_each, run_model
@@ -78,7 +79,7 @@ def compare_nodes(
         The reference does not take it.
     """
     model = source.load()
-    if model.ByteSize() > MAX_BYTES:
+    if serialised(model, MAX_BYTES) is None:
         raise FrontendError("the model is too large to be passed to onnxruntime with other outputs")
     nodes = list(_computing_nodes(model))
     outputs = [output.name for output in model.graph.output]

@@ -42,15 +42,15 @@ class RefusedModelError(FrontendError):
     """A library refuses a model; the text is its reason."""
 
 
-def run_on_model(command: str, model: ModelProto) -> ModelProto:
-    """Return what a command of `onnx_child` makes of `model`, which is not changed.
+def run_on_model(command: str, content: bytes) -> ModelProto:
+    """Return what a command of `onnx_child` makes of a model.
 
     Parameters
     ----------
     command
         See `onnx_child`.
-    model
-        Of at most `MAX_MODEL_BYTES`.
+    content
+        The serialised model, of at most `MAX_MODEL_BYTES`.
 
     Raises
     ------
@@ -61,7 +61,6 @@ def run_on_model(command: str, model: ModelProto) -> ModelProto:
     """
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "result.onnx"
-        content = model.SerializeToString()
         with _in_memory([content]) as (path,):
             _run(command, path, result, len(content))
         try:
@@ -79,7 +78,7 @@ def evaluate(model: ModelProto) -> np.ndarray | None:
         It takes too long, or too much memory.
     """
     try:
-        (value,) = run_on_model("evaluate", model).graph.initializer
+        (value,) = run_on_model("evaluate", model.SerializeToString()).graph.initializer
     except RefusedModelError:
         return None
     found: np.ndarray = numpy_helper.to_array(value)
@@ -149,7 +148,7 @@ def infer_shapes(model: ModelProto) -> ModelProto:
     FrontendError
         As `run_on_model`.
     """
-    return _with_weights(run_on_model("infer", _without_weights(model)), model)
+    return _with_weights(run_on_model("infer", _light_bytes(model)), model)
 
 
 def inline_functions(model: ModelProto) -> ModelProto:
@@ -160,7 +159,13 @@ def inline_functions(model: ModelProto) -> ModelProto:
     FrontendError
         As `run_on_model`.
     """
-    return _with_weights(run_on_model("inline", _without_weights(model)), model)
+    return _with_weights(run_on_model("inline", _light_bytes(model)), model)
+
+
+def _light_bytes(model: ModelProto) -> bytes:
+    """Return `model` without its weights, serialised."""
+    content: bytes = _without_weights(model).SerializeToString()
+    return content
 
 
 def _without_weights(model: ModelProto) -> ModelProto:

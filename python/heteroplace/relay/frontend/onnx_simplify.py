@@ -17,6 +17,7 @@ from heteroplace.relay.frontend.onnx_process import (
     RefusedModelError,
     run_on_model,
 )
+from heteroplace.relay.frontend.onnx_tensors import serialised
 
 _ONNX_DOMAINS = ("", "ai.onnx")
 
@@ -38,10 +39,11 @@ def simplify_offline(model: ModelProto) -> tuple[ModelProto, list[str]]:
         return model, ["not simplified: onnxruntime is not installed"]
     if len(model.graph.node) < 2:
         return model, ["not simplified: one node has nothing to be simplified with"]
-    if model.ByteSize() > MAX_MODEL_BYTES:
+    content = serialised(model, MAX_MODEL_BYTES)
+    if content is None:
         return model, ["not simplified: the model is too large to be passed to onnxruntime"]
     try:
-        simplified = run_on_model("simplify", model)
+        simplified = run_on_model("simplify", content)
     except RefusedModelError as err:
         return model, [f"not simplified: onnxruntime refused it: {err}"]
     except FrontendError as err:

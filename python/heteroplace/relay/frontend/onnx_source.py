@@ -22,7 +22,7 @@ from onnx import ModelProto
 from tvm import relay
 
 from heteroplace.errors import FrontendError
-from heteroplace.relay.frontend.onnx_tensors import all_tensors, external_location
+from heteroplace.relay.frontend.onnx_tensors import all_tensors, external_location, serialised
 
 SOURCE_ATTRIBUTE = "heteroplace_source"
 """Attribute of `main`: a tuple of a table as JSON, and the model if it was in memory."""
@@ -60,10 +60,10 @@ class OnnxSource:
         """Describe a model that can be read; parameters as of `from_onnx`."""
         shapes = {name: tuple(int(size) for size in shape) for name, shape in input_shapes.items()}
         if isinstance(path_or_model, ModelProto):
-            if path_or_model.ByteSize() > MAX_BYTES:
+            content = serialised(path_or_model, MAX_BYTES)
+            if content is None:
                 return cls("", None, {}, shapes, simplify)
-            content = np.frombuffer(path_or_model.SerializeToString(), dtype="uint8")
-            return cls("", tvm.nd.array(content), {}, shapes, simplify)
+            return cls("", tvm.nd.array(np.frombuffer(content, "uint8")), {}, shapes, simplify)
         path = Path(path_or_model).absolute()
         digests = {str(file): _sha256(file) for file in (path, *_external_files(path))}
         return cls(str(path), None, digests, shapes, simplify)

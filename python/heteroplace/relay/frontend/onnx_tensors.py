@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
+from google.protobuf.message import EncodeError
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 from heteroplace.errors import FrontendError
@@ -46,6 +47,20 @@ def all_tensors(model: ModelProto) -> Iterator[TensorProto]:
     yield from _graph_tensors(model.graph)
     for function in model.functions:
         yield from _node_tensors(function.node)
+
+
+def serialised(model: ModelProto, max_bytes: int) -> bytes | None:
+    """Return `model` as the bytes of a file; None: they are more than `max_bytes`.
+
+    `ModelProto.ByteSize` takes four times as long as making them, and is not asked.
+    """
+    if sum(len(tensor.raw_data) for tensor in all_tensors(model)) > max_bytes:
+        return None
+    try:
+        content = model.SerializeToString()
+    except EncodeError:  # what no file of protobuf holds
+        return None
+    return content if len(content) <= max_bytes else None
 
 
 def _graph_tensors(graph: GraphProto) -> Iterator[TensorProto]:
