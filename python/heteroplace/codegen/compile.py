@@ -152,8 +152,10 @@ class CompiledNetwork:
         return CompiledKernels(calls, self._libraries[kernels])
 
     def known_kernels(self, cluster: Cluster, placement: Sequence[int]) -> CompiledKernels | None:
-        """Return the kernels if they are compiled already."""
-        return self._kernels.get(task_targets(self.graph, cluster, placement))
+        """Return the kernels if they are lowered already; what is not compiled is compiled then,
+        as lowering again takes longer."""
+        is_known = task_targets(self.graph, cluster, placement) in self._calls
+        return self.kernels(cluster, placement) if is_known else None
 
     def add(self, targets: TaskTargets, kernels: CompiledKernels) -> None:
         """Take kernels that were compiled elsewhere."""

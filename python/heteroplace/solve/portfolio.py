@@ -12,7 +12,8 @@ Every candidate is measured by the same simulator, and the best single device is
 so the result is never longer than it. For throughput `auto` is the solver `throughput`; for several
 items `split` with pipelines beside its modules (`BatchedSplit.is_divi`).
 
-Several devices are used only if they gain enough (`gains_enough`) by the objective.
+Several devices are used only if they gain enough (`gains_enough`) by the objective; where a bound
+proves that they cannot, nothing is searched (`SolveOptions.stop_gain_ratio`).
 """
 
 from __future__ import annotations
@@ -161,6 +162,8 @@ class _Auto:
             self._add(name, plan)
         if not self._is_proven():
             self._improve([plan for _, plan in plans])
+        elif self._best_ns != self._bound_ns:
+            self._tried.append(("search", None, "left out: no plan is worth several devices"))
         if not self._candidates:
             raise no_placement_error(problem)
         chosen, note = self._choose()
@@ -207,7 +210,17 @@ class _Auto:
         )
 
     def _is_proven(self) -> bool:
-        return self._best_ns is not None and self._best_ns <= self._bound_ns
+        """Whether nothing shorter is left to be found, or nothing that several devices are worth
+        being used for."""
+        if self._best_ns is None:
+            return False
+        return self._best_ns <= self._bound_ns or self._cannot_gain()
+
+    def _cannot_gain(self) -> bool:
+        """Whether the bound proves it."""
+        ratio = self._options.stop_gain_ratio
+        singles = [one.makespan_ns for one in self._candidates if one.num_devices == 1]
+        return bool(ratio and singles) and not gains_enough(self._bound_ns, min(singles), ratio)
 
     @property
     def _best(self) -> _Candidate | None:

@@ -182,6 +182,9 @@ class SolveOptions:
         metavar="RATIO",
         parse=float,
     )
+    stop_gain_ratio: float = 0.0
+    """`auto` looks no further once a bound proves that no plan for one item is shorter than the
+    best single device by more than this part."""
     progress: Progress | None = None
     """Called now and then while a solver works; None: silence."""
 

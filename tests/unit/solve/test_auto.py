@@ -1,6 +1,7 @@
 """auto: its routes, what it says of them, and that it is never behind its parts."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,8 @@ from heteroplace.bench.suites.layered import Layered
 from heteroplace.errors import InfeasibleError, SolverLimitError
 from heteroplace.native.list import heft
 from heteroplace.solve import SolveOptions, get_solver
+from heteroplace.solve.list.single import single_makespans
+from heteroplace.solve.objective import gains_enough
 from heteroplace.solve.problem import Problem
 from heteroplace.solve.refinement import choose_route
 from tests.strategies import Instance, exact_cases, instances
@@ -144,3 +147,24 @@ def test_a_list_schedule_of_one_module_is_left_behind() -> None:
 @exact_cases(50)
 def test_auto_is_never_behind_any_solver(case: Instance) -> None:
     check_not_behind(case, (*_LISTS, *_OTHERS), 3000)
+
+
+def test_nothing_is_searched_where_several_devices_cannot_gain_enough() -> None:
+    few = SolveOptions(iterations=20, threads=1, stop_gain_ratio=0.9)
+    result = get_solver("auto").solve(wide(60), few)
+    assert ("search", None, "left out: no plan is worth several devices") in result.candidates
+
+
+@given(instances(), st.floats(0.01, 0.9))
+@exact_cases(20)
+def test_a_gain_above_the_least_one_is_found_as_before(case: Instance, ratio: float) -> None:
+    problem = Problem(case.graph, case.cluster, case.costs)
+    options = SolveOptions(iterations=50, threads=1)
+    try:
+        whole = get_solver("auto").solve(problem, options)
+    except (InfeasibleError, SolverLimitError):
+        return
+    stopped = get_solver("auto").solve(problem, replace(options, stop_gain_ratio=ratio))
+    singles = single_makespans(problem).values()
+    if singles and gains_enough(whole.objective_ns, min(singles), ratio):
+        assert stopped.objective_ns == whole.objective_ns

@@ -7,6 +7,7 @@ runs in the child.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -18,8 +19,15 @@ _ERROR_LINES = 3
 """So many last lines of the child's errors are told."""
 
 
-def measure_in_fresh_process(module: str, side: str, name: str) -> dict[str, float]:
+def measure_in_fresh_process(
+    module: str, side: str, name: str, variables: Mapping[str, str] | None = None
+) -> dict[str, float]:
     """Run `python -m module side name` and return the numbers that it gives by `answer`.
+
+    Parameters
+    ----------
+    variables
+        Of the environment, beside this process's.
 
     Raises
     ------
@@ -27,7 +35,8 @@ def measure_in_fresh_process(module: str, side: str, name: str) -> dict[str, flo
         The child failed.
     """
     command = [sys.executable, "-m", module, side, name]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    environment = {**os.environ, **(variables or {})}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         last = " / ".join(done.stderr.strip().splitlines()[-_ERROR_LINES:])
         raise HeteroPlaceError(f"measuring {side} on {name} failed: {last}")
