@@ -26,6 +26,8 @@ from relay_models import (
     var,
 )
 from tvm import relay
+from tvm.autotvm.task import DispatchContext
+from tvm.relay.backend import te_compiler
 
 from heteroplace import pipeline
 from heteroplace.codegen.carried import carried_kernels
@@ -265,6 +267,27 @@ def test_kernels_are_made_once_for_each_assignment_of_targets() -> None:
         last = len(cluster.devices) - 1
         assert compiled.kernels(cluster, [last] * count) is first  # of the same target
         assert compiled.known_kernels(cluster, [0] * count) is first
+
+
+def test_what_is_lowered_is_not_lowered_again_to_be_carried() -> None:
+    compiled, cluster = compiled_of(extraction_of(two_branches())), cpu_cluster()
+    placement = [0] * len(compiled.graph.tasks)
+    with tvm.transform.PassContext(opt_level=3):
+        calls = compiled.calls(cluster, placement)
+        kernels = compiled.known_kernels(cluster, placement)
+    assert kernels is not None
+    assert kernels.calls is calls
+
+
+def test_lowering_keeps_tvms_hint_on_tuning_to_itself(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(te_compiler, "_first_warning", True)
+    monkeypatch.setattr(DispatchContext, "warning_messages", set())
+    compiled, cluster = compiled_of(extraction_of(two_branches())), cpu_cluster()
+    with tvm.transform.PassContext(opt_level=3):
+        compiled.calls(cluster, [0] * len(compiled.graph.tasks))
+    assert not caplog.records
 
 
 def test_an_annotated_module_carries_its_kernels() -> None:

@@ -39,7 +39,7 @@ from heteroplace.relay.expressions import (
     tensor_types,
 )
 from heteroplace.relay.ranges.legal import legal_inputs
-from heteroplace.tvm_bridge import library_info_kept
+from heteroplace.tvm_bridge import lowering_by_tvm
 
 
 def lower_segments(
@@ -89,7 +89,7 @@ def lower_segments(
     lowerer = _Lowerer(targets=targets or {}, tunings=tunings or {})
     for parameter in inputs:
         lowerer.add_input(parameter)
-    with library_info_kept():
+    with lowering_by_tvm():
         for index, segment in enumerate(segments):
             lowerer.add_segment(index, segment)
     return lowerer.finish(outputs)
@@ -116,7 +116,7 @@ def lower_parts(parts: Sequence[Sequence[Segment]]) -> list[NetworkPart]:
     weights: dict[_Weight, Value] = {}
     constants: dict[_Address, Value] = {}
     found = []
-    with library_info_kept():
+    with lowering_by_tvm():
         for segments in parts:
             lowerer = _Lowerer(kernels=kernels, weights=weights, constants=constants)
             exports = tuple(name for segment in segments for name in segment.exports)

@@ -35,6 +35,7 @@ from heteroplace.codegen.winograd import PlainFilters, Winograd
 from heteroplace.errors import LoweringError
 from heteroplace.relay.expressions import is_op_call, leaves, post_order, task_of_span
 from heteroplace.relay.tasks.prepare import fuse, prefix_passes
+from heteroplace.tvm_bridge import lowering_by_tvm
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,7 @@ def _optimise(
     chosen = [*own, *passes[names.index("AlterOpLayout") :], *last]
     mod = relay.transform.InferType()(tvm.IRModule.from_expr(function))
     # Sequential runs each pass whose opt level the PassContext admits, as relay.build does.
-    with target:
+    with target, lowering_by_tvm():
         mod = tvm.transform.Sequential(chosen)(mod)
         return fuse(mod)["main"]
 
