@@ -127,6 +127,12 @@ def test_a_list_scheduler_that_is_late_says_so(name: str) -> None:
         get_solver(name).solve(problem, SolveOptions(time_limit_s=1e-9))
 
 
+def test_celeritas_keeps_order_place_where_it_is_late_for_the_other() -> None:
+    problem = many_devices(40, 60)
+    result = get_solver("celeritas").solve(problem, SolveOptions(time_limit_s=1e-9))
+    check_plan(problem.graph, problem.cluster, problem.costs, result.plan)
+
+
 def test_initial_solutions_that_are_late_are_left_out() -> None:
     found = InitialSolutions(many_devices(40, 60)).native_plans(0.02)
     assert [name for name, _ in found if name.split()[0] in ("heft", "order-place")]

@@ -6,7 +6,7 @@ Operation Fusion (`coarsen/breakpoints.py`); the segments, in CPD-TOPO order of 
 placed (C++: src/list/order_place.cc, src/list/adjusting_placement.cc); the plan is expanded to the
 tasks. Unlike the paper, which holds that Adjusting Placement is never worse than Order-Place (it
 is, now and then): both are made, and the shorter one that fits is taken; where neither does, that
-of the tasks alone by Adjusting Placement. Costs of a segment are sums over its tasks.
+of the tasks alone by Adjusting Placement. Order-Place's alone is taken where the time is up then. Costs of a segment are sums over its tasks.
 """
 
 from dataclasses import replace
@@ -14,6 +14,7 @@ from dataclasses import replace
 from heteroplace.coarsen.breakpoints import fuse_segments
 from heteroplace.coarsen.coarse import Coarsening, coarsen
 from heteroplace.coarsen.joined_groups import join_colocation_groups
+from heteroplace.errors import SolverLimitError
 from heteroplace.native.list import adjusting_placement, critical_path_order, order_place
 from heteroplace.native.problem import NativePlan
 from heteroplace.native.simulate import native_plan_of
@@ -36,12 +37,15 @@ class CeleritasSolver(ListSolver):
         costs = fused.project_costs(problem.costs, cluster)
         groups = replace(problem, graph=fused.graph, costs=costs)
         order = critical_path_order(groups.native)
-        plans = [
-            order_place(groups.native, order),
-            adjusting_placement(groups.native, order, deadline.left_s()),
-        ]
-        expanded = [self._expanded(problem, fused, groups, plan) for plan in plans]
-        best = min(expanded, key=lambda plan: (plan.violation, plan.makespan_ns))
+        best = self._expanded(problem, fused, groups, order_place(groups.native, order))
+        try:
+            adjusted = adjusting_placement(groups.native, order, deadline.left_s())
+        except SolverLimitError:
+            if best.violation:
+                raise
+            return best
+        other = self._expanded(problem, fused, groups, adjusted)
+        best = min(best, other, key=lambda plan: (plan.violation, plan.makespan_ns))
         if not best.violation:
             return best
         order = critical_path_order(problem.native)
