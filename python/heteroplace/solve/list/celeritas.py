@@ -6,7 +6,8 @@ Operation Fusion (`coarsen/breakpoints.py`); the segments, in CPD-TOPO order of 
 placed (C++: src/list/order_place.cc, src/list/adjusting_placement.cc); the plan is expanded to the
 tasks. Unlike the paper, which holds that Adjusting Placement is never worse than Order-Place (it
 is, now and then): both are made, and the shorter one that fits is taken; where neither does, that
-of the tasks alone by Adjusting Placement. Order-Place's alone is taken where the time is up then. Costs of a segment are sums over its tasks.
+of the tasks alone by Adjusting Placement. Order-Place's alone is taken where the time is up then.
+Costs of a segment are sums over its tasks.
 """
 
 from dataclasses import replace
