@@ -19,6 +19,10 @@ def pad(chain: Chain) -> bool:
     if mode in ("reflect", "wrap"):
         sizes = [chain.shape[axis] for axis in axes * 2]
         pads = [min(pad, size - 1) for pad, size in zip(pads, sizes, strict=True)]
+    if mode == "constant" and chain.maybe(0.3):  # more is cut than is there
+        size = chain.shape[axes[0]]
+        begin = chain.one_of((-size - 1, 2, 3))
+        pads[0], pads[len(axes)] = begin, 1 + chain.random.randint(0, 1) - size - begin
     operands = [chain.value, chain.integers(pads)]
     if mode == "constant" and chain.maybe():
         operands.append(chain.scalar(chain.one_of((0, 1.5))))

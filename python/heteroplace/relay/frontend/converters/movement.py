@@ -7,6 +7,7 @@ operands, axes counted from the back, parts of no elements, padding of every mod
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -79,33 +80,49 @@ def pad(call: OnnxCall) -> relay.Expr:
     """Convert Pad: constant, reflect, edge or wrap; negative pads cut."""
     data, shape = call.operand(0), call.shape(0)
     mode = call.text("mode", "constant")
-    begins, ends = _pads(call, len(shape))
-    cut = [(min(b, 0), min(e, 0)) for b, e in zip(begins, ends, strict=True)]
-    added = [(max(b, 0), max(e, 0)) for b, e in zip(begins, ends, strict=True)]
+    pads = [_AxisPads.of(axis, *one) for axis, one in enumerate(_pads(call, shape))]
     if mode == "constant":
-        if any(one != (0, 0) for one in cut):
-            first = [-b for b, _ in cut]
-            last = [size + e for size, (_, e) in zip(shape, cut, strict=True)]
-            data = relay.strided_slice(data, first, last)
-        if all(one == (0, 0) for one in added):
-            return data
-        return _pad_constant(call, data, added)
-    for axis, size in enumerate(shape):
-        if added[axis] == (0, 0) == cut[axis]:
+        if any(one.cut != (0, 0) for one in pads):
+            last = [size - one.cut[1] for size, one in zip(shape, pads, strict=True)]
+            data = relay.strided_slice(data, [one.cut[0] for one in pads], last)
+        added = [one.added for one in pads]
+        return data if not any(map(any, added)) else _pad_constant(call, data, added)
+    for axis, (size, one) in enumerate(zip(shape, pads, strict=True)):
+        if one == _AxisPads((0, 0), (0, 0)):
             continue
-        if size == 0:
+        if size <= sum(one.cut):
             raise FrontendError(f"axis {axis} has no elements to pad with by mode '{mode}'")
-        check_table(size + sum(added[axis]), f"the positions along axis {axis}")
-        positions = np.arange(size, dtype=np.int64)[-cut[axis][0] : size + cut[axis][1]]
+        check_table(size + sum(one.added), f"the positions along axis {axis}")
+        positions = np.arange(one.cut[0], size - one.cut[1], dtype=np.int64)
         if mode not in _PAD_MODES:
             raise FrontendError(f"mode '{mode}' is not known")
-        positions = _PAD_MODES[mode](positions, added[axis])
+        positions = _PAD_MODES[mode](positions, one.added)
         data = relay.take(data, const(positions, "int32"), axis=axis, mode="clip")
     return data
 
 
-def _pads(call: OnnxCall, rank: int) -> tuple[list[int], list[int]]:
-    """Return the padding of all axes, before and after."""
+@dataclass(frozen=True)
+class _AxisPads:
+    """What is done to an axis, first at its begin and then at its end."""
+
+    cut: tuple[int, int]
+    """So many elements of its own go."""
+    added: tuple[int, int]
+    """And so many are put there."""
+
+    @classmethod
+    def of(cls, axis: int, size: int, begin: int, end: int) -> _AxisPads:
+        """Split pads: what is to be cut, and is not there, is cut from what the other side adds."""
+        if size + begin + end < 0:
+            raise FrontendError(f"pads {begin} and {end} cut more than the {size} of axis {axis}")
+        first, last = min(max(-begin, 0), size), min(max(-end, 0), size)
+        added = max(begin, 0) - max(-end - size, 0), max(end, 0) - max(-begin - size, 0)
+        return cls((first, last), added)
+
+
+def _pads(call: OnnxCall, shape: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Return the size of each axis, and its padding before and after."""
+    rank = len(shape)
     given = call.attributes.get("pads", call.attributes.get("paddings"))
     if given is None:
         given = call.constant(1, "pads")
@@ -117,7 +134,7 @@ def _pads(call: OnnxCall, rank: int) -> tuple[list[int], list[int]]:
     begins, ends = [0] * rank, [0] * rank
     for position, axis in enumerate(axes):
         begins[axis], ends[axis] = int(given[position]), int(given[len(axes) + position])
-    return begins, ends
+    return list(zip(shape, begins, ends, strict=True))
 
 
 def _pad_constant(call: OnnxCall, data: relay.Expr, added: Sequence[tuple[int, int]]) -> relay.Expr:

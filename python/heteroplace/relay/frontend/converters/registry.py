@@ -37,6 +37,7 @@ from heteroplace.relay.frontend.converters.recurrent import gru, lstm, rnn
 from heteroplace.relay.frontend.converters.reductions import REDUCTIONS
 from heteroplace.relay.frontend.converters.resize import resize, upsample
 from heteroplace.relay.frontend.converters.transposed import conv_transpose
+from heteroplace.relay.frontend.converters.windows import WINDOW_OPS, check_windows
 from heteroplace.relay.frontend.onnx_bfloat16 import ROUND
 from heteroplace.relay.frontend.onnx_choices import CHOOSE
 
@@ -124,7 +125,8 @@ def converters_of(stock: Mapping[str, _StockConverter], opset: int) -> dict[str,
     table = dict(stock)
     for name, converter in CONVERTERS.items():
         table[name] = _adapted(converter, opset, stock.get(name))
-    return {name: _widened(name, converter) for name, converter in table.items()}
+    checked = {**table, **{name: _checked(name, table[name]) for name in WINDOW_OPS & set(table)}}
+    return {name: _widened(name, converter) for name, converter in checked.items()}
 
 
 def _adapted(converter: Converter, opset: int, stock: _StockConverter | None) -> _StockConverter:
@@ -140,6 +142,18 @@ def _adapted(converter: Converter, opset: int, stock: _StockConverter | None) ->
             assert stock is not None  # else there is nobody to leave it to
             result = stock(inputs, attributes, params)
         return result
+
+    return convert
+
+
+def _checked(name: str, converter: _StockConverter) -> _StockConverter:
+    """Check the windows of a node before it is converted."""
+
+    def convert(
+        inputs: Sequence[Any], attributes: Mapping[str, Any], params: Mapping[str, Any]
+    ) -> Any:
+        check_windows(name, inputs, attributes)
+        return converter(inputs, attributes, params)
 
     return convert
 
