@@ -303,7 +303,7 @@ def test_a_step_of_zero_is_refused() -> None:
     assert "strides" in message(model)
     convolution = om.tiny_cnn()
     convolution.graph.node[0].attribute.append(helper.make_attribute("strides", [0, 1]))
-    assert "nn.conv2d has the strides [0, 1], and none may be 0" in message(convolution)
+    assert "strides 0 x 1: none may be below 1" in message(convolution)
 
 
 # --- processes --------------------------------------------------------------------------------
