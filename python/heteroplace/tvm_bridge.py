@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 import importlib.util
+import logging
 import os
 import re
 import sys
@@ -33,6 +34,7 @@ MIN_VERSION = (0, 12)
 MAX_VERSION = (0, 19)
 """Newest accepted TVM; later ones have no Relay."""
 
+_LOGGERS_OF_SCHEDULES = ("autotvm", "strategy", "topi")
 _RELAY_TRANSFORM = "tvm.relay.transform"
 _REGISTER_CONFIG = "_ZN3tvm9transform11PassContext20RegisterConfigOptionEPKcj"
 """`static void PassContext::RegisterConfigOption(const char* key, uint32_t type_index)`"""
@@ -96,21 +98,29 @@ def check_version(version: str) -> None:
 @contextmanager
 def lowering_by_tvm() -> Iterator[None]:
     """Let TVM's lowering ask once how its library was built, and not for each extent of a shape,
-    which takes a tenth of the time of compiling a network; and say nothing of schedules that are
-    not tuned: `heteroplace tune` says what tuning is left to gain.
+    which takes a tenth of the time of compiling a network; and keep to itself that schedules are
+    not tuned, or not the best for a platform: `heteroplace tune` says what is left to gain.
 
     Not thread-safe: of two at a time, the one that ends last may leave the answer in place, which
     stays right.
     """
     te_compiler: Any = importlib.import_module("tvm.relay.backend.te_compiler")
-    scope: Any = importlib.import_module("tvm.autotvm.env").GLOBAL_SCOPE
-    ask, was_silent = te_compiler.libinfo, scope.silent
+    ask = te_compiler.libinfo
     found = ask()
-    te_compiler.libinfo, scope.silent = lambda: found, True
+    te_compiler.libinfo = lambda: found
+    loggers = [logging.getLogger(name) for name in _LOGGERS_OF_SCHEDULES]
+    for logger in loggers:
+        logger.addFilter(_is_no_warning)
     try:
         yield
     finally:
-        te_compiler.libinfo, scope.silent = ask, was_silent
+        te_compiler.libinfo = ask
+        for logger in loggers:
+            logger.removeFilter(_is_no_warning)
+
+
+def _is_no_warning(record: logging.LogRecord) -> bool:
+    return record.levelno != logging.WARNING
 
 
 def add_to_relay_transform(
