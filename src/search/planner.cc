@@ -30,7 +30,7 @@ constexpr int kJobsOfRound = 8;      // in a round at least
 constexpr int kMostJobs = 64;        // in a round
 constexpr double kWithholdingHeat = 0.005;
 constexpr double kWithholdingShare = 1.0;  // of what all other jobs of the round take
-constexpr double kWithholdingDecay = 0.6;  // of that share by each that gains nothing
+constexpr double kWithholdingDecay = 0.5;  // of that share by each that gains nothing
 constexpr int64_t kWithholdingGrowth = 4;  // the same is tried again for so many times as long
 constexpr int kWithholdingAttempts = 8;    // to find what was not
 
