@@ -28,6 +28,11 @@ constexpr int kJobsOfOneModule = 4;  // independent runs if there is nothing to 
 constexpr double kNearRatio = 0.05;  // of a pair of memories half as promising as the best
 constexpr int kJobsOfRound = 8;      // in a round at least
 constexpr int kMostJobs = 64;        // in a round
+constexpr double kWithholdingHeat = 0.005;
+constexpr double kWithholdingShare = 1.0;  // of what all other jobs of the round take
+constexpr double kWithholdingDecay = 0.5;  // of that share by each that gains nothing
+constexpr int64_t kWithholdingGrowth = 4;  // the same is tried again for so many times as long
+constexpr int kWithholdingAttempts = 8;    // to find what was not
 
 }  // namespace
 
@@ -42,8 +47,15 @@ JobPlanner::JobPlanner(const model::Problem& problem, const decompose::Modules& 
       spent_(modules.classes.size() * static_cast<size_t>(problem.num_memories) *
                  static_cast<size_t>(problem.num_memories),
              0),
+      withholding_share_(kWithholdingShare),
       num_modules_(modules.classes.size(), 0) {
   for (int module_class : modules.module_class) ++num_modules_[module_class];
+}
+
+JobPlanner::Between JobPlanner::BetweenOf(size_t cell) const {
+  const auto memories = static_cast<size_t>(problem_.num_memories);
+  return {static_cast<int>(cell / memories / memories),
+          static_cast<int>(cell / memories % memories), static_cast<int>(cell % memories)};
 }
 
 int64_t JobPlanner::LeastLength(int module_class) const {
@@ -133,10 +145,8 @@ std::vector<Job> JobPlanner::PatternJobs(std::span<const double> price, int roun
   const size_t pairs = static_cast<size_t>(problem_.num_memories * problem_.num_memories);
   std::vector<std::pair<double, size_t>> useful;  // (what it may gain, class and pair)
   for (size_t cell = 0; cell < slack.size(); ++cell) {
-    const int module_class = static_cast<int>(cell / pairs);
+    const auto [module_class, entry, exit] = BetweenOf(cell);
     if (slack[cell] >= Patterns::kNoCost || IsEnumerated(modules_.classes[module_class])) continue;
-    const int pair = static_cast<int>(cell % pairs);
-    const int entry = pair / problem_.num_memories, exit = pair % problem_.num_memories;
     const int known = selector_.Best(module_class, entry, exit, price);
     if (known < 0) continue;
     const double cost = patterns_.Cost(patterns_.of(module_class)[known], entry, price);
@@ -157,6 +167,7 @@ std::vector<Job> JobPlanner::PatternJobs(std::span<const double> price, int roun
                                        });
     AddPairJob(jobs, best->second, price, round);
   }
+  AddWithholdingJob(jobs, useful, price, round);
   return jobs;
 }
 
@@ -168,10 +179,7 @@ double JobPlanner::Spent(size_t cell, size_t pairs, int round) const {
 void JobPlanner::AddPairJob(std::vector<Job>& jobs, size_t cell, std::span<const double> price,
                             int round) {
   const size_t pairs = static_cast<size_t>(problem_.num_memories * problem_.num_memories);
-  const int module_class = static_cast<int>(cell / pairs);
-  const int pair = static_cast<int>(cell % pairs);
-  const int entry = pair / problem_.num_memories;
-  const int exit = pair % problem_.num_memories;
+  const auto [module_class, entry, exit] = BetweenOf(cell);
   const int best = selector_.Best(module_class, entry, exit, price);
   const auto& all = patterns_.of(module_class);
   int start = best;
@@ -185,16 +193,77 @@ void JobPlanner::AddPairJob(std::vector<Job>& jobs, size_t cell, std::span<const
   const int64_t length = PairLength(cell, pairs, round);
   spent_[cell] += length;
   steps_ += length * modules_.classes[module_class].num_tasks;
-  Job job = MakeJob(module_class, all[start].layout, length, round, static_cast<int>(jobs.size()));
-  job.goal.entry = entry;
-  job.goal.price.assign(price.begin(), price.end());
-  for (int device = 0; device < problem_.num_devices; ++device) {
-    if (problem_.device_memory[device] != exit) job.goal.exit_ns[device] = Patterns::kNoCost;
-  }
-  jobs.push_back(std::move(job));
+  jobs.push_back(PairJob({module_class, entry, exit}, all[start].layout, price, length, round,
+                         static_cast<int>(jobs.size())));
 }
 
-void JobPlanner::UsePrices(const std::vector<Job>& jobs) {
+Job JobPlanner::PairJob(const Between& between, const Layout& start, std::span<const double> price,
+                        int64_t length, int round, int index) const {
+  Job job = MakeJob(between.module_class, start, length, round, index);
+  job.goal.entry = between.entry;
+  job.goal.price.assign(price.begin(), price.end());
+  for (int device = 0; device < problem_.num_devices; ++device) {
+    if (problem_.device_memory[device] != between.exit) {
+      job.goal.exit_ns[device] = Patterns::kNoCost;
+    }
+  }
+  return job;
+}
+
+/*!
+ * \brief Adds a job that does without some long copies of a best pattern, if it has any.
+ *
+ * It may take as long as all that the pair had so far, as it must find a new balance. The pair is
+ * drawn by what it may gain. Random numbers are the job's own: where none is added all is as it
+ * was.
+ */
+void JobPlanner::AddWithholdingJob(std::vector<Job>& jobs,
+                                   std::span<const std::pair<double, size_t>> useful,
+                                   std::span<const double> price, int round) {
+  double steps = 0, gains = 0;
+  for (const Job& job : jobs) {
+    const int tasks = modules_.classes[job.module_class].num_tasks;
+    steps += static_cast<double>(job.options.max_evaluations) * tasks;
+  }
+  for (const auto& [gain, cell] : useful) gains += gain;
+  Random random(~(seed_ * 0x10001U + static_cast<uint64_t>(round)));
+  for (int attempt = 0; attempt < kWithholdingAttempts && !jobs.empty(); ++attempt) {
+    double drawn = random.Unit() * gains;
+    size_t which = 0;
+    while (which + 1 < useful.size() && drawn > useful[which].first) drawn -= useful[which++].first;
+    const size_t cell = useful[which].second;
+    const Between between = BetweenOf(cell);
+    const decompose::Module& module = modules_.classes[between.module_class];
+    const int known = selector_.Best(between.module_class, between.entry, between.exit, price);
+    const Pattern& best = patterns_.of(between.module_class)[known];
+    Withheld withheld = ChooseWithheld(problem_, module, best.layout, between.entry,
+                                       best.time_ns[between.entry], random);
+    if (withheld.tensor < 0) continue;
+    const auto most = static_cast<int64_t>(withholding_share_ * steps / module.num_tasks);
+    const int64_t length =
+        std::min(most, std::max(LeastLength(between.module_class), spent_[cell]));
+    int64_t& longest = withheld_[{cell, withheld}];
+    const int64_t least = std::max(LeastLength(between.module_class), kWithholdingGrowth * longest);
+    if (length < least) continue;
+    longest = length;
+    steps_ += length * module.num_tasks;
+    Job job = PairJob(between, best.layout, price, length, round, static_cast<int>(jobs.size()));
+    job.options.first_heat = kWithholdingHeat;
+    MoveToAllowed(WithoutReaders(problem_, module, withheld), random, job.start);
+    job.withheld = std::move(withheld);
+    job.known_cost = patterns_.Cost(best, between.entry, price);
+    // The longest one first, beside which the others then run.
+    jobs.insert(jobs.begin(), std::move(job));
+    return;
+  }
+}
+
+void JobPlanner::UseOutcomes(const std::vector<Job>& jobs) {
+  for (const Job& job : jobs) {
+    if (job.withheld.tensor < 0) continue;
+    const bool has_gained = job.outcome.value.cost < job.known_cost;
+    withholding_share_ = has_gained ? kWithholdingShare : kWithholdingDecay * withholding_share_;
+  }
   if (jobs.empty() || jobs.front().options.segment == 0) return;
   const auto best = std::min_element(
       jobs.begin(), jobs.end(),

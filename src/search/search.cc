@@ -106,7 +106,7 @@ class PlanSearch::ColumnGeneration {
     if (jobs.empty() && !has_bound) return false;
     if (problem_.counts_lifetimes && is_one_module_) LimitLifetimes(jobs);
     RunAll(jobs, has_bound);
-    planner_->UsePrices(jobs);
+    planner_->UseOutcomes(jobs);
     for (Job& job : jobs) AddToFamily(job.module_class, job.outcome.layout);
     if (has_bound) UseBound();
     ++round_;
@@ -286,13 +286,24 @@ class PlanSearch::ColumnGeneration {
             FindBound();
             return;
           }
-          Job& job = jobs[index - extra];
-          job.outcome =
-              Anneal(*charges_, modules_.classes[job.module_class], branches_[job.module_class],
-                     job.start, job.goal, job.options, stop_);
+          Work(jobs[index - extra]);
         },
         [this] { Watch(); });
     for (const Job& job : jobs) evaluations_ += job.outcome.evaluations;
+  }
+
+  /*! \brief Does one job; several at once. */
+  void Work(Job& job) const {
+    const auto anneal = [&](const decompose::Module& module) {
+      job.outcome = Anneal(*charges_, module, branches_[job.module_class], job.start, job.goal,
+                           job.options, stop_);
+    };
+    const decompose::Module& module = modules_.classes[job.module_class];
+    if (job.withheld.tensor < 0) {
+      anneal(module);
+    } else {
+      anneal(WithoutReaders(*charges_, module, job.withheld));
+    }
   }
 
   // Ends.

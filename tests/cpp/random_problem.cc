@@ -119,7 +119,7 @@ void AddGroups(model::Problem& problem, const Shape& shape, Random& random) {
 
 void AddDevices(model::Problem& problem, const Shape& shape, Random& random) {
   const int num_devices = Between(random, 1, shape.max_devices);
-  const int num_memories = Between(random, 1, std::min(3, num_devices));
+  const int num_memories = Between(random, 1, std::min(shape.max_memories, num_devices));
   const int num_units = Between(random, 1, num_devices + 1);
   problem.memory_bytes.assign(num_memories, 1'000'000);
   for (int device = 0; device < num_devices; ++device) {

@@ -15,6 +15,7 @@ struct Shape {
   int min_tasks = 1;
   int max_tasks = 12;
   int max_devices = 4;
+  int max_memories = 3;
   int reach = 8;            // a task reads from so many tasks before it
   int max_run_ns = 9;       // few values: many ties, and changes that have no effect
   int output_percent = 10;  // of the tensors
