@@ -31,6 +31,8 @@ OPS: dict[str, Callable[[relay.Expr], relay.Expr]] = {
     "one of a row, then a pool": lambda x: relay.nn.max_pool1d(
         relay.squeeze(relay.strided_slice(x, [0], [1], axes=[3]), [3]), (2,)
     ),
+    "any of the channels": lambda x: relay.any(relay.greater(x, relay.const(1.0)), [1], True),
+    "all of the rows": lambda x: relay.all(relay.greater(x, relay.const(-9.0)), [2]),
     "halves of the rows": lambda x: relay.split(x, 2, 2)[1],
 }
 

@@ -69,11 +69,14 @@ def register_layout_rules() -> None:
     tvm.register_func(_KEY, register_layout_rules)
 
 
-def _rule(keeps: Callable[[Any, int], bool], stock: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a rule by which an op has no layout but its own where `keeps` says so."""
+def _rule(
+    keeps: Callable[[Any, int], bool], stock: Callable[..., Any] | None
+) -> Callable[..., Any]:
+    """Return a rule by which an op has no layout but its own where `keeps` says so, or where TVM
+    has no rule (`any`)."""
 
     def infer(attrs: Any, new_layouts: Any, old_layouts: Any, old_types: Any) -> Any:
-        if not keeps(attrs, len(old_types[0].shape)):
+        if stock is not None and not keeps(attrs, len(old_types[0].shape)):
             return stock(attrs, new_layouts, old_layouts, old_types)
         unknown = tvm.tir.layout("__undef__")
         return InferCorrectLayoutOutput([unknown], [unknown], attrs)
