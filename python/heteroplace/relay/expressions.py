@@ -94,6 +94,14 @@ def tensor_types(type_: tvm.ir.Type) -> list[relay.TensorType]:
     return [type_]
 
 
+def known_shape(type_: relay.TensorType) -> tuple[int, ...] | None:
+    """Return the shape as integers, or None where an extent is not known at compile time."""
+    extents = type_.shape[:]
+    if not all(isinstance(extent, (tvm.tir.IntImm, int)) for extent in extents):
+        return None
+    return tuple(extent if isinstance(extent, int) else extent.value for extent in extents)
+
+
 def static_shape(type_: relay.TensorType) -> tuple[int, ...]:
     """Return the shape as integers.
 
@@ -102,13 +110,13 @@ def static_shape(type_: relay.TensorType) -> tuple[int, ...]:
     UnsupportedRelayError
         Some extent is not known at compile time.
     """
-    extents = type_.shape[:]
-    if not all(isinstance(extent, (tvm.tir.IntImm, int)) for extent in extents):
+    shape = known_shape(type_)
+    if shape is None:
         raise UnsupportedRelayError(
             f"a value has the dynamic shape {type_}; give every input a fixed shape, e.g. by "
             f"frontend.from_onnx(path, input_shapes=...)"
         )
-    return tuple(extent if isinstance(extent, int) else extent.value for extent in extents)
+    return shape
 
 
 def leaves(expr: relay.Expr) -> list[relay.Expr]:

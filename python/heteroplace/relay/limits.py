@@ -14,7 +14,7 @@ import tvm
 from tvm import relay
 
 from heteroplace.errors import HeteroPlaceError
-from heteroplace.relay.expressions import post_order, static_shape
+from heteroplace.relay.expressions import known_shape, post_order, static_shape
 from heteroplace.terminal import listed
 
 MAX_ELEMENTS = 2**31 - 1
@@ -128,10 +128,9 @@ def _parts(value_type: Any) -> Iterator[tuple[tuple[int, ...], Any]]:
     """The tensors of static shape in a type, each behind its shape."""
     fields = value_type.fields if isinstance(value_type, relay.TupleType) else [value_type]
     for part in fields:
-        if isinstance(part, relay.TensorType):
-            extents = part.shape[:]
-            if all(isinstance(extent, tvm.tir.IntImm) for extent in extents):
-                yield tuple(extent.value for extent in extents), part
+        shape = known_shape(part) if isinstance(part, relay.TensorType) else None
+        if shape is not None:
+            yield shape, part
 
 
 def _index_fault(call: relay.Call) -> str | None:

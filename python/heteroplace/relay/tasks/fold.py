@@ -21,7 +21,7 @@ import tvm
 from tvm import relay
 
 from heteroplace.relay.expr_map import ExprMap
-from heteroplace.relay.expressions import function_pass, static_shape
+from heteroplace.relay.expressions import function_pass, known_shape, static_shape
 from heteroplace.relay.tasks.fold_ops import EVALUATORS, FOLDABLE_DTYPES, SHAPE_OPS
 
 MAX_GROWTH_BYTES = 64 * 2**20
@@ -237,9 +237,7 @@ def with_children(expr: Any, new: Sequence[Any]) -> Any:
 
 def is_static(tensor_type: Any) -> bool:
     """Return True for a tensor type whose dimensions are all known."""
-    return isinstance(tensor_type, relay.TensorType) and all(
-        isinstance(dim, tvm.tir.IntImm) for dim in tensor_type.shape
-    )
+    return isinstance(tensor_type, relay.TensorType) and known_shape(tensor_type) is not None
 
 
 def is_constant(expr: Any) -> bool:
