@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from heteroplace.bench.models.catalogue import Model, matching_models
-from heteroplace.bench.peers.stock import in_pass_context, silence_tuning_hint
+from heteroplace.bench.peers.stock import in_pass_context
 from heteroplace.costs.regression import fit_batches
 from heteroplace.costs.standard_evaluation import (
     estimate_graph,
@@ -47,7 +47,6 @@ PAPER_ROWS = (
 
 def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
     """Measure the networks whose name matches the regular expression `only`; return the rows."""
-    silence_tuning_hint()
     rows = []
     for model, tell in matching_models(only or DEFAULT, say):
         with in_pass_context():

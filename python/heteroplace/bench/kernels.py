@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from heteroplace.bench.implementations import OWN, TVM, stock_identities
 from heteroplace.bench.models.catalogue import Model, load_model, model_names, peer_network_names
-from heteroplace.bench.peers.stock import in_pass_context, silence_tuning_hint
+from heteroplace.bench.peers.stock import in_pass_context
 from heteroplace.bench.run.comparison import compile_once
 from heteroplace.machine.local import local_cluster
 from heteroplace.measure.kernel_times import FIGURE_TITLES, KernelTimes, kernel_times
@@ -27,7 +27,6 @@ from heteroplace.report.tables import format_table
 def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
     """Measure the networks whose name matches the regular expression `only`, or those that are
     held against other runtimes; return the rows, those that take longest first."""
-    silence_tuning_hint()
     cluster = local_cluster(has_gpus=False)
     names = list(filter(re.compile(only).search, model_names() if only else peer_network_names()))
     if not names:

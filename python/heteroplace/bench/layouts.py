@@ -25,7 +25,7 @@ from tvm import relay
 
 from heteroplace import pipeline
 from heteroplace.bench.models.catalogue import Model, matching_models
-from heteroplace.bench.peers.stock import in_pass_context, silence_tuning_hint
+from heteroplace.bench.peers.stock import in_pass_context
 from heteroplace.bench.row_table import row_table
 from heteroplace.bench.run.comparison import compile_once
 from heteroplace.codegen.targets import device_target, float_lanes
@@ -75,7 +75,6 @@ class Convolution(NamedTuple):
 
 def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
     """Measure the networks whose name matches the regular expression `only`; return the rows."""
-    silence_tuning_hint()
     cluster = with_devices(local_cluster(has_gpus=False), [0])
     rows = []
     for model, tell in matching_models(only or DEFAULT_MODELS, say):

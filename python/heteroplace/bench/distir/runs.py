@@ -19,7 +19,7 @@ from pathlib import Path
 from heteroplace import pipeline
 from heteroplace.bench.distir.rank_models import MODES, RANK_MODELS, RankModel
 from heteroplace.bench.distir.run_table import run_table
-from heteroplace.bench.peers.stock import in_pass_context, silence_tuning_hint
+from heteroplace.bench.peers.stock import in_pass_context
 from heteroplace.bench.peers.timed_runs import (
     NearCores,
     TimedRuns,
@@ -89,7 +89,6 @@ def run_all(options: RunOptions, say: Say) -> list[Row]:
     HeteroPlaceError
         This process may run on one core only, or something cannot be planned, compiled or run.
     """
-    silence_tuning_hint()
     near = near_cores(options, say)
     near.wait()
     cluster = rank_cluster(say=say)

@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from heteroplace.bench.models.catalogue import Model, load_model, model_names
-from heteroplace.bench.peers.stock import in_pass_context, silence_tuning_hint
+from heteroplace.bench.peers.stock import in_pass_context
 from heteroplace.bench.peers.timed_runs import TimedRuns, balanced_rounds, time_in_turns
 from heteroplace.bench.place.command import PlaceOptions, default_solvers
 from heteroplace.bench.plots import check_can_plot, plot_predictions
@@ -66,7 +66,6 @@ def run(options: PredictionOptions, say: Say) -> list[Row]:
     """
     if options.plot is not None:
         check_can_plot(options.plot)
-    silence_tuning_hint()
     names = filter(re.compile(options.only).search, model_names())
     cluster = prediction_cluster(local_cluster(has_gpus=False), options.devices == "all")
     rows: list[Row] = []

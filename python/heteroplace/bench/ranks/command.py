@@ -13,7 +13,6 @@ import argparse
 import re
 from collections.abc import Callable, Sequence
 
-from heteroplace.bench.peers.stock import silence_tuning_hint
 from heteroplace.bench.ranks.messages import SIZES, message_rows
 from heteroplace.bench.ranks.options import RanksOptions
 from heteroplace.bench.ranks.plans import PlanOptions, plan_rows
@@ -54,7 +53,6 @@ def run(arguments: argparse.Namespace, say: Callable[[str], None]) -> list[Row]:
     HeteroPlaceError
         Ranks cannot be started, or fail; the kernel allows no shaped links.
     """
-    silence_tuning_hint()
     asked = from_arguments(RanksOptions, arguments)
     matches = re.compile(arguments.only).search
     rows: list[Row] = []

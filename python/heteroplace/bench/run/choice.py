@@ -24,7 +24,7 @@ import numpy as np
 
 from heteroplace import pipeline
 from heteroplace.bench.models.catalogue import Model, matching_models
-from heteroplace.bench.peers.stock import in_pass_context, silence_tuning_hint
+from heteroplace.bench.peers.stock import in_pass_context
 from heteroplace.bench.peers.timed_runs import time_in_turns
 from heteroplace.bench.row_table import row_table
 from heteroplace.bench.run.comparison import core_to_core_probe
@@ -49,7 +49,6 @@ _OUR_KERNELS = "ours"
 
 def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
     """Measure the networks whose name matches the regular expression `only`; return the rows."""
-    silence_tuning_hint()
     cluster = local_cluster(has_gpus=False)
     rows = []
     for model, tell in matching_models(only or DEFAULT_MODELS, say):
@@ -181,10 +180,10 @@ def with_fastest_first(graph: TaskGraph, cluster: Cluster, costs: CostTable) -> 
     tasks = []
     for index, task in enumerate(graph.tasks):
         allowed = list(kinds) if task.devices is None else task.devices
-        times = [(costs.cost(index, cluster.device_id(name)).ns, name) for name in allowed]
-        known = [(ns, place) for place, (ns, _) in enumerate(times) if ns is not None]
+        times = {name: costs.cost(index, cluster.device_id(name)).ns for name in allowed}
+        known = {name: ns for name, ns in times.items() if ns is not None}
         if known:
-            fastest = kinds[allowed[min(known)[1]]]
+            fastest = kinds[min(known, key=known.__getitem__)]
             task = replace(task, devices=tuple(n for n in allowed if kinds[n] == fastest))
         tasks.append(task)
     return replace(graph, tasks=tuple(tasks))

@@ -17,7 +17,6 @@ import tvm
 from tvm import te
 
 from heteroplace.bench.models.catalogue import Model, load_model, model_names
-from heteroplace.bench.peers.stock import silence_tuning_hint
 from heteroplace.bench.peers.timed_runs import TimedRuns, Timer, time_in_turns
 from heteroplace.bench.row_table import row_table
 from heteroplace.bench.run.comparison import place_on, prepare_model
@@ -36,7 +35,6 @@ _ON, _OFF = "on", "off"
 
 def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
     """Measure the networks whose name matches the regular expression `only`; return the rows."""
-    silence_tuning_hint()
     cluster = local_cluster(has_gpus=False)
     rows = []
     for name in filter(re.compile(only or DEFAULT_MODELS).search, (TINY, *model_names())):
