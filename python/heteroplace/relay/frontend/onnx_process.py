@@ -148,7 +148,7 @@ def infer_shapes(model: ModelProto) -> ModelProto:
     FrontendError
         As `run_on_model`.
     """
-    return _with_weights(run_on_model("infer", _light_bytes(model)), model)
+    return _with_weights(run_on_model("infer", _without_weights(model)), model)
 
 
 def inline_functions(model: ModelProto) -> ModelProto:
@@ -159,17 +159,11 @@ def inline_functions(model: ModelProto) -> ModelProto:
     FrontendError
         As `run_on_model`.
     """
-    return _with_weights(run_on_model("inline", _light_bytes(model)), model)
+    return _with_weights(run_on_model("inline", _without_weights(model)), model)
 
 
-def _light_bytes(model: ModelProto) -> bytes:
-    """Return `model` without its weights, serialised."""
-    content: bytes = _without_weights(model).SerializeToString()
-    return content
-
-
-def _without_weights(model: ModelProto) -> ModelProto:
-    """A copy in which the large initialisers are inputs: they need not travel."""
+def _without_weights(model: ModelProto) -> bytes:
+    """A serialised copy in which the large initialisers are inputs: they need not travel."""
     copy, source = ModelProto(ir_version=max(model.ir_version, 4)), model.graph
     copy.opset_import.extend(model.opset_import)
     copy.functions.extend(model.functions)
@@ -183,7 +177,8 @@ def _without_weights(model: ModelProto) -> ModelProto:
             graph.input.append(value)
         else:
             graph.initializer.append(tensor)
-    return copy
+    content: bytes = copy.SerializeToString()
+    return content
 
 
 def _with_weights(model: ModelProto, source: ModelProto) -> ModelProto:

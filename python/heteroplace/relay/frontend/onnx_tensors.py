@@ -52,7 +52,7 @@ def all_tensors(model: ModelProto) -> Iterator[TensorProto]:
 def serialised(model: ModelProto, max_bytes: int) -> bytes | None:
     """Return `model` as the bytes of a file; None: they are more than `max_bytes`.
 
-    `ModelProto.ByteSize` takes four times as long as making them, and is not asked.
+    `ModelProto.ByteSize` takes as long as making them, and is not asked.
     """
     if sum(len(tensor.raw_data) for tensor in all_tensors(model)) > max_bytes:
         return None

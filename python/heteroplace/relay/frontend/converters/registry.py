@@ -125,8 +125,7 @@ def converters_of(stock: Mapping[str, _StockConverter], opset: int) -> dict[str,
     table = dict(stock)
     for name, converter in CONVERTERS.items():
         table[name] = _adapted(converter, opset, stock.get(name))
-    checked = {**table, **{name: _checked(name, table[name]) for name in WINDOW_OPS & set(table)}}
-    return {name: _widened(name, converter) for name, converter in checked.items()}
+    return {name: _widened(name, _checked(name, converter)) for name, converter in table.items()}
 
 
 def _adapted(converter: Converter, opset: int, stock: _StockConverter | None) -> _StockConverter:
@@ -147,7 +146,9 @@ def _adapted(converter: Converter, opset: int, stock: _StockConverter | None) ->
 
 
 def _checked(name: str, converter: _StockConverter) -> _StockConverter:
-    """Check the windows of a node before it is converted."""
+    """Check the windows of a node, if it has any, before it is converted."""
+    if name not in WINDOW_OPS:
+        return converter
 
     def convert(
         inputs: Sequence[Any], attributes: Mapping[str, Any], params: Mapping[str, Any]
