@@ -54,16 +54,12 @@ class Copies {
   bool CanWithhold(const Withheld& withheld) const {
     const size_t count = withheld.memories.size();
     if (count > 1 && count >= NumOthers(withheld.tensor)) return false;
-    const auto is_withheld = [&](int memory) {
-      return std::find(withheld.memories.begin(), withheld.memories.end(), memory) !=
-             withheld.memories.end();
-    };
     for (int task : module_.readers[withheld.tensor]) {
       // Where the last task runs is what the module is searched for; groups move as one.
-      if (task == module_.num_tasks - 1 && is_withheld(MemoryOf(task))) return false;
+      if (task == module_.num_tasks - 1 && withheld.KeepsOutOf(MemoryOf(task))) return false;
       const auto allowed = module_.allowed[task];
       const bool can_move = std::any_of(allowed.begin(), allowed.end(), [&](int device) {
-        return !is_withheld(problem_.device_memory[device]);
+        return !withheld.KeepsOutOf(problem_.device_memory[device]);
       });
       if (!can_move || module_.group[task] >= 0) return false;
     }
@@ -112,11 +108,7 @@ decompose::Module WithoutReaders(const model::Problem& problem, const decompose:
   decompose::Module without = module;
   for (int task : module.readers[withheld.tensor]) {
     for (int device : module.allowed[task]) {
-      const int memory = problem.device_memory[device];
-      if (std::find(withheld.memories.begin(), withheld.memories.end(), memory) ==
-          withheld.memories.end()) {
-        continue;
-      }
+      if (!withheld.KeepsOutOf(problem.device_memory[device])) continue;
       without.run_ns[static_cast<size_t>(task) * module.num_devices + static_cast<size_t>(device)] =
           model::kImpossible;
     }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <compare>
 #include <cstdint>
 #include <vector>
@@ -22,6 +23,9 @@ struct Withheld {
   int tensor = -1;            // -1: none
   std::vector<int> memories;  // ascending, without the one where it is made
 
+  bool KeepsOutOf(int memory) const {
+    return std::find(memories.begin(), memories.end(), memory) != memories.end();
+  }
   auto operator<=>(const Withheld&) const = default;
 };
 

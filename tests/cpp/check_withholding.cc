@@ -58,9 +58,6 @@ struct Case {
   int MemoryOf(const search::Layout& given, int task) const {
     return problem.device_memory[given.device[task]];
   }
-  bool IsWithheld(int memory) const {
-    return std::binary_search(withheld.memories.begin(), withheld.memories.end(), memory);
-  }
   bool IsReader(int task) const {
     const auto readers = module().readers[withheld.tensor];
     return std::find(readers.begin(), readers.end(), task) != readers.end();
@@ -69,7 +66,7 @@ struct Case {
   bool DoesWithout(const search::Layout& given) const {
     const auto readers = module().readers[withheld.tensor];
     return std::none_of(readers.begin(), readers.end(),
-                        [&](int task) { return IsWithheld(MemoryOf(given, task)); });
+                        [&](int task) { return withheld.KeepsOutOf(MemoryOf(given, task)); });
   }
 
   model::Problem problem;
@@ -89,7 +86,7 @@ void LongCopiesForSeveralReaders(Random& random) {
   search::Arrangement arrangement(given.problem, module);
   arrangement.Load(given.layout.device, given.layout.order, given.entry);
   const int home = arrangement.Home(given.withheld.tensor);
-  CHECK(home >= 0 && !given.IsWithheld(home));
+  CHECK(home >= 0 && !given.withheld.KeepsOutOf(home));
   int most = 0;
   for (int memory : given.withheld.memories) {
     const int64_t transfer = module.Transfer(given.withheld.tensor, home, memory);
@@ -121,7 +118,7 @@ void OnlyReadersLoseDevices(Random& random) {
     std::vector<int> expected;
     for (int device : module.allowed[task]) {
       const bool is_lost =
-          given.IsReader(task) && given.IsWithheld(given.problem.device_memory[device]);
+          given.IsReader(task) && given.withheld.KeepsOutOf(given.problem.device_memory[device]);
       CHECK_EQ(without.Run(task, device), is_lost ? model::kImpossible : module.Run(task, device));
       if (!is_lost) expected.push_back(device);
     }
@@ -135,7 +132,7 @@ void OnlyReadersLoseDevices(Random& random) {
   CHECK_EQ(moved.order, given.layout.order);
   for (int task = 0; task < module.num_tasks; ++task) {
     const bool must_move =
-        given.IsReader(task) && given.IsWithheld(given.MemoryOf(given.layout, task));
+        given.IsReader(task) && given.withheld.KeepsOutOf(given.MemoryOf(given.layout, task));
     CHECK(module.Run(task, moved.device[task]) != model::kImpossible);
     if (!must_move) CHECK_EQ(moved.device[task], given.layout.device[task]);
   }
