@@ -305,7 +305,7 @@ def place(
 
 
 def annotate(compiled: CompiledNetwork, solution: Solution) -> tvm.IRModule:
-    """Write a plan into the module, with the kernels that are compiled for it already."""
+    """Write a plan into the module, with its kernels if costing has lowered them."""
     extraction = compiled.network.extraction
     assert extraction is not None  # what is placed was cut here
     mod = annotate_plan(extraction, solution, compiled.network.model_digest)

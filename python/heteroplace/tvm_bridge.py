@@ -35,6 +35,7 @@ MAX_VERSION = (0, 19)
 """Newest accepted TVM; later ones have no Relay."""
 
 _LOGGERS_OF_SCHEDULES = ("autotvm", "strategy", "topi")
+"""Where TVM warns that a kernel could be quicker."""
 _RELAY_TRANSFORM = "tvm.relay.transform"
 _REGISTER_CONFIG = "_ZN3tvm9transform11PassContext20RegisterConfigOptionEPKcj"
 """`static void PassContext::RegisterConfigOption(const char* key, uint32_t type_index)`"""

@@ -77,8 +77,9 @@ def solve_network(
         options = replace(options, min_gain_ratio=least_gain_ratio(problem, options))
         ratio = options.min_gain_ratio if interference is None else 0.0
         after_s = _CHECK_S_PER_TASK * len(problem.graph.tasks) + explain_s(problem)
-        stop = options.min_gain_ratio
-        asked = replace(options.leaving(after_s), min_gain_ratio=ratio, stop_gain_ratio=stop)
+        asked = replace(
+            options.leaving(after_s), min_gain_ratio=ratio, stop_gain_ratio=options.min_gain_ratio
+        )
         result = get_solver(solver).solve(problem, asked)
     if callable(interference):
         interference = interference() if num_devices(problem, result.plan) > 1 else None

@@ -162,7 +162,7 @@ class _Auto:
             self._add(name, plan)
         if not self._is_proven():
             self._improve([plan for _, plan in plans])
-        elif self._best_ns != self._bound_ns:
+        elif self._cannot_gain():
             self._tried.append(("search", None, "left out: no plan is worth several devices"))
         if not self._candidates:
             raise no_placement_error(problem)
