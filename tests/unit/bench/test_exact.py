@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,7 @@ from heteroplace.bench.exact.cases import (
 from heteroplace.bench.exact.command import ExactOptions, exact_rows, select_cases
 from heteroplace.bench.exact.table import paper_text, tables
 from heteroplace.bench.place import command as place
+from heteroplace.bench.place import processes
 from heteroplace.bench.place import worker as place_worker
 from heteroplace.bench.suites.catalogue import GRAPHS_VARIABLE, get_instance
 from heteroplace.bench.suites.clusters import LAUNCH_NS, celeritas_node, divi_nodes
@@ -48,25 +50,21 @@ def silent(_line: str) -> None:
     """Drop a line."""
 
 
-def work_here(
-    names: list[str], options: place.PlaceOptions, _limit_s: float | None
-) -> subprocess.CompletedProcess[str]:
+def work_here(arguments: Sequence[str], _limit_s: float | None) -> subprocess.CompletedProcess[str]:
     """What a worker says, without a process of its own."""
     said = io.StringIO()
-    command = [*names, "--budget", str(options.budget_s), "--seed", str(options.seed)]
-    command += ["--objective", options.objective, "--items", str(options.items)]
     with contextlib.redirect_stdout(said):
-        code = place_worker.main(command)
-    return subprocess.CompletedProcess(command, code, said.getvalue(), "")
+        code = place_worker.main(arguments)
+    return subprocess.CompletedProcess(arguments, code, said.getvalue(), "")
 
 
 def small(
     monkeypatch: pytest.MonkeyPatch, *cases: Case, budget_s: float = 0.3
-) -> tuple[list[place.Row], list[str]]:
+) -> tuple[list[processes.Row], list[str]]:
     """Rows and messages of cases of their own."""
     said: list[str] = []
     monkeypatch.setattr(exact, "all_cases", lambda: list(cases))
-    monkeypatch.setattr(place, "_worker", work_here)
+    monkeypatch.setattr(processes, "run_worker", work_here)
     return exact_rows(ExactOptions(".", budget_s=budget_s), said.append), said
 
 
@@ -200,7 +198,7 @@ def test_files_under_the_published_names_are_a_table(
 ) -> None:
     """Small files of ours: the best plan of four tasks takes 5.5 ms, the paper's sample 30."""
     monkeypatch.setenv(GRAPHS_VARIABLE, str(write_stand_ins(tmp_path)))
-    monkeypatch.setattr(place, "_worker", work_here)
+    monkeypatch.setattr(processes, "run_worker", work_here)
     assert PUBLISHED in {case.table for case in select_cases(None)}
     options = ExactOptions("published/example-1", ("single", "cpsat"), budget_s=60)
     single, cpsat = exact_rows(options, silent)

@@ -17,11 +17,13 @@ from heteroplace.bench.place.growth import (
     growth_series,
     growth_table,
 )
+from heteroplace.bench.place.processes import Processes
 from heteroplace.bench.place.table import comparison
 from heteroplace.bench.suites.batches import with_batches
 from heteroplace.bench.suites.catalogue import QUICK, get_instance, instances, layered, select
 from heteroplace.bench.suites.clusters import LAUNCH_NS
 from heteroplace.bench.suites.layered import Layered
+from heteroplace.control_groups import usable_cores
 from heteroplace.errors import GraphError, SolverError
 from heteroplace.model.plan import Plan, Run
 from heteroplace.native.list import evaluate_order
@@ -216,6 +218,7 @@ def test_several_items_are_served_in_batches_or_by_repeating_a_plan() -> None:
     [
         (place.PlaceOptions(solvers=("magic",)), "no solver is called 'magic'"),
         (place.PlaceOptions(budget_s=0), "time_limit_s must be > 0"),
+        (place.PlaceOptions(jobs=0), "--jobs must be >= 1, got 0"),
         (place.PlaceOptions(items=2, objective="throughput"), "leave out one of the two"),
     ],
 )
@@ -225,10 +228,19 @@ def test_wrong_options_are_refused_at_once(options: place.PlaceOptions, message:
 
 
 def test_a_process_that_fails_becomes_a_note() -> None:
-    answer = place._solve("no/such", "heft", place.PlaceOptions())
+    options = place.PlaceOptions()
+    answer = Processes("no/such", options.worker_arguments, options.budget_s).solve("heft")
     assert answer["makespan"] is None
     assert "its process ended with 1" in str(answer["note"])
     assert "no instance is called 'no/such'" in str(answer["note"])
+
+
+def test_solvers_that_run_at_once_answer_in_their_order_and_share_the_cores() -> None:
+    options = place.PlaceOptions("rwnn/er10x1$", ("sa", "heft", "met"), budget_s=0.5, jobs=3)
+    rows = place.place_rows(options, lambda line: None)
+    assert [row["solver"] for row in rows] == ["sa", "heft", "met"]
+    assert {row["threads"] for row in rows} == {max(1, usable_cores() // 3)}
+    assert all(isinstance(row["makespan"], int) for row in rows)
 
 
 def test_without_a_pattern_a_small_set_of_each_family_is_run() -> None:

@@ -59,6 +59,8 @@ class ExactOptions:
     budget_s: float = 10.0
     """Time limit given to each solver, in seconds."""
     seed: int = 0
+    jobs: int = 1
+    """Solvers that run at once, as in `PlaceOptions`."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -195,6 +197,7 @@ def _case_rows(case: Case, names: tuple[str, ...], options: ExactOptions, say: S
         seed=options.seed,
         objective=case.objective,
         items=case.items,
+        jobs=options.jobs,
     )
     instance = get_instance(case.instance)
     rows = place_rows(place, lambda line: say(f"{case.table}: {line}"), [instance])

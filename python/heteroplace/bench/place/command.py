@@ -1,16 +1,16 @@
 """`bench place`: solvers against each other on the suites, in one table and one JSON.
 
-Every (graph, solver) pair runs in a process of its own (`place_worker`), one after the other. A row
-has the keys
+Every (graph, solver) pair runs in a process of its own (`worker.py`), one after the other, or
+`--jobs` at once, each on its share of the cores. A row has the keys
 
     graph, tasks, cluster, solver, seconds, peak_mb, makespan, bound, gap, vs_best_single, memory_ok
 
-and congestion, budget_seconds, items, cpu_seconds, best_seconds, incumbents ([seconds, ns] of each
-better plan that the solver told of), build_seconds, note. Makespan and
-bound are in ns; `seconds` is the wall time of the solve, `best_seconds` what of it had passed when
-the plan was there (all of it for a solver that does not tell), and `peak_mb` the most memory of its
-process, in 10**6 bytes. `bound` is the best that any solver of the run has proven for the graph,
-gap = (makespan - bound) / makespan. `vs_best_single` is the makespan of the best device on which
+and congestion, budget_seconds, threads, items, cpu_seconds, best_seconds, incumbents ([seconds, ns]
+of each better plan that the solver told of), build_seconds, note. Makespan and bound are in ns;
+`seconds` is the wall time of the solve, `best_seconds` what of it had passed when the plan was
+there (all of it for a solver that does not tell), and `peak_mb` the most memory of its process, in
+10**6 bytes. `bound` is the best that any solver of the run has proven for the graph, gap =
+(makespan - bound) / makespan. `vs_best_single` is the makespan of the best device on which
 everything fits over that of the plan, so above 1 is faster; null where none fits. A solver that
 refuses, fails or makes an invalid plan has makespan null, and `note` says why.
 
@@ -33,9 +33,6 @@ repeated N times in order of service.
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,11 +41,13 @@ from heteroplace.bench.place.against import auto_rows, auto_table
 from heteroplace.bench.place.growth import growth_rows, growth_series, growth_table
 from heteroplace.bench.place.memory import memory_rows, memory_table
 from heteroplace.bench.place.peers import peer_rows, peer_table
+from heteroplace.bench.place.processes import Processes
 from heteroplace.bench.place.saga import saga_rows, saga_table
 from heteroplace.bench.place.table import comparison, place_table
 from heteroplace.bench.plots import check_can_plot, plot_growth
 from heteroplace.bench.suites.catalogue import QUICK, Instance, select
-from heteroplace.errors import HeteroPlaceError, SolverError
+from heteroplace.control_groups import usable_cores
+from heteroplace.errors import SolverError
 from heteroplace.solve import SOLVERS, get_solver
 from heteroplace.solve.problem import OBJECTIVES, SolveOptions
 
@@ -72,11 +71,6 @@ COLUMNS = (
 
 _LATENCY, _THROUGHPUT = OBJECTIVES
 
-_GRACE_S = 300.0
-"""What a process may take beyond ten times its budget: building, checking, a solver that ignores
-the budget. Then it is ended."""
-_NOTE_CHARACTERS = 300
-
 
 @dataclass(frozen=True)
 class PlaceOptions:
@@ -93,6 +87,25 @@ class PlaceOptions:
     """One of OBJECTIVES."""
     items: int = 1
     """Served together; more than 1 only with the objective "latency"."""
+    jobs: int = 1
+    """Solvers that run at once."""
+
+    @property
+    def threads(self) -> int:
+        """Threads of each solver: its share of the cores."""
+        return max(1, usable_cores() // self.jobs)
+
+    @property
+    def worker_arguments(self) -> tuple[str, ...]:
+        """What a solver's process is told (`worker.py`)."""
+        told = {
+            "budget": self.budget_s,
+            "seed": self.seed,
+            "objective": self.objective,
+            "items": self.items,
+            "threads": self.threads,
+        }
+        return tuple(f"--{name}={value}" for name, value in told.items())
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -112,6 +125,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--items", type=int, default=1, metavar="N", help="items served together (default: 1)"
+    )
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=1,
+        metavar="N",
+        help="solvers that run at once, each on its share of the cores (default: 1)",
     )
     parser.add_argument(
         "--growth",
@@ -168,6 +188,7 @@ def run(arguments: argparse.Namespace, say: Say) -> list[Row]:
         seed=arguments.seed,
         objective=arguments.objective,
         items=arguments.items,
+        jobs=arguments.jobs,
     )
     if arguments.auto:
         return auto_rows(options, options.solvers or default_solvers(options), place_rows, say)
@@ -232,6 +253,8 @@ def place_rows(
     """
     # Wrong options are told here, once, and not by every process.
     SolveOptions(time_limit_s=options.budget_s, seed=options.seed, items=options.items)
+    if options.jobs < 1:
+        raise SolverError(f"--jobs must be >= 1, got {options.jobs}")
     if options.items > 1 and options.objective == _THROUGHPUT:
         raise SolverError(
             f"--items {options.items} with --objective throughput: items follow each other there "
@@ -242,13 +265,10 @@ def place_rows(
         get_solver(name)
     rows: list[Row] = []
     for instance in select(options.only) if chosen is None else chosen:
-        reference = _reference_figures(instance.name, options)
-        found = []
-        for solver in names:
-            answer = _solve(instance.name, solver, options)
-            say(f"{instance.name}: {solver}: {_summary(answer)}")
-            found.append((solver, answer))
-        rows += _finish(instance.name, reference, found, options)
+        processes = Processes(instance.name, options.worker_arguments, options.budget_s)
+        reference = processes.reference()
+        answers = processes.answers(names, options.jobs, say)
+        rows += _finish(instance.name, reference, list(zip(names, answers, strict=True)), options)
     return rows
 
 
@@ -275,6 +295,7 @@ def _finish(
             "memory_ok": answer["memory_ok"],
             "congestion": reference["congestion"],
             "budget_seconds": options.budget_s,
+            "threads": options.threads,
             "items": options.items,
             "cpu_seconds": answer["cpu_seconds"],
             "best_seconds": answer["best_seconds"],
@@ -315,58 +336,3 @@ def _ratio(single_ns: object, time_ns: object) -> float | None:
 
 def _per_second(item_ns: object) -> float | None:
     return round(1e9 / item_ns, 6) if isinstance(item_ns, int) and item_ns else None
-
-
-def _reference_figures(instance: str, options: PlaceOptions) -> Row:
-    done = _worker([instance], options, None)
-    if done.returncode != 0:
-        raise HeteroPlaceError(f"instance {instance} cannot be built: {_last_words(done.stderr)}")
-    reference: Row = json.loads(done.stdout.splitlines()[-1])
-    return reference
-
-
-def _solve(instance: str, solver: str, options: PlaceOptions) -> Row:
-    """Run one solver in its own process; whatever happens to it becomes a note."""
-    failed: Row = dict.fromkeys(
-        (
-            *("seconds", "cpu_seconds", "best_seconds", "build_seconds", "peak_mb", "memory_ok"),
-            *("makespan", "bound", "item_ns", "item_bound", "incumbents"),
-        )
-    )
-    limit = 10 * options.budget_s + _GRACE_S
-    try:
-        done = _worker([instance, solver], options, limit)
-    except subprocess.TimeoutExpired:
-        return failed | {"note": f"ended after {limit:.0f} s; the budget was {options.budget_s} s"}
-    if done.returncode != 0:
-        note = f"its process ended with {done.returncode}: {_last_words(done.stderr)}"
-        return failed | {"note": note}
-    answer: Row = json.loads(done.stdout.splitlines()[-1])
-    return answer
-
-
-def _worker(
-    names: list[str], options: PlaceOptions, limit_s: float | None
-) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "heteroplace.bench.place.worker", *names]
-    command += ["--budget", str(options.budget_s), "--seed", str(options.seed)]
-    command += ["--objective", options.objective, "--items", str(options.items)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit_s)
-
-
-def _last_words(text: str) -> str:
-    return " / ".join(text.strip().splitlines()[-3:])[-_NOTE_CHARACTERS:] or "no message"
-
-
-def _summary(answer: Row) -> str:
-    if answer["makespan"] is None:
-        return str(answer["note"]).partition("\n")[0][:_NOTE_CHARACTERS]
-    text = _milliseconds(answer["makespan"])
-    if answer["item_ns"] is not None:
-        text = f"{_milliseconds(answer['item_ns'])} per item, {text} for one"
-    fits = "" if answer["memory_ok"] else ", does not fit in memory"
-    return f"{text}, in {answer['seconds']} s{fits}"
-
-
-def _milliseconds(time_ns: object) -> str:
-    return f"{int(str(time_ns)) / 1e6:.3f} ms"

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from heteroplace.bench.suites.batches import with_batches
 from heteroplace.bench.suites.catalogue import get_instance
+from heteroplace.control_groups import usable_cores
 from heteroplace.errors import HeteroPlaceError, PlanError
 from heteroplace.model.check import check_plan
 from heteroplace.model.plan import Plan
@@ -55,6 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--objective", choices=OBJECTIVES, default=OBJECTIVES[0])
     parser.add_argument("--items", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=usable_cores())
     given = parser.parse_args(arguments)
     begin = time.perf_counter()
     problem = get_instance(given.instance).build()
@@ -62,7 +64,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         problem = with_batches(problem, given.items)
     build_s = time.perf_counter() - begin
     options = SolveOptions(
-        objective=given.objective, time_limit_s=given.budget, items=given.items, seed=given.seed
+        objective=given.objective,
+        time_limit_s=given.budget,
+        items=given.items,
+        seed=given.seed,
+        threads=given.threads,
     )
     if given.solver is None:
         result = reference_figures(problem, options)

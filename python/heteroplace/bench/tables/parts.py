@@ -1,7 +1,8 @@
 """What `bench tables` makes: the tables of EXACT.md and PLACE.md, and what each of them runs.
 
 A part is one table. It is run graph by graph, since the bounds of all solvers of a graph make one
-row; `solvers` and `graphs` are those of the registries, so a new one is a new column or row.
+row; `solvers` and `graphs` are those of the registries, so a new one is a new column or row. As
+many solvers run at once as there are cores, each with one thread.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from heteroplace.bench.place.growth import growth_rows
 from heteroplace.bench.place.peers import peer_rows
 from heteroplace.bench.place.saga import saga_rows
 from heteroplace.bench.suites.catalogue import instances
+from heteroplace.control_groups import usable_cores
 from heteroplace.solve import SOLVERS
 from heteroplace.solve.problem import OBJECTIVES
 
@@ -27,6 +29,8 @@ DOCUMENTS = (EXACT, PLACE)
 LATENCY, THROUGHPUT = "place-latency", "place-throughput"
 ALONE = ""
 """The one graph of a part that chooses its graphs itself."""
+_WIDE_SHARE = 0.3
+"""Of the budget, where 30 solvers meet on 69 graphs."""
 
 Row = dict[str, object]
 Say = Callable[[str], None]
@@ -47,6 +51,8 @@ class Part:
     """(graph, seconds for each solver) -> rows of all its solvers."""
     draw: Callable[[Path, Sequence[Row]], None] | None = None
     """(file, rows of all its graphs): writes its picture; None: it has none."""
+    budget_share: float = 1.0
+    """Of the seconds for each solver that are asked for, those that it gives."""
 
     @property
     def picture_name(self) -> str:
@@ -79,8 +85,8 @@ def _exact_measure(cases: list[Case]) -> Callable[[str, float, Say], list[Row]]:
     of_graph = {case.instance: case for case in cases}
 
     def measure(graph: str, budget_s: float, say: Say) -> list[Row]:
-        options = ExactOptions(only=f"^{re.escape(of_graph[graph].name)}$", budget_s=budget_s)
-        return exact_rows(options, say)
+        only = f"^{re.escape(of_graph[graph].name)}$"
+        return exact_rows(ExactOptions(only, budget_s=budget_s, jobs=usable_cores()), say)
 
     return measure
 
@@ -89,7 +95,8 @@ def _place_parts() -> Iterator[Part]:
     for name, objective in zip((LATENCY, THROUGHPUT), OBJECTIVES, strict=True):
         solvers = default_solvers(PlaceOptions(objective=objective))
         title = {LATENCY: "one item: makespans", THROUGHPUT: "time from one item to the next"}[name]
-        yield Part(name, PLACE, title, tuple(instances()), solvers, _place_measure(objective))
+        measure, graphs = _place_measure(objective), tuple(instances())
+        yield Part(name, PLACE, title, graphs, solvers, measure, budget_share=_WIDE_SHARE)
     alone = (
         ("growth", "ns of processor time per task", growth_rows),
         ("peers", "m-ETF and m-SCT beside plain Python", peer_rows),
@@ -101,7 +108,7 @@ def _place_parts() -> Iterator[Part]:
 
 def _place_measure(objective: str) -> Callable[[str, float, Say], list[Row]]:
     def measure(graph: str, budget_s: float, say: Say) -> list[Row]:
-        options = PlaceOptions(budget_s=budget_s, objective=objective)
+        options = PlaceOptions(budget_s=budget_s, objective=objective, jobs=usable_cores())
         return place_rows(options, say, [instances()[graph]])
 
     return measure

@@ -11,7 +11,7 @@ import json
 import os
 import subprocess
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,11 @@ class Stamp:
     processor: str
     cores: int
     budget_s: float
+    """Seconds for each solver."""
+
+    def of(self, budget_share: float) -> Stamp:
+        """Return that of a part that gives its solvers a share of the seconds."""
+        return replace(self, budget_s=round(self.budget_s * budget_share, 3))
 
 
 @dataclass(frozen=True)
