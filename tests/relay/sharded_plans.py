@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -63,6 +64,13 @@ def far_cluster(
     return apart_cluster(
         num_devices, lambda n: own[n] if n < len(own) else FAR_CORE + n, engines, names
     )
+
+
+def taking_batches(cluster: Cluster, largest: int) -> Cluster:
+    """The same, whose devices take batches of up to so many items."""
+    sizes = tuple(range(1, 1 + largest))
+    devices = tuple(replace(device, batch_sizes=sizes) for device in cluster.devices)
+    return replace(cluster, devices=devices)
 
 
 class Lanes:

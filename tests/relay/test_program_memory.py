@@ -9,12 +9,13 @@ import pytest
 import tvm
 from item_plans import batch_costs
 from relay_models import module, var
-from sharded_plans import far_cluster, near_cluster
+from sharded_plans import far_cluster, near_cluster, taking_batches
 from tvm import relay
 
 from heteroplace.bench.models.transformers import bert_onnx, gpt_onnx
 from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.codegen.items import lower_items
+from heteroplace.codegen.joined_sums import joinable_sums
 from heteroplace.codegen.lower import lower
 from heteroplace.model.check import check_plan
 from heteroplace.model.live_memory import live_peaks
@@ -34,6 +35,7 @@ from heteroplace.transforms.strategy import Strategy, plan_strategy
 
 BATCH = 8
 MAX_ERROR = 1.05
+MAX_BLOCKS = 1.1
 SMALL = {"layers": 2, "hidden": 64, "heads": 4, "tokens": 32, "vocabulary": 128}
 
 
@@ -72,7 +74,10 @@ def check_memory(name: str, strategy: Strategy, num_hosts: int = 1) -> None:
     network, alone = sharded_step(name, degrees.rows(BATCH), degrees.tensor)
     assert network.network is not None
     cluster = far_cluster(degrees.num_devices, num_hosts, engines=0)
-    sharded, plan = plan_strategy(with_scratch_of(network.sharded, alone), strategy, cluster)
+    cluster = taking_batches(cluster, degrees.micro_batches)
+    joinable = joinable_sums(network.network.mod, network.sharded.graph)
+    scratch = with_scratch_of(network.sharded, alone)
+    sharded, plan = plan_strategy(scratch, strategy, cluster, joinable=joinable)
     graph, costs, mod = sharded.graph, batch_costs(sharded.graph, cluster), network.network.mod
     check_plan(graph, cluster, costs, plan)
     with tvm.transform.PassContext(opt_level=3):
@@ -84,7 +89,9 @@ def check_memory(name: str, strategy: Strategy, num_hosts: int = 1) -> None:
         held, predicted, live_peaks(graph, cluster, costs, plan), strict=True
     ):
         assert use.total_bytes <= peak <= MAX_ERROR * use.total_bytes, (held, predicted)
-        assert use.weights_bytes + use.values_bytes <= MAX_ERROR * live.num_bytes
+        # What a sum reads of all microbatches lies side by side from the first of them on.
+        most = MAX_BLOCKS if strategy.sums_at_end else MAX_ERROR
+        assert use.weights_bytes + use.values_bytes <= most * live.num_bytes
 
 
 def forward_source(batch: int, columns: int) -> ModelSource:
@@ -120,6 +127,22 @@ def test_programs_of_an_mlp_hold_what_is_predicted(
     degrees: str, schedule: str, zero: int, again: int
 ) -> None:
     check_memory("mlp", strategy(degrees, schedule, zero, again))
+
+
+@pytest.mark.parametrize(
+    ("name", "degrees"),
+    [
+        pytest.param("mlp", "1/1/2/4", marks=pytest.mark.costly),
+        pytest.param("mlp", "2/2/1/2", marks=pytest.mark.slow),
+        pytest.param("bert", "1/1/2/4", marks=pytest.mark.slow),
+        pytest.param("gpt2", "1/1/2/4", marks=pytest.mark.slow),
+    ],
+)
+def test_programs_that_sum_gradients_at_the_end_hold_what_is_predicted(
+    name: str, degrees: str
+) -> None:
+    given = Strategy(Degrees(*map(int, degrees.split("/"))), "1f1b", sums_at_end=True)
+    check_memory(name, given)
 
 
 @pytest.mark.costly

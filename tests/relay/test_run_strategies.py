@@ -14,14 +14,17 @@ import tvm
 from item_plans import batch_costs
 from kernels_alone import Arrays, KernelsAlone, loaded
 from relay_models import module, var
-from sharded_plans import apart_cluster, near_cluster
+from sharded_plans import apart_cluster, near_cluster, taking_batches
 from training_plans import sgd
 from tvm import relay
 
 from heteroplace.codegen.compile import CompiledKernels, CompiledNetwork
+from heteroplace.codegen.joined_sums import joinable_sums
 from heteroplace.codegen.lower import lower
 from heteroplace.model.check import check_plan
-from heteroplace.model.plan import Plan
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.graph import TaskGraph
+from heteroplace.model.plan import Plan, Run, Step
 from heteroplace.model.solution import Solution
 from heteroplace.relay.shard.graph import ShardedNetwork, shard_network, shard_training
 from heteroplace.relay.tasks.network import Network
@@ -89,13 +92,18 @@ class StrategyCase:
 
     @cached_property
     def planned(self) -> tuple[ShardedGraph, Plan]:
-        cluster = apart_cluster(self.degrees.num_devices)
-        return plan_strategy(self.sharded.sharded, self.strategy, cluster)
+        assert self.sharded.network is not None
+        joinable = joinable_sums(self.sharded.network.mod, self.sharded.sharded.graph)
+        return plan_strategy(self.sharded.sharded, self.strategy, self.cluster, joinable=joinable)
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        return taking_batches(apart_cluster(self.degrees.num_devices), self.degrees.micro_batches)
 
     @cached_property
     def solution(self) -> Solution:
         sharded, plan = self.planned
-        apart = apart_cluster(self.degrees.num_devices)
+        apart = self.cluster
         costs = batch_costs(sharded.graph, apart)
         check_plan(sharded.graph, apart, costs, plan)
         makespan = simulate(sharded.graph, apart, costs, plan).makespan_ns
@@ -154,9 +162,16 @@ def forward(weights: Arrays, x: np.ndarray) -> np.ndarray:
     return x
 
 
-def strategy(degrees: str, schedule: str = "gpipe", zero: int = 0, again: int = 0) -> Strategy:
+def strategy(
+    degrees: str,
+    schedule: str = "gpipe",
+    zero: int = 0,
+    again: int = 0,
+    sums_at_end: bool = False,
+) -> Strategy:
     """E.g. "2/1/2/4" for D/T/P/K."""
-    return Strategy(Degrees(*map(int, degrees.split("/"))), schedule, zero, again)
+    found = Degrees(*map(int, degrees.split("/")))
+    return Strategy(found, schedule, zero, again, sums_at_end=sums_at_end)
 
 
 def test_inference_in_lanes_and_stages_is_that_of_the_whole_network(tmp_path: Path) -> None:
@@ -166,6 +181,23 @@ def test_inference_in_lanes_and_stages_is_that_of_the_whole_network(tmp_path: Pa
 @pytest.mark.costly
 def test_training_by_everything_at_once_is_that_of_the_whole_network(tmp_path: Path) -> None:
     check_strategy(StrategyCase(strategy("2/2/1/2", "1f1b", 3, 2), is_training=True), tmp_path)
+
+
+@pytest.mark.parametrize("degrees", ["1/1/2/4", "2/2/1/2"])
+def test_gradients_summed_at_the_end_train_the_whole_network(degrees: str, tmp_path: Path) -> None:
+    case = StrategyCase(strategy(degrees, "1f1b", sums_at_end=True), is_training=True)
+    graph, micro_batches = case.solution.graph, case.degrees.micro_batches
+    sums = [step for step in case.solution.plan.steps if is_sum(graph, step)]
+    assert sums and {len(step.items) for step in sums} == {micro_batches}
+    check_strategy(case, tmp_path)
+
+
+def is_sum(graph: TaskGraph, step: Step) -> bool:
+    """Whether a step makes a part of the gradient of a weight."""
+    if not isinstance(step, Run):
+        return False
+    task = graph.tasks[step.task]
+    return task.adds and task.op == "nn.matmul"
 
 
 SOME = [

@@ -55,6 +55,7 @@ def cut_module(
     graph: TaskGraph,
     members: Mapping[int, int],
     adding: Collection[int] = (),
+    joined: Collection[int] = (),
 ) -> CutModule:
     """Cut a module.
 
@@ -66,13 +67,15 @@ def cut_module(
         For each collective of one shared tensor the number of devices.
     adding
         Tasks that add what they make to what is there.
+    joined
+        Tensors that sums over several items read (`joined_sums`), which are results as well.
 
     Raises
     ------
     LoweringError
         The module is not that of the graph, or has a collective that there are no kernels for.
     """
-    return _Cutter(mod["main"], graph, members, adding).run()
+    return _Cutter(mod["main"], graph, members, adding, joined).run()
 
 
 ADD_UP = "add_up"
@@ -88,6 +91,7 @@ class _Cutter:
         graph: TaskGraph,
         members: Mapping[int, int],
         adding: Collection[int],
+        joined: Collection[int],
     ) -> None:
         self._main = main
         self._graph = graph
@@ -95,7 +99,7 @@ class _Cutter:
         self._adding = adding
         self._bodies = TaskBodies(main, graph)
         self._versioned = versioned_tensors(graph)
-        self._exported = self._tensors_exported()
+        self._exported = self._tensors_exported().union(joined)
         self._read: dict[int, relay.Expr] = {}
         """By tensor, what its readers read."""
         self._types: dict[int, relay.TensorType] = {}

@@ -12,7 +12,7 @@ is proven that each element is read before it is written (`in_place`), or else b
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import tvm
@@ -21,6 +21,7 @@ from heteroplace.codegen.combine import Items, ItemTensor
 from heteroplace.codegen.cut_module import CutModule, cut_module
 from heteroplace.codegen.in_place import may_run_in_place
 from heteroplace.codegen.item_axes import item_axes, item_inputs, item_tensors
+from heteroplace.codegen.joined_sums import cut_sums, is_joined_sum, joined_tensors
 from heteroplace.codegen.kernels import KernelCalls
 from heteroplace.codegen.segment_calls import lower_parts
 from heteroplace.codegen.segments import ValueName, cut_segments
@@ -34,6 +35,9 @@ from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Collective, Plan, Run, devices_of
 from heteroplace.relay.tasks.rebatch import rebatch
 
+_CutKey = tuple[int, frozenset[int], frozenset[int]]
+"""Number of items, tasks that add to what is there, and those that add up all items at once."""
+
 
 @dataclass(frozen=True)
 class _Kind:
@@ -44,6 +48,13 @@ class _Kind:
     target_of_task: tuple[tuple[str, int], ...]
     adding: frozenset[int] = frozenset()
     """Tasks that add what they make to what is there."""
+    sums: frozenset[int] = frozenset()
+    """Its tasks, if they add up all the items at once."""
+
+    @property
+    def cut_key(self) -> _CutKey:
+        """What parts that come of one cut module have in common."""
+        return self.size, self.adding, self.sums
 
 
 @dataclass(frozen=True)
@@ -133,15 +144,19 @@ def _lower_kinds(
     targets: Sequence[tvm.target.Target],
 ) -> _LoweredKinds:
     mods = _modules(mod, graph, planned.sizes)
-    cuts: dict[tuple[int, frozenset[int]], CutModule] = {}
+    joined = frozenset(tensor for task in planned.sums for tensor in graph.task_inputs[task])
+    cuts: dict[_CutKey, CutModule] = {}
     for kind in planned.kinds:
-        key = kind.size, kind.adding
-        if key not in cuts:
-            cuts[key] = cut_module(mods[kind.size], graph, planned.members, kind.adding)
+        if kind.sums:
+            cuts[kind.cut_key] = cut_sums(mod, graph, kind.sums, kind.size)
+        elif kind.cut_key not in cuts:
+            cuts[kind.cut_key] = cut_module(
+                mods[kind.size], graph, planned.members, kind.adding, joined
+            )
     everything = {task.name: len(targets) for task in graph.tasks}
     segments = [
         cut_segments(
-            cuts[kind.size, kind.adding].mod,
+            cuts[kind.cut_key].mod,
             (*targets, None),
             everything | dict(kind.target_of_task),
         )
@@ -151,10 +166,12 @@ def _lower_kinds(
     for kind, part, (_, names) in zip(
         planned.kinds, lower_parts([found for found, _ in segments]), segments, strict=True
     ):
-        cut = cuts[kind.size, kind.adding]
+        cut = cuts[kind.cut_key]
         made = dict(zip(cut.exported, names, strict=True))
         parts[kind] = StepPart(part, cut.imports, made)
-    return _LoweredKinds(parts, _exchanged(mod, graph, num_items, cuts, max(planned.sizes)))
+    tensors = joined_tensors(graph, planned.sums)
+    tensors |= _exchanged(mod, graph, num_items, cuts, max(planned.sizes))
+    return _LoweredKinds(parts, tensors)
 
 
 def _modules(mod: tvm.IRModule, graph: TaskGraph, sizes: Sequence[int]) -> dict[int, tvm.IRModule]:
@@ -167,15 +184,15 @@ def _exchanged(
     mod: tvm.IRModule,
     graph: TaskGraph,
     num_items: int,
-    cuts: Mapping[tuple[int, frozenset[int]], CutModule],
+    cuts: Mapping[_CutKey, CutModule],
     largest: int,
 ) -> dict[ValueName, ItemTensor]:
     """As `_LoweredKinds.tensors`."""
     found = item_axes(mod, graph, num_items)
     if largest == 1:
         return found
-    one = next((cut for (size, _), cut in cuts.items() if size == 1), None)
-    more = next(cut for (size, _), cut in cuts.items() if size == largest)
+    whole = {size: cut for (size, _, sums), cut in cuts.items() if not sums}
+    one, more = whole.get(1), whole[largest]
     if one is None:
         one = cut_module(mod, graph, {})
     return found | item_tensors(one.mod["main"], more.mod["main"])
@@ -194,6 +211,7 @@ class _Kinds:
         self._graph = graph
         batches: dict[Items, dict[str, int]] = defaultdict(dict)
         adding: dict[Items, set[int]] = defaultdict(set)
+        sums: dict[Items, set[int]] = defaultdict(set)
         apart: dict[tuple[int, int, bool], dict[str, int]] = defaultdict(dict)
         self.members: dict[int, int] = {}
         adding_steps = {version.step for version in versions.before}
@@ -210,12 +228,20 @@ class _Kinds:
                     target = target_of_device[device]
                     apart[size, target, adds][name] = target
                 continue
-            self._check_batch(step.task, step.items)
             batches[step.items][name] = target_of_device[devices_of(step)[0]]
             if adds:
                 adding[step.items].add(step.task)
+            if is_joined_sum(graph, step):
+                sums[step.items].add(step.task)
+        self.sums = frozenset().union(*sums.values())
+        """Tasks that add up several items at once."""
         self.batches = {
-            items: _Kind(len(items), tuple(tasks.items()), frozenset(adding[items]))
+            items: _Kind(
+                len(items),
+                tuple(tasks.items()),
+                frozenset(adding[items]),
+                self._checked_sums(items, tasks, sums[items], adding[items]),
+            )
             for items, tasks in sorted(batches.items())
         }
         """By items."""
@@ -230,7 +256,7 @@ class _Kinds:
         }
         """By number of items, target, and whether the tasks add to what is there."""
         self.kinds = list(dict.fromkeys([*self.batches.values(), *self.apart.values()]))
-        self.sizes = sorted({kind.size for kind in self.kinds})
+        self.sizes = sorted({kind.size for kind in self.kinds if not kind.sums})
 
     def _count_members(self, step: Collective) -> None:
         kind = collective_kind(self._graph.tasks[step.task].op)
@@ -244,10 +270,17 @@ class _Kinds:
                 f"all its steps"
             )
 
-    def _check_batch(self, task: int, items: Items) -> None:
-        makes = self._graph.task_outputs[task]
-        if len(items) > 1 and any(self._graph.tensors[tensor].shared for tensor in makes):
+    def _checked_sums(
+        self, items: Items, tasks: Collection[str], sums: set[int], adding: set[int]
+    ) -> frozenset[int]:
+        """The tasks that add up all items of a batch: all of them or none, and nothing before."""
+        others = set(tasks) - {self._graph.tasks[task].name for task in sums}
+        if sums and (others or adding):
+            names = ", ".join(self._graph.tasks[task].name for task in sorted(sums))
+            also = f"{', '.join(sorted(others))} run for the same ones"
             raise LoweringError(
-                f"task {self._graph.tasks[task].name!r} runs for items {items} together, and what "
-                f"it makes is shared by all items; run it for one item at a time"
+                f"{names} add up items {items} at once, and "
+                f"{also if others else 'other items are added up there'}; run these tasks item by "
+                f"item"
             )
+        return frozenset(sums)

@@ -18,7 +18,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -157,6 +157,16 @@ class GraphWork:
     """Ops that have no cost function, with the number of tasks they are in."""
 
 
+def _together(graph: TaskGraph, num_items: int) -> TaskGraph:
+    """The same for several items at once: what is shared is there once."""
+    tasks = tuple(replace(task, flops=task.flops * num_items) for task in graph.tasks)
+    tensors = tuple(
+        tensor if tensor.shared else replace(tensor, bytes=tensor.bytes * num_items)
+        for tensor in graph.tensors
+    )
+    return graph if num_items == 1 else replace(graph, tasks=tasks, tensors=tensors)
+
+
 def graph_work(graph: TaskGraph) -> GraphWork:
     """Return the work of each task for one item."""
     rows = np.zeros((len(graph.tasks), 3), dtype=np.int64)
@@ -289,21 +299,30 @@ class OpCosts:
                     times[tasks, device] = self._times_of_op(op, tasks, work, device, beyond)
         return times, Coverage(work.uncovered, tuple(beyond[op] for op in sorted(beyond)))
 
-    def table(self, graph: TaskGraph) -> tuple[CostTable, Coverage]:
-        """Return the times of a graph as a cost table, and what they rest on.
+    def table(
+        self, graph: TaskGraph, batches: tuple[int, ...] = (1,)
+    ) -> tuple[CostTable, Coverage]:
+        """Return the times of a graph as a cost table, and what those of one item rest on.
+
+        Parameters
+        ----------
+        batches
+            Numbers of items that run together, ascending from 1.
 
         Raises
         ------
         MissingCostError
             As `times`.
         """
-        times, coverage = self.times([task.op for task in graph.tasks], graph_work(graph))
-        builder = TableBuilder(graph.identities, self.cluster.identities)
+        ops = [task.op for task in graph.tasks]
+        found = [self.times(ops, graph_work(_together(graph, batch))) for batch in batches]
+        builder = TableBuilder(graph.identities, self.cluster.identities, batches)
         detail = Detail("roofline", 0, "peak speeds in cost functions of ops, not calibrated")
         if any(self._fitted):
             detail = Detail("regressed", 0, "cost functions of ops, fitted to kernels")
-        builder.add_times(times.ravel().tolist(), detail)
-        return without_barred(builder.finalize(), graph, self.cluster), coverage
+        for times, _ in found:
+            builder.add_times(times.ravel().tolist(), detail)
+        return without_barred(builder.finalize(), graph, self.cluster), found[0][1]
 
     def digest(self) -> str:
         """Return a hex digest of all lines; registered cost functions are in it by their names."""

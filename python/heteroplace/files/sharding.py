@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -41,6 +43,8 @@ class Told(Struct, frozen=True):
     prediction: Count | None
     """Position of the output that is trained; None: the only one."""
     uneven: bool
+    weight_gradients: Literal["each", "end"] = "each"
+    """When they are summed over microbatches: as "each" is computed, or at the "end"."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,8 @@ def told_text(told: Told) -> str:
     parts += [f"zero {told.zero}"] if told.zero else []
     parts += [f"recompute {told.recompute}"] if told.recompute else []
     parts += [f"cuts {','.join(map(str, told.cuts))}"] if told.cuts else []
+    at_end = told.weight_gradients == "end"
+    parts += ["weight gradients at the end"] if at_end else []
     parts.append("inference" if told.optimizer is None else f"{told.loss}, {told.optimizer}")
     return ", ".join(parts)
 
@@ -95,7 +101,13 @@ def sharding_from_json(text: str, source: str = "sharding") -> ShardingRecord:
     what = Versioned("sharding", SHARDING_VERSION, "a plan that `heteroplace shard` wrote",
                      "run `heteroplace shard` again")  # fmt: skip
     with what.read(text, source) as value:
-        names = Told.__struct_fields__
-        told = msgspec.convert({name: value[name] for name in names}, Told)
+        told = msgspec.convert(_told_fields(value), Told)
         solution = json.dumps(value["solution"])
     return ShardingRecord(told, solution_from_json(solution, f"{source}: solution"))
+
+
+def _told_fields(value: Mapping[str, object]) -> dict[str, object]:
+    """Those of `Told`; older files lack what has a default."""
+    names, defaults = Told.__struct_fields__, Told.__struct_defaults__
+    optional = names[len(names) - len(defaults) :]
+    return {name: value[name] for name in names if name in value or name not in optional}

@@ -99,7 +99,8 @@ def live_peaks(
         Tasks that give what they read another shape, to count as a compiled program does: these,
         and the giver of a broadcast, need no bytes for what they make, while members of another
         collective get what is on other hosts, and all items of an output are one value, from the
-        first of them on. None: each step makes values of its own, no others.
+        first of them on, as are those that a step reads together. None: each step makes values of
+        its own, no others.
     inner
         What a run holds beside its tensors, of which not all may be there at once; None: nothing.
 
@@ -203,6 +204,8 @@ class _Walk:
         self._loaded = loaded_places(plan.steps)
         self._weights: dict[tuple[int, int], LiveValue] = {}
         """By task and memory, of weights that loads have brought."""
+        self._together: list[list[LiveValue]] = []
+        """What a step reads of several items."""
         self.starts: list[int] = []
         self.finishes: list[int] = []
         self.values: list[LiveValue] = []
@@ -222,6 +225,7 @@ class _Walk:
             self.starts.append(start)
             self.finishes.append(finish)
         self._keep_outputs()
+        self._join()
         self._merge_buffers()
         self.values += self._weights.values()
 
@@ -263,9 +267,12 @@ class _Walk:
         for place in reads(self._graph, self._cluster, step):
             if place in self._states:
                 self._read_until[place] = max(self._read_until.get(place, 0), finish)
-            for value in self._values_at(place, step.items):
+            values = list(self._values_at(place, step.items))
+            for value in values:
                 value.last = index
                 value.end_ns = max(value.end_ns, finish)
+            if self._views is not None and len(values) > 1:
+                self._together.append(values)
 
     def _make(self, index: int, step: Step, finish: int) -> None:
         graph = self._graph
@@ -343,6 +350,16 @@ class _Walk:
                 if self._views is not None and whole is not value:
                     whole.first = min(whole.first, value.first)
                     whole.num_bytes, value.num_bytes = whole.num_bytes + value.num_bytes, 0
+
+    def _join(self) -> None:
+        """What a step reads together lies side by side from the first of it on."""
+        for values in self._together:
+            whole = min(values, key=lambda value: value.first)
+            for value in values:
+                if value is not whole:
+                    whole.num_bytes, value.num_bytes = whole.num_bytes + value.num_bytes, 0
+                    whole.last = max(whole.last, value.last)
+                    whole.end_ns = max(whole.end_ns, value.end_ns)
 
     def _merge_buffers(self) -> None:
         """Of the tensors of a routed buffer only the whole is left, in each memory."""

@@ -3,7 +3,8 @@
 What a kernel takes depends on what is in the caches of its core: a stage's weights, not the whole
 network's, and sums of gradients that are there already. So kernels are timed where they will run:
 in a run of the same ranks, but with two microbatches at most, of which the second adds to what the
-first has made. When they run there, and what they wait for, is left to the simulator.
+first has made. When they run there, and what they wait for, is left to the simulator. What sums
+over all microbatches at once needs them all: such plans are run whole, and beside the shorter one.
 """
 
 from __future__ import annotations
@@ -50,12 +51,17 @@ class PlanToTime:
     compiled: CompiledNetwork
     """The network of the plan's graph."""
     plan: Plan
-    """For `shorter` degrees."""
+    """For `shorter` degrees; whole where it sums over all microbatches at once."""
+    cluster: Cluster
+    """Of the plan."""
     micro_batches: int
     """Of those that the costs are for: of what adds up, all but the first add."""
+    beside: PlanToTime | None = None
+    """The shorter plan, of one that sums over all microbatches at once: it tells what these sums
+    take for a microbatch each."""
 
 
-def costs_in_plans(several: Sequence[PlanToTime], cluster: Cluster) -> list[CostTable]:
+def costs_in_plans(several: Sequence[PlanToTime]) -> list[CostTable]:
     """Run plans with clocks; return what the tasks of each take on the devices that they ran on.
 
     Devices that are alike take equally long; what no such device has run is unknown. The plans take
@@ -68,21 +74,32 @@ def costs_in_plans(several: Sequence[PlanToTime], cluster: Cluster) -> list[Cost
     LoweringError, ExecutionError, InfeasibleError
         One cannot be compiled or run, or needs more memory than there is.
     """
+    every = {id(one): one for each in several for one in (each.beside, each) if one is not None}
+    tables = dict(zip(every, _tables(list(every.values())), strict=True))
+    return [
+        tables[id(each)]
+        if each.beside is None
+        else _with_sums(tables[id(each)], each, tables[id(each.beside)])
+        for each in several
+    ]
+
+
+def _tables(several: Sequence[PlanToTime]) -> list[CostTable]:
     tables: list[CostTable] = []
     loaded: list[Rounds] = []
-    held = [0] * len(cluster.memories)
+    held = [0] * (len(several[0].cluster.memories) if several else 0)
     for number, each in enumerate(several, 1):
-        loaded.append(_rounds(each, cluster))
+        loaded.append(_rounds(each))
         held = [sum(pair) for pair in zip(held, loaded[-1].program.held_bytes, strict=True)]
         is_full = any(
             used * _SHARE_OF_MEMORY > memory.bytes
-            for used, memory in zip(held, cluster.memories, strict=True)
+            for used, memory in zip(held, each.cluster.memories, strict=True)
         )
         if is_full or number == len(several):
             sample_in_turns(loaded, _NUM_ROUNDS)
             timed = several[number - len(loaded) : number]
             for each, rounds in zip(timed, loaded, strict=True):
-                tables.append(_table(each, rounds.program, rounds.quartiles(), cluster))
+                tables.append(_table(each, rounds.program, rounds.quartiles()))
             loaded, held = [], [0] * len(held)
     return tables
 
@@ -96,44 +113,61 @@ class PlanTimer:
         As `costs_in_plans`.
     """
 
-    def __init__(self, timed: PlanToTime, cluster: Cluster) -> None:
-        self._timed, self._cluster = timed, cluster
-        self._rounds = _rounds(timed, cluster)
+    def __init__(self, timed: PlanToTime) -> None:
+        self._timed = timed
+        self._rounds = _rounds(timed)
+        self._beside = None if timed.beside is None else PlanTimer(timed.beside)
 
     def sample(self) -> CostTable:
         """Run a round; return the costs as they were in it."""
         self._rounds.sample()
-        rounds = self._rounds
-        return _table(self._timed, rounds.program, rounds.last_quartiles(), self._cluster)
+        table = _table(self._timed, self._rounds.program, self._rounds.last_quartiles())
+        if self._beside is None:
+            return table
+        return _with_sums(table, self._timed, self._beside.sample())
 
 
-def _rounds(timed: PlanToTime, cluster: Cluster) -> Rounds:
-    kernels = timed.compiled.kernels_of(cluster, timed.plan)
-    (program,) = load_programs(kernels, timed.compiled.graph, cluster, [timed.plan])
+def _with_sums(table: CostTable, timed: PlanToTime, shorter_table: CostTable) -> CostTable:
+    """The costs of a plan that sums over all microbatches at once, with those of one microbatch
+    from the shorter plan."""
+
+    def cost(task: int, device: int, batch: int = 1) -> Cost:
+        found = table.cost(task, device, batch)
+        return shorter_table.cost(task, device) if batch == 1 and found.ns is None else found
+
+    return build_table(timed.compiled.graph, timed.cluster, cost, table.batches)
+
+
+def _rounds(timed: PlanToTime) -> Rounds:
+    kernels = timed.compiled.kernels_of(timed.cluster, timed.plan)
+    (program,) = load_programs(kernels, timed.compiled.graph, timed.cluster, [timed.plan])
     return Rounds(program, _ROUND_NS, _MIN_RUNS)
 
 
-def _table(
-    timed: PlanToTime, program: PlanProgram, quartiles: np.ndarray, cluster: Cluster
-) -> CostTable:
-    graph, plan = timed.compiled.graph, timed.plan
+def _table(timed: PlanToTime, program: PlanProgram, quartiles: np.ndarray) -> CostTable:
+    graph, plan, cluster = timed.compiled.graph, timed.plan, timed.cluster
     times = _step_times(program, quartiles, plan)
-    runs: dict[tuple[int, int], list[_Time]] = defaultdict(list)
+    runs: dict[_Run, list[_Time]] = defaultdict(list)
     for index, step in enumerate(plan.steps):
         if isinstance(step, Run):
-            runs[step.task, step.device].append(times.get(index, _Time(0.0, 0.0)))
+            size = graph.batch_size(step.task, len(step.items))
+            runs[step.task, step.device, size].append(times.get(index, _Time(0.0, 0.0)))
     means = {
         key: _mean(found, graph.tasks[key[0]].adds, timed.micro_batches)
         for key, found in runs.items()
     }
 
-    def cost(task: int, device: int) -> Cost:
-        found = _alike(means, graph, cluster, task, device)
+    def cost(task: int, device: int, batch: int = 1) -> Cost:
+        found = _alike(means, graph, cluster, (task, device, batch))
         if found is None:
-            return Cost.unknown()
+            return Cost.unknown() if batch == 1 else Cost.excluded("the plan has no such batch")
         return Cost.measured(round(found.ns), round(found.spread_ns))
 
-    return build_table(graph, cluster, cost)
+    return build_table(graph, cluster, cost, tuple(sorted({1, *(key[2] for key in runs)})))
+
+
+_Run = tuple[int, int, int]
+"""Task, device and number of items."""
 
 
 @dataclass(frozen=True)
@@ -166,19 +200,16 @@ def _mean(times: Sequence[_Time], adds: bool, micro_batches: int) -> _Time:
 
 
 def _alike(
-    means: Mapping[tuple[int, int], _Time],
-    graph: TaskGraph,
-    cluster: Cluster,
-    task: int,
-    device: int,
+    means: Mapping[_Run, _Time], graph: TaskGraph, cluster: Cluster, run: _Run
 ) -> _Time | None:
     """What a task takes on a device or one like it; None: it has run on none."""
+    task, device, size = run
     if collective_kind(graph.tasks[task].op) is not None:
         return None
-    if (task, device) in means:
-        return means[task, device]
+    if run in means:
+        return means[run]
     own = device_class(cluster, device)
     for other in range(len(cluster.devices)):
-        if (task, other) in means and device_class(cluster, other) == own:
-            return means[task, other]
+        if (task, other, size) in means and device_class(cluster, other) == own:
+            return means[task, other, size]
     return None

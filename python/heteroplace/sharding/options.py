@@ -8,17 +8,23 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from heteroplace.errors import ShardingError
 from heteroplace.options import by_attribute, count, option
 from heteroplace.place_options import STORE_ON
 from heteroplace.transforms.degrees import Degrees, parse_degrees
 from heteroplace.transforms.schedules import SCHEDULES
+from heteroplace.transforms.strategy import SHARDED_GRADIENTS
 
 AUTO = "auto"
 MEASURE, ESTIMATE = COSTS = ("measure", "estimate")
 """Kernels are run on the devices of this machine; or sizes are divided by peak speeds."""
+EACH: Literal["each"] = "each"
+END: Literal["end"] = "end"
+WEIGHT_GRADIENTS = (AUTO, EACH, END)
+"""When gradients of weights are summed over microbatches: as each of them is computed, or at once
+behind the last one; or what is faster."""
 _PARTS = ("data", "tensor", "pipeline", "micro_batches")
 _ZERO_LEVELS = range(4)
 
@@ -100,6 +106,13 @@ class ShardOptions:
         metavar="N",
         parse=_natural,
     )
+    weight_gradients: str = option(
+        AUTO,
+        "when gradients of weights are summed over microbatches: each: as each is computed; end: "
+        "all at once behind the last one, which is less work and keeps more; auto: what is faster "
+        "by costs, and fits",
+        choices=lambda: WEIGHT_GRADIENTS,
+    )
     costs: str = option(
         MEASURE,
         "measure: kernels are run on the devices, which must be in this machine; estimate: from "
@@ -166,12 +179,24 @@ def check_shard_options(options: ShardOptions) -> None:
         faults.append(f"schedule {options.schedule!r}; there are {', '.join(SCHEDULES)}")
     if options.costs not in COSTS:
         faults.append(f"costs {options.costs!r}; expected {' or '.join(COSTS)}")
+    if options.weight_gradients not in WEIGHT_GRADIENTS:
+        expected = ", ".join(WEIGHT_GRADIENTS)
+        faults.append(f"weight_gradients {options.weight_gradients!r}; expected one of {expected}")
+    if options.weight_gradients == END and options.zero >= SHARDED_GRADIENTS:
+        faults.append(
+            f"weight_gradients 'end' sums gradients at once, and ZeRO of level {options.zero} as "
+            f"each is computed, to keep none; say level 0 or 1, or weight_gradients 'each'"
+        )
     if options.zero not in _ZERO_LEVELS:
         faults.append(f"zero is {options.zero}; expected 0, 1, 2 or 3")
     if options.recompute_every < 0:
         faults.append(f"recompute is {options.recompute_every}; expected 0 layers or more")
-    if not options.is_training and (options.zero or options.recompute_every):
-        faults.append("zero and recompute are about training; say optimizer, or leave them out")
+    of_training = options.zero or options.recompute_every or options.weight_gradients == END
+    if not options.is_training and of_training:
+        faults.append(
+            "zero, recompute and weight_gradients are about training; say optimizer, or leave "
+            "them out"
+        )
     if isinstance(options.degrees, Degrees):
         num_stages = options.degrees.pipeline
         if options.cuts is not None and len(options.cuts) + 1 != num_stages:

@@ -7,8 +7,10 @@ checked, and must fit into all memories.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import islice
 
 import numpy as np
 import tvm
@@ -27,18 +29,22 @@ from heteroplace.model.plan import Plan, devices_of
 from heteroplace.model.solution import Solution
 from heteroplace.relay.annotate.sharded import annotate_sharded
 from heteroplace.relay.frontend.onnx_source import OnnxSource, with_source
-from heteroplace.relay.tasks.network import Network
 from heteroplace.sharding.collectives import groups_of_plan
-from heteroplace.sharding.costs import check_measurable
-from heteroplace.sharding.in_plan import PlanTimer, PlanToTime, costs_in_plans, shorter
+from heteroplace.sharding.in_plan import PlanTimer, costs_in_plans
 from heteroplace.sharding.inner_values import TaskMemory
 from heteroplace.sharding.memory import program_peaks
-from heteroplace.sharding.options import MEASURE, ShardOptions, check_shard_options
+from heteroplace.sharding.options import EACH, END, MEASURE, ShardOptions, check_shard_options
 from heteroplace.sharding.source import ModelSource
+from heteroplace.sharding.strategies import (
+    PlannedStrategy,
+    plan_to_time,
+    planned_strategies,
+    shorter_plan,
+    strategy_of,
+)
 from heteroplace.simulate.simulator import simulate
-from heteroplace.transforms.degrees import Degrees, rank_devices
-from heteroplace.transforms.sharded import ShardedGraph
-from heteroplace.transforms.strategy import Strategy, plan_strategy, rewrite
+from heteroplace.transforms.degrees import Degrees
+from heteroplace.transforms.strategy import Strategy, rewrite
 
 
 @dataclass(frozen=True)
@@ -84,6 +90,7 @@ class ShardedModel:
             self.options.loss,
             self.options.prediction,
             self.options.uneven,
+            END if strategy.sums_at_end else EACH,
         )
         return ShardingRecord(told, self.solution)
 
@@ -91,39 +98,6 @@ class ShardedModel:
         """Return the Relay module that `heteroplace.build` takes."""
         mod = annotate_sharded(self.module, sharding_to_json(self.record), self.state)
         return with_source(mod, self.source)
-
-
-def rank_ids(cluster: Cluster, options: ShardOptions) -> tuple[int, ...] | None:
-    """Return the ids of the devices that the options name; None: they name none.
-
-    Raises
-    ------
-    ClusterError
-        The cluster has no such device.
-    """
-    if options.devices is None:
-        return None
-    return tuple(cluster.device_id(name) for name in options.devices)
-
-
-def strategy_of(options: ShardOptions, degrees: Degrees) -> Strategy:
-    """Return the strategy of some degrees, the rest being as the options say."""
-    zero = options.zero if degrees.data > 1 else 0
-    return Strategy(degrees, options.schedule, zero, options.recompute_every, options.cuts)
-
-
-@dataclass(frozen=True)
-class _Planned:
-    """A plan that has no costs yet."""
-
-    strategy: Strategy
-    sharded: ShardedGraph
-    """Of one replica, before the strategy's rewrites."""
-    plan: Plan
-    compiled: CompiledNetwork
-    mod: tvm.IRModule
-    state: Mapping[str, np.ndarray]
-    memories: Mapping[str, TaskMemory] | None
 
 
 def plan_model(
@@ -156,65 +130,57 @@ def plan_models(
     HeteroPlaceError
         As `plan_model`.
     """
-    planned = [_planned(source, degrees, cluster, options) for degrees in several]
+    planned = [planned_strategies(source, degrees, cluster, options) for degrees in several]
+    every = [each for found in planned for each in found]
     if options.costs == MEASURE:
-        tables = _measured_costs(source, planned, cluster, options)
-        costs = [(table, Coverage()) for table in tables]
+        costs = [(table, Coverage()) for table in _measured_costs(source, every, options)]
     else:
         costs = []
-        for each in planned:
-            estimates = OpCosts(cluster, main_dtype(each.sharded.graph))
-            costs.append(estimates.table(each.compiled.graph))
+        for each in every:
+            estimates = OpCosts(each.cluster, main_dtype(each.sharded.graph))
+            sizes = each.cluster.devices[0].batch_sizes
+            costs.append(estimates.table(each.compiled.graph, sizes))
+    found = iter(costs)
+    return [_fastest(source, each, options, list(islice(found, len(each)))) for each in planned]
+
+
+def _fastest(
+    source: ModelSource,
+    planned: Sequence[PlannedStrategy],
+    options: ShardOptions,
+    costs: Sequence[tuple[CostTable, Coverage]],
+) -> ShardedModel:
+    """The fastest of one model's plans that fits; PlanError is that of the first one."""
     pairs = zip(planned, costs, strict=True)
-    return [_model(source, each, cluster, options, *found) for each, found in pairs]
-
-
-def _planned(
-    source: ModelSource, degrees: Degrees, cluster: Cluster, options: ShardOptions
-) -> _Planned:
-    check_degrees(source, degrees, cluster, options)
-    strategy = strategy_of(options, degrees)
-    rows = degrees.rows(options.batch)
-    key = degrees.tensor, rows, options.batch
-    network, state = source.network(*key), source.state(*key)
-    assert network.network is not None  # weights are bound, or state
-    is_measured = options.costs == MEASURE
-    if is_measured:
-        check_measurable(cluster)
-    sharded = source.with_scratch(*key, cluster) if is_measured else network.sharded
-    rewritten, plan = plan_strategy(sharded, strategy, cluster, rank_ids(cluster, options))
-    mod = network.network.mod
-    compiled = CompiledNetwork.of(Network(rewritten.graph, mod, state=state))
-    memories = source.task_memories(*key, cluster) if is_measured else None
-    return _Planned(strategy, sharded, plan, compiled, mod, state, memories)
+    first, *others = [partial(_model, source, each, options, *found) for each, found in pairs]
+    models = []
+    for other in others:
+        with suppress(PlanError):
+            model = other()
+            memories = model.solution.cluster.memories
+            if all(peak <= at.bytes for peak, at in zip(model.peak_bytes, memories, strict=True)):
+                models.append(model)
+    try:
+        models.insert(0, first())
+    except PlanError:
+        if not models:
+            raise
+    return min(models, key=lambda model: model.solution.predicted_ns)
 
 
 def _measured_costs(
-    source: ModelSource, several: Sequence[_Planned], cluster: Cluster, options: ShardOptions
+    source: ModelSource, several: Sequence[PlannedStrategy], options: ShardOptions
 ) -> list[CostTable]:
-    """What the tasks of plans take in shorter ones, and their collectives by themselves."""
-    timed = []
+    """What the tasks of plans take in them, and their collectives by themselves."""
     for each in several:
         options.say(f"measuring the kernels of {each.strategy.degrees}")
-        timed.append(_to_time(each.compiled, each.sharded, each.strategy, cluster, options))
     tables = []
-    for each, table in zip(several, costs_in_plans(timed, cluster), strict=True):
+    timed = costs_in_plans([each.timed for each in several])
+    for each, table in zip(several, timed, strict=True):
         groups = groups_of_plan(each.compiled.graph, each.plan)
-        collectives = source.collective_times.of(cluster, groups, options)
+        collectives = source.collective_times.of(each.cluster, groups, options)
         tables.append(replace(table, collectives=collectives))
     return tables
-
-
-def _to_time(
-    compiled: CompiledNetwork,
-    sharded: ShardedGraph,
-    strategy: Strategy,
-    cluster: Cluster,
-    options: ShardOptions,
-) -> PlanToTime:
-    short = replace(strategy, degrees=shorter(strategy.degrees))
-    _, plan = plan_strategy(sharded, short, cluster, rank_ids(cluster, options))
-    return PlanToTime(compiled, plan, strategy.degrees.micro_batches)
 
 
 def plan_timer(source: ModelSource, model: ShardedModel, cluster: Cluster) -> PlanTimer:
@@ -229,19 +195,19 @@ def plan_timer(source: ModelSource, model: ShardedModel, cluster: Cluster) -> Pl
     degrees, options = model.strategy.degrees, model.options
     rows = degrees.rows(options.batch)
     sharded = source.with_scratch(degrees.tensor, rows, options.batch, cluster)
-    timed = _to_time(model.compiled, sharded, model.strategy, cluster, options)
-    return PlanTimer(timed, cluster)
+    base = shorter_plan(model.compiled, sharded, model.strategy, cluster, options)
+    solution = model.solution
+    return PlanTimer(plan_to_time(base, solution.plan, solution.cluster, model.strategy))
 
 
 def _model(
     source: ModelSource,
-    planned: _Planned,
-    cluster: Cluster,
+    planned: PlannedStrategy,
     options: ShardOptions,
     table: CostTable,
     coverage: Coverage,
 ) -> ShardedModel:
-    graph = planned.compiled.graph
+    graph, cluster = planned.compiled.graph, planned.cluster
     check_plan(graph, cluster, table, planned.plan)
     return ShardedModel(
         _solution(graph, cluster, table, planned.plan),
@@ -311,6 +277,7 @@ def options_of(record: ShardingRecord) -> ShardOptions:
         loss=told.loss,
         prediction=told.prediction,
         uneven=told.uneven,
+        weight_gradients=told.weight_gradients,
     )
     check_shard_options(options)
     return options
@@ -324,13 +291,3 @@ def _solution(graph: TaskGraph, cluster: Cluster, table: CostTable, plan: Plan) 
         for device in devices_of(plan.steps[index]):
             busy[device] += finish - start
     return Solution(graph, cluster, table, plan, timeline.makespan_ns, max(busy))
-
-
-def check_degrees(
-    source: ModelSource, degrees: Degrees, cluster: Cluster, options: ShardOptions
-) -> None:
-    """Raise ShardingError or ClusterError at once if degrees cannot be: before anything slow."""
-    rows = degrees.rows(options.batch)
-    if rows % source.own_rows:
-        source.network(1, rows, options.batch)  # which says what is wrong
-    rank_devices(cluster, degrees, rank_ids(cluster, options))

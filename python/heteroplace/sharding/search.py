@@ -20,8 +20,9 @@ from heteroplace.model.units import format_bytes
 from heteroplace.sharding.collectives import Group, groups_of_grid
 from heteroplace.sharding.costs import check_measurable, fitted_costs
 from heteroplace.sharding.options import ESTIMATE, MEASURE, ShardOptions
-from heteroplace.sharding.plan import ShardedModel, plan_model, plan_models, rank_ids, strategy_of
+from heteroplace.sharding.plan import ShardedModel, plan_model, plan_models
 from heteroplace.sharding.source import ModelSource
+from heteroplace.sharding.strategies import rank_ids, strategy_of
 from heteroplace.simulate.simulator import simulate
 from heteroplace.transforms.degrees import Degrees, enumerate_degrees, num_ranks, rank_devices
 from heteroplace.transforms.search import search

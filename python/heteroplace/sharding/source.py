@@ -14,6 +14,7 @@ import numpy as np
 import tvm
 
 from heteroplace.codegen.compile import CompiledNetwork
+from heteroplace.codegen.joined_sums import joinable_sums
 from heteroplace.errors import ShardingError
 from heteroplace.model.cluster import Cluster
 from heteroplace.relay.expressions import static_shape, tensor_types
@@ -84,6 +85,7 @@ class ModelSource:
         self._networks: dict[tuple[int, int, int], ShardedNetwork] = {}
         self._measured: dict[_MeasuredKey, MeasuredNetwork] = {}
         self._alone: dict[_MeasuredKey, CompiledNetwork] = {}
+        self._joinable: dict[tuple[int, int, int], frozenset[str]] = {}
         self._steps: dict[tuple[int, int], TrainingStep] = {}
         self.collective_times = CollectiveTimes()
         self._prepared: dict[tuple[int, int], tvm.IRModule] = {}
@@ -176,6 +178,21 @@ class ModelSource:
             As `network` and `compiled_alone`.
         """
         return task_memories(self._compiled_alone(lanes, rows, batch, cluster), cluster)
+
+    def joinable(self, lanes: int, rows: int, batch: int) -> frozenset[str]:
+        """Return the tasks of one replica that can sum over several microbatches at once, by name.
+
+        Raises
+        ------
+        HeteroPlaceError
+            As `network`.
+        """
+        key = self._key(lanes, rows, batch)
+        if key not in self._joinable:
+            made = self.network(lanes, rows, batch)
+            assert made.network is not None  # weights are bound, or state
+            self._joinable[key] = joinable_sums(made.network.mod, made.sharded.graph)
+        return self._joinable[key]
 
     def _compiled_alone(
         self, lanes: int, rows: int, batch: int, cluster: Cluster

@@ -12,7 +12,7 @@ are updated. For degrees 1/1/1/1 it is the program as it stands in the graph.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from heteroplace.errors import ShardingError
 from heteroplace.model.cluster import Cluster
@@ -30,7 +30,7 @@ def assemble(
     schedule: str = "1f1b",
     devices: Sequence[int] | None = None,
     cuts: Sequence[int] | None = None,
-    sums_at_end: bool = False,
+    sums_at_end: Collection[str] = (),
     early_updates: bool = False,
 ) -> Plan:
     """Return the plan of a sharded graph.
@@ -44,8 +44,9 @@ def assemble(
     cuts
         The first layer of each stage but the first one; by default equal stages.
     sums_at_end
-        Tasks that add up over microbatches run as one batch of all of them, behind the last
-        backward pass, instead of once for each. The devices must take batches of that size.
+        Names of tasks that add up over microbatches, and run as one batch of all of them, behind
+        the last backward pass, instead of once for each. The devices must take batches of that
+        size.
     early_updates
         An update comes as soon as what it reads is complete, within the last backward pass of its
         stage, instead of behind the copies of that slot: gradients are not kept, but the stage
@@ -121,7 +122,7 @@ class _Assembler:
         degrees: Degrees,
         ranks: Sequence[int],
         stage: Sequence[int],
-        sums_at_end: bool,
+        sums_at_end: Collection[str],
         early_updates: bool,
     ) -> None:
         self.steps: list[Step] = []
@@ -149,7 +150,7 @@ class _Assembler:
         for task_id, task in enumerate(self._graph.tasks):
             if sharded.is_update[task_id]:
                 updates[stage[task_id]].append(task_id)
-            elif task.adds and sums_at_end:
+            elif task.adds and task.name in sums_at_end:
                 self._at_end[stage[task_id]].append(task_id)
             elif not sharded.once[task_id]:
                 key = (stage[task_id], sharded.backward[task_id])

@@ -6,7 +6,7 @@ read; then sums over replicas, or ZeRO, so that what runs again reads their copi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from heteroplace.model.cluster import Cluster
@@ -16,6 +16,9 @@ from heteroplace.transforms.degrees import Degrees
 from heteroplace.transforms.recompute import recompute
 from heteroplace.transforms.sharded import ShardedGraph
 from heteroplace.transforms.zero import shard_states
+
+SHARDED_GRADIENTS = 2
+"""The least level of ZeRO at which a replica keeps its share of the gradients only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,9 @@ class Strategy:
     """Layers that are computed again together before their backward passes; 0: none are."""
     cuts: tuple[int, ...] | None = None
     """The first layer of each stage but the first one; None: equal stages."""
+    sums_at_end: bool = False
+    """Gradients are summed over all microbatches at once, behind the last backward pass of their
+    stage: what they are sums of is kept until then."""
 
 
 def rewrite(sharded: ShardedGraph, strategy: Strategy) -> ShardedGraph:
@@ -52,8 +58,14 @@ def plan_strategy(
     strategy: Strategy,
     cluster: Cluster,
     devices: Sequence[int] | None = None,
+    joinable: Collection[str] = (),
 ) -> tuple[ShardedGraph, Plan]:
     """Return the rewritten graph and its plan.
+
+    Parameters
+    ----------
+    joinable
+        Names of the tasks that can add up several microbatches at once.
 
     With ZeRO of level 2 or 3 weights are updated as soon as their gradients are complete, so that
     these need not be kept.
@@ -71,6 +83,7 @@ def plan_strategy(
         strategy.schedule,
         devices,
         strategy.cuts,
-        early_updates=strategy.zero >= 2,
+        joinable if strategy.sums_at_end else (),
+        early_updates=strategy.zero >= SHARDED_GRADIENTS,
     )
     return rewritten, plan

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.strategies import Instance
 from tests.unit.cli.test_show import solution_of
@@ -19,11 +20,12 @@ from heteroplace.files.sharding import (
     save_sharding,
     sharding_from_json,
     sharding_to_json,
+    told_text,
 )
 from heteroplace.sharding.options import ShardOptions, read_shard_options
 from heteroplace.transforms.degrees import Degrees
 
-TOLD = Told(64, (2, 1, 2, 4), "gpipe", 2, 3, (5,), "sgd:0.1", "mse", 1, True)
+TOLD = Told(64, (2, 1, 2, 4), "gpipe", 2, 3, (5,), "sgd:0.1", "mse", 1, True, "end")
 
 
 def test_degrees_come_as_text_or_as_parts() -> None:
@@ -38,6 +40,14 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
         read_shard_options({"batch": 8, "schedule": "x", "zero": 9})
     with pytest.raises(ShardingError, match=r"rows of the whole batch are missing"):
         read_shard_options({"data": 2})
+    with pytest.raises(ShardingError, match=r"weight_gradients .x.; expected one of auto"):
+        read_shard_options({"batch": 8, "weight_gradients": "x"})
+    with pytest.raises(ShardingError, match="weight_gradients are about training"):
+        read_shard_options({"batch": 8, "weight_gradients": "end"})
+    late = {"batch": 8, "data": 2, "optimizer": "sgd:0.1", "weight_gradients": "end"}
+    assert read_shard_options(late | {"zero": 1}).weight_gradients == "end"
+    with pytest.raises(ShardingError, match="sums gradients at once, and ZeRO of level 2"):
+        read_shard_options(late | {"zero": 2})
 
 
 @pytest.mark.parametrize(
@@ -48,6 +58,7 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
         (["--zero", "4"], "expected 0, 1, 2 or 3"),
         (["--cuts", "2,x"], "expected a whole number >= 1, got 'x'"),
         (["--schedule", "x"], "invalid choice: 'x'"),
+        (["--weight-gradients", "x"], "invalid choice: 'x'"),
     ],
     ids=" ".join,
 )
@@ -80,9 +91,17 @@ def test_a_field_that_is_missing_or_wrong_is_told(name: str, diamond: Instance) 
     value = json.loads(sharding_to_json(ShardingRecord(TOLD, solution_of(diamond))))
     wrong = value | {name: {"no": "value"}}
     del value[name]
-    for each in (value, wrong):
+    for each in (value, wrong) if name != "weight_gradients" else (wrong, value | {name: "x"}):
         with pytest.raises(PlanError, match="not a plan that `heteroplace shard` wrote"):
             sharding_from_json(json.dumps(each))
+
+
+def test_gradients_of_an_older_file_are_summed_as_each_is_computed(diamond: Instance) -> None:
+    value = json.loads(sharding_to_json(ShardingRecord(TOLD, solution_of(diamond))))
+    del value["weight_gradients"]
+    told = sharding_from_json(json.dumps(value)).told
+    assert told == msgspec.structs.replace(TOLD, weight_gradients="each")
+    assert "gradients" in told_text(TOLD) and "gradients" not in told_text(told)
 
 
 def test_another_version_and_no_file_are_told(diamond: Instance, tmp_path: Path) -> None:

@@ -72,6 +72,11 @@ def plan_of(sharded: ShardedGraph, strategy: Strategy, cluster: Cluster, **optio
     return assemble(sharded, cluster, degrees, schedule, early_updates=early, **options)
 
 
+def sums_of(sharded: ShardedGraph) -> frozenset[str]:
+    """The tasks that add up over microbatches."""
+    return frozenset(task.name for task in sharded.graph.tasks if task.adds)
+
+
 def random_arrays(
     num_layers: int, width: int, batch: int, seed: int = 0, dtype: str = "float64"
 ) -> dict[str, Array]:

@@ -30,6 +30,7 @@ from tests.unit.transforms.sharded_cases import (
     random_arrays,
     ranks,
     sgd_step,
+    sums_of,
     worst_difference,
 )
 
@@ -53,7 +54,7 @@ def two_layers() -> ShardedGraph:
 
 def pipeline_program(sharded: ShardedGraph, cluster: Cluster) -> Plan:
     """That of DistIR's section 2: the splits first, each for both microbatches at once."""
-    plan = assemble(sharded, cluster, Degrees(1, 1, 2, 2), "1f1b", sums_at_end=True)
+    plan = assemble(sharded, cluster, Degrees(1, 1, 2, 2), "1f1b", sums_at_end=sums_of(sharded))
     graph = sharded.graph
     splits = {at: graph.tasks[at].op == "split" for at in range(len(graph.tasks))}
     steps: list[Step] = [Run(task, device, (0, 1)) for device, task in

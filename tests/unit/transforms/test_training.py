@@ -36,6 +36,7 @@ from tests.unit.transforms.sharded_cases import (
     random_arrays,
     ranks,
     sgd_step,
+    sums_of,
     training,
     with_op,
     worst_difference,
@@ -99,7 +100,7 @@ def test_programs_have_as_many_ops_as_distirs(
     if degrees.micro_batches > 1:
         sharded = sum_at_end(sharded)
     cluster = ranks(degrees.num_devices)
-    plan = plan_of(sharded, strategy, cluster, sums_at_end=True)
+    plan = plan_of(sharded, strategy, cluster, sums_at_end=sums_of(sharded))
     check(sharded, cluster, plan)
     assert distir_counts(sharded, degrees, plan) == expected
     found, _ = run_reference(sharded, cluster, plan, ARRAYS)
