@@ -35,7 +35,7 @@ from heteroplace.transforms.strategy import Strategy, plan_strategy
 
 BATCH = 8
 MAX_ERROR = 1.05
-MAX_BLOCKS = 1.1
+MAX_BLOCKS = 1.15
 SMALL = {"layers": 2, "hidden": 64, "heads": 4, "tokens": 32, "vocabulary": 128}
 
 

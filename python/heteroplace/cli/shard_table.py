@@ -11,6 +11,7 @@ from heteroplace.cli.shard_model import Found
 from heteroplace.cli.shared import plural
 from heteroplace.model.units import format_bytes, format_ns
 from heteroplace.report.tables import format_table
+from heteroplace.sharding.options import EACH, END
 from heteroplace.sharding.plan import ShardedModel
 from heteroplace.transforms.search_rows import EXCLUDED, SearchRow, pure, ranked
 
@@ -82,7 +83,8 @@ def _winner(model: ShardedModel, found: Found) -> str:
     kind = f"training, {model.options.optimizer}" if model.options.is_training else "inference"
     lines = [
         f"chosen: {degrees} on {used}; {kind} of {model.options.batch} rows, microbatches of "
-        f"{degrees.rows(model.options.batch)}, schedule {model.strategy.schedule}",
+        f"{degrees.rows(model.options.batch)}, schedule {model.strategy.schedule}"
+        f"{', weight gradients at the end' * model.strategy.sums_at_end}",
         f"plan: {plural(len(plan.steps), 'step')}, {plural(len(plan.collectives), 'collective')}, "
         f"{len(plan.copies):,} {'copy' if len(plan.copies) == 1 else 'copies'}",
         f"Megatron-LM: {megatron_options(model)}",
@@ -128,5 +130,6 @@ def to_json(found: Found) -> dict[str, object]:
         "rows": rows,
         "chosen": str(found.best.strategy.degrees),
         "predicted_ns": found.best.solution.predicted_ns,
+        "weight_gradients": END if found.best.strategy.sums_at_end else EACH,
         "megatron": megatron_options(found.best),
     }
