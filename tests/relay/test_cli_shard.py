@@ -73,9 +73,20 @@ def test_plan_is_compiled_by_tvmc_and_shown(
 
 
 @pytest.mark.costly
-def test_plan_of_training_is_compiled_by_tvmc(files: tuple[str, ...]) -> None:
-    training = ["--train", "--optimizer", "sgd:0.5", "--zero", "1"]
-    assert main(["shard", *files, *training, "--degrees", "2,1,1", "-o", "plan.json"]) == 0
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--zero", "1", "--degrees", "2,1,1"),
+        ("--degrees", "1,1,2,4", "--weight-gradients", "end"),
+    ],
+    ids=" ".join,
+)
+def test_plan_of_training_is_compiled_by_tvmc(
+    options: tuple[str, ...], files: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    training = ["--train", "--optimizer", "sgd:0.5", *options]
+    assert main(["shard", *files, *training, "-o", "plan.json"]) == 0
+    assert ("gradients at the end" in capsys.readouterr().out) == ("end" in options)
     assert tvmc(["compile", files[0], "--placement", "plan.json", "-o", "step.so"]) == 0
     executor = heteroplace.load("step.so")
     weights = layer_weights()

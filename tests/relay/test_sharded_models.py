@@ -74,6 +74,11 @@ def test_sharded_model_computes_the_whole_batch(degrees: dict[str, int]) -> None
     [
         pytest.param({"tensor": 2}, marks=pytest.mark.slow),
         {"data": 2, "zero": 2},
+        {"pipeline": 2, "micro_batches": 4, "weight_gradients": "end"},
+        pytest.param(
+            {"data": 2, "micro_batches": 2, "zero": 1, "weight_gradients": "end"},
+            marks=pytest.mark.slow,
+        ),
         pytest.param({"data": 2, "zero": 1}, marks=pytest.mark.slow),
         pytest.param({"data": 2, "zero": 3}, marks=pytest.mark.slow),
         pytest.param({"pipeline": 2, "micro_batches": 4, "recompute": 1}, marks=pytest.mark.slow),
@@ -136,6 +141,18 @@ def test_shared_model_that_is_not_its_onnx_model_is_not_built() -> None:
     mod = of_onnx(onnx_perceptron(), onnx_perceptron(seed=1), data=2)
     with tvm.transform.PassContext(opt_level=3), pytest.raises(VerificationError, match="differs"):
         heteroplace.build(mod)
+
+
+@pytest.mark.costly
+def test_gradients_are_summed_when_that_is_faster_and_fits() -> None:
+    ways = {"each": 0, "end": 0, "auto": 0}
+    for way in ways:
+        record, _ = read_sharded(
+            shared(optimizer="sgd:0.1", pipeline=2, micro_batches=4, weight_gradients=way)
+        ) or pytest.fail("no plan")
+        ways[way] = record.solution.predicted_ns
+        assert way in (record.told.weight_gradients, "auto")
+    assert ways["auto"] == min(ways["each"], ways["end"])
 
 
 @pytest.mark.slow

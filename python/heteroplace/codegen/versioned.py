@@ -21,7 +21,7 @@ from heteroplace.codegen.combine import Items, ItemTensor
 from heteroplace.codegen.cut_module import CutModule, cut_module
 from heteroplace.codegen.in_place import may_run_in_place
 from heteroplace.codegen.item_axes import item_axes, item_inputs, item_tensors
-from heteroplace.codegen.joined_sums import cut_sums, is_joined_sum, joined_tensors
+from heteroplace.codegen.joined_sums import cut_sums, is_joined_sum
 from heteroplace.codegen.kernels import KernelCalls
 from heteroplace.codegen.segment_calls import lower_parts
 from heteroplace.codegen.segments import ValueName, cut_segments
@@ -146,9 +146,12 @@ def _lower_kinds(
     mods = _modules(mod, graph, planned.sizes)
     joined = frozenset(tensor for task in planned.sums for tensor in graph.task_inputs[task])
     cuts: dict[_CutKey, CutModule] = {}
+    tensors: dict[ValueName, ItemTensor] = {}
     for kind in planned.kinds:
         if kind.sums:
-            cuts[kind.cut_key] = cut_sums(mod, graph, kind.sums, kind.size)
+            sums = cut_sums(mod, graph, kind.sums, kind.size)
+            cuts[kind.cut_key] = sums.cut
+            tensors |= sums.tensors
         elif kind.cut_key not in cuts:
             cuts[kind.cut_key] = cut_module(
                 mods[kind.size], graph, planned.members, kind.adding, joined
@@ -169,7 +172,6 @@ def _lower_kinds(
         cut = cuts[kind.cut_key]
         made = dict(zip(cut.exported, names, strict=True))
         parts[kind] = StepPart(part, cut.imports, made)
-    tensors = joined_tensors(graph, planned.sums)
     tensors |= _exchanged(mod, graph, num_items, cuts, max(planned.sizes))
     return _LoweredKinds(parts, tensors)
 

@@ -242,7 +242,7 @@ class _Maker:
         own = [(name, self._weights[name]) for name in reads if name in self._weights]
         adds = any(tensor.name in sums for tensor in made)
         # What depends on nothing but state and sums is computed once for all microbatches.
-        is_shared = is_training and bool(reads) and shared >= set(reads)
+        is_shared = is_training and shared >= set(reads)
         if adds or is_shared:
             shared.update(tensor.name for tensor in made)
         entry = replace(task, weights=tuple(own), adds=adds)

@@ -14,7 +14,7 @@ before ==> after, for 8 items of 16 rows
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from fractions import Fraction
 
 import tvm
@@ -30,7 +30,9 @@ _SHAPES = frozenset({"reshape", "squeeze", "expand_dims", "transpose"})
 """Ops that compute nothing."""
 
 
-def sums_of_items(mod: tvm.IRModule, num_items: int, inputs: Collection[str]) -> tvm.IRModule:
+def sums_of_items(
+    mod: tvm.IRModule, num_items: int, inputs: Mapping[str, int], zeros: Collection[str] = ()
+) -> tvm.IRModule:
     """Return what adds up several items at once, typed.
 
     Parameters
@@ -41,8 +43,10 @@ def sums_of_items(mod: tvm.IRModule, num_items: int, inputs: Collection[str]) ->
     num_items
         >= 1.
     inputs
-        Names of the parameters that hold items, along their leading dimension; of several items
-        each has its rows behind those of the item before. The others are the same for all items.
+        For each parameter that holds items, by name, along which axis; of several items each has
+        its rows behind those of the item before. The other parameters are the same for all items.
+    zeros
+        Names of those that are 0 everywhere: rows may be added to them.
 
     Raises
     ------
@@ -54,25 +58,33 @@ def sums_of_items(mod: tvm.IRModule, num_items: int, inputs: Collection[str]) ->
         name = parameter.name_hint
         if name in inputs and not static_shape(parameter.checked_type):
             raise UnsupportedRelayError(f"input {name!r} is a scalar; it has no rows")
-    growths = dict.fromkeys(inputs, Growth(Fraction(num_items)))
-    return _ItemSums(growths, f"sums over {num_items} items at once").run(main)
+    return _ItemSums(num_items, inputs, zeros).run(main)
 
 
 class _ItemSums(Rebatcher):
     """One walk, operands first, that knows which values are sums over items."""
 
-    def run(self, main: relay.Function) -> tvm.IRModule:
+    def __init__(self, num_items: int, inputs: Mapping[str, int], zeros: Collection[str]) -> None:
+        growths = dict.fromkeys(inputs, Growth(Fraction(num_items)))
+        super().__init__(growths, f"sums over {num_items} items at once")
+        self._inputs = inputs
+        self._zeros = frozenset(zeros)
         self._sums: set[relay.Expr] = set()
+
+    def run(self, main: relay.Function) -> tvm.IRModule:
         body = self._rebatched(main)
         for number, result in enumerate(leaves(main.body)):
             if result not in self._sums:
                 raise UnsupportedRelayError(f"result {number} is no sum over items")
         return self._module(main, body)
 
+    def _axis_of(self, parameter: relay.Var) -> int:
+        return self._inputs[parameter.name_hint]
+
     def _call(self, call: relay.Call) -> Rebatched:
         if self._sums.isdisjoint(call.args):
             axes = tuple(axis for each in call.args for axis in self._done[each].axes)
-            if not _adds_up(call, axes):
+            if not self._adds_up(call, axes):
                 return super()._call(call)
         elif call.op.name not in _SHAPES:
             raise self._fault(call, "it computes with a sum over them")
@@ -84,9 +96,20 @@ class _ItemSums(Rebatcher):
         self._sums.add(call)
         return Rebatched(new, (None,))
 
+    def _adds_up(self, call: relay.Call, axes: Axes) -> bool:
+        """Whether a call adds up over the axis that holds the items, and is linear in them."""
+        if call.op.name == "scatter_nd" and call.attrs.mode == "add":
+            data, _, rows = call.args
+            is_zero = isinstance(data, relay.Var) and data.name_hint in self._zeros
+            # Behind the axis of indices that tells coordinates apart are those of the rows.
+            depth = static_shape(call.args[1].checked_type)[0]
+            is_along_rows = axes[1:] == (1, 0) and len(static_shape(rows.checked_type)) >= depth
+            return is_zero and axes[0] is None and is_along_rows
+        return _reduces(call, axes)
 
-def _adds_up(call: relay.Call, axes: Axes) -> bool:
-    """Whether a call adds up over the axis that holds the items, and is linear in them."""
+
+def _reduces(call: relay.Call, axes: Axes) -> bool:
+    """Whether a sum, or the inner axis of a product, is along the axis that holds the items."""
     if call.op.name == "sum" and axes[0] is not None:
         rank = len(static_shape(call.args[0].checked_type))
         given = call.attrs.axis

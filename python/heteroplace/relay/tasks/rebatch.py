@@ -170,12 +170,16 @@ class Rebatcher:
         name = parameter.name_hint
         if name not in self._growths:
             return Rebatched(parameter, (None,) * len(tensor_types(parameter.checked_type)))
-        type_, growth = parameter.checked_type, self._growths[name]
-        rows, *rest = static_shape(type_)
-        shape = (int(growth.scale * rows), *rest)
+        type_, growth, axis = parameter.checked_type, self._growths[name], self._axis_of(parameter)
+        shape = list(static_shape(type_))
+        shape[axis] = int(growth.scale * shape[axis])
         var = relay.Var(name, relay.TensorType(shape, type_.dtype), parameter.span)
         write_types(var)
-        return Rebatched(var, (0,), (growth,))
+        return Rebatched(var, (axis,), (growth,))
+
+    def _axis_of(self, parameter: relay.Var) -> int:
+        """The axis of a parameter that holds items."""
+        return 0
 
     def _visit(self, node: relay.Expr) -> Rebatched:
         if isinstance(node, relay.Constant):
