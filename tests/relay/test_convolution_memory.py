@@ -158,7 +158,7 @@ UNDER = {
     (
         "residual",
         STRATEGIES[2],
-    ): "0.97 of what is held by the stage that a tensor of two layouts is sent to",
+    ): "0.94 of what is held by a stage whose values wait for slow copies, not explained yet",
     ("residual", STRATEGIES[5]): "0.99 of what is held, not explained yet",
 }
 """Peaks that are predicted too low."""

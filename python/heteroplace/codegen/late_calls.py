@@ -22,10 +22,9 @@ from itertools import accumulate
 from heteroplace.codegen.instructions import Instance, Instruction, Ordered, root
 from heteroplace.codegen.kernels import KernelCalls
 from heteroplace.codegen.program import aligned
+from heteroplace.codegen.remade_layouts import layout_kernels
 from heteroplace.model.cluster import Cluster
 
-_MOVES = frozenset({"layout_transform", "transpose", "reshape", "squeeze", "expand_dims"})
-"""Ops that compute nothing."""
 _MAX_MOVES = 64
 """Moves that are tried for each memory, each of which looks at all instructions."""
 
@@ -41,11 +40,7 @@ def with_late_calls(ordered: Ordered, calls: KernelCalls, cluster: Cluster) -> O
     """
     if calls.routers:
         return ordered
-    layouts = {
-        symbol
-        for symbol, kernel in calls.kernels.items()
-        if "layout_transform" in kernel.op and _MOVES.issuperset(kernel.op.split("+"))
-    }
+    layouts = layout_kernels(calls)
     moving = {index for index, call in enumerate(calls.calls) if call.kernel in layouts}
     order = _Order(ordered, moving)
     order.kept = {

@@ -34,6 +34,7 @@ from heteroplace.codegen.program import (
     packed,
 )
 from heteroplace.codegen.queues import NO_SPACE, QueueTable
+from heteroplace.codegen.remade_layouts import with_remade_layouts
 from heteroplace.codegen.sunk_calls import sunk_calls
 from heteroplace.codegen.targets import DL_DEVICE_TYPES
 from heteroplace.codegen.weights import WeightTable
@@ -73,6 +74,7 @@ def lower(
             f"a network with routers on the devices of one host"
         )
     calls = sunk_calls(calls, graph, cluster, plan)
+    calls = with_remade_layouts(calls, graph, cluster, plan)
     calls = with_loads(with_predictions(calls, graph, plan), graph, plan)
     ordered = order_instructions(calls, graph, cluster, plan, predicted)
     ordered = with_late_calls(ordered, calls, cluster)

@@ -11,7 +11,10 @@ from heteroplace.model.graph import TaskGraph
 
 
 def tensors_of_values(calls: KernelCalls, graph: TaskGraph, branches: Branches) -> dict[int, int]:
-    """Return the tensor of the graph that each value is; values with another layout have none."""
+    """Return the tensor of the graph that each value is, maybe in another layout.
+
+    Of a task that makes several tensors only those in the layout of the model are known.
+    """
     task_id = {task.name: index for index, task in enumerate(graph.tasks)}
     inputs = {graph.tensors[tensor].name: tensor for tensor in graph.inputs}
     found = {}
@@ -23,6 +26,8 @@ def tensors_of_values(calls: KernelCalls, graph: TaskGraph, branches: Branches) 
         shapes = [graph.tensors[tensor].shape for tensor in outputs]
         batched = [calls.values[value].shape for value in call.writes]
         count = len(call.items)
+        if len(outputs) == 1:
+            found.update(dict.fromkeys(call.writes, outputs[0]))
         if len(shapes) == len(batched) and all(map(_is_batch, batched, shapes, repeat(count))):
             found.update(zip(call.writes, outputs, strict=True))
         written = branches.written(call)
