@@ -56,6 +56,8 @@ bench: setup
 	$(BIN)/python -m heteroplace.bench prediction
 
 tables: setup
+	$(PIP) install --no-deps anrg-saga
+	$(PIP) install pydantic pysmt networkx
 	$(BIN)/python -m heteroplace.bench tables --only "$(ONLY)" --budget $(or $(BUDGET),10) \
 	  $(if $(WITHIN),--within $(WITHIN))
 

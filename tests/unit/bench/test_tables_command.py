@@ -67,7 +67,8 @@ def test_tables_of_this_command_have_all_graphs_and_solvers_of_their_part() -> N
         assert (part.draw is not None) == (f"({part.picture_name})" in picture)
         lines = [cells(line) for line in table.splitlines()]
         graphs = tuple(line[0] for line in lines[2:])
-        assert (graphs, tuple(lines[0][3:])) == (made[part.name].graphs, made[part.name].solvers)
+        solvers = tuple(name for name in lines[0][3:] if name != "paper ms")
+        assert (graphs, solvers) == (made[part.name].graphs, made[part.name].solvers)
         here = [name for name in graphs if has_files or not name.startswith("published/")]
         again = f"its registry has changed: make tables ONLY=^{part.name}/"
         assert (here, made[part.name].solvers) == (list(part.graphs), part.solvers), again

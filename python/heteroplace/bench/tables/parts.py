@@ -27,6 +27,7 @@ from heteroplace.solve.problem import OBJECTIVES
 EXACT, PLACE = "EXACT", "PLACE"
 DOCUMENTS = (EXACT, PLACE)
 LATENCY, THROUGHPUT = "place-latency", "place-throughput"
+GROWTH = "growth"
 ALONE = ""
 """The one graph of a part that chooses its graphs itself."""
 _WIDE_SHARE = 0.3
@@ -98,7 +99,7 @@ def _place_parts() -> Iterator[Part]:
         measure, graphs = _place_measure(objective), tuple(instances())
         yield Part(name, PLACE, title, graphs, solvers, measure, budget_share=_WIDE_SHARE)
     alone = (
-        ("growth", "ns of processor time per task", growth_rows),
+        (GROWTH, "ns of processor time per task", growth_rows),
         ("peers", "m-ETF and m-SCT beside plain Python", peer_rows),
         ("saga", "list schedulers beside SAGA's", saga_rows),
     )

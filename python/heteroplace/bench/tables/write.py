@@ -38,8 +38,15 @@ others the share of the bound."""
 def part_table(part: Part, found: Mapping[str, Measured]) -> str:
     """Return a table in Markdown: a row for each graph, a column for each solver."""
     if not part.solvers:
-        return _plain_table(found[of_parts.ALONE].rows)
-    headers = ["graph", "tasks", "bound ms", *part.solvers]
+        rows = found[of_parts.ALONE].rows
+        return _growth_table(rows) if part.name == of_parts.GROWTH else _plain_table(rows)
+    headers = [
+        "graph",
+        "tasks",
+        "bound ms",
+        *["paper ms"] * (part.name == PUBLISHED),
+        *part.solvers,
+    ]
     lines = [[graph, *_graph_cells(part, found[graph].rows)] for graph in part.graphs]
     picture = f"\n\n![{part.title}]({part.picture_name})" if part.draw is not None else ""
     return _markdown(headers, lines) + picture
@@ -79,16 +86,27 @@ def marked(text: str) -> dict[str, str]:
     return {name: inner for name, inner in _MARKED.findall(text)}
 
 
+def _paper(rows: Sequence[Row], key: str) -> str:
+    """What the paper prints of a graph."""
+    papers = (row.get("paper") for row in rows)
+    return next((str(paper[key]) for paper in papers if isinstance(paper, dict)), "-")
+
+
 def _graph_cells(part: Part, rows: Sequence[Row]) -> list[str]:
     key, form, factor, paper_key = _VALUES.get(part.name, _BY_SHARE)
     of_solver = {row["solver"]: row for row in rows}
     is_item = "item_ns" in rows[0]
     cells = [f"{rows[0]['tasks']:,}", _number(rows[0]["item_bound" if is_item else "bound"])]
+    if part.name == PUBLISHED:  # of each file one number, whoever solves it
+        cells.append(_paper(rows, paper_key))
+        paper_key = ""
     for solver in part.solvers:
         row = of_solver.get(solver)
         value = None if row is None else row.get("item_ns" if is_item else key)
         cell = form.format(value * factor) if isinstance(value, int | float) else "-"
         paper = None if row is None else row.get("paper")
+        if part.name == SPLIT and row is not None and cell != "-":
+            cell += f" at {row['vs_bound']:.3f}"
         printed = paper.get(paper_key) if isinstance(paper, dict) else None
         if isinstance(printed, int | float):
             cell += f" ({form.format(printed) if factor == 1.0 else printed})"
@@ -105,6 +123,23 @@ def _made_cells(made: Made) -> list[str]:
     disturbed = f"{made.seconds:,.0f} (load {made.load})"
     budget = f"{stamp.budget_s:g}"
     return [stamp.commit, stamp.processor, str(stamp.cores), budget, made.began, disturbed]
+
+
+def _growth_table(rows: Sequence[Row]) -> str:
+    """A row for each algorithm on each family, a column for each size."""
+    found: dict[tuple[str, str], dict[int, str]] = {}
+    for row in rows:
+        seconds, size = row["cpu_seconds"], round(int(str(row["tasks"])), -3)
+        assert isinstance(seconds, float)
+        is_step = row["what"] == "search"
+        what = f"{row['what']}, ns of an evaluation" if is_step else str(row["what"])
+        cell = f"{seconds * 1e9 if is_step else row['ns_per_task']:,.0f}"
+        found.setdefault((str(row["family"]), what), {})[size] = cell
+    sizes = sorted({size for cells in found.values() for size in cells})
+    headers = ["family", "what", *(f"{size:,} tasks" for size in sizes)]
+    return _markdown(
+        headers, [[*key, *(cells.get(size, "-") for size in sizes)] for key, cells in found.items()]
+    )
 
 
 def _plain_table(rows: Sequence[Row]) -> str:
