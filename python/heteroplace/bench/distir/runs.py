@@ -170,11 +170,11 @@ class _Beside:
     timer: PlanTimer
     times_ns: list[int] = field(default_factory=list)
 
-    def sample(self, cluster: Cluster) -> None:
+    def sample(self) -> None:
         """Time the kernels once more, and simulate the plan with that."""
         solution = self.run.model.solution
         costs = replace(self.timer.sample(), collectives=solution.costs.collectives)
-        timeline = simulate(solution.graph, cluster, costs, solution.plan)
+        timeline = simulate(solution.graph, solution.cluster, costs, solution.plan)
         self.times_ns.append(timeline.makespan_ns)
 
 
@@ -231,7 +231,7 @@ class _Runs:
 
         def time_kernels(_: int) -> None:
             for each in with_kernels:
-                each.sample(cluster)
+                each.sample()
 
         self._say(f"running {len(runs)} degrees in {self._options.rounds} rounds")
         timed = time_in_turns(
