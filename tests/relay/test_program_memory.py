@@ -15,7 +15,7 @@ from tvm import relay
 from heteroplace.bench.models.transformers import bert_onnx, gpt_onnx
 from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.codegen.items import lower_items
-from heteroplace.codegen.joined_sums import joinable_sums
+from heteroplace.codegen.joined_sums import JoinableSums
 from heteroplace.codegen.lower import lower
 from heteroplace.model.check import check_plan
 from heteroplace.model.live_memory import live_peaks
@@ -75,7 +75,7 @@ def check_memory(name: str, strategy: Strategy, num_hosts: int = 1) -> None:
     assert network.network is not None
     cluster = far_cluster(degrees.num_devices, num_hosts, engines=0)
     cluster = taking_batches(cluster, degrees.micro_batches)
-    joinable = joinable_sums(network.network.mod, network.sharded.graph)
+    joinable = JoinableSums(network.network.mod, network.sharded.graph).names
     scratch = with_scratch_of(network.sharded, alone)
     sharded, plan = plan_strategy(scratch, strategy, cluster, joinable=joinable)
     graph, costs, mod = sharded.graph, batch_costs(sharded.graph, cluster), network.network.mod

@@ -19,7 +19,7 @@ from training_plans import sgd
 from tvm import relay
 
 from heteroplace.codegen.compile import CompiledKernels, CompiledNetwork
-from heteroplace.codegen.joined_sums import joinable_sums
+from heteroplace.codegen.joined_sums import JoinableSums
 from heteroplace.codegen.lower import lower
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster
@@ -93,7 +93,7 @@ class StrategyCase:
     @cached_property
     def planned(self) -> tuple[ShardedGraph, Plan]:
         assert self.sharded.network is not None
-        joinable = joinable_sums(self.sharded.network.mod, self.sharded.sharded.graph)
+        joinable = JoinableSums(self.sharded.network.mod, self.sharded.sharded.graph).names
         return plan_strategy(self.sharded.sharded, self.strategy, self.cluster, joinable=joinable)
 
     @cached_property

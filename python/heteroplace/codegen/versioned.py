@@ -21,7 +21,7 @@ from heteroplace.codegen.combine import Items, ItemTensor
 from heteroplace.codegen.cut_module import CutModule, cut_module
 from heteroplace.codegen.in_place import may_run_in_place
 from heteroplace.codegen.item_axes import item_axes, item_inputs, item_tensors
-from heteroplace.codegen.joined_sums import cut_sums, is_joined_sum
+from heteroplace.codegen.joined_sums import JoinableSums, is_joined_sum
 from heteroplace.codegen.kernels import KernelCalls
 from heteroplace.codegen.segment_calls import lower_parts
 from heteroplace.codegen.segments import ValueName, cut_segments
@@ -145,13 +145,11 @@ def _lower_kinds(
 ) -> _LoweredKinds:
     mods = _modules(mod, graph, planned.sizes)
     joined = frozenset(tensor for task in planned.sums for tensor in graph.task_inputs[task])
+    sums = JoinableSums(mod, graph) if planned.sums else None
     cuts: dict[_CutKey, CutModule] = {}
-    tensors: dict[ValueName, ItemTensor] = {}
     for kind in planned.kinds:
-        if kind.sums:
-            sums = cut_sums(mod, graph, kind.sums, kind.size)
-            cuts[kind.cut_key] = sums.cut
-            tensors |= sums.tensors
+        if kind.sums and sums is not None:
+            cuts[kind.cut_key] = sums.cut(kind.sums, kind.size)
         elif kind.cut_key not in cuts:
             cuts[kind.cut_key] = cut_module(
                 mods[kind.size], graph, planned.members, kind.adding, joined
@@ -172,6 +170,7 @@ def _lower_kinds(
         cut = cuts[kind.cut_key]
         made = dict(zip(cut.exported, names, strict=True))
         parts[kind] = StepPart(part, cut.imports, made)
+    tensors = {} if sums is None else sums.tensors
     tensors |= _exchanged(mod, graph, num_items, cuts, max(planned.sizes))
     return _LoweredKinds(parts, tensors)
 

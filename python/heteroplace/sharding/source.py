@@ -14,7 +14,7 @@ import numpy as np
 import tvm
 
 from heteroplace.codegen.compile import CompiledNetwork
-from heteroplace.codegen.joined_sums import joinable_sums
+from heteroplace.codegen.joined_sums import JoinableSums
 from heteroplace.errors import ShardingError
 from heteroplace.model.cluster import Cluster
 from heteroplace.relay.expressions import static_shape, tensor_types
@@ -191,7 +191,7 @@ class ModelSource:
         if key not in self._joinable:
             made = self.network(lanes, rows, batch)
             assert made.network is not None  # weights are bound, or state
-            self._joinable[key] = joinable_sums(made.network.mod, made.sharded.graph)
+            self._joinable[key] = JoinableSums(made.network.mod, made.sharded.graph).names
         return self._joinable[key]
 
     def _compiled_alone(
