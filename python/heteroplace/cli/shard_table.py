@@ -11,7 +11,6 @@ from heteroplace.cli.shard_model import Found
 from heteroplace.cli.shared import plural
 from heteroplace.model.units import format_bytes, format_ns
 from heteroplace.report.tables import format_table
-from heteroplace.sharding.options import EACH, END
 from heteroplace.sharding.plan import ShardedModel
 from heteroplace.transforms.search_rows import EXCLUDED, SearchRow, pure, ranked
 
@@ -130,6 +129,6 @@ def to_json(found: Found) -> dict[str, object]:
         "rows": rows,
         "chosen": str(found.best.strategy.degrees),
         "predicted_ns": found.best.solution.predicted_ns,
-        "weight_gradients": END if found.best.strategy.sums_at_end else EACH,
+        "weight_gradients": found.best.weight_gradients,
         "megatron": megatron_options(found.best),
     }

@@ -10,14 +10,15 @@ so that the order stays topological whenever a send has to wait for its receiver
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from heteroplace.codegen.branches import Branches
+from heteroplace.codegen.call_places import CallPlaces, Place
 from heteroplace.codegen.global_order import in_order, with_messages
 from heteroplace.codegen.grouped import with_groups
 from heteroplace.codegen.instructions import Instance, Instruction, Ordered, root
 from heteroplace.codegen.joins import Joins
-from heteroplace.codegen.kernels import KernelCall, KernelCalls
+from heteroplace.codegen.kernels import KernelCalls
 from heteroplace.codegen.legs import Legs
 from heteroplace.codegen.loaded_weights import load_copies
 from heteroplace.codegen.value_tensors import tensors_of_values
@@ -26,7 +27,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.groups import groups_of
 from heteroplace.model.hosts import are_of_one_cpu
-from heteroplace.model.plan import Collective, Copy, Guard, Plan, Run
+from heteroplace.model.plan import Collective, Copy, Guard, Plan
 from heteroplace.model.timeline import Timeline
 from heteroplace.relay.annotate.writer import home_device
 
@@ -44,15 +45,6 @@ def order_instructions(
     return _Orderer(calls, graph, cluster, plan, predicted).run()
 
 
-@dataclass(frozen=True)
-class _Made:
-    """Where a value is made."""
-
-    device: int
-    memory: int
-    step: int
-
-
 class _Orderer:
     def __init__(
         self,
@@ -66,12 +58,6 @@ class _Orderer:
         self._graph = graph
         self._cluster = cluster
         self._plan = plan
-        self._task_id = {task.name: index for index, task in enumerate(graph.tasks)}
-        self._run_step = {
-            (step.task, step.items): index
-            for index, step in enumerate(plan.steps)
-            if isinstance(step, Run)
-        }
         self._span = dict.fromkeys(range(len(plan.steps)), (0, 0))
         if predicted is not None:
             self._span = {s.step: (s.start_ns, s.finish_ns) for s in predicted.spans}
@@ -83,14 +69,15 @@ class _Orderer:
         }
         self._branches = Branches(calls, graph, cluster, plan)
         self._tensor = tensors_of_values(calls, graph, self._branches)
-        self._by = [self._made_by(call) for call in calls.calls]
+        places = CallPlaces(graph, cluster, plan)
+        self._by = [places.of(call) for call in calls.calls]
         self._made = {
             value: made
             for call, made in zip(calls.calls, self._by, strict=True)
             for value in self._branches.written(call)
         }
         for each in calls.loads:
-            self._made[each.value] = _Made(-1, each.memory, each.step)
+            self._made[each.value] = Place(-1, each.memory, each.step)
         self._legs = Legs(cluster)
         self._copies: dict[Instance, Instruction] = {}
         self._needed: dict[Instance, int | None] = {}
@@ -175,26 +162,6 @@ class _Orderer:
         """Values that lie in the bytes of those that they replace, or in a routed buffer."""
         memory_of = {value: made.memory for value, made in self._made.items()}
         return self._branches.places(memory_of)
-
-    def _step_of(self, call: KernelCall) -> int:
-        task = self._task_id.get(call.task, -1)
-        if (task, call.items) not in self._run_step:
-            which = "" if self._plan.items == 1 else f" for items {call.items}"
-            raise LoweringError(
-                f"kernel {call.kernel} belongs to task {call.task!r}, which the plan does not "
-                f"run{which}; the module and its plan do not belong together"
-            )
-        return self._run_step[task, call.items]
-
-    def _made_by(self, call: KernelCall) -> _Made:
-        if call.at is not None:
-            step, device = call.at
-        else:
-            step = self._step_of(call)
-            run = self._plan.steps[step]
-            assert isinstance(run, Run)
-            device = run.device
-        return _Made(device, self._cluster.devices[device].memory, step)
 
     def _need_decision(self, guard: Guard | None, memory: int) -> tuple[Instance, ...]:
         """Make sure that what a guard hangs on is where it is read; return it."""

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from heteroplace.codegen.call_places import CallPlaces
 from heteroplace.codegen.instructions import root
 from heteroplace.codegen.kernels import KernelCall, KernelCalls, Value
 from heteroplace.model.cluster import Cluster
@@ -48,26 +49,14 @@ def with_remade_layouts(
     return _Remaking(calls, graph, cluster, plan).run()
 
 
-@dataclass(frozen=True)
-class _Place:
-    """Where a call is made."""
-
-    step: int
-    device: int
-    memory: int
-
-
 class _Remaking:
     def __init__(self, calls: KernelCalls, graph: TaskGraph, cluster: Cluster, plan: Plan) -> None:
         self._calls = calls
         self._cluster = cluster
         self._plan = plan
         self._values: list[Value] = list(calls.values)
-        self._run_of = {
-            (graph.tasks[step.task].name, step.items): (index, step.device)
-            for index, step in enumerate(plan.steps)
-            if isinstance(step, Run)
-        }
+        places = CallPlaces(graph, cluster, plan)
+        self._places = [places.of(call) for call in calls.calls]
         self._readers: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
         """By value with bytes of its own, and memory, the calls that read it."""
         self._kept: set[int] = set()
@@ -91,22 +80,15 @@ class _Remaking:
                 found += [*self._before.get(index, ()), self._reading(index, call)]
         return replace(self._calls, values=tuple(self._values), calls=tuple(found))
 
-    def _place(self, index: int) -> _Place:
-        call = self._calls.calls[index]
-        step, device = call.at or self._run_of[call.task, call.items]
-        return _Place(step, device, self._cluster.devices[device].memory)
-
     def _note_readers(self) -> None:
         calls = self._calls
         others = list(calls.outputs)
         for index, call in enumerate(calls.calls):
-            is_run = call.at is None or isinstance(self._plan.steps[call.at[0]], Run)
-            is_known = call.at is not None or (call.task, call.items) in self._run_of
-            if not call.kernel or not is_run or not is_known:
+            if not call.kernel or not isinstance(self._plan.steps[self._places[index].step], Run):
                 others += (*call.reads, *call.writes)
                 continue
             for value in dict.fromkeys(root(calls, read) for read in call.reads):
-                self._readers[value][self._place(index).memory].append(index)
+                self._readers[value][self._places[index].memory].append(index)
         for each in calls.values:
             others += () if each.joined is None else each.joined.parts
             others += () if each.in_place_of is None else (each.in_place_of,)
@@ -119,7 +101,7 @@ class _Remaking:
         if not is_plain or not self._kept.isdisjoint((made, *read)):
             return
         (source,), readers = read, self._readers[made]
-        home = self._place(index).memory
+        home = self._places[index].memory
         remade = [
             memory
             for memory in readers
@@ -129,7 +111,7 @@ class _Remaking:
         ]
         for memory in remade:
             again = self._add(self._values[made])
-            first = self._place(readers[memory][0])
+            first = self._places[readers[memory][0]]
             at = first.step, first.device
             self._before[readers[memory][0]].append(replace(call, writes=(again,), at=at))
             for reader in readers[memory]:
@@ -139,7 +121,7 @@ class _Remaking:
 
     def _is_alike(self, call: int, readers: Sequence[int]) -> bool:
         """Whether the first reader can make a call, and what it makes is for all of them."""
-        devices = [self._cluster.devices[self._place(each).device] for each in (call, readers[0])]
+        devices = [self._cluster.devices[self._places[each].device] for each in (call, readers[0])]
         items = {self._calls.calls[each].items for each in (call, *readers)}
         return len({(device.kind, device.target) for device in devices}) == len(items) == 1
 

@@ -44,9 +44,9 @@ def shorter(degrees: Degrees) -> Degrees:
     return Degrees(degrees.data, degrees.tensor, degrees.pipeline, micro_batches)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PlanToTime:
-    """A plan whose kernels are to be timed."""
+    """A plan whose kernels are to be timed; each is one of its own, however alike they are."""
 
     compiled: CompiledNetwork
     """The network of the plan's graph."""
@@ -74,12 +74,11 @@ def costs_in_plans(several: Sequence[PlanToTime]) -> list[CostTable]:
     LoweringError, ExecutionError, InfeasibleError
         One cannot be compiled or run, or needs more memory than there is.
     """
-    every = {id(one): one for each in several for one in (each.beside, each) if one is not None}
-    tables = dict(zip(every, _tables(list(every.values())), strict=True))
+    every = [one for each in several for one in (each.beside, each) if one is not None]
+    once = list(dict.fromkeys(every))
+    tables = dict(zip(once, _tables(once), strict=True))
     return [
-        tables[id(each)]
-        if each.beside is None
-        else _with_sums(tables[id(each)], each, tables[id(each.beside)])
+        tables[each] if each.beside is None else _with_sums(tables[each], each, tables[each.beside])
         for each in several
     ]
 

@@ -7,10 +7,10 @@ checked, and must fit into all memories.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import islice
+from typing import Literal
 
 import numpy as np
 import tvm
@@ -76,6 +76,11 @@ class ShardedModel:
         return program_peaks(self.solution, self.module, self.memories)
 
     @property
+    def weight_gradients(self) -> Literal["each", "end"]:
+        """When gradients of weights are summed: of each microbatch, or at the end."""
+        return END if self.strategy.sums_at_end else EACH
+
+    @property
     def record(self) -> ShardingRecord:
         """All of it that a file holds: everything but the network."""
         degrees, strategy = self.strategy.degrees, self.strategy
@@ -90,7 +95,7 @@ class ShardedModel:
             self.options.loss,
             self.options.prediction,
             self.options.uneven,
-            END if strategy.sums_at_end else EACH,
+            self.weight_gradients,
         )
         return ShardingRecord(told, self.solution)
 
@@ -151,20 +156,15 @@ def _fastest(
     costs: Sequence[tuple[CostTable, Coverage]],
 ) -> ShardedModel:
     """The fastest of one model's plans that fits; PlanError is that of the first one."""
-    pairs = zip(planned, costs, strict=True)
-    first, *others = [partial(_model, source, each, options, *found) for each, found in pairs]
-    models = []
-    for other in others:
-        with suppress(PlanError):
-            model = other()
-            memories = model.solution.cluster.memories
-            if all(peak <= at.bytes for peak, at in zip(model.peak_bytes, memories, strict=True)):
-                models.append(model)
-    try:
-        models.insert(0, first())
-    except PlanError:
-        if not models:
-            raise
+    models: list[ShardedModel] = []
+    faults: list[PlanError] = []
+    for each, (table, coverage) in zip(planned, costs, strict=True):
+        try:
+            models.append(_model(source, each, options, table, coverage))
+        except PlanError as err:
+            faults.append(err)
+    if not models:
+        raise faults[0]
     return min(models, key=lambda model: model.solution.predicted_ns)
 
 

@@ -16,13 +16,14 @@ from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.plan import Plan
+from heteroplace.model.solution import Solution
 from heteroplace.relay.tasks.network import Network
 from heteroplace.sharding.costs import check_measurable
 from heteroplace.sharding.in_plan import PlanToTime, shorter
 from heteroplace.sharding.inner_values import TaskMemory
+from heteroplace.sharding.memory import program_peaks
 from heteroplace.sharding.options import AUTO, END, MEASURE, ShardOptions
 from heteroplace.sharding.source import ModelSource
-from heteroplace.simulate.simulator import simulate
 from heteroplace.transforms.degrees import Degrees, rank_devices
 from heteroplace.transforms.sharded import ShardedGraph
 from heteroplace.transforms.strategy import SHARDED_GRADIENTS, Strategy, plan_strategy, rewrite
@@ -115,11 +116,12 @@ def planned_strategies(
 
 
 def _fits(planned: PlannedStrategy) -> bool:
-    """Whether a plan may fit into all memories, whatever its tasks take."""
+    """Whether the program of a plan fits into all memories, whatever its tasks take."""
     graph, cluster = planned.compiled.graph, planned.cluster
     sizes = cluster.devices[0].batch_sizes
     costs = build_table(graph, cluster, lambda *_: Cost.given(1), sizes)
-    peaks = simulate(graph, cluster, costs, planned.plan).peak_bytes
+    solution = Solution(graph, cluster, costs, planned.plan, 0, 0)
+    peaks = program_peaks(solution, planned.mod, planned.memories)
     return all(peak <= at.bytes for peak, at in zip(peaks, cluster.memories, strict=True))
 
 

@@ -38,7 +38,7 @@ from heteroplace.model.cluster import Cluster, Device, Memory
 from heteroplace.run.executor import Executor
 from heteroplace.sharding.in_plan import PlanTimer
 from heteroplace.sharding.inputs import made_up_inputs
-from heteroplace.sharding.options import EACH, END, ShardOptions, read_shard_options
+from heteroplace.sharding.options import ShardOptions, read_shard_options
 from heteroplace.sharding.plan import ShardedModel, plan_model, plan_models, plan_timer
 from heteroplace.sharding.search import search_degrees
 from heteroplace.sharding.source import ModelSource
@@ -281,7 +281,7 @@ class _Runs:
             "schedule": strategy.schedule,
             "zero": strategy.zero,
             "recompute": strategy.recompute_every or None,
-            "weight_gradients": END if strategy.sums_at_end else EACH,
+            "weight_gradients": run.model.weight_gradients,
             "simulated_ms": _ms(solution.predicted_ns),
             "measured_ms": _ms(median(times)),
             "predicted_peak_bytes": peaks[fullest],

@@ -40,13 +40,8 @@ def part_table(part: Part, found: Mapping[str, Measured]) -> str:
     if not part.solvers:
         rows = found[of_parts.ALONE].rows
         return _growth_table(rows) if part.name == of_parts.GROWTH else _plain_table(rows)
-    headers = [
-        "graph",
-        "tasks",
-        "bound ms",
-        *["paper ms"] * (part.name == PUBLISHED),
-        *part.solvers,
-    ]
+    paper = ["paper ms"] if part.name == PUBLISHED else []
+    headers = ["graph", "tasks", "bound ms", *paper, *part.solvers]
     lines = [[graph, *_graph_cells(part, found[graph].rows)] for graph in part.graphs]
     picture = f"\n\n![{part.title}]({part.picture_name})" if part.draw is not None else ""
     return _markdown(headers, lines) + picture
