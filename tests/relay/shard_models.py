@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
+import pytest
 import tvm
 from onnx import helper, numpy_helper
 from relay_models import TARGET, cores
 from tvm import relay
 
+import heteroplace
 from heteroplace.files.cluster import save_cluster
+from heteroplace.files.sharding import ShardingRecord
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
+from heteroplace.relay.annotate.sharded import read_sharded
 
 WIDTH, LAYERS, BATCH = 16, 4, 8
 
@@ -38,6 +44,17 @@ def rank_cluster(memory_bytes: int = 2**33, num_links: int = 2) -> Cluster:
     links = (Link("up", 0, 1, 10**10, 500, "up"), Link("down", 1, 0, 10**10, 500, "down"))
     memories = (Memory("ram0", memory_bytes), Memory("ram1", memory_bytes))
     return Cluster("ranks", memories, devices, links[:num_links], 0)
+
+
+def built_by_degrees(
+    mod: tvm.IRModule, params: Mapping[str, tvm.nd.NDArray], **options: Any
+) -> tuple[heteroplace.Executable, ShardingRecord, Mapping[str, np.ndarray]]:
+    """Shard a model over `rank_cluster` by estimates and build it: with its plan and state."""
+    with tvm.transform.PassContext(opt_level=3):
+        shared = heteroplace.shard(mod, rank_cluster(), params=params, costs="estimate", **options)
+        executable = heteroplace.build(shared)
+    record, state = read_sharded(shared) or pytest.fail("no plan")
+    return executable, record, state
 
 
 def layer_weights(seed: int = 0) -> list[np.ndarray]:

@@ -40,14 +40,16 @@ def built_with_predictions(runs: HabitRuns) -> Executable:
 
 
 @pytest.mark.parametrize(
-    ("layers", "num_routers"),
+    ("layers", "width", "num_routers"),
     [
-        pytest.param(3, 5, marks=pytest.mark.costly(30)),
-        pytest.param(48, 186, marks=[pytest.mark.slow, pytest.mark.timeout(3600)]),
+        pytest.param(3, 1, 5, marks=pytest.mark.costly(30)),
+        pytest.param(48, 8, 186, marks=[pytest.mark.slow, pytest.mark.timeout(3600)]),
     ],
 )
-def test_the_executor_counts_the_hits_of_the_trace(layers: int, num_routers: int) -> None:
-    network = dynamic_routing(layers, 2 if layers < 4 else 4, size=8, width=1)
+def test_the_executor_counts_the_hits_of_the_trace(
+    layers: int, width: int, num_routers: int
+) -> None:
+    network = dynamic_routing(layers, 2 if layers < 4 else 4, size=8, width=width)
     assert len(network.routers) == num_routers
     runs = HabitRuns(network, TraceOptions(num_runs=32))
     with in_pass_context():

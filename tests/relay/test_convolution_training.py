@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 import tvm
 from relay_models import module, var
-from shard_models import rank_cluster
+from shard_models import built_by_degrees, rank_cluster
 from tvm import relay
 
 import heteroplace
 from heteroplace.model.live_memory import live_peaks
-from heteroplace.relay.annotate.sharded import read_sharded
 
 BATCH, CHANNELS, SIZE = 4, 8, 16
 STEPS = 3
@@ -92,24 +91,14 @@ def convolutions() -> tuple[tvm.IRModule, dict[str, tvm.nd.NDArray]]:
 def losses(degrees: str, batch: int = BATCH) -> tuple[list[float], list[float]]:
     """Of some steps; and for each memory the arena as a part of the predicted peak."""
     mod, params = convolutions()
-    with tvm.transform.PassContext(opt_level=3):
-        shared = heteroplace.shard(
-            mod,
-            rank_cluster(),
-            params=params,
-            batch=batch,
-            degrees=degrees,
-            optimizer="sgd:0.1",
-            costs="estimate",
-        )
-        executable = heteroplace.build(shared)
+    step = {"batch": batch, "degrees": degrees, "optimizer": "sgd:0.1"}
+    executable, record, _ = built_by_degrees(mod, params, **step)
     executor, random = heteroplace.Executor(executable), np.random.default_rng(1)
     found = []
     for _ in range(STEPS):
         x = random.standard_normal((batch, CHANNELS, SIZE, SIZE)).astype("float32")
         (loss,) = executor.run(x=x, labels=random.standard_normal((batch, 10)).astype("float32"))
         found.append(float(loss))
-    record, _ = read_sharded(shared) or pytest.fail("no plan")
     own = record.solution
     peaks = live_peaks(own.graph, own.cluster, own.costs, own.plan)
     uses = zip(executable.lowered.memory, peaks, strict=True)

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 import tvm
 from relay_models import cores
-from shard_models import rank_cluster
+from shard_models import built_by_degrees
 from test_convolution_memory import residual
 
 import heteroplace
-from heteroplace.relay.annotate.sharded import read_sharded
 
 BATCH, STEPS = 8, 3
 Moved = dict[tuple[str, str], int]
@@ -27,24 +26,14 @@ def trained(degrees: str) -> tuple[list[float], Moved, Moved]:
         name: tvm.nd.array(random.standard_normal(shape).astype("float32") / 8)
         for name, shape in shapes.items()
     }
-    with tvm.transform.PassContext(opt_level=3):
-        shared = heteroplace.shard(
-            mod,
-            rank_cluster(),
-            params=params,
-            batch=BATCH,
-            degrees=degrees,
-            optimizer="sgd:0.1",
-            costs="estimate",
-            weight_gradients="each",
-        )
-        executor = heteroplace.Executor(heteroplace.build(shared))
+    step = {"batch": BATCH, "degrees": degrees, "optimizer": "sgd:0.1"}
+    executable, record, _ = built_by_degrees(mod, params, weight_gradients="each", **step)
+    executor = heteroplace.Executor(executable)
     losses = []
     for _ in range(STEPS):
         x = random.standard_normal((BATCH, 3, 16, 16)).astype("float32")
         (loss,) = executor.run(x=x, labels=random.standard_normal((BATCH, 10)).astype("float32"))
         losses.append(float(loss))
-    record, _ = read_sharded(shared) or pytest.fail("no plan")
     graph, cluster = record.solution.graph, record.solution.cluster
     planned: Counter[tuple[str, str]] = Counter()
     for copy in record.solution.plan.copies:

@@ -6,14 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tvm
 from relay_models import cores
-from shard_models import rank_cluster
+from shard_models import built_by_degrees
 
 import heteroplace
 from heteroplace.bench.models.transformers import bert_onnx, gpt_onnx
 from heteroplace.model.plan import Run
-from heteroplace.relay.annotate.sharded import read_sharded
 from heteroplace.relay.frontend.importer import from_onnx
 
 BATCH, TOKENS, VOCABULARY = 8, 16, 128
@@ -26,20 +24,14 @@ NETWORKS: dict[str, tuple[Any, dict[str, Any]]] = {
 
 def trained(found: Any, name: str, **options: Any) -> tuple[list[float], dict[str, Any], int]:
     """Losses of two steps, the weights behind them, and how many tasks sum several microbatches."""
-    with tvm.transform.PassContext(opt_level=3):
-        step = heteroplace.shard(
-            found.mod,
-            rank_cluster(),
-            params=found.params,
-            batch=BATCH,
-            optimizer="sgd:0.01",
-            costs="estimate",
-            **NETWORKS[name][1],
-            **options,
-        )
-        executable = heteroplace.build(step)
+    executable, record, state = built_by_degrees(
+        *(found.mod, found.params),
+        batch=BATCH,
+        optimizer="sgd:0.01",
+        **NETWORKS[name][1],
+        **options,
+    )
     executor = heteroplace.Executor(executable)
-    record, state = read_sharded(step) or pytest.fail("no plan")
     losses = [float(np.sum(executor.run(examples(executable, seed))[0])) for seed in range(2)]
     weights = {name: executor.state(name) for name in state}
     runs = [each for each in record.solution.plan.steps if isinstance(each, Run)]

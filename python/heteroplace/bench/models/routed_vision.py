@@ -121,8 +121,10 @@ def dynamic_routing(
 ) -> RoutedNetwork:
     """Return a grid of cells: by default 186 routers, each of one to three ways.
 
-    The cell of a layer and scale adds up what reaches it, computes, and sends its map to the same,
-    the next narrower and the next wider scale of the next layer, as its router says.
+    The cell of a layer and scale takes the mean of what reaches it, computes, and sends its map to
+    the same, the next narrower and the next wider scale of the next layer, as its router says. (The
+    paper's cells add up, and normalise by batch; sums of seeded weights would grow with the layers
+    until they outweigh what steers the routers.)
     """
     parts = RoutedParts(seed)
     x = parts.conv("stem", parts.input("x", 1, 3, size, size), (3, width))
@@ -130,9 +132,7 @@ def dynamic_routing(
     for layer in range(layers):
         sent: dict[int, list[relay.Expr]] = {}
         for scale, arrived in sorted(maps.items()):
-            x = arrived[0]
-            for other in arrived[1:]:
-                x = relay.add(x, other)
+            x = _mean(arrived)
             for target, y in _cell(parts, f"cell{layer}.{scale}", x, scale, (scales, size, width)):
                 sent.setdefault(target, []).append(y)
         maps = sent
@@ -142,6 +142,13 @@ def dynamic_routing(
     ]  # fmt: skip
     joined = relay.concatenate(pooled, axis=1)
     return parts.network(joined, 3)
+
+
+def _mean(maps: Sequence[relay.Expr]) -> relay.Expr:
+    total = maps[0]
+    for other in maps[1:]:
+        total = relay.add(total, other)
+    return relay.multiply(total, relay.const(1 / len(maps))) if len(maps) > 1 else total
 
 
 def _cell(
