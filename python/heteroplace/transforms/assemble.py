@@ -4,7 +4,8 @@ DistIR (arXiv 2111.05426), section 4.1: data parallelism outside, then tensor an
 parallelism. The plan has an item for each microbatch of each replica. In each time slot of the
 schedule it has the computations of all stages, replicas in step, then the copies from stage to
 stage, ascending by replica and stage; behind the slot of a stage's last backward pass its weights
-are updated. For degrees 1/1/1/1 it is the program as it stands in the graph.
+are updated, unless that is asked for earlier. For degrees 1/1/1/1 it is the program as it stands in
+the graph.
 
     slot 1    run forward of stage 0, microbatch 1 @ every lane; forward of stage 1, microbatch 0
               copy what stage 0 has made, lane by lane
@@ -12,7 +13,9 @@ are updated. For degrees 1/1/1/1 it is the program as it stands in the graph.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 
 from heteroplace.errors import ShardingError
 from heteroplace.model.cluster import Cluster
@@ -31,7 +34,7 @@ def assemble(
     devices: Sequence[int] | None = None,
     cuts: Sequence[int] | None = None,
     sums_at_end: Collection[str] = (),
-    early_updates: bool = False,
+    early_updates: Collection[int] = (),
 ) -> Plan:
     """Return the plan of a sharded graph.
 
@@ -48,9 +51,9 @@ def assemble(
         the last backward pass, instead of once for each. The devices must take batches of that
         size.
     early_updates
-        An update comes as soon as what it reads is complete, within the last backward pass of its
-        stage, instead of behind the copies of that slot: gradients are not kept, but the stage
-        before waits longer for the last one.
+        In these stages an update comes as soon as what it reads is complete, within the last
+        backward pass, instead of behind the copies of that slot: gradients are not kept and are in
+        caches still, but the stage before waits longer for the last one.
 
     Raises
     ------
@@ -123,7 +126,7 @@ class _Assembler:
         ranks: Sequence[int],
         stage: Sequence[int],
         sums_at_end: Collection[str],
-        early_updates: bool,
+        early_updates: Collection[int],
     ) -> None:
         self.steps: list[Step] = []
         self._sharded = sharded
@@ -144,19 +147,17 @@ class _Assembler:
         self._left *= degrees.pipeline
         self._per_item: dict[tuple[int, bool], list[int]] = {}
         """Tasks of a stage's forward and backward pass."""
-        self._at_end: list[list[int]] = [[] for _ in range(degrees.pipeline)]
-        """Sums of a stage, then its updates."""
-        updates: list[list[int]] = [[] for _ in range(degrees.pipeline)]
+        self._sums: list[list[int]] = [[] for _ in range(degrees.pipeline)]
+        """Of each stage, what adds up at its end."""
+        self._updates: list[list[int]] = [[] for _ in range(degrees.pipeline)]
         for task_id, task in enumerate(self._graph.tasks):
             if sharded.is_update[task_id]:
-                updates[stage[task_id]].append(task_id)
+                self._updates[stage[task_id]].append(task_id)
             elif task.adds and task.name in sums_at_end:
-                self._at_end[stage[task_id]].append(task_id)
+                self._sums[stage[task_id]].append(task_id)
             elif not sharded.once[task_id]:
                 key = (stage[task_id], sharded.backward[task_id])
                 self._per_item.setdefault(key, []).append(task_id)
-        for sums, late in zip(self._at_end, updates, strict=True):
-            sums += late
         self._place_state()
 
     def _place_state(self) -> None:
@@ -201,49 +202,51 @@ class _Assembler:
     def run_slot(self, slot: Sequence[Work]) -> None:
         """Write one time slot: computations, copies, and updates of stages that are done."""
         for work in slot:
-            if self._early_updates and self._left[work.stage] == 1:
-                self._run_with_updates(work)
+            tasks = self._per_item.get((work.stage, work.backward), ())
+            run = partial(self._run_item, work)
+            if self._left[work.stage] == 1 and work.stage in self._early_updates:
+                self._run_with_updates(work.stage, tasks, run)
             else:
-                for task in self._per_item.get((work.stage, work.backward), ()):
-                    self._run_item(task, work)
+                for task in tasks:
+                    run(task)
         for replica in range(self._degrees.data):
             for work in slot:
                 self._send(work, replica, self._degrees.item(replica, work.micro_batch))
         for work in slot:
             self._left[work.stage] -= 1
             if not self._left[work.stage]:
-                for task in self._at_end[work.stage]:
-                    if task not in self._done:
-                        self._finish(task)
+                self._run_with_updates(work.stage, self._sums[work.stage], self._run_all_items)
 
-    def _run_item(self, task: int, work: Work) -> None:
+    def _run_item(self, work: Work, task: int) -> None:
         """Write a task of a pass, for all replicas in step, as collectives between them want it."""
         for replica in range(self._degrees.data):
             self._run(task, replica, (self._degrees.item(replica, work.micro_batch),))
 
-    def _run_with_updates(self, work: Work) -> None:
-        """Write the last pass of a stage, and updates between its tasks."""
-        tasks = self._per_item.get((work.stage, work.backward), [])
-        late = set(tasks).union(self._at_end[work.stage]) - self._done
-        waits = {
-            update: self._before(update) & late
-            for update in self._at_end[work.stage]
-            if self._sharded.is_update[update]
-        }
-        blocked: dict[int, list[int]] = {}
+    def _run_with_updates(
+        self, stage: int, tasks: Sequence[int], run: Callable[[int], None]
+    ) -> None:
+        """Write tasks, and each update of the stage as soon as all that it waits for has run."""
+        updates = [update for update in self._updates[stage] if update not in self._done]
+        left = {*tasks, *self._sums[stage], *updates}
+        waits = {update: self._before(update) & left for update in updates}
+        blocked: dict[int, list[int]] = defaultdict(list)
         for update, others in waits.items():
             for other in others:
-                blocked.setdefault(other, []).append(update)
+                blocked[other].append(update)
+
+        def run_behind(task: int) -> None:
+            for update in blocked[task]:
+                waits[update].remove(task)
+                if not waits[update]:
+                    self._run_once(update)
+                    run_behind(update)
+
+        for update in [update for update in updates if not waits[update]]:
+            self._run_once(update)
+            run_behind(update)
         for task in tasks:
-            self._run_item(task, work)
-            finished = [task]
-            while finished:
-                done = finished.pop()
-                for update in blocked.get(done, ()):
-                    waits[update].remove(done)
-                    if not waits[update]:
-                        self._run_once(update)
-                        finished.append(update)
+            run(task)
+            run_behind(task)
 
     def _before(self, update: int) -> set[int]:
         """What must have run before an update: what it reads, and readers of what it replaces."""
@@ -254,15 +257,13 @@ class _Assembler:
                 readers = graph.tensors[graph.state_of[tensor]].consumers
                 found.update(readers)
                 # A copy of a weight is made when the first of its readers runs.
-                copies = [reader for reader in readers if self._sharded.once[reader]]
+                once = (reader for reader in readers if self._sharded.once[reader])
+                copies = [reader for reader in once if not self._sharded.is_update[reader]]
                 found.update(task for copy in copies for task in graph.successors[copy])
         return found - {update}
 
-    def _finish(self, task: int) -> None:
-        """Write a sum or an update."""
-        if self._sharded.is_update[task]:
-            self._run_once(task)
-            return
+    def _run_all_items(self, task: int) -> None:
+        """Write a task as one batch of all microbatches, for each replica."""
         for replica in range(self._degrees.data):
             every = range(self._degrees.micro_batches)
             items = tuple(self._degrees.item(replica, micro_batch) for micro_batch in every)

@@ -67,8 +67,8 @@ def plan_strategy(
     joinable
         Names of the tasks that can add up several microbatches at once.
 
-    With ZeRO of level 2 or 3 weights are updated as soon as their gradients are complete, so that
-    these need not be kept.
+    The first stage, for which no other waits, updates weights as soon as their gradients are
+    complete; with ZeRO of level 2 or 3 all do, so that gradients need not be kept.
 
     Raises
     ------
@@ -76,6 +76,7 @@ def plan_strategy(
         As `rewrite` and `assemble`.
     """
     rewritten = rewrite(sharded, strategy)
+    stages = range(strategy.degrees.pipeline)
     plan = assemble(
         rewritten,
         cluster,
@@ -84,6 +85,6 @@ def plan_strategy(
         devices,
         strategy.cuts,
         joinable if strategy.sums_at_end else (),
-        early_updates=strategy.zero >= SHARDED_GRADIENTS,
+        early_updates=stages if strategy.zero >= SHARDED_GRADIENTS else stages[:1],
     )
     return rewritten, plan

@@ -67,9 +67,9 @@ def training(
 
 def plan_of(sharded: ShardedGraph, strategy: Strategy, cluster: Cluster, **options: Any) -> Plan:
     """Of a graph that is rewritten already."""
-    early = strategy.zero >= 2
     degrees, schedule = strategy.degrees, strategy.schedule
-    return assemble(sharded, cluster, degrees, schedule, early_updates=early, **options)
+    options.setdefault("early_updates", range(degrees.pipeline) if strategy.zero >= 2 else ())
+    return assemble(sharded, cluster, degrees, schedule, **options)
 
 
 def sums_of(sharded: ShardedGraph) -> frozenset[str]:

@@ -128,7 +128,8 @@ def check_strategy(strategy: Strategy, seed: int, is_buffered: bool) -> None:
     """The plan passes the check; reference of the sharded = of the unsharded; ranks = reference."""
     cluster = ranks(strategy.degrees.num_devices)
     sharded = training(strategy, BATCH)
-    plan = plan_of(sharded, strategy, cluster)
+    early = range(seed % (strategy.degrees.pipeline + 1))
+    plan = plan_of(sharded, strategy, cluster, early_updates=early)
     check(sharded, cluster, plan)
     found, _ = run_reference(sharded, cluster, plan, ARRAYS)
     assert worst_difference(found, EXPECTED) <= TOLERANCE
