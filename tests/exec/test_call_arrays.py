@@ -10,7 +10,7 @@ import pytest
 import tvm
 
 from heteroplace.errors import ExecutionError
-from heteroplace.run.arrays import take_input, take_inputs, take_outs
+from heteroplace.run.arrays import InputPorts, take_input, take_outs
 
 PORTS = (("image", (2, 3), "float32"), ("mask", (2,), "bool"), ("half", (2,), "bfloat16"))
 
@@ -73,7 +73,7 @@ def test_read_only_and_other_orders_are_taken() -> None:
 @pytest.mark.parametrize(("kind", "name"), [(2, "cuda"), (10, "rocm"), (99, "device type 99")])
 def test_another_device_is_refused(kind: int, name: str) -> None:
     with pytest.raises(ExecutionError, match=rf"'image' is in the memory of .*{name}:1; expected"):
-        take_inputs(PORTS, {"image": Tensor(image(), (kind, 1))})
+        InputPorts(PORTS).take({"image": Tensor(image(), (kind, 1))})
 
 
 def test_why_a_tensor_cannot_be_taken_is_told() -> None:
@@ -83,7 +83,7 @@ def test_why_a_tensor_cannot_be_taken_is_told() -> None:
 
 def test_bfloat16_of_numpy_is_taken_as_bits() -> None:
     array = np.array([1, 2], ml_dtypes.bfloat16)
-    found = take_inputs(PORTS, {"half": array})["half"]
+    found = InputPorts(PORTS).take({"half": array})["half"]
     assert found.tolist() == [0x3F80, 0x4000]
     (_, _, out) = take_outs(PORTS, [None, None, array])
     assert out is not None and np.shares_memory(out, array)
@@ -92,7 +92,7 @@ def test_bfloat16_of_numpy_is_taken_as_bits() -> None:
 def test_all_faults_are_told_at_once_and_names_that_are_near() -> None:
     given = {"imgae": image(), "mask": np.zeros(3, bool), "half": "text"}
     with pytest.raises(ExecutionError) as fault:
-        take_inputs(PORTS, given)
+        InputPorts(PORTS).take(given)
     assert str(fault.value) == (
         "the program has no input 'imgae'; it has 'image', 'mask', 'half'; did you mean "
         '"image"?; '

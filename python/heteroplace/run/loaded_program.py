@@ -9,7 +9,7 @@ import numpy as np
 
 from heteroplace.errors import ExecutionError
 from heteroplace.native.execute import Executor as NativeExecutor
-from heteroplace.run.arrays import Array, Ports, take_input, take_inputs, take_outs
+from heteroplace.run.arrays import Array, InputPorts, Ports, take_input, take_outs
 from heteroplace.run.calls import Call, Completer, Deadline, PromisedCall
 from heteroplace.run.streams import stream
 
@@ -23,6 +23,7 @@ class LoadedProgram:
             tuple((p.name, p.shape, p.dtype) for p in ports if p.name not in state_ports)
             for ports in (native.inputs, native.outputs)
         )
+        self._input_ports = InputPorts(self._inputs)
         self._completer = Completer()
 
     @property
@@ -204,7 +205,7 @@ class LoadedProgram:
         `is_waited`: the caller waits for its end at once, and so may do some of the work.
         """
         deadline = Deadline(timeout_s)
-        arrays = take_inputs(self.inputs, given)
+        arrays = self._input_ports.take(given)
         outs = take_outs(self.outputs, out)
         may_wait = not self._completer.is_own_thread()
         request = self._native.begin(deadline.left_s() if may_wait else 0.0)
