@@ -47,7 +47,7 @@ def test_table_ranks_degrees_and_tells_pure_ones(
 def test_run_measures_the_best_and_takes_the_fastest(
     files: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["--run", "--run-top", "2", "--json", "-o", "plan.json"]
+    arguments = ["--run-best", "2", "--json", "-o", "plan.json"]
     assert main(["shard", *files, *arguments]) == 0
     found = json.loads(capsys.readouterr().out)
     measured = {row["degrees"]: row["measured_ns"] for row in found["rows"] if row["measured_ns"]}

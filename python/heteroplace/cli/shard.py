@@ -64,15 +64,6 @@ def add_commands(commands: Parsers) -> None:
         "--top", type=count, default=_TOP, metavar="N", help=f"rows of the table; default: {_TOP}"
     )
     parser.add_argument(
-        "--run",
-        action="store_true",
-        dest="runs_best",
-        help="build and run the best ones here too (as many as --run-top), and take the fastest",
-    )
-    parser.add_argument(
-        "--run-top", type=count, default=3, metavar="N", help="how many are run; default: 3"
-    )
-    parser.add_argument(
         "--csv",
         metavar="FILE",
         help="table of all rows; those that it has already are not simulated again",
@@ -112,10 +103,9 @@ def run(arguments: argparse.Namespace) -> None:
         options,
         shapes=arguments.input_shapes,
         csv=None if arguments.csv is None else Path(arguments.csv),
-        num_run=arguments.run_top if arguments.runs_best else 0,
     )
     if arguments.output:
-        save_sharding(found.best.record, arguments.output)
+        save_sharding(found.grid.best.record, arguments.output)
     if arguments.json:
         print_json(table.to_json(found))
         return

@@ -20,8 +20,8 @@ _ALIGN = "<>>>>><"
 
 def text(found: Found, top: int) -> str:
     """Return all that is printed: the ranking, pure degrees, what does not fit, the winner."""
-    best = ranked(found.rows)
-    winner = found.best.strategy.degrees
+    best = ranked(found.grid.rows)
+    winner = found.grid.best.strategy.degrees
     shown = best[:top]
     names = {"data": "pure D", "tensor": "pure T", "pipeline": "pure P"}
     notes: dict[SearchRow, list[str]] = {row: [] for row in best}
@@ -32,11 +32,11 @@ def text(found: Found, top: int) -> str:
     cells = [_cells(row, found, notes[row], winner == row.degrees) for row in shown]
     cells += [_cells(row, found, notes[row], False) for row in best[top:] if notes[row]]
     headers, align = list(_HEADERS), _ALIGN
-    if found.measured_ns:
+    if found.grid.measured_ns:
         headers.insert(2, "measured")
         align = f"{align[:2]}>{align[2:]}"
     parts = [format_table(headers, cells, align), _rest(found, len(shown), top)]
-    parts.append(_winner(found.best, found))
+    parts.append(_winner(found.grid.best, found))
     return "\n\n".join(part for part in parts if part)
 
 
@@ -51,27 +51,27 @@ def _cells(row: SearchRow, found: Found, notes: list[str], is_winner: bool) -> l
         f"{row.communication:.0%}",
         ", ".join(["chosen"] * is_winner + notes),
     ]
-    if found.measured_ns:
-        measured = found.measured_ns.get(row.degrees)
+    if found.grid.measured_ns:
+        measured = found.grid.measured_ns.get(row.degrees)
         cells.insert(2, "-" if measured is None else format_ns(measured))
     return cells
 
 
 def _rest(found: Found, shown: int, top: int) -> str:
     """How many rows are not shown, and why others are none."""
-    fitting = len(ranked(found.rows))
+    fitting = len(ranked(found.grid.rows))
     lines = [f"{fitting - shown} more fit"] if fitting > shown else []
-    over = [row for row in found.rows if row.is_simulated and not row.fits]
+    over = [row for row in found.grid.rows if row.is_simulated and not row.fits]
     if over:
         least = min(over, key=lambda row: row.peak_bytes)
         lines.append(
             f"{len(over)} do not fit, e.g. {least.degrees}: {format_bytes(least.peak_bytes)} of "
             f"{format_bytes(least.limit_bytes)}"
         )
-    excluded = sum(row.method == EXCLUDED for row in found.rows)
+    excluded = sum(row.method == EXCLUDED for row in found.grid.rows)
     if excluded:
         lines.append(f"{excluded} are slower by their lower bound")
-    refused = [row for row in found.rows if not row.is_simulated and row.method != EXCLUDED]
+    refused = [row for row in found.grid.rows if not row.is_simulated and row.method != EXCLUDED]
     lines += [f"{row.degrees} cannot be: {row.reason}" for row in refused[:top]]
     return "\n".join(lines)
 
@@ -119,16 +119,16 @@ def megatron_options(model: ShardedModel) -> str:
 def to_json(found: Found) -> dict[str, object]:
     """Return all rows and the winner as one JSON object."""
     rows = []
-    for row in found.rows:
+    for row in found.grid.rows:
         told = asdict(row)
         told["degrees"] = str(row.degrees)
         told |= {"fits": row.fits, "items_per_second": row.items_per_second}
-        told["measured_ns"] = found.measured_ns.get(row.degrees)
+        told["measured_ns"] = found.grid.measured_ns.get(row.degrees)
         rows.append(told)
     return {
         "rows": rows,
-        "chosen": str(found.best.strategy.degrees),
-        "predicted_ns": found.best.solution.predicted_ns,
-        "weight_gradients": found.best.weight_gradients,
-        "megatron": megatron_options(found.best),
+        "chosen": str(found.grid.best.strategy.degrees),
+        "predicted_ns": found.grid.best.solution.predicted_ns,
+        "weight_gradients": found.grid.best.weight_gradients,
+        "megatron": megatron_options(found.grid.best),
     }

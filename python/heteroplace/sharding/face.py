@@ -20,10 +20,9 @@ from heteroplace.model.demands import check_reachable
 from heteroplace.relay.annotate.reader import read_solution
 from heteroplace.relay.annotate.sharded import read_sharded
 from heteroplace.sharding.options import ShardOptions, read_shard_options
-from heteroplace.sharding.plan import ShardedModel, plan_model
+from heteroplace.sharding.plan import ShardedModel
 from heteroplace.sharding.search import search_degrees
 from heteroplace.sharding.source import ModelSource
-from heteroplace.transforms.degrees import Degrees
 
 
 def shard(
@@ -85,8 +84,6 @@ def shard_model(
         cluster = open_cluster(cluster)
     check_reachable(cluster)
     source = ModelSource(mod, params, options)
-    if isinstance(options.degrees, Degrees):
-        return plan_model(source, options.degrees, cluster, options)
     return search_degrees(source, cluster, options).best
 
 

@@ -27,6 +27,8 @@ WEIGHT_GRADIENTS = (AUTO, EACH, END)
 behind the last one; or what is faster."""
 _PARTS = ("data", "tensor", "pipeline", "micro_batches")
 _ZERO_LEVELS = range(4)
+RUN_OF_AUTO = 5
+"""So many of the best degrees are run by default, where costs are measured."""
 
 
 def _degrees(text: str) -> Degrees | str:
@@ -122,6 +124,13 @@ class ShardOptions:
     store: str | os.PathLike[str] | None = option(
         STORE_ON, "the store of measured kernels: on, off, or a file", metavar="on|off|FILE"
     )
+    run_best: int | None = option(
+        None,
+        "build and run so many of the best here too, and take the fastest; default: "
+        f"{RUN_OF_AUTO} of what auto finds by measured costs, else 0",
+        metavar="N",
+        parse=_natural,
+    )
     uneven: bool = option(
         False, "share heads unevenly where the lanes do not divide them", name="uneven"
     )
@@ -132,6 +141,14 @@ class ShardOptions:
     def is_training(self) -> bool:
         """Whether a step of training is planned; else inference."""
         return self.optimizer is not None
+
+    @property
+    def most_run(self) -> int:
+        """How many plans are built and run, at most, to take the fastest."""
+        if self.run_best is not None:
+            return self.run_best
+        is_auto = not isinstance(self.degrees, Degrees)
+        return RUN_OF_AUTO if is_auto and self.costs == MEASURE else 0
 
     def say(self, text: str) -> None:
         """Tell what begins."""
@@ -191,6 +208,8 @@ def check_shard_options(options: ShardOptions) -> None:
         faults.append(f"zero is {options.zero}; expected 0, 1, 2 or 3")
     if options.recompute_every < 0:
         faults.append(f"recompute is {options.recompute_every}; expected 0 layers or more")
+    if options.run_best is not None and options.run_best < 0:
+        faults.append(f"run_best is {options.run_best}; expected 0 plans or more")
     of_training = options.zero or options.recompute_every or options.weight_gradients == END
     if not options.is_training and of_training:
         faults.append(

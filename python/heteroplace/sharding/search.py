@@ -2,13 +2,13 @@
 
 DistIR (arXiv 2111.05426), section 5: simulate the grid, drop what does not fit, and take the best
 few on. Here all are ranked by costs that are fitted to kernels of a few sizes, then the best few by
-the costs of their own kernels.
+the costs of their own kernels, and of these some by real runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from heteroplace.costs.op_costs import OpCosts
@@ -23,6 +23,7 @@ from heteroplace.sharding.options import ESTIMATE, MEASURE, ShardOptions
 from heteroplace.sharding.plan import ShardedModel, plan_model, plan_models
 from heteroplace.sharding.source import ModelSource
 from heteroplace.sharding.strategies import rank_ids, strategy_of
+from heteroplace.sharding.trials import check_can_run, run_times
 from heteroplace.simulate.simulator import simulate
 from heteroplace.transforms.degrees import Degrees, enumerate_degrees, num_ranks, rank_devices
 from heteroplace.transforms.search import search
@@ -46,12 +47,17 @@ class Grid:
     rows: tuple[SearchRow, ...]
     """Of all degrees; the best ones by the costs of their own kernels."""
     models: tuple[ShardedModel, ...]
-    """The plans of the best ones, the fastest first."""
+    """The plans of the best ones, the fastest by their costs first."""
+    measured_ns: Mapping[Degrees, int] = field(default_factory=dict)
+    """By degrees, what a real run of the whole batch takes (`sharding.trials`); empty: none ran."""
 
     @property
     def best(self) -> ShardedModel:
-        """The plan to run."""
-        return self.models[0]
+        """The plan to run: the fastest that ran, if any did."""
+        ran = [model for model in self.models if model.strategy.degrees in self.measured_ns]
+        if not ran:
+            return self.models[0]
+        return min(ran, key=lambda model: self.measured_ns[model.strategy.degrees])
 
 
 def search_degrees(
@@ -59,16 +65,15 @@ def search_degrees(
     cluster: Cluster,
     options: ShardOptions,
     path: Path | None = None,
-    num_best: int = KERNELS_OF_BEST,
 ) -> Grid:
-    """Simulate all degrees for the devices of a cluster and plan the best few.
+    """Simulate all degrees for the devices of a cluster, plan the best few, and run some of them.
 
     Parameters
     ----------
+    options
+        Where they say degrees, these alone are planned.
     path
         A table of rows; those that it has are not simulated again.
-    num_best
-        Degrees that are planned at least, and costed by their own kernels where costs are measured.
 
     Raises
     ------
@@ -77,8 +82,22 @@ def search_degrees(
     ShardingError, ClusterError
         No degrees are possible, or devices are not connected.
     HeteroPlaceError
-        As `plan_model`.
+        As `plan_model` and `run_times`.
     """
+    if options.most_run:
+        check_can_run(cluster)
+    grid = _planned(source, cluster, options, path)
+    models = grid.models[: options.most_run]
+    return replace(grid, measured_ns=run_times(models, options)) if models else grid
+
+
+def _planned(
+    source: ModelSource, cluster: Cluster, options: ShardOptions, path: Path | None
+) -> Grid:
+    """All degrees, of which nothing has run."""
+    if isinstance(options.degrees, Degrees):
+        model = plan_model(source, options.degrees, cluster, options)
+        return Grid((row_of(model),), (model,))
     degrees = _all_degrees(cluster, options)
     rows = search(
         _problem(source, cluster, options, degrees), [options.batch], degrees=degrees, path=path
@@ -87,6 +106,7 @@ def search_degrees(
     if not best:
         raise _nothing_fits(rows, cluster, options)
     found = {row.degrees: row for row in rows}
+    num_best = max(KERNELS_OF_BEST, options.most_run)
     first = [row.degrees for row in best[:num_best]]
     models = plan_models(source, first, cluster, options)
     for row in best[num_best : max(num_best, _MOST_KERNELS)]:
