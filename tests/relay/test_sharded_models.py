@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 import tvm
-from relay_models import module, var
+from relay_models import cores, module, var
 from shard_models import (
     BATCH,
     WIDTH,
@@ -163,10 +163,38 @@ def test_auto_takes_degrees_no_slower_than_one_device() -> None:
     assert best[0].solution.predicted_ns <= alone[0].solution.predicted_ns
 
 
-def test_measured_costs_say_so() -> None:
-    found = read_sharded(shared(data=2, costs="measure", store="off"))
-    assert found is not None
-    assert found[0].solution.costs.is_measured
+@pytest.mark.costly
+@pytest.mark.skipif(len(cores()) < 2, reason="two ranks need two cores")
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"data": 2},
+        {"optimizer": "sgd:0.1", "data": 2},
+        {"optimizer": "sgd:0.1", "pipeline": 2, "micro_batches": 4, "weight_gradients": "end"},
+    ],
+    ids=str,
+)
+def test_a_plan_of_measured_costs_is_built(options: dict[str, Any]) -> None:
+    mod = shared(costs="measure", store="off", **options)
+    record, _ = read_sharded(mod) or pytest.fail("no plan")
+    assert record.solution.costs.is_measured
+    given = {"labels": rows_of(2)} if "optimizer" in options else {}
+    built(mod).run(x=rows_of(1), **given)
+
+
+@pytest.mark.costly(30)
+@pytest.mark.skipif(len(cores()) < 2, reason="two ranks need two cores")
+def test_the_fastest_of_those_that_ran_is_taken() -> None:
+    lines: list[str] = []
+    options = {"costs": "measure", "store": "off", "progress": lines.append}
+    best = read_sharded(shared(run_best=2, **options))
+    ran = {line.removeprefix("running ") for line in lines if line.startswith("running ")}
+    assert best is not None and len(ran) == 2
+    assert "/".join(map(str, best[0].told.degrees)) in ran
+    first, second = (cluster := rank_cluster()).devices
+    absent = replace(cluster, devices=(first, replace(second, cores=(4095,))))
+    with pytest.raises(MissingCostError, match=r"lacks cpu.1 \(core 4095.*run_best=0"):
+        shared(absent, run_best=1)
 
 
 def test_pass_does_the_same_and_changes_nothing_on_its_own_output() -> None:

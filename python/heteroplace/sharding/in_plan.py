@@ -159,7 +159,7 @@ def _table(timed: PlanToTime, program: PlanProgram, quartiles: np.ndarray) -> Co
     def cost(task: int, device: int, batch: int = 1) -> Cost:
         found = _alike(means, graph, cluster, (task, device, batch))
         if found is None:
-            return Cost.unknown() if batch == 1 else Cost.excluded("the plan has no such batch")
+            return Cost.unknown() if batch == 1 else Cost.unsupported("no such batch")
         return Cost.measured(round(found.ns), round(found.spread_ns))
 
     return build_table(graph, cluster, cost, tuple(sorted({1, *(key[2] for key in runs)})))

@@ -42,6 +42,12 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
         read_shard_options({"data": 2})
     with pytest.raises(ShardingError, match=r"weight_gradients .x.; expected one of auto"):
         read_shard_options({"batch": 8, "weight_gradients": "x"})
+    with pytest.raises(ShardingError, match=r"run_best is -1; expected 0 plans or more"):
+        read_shard_options({"batch": 8, "run_best": -1})
+    assert read_shard_options({"batch": 8}).most_run == 5
+    assert read_shard_options({"batch": 8, "costs": "estimate"}).most_run == 0
+    assert read_shard_options({"batch": 8, "data": 2}).most_run == 0
+    assert read_shard_options({"batch": 8, "data": 2, "run_best": 1}).most_run == 1
     with pytest.raises(ShardingError, match="weight_gradients are about training"):
         read_shard_options({"batch": 8, "weight_gradients": "end"})
     late = {"batch": 8, "data": 2, "optimizer": "sgd:0.1", "weight_gradients": "end"}
