@@ -24,7 +24,7 @@ from heteroplace.relay.expressions import post_order, task_of_span
 from heteroplace.sharding.inner_values import TaskMemory, inner_bytes_of
 from heteroplace.transforms.recompute import plain_name
 
-_GAPS = 48
+_GAPS = 40
 """One byte of so many lies in gaps between values, at most as a rule."""
 _NO_KERNEL = "annotation.stop_fusion"
 

@@ -23,10 +23,10 @@ from heteroplace.sharding.plan import ShardedModel
 from heteroplace.stats import median
 from heteroplace.transforms.degrees import Degrees
 
-_TURNS = 5
-"""Rounds in which the programs are run, one after the other."""
-_ROUND_NS = 200_000_000
-_MOST_RUNS = 50
+_ROUNDS = 21
+"""In each, the programs run one after the other."""
+_TURN_NS = 40_000_000
+_LEAST_RUNS = 2
 
 
 def check_can_run(cluster: Cluster) -> None:
@@ -40,11 +40,19 @@ def check_can_run(cluster: Cluster) -> None:
         )
 
 
-def run_times(models: Sequence[ShardedModel], options: ShardOptions) -> dict[Degrees, int]:
+def run_times(
+    models: Sequence[ShardedModel], options: ShardOptions, *, helping: bool = True
+) -> dict[Degrees, int]:
     """Run models in turns; return ns of a whole batch, by degrees.
 
-    Of each the median of the turn counts that was disturbed least. What does not fit into memory
-    beside those before it is left out.
+    A shared machine is now fast, now slow, so a time is told as its ratio to the mean of its round,
+    the median of these, times the median of the means. What does not fit into memory beside those
+    before it is left out.
+
+    Parameters
+    ----------
+    helping
+        As of `Executor`: whether a core that waits takes parts of what is planned for another.
 
     Raises
     ------
@@ -56,14 +64,17 @@ def run_times(models: Sequence[ShardedModel], options: ShardOptions) -> dict[Deg
         for model in _side_by_side(models):
             options.say(f"compiling {model.strategy.degrees}")
             executable = pipeline.build_module(model.to_module())
-            executor = loaded.enter_context(closing(Executor(executable)))
+            executor = loaded.enter_context(closing(Executor(executable, helping=helping)))
             executors[model.strategy.degrees] = executor, made_up_inputs(model, executable)
-        times: dict[Degrees, list[int]] = {degrees: [] for degrees in executors}
-        for _ in range(_TURNS):
-            for degrees, (executor, inputs) in executors.items():
-                options.say(f"running {degrees}")
-                times[degrees].append(_turn_ns(executor, inputs))
-    return {degrees: min(found) for degrees, found in times.items()}
+        options.say(f"running {', '.join(map(str, executors))} in turns")
+        rounds = [[_turn_ns(*each) for each in executors.values()] for _ in range(_ROUNDS)]
+    times = np.array(rounds, dtype=np.float64)
+    means = times.mean(axis=1)
+    ratios = np.median(times / means[:, np.newaxis], axis=0)
+    return {
+        degrees: round(ratio * np.median(means))
+        for degrees, ratio in zip(executors, ratios.tolist(), strict=True)
+    }
 
 
 def _side_by_side(models: Sequence[ShardedModel]) -> list[ShardedModel]:
@@ -78,8 +89,8 @@ def _side_by_side(models: Sequence[ShardedModel]) -> list[ShardedModel]:
     return found
 
 
-def _turn_ns(executor: Executor, inputs: Mapping[str, np.ndarray]) -> int:
+def _turn_ns(executor: Executor, inputs: Mapping[str, np.ndarray]) -> float:
     """The median of some runs, after one that is not counted and sets the inputs."""
     executor.run(inputs)
     (first,) = executor.benchmark(1)
-    return int(median(executor.benchmark(max(1, min(_MOST_RUNS, _ROUND_NS // max(1, first))))))
+    return median(executor.benchmark(max(_LEAST_RUNS, _TURN_NS // max(1, first))))

@@ -42,6 +42,7 @@ from heteroplace.sharding.options import ShardOptions, read_shard_options
 from heteroplace.sharding.plan import ShardedModel, plan_model, plan_models, plan_timer
 from heteroplace.sharding.search import search_degrees
 from heteroplace.sharding.source import ModelSource
+from heteroplace.sharding.trials import run_times
 from heteroplace.simulate.simulator import simulate
 from heteroplace.stats import half_spread, median
 from heteroplace.transforms.degrees import Degrees, enumerate_degrees
@@ -214,8 +215,9 @@ class _Runs:
         near = self._near
         near.wait()
         self._say(f"{self._model.name}, {self._mode}, batch {batch}: planning")
-        grid = search_degrees(self._source, cluster, options)
-        chosen = grid.best.strategy.degrees
+        grid = search_degrees(self._source, cluster, replace(options, run_best=0))
+        ran = run_times(grid.models[: options.most_run], options, helping=False)
+        chosen = replace(grid, measured_ns=ran).best.strategy.degrees
         planned = {model.strategy.degrees: model for model in grid.models}
         every = enumerate_degrees(NUM_RANKS, batch, MAX_MICRO_BATCHES, allow_fewer=True)
         left = [degrees for degrees in every if degrees not in planned]
