@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from functools import cached_property
 
 import numpy as np
 
@@ -23,7 +24,6 @@ class LoadedProgram:
             tuple((p.name, p.shape, p.dtype) for p in ports if p.name not in state_ports)
             for ports in (native.inputs, native.outputs)
         )
-        self._input_ports = InputPorts(self._inputs)
         self._completer = Completer()
 
     @property
@@ -35,6 +35,10 @@ class LoadedProgram:
     def outputs(self) -> Ports:
         """Name, shape and dtype of every output."""
         return self._outputs
+
+    @cached_property
+    def _input_ports(self) -> InputPorts:
+        return InputPorts(self.inputs)
 
     @property
     def max_in_flight(self) -> int:

@@ -28,7 +28,7 @@ _ROUNDS = 21
 _TURN_NS = 40_000_000
 _LEAST_RUNS = 2
 _SHARE_OF_MEMORY = 2
-"""One byte in so many of a memory is for programs that take turns; what builds them has the rest."""
+"""One byte in so many of a memory is for programs in turns; what builds them has the rest."""
 
 
 def check_can_run(cluster: Cluster) -> None:
