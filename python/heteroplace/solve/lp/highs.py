@@ -20,12 +20,12 @@ from heteroplace.solve.lp.program import (
     MixedProgram,
 )
 
-_STATUS = {0: OPTIMAL, 1: LIMIT, 2: INFEASIBLE}
-"""Of `scipy.optimize.milp`."""
+_OPTIMAL, _LIMIT, _INFEASIBLE, _GAVE_UP = 0, 1, 2, 4
+"""What `scipy.optimize.milp` says."""
+_STATUS = {_OPTIMAL: OPTIMAL, _LIMIT: LIMIT, _INFEASIBLE: INFEASIBLE}
 _FACTORS = (1.0, 2.0, 7.0)
 """Of the objective, tried in turn while HiGHS ends in an error of its own (a solution that is off
 by its tolerance is rounded and then refused); another factor avoids it."""
-_GAVE_UP = 4
 _NODES_UP = "Solution limit reached"
 """What HiGHS says when the limit of nodes came before any solution; scipy knows no status for it,
 and gives no bound."""
@@ -99,21 +99,30 @@ class _Call:
             self._error = err
 
     def _try_factors(self) -> Any:
-        """Solve until HiGHS ends without an error of its own, within the time."""
+        """Solve until HiGHS ends without an error of its own, within the time.
+
+        That there is no solution is asked again without presolve, which is wrong about it at times
+        (seen in the HiGHS 1.12 of scipy 1.17; https://github.com/ERGO-Code/HiGHS/issues/2432).
+        """
         deadline = time.perf_counter() + self._limits.time_limit_s
+        presolve = True
         for factor in _FACTORS:
-            found = self._solve(factor, deadline - time.perf_counter())
+            found = self._solve(factor, deadline - time.perf_counter(), presolve)
+            if found.status == _INFEASIBLE and presolve:
+                presolve = False
+                found = self._solve(factor, deadline - time.perf_counter(), presolve)
             if found.status != _GAVE_UP or _is_out_of_nodes(found):
                 break
         if found.mip_dual_bound is not None:
             found.mip_dual_bound /= factor
         return found
 
-    def _solve(self, factor: float, time_limit_s: float) -> Any:
+    def _solve(self, factor: float, time_limit_s: float, presolve: bool) -> Any:
         from scipy.optimize import Bounds, LinearConstraint, milp
 
         program = self._program
         options: dict[str, float] = {
+            "presolve": presolve,
             "time_limit": max(_LEAST_S, time_limit_s),
             "mip_rel_gap": self._limits.gap_ratio,
         }

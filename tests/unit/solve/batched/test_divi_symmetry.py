@@ -76,6 +76,11 @@ def test_first_uses_keep_the_optimum(seed: int, items: int, rounds: int) -> None
     assert solved(problem, items, first) == solved(problem, items, none)
 
 
+def test_infeasible_is_asked_again_without_presolve() -> None:
+    """The presolve of HiGHS 1.12 finds no solution of this programme, which has one."""
+    assert solved(symmetric(608), 2, replace(FIRST, rounds=2)) == (27, False)
+
+
 @pytest.mark.costly
 @exact_cases(50)
 @given(seed=st.integers(0, 10**6))
