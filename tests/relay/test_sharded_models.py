@@ -163,13 +163,11 @@ def test_auto_takes_degrees_no_slower_than_one_device() -> None:
     assert best[0].solution.predicted_ns <= alone[0].solution.predicted_ns
 
 
-@pytest.mark.costly
 @pytest.mark.skipif(len(cores()) < 2, reason="two ranks need two cores")
 @pytest.mark.parametrize(
     "options",
     [
         {"data": 2},
-        {"optimizer": "sgd:0.1", "data": 2},
         {"optimizer": "sgd:0.1", "pipeline": 2, "micro_batches": 4, "weight_gradients": "end"},
     ],
     ids=str,
@@ -194,7 +192,7 @@ def test_the_fastest_of_those_that_ran_is_taken() -> None:
     assert "/".join(map(str, best[0].told.degrees)) in ran
     first, second = (cluster := rank_cluster()).devices
     absent = replace(cluster, devices=(first, replace(second, cores=(4095,))))
-    with pytest.raises(MissingCostError, match=r"lacks cpu.1 \(core 4095.*run_best=0"):
+    with pytest.raises(MissingCostError, match=r"cannot be run on .*cpu.1 \(core 4095.*run_best=0"):
         shared(absent, run_best=1)
 
 

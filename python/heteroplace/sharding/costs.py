@@ -40,13 +40,22 @@ class MeasuredNetwork:
     """By the name of a task, for each device."""
 
 
-def check_measurable(cluster: Cluster) -> None:
-    """Raise MissingCostError unless all devices of a cluster are in this machine."""
+def check_measurable(
+    cluster: Cluster,
+    what: str = "costs cannot be measured",
+    advice: str = "costs='estimate' (--costs estimate)",
+) -> None:
+    """Raise MissingCostError unless all devices of a cluster are in this machine.
+
+    Parameters
+    ----------
+    what, advice
+        What cannot be done, and what to say instead, for the message.
+    """
     absent = missing_devices(cluster, [device.name for device in cluster.devices])
     if absent:
         raise MissingCostError(
-            f"costs cannot be measured on devices that are not in this machine: "
-            f"{'; '.join(absent)}. Say costs='estimate' (--costs estimate)"
+            f"{what} on devices that are not in this machine: {'; '.join(absent)}. Say {advice}"
         )
 
 

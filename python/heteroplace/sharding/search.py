@@ -16,6 +16,7 @@ from heteroplace.costs.work import main_dtype
 from heteroplace.errors import InfeasibleError, ShardingError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.collectives import CollectiveCosts
+from heteroplace.model.demands import check_reachable
 from heteroplace.model.units import format_bytes
 from heteroplace.sharding.collectives import Group, groups_of_grid
 from heteroplace.sharding.costs import check_measurable, fitted_costs
@@ -23,7 +24,7 @@ from heteroplace.sharding.options import ESTIMATE, MEASURE, ShardOptions
 from heteroplace.sharding.plan import ShardedModel, plan_model, plan_models
 from heteroplace.sharding.source import ModelSource
 from heteroplace.sharding.strategies import rank_ids, strategy_of
-from heteroplace.sharding.trials import check_can_run, run_times
+from heteroplace.sharding.trials import run_times
 from heteroplace.simulate.simulator import simulate
 from heteroplace.transforms.degrees import Degrees, enumerate_degrees, num_ranks, rank_devices
 from heteroplace.transforms.search import search
@@ -85,7 +86,8 @@ def search_degrees(
         As `plan_model` and `run_times`.
     """
     if options.most_run:
-        check_can_run(cluster)
+        check_reachable(cluster)
+        check_measurable(cluster, "plans cannot be run", "run_best=0 (--run-best 0)")
     grid = _planned(source, cluster, options, path)
     models = grid.models[: options.most_run]
     return replace(grid, measured_ns=run_times(models, options)) if models else grid

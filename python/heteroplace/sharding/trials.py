@@ -6,16 +6,12 @@ to that: of plans that are nearly as fast, a run tells which is the fastest.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 
 import numpy as np
 
 from heteroplace import pipeline
-from heteroplace.errors import MissingCostError
-from heteroplace.model.cluster import Cluster
-from heteroplace.model.demands import check_reachable
-from heteroplace.run.devices import missing_devices
 from heteroplace.run.executor import Executor
 from heteroplace.sharding.inputs import made_up_inputs
 from heteroplace.sharding.options import ShardOptions
@@ -31,15 +27,27 @@ _SHARE_OF_MEMORY = 2
 """One byte in so many of a memory is for programs in turns; what builds them has the rest."""
 
 
-def check_can_run(cluster: Cluster) -> None:
-    """Raise MissingCostError unless all devices of a cluster are in this machine."""
-    check_reachable(cluster)
-    absent = missing_devices(cluster, [device.name for device in cluster.devices])
-    if absent:
-        raise MissingCostError(
-            f"to run plans takes the devices of the cluster, and this machine lacks "
-            f"{'; '.join(absent)}; say run_best=0"
-        )
+def load_model(model: ShardedModel, *, helping: bool = True) -> Executor:
+    """Return an executor of a planned model, its inputs made up.
+
+    The kernels are those that were compiled for its costs, and nothing is verified.
+
+    Parameters
+    ----------
+    helping
+        As of `Executor`: whether a core that waits takes parts of what is planned for another.
+
+    Raises
+    ------
+    HeteroPlaceError
+        It cannot be built or loaded.
+    """
+    assert model.compiled is not None  # it was planned here
+    executable = pipeline.build(model.compiled, model.solution)
+    executor = Executor(executable, helping=helping)
+    for name, array in made_up_inputs(model, executable).items():
+        executor.set_input(name, array)
+    return executor
 
 
 def run_times(
@@ -54,7 +62,7 @@ def run_times(
     Parameters
     ----------
     helping
-        As of `Executor`: whether a core that waits takes parts of what is planned for another.
+        As of `load_model`.
 
     Raises
     ------
@@ -65,11 +73,10 @@ def run_times(
         executors = {}
         for model in _side_by_side(models):
             options.say(f"compiling {model.strategy.degrees}")
-            executable = pipeline.build_module(model.to_module())
-            executor = loaded.enter_context(closing(Executor(executable, helping=helping)))
-            executors[model.strategy.degrees] = executor, made_up_inputs(model, executable)
+            executor = loaded.enter_context(closing(load_model(model, helping=helping)))
+            executors[model.strategy.degrees] = executor
         options.say(f"running {', '.join(map(str, executors))} in turns")
-        rounds = [[_turn_ns(*each) for each in executors.values()] for _ in range(_ROUNDS)]
+        rounds = [[_turn_ns(each) for each in executors.values()] for _ in range(_ROUNDS)]
     times = np.array(rounds, dtype=np.float64)
     means = times.mean(axis=1)
     ratios = np.median(times / means[:, np.newaxis], axis=0)
@@ -91,8 +98,7 @@ def _side_by_side(models: Sequence[ShardedModel]) -> list[ShardedModel]:
     return found
 
 
-def _turn_ns(executor: Executor, inputs: Mapping[str, np.ndarray]) -> float:
-    """The median of some runs, after one that is not counted and sets the inputs."""
-    executor.run(inputs)
-    (first,) = executor.benchmark(1)
-    return median(executor.benchmark(max(_LEAST_RUNS, _TURN_NS // max(1, first))))
+def _turn_ns(executor: Executor) -> float:
+    """The median of some runs, after two that are not counted."""
+    *_, run_ns = executor.benchmark(2)
+    return median(executor.benchmark(max(_LEAST_RUNS, _TURN_NS // max(1, run_ns))))

@@ -257,6 +257,7 @@ class _Assembler:
                 readers = graph.tensors[graph.state_of[tensor]].consumers
                 found.update(readers)
                 # A copy of a weight is made when the first of its readers runs.
+                # (An update runs once too, and what reads its result does not read this state.)
                 once = (reader for reader in readers if self._sharded.once[reader])
                 copies = [reader for reader in once if not self._sharded.is_update[reader]]
                 found.update(task for copy in copies for task in graph.successors[copy])

@@ -14,7 +14,7 @@ from heteroplace.errors import ShardingError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.collectives import collective_op
-from heteroplace.model.plan import Plan
+from heteroplace.model.plan import Plan, Run
 from heteroplace.simulate.simulator import simulate
 from heteroplace.transforms.assemble import assemble
 from heteroplace.transforms.degrees import Degrees
@@ -190,6 +190,29 @@ def test_single_precision_equals_sequential_training() -> None:
     plan = plan_of(sharded, strategy, ranks(8))
     found, _ = run_reference(sharded, ranks(8), plan, arrays)
     assert worst_difference(found, sgd_step(arrays, NUM_LAYERS)) <= 1e-6
+
+
+@pytest.mark.parametrize("momentum", [None, 0.5])
+def test_updates_come_early_in_the_stages_that_are_named(momentum: float | None) -> None:
+    """Stage 0 has layers 0 and 1: what updates w1 need not wait for the gradient of w0."""
+    strategy = Strategy(Degrees(1, 1, 2, 2))
+    sharded = training(strategy, BATCH, momentum=momentum)
+    graph = sharded.graph
+    for early, expected in (((), 0), ((0,), 1), ((0, 1), 2)):
+        plan = plan_of(sharded, strategy, ranks(2), early_updates=early)
+        stages_with_early = 0
+        for device in range(2):
+            own = [step for step in plan.steps if isinstance(step, Run) and step.device == device]
+            runs = [step.task for step in own]
+            last = max(at for at, task in enumerate(runs) if not sharded.is_update[task])
+            updated = {
+                graph.state_of[tensor]
+                for task in runs[:last]
+                for tensor in graph.task_outputs[task]
+                if tensor in graph.state_of
+            }
+            stages_with_early += len(updated) == (1 if momentum is None else 2)
+        assert stages_with_early == expected
 
 
 @pytest.mark.parametrize("zero", range(4))

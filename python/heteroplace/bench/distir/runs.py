@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from heteroplace import pipeline
 from heteroplace.bench.distir.rank_models import MODES, RANK_MODELS, RankModel
 from heteroplace.bench.distir.run_table import run_table
 from heteroplace.bench.peers.stock import in_pass_context
@@ -37,12 +36,11 @@ from heteroplace.measure.links import measure_links
 from heteroplace.model.cluster import Cluster, Device, Memory
 from heteroplace.run.executor import Executor
 from heteroplace.sharding.in_plan import PlanTimer
-from heteroplace.sharding.inputs import made_up_inputs
 from heteroplace.sharding.options import ShardOptions, read_shard_options
 from heteroplace.sharding.plan import ShardedModel, plan_model, plan_models, plan_timer
 from heteroplace.sharding.search import search_degrees
 from heteroplace.sharding.source import ModelSource
-from heteroplace.sharding.trials import run_times
+from heteroplace.sharding.trials import load_model, run_times
 from heteroplace.simulate.simulator import simulate
 from heteroplace.stats import half_spread, median
 from heteroplace.transforms.degrees import Degrees, enumerate_degrees
@@ -303,13 +301,8 @@ class _Runs:
 
 
 def _loaded(model: ShardedModel) -> _Run:
-    assert model.compiled is not None  # it was measured
-    executable = pipeline.build(model.compiled, model.solution)
     # Costs are those of cores that do what is planned for them, and nothing else.
-    executor = Executor(executable, helping=False)
-    for name, array in made_up_inputs(model, executable).items():
-        executor.set_input(name, array)
-    return _Run(model, executor)
+    return _Run(model, load_model(model, helping=False))
 
 
 def _ms(ns: float) -> float:
