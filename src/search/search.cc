@@ -258,12 +258,14 @@ class PlanSearch::ColumnGeneration {
   // Jobs and bounds.
 
   void FindBound() {
+    const double begin_s = clock_.Elapsed();
     bounds::BoundOptions options =
         OptionsOfBound(problem_.num_tasks, is_one_module_, round_, options_.max_evaluations);
     options.time_limit_s = kMostBounding * std::max(0.0, clock_.JobsEnd() - clock_.Elapsed());
     options.target_ns = best_ns_ == list::kNever ? selection_.time_ns : best_ns_;
     bound_ = bounds::LagrangianBound(problem_, round_ == 0 ? options_.price : price_, options,
                                      [this] { return stop_.load(); });
+    clock_.TellBounding(clock_.Elapsed() - begin_s);
   }
 
   void UseBound() {

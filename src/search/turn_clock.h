@@ -47,7 +47,10 @@ class TurnClock {
   /*! \brief Tells of a gain. */
   void TellGain() { last_gain_s_ = before_s_ + Elapsed(); }
 
-  /*! \brief Seconds since the last gain. */
+  /*! \brief Tells what a bound took, in which no plan was looked for. */
+  void TellBounding(double seconds) { last_gain_s_ += seconds; }
+
+  /*! \brief Seconds since the last gain, but for those of bounds. */
   double Stalled() const { return before_s_ + Elapsed() - last_gain_s_; }
 
   /*! \brief Whether there was no gain for too long. */

@@ -1,12 +1,12 @@
 """The default solver `auto`.
 
 Candidates of `auto`: the initial solutions; the search from all of them; and, chosen by the size
-and the structure of the graph, a refinement solver, which may prove its plan. The search is that of
-the solver `search`, and goes on until it has stalled: no gain for STALL_SHARE of its time. Then the
-refinement solver has a turn, from the best plan, of TURN_SHARE of the time without gain, and again
-as long as it gains; then the search goes on where it was, knowing that plan, until it has gone
-without gain twice as long as before; and so on. So the time goes to whoever gains, and as long as
-the search gains `auto` is `search`.
+and the structure of the graph, refinement solvers, one of which may prove its plan. The search is
+that of the solver `search`, and has a turn until it has stalled (no gain for STALL_SHARE of its
+time), or has had MOST_SHARE of the time that is left. Then each refinement solver has a turn from
+the best plan, as long as the time without gain, and again as long as it gains; then the search goes
+on where it was, knowing that plan, until it has gone without gain twice as long as before; and so
+on. So the time goes to whoever gains.
 
 Every candidate is measured by the same simulator, and the best single device is always among them,
 so the result is never longer than it. For throughput `auto` is the solver `throughput`; for several
@@ -23,7 +23,7 @@ import sys
 import time
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from heteroplace.errors import SolverError
 from heteroplace.model.plan import Plan
@@ -62,6 +62,9 @@ from heteroplace.solve.search.solver import (
     solve_deadline,
 )
 
+if TYPE_CHECKING:
+    from heteroplace.solve.lns.engine import NeighbourhoodSearch
+
 _MODULES = {
     "cpsat": "heteroplace.solve.exact.cpsat",
     "split": "heteroplace.solve.split.solver",
@@ -72,12 +75,12 @@ _BATCHED = "heteroplace.solve.split.batched_solver"
 """For several items."""
 _LEAST_S = 0.05
 """Less is not worth starting an exact solver for."""
-STALL_SHARE = 0.75
-"""Part of the time of the search without gain after which another solver has a turn."""
-TURN_SHARE = 0.5
-"""Length of that turn, as a part of the time without gain."""
+STALL_SHARE = 0.35
+"""Part of the time of the search without gain after which other solvers have a turn."""
+MOST_SHARE = 0.5
+"""Part of the time that is left, for a turn of the search: late in it others may gain more."""
 _LEAST_TURN_SHARE = 0.1
-"""And of the time of the solve, at least: an exact model must be built before it is solved."""
+"""Least turn of others, as a part of the time: an exact model is built before it is solved."""
 _LEAST_STALL_S = 0.2
 _GAIN_RATIO = 5e-4
 """Smaller gains do not prolong the turns of the refinement solver; nor those of the search."""
@@ -141,9 +144,10 @@ class _Auto:
         self._was_interrupted = False
         self._bound_ns = 0
         self._prices: tuple[float, ...] = ()
-        self._exhausted: set[int | None] = set()
-        """Makespans of plans that the refinement solver can do nothing more with; None: it was
-        asked for a first plan."""
+        self._exhausted: set[tuple[str, int | None]] = set()
+        """Refinement solvers, and makespans of plans that each can do nothing more with; None: it
+        was asked for a first plan."""
+        self._neighbourhoods: NeighbourhoodSearch | None = None
         self._num_turns = 0
         """Of the refinement solver."""
 
@@ -157,7 +161,9 @@ class _Auto:
         for index, (name, plan) in enumerate(plans):
             if self._candidates and self._deadline.is_over():
                 # By what its scheduler says.
-                self._add(*min(plans[index:], key=lambda one: _promise(one[1])))
+                self._add(
+                    *min(plans[index:], key=lambda one: (one[1].violation, one[1].makespan_ns))
+                )
                 break
             self._add(name, plan)
         if not self._is_proven():
@@ -238,7 +244,8 @@ class _Auto:
         """Let search and refinement solver take turns; see the module."""
         if not initial:
             self._tried.append(("search", None, "left out: there is no plan to start from"))
-            self._refine(self._route(), self._deadline)
+            self._route()
+            self._refine("cpsat", self._deadline)
             return
         if self._candidates and self._deadline.is_over():
             self._tried.append(("search", None, "left out: the time is up"))
@@ -246,64 +253,61 @@ class _Auto:
         best = self._best
         known = None if best is None else (best.makespan_ns, best.plan)
         search = SearchRun(self._problem, initial, self._options, LONG_PATIENCE_PER_TASK, known)
-        route, stalled_s = None, 0.0
+        stalled_s = 0.0
+        route = self._route()
         while True:
-            stall = Stall(STALL_SHARE, max(_LEAST_STALL_S, 2 * stalled_s))
-            end = self._search(search, stall if self._can_refine(route) else None)
+            end = self._search(search, stalled_s, bool(self._refinements(route)))
             stalled_s = end.stalled_s
-            if self._is_over():
-                return
-            route = route or self._route()
-            if self._can_refine(route):
-                least_s = _LEAST_TURN_SHARE * self._options.time_limit_s
-                turn_s = max(TURN_SHARE * stalled_s, least_s)
-                self._refine_while_it_gains(
-                    route, turn_s if end.can_go_on else self._deadline.left_s()
-                )
+            names = [] if self._is_over() else self._refinements(route)
+            for number, name in enumerate(names):
+                turn_s = max(stalled_s, _LEAST_TURN_SHARE * self._options.time_limit_s)
+                if not end.can_go_on:
+                    turn_s = self._deadline.left_s() / (len(names) - number)
+                self._refine_while_it_gains(name, turn_s)
             if self._is_over() or not end.can_go_on:
                 return
 
     def _route(self) -> Route:
         route = choose_route(self._problem)
-        self._tried.append((f"route: {route.refinement}", None, route.reason))
+        names = ", ".join(route.refinements) or "search"
+        self._tried.append((f"route: {names}", None, route.reason))
         return route
 
-    def _can_refine(self, route: Route | None) -> bool:
-        """Whether the refinement solver may still gain something."""
-        if route is None:
-            return True
-        has_solver = not self._candidates or route.refinement in _MODULES
-        return has_solver and self._best_ns not in self._exhausted
+    def _refinements(self, route: Route) -> list[str]:
+        """The refinement solvers that may still gain something."""
+        names = route.refinements if self._candidates else ("cpsat",)
+        return [name for name in names if (name, self._best_ns) not in self._exhausted]
 
-    def _search(self, search: SearchRun, stall: Stall | None) -> SearchEnd:
+    def _search(self, search: SearchRun, stalled_s: float, can_refine: bool) -> SearchEnd:
         """One turn of the search, from the best plan if that is another's."""
-        best = self._best
+        best, deadline, stall = self._best, self._deadline, None
         others = [] if best is None or search.knows(best.plan) else [best.plan]
-        has_iterations = self._options.iterations is not None
-        end = search.run(self._deadline, self._bound_ns, None if has_iterations else stall, others)
+        if can_refine and self._options.iterations is None:
+            stall = Stall(STALL_SHARE, max(_LEAST_STALL_S, 2 * stalled_s))
+            deadline = deadline.within(MOST_SHARE * deadline.left_s())
+        end = search.run(deadline, self._bound_ns, stall, others)
         self._was_interrupted |= end.was_interrupted
         self._bound_ns = max(self._bound_ns, end.bound_ns)
         self._prices = end.prices
         self._add("search", end.native_plan, f"{end.num_evaluations} schedules tried")
         return end
 
-    def _refine_while_it_gains(self, route: Route, turn_s: float) -> None:
-        while not self._is_over() and self._can_refine(route):
+    def _refine_while_it_gains(self, name: str, turn_s: float) -> None:
+        while not self._is_over() and (name, self._best_ns) not in self._exhausted:
             before_ns = self._best_ns
-            self._refine(route, self._deadline.within(turn_s))
+            self._refine(name, self._deadline.within(turn_s))
             if self._options.iterations is not None or before_ns is None or self._best_ns is None:
                 return
             if self._best_ns > (1 - _GAIN_RATIO) * before_ns:
                 return
 
-    def _refine(self, route: Route, deadline: Deadline) -> None:
-        """One turn of the refinement solver; without a plan, of the only one that needs none."""
+    def _refine(self, name: str, deadline: Deadline) -> None:
+        """One turn of a refinement solver; without a plan, of "cpsat", which alone needs none."""
         best = self._best
-        name = "cpsat" if best is None else route.refinement
         least = _LEAST_S if _MODULES[name] in sys.modules else _LEAST_TO_LOAD_S
         if self._deadline.left_s() < least and best is not None:
             self._tried.append((name, None, "left out: the time is up"))
-            self._exhausted.add(best.makespan_ns)
+            self._exhausted.add((name, best.makespan_ns))
             return
         importlib.import_module(_MODULES[name])
         # Another turn, other neighbourhoods.
@@ -315,10 +319,10 @@ class _Auto:
         elif name == "split":
             self._split(best, options, deadline)
         else:
-            self._improve_neighbourhoods(best, options, deadline)
+            self._improve_neighbourhoods(best, deadline)
         has_ended = deadline.left_s() > 2 * _LEAST_S or best is None
         if has_ended and self._best_ns == (None if best is None else best.makespan_ns):
-            self._exhausted.add(self._best_ns)
+            self._exhausted.add((name, self._best_ns))
 
     def _prove_whole(
         self, best: _Candidate | None, options: SolveOptions, deadline: Deadline
@@ -355,12 +359,11 @@ class _Auto:
             "split", native_plan_of(self._problem.native, end.steps), f"bound {end.bound_ns} ns"
         )
 
-    def _improve_neighbourhoods(
-        self, best: _Candidate, options: SolveOptions, deadline: Deadline
-    ) -> None:
-        end = importlib.import_module(_MODULES["lns"]).run_lns(
-            self._problem, best.plan, options, deadline, self._bound_ns, self._prices
-        )
+    def _improve_neighbourhoods(self, best: _Candidate, deadline: Deadline) -> None:
+        if self._neighbourhoods is None:
+            engine = importlib.import_module(_MODULES["lns"])
+            self._neighbourhoods = engine.NeighbourhoodSearch(self._problem, self._options)
+        end = self._neighbourhoods.run(best.plan, deadline, self._bound_ns, self._prices)
         self._was_interrupted |= end.was_interrupted
         if end.is_optimal:
             self._bound_ns = max(self._bound_ns, end.makespan_ns)
@@ -378,10 +381,6 @@ class _Auto:
         if gains_enough(best.makespan_ns, single.makespan_ns, least):
             return best, f"{gain:.2%} shorter than {single.name}"
         return single, f"{best.name} is only {gain:.2%} shorter; min_gain_ratio is {least:.2%}"
-
-
-def _promise(plan: NativePlan) -> tuple[int, int]:
-    return (plan.violation, plan.makespan_ns)
 
 
 def _with_least_gain(problem: Problem, result: SolveResult, min_gain_ratio: float) -> SolveResult:

@@ -20,8 +20,9 @@ _MAX_CHOICES = 60_000
 class Route:
     """How `auto` goes on where the search has stalled."""
 
-    refinement: str
-    """What takes turns with the search: "cpsat", "split" or "lns"; "search": nothing does."""
+    refinements: tuple[str, ...]
+    """What takes turns with the search, each after the one before it gains nothing: of "cpsat",
+    "split" and "lns"; (): nothing does."""
     reason: str
     """Why, for people."""
 
@@ -31,23 +32,23 @@ def choose_route(problem: Problem) -> Route:
     count, num_memories = len(problem.graph.tasks), len(problem.cluster.memories)
     if num_memories > _MAX_MEMORIES:
         reason = f"{num_memories} memories: exact models would have all pairs of them"
-        return Route("search", reason)
+        return Route((), reason)
     pairs = num_memories**2 * len(problem.graph.tensors)
     if count * len(problem.cluster.devices) + pairs > _MAX_CHOICES and count <= MAX_CPSAT_TASKS:
         reason = f"{pairs} copies between memories: neighbourhoods of the plan of the search"
-        return Route("lns", reason)
+        return Route(("lns",), reason)
     if count <= MAX_MODULE_TASKS:
-        return Route("cpsat", f"{count} tasks: one exact model")
+        return Route(("cpsat", "lns"), f"{count} tasks: one exact model")
     if count <= _MAX_SPLIT_TASKS:
         chain = problem.modules.chain
         largest = max(len(module.tasks) for module in chain)
         if len(chain) > 1 and largest <= MAX_CPSAT_TASKS:
             reason = f"a chain of {len(chain)} modules of up to {largest} tasks: each exactly"
-            return Route("split", reason)
+            return Route(("split", "lns"), reason)
         path = problem.modules.path
         if path is not None and len(path.modules) > 1:
             reason = f"{len(path.modules)} modules, up to {path.num_channels} channels between them"
-            return Route("split", reason)
+            return Route(("split", "lns"), reason)
     if count <= MAX_CPSAT_TASKS:
-        return Route("cpsat", f"{count} tasks without narrow cuts: one exact model")
-    return Route("lns", f"{count} tasks: search, then neighbourhoods of its plan exactly")
+        return Route(("cpsat", "lns"), f"{count} tasks without narrow cuts: one exact model")
+    return Route(("lns",), f"{count} tasks: search, then neighbourhoods of its plan exactly")

@@ -35,14 +35,14 @@ def wide(num_tasks: int) -> Problem:
 )
 def test_route_follows_the_structure(name: str, refinement: str, reason: str) -> None:
     route = choose_route(get_instance(name).build())
-    assert route.refinement == refinement
+    assert route.refinements[0] == refinement
     assert reason in route.reason
 
 
 @pytest.mark.parametrize(("num_tasks", "refinement"), [(120, "cpsat"), (300, "lns")])
 def test_route_of_graphs_without_cuts_follows_the_size(num_tasks: int, refinement: str) -> None:
     route = choose_route(wide(num_tasks))
-    assert route.refinement == refinement
+    assert route.refinements[0] == refinement
     assert str(num_tasks) in route.reason
 
 

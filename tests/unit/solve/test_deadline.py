@@ -108,7 +108,7 @@ def many_devices(count: int, num_tasks: int, is_mesh: bool = False) -> Problem:
 @pytest.mark.parametrize("is_mesh", [False, True])
 def test_forty_devices_are_placed_without_exact_models_of_all_pairs(is_mesh: bool) -> None:
     problem = many_devices(40, 60, is_mesh)
-    assert choose_route(problem).refinement == "search"
+    assert choose_route(problem).refinements == ()
     options = SolveOptions(iterations=2000, threads=1)
     result = get_solver("auto").solve(problem, options)
     check_plan(problem.graph, problem.cluster, problem.costs, result.plan)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from ortools.sat.python import cp_model
 
 from heteroplace.model.plan import Plan
+from heteroplace.native.arrays import IntArray
 from heteroplace.native.problem import NativePlan
 from heteroplace.native.simulate import simulate_plan
 from heteroplace.solve.deadline import Deadline, TimeUpError
@@ -45,6 +46,9 @@ _MAX_DRAWS = 20
 """Draws for one place in a round; most fail where all neighbourhoods were tried."""
 _LEAST_GAIN_RATIO = 1e-6
 """Share of the makespan that a neighbourhood must gain."""
+
+_Tried = dict[SubProblem, float]
+"""Sub-problems without a better schedule, and the deterministic time that was spent."""
 
 
 @dataclass(frozen=True)
@@ -95,48 +99,63 @@ def run_lns(
     bound_ns: int = 0,
     prices: tuple[float, ...] = (),
 ) -> LnsEnd:
-    """Improve a plan that fits, until the budget ends or it equals the bound.
+    """Improve a plan in one turn. Parameters as `NeighbourhoodSearch`."""
+    return NeighbourhoodSearch(problem, options).run(native_plan, deadline, bound_ns, prices)
 
-    `options.iterations / ITERATIONS_PER_DETERMINISTIC_SECOND` is the deterministic budget of all
-    neighbourhoods together. `prices` are what the search found a byte of each memory to be worth,
-    in ns; without them they are estimated. An interrupt (Ctrl-C) ends it with the best plan so far.
+
+class NeighbourhoodSearch:
+    """A large neighbourhood search in turns, each from a plan that fits.
+
+    What was tried in vain, and how large neighbourhoods may be, is known in later turns as well.
+
+    Parameters
+    ----------
+    options
+        `iterations / ITERATIONS_PER_DETERMINISTIC_SECOND` is the deterministic budget of all
+        neighbourhoods of a turn together.
     """
-    return _Engine(problem, native_plan, options, deadline, bound_ns, prices).run()
 
-
-class _Engine:
-    def __init__(
-        self,
-        problem: Problem,
-        native_plan: NativePlan,
-        options: SolveOptions,
-        deadline: Deadline,
-        bound_ns: int,
-        prices: tuple[float, ...],
-    ) -> None:
-        self._begin = time.perf_counter()
-        self._lists = ProblemLists(problem, charges_tensors=_fits_statically(problem, native_plan))
-        self._options = options
-        self._deadline = deadline
-        self._bound_ns = bound_ns
+    def __init__(self, problem: Problem, options: SolveOptions) -> None:
+        self._problem, self._options = problem, options
         self._rng = random.Random(options.seed)
+        self._size = float(_FIRST_SIZE)
+        self._limit = _FIRST_LIMIT
+        self._known: dict[bool, tuple[ProblemLists, IntArray, _Tried]] = {}
+        """The problem and what was tried of it, memory counted by the static rule or not."""
+
+    def run(
+        self,
+        native_plan: NativePlan,
+        deadline: Deadline,
+        bound_ns: int = 0,
+        prices: tuple[float, ...] = (),
+    ) -> LnsEnd:
+        """Improve a plan, until the budget ends or it equals the bound.
+
+        An interrupt (Ctrl-C) ends it with the best plan so far.
+
+        Parameters
+        ----------
+        prices
+            What the search found a byte of each memory to be worth, in ns; (): they are estimated.
+        """
+        self._begin = time.perf_counter()
+        self._deadline, self._bound_ns = deadline, bound_ns
+        is_static = _fits_statically(self._problem, native_plan)
+        if is_static not in self._known:
+            lists = ProblemLists(self._problem, charges_tensors=is_static)
+            self._known[is_static] = lists, task_classes(lists), {}
+        self._lists, self._classes, self._tried = self._known[is_static]
         self._best = Schedule(self._lists, native_plan)
-        self._start_ns = self._best.makespan_ns
+        start_ns = self._best.makespan_ns
         self._values_fs = byte_values_fs(self._best)
         if any(prices):
             self._values_fs = tuple(round(FS_PER_NS * price) for price in prices)
-        self._classes = task_classes(self._lists)
-        self._size = float(_FIRST_SIZE)
-        self._limit = _FIRST_LIMIT
-        self._tried: dict[SubProblem, float] = {}
-        """Sub-problems without a better schedule, and the deterministic time that was spent."""
         self._deterministic_s = 0.0
         self._num_neighbourhoods = 0
         self._is_optimal = False
         self._is_exhausted = False
-        self._pool = _SolverPool(options)
-
-    def run(self) -> LnsEnd:
+        self._pool = _SolverPool(self._options)
         interrupted = False
         try:
             while not self._is_over():
@@ -150,7 +169,7 @@ class _Engine:
             best.native_plan,
             best.makespan_ns,
             self._num_neighbourhoods,
-            self._start_ns,
+            start_ns,
             interrupted,
             self._is_optimal,
         )
