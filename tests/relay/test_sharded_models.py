@@ -180,14 +180,27 @@ def test_a_plan_of_measured_costs_is_built(options: dict[str, Any]) -> None:
     built(mod).run(x=rows_of(1), **given)
 
 
+def ran_in_turns(lines: list[str]) -> list[str]:
+    (line,) = [line for line in lines if line.endswith(" in turns")]
+    return line.removeprefix("running ").removesuffix(" in turns").split("; ")
+
+
+@pytest.mark.costly
+@pytest.mark.skipif(len(cores()) < 2, reason="two ranks need two cores")
+def test_of_given_degrees_both_ways_to_sum_gradients_are_run() -> None:
+    lines: list[str] = []
+    options = {"optimizer": "sgd:0.1", "pipeline": 2, "micro_batches": 4, "progress": lines.append}
+    shared(costs="measure", store="off", **options)
+    assert set(ran_in_turns(lines)) == {"1/1/2/4", "1/1/2/4, weight gradients at the end"}
+
+
 @pytest.mark.costly(30)
 @pytest.mark.skipif(len(cores()) < 2, reason="two ranks need two cores")
 def test_the_fastest_of_those_that_ran_is_taken() -> None:
     lines: list[str] = []
     options = {"costs": "measure", "store": "off", "progress": lines.append}
     best = read_sharded(shared(run_best=2, **options))
-    (line,) = [line for line in lines if line.endswith(" in turns")]
-    ran = line.removeprefix("running ").removesuffix(" in turns").split(", ")
+    ran = ran_in_turns(lines)
     assert best is not None and len(ran) == 2
     assert "/".join(map(str, best[0].told.degrees)) in ran
     first, second = (cluster := rank_cluster()).devices

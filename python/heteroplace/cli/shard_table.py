@@ -52,7 +52,7 @@ def _cells(row: SearchRow, found: Found, notes: list[str], is_winner: bool) -> l
         ", ".join(["chosen"] * is_winner + notes),
     ]
     if found.grid.measured_ns:
-        measured = found.grid.measured_ns.get(row.degrees)
+        measured = found.grid.measured_of(row.degrees)
         cells.insert(2, "-" if measured is None else format_ns(measured))
     return cells
 
@@ -123,7 +123,7 @@ def to_json(found: Found) -> dict[str, object]:
         told = asdict(row)
         told["degrees"] = str(row.degrees)
         told |= {"fits": row.fits, "items_per_second": row.items_per_second}
-        told["measured_ns"] = found.grid.measured_ns.get(row.degrees)
+        told["measured_ns"] = found.grid.measured_of(row.degrees)
         rows.append(told)
     return {
         "rows": rows,

@@ -27,8 +27,8 @@ WEIGHT_GRADIENTS = (AUTO, EACH, END)
 behind the last one; or what is faster."""
 _PARTS = ("data", "tensor", "pipeline", "micro_batches")
 _ZERO_LEVELS = range(4)
-RUN_OF_AUTO = 5
-"""So many of the best degrees are run by default, where costs are measured."""
+RUN_BEST = 5
+"""So many of the best plans are run by default, where costs are measured."""
 
 
 def _degrees(text: str) -> Degrees | str:
@@ -111,8 +111,8 @@ class ShardOptions:
     weight_gradients: str = option(
         AUTO,
         "when gradients of weights are summed over microbatches: each: as each is computed; end: "
-        "all at once behind the last one, which is less work and keeps more; auto: what is faster "
-        "by costs, and fits",
+        "all at once behind the last one, which is less work and keeps more; auto: what fits and "
+        "is faster",
         choices=lambda: WEIGHT_GRADIENTS,
     )
     costs: str = option(
@@ -127,7 +127,7 @@ class ShardOptions:
     run_best: int | None = option(
         None,
         "build and run so many of the best here too, and take the fastest; default: "
-        f"{RUN_OF_AUTO} of what auto finds by measured costs, else 0",
+        f"{RUN_BEST} by measured costs if there are several, else 0",
         metavar="N",
         parse=_natural,
     )
@@ -147,8 +147,7 @@ class ShardOptions:
         """How many plans are built and run, at most, to take the fastest."""
         if self.run_best is not None:
             return self.run_best
-        is_auto = not isinstance(self.degrees, Degrees)
-        return RUN_OF_AUTO if is_auto and self.costs == MEASURE else 0
+        return RUN_BEST if self.costs == MEASURE else 0
 
     def say(self, text: str) -> None:
         """Tell what begins."""

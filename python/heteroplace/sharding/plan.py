@@ -121,14 +121,18 @@ def plan_model(
     HeteroPlaceError
         As `costs_of`.
     """
-    (model,) = plan_models(source, [degrees], cluster, options)
-    return model
+    return plan_models(source, [degrees], cluster, options)[0]
 
 
 def plan_models(
     source: ModelSource, several: Sequence[Degrees], cluster: Cluster, options: ShardOptions
 ) -> list[ShardedModel]:
     """Plan a model with each of several degrees; where costs are measured, the plans take turns.
+
+    Returns
+    -------
+    models
+        Of each degrees in turn one for each strategy that fits, the fastest by its costs first.
 
     Raises
     ------
@@ -146,16 +150,17 @@ def plan_models(
             sizes = each.cluster.devices[0].batch_sizes
             costs.append(estimates.table(each.compiled.graph, sizes))
     found = iter(costs)
-    return [_fastest(source, each, options, list(islice(found, len(each)))) for each in planned]
+    models = [_that_fit(source, each, options, list(islice(found, len(each)))) for each in planned]
+    return [model for each in models for model in each]
 
 
-def _fastest(
+def _that_fit(
     source: ModelSource,
     planned: Sequence[PlannedStrategy],
     options: ShardOptions,
     costs: Sequence[tuple[CostTable, Coverage]],
-) -> ShardedModel:
-    """The fastest of one model's plans that fits; PlanError is that of the first one."""
+) -> list[ShardedModel]:
+    """The plans of one model that fit, the fastest first; PlanError is that of the first one."""
     models: list[ShardedModel] = []
     faults: list[PlanError] = []
     for each, (table, coverage) in zip(planned, costs, strict=True):
@@ -165,7 +170,7 @@ def _fastest(
             faults.append(err)
     if not models:
         raise faults[0]
-    return min(models, key=lambda model: model.solution.predicted_ns)
+    return sorted(models, key=lambda model: model.solution.predicted_ns)
 
 
 def _measured_costs(

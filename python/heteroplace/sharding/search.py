@@ -21,7 +21,7 @@ from heteroplace.model.units import format_bytes
 from heteroplace.sharding.collectives import Group, groups_of_grid
 from heteroplace.sharding.costs import check_measurable, fitted_costs
 from heteroplace.sharding.options import ESTIMATE, MEASURE, ShardOptions
-from heteroplace.sharding.plan import ShardedModel, plan_model, plan_models
+from heteroplace.sharding.plan import ShardedModel, plan_models
 from heteroplace.sharding.source import ModelSource
 from heteroplace.sharding.strategies import rank_ids, strategy_of
 from heteroplace.sharding.trials import run_times
@@ -31,7 +31,7 @@ from heteroplace.transforms.search import search
 from heteroplace.transforms.search_evaluator import SearchProblem, row_of_plan, sum_replicas
 from heteroplace.transforms.search_rows import SearchRow, ranked
 from heteroplace.transforms.sharded import ShardedGraph
-from heteroplace.transforms.strategy import rewrite
+from heteroplace.transforms.strategy import Strategy, rewrite
 
 KERNELS_OF_BEST = 5
 """So many of the best degrees at least are costed again, each by its own kernels, and all that are
@@ -48,17 +48,42 @@ class Grid:
     rows: tuple[SearchRow, ...]
     """Of all degrees; the best ones by the costs of their own kernels."""
     models: tuple[ShardedModel, ...]
-    """The plans of the best ones, the fastest by their costs first."""
-    measured_ns: Mapping[Degrees, int] = field(default_factory=dict)
-    """By degrees, what a real run of the whole batch takes (`sharding.trials`); empty: none ran."""
+    """The plans of the best ones, for each strategy that is left open, the fastest by their costs
+    first."""
+    measured_ns: Mapping[Strategy, int] = field(default_factory=dict)
+    """What a real run of the whole batch takes (`sharding.trials`); empty: none ran."""
 
     @property
     def best(self) -> ShardedModel:
         """The plan to run: the fastest that ran, if any did."""
-        ran = [model for model in self.models if model.strategy.degrees in self.measured_ns]
+        return self._fastest(self.models)
+
+    def best_of(self, degrees: Degrees) -> ShardedModel:
+        """Return the plan of some degrees that are among the best."""
+        return self._fastest([each for each in self.models if each.strategy.degrees == degrees])
+
+    def measured_of(self, degrees: Degrees) -> int | None:
+        """Return what the fastest plan of some degrees takes in a real run; None: none ran."""
+        times = [ns for strategy, ns in self.measured_ns.items() if strategy.degrees == degrees]
+        return min(times, default=None)
+
+    def with_runs(self, measured_ns: Mapping[Strategy, int]) -> Grid:
+        """Return the grid with real runs: its rows are of the plans that they chose."""
+        found = replace(self, measured_ns=measured_ns)
+        ran = {strategy.degrees for strategy in measured_ns}
+        rows = [
+            replace(row_of(found.best_of(row.degrees)), uncovered=row.uncovered)
+            if row.degrees in ran
+            else row
+            for row in self.rows
+        ]
+        return replace(found, rows=tuple(rows))
+
+    def _fastest(self, models: Sequence[ShardedModel]) -> ShardedModel:
+        ran = [model for model in models if model.strategy in self.measured_ns]
         if not ran:
-            return self.models[0]
-        return min(ran, key=lambda model: self.measured_ns[model.strategy.degrees])
+            return models[0]
+        return min(ran, key=lambda model: self.measured_ns[model.strategy])
 
 
 def search_degrees(
@@ -68,6 +93,8 @@ def search_degrees(
     path: Path | None = None,
 ) -> Grid:
     """Simulate all degrees for the devices of a cluster, plan the best few, and run some of them.
+
+    Where there is one plan only, it is run if the options say how many are.
 
     Parameters
     ----------
@@ -85,12 +112,14 @@ def search_degrees(
     HeteroPlaceError
         As `plan_model` and `run_times`.
     """
-    if options.most_run:
+    if options.most_run and options.costs == ESTIMATE:
         check_reachable(cluster)
         check_measurable(cluster, "plans cannot be run", "run_best=0 (--run-best 0)")
     grid = _planned(source, cluster, options, path)
     models = grid.models[: options.most_run]
-    return replace(grid, measured_ns=run_times(models, options)) if models else grid
+    if len(models) < (2 if options.run_best is None else 1):
+        return grid
+    return grid.with_runs(run_times(models, options))
 
 
 def _planned(
@@ -98,8 +127,8 @@ def _planned(
 ) -> Grid:
     """All degrees, of which nothing has run."""
     if isinstance(options.degrees, Degrees):
-        model = plan_model(source, options.degrees, cluster, options)
-        return Grid((row_of(model),), (model,))
+        models = plan_models(source, [options.degrees], cluster, options)
+        return Grid((row_of(models[0]),), tuple(models))
     degrees = _all_degrees(cluster, options)
     rows = search(
         _problem(source, cluster, options, degrees), [options.batch], degrees=degrees, path=path
@@ -115,11 +144,11 @@ def _planned(
         fastest_ns = min(each.solution.predicted_ns for each in models)
         if (row.makespan_ns or 0) >= fastest_ns:
             break
-        models.append(plan_model(source, row.degrees, cluster, options))
-    for model in models:
+        models += plan_models(source, [row.degrees], cluster, options)
+    models.sort(key=lambda model: model.solution.predicted_ns)
+    for model in reversed(models):  # of each degrees the fastest is the last one
         key = model.strategy.degrees
         found[key] = replace(row_of(model), uncovered=found[key].uncovered)
-    models.sort(key=lambda model: model.solution.predicted_ns)
     return Grid(tuple(found[each] for each in sorted(found)), tuple(models))
 
 

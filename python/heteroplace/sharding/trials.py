@@ -17,7 +17,7 @@ from heteroplace.sharding.inputs import made_up_inputs
 from heteroplace.sharding.options import ShardOptions
 from heteroplace.sharding.plan import ShardedModel
 from heteroplace.stats import median
-from heteroplace.transforms.degrees import Degrees
+from heteroplace.transforms.strategy import Strategy
 
 _ROUNDS = 21
 """In each, the programs run one after the other."""
@@ -52,8 +52,8 @@ def load_model(model: ShardedModel, *, helping: bool = True) -> Executor:
 
 def run_times(
     models: Sequence[ShardedModel], options: ShardOptions, *, helping: bool = True
-) -> dict[Degrees, int]:
-    """Run models in turns; return ns of a whole batch, by degrees.
+) -> dict[Strategy, int]:
+    """Run models in turns; return ns of a whole batch, by strategy.
 
     A shared machine is now fast, now slow, so a time is told as its ratio to the mean of its round,
     the median of these, times the median of the means. The first model always runs; others as far
@@ -70,20 +70,27 @@ def run_times(
         One cannot be built or run.
     """
     with ExitStack() as loaded:
-        executors = {}
+        executors: dict[Strategy, Executor] = {}
+        names: list[str] = []
         for model in _side_by_side(models):
-            options.say(f"compiling {model.strategy.degrees}")
+            options.say(f"compiling {_name(model)}")
             executor = loaded.enter_context(closing(load_model(model, helping=helping)))
-            executors[model.strategy.degrees] = executor
-        options.say(f"running {', '.join(map(str, executors))} in turns")
+            executors[model.strategy] = executor
+            names.append(_name(model))
+        options.say(f"running {'; '.join(names)} in turns")
         rounds = [[_turn_ns(each) for each in executors.values()] for _ in range(_ROUNDS)]
     times = np.array(rounds, dtype=np.float64)
     means = times.mean(axis=1)
     ratios = np.median(times / means[:, np.newaxis], axis=0)
     return {
-        degrees: round(ratio * np.median(means))
-        for degrees, ratio in zip(executors, ratios.tolist(), strict=True)
+        strategy: round(ratio * np.median(means))
+        for strategy, ratio in zip(executors, ratios.tolist(), strict=True)
     }
+
+
+def _name(model: ShardedModel) -> str:
+    at_end = ", weight gradients at the end" * model.strategy.sums_at_end
+    return f"{model.strategy.degrees}{at_end}"
 
 
 def _side_by_side(models: Sequence[ShardedModel]) -> list[ShardedModel]:

@@ -3,10 +3,10 @@
 Candidates of `auto`: the initial solutions; the search from all of them; and, chosen by the size
 and the structure of the graph, refinement solvers, one of which may prove its plan. The search is
 that of the solver `search`, and has a turn until it has stalled (no gain for STALL_SHARE of its
-time), or has had MOST_SHARE of the time that is left. Then each refinement solver has a turn from
-the best plan, as long as the time without gain, and again as long as it gains; then the search goes
-on where it was, knowing that plan, until it has gone without gain twice as long as before; and so
-on. So the time goes to whoever gains.
+time), or has had `search_share` of the time that is left. Then each refinement solver has a turn
+from the best plan, as long as the time without gain, and again as long as it gains; then the search
+goes on where it was, knowing that plan, until it has gone without gain twice as long as before; and
+so on. So the time goes to whoever gains.
 
 Every candidate is measured by the same simulator, and the best single device is always among them,
 so the result is never longer than it. For throughput `auto` is the solver `throughput`; for several
@@ -49,7 +49,7 @@ from heteroplace.solve.problem import (
     make_result,
     report,
 )
-from heteroplace.solve.refinement import Route, choose_route
+from heteroplace.solve.refinement import Route, choose_route, search_share
 from heteroplace.solve.registry import SOLVERS
 from heteroplace.solve.search.initial_solutions import INITIAL_SHARE
 from heteroplace.solve.search.solver import (
@@ -77,8 +77,6 @@ _LEAST_S = 0.05
 """Less is not worth starting an exact solver for."""
 STALL_SHARE = 0.35
 """Part of the time of the search without gain after which other solvers have a turn."""
-MOST_SHARE = 0.5
-"""Part of the time that is left, for a turn of the search: late in it others may gain more."""
 _LEAST_TURN_SHARE = 0.1
 """Least turn of others, as a part of the time: an exact model is built before it is solved."""
 _LEAST_STALL_S = 0.2
@@ -284,7 +282,7 @@ class _Auto:
         others = [] if best is None or search.knows(best.plan) else [best.plan]
         if can_refine and self._options.iterations is None:
             stall = Stall(STALL_SHARE, max(_LEAST_STALL_S, 2 * stalled_s))
-            deadline = deadline.within(MOST_SHARE * deadline.left_s())
+            deadline = deadline.within(search_share(self._problem) * deadline.left_s())
         end = search.run(deadline, self._bound_ns, stall, others)
         self._was_interrupted |= end.was_interrupted
         self._bound_ns = max(self._bound_ns, end.bound_ns)

@@ -15,6 +15,10 @@ _MAX_MEMORIES = 24
 _MAX_CHOICES = 60_000
 """Of devices and of copies in one exact model: building it takes some seconds."""
 
+_SEARCH_SHARE, _LARGE_SEARCH_SHARE = 0.5, 0.8
+_LARGE = 400
+"""Tasks of a graph that the search goes on improving for long."""
+
 
 @dataclass(frozen=True)
 class Route:
@@ -25,6 +29,11 @@ class Route:
     "split" and "lns"; (): nothing does."""
     reason: str
     """Why, for people."""
+
+
+def search_share(problem: Problem) -> float:
+    """Return the part of the time for the search, after which refinement may gain more."""
+    return _SEARCH_SHARE if len(problem.graph.tasks) <= _LARGE else _LARGE_SEARCH_SHARE
 
 
 def choose_route(problem: Problem) -> Route:
@@ -50,5 +59,6 @@ def choose_route(problem: Problem) -> Route:
             reason = f"{len(path.modules)} modules, up to {path.num_channels} channels between them"
             return Route(("split", "lns"), reason)
     if count <= MAX_CPSAT_TASKS:
-        return Route(("cpsat", "lns"), f"{count} tasks without narrow cuts: one exact model")
+        reason = f"{count} tasks without narrow cuts: neighbourhoods, then one exact model"
+        return Route(("lns", "cpsat"), reason)
     return Route(("lns",), f"{count} tasks: search, then neighbourhoods of its plan exactly")

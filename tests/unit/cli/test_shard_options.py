@@ -46,7 +46,7 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
         read_shard_options({"batch": 8, "run_best": -1})
     assert read_shard_options({"batch": 8}).most_run == 5
     assert read_shard_options({"batch": 8, "costs": "estimate"}).most_run == 0
-    assert read_shard_options({"batch": 8, "data": 2}).most_run == 0
+    assert read_shard_options({"batch": 8, "data": 2}).most_run == 5
     assert read_shard_options({"batch": 8, "data": 2, "run_best": 1}).most_run == 1
     with pytest.raises(ShardingError, match="weight_gradients are about training"):
         read_shard_options({"batch": 8, "weight_gradients": "end"})

@@ -38,7 +38,7 @@ from heteroplace.run.executor import Executor
 from heteroplace.sharding.in_plan import PlanTimer
 from heteroplace.sharding.options import ShardOptions, read_shard_options
 from heteroplace.sharding.plan import ShardedModel, plan_model, plan_models, plan_timer
-from heteroplace.sharding.search import search_degrees
+from heteroplace.sharding.search import Grid, search_degrees
 from heteroplace.sharding.source import ModelSource
 from heteroplace.sharding.trials import load_model, run_times
 from heteroplace.simulate.simulator import simulate
@@ -215,17 +215,19 @@ class _Runs:
         self._say(f"{self._model.name}, {self._mode}, batch {batch}: planning")
         grid = search_degrees(self._source, cluster, replace(options, run_best=0))
         ran = run_times(grid.models[: options.most_run], options, helping=False)
-        chosen = replace(grid, measured_ns=ran).best.strategy.degrees
-        planned = {model.strategy.degrees: model for model in grid.models}
+        grid = replace(grid, measured_ns=ran)
+        chosen = grid.best.strategy.degrees
         every = enumerate_degrees(NUM_RANKS, batch, MAX_MICRO_BATCHES, allow_fewer=True)
-        left = [degrees for degrees in every if degrees not in planned]
+        found = {model.strategy.degrees for model in grid.models}
         near.wait()
-        for model in plan_models(self._source, left, cluster, options):
-            planned[model.strategy.degrees] = model
+        left = [degrees for degrees in every if degrees not in found]
+        grid = replace(
+            grid, models=(*grid.models, *plan_models(self._source, left, cluster, options))
+        )
         runs = []
         for degrees in dict.fromkeys((*every, chosen)):
             self._say(f"building {degrees}")
-            runs.append(_loaded(planned[degrees]))
+            runs.append(_loaded(self._taken(grid, degrees, options)))
         beside = self._independent(batch // NUM_RANKS)
         with_kernels = [_Beside(run, plan_timer(self._source, run.model, cluster)) for run in runs]
 
@@ -250,6 +252,13 @@ class _Runs:
         ]
         self._say(run_table(rows))
         return rows
+
+    def _taken(self, grid: Grid, degrees: Degrees, options: ShardOptions) -> ShardedModel:
+        """The plan that users get: of several for the same degrees that which runs faster."""
+        models = [model for model in grid.models if model.strategy.degrees == degrees]
+        if len(models) > 1 and grid.measured_of(degrees) is None:
+            grid = replace(grid, measured_ns=run_times(models, options, helping=False))
+        return grid.best_of(degrees)
 
     def _independent(self, batch: int) -> Timer:
         """Two programs of one core, each with half of the batch, at once."""

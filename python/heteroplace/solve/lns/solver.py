@@ -10,13 +10,9 @@ from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.feasibility import no_placement_error
 from heteroplace.solve.lns.engine import run_lns
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result
+from heteroplace.solve.refinement import search_share
 from heteroplace.solve.search.initial_solutions import INITIAL_SHARE
 from heteroplace.solve.search.solver import begin_solve, run_search, solve_deadline
-
-_SEARCH_SHARE, _LARGE_SEARCH_SHARE = 0.5, 0.8
-"""Share of the budget for the plan to begin with."""
-_LARGE = 1000
-"""Tasks of a graph that the search goes on improving for long."""
 
 
 class LnsSolver:
@@ -29,10 +25,9 @@ class LnsSolver:
         """See `Solver.solve`; `candidates` of the result say what each part achieved."""
         begin = time.perf_counter()
         initial, bound = begin_solve(problem, options, begin)
-        num_tasks = len(problem.graph.tasks)
         native_plans = initial.native_plans(INITIAL_SHARE * options.time_limit_s)
         deadline = solve_deadline(problem, options, begin)
-        share = _SEARCH_SHARE if num_tasks <= _LARGE else _LARGE_SEARCH_SHARE
+        share = search_share(problem)
         end = run_search(
             problem,
             [native_plan for _, native_plan in native_plans] or [initial.first()[1]],
