@@ -8,6 +8,7 @@
 #include "model/native_plan.h"
 #include "random_problem.h"
 #include "search/search.h"
+#include "search/turn_clock.h"
 #include "simulate/simulator.h"
 
 using namespace heteroplace;
@@ -190,12 +191,25 @@ void NotBelowTheBound(Random& random) {
   CHECK(bound.bound_ns <= found.plan.makespan_ns);
 }
 
+void TimeOfBoundsIsNoStall() {
+  search::SearchTurn turn;
+  turn.stall_share = 1e-9;
+  search::TurnClock clock;
+  clock.Begin(turn);
+  while (!clock.IsStalled()) continue;
+  clock.TellBounding(1000.0);
+  CHECK(!clock.IsStalled());
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
   // Under the slower thread sanitizer, "threads": only what has threads.
   const bool is_threads_only = count > 1 && std::string(arguments[1]) == "threads";
-  if (!is_threads_only) ForSeeds("never worse", 150, NeverWorseThanItsStarts);
+  if (!is_threads_only) {
+    TimeOfBoundsIsNoStall();
+    ForSeeds("never worse", 150, NeverWorseThanItsStarts);
+  }
   ForSeeds("same for any threads", 24, SameForAnyThreads);
   ForSeeds("large modules", 10, LargeModules);
   ForSeeds("stopped", 12, StoppedByItsHook);

@@ -282,7 +282,8 @@ class _Auto:
         others = [] if best is None or search.knows(best.plan) else [best.plan]
         if can_refine and self._options.iterations is None:
             stall = Stall(STALL_SHARE, max(_LEAST_STALL_S, 2 * stalled_s))
-            deadline = deadline.within(search_share(self._problem) * deadline.left_s())
+            share = search_share(self._problem, of_large=1.0)  # as long as it gains
+            deadline = deadline.within(share * deadline.left_s())
         end = search.run(deadline, self._bound_ns, stall, others)
         self._was_interrupted |= end.was_interrupted
         self._bound_ns = max(self._bound_ns, end.bound_ns)

@@ -15,7 +15,6 @@ _MAX_MEMORIES = 24
 _MAX_CHOICES = 60_000
 """Of devices and of copies in one exact model: building it takes some seconds."""
 
-_SEARCH_SHARE, _LARGE_SEARCH_SHARE = 0.5, 0.8
 _LARGE = 400
 """Tasks of a graph that the search goes on improving for long."""
 
@@ -31,9 +30,15 @@ class Route:
     """Why, for people."""
 
 
-def search_share(problem: Problem) -> float:
-    """Return the part of the time for the search, after which refinement may gain more."""
-    return _SEARCH_SHARE if len(problem.graph.tasks) <= _LARGE else _LARGE_SEARCH_SHARE
+def search_share(problem: Problem, of_large: float) -> float:
+    """Return the part of the time after which refinement may gain more than the search.
+
+    Parameters
+    ----------
+    of_large
+        What it is for large graphs.
+    """
+    return 0.5 if len(problem.graph.tasks) <= _LARGE else of_large
 
 
 def choose_route(problem: Problem) -> Route:

@@ -57,6 +57,15 @@ def test_small_and_modular_graphs_are_proven_and_the_route_is_told(name: str) ->
 
 
 @pytest.mark.costly
+def test_neighbourhoods_follow_modules_that_are_not_proven() -> None:
+    problem = get_instance("rwnn/er10x10-sdep3").build()
+    result = get_solver("auto").solve(problem, SolveOptions(iterations=2000, time_limit_s=60))
+    tried = [name for name, _, _ in result.candidates]
+    assert "route: split, lns" in tried
+    assert tried.index("search") < tried.index("split") < tried.index("lns")
+
+
+@pytest.mark.costly
 def test_graph_without_cuts_is_no_longer_than_by_the_search_it_began_with() -> None:
     options = SolveOptions(iterations=600, threads=1, time_limit_s=60)
     result = get_solver("auto").solve(wide(300), options)

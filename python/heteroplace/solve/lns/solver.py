@@ -27,7 +27,7 @@ class LnsSolver:
         initial, bound = begin_solve(problem, options, begin)
         native_plans = initial.native_plans(INITIAL_SHARE * options.time_limit_s)
         deadline = solve_deadline(problem, options, begin)
-        share = search_share(problem)
+        share = search_share(problem, of_large=0.8)
         end = run_search(
             problem,
             [native_plan for _, native_plan in native_plans] or [initial.first()[1]],

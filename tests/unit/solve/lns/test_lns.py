@@ -19,7 +19,7 @@ from heteroplace.native.simulate import simulate_plan, simulate_steps
 from heteroplace.solve import Problem, ProgressReport, SolveOptions, get_solver
 from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.lns.apply import EqualNeighbourhoods, growth_bytes, merged, task_classes
-from heteroplace.solve.lns.engine import LnsEnd, run_lns
+from heteroplace.solve.lns.engine import LnsEnd, NeighbourhoodSearch, run_lns
 from heteroplace.solve.lns.model import FS_PER_NS, SubModel, SubSolution
 from heteroplace.solve.lns.neighbourhood import Cut, Neighbourhood, cut_out
 from heteroplace.solve.lns.schedule import ProblemLists, Schedule, repaired
@@ -283,6 +283,15 @@ def test_solver_says_that_it_could_not_improve() -> None:
     first = improved(problem, on_first(problem))
     end = improved(problem, first.native_plan)
     assert end.note == "lns: no shorter plan in 1 neighbourhood: proven optimal"
+
+
+def test_a_later_turn_knows_what_was_tried_in_vain() -> None:
+    problem = problem_of(forks(2))
+    search, deadline = NeighbourhoodSearch(problem, SHORT), Deadline.after(60)
+    first = search.run(on_first(problem), deadline)
+    assert first.is_optimal and first.num_neighbourhoods > 0
+    second = search.run(first.native_plan, deadline)
+    assert (second.makespan_ns, second.num_neighbourhoods) == (first.makespan_ns, 0)
 
 
 def test_no_time_leaves_the_start_as_it_is() -> None:
