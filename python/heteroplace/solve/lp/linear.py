@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Literal
 
@@ -59,16 +60,23 @@ def linear_optimum(
     lower, upper = np.array(program.row_lower), np.array(program.row_upper)
     is_equal = lower == upper
     matrix = program.matrix()
-    found = linprog(
-        program.cost,
-        A_ub=matrix[~is_equal],
-        b_ub=upper[~is_equal],
-        A_eq=matrix[is_equal],
-        b_eq=upper[is_equal],
-        bounds=np.stack([program.lower, program.upper], axis=1),
-        method=method,
-        options={} if time_limit_s is None else {"time_limit": time_limit_s},
-    )
+    begin = time.perf_counter()
+    for presolve in (True, False):  # presolve is wrong about infeasible ones at times (`highs`)
+        options: dict[str, float] = {"presolve": presolve}
+        if time_limit_s is not None:
+            options["time_limit"] = max(0.0, time_limit_s - (time.perf_counter() - begin))
+        found = linprog(
+            program.cost,
+            A_ub=matrix[~is_equal],
+            b_ub=upper[~is_equal],
+            A_eq=matrix[is_equal],
+            b_eq=upper[is_equal],
+            bounds=np.stack([program.lower, program.upper], axis=1),
+            method=method,
+            options=options,
+        )
+        if found.status != _INFEASIBLE:
+            break
     if found.status != 0:
         return LinearFailure(
             found.status == _INFEASIBLE, found.status == _LIMIT, str(found.message)
