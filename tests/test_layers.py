@@ -22,6 +22,7 @@ LAYERS = {
     "tvm_wheel": (0, 0),
     "errors": (0, 1),
     "options": (0, 2),
+    "option_types": (0, 3),
     "model": (0, 2),
     "files": (0, 3),
     "native": (1, 0),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from heteroplace.errors import SolverError
 from heteroplace.model.cluster import Cluster
@@ -13,6 +13,7 @@ from heteroplace.model.cost import CostTable
 from heteroplace.model.demands import memory_limit, with_layers, with_no_split, with_pins
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.units import parse_bytes
+from heteroplace.option_types import check_types
 from heteroplace.options import Option, by_attribute, option, options_of, pair, seconds
 from heteroplace.solve import SOLVERS, SolveOptions, get_solver
 
@@ -277,14 +278,21 @@ def read_options(given: Mapping[str, Any]) -> tuple[PlaceOptions, SolveOptions]:
     place, limits = by_attribute(OPTION_CLASSES, rest, "HeteroPlace", SolverError)
     for entry in options_of(PlaceOptions):
         value = place.get(entry.attribute)
-        if entry.join is dict and value is not None and not isinstance(value, Mapping):
+        if entry.join is dict and _is_list_of_texts(value):
             try:  # as a PassContext has it
                 place[entry.attribute] = dict(map(entry.parse, value))
             except ValueError as err:
                 raise SolverError(f"{entry.name} {list(value)}: {err}") from err
+    for cls, values in zip(OPTION_CLASSES, (place, limits), strict=True):
+        check_types(cls, values, "HeteroPlace", SolverError)
     found = PlaceOptions(**place, **extra), SolveOptions(**limits, progress=solver_progress)
     check_options(*found)
     return found
+
+
+def _is_list_of_texts(value: Any) -> TypeGuard[Sequence[str]]:
+    is_list = isinstance(value, Sequence) and not isinstance(value, str)
+    return is_list and all(isinstance(each, str) for each in value)
 
 
 def check_options(place: PlaceOptions, limits: SolveOptions) -> None:

@@ -39,7 +39,7 @@ def place(cluster: object, **options: object) -> tvm.IRModule:
         ({"pin": {"conv9*": "cpu.0"}}, SolverError, "no task matches conv9.*called like: conv2d.1"),
         ({"pin": {"*": "gpu7"}}, ClusterError, "no device 'gpu7'; it has: cpu.0"),
         ({"exclude": ["gpu7"]}, ClusterError, "no device 'gpu7'"),
-        ({"exclude": "cpu.0"}, SolverError, r"takes a list of names: exclude=\['cpu.0'\]"),
+        ({"exclude": "cpu.0"}, SolverError, r"exclude is 'cpu.0'; expected \['cpu.0'\]"),
         ({"exclude": ["cpu.0", "cpu.1", "cpu.all"]}, SolverError, "every device is excluded"),
         (
             {"pin": {"*": "cpu.0"}, "exclude": ["cpu.0"]},
@@ -51,7 +51,9 @@ def place(cluster: object, **options: object) -> tvm.IRModule:
         ({"time_limit": 0}, SolverError, "time_limit_s must be > 0"),
         ({"seed": -1}, SolverError, "seed must be in"),
         ({"sovler": "heft"}, SolverError, "no option sovler; it has: solver, costs, missing"),
-        ({"costs": 3}, SolverError, "costs must be 'measure'"),
+        ({"costs": 3}, SolverError, "costs is 3; expected a CostTable or a text or a path or a"),
+        ({"threads": "2"}, SolverError, "HeteroPlace: threads is '2'; expected a whole number"),
+        ({"pin": 1.5}, SolverError, "pin is 1.5; expected a dict, each value a text"),
         (
             {"costs": lambda graph, cluster: None},
             SolverError,

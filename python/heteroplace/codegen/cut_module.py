@@ -36,6 +36,8 @@ class Import:
     tensor: int
     member: int | None = None
     """Position of the member of a collective whose value it is; None: it is the reader's."""
+    collective: int | None = None
+    """The task that is that collective."""
     is_before: bool = False
     """Whether it is the value that the reader adds to."""
 
@@ -56,6 +58,7 @@ def cut_module(
     members: Mapping[int, int],
     adding: Collection[int] = (),
     joined: Collection[int] = (),
+    in_readers: Collection[int] = (),
 ) -> CutModule:
     """Cut a module.
 
@@ -69,13 +72,15 @@ def cut_module(
         Tasks that add what they make to what is there.
     joined
         Tensors that sums over several items read (`joined_sums`), which are results as well.
+    in_readers
+        Collectives that the tasks compute that read what they make (`sums_in_updates`).
 
     Raises
     ------
     LoweringError
         The module is not that of the graph, or has a collective that there are no kernels for.
     """
-    return _Cutter(mod["main"], graph, members, adding, joined).run()
+    return _Cutter(mod["main"], graph, members, adding, joined, in_readers).run()
 
 
 ADD_UP = "add_up"
@@ -92,11 +97,13 @@ class _Cutter:
         members: Mapping[int, int],
         adding: Collection[int],
         joined: Collection[int],
+        in_readers: Collection[int],
     ) -> None:
         self._main = main
         self._graph = graph
         self._members = members
         self._adding = adding
+        self._in_readers = in_readers
         self._bodies = TaskBodies(main, graph)
         self._versioned = versioned_tensors(graph)
         self._exported = self._tensors_exported().union(joined)
@@ -155,7 +162,9 @@ class _Cutter:
         Else what changes the layout of a weight would do so once for all its readers, and the
         result would stay from the first of them to the last.
         """
-        if tensor not in self._versioned or not self._graph.tensors[tensor].shared:
+        made_by = self._graph.tensors[tensor].producer
+        is_own = tensor not in self._versioned or made_by in self._in_readers
+        if is_own or not self._graph.tensors[tensor].shared:
             return self._read[tensor]
         name = ValueName(f"{self._graph.tensors[tensor].name}<{self._graph.tasks[task].name}")
         return self._import(name, Import(tensor), self._types[tensor])
@@ -197,9 +206,17 @@ class _Cutter:
         read = []
         for tensor, member in sources:
             type_ = self._types[tensor]
-            variable = self._import(ValueName(f"{name}<{member}"), Import(tensor, member), type_)
+            what = Import(tensor, member, task)
+            variable = self._import(ValueName(f"{name}<{member}"), what, type_)
             read.append(Read(variable, static_shape(type_)))
         shapes = [static_shape(type_) for type_ in types]
+        if task in self._in_readers:
+            for position, tensor in enumerate(makes):
+                (reader,) = graph.tensors[tensor].consumers
+                span = task_span(graph.tasks[reader].name)
+                self._types[tensor] = types[position]
+                self._read[tensor] = member_outputs(kind.name, read, shapes, span)[position]
+            return
         outputs = member_outputs(kind.name, read, shapes, task_span(name))
         for tensor, value, type_ in zip(makes, outputs, types, strict=True):
             self._note(tensor, value, type_)

@@ -109,6 +109,8 @@ class KernelCall:
     """Of a plan for several items, those that it serves as one batch."""
     at: tuple[int, int] | None = None
     """(step of the plan, device); None: those of the run of its task for its items."""
+    exchange: int | None = None
+    """The step of the collective whose members' values it reads; None: it reads its own."""
     in_place: tuple[tuple[int, int], ...] = ()
     """(place of an input, of an output) that may be the same bytes, if nobody else reads them."""
     branch: tuple[str, int] | None = None

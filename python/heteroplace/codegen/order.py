@@ -27,7 +27,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.groups import groups_of
 from heteroplace.model.hosts import are_of_one_cpu
-from heteroplace.model.plan import Collective, Copy, Guard, Plan
+from heteroplace.model.plan import Copy, Guard, Plan
 from heteroplace.model.timeline import Timeline
 from heteroplace.relay.annotate.writer import home_device
 
@@ -198,9 +198,8 @@ class _Orderer:
 
     def _read_in(self, index: int, value: int, memory: int) -> int:
         """Where a call reads a value: of a collective it may be where another member made it."""
-        step, found = self._plan.steps[self._by[index].step], self._kernel_calls.values[value]
-        is_exchange = isinstance(step, Collective) and self._kernel_calls.calls[index].kernel
-        if not is_exchange or found.joined is not None:
+        call, found = self._kernel_calls.calls[index], self._kernel_calls.values[value]
+        if call.exchange is None or not call.kernel or found.joined is not None:
             return memory
         home = self._home(value)
         return home if are_of_one_cpu(self._cluster, home, memory) else memory
@@ -326,12 +325,12 @@ class _Orderer:
         route = self._cluster.route(source, memory)
         duration = self._cluster.transfer_ns(route, self._kernel_calls.values[value].bytes)
         step = self.transfer(value, memory, item)
-        by = None if reader is None else self._by[reader]
+        exchange = None if reader is None else self._kernel_calls.calls[reader].exchange
         if step is not None:
             start, finish = self._span[step]
-        elif by is not None and isinstance(self._plan.steps[by.step], Collective):
+        elif exchange is not None:
             # The transfers of a collective are a part of it.
-            step, (start, finish) = by.step, self._span[by.step]
+            step, (start, finish) = exchange, self._span[exchange]
         else:
             # A value that the neutral graph does not have (a changed layout); it goes as soon as
             # its producer is done.

@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 
 from heteroplace.codegen.combine import Combiner, Items, ItemTensor, Place
 from heteroplace.codegen.cut_module import Import
+from heteroplace.codegen.instructions import root
 from heteroplace.codegen.kernels import KernelCall, KernelCalls, Value
 from heteroplace.codegen.segment_calls import NetworkPart
 from heteroplace.codegen.segments import ValueName
-from heteroplace.codegen.versions import START, Version, Versions, runs_apart
+from heteroplace.codegen.versions import START, Version, Versions, runs_apart, size_apart
 from heteroplace.errors import LoweringError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.collectives import CollectiveKind, collective_kind
@@ -52,12 +53,8 @@ class NetworkSteps:
     batches: Mapping[Items, StepPart]
     apart: Mapping[ApartKey, StepPart]
     target_of_device: Sequence[int]
-
-
-def size_apart(graph: TaskGraph, step: Run | Collective) -> int:
-    """Return for how many items the kernels of a task apart are."""
-    outputs = graph.task_outputs[step.task]
-    return 1 if all(graph.tensors[tensor].shared for tensor in outputs) else len(step.items)
+    sums_in_updates: Mapping[int, int]
+    """Collectives that have no kernels, and their steps."""
 
 
 class StepCombiner(Combiner):
@@ -141,6 +138,8 @@ class StepCombiner(Combiner):
         kind = collective_kind(self._graph.tasks[step.task].op)
         if kind is not None and kind.name == "broadcast":
             return  # copies, made where somebody reads what they bring
+        if step.task in self._steps.sums_in_updates:
+            return
         kept: dict[Hashable, tuple[Place, list[int]]] = {}
         for tensor, memory in makes(self._graph, self._steps.cluster, step):
             place = self._place_of(self._versions.made[index, tensor, memory])
@@ -187,9 +186,30 @@ class StepCombiner(Combiner):
             self._written.get((place.key, value), found)
             for value, found in zip(call.writes, made, strict=True)
         )
-        segment, at = first_segment + call.segment, (place.step, place.device)
-        added = replace(call, segment=segment, reads=reads, writes=writes, items=place.items, at=at)
+        added = replace(
+            call,
+            segment=first_segment + call.segment,
+            reads=reads,
+            writes=writes,
+            items=place.items,
+            at=(place.step, place.device),
+            exchange=self._exchange(place, call),
+        )
         self._calls.append(added)
+
+    def _exchange(self, place: Place, call: KernelCall) -> int | None:
+        """The step of the collective whose members' values a call reads."""
+        described = self._described[id(place.part)].imports
+        imports = self._imports_of(place.part)
+        for value in call.reads:
+            name = imports.get(root(place.part.calls, value))
+            what = None if name is None else described.get(name)
+            if what is not None and what.collective is not None:
+                return self._collective_step(what.collective, place)
+        return None
+
+    def _collective_step(self, task: int, place: Place) -> int:
+        return self._steps.sums_in_updates.get(task, place.step)
 
     def _copy(self, source: int, target: int, place: Place) -> None:
         task = self._steps.plan.steps[place.step]
@@ -218,13 +238,14 @@ class StepCombiner(Combiner):
         if what.is_before:
             version = self._versions.made[place.step, what.tensor, place.memory]
             return self._version(self._versions.before[version])
-        memory = place.memory
-        if what.member is not None:
-            step = self._steps.plan.steps[place.step]
+        memory, index = place.memory, place.step
+        if what.member is not None and what.collective is not None:
+            index = self._collective_step(what.collective, place)
+            step = self._steps.plan.steps[index]
             assert isinstance(step, Collective)
             member = step.root if self._kind(step).reads == "root" else what.member
             memory = self._steps.cluster.devices[step.devices[member]].memory
-        return self._tensor(what.tensor, place.items, memory, place.step)
+        return self._tensor(what.tensor, place.items, memory, index)
 
     def _tensor(self, tensor: int, items: Items, memory: int, step: int) -> int:
         """A value that holds a tensor for some items, as a step reads it in a memory."""

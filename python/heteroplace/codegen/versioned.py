@@ -25,9 +25,10 @@ from heteroplace.codegen.joined_sums import JoinableSums, is_joined_sum
 from heteroplace.codegen.kernels import KernelCalls
 from heteroplace.codegen.segment_calls import lower_parts
 from heteroplace.codegen.segments import ValueName, cut_segments
-from heteroplace.codegen.steps import NetworkSteps, StepCombiner, StepPart, size_apart
+from heteroplace.codegen.steps import NetworkSteps, StepCombiner, StepPart
+from heteroplace.codegen.sums_in_updates import sums_in_updates
 from heteroplace.codegen.targets import cluster_targets
-from heteroplace.codegen.versions import Versions, runs_apart
+from heteroplace.codegen.versions import Versions, runs_apart, size_apart
 from heteroplace.errors import LoweringError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.collectives import collective_kind
@@ -111,9 +112,10 @@ def lower_versioned(
     planned = _Kinds(graph, plan, versions, target_of_device)
     texts = tuple(f"{target} host {target.host}" for target in targets)
     members = tuple(sorted(planned.members.items()))
+    sums = sums_in_updates(graph, plan)
     lowered = kept.get(
-        (texts, plan.items, members, tuple(planned.kinds)),
-        lambda: _lower_kinds(mod, graph, plan.items, planned, targets),
+        (texts, plan.items, members, tuple(planned.kinds), frozenset(sums)),
+        lambda: _lower_kinds(mod, graph, plan.items, planned, targets, sums),
     )
     steps = NetworkSteps(
         graph,
@@ -123,6 +125,7 @@ def lower_versioned(
         {items: lowered.parts[kind] for items, kind in planned.batches.items()},
         {key: lowered.parts[kind] for key, kind in planned.apart.items()},
         target_of_device,
+        sums,
     )
     kernels = {
         name: kernel
@@ -142,6 +145,7 @@ def _lower_kinds(
     num_items: int,
     planned: _Kinds,
     targets: Sequence[tvm.target.Target],
+    in_readers: Collection[int],
 ) -> _LoweredKinds:
     mods = _modules(mod, graph, planned.sizes)
     joined = frozenset(tensor for task in planned.sums for tensor in graph.task_inputs[task])
@@ -152,7 +156,7 @@ def _lower_kinds(
             cuts[kind.cut_key] = sums.cut(kind.sums, kind.size)
         elif kind.cut_key not in cuts:
             cuts[kind.cut_key] = cut_module(
-                mods[kind.size], graph, planned.members, kind.adding, joined
+                mods[kind.size], graph, planned.members, kind.adding, joined, in_readers
             )
     everything = {task.name: len(targets) for task in graph.tasks}
     segments = [

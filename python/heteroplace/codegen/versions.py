@@ -16,7 +16,7 @@ from heteroplace.errors import LoweringError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.collectives import collective_kind
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Copy, Plan
+from heteroplace.model.plan import Collective, Copy, Plan, Run
 from heteroplace.model.step_values import adds_to, items_of, makes, state_places
 
 START = -1
@@ -121,3 +121,9 @@ def runs_apart(graph: TaskGraph, task: int) -> bool:
         return True
     reads = graph.task_inputs[task]
     return graph.is_made_once(task) and all(graph.tensors[tensor].shared for tensor in reads)
+
+
+def size_apart(graph: TaskGraph, step: Run | Collective) -> int:
+    """Return for how many items the kernels of a task apart are."""
+    outputs = graph.task_outputs[step.task]
+    return 1 if all(graph.tensors[tensor].shared for tensor in outputs) else len(step.items)

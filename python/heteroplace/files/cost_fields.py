@@ -85,12 +85,15 @@ def collectives_to_json(found: CollectiveCosts) -> list[dict[str, object]]:
     return [dict(zip(names, fit, strict=True)) for fit in found.fits]
 
 
-def collectives_of(entries: tuple[CollectiveEntry, ...] | None) -> CollectiveCosts | None:
+def collectives_of(
+    entries: tuple[CollectiveEntry, ...] | None, in_updates: tuple[str, ...] = ()
+) -> CollectiveCosts | None:
     """Return what `collectives_to_json` was given; None: the file has none."""
-    if entries is None:
+    if entries is None and not in_updates:
         return None
     return CollectiveCosts(
-        tuple((each.kind, each.devices, each.ns_per_byte, each.ns) for each in entries)
+        tuple((each.kind, each.devices, each.ns_per_byte, each.ns) for each in entries or ()),
+        frozenset(in_updates),
     )
 
 
@@ -127,3 +130,7 @@ class CostsFile(Struct, forbid_unknown_fields=True, kw_only=True):
         ]
         | None
     ) = None
+    sums_in_updates: Annotated[
+        tuple[Text, ...],
+        about("Collectives that take nothing by themselves: updates add up what members bring."),
+    ] = ()

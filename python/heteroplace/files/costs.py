@@ -109,6 +109,8 @@ def costs_to_json(table: CostTable, graph: TaskGraph, cluster: Cluster) -> dict[
         }
     if table.collectives is not None:
         value["collectives"] = collectives_to_json(table.collectives)
+        if table.collectives.in_updates:
+            value["sums_in_updates"] = sorted(table.collectives.in_updates)
     return value
 
 
@@ -163,8 +165,12 @@ def table_from_json(
                 place = (*path, task.name, device.name)
                 entry = row.get(device.name)
                 builder.add(Cost.unknown() if entry is None else _cost(entry, place, file, faults))
+    names = {task.name for task in tasks}
+    for position, name in enumerate(file.sums_in_updates):
+        if name not in names:
+            faults.expected(("sums_in_updates", position), "the name of a task", name)
     faults.check()
-    return builder.finalize(collectives_of(file.collectives))
+    return builder.finalize(collectives_of(file.collectives, file.sums_in_updates))
 
 
 def _identities(file: CostsFile) -> tuple[tuple[TaskIdentity, ...], tuple[DeviceIdentity, ...]]:

@@ -41,8 +41,6 @@ def with_pins(
     LoweringError
         A task that the module has on one device is asked for on others.
     """
-    if isinstance(exclude, str):
-        raise SolverError(f"exclude takes a list of names: exclude=[{exclude!r}]")
     for name in (*pin.values(), *exclude):
         cluster.device_id(name)  # raises ClusterError, which lists the names there are
     for pattern, name in pin.items():
@@ -91,8 +89,6 @@ def with_no_split(graph: TaskGraph, no_split: Sequence[str]) -> TaskGraph:
     SolverError
         A pattern matches nothing, or no device is allowed for all tasks of a group.
     """
-    if isinstance(no_split, str):
-        raise SolverError(f"no_split takes a list of patterns: no_split=[{no_split!r}]")
     if not no_split and not any(task.together for task in graph.tasks):
         return graph
     label = [task.together for task in graph.tasks]

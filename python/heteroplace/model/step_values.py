@@ -265,7 +265,9 @@ def table_sizes(graph: TaskGraph, costs: CostTable, step: Run) -> tuple[int, ...
 def collective_step_ns(
     graph: TaskGraph, cluster: Cluster, fitted: CollectiveCosts | None, step: Collective
 ) -> int:
-    """Return how long a collective step takes in ns; `fitted` as in `collective_ns`."""
+    """Return how long a collective step takes in ns, by itself; `fitted` as in `collective_ns`."""
+    if fitted is not None and graph.tasks[step.task].name in fitted.in_updates:
+        return 0
     kind, num_bytes = kind_of(graph, step), collective_bytes(graph, step)
     return collective_ns(cluster, kind, num_bytes, step.devices, step.root, fitted)
 

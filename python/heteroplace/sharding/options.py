@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from heteroplace.errors import ShardingError
+from heteroplace.option_types import check_types
 from heteroplace.options import by_attribute, count, option
 from heteroplace.place_options import STORE_ON
 from heteroplace.transforms.degrees import Degrees, parse_degrees
@@ -33,6 +34,15 @@ RUN_BEST = 5
 
 def _degrees(text: str) -> Degrees | str:
     return AUTO if text == AUTO else parse_degrees(text)
+
+
+def _given_degrees(given: Any) -> Any:
+    """Degrees as (D, T, P[, K]) or as a text, read; anything else as it is."""
+    if isinstance(given, str):
+        return _degrees(given)
+    if isinstance(given, (tuple, list)):
+        return parse_degrees(",".join(map(str, given)))
+    return given
 
 
 def _natural(text: str) -> int:
@@ -177,11 +187,10 @@ def read_shard_options(given: Mapping[str, Any]) -> ShardOptions:
     if "batch" not in rest:
         raise ShardingError("the rows of the whole batch are missing: say batch=64, for example")
     (found,) = by_attribute([ShardOptions], rest, "Shard", ShardingError)
+    if "degrees" in found:
+        found["degrees"] = _given_degrees(found["degrees"])
+    check_types(ShardOptions, found, "Shard", ShardingError)
     options = ShardOptions(**found, progress=given.get("progress"))
-    if isinstance(options.degrees, str):
-        options = ShardOptions(
-            **{**found, "degrees": _degrees(options.degrees)}, progress=given.get("progress")
-        )
     check_shard_options(options)
     return options
 

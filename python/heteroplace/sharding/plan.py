@@ -16,6 +16,7 @@ import numpy as np
 import tvm
 
 from heteroplace.codegen.compile import CompiledNetwork
+from heteroplace.codegen.sums_in_updates import sums_in_updates
 from heteroplace.costs.op_costs import Coverage, OpCosts
 from heteroplace.costs.work import main_dtype
 from heteroplace.errors import PlanError
@@ -184,6 +185,11 @@ def _measured_costs(
     for each, table in zip(several, timed, strict=True):
         groups = groups_of_plan(each.compiled.graph, each.plan)
         collectives = source.collective_times.of(each.cluster, groups, options)
+        if collectives is not None:
+            names = sums_in_updates(each.compiled.graph, each.timed.plan)
+            collectives = replace(
+                collectives, in_updates=frozenset(each.compiled.graph.tasks[n].name for n in names)
+            )
         tables.append(replace(table, collectives=collectives))
     return tables
 

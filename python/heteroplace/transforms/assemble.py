@@ -13,7 +13,6 @@ the graph.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 
@@ -24,6 +23,7 @@ from heteroplace.model.plan import Collective, Copy, Plan, Run, Step
 from heteroplace.transforms.degrees import Degrees, rank_devices
 from heteroplace.transforms.schedules import Work, schedule_slots
 from heteroplace.transforms.sharded import ShardedGraph
+from heteroplace.transforms.update_order import with_updates
 
 
 def assemble(
@@ -35,6 +35,7 @@ def assemble(
     cuts: Sequence[int] | None = None,
     sums_at_end: Collection[str] = (),
     early_updates: Collection[int] = (),
+    holds_updates: bool = False,
 ) -> Plan:
     """Return the plan of a sharded graph.
 
@@ -54,6 +55,9 @@ def assemble(
         In these stages an update comes as soon as what it reads is complete, within the last
         backward pass, instead of behind the copies of that slot: gradients are not kept and are in
         caches still, but the stage before waits longer for the last one.
+    holds_updates
+        With several replicas, whether an update comes only when what the next one reads has been
+        made: the others have theirs by then, so that nobody waits, but one more gradient is kept.
 
     Raises
     ------
@@ -67,7 +71,8 @@ def assemble(
     ranks = rank_devices(cluster, degrees, devices)
     _check(sharded, cluster, degrees, ranks, num_stages)
     slots = schedule_slots(schedule, num_stages, degrees.micro_batches, sharded.is_training)
-    assembler = _Assembler(sharded, cluster, degrees, ranks, stage, sums_at_end, early_updates)
+    assembler = _Assembler(sharded, cluster, degrees, ranks, stage, sums_at_end)
+    assembler.set_updates(early_updates, holds_updates and degrees.data > 1)
     for slot in slots:
         assembler.run_slot(slot)
     assembler.send_sums()
@@ -126,7 +131,6 @@ class _Assembler:
         ranks: Sequence[int],
         stage: Sequence[int],
         sums_at_end: Collection[str],
-        early_updates: Collection[int],
     ) -> None:
         self.steps: list[Step] = []
         self._sharded = sharded
@@ -135,7 +139,8 @@ class _Assembler:
         self._degrees = degrees
         self._ranks = ranks
         self._stage = stage
-        self._early_updates = early_updates
+        self._early_updates: Collection[int] = ()
+        self._holds_updates = False
         self._memory = [cluster.devices[device].memory for device in ranks]
         self._homes: dict[tuple[int, int | None], list[int]] = {}
         """Memories where a tensor of an item (None: shared) is, in the order of coming there."""
@@ -173,6 +178,10 @@ class _Assembler:
                     for replica in replicas
                     for rank in self._ranks_with(update, replica)
                 ]
+
+    def set_updates(self, early: Collection[int], are_held: bool) -> None:
+        """Say when weights are updated; see `assemble`."""
+        self._early_updates, self._holds_updates = early, are_held
 
     def _replicas(self, task: int) -> Sequence[int]:
         """The replicas that run a task which runs once."""
@@ -225,43 +234,14 @@ class _Assembler:
     def _run_with_updates(
         self, stage: int, tasks: Sequence[int], run: Callable[[int], None]
     ) -> None:
-        """Write tasks, and each update of the stage as soon as all that it waits for has run."""
+        """Write tasks, and each update of the stage behind all that it waits for."""
         updates = [update for update in self._updates[stage] if update not in self._done]
-        left = {*tasks, *self._sums[stage], *updates}
-        waits = {update: self._before(update) & left for update in updates}
-        blocked: dict[int, list[int]] = defaultdict(list)
-        for update, others in waits.items():
-            for other in others:
-                blocked[other].append(update)
-
-        def run_behind(task: int) -> None:
-            for update in blocked[task]:
-                waits[update].remove(task)
-                if not waits[update]:
-                    self._run_once(update)
-                    run_behind(update)
-
-        for update in [update for update in updates if not waits[update]]:
-            self._run_once(update)
-            run_behind(update)
-        for task in tasks:
-            run(task)
-            run_behind(task)
-
-    def _before(self, update: int) -> set[int]:
-        """What must have run before an update: what it reads, and readers of what it replaces."""
-        graph = self._graph
-        found = set(graph.predecessors[update])
-        for tensor in graph.task_outputs[update]:
-            if tensor in graph.state_of:
-                readers = graph.tensors[graph.state_of[tensor]].consumers
-                found.update(readers)
-                # A copy of a weight is made when the first of its readers runs.
-                # (An update runs once too, and what reads its result does not read this state.)
-                once = (reader for reader in readers if self._sharded.once[reader])
-                copies = [reader for reader in once if not self._sharded.is_update[reader]]
-                found.update(task for copy in copies for task in graph.successors[copy])
-        return found - {update}
+        late = self._sums[stage]
+        for task in with_updates(self._sharded, tasks, updates, late, self._holds_updates):
+            if self._sharded.is_update[task]:
+                self._run_once(task)
+            else:
+                run(task)
 
     def _run_all_items(self, task: int) -> None:
         """Write a task as one batch of all microbatches, for each replica."""

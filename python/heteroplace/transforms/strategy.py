@@ -68,7 +68,8 @@ def plan_strategy(
         Names of the tasks that can add up several microbatches at once.
 
     The first stage, for which no other waits, updates weights as soon as their gradients are
-    complete; with ZeRO of level 2 or 3 all do, so that gradients need not be kept.
+    complete; with ZeRO of level 2 or 3 all do, so that gradients need not be kept. Else, with
+    several replicas, they are held until the next one's are.
 
     Raises
     ------
@@ -77,6 +78,7 @@ def plan_strategy(
     """
     rewritten = rewrite(sharded, strategy)
     stages = range(strategy.degrees.pipeline)
+    shards_gradients = strategy.zero >= SHARDED_GRADIENTS
     plan = assemble(
         rewritten,
         cluster,
@@ -85,6 +87,7 @@ def plan_strategy(
         devices,
         strategy.cuts,
         joinable if strategy.sums_at_end else (),
-        early_updates=stages if strategy.zero >= SHARDED_GRADIENTS else stages[:1],
+        early_updates=stages if shards_gradients else stages[:1],
+        holds_updates=not shards_gradients,
     )
     return rewritten, plan

@@ -184,12 +184,16 @@ def test_a_negative_error_is_refused(read):
 
 def test_fitted_times_of_collectives_are_read_back_equal(read):
     table = costs_from_times(read.graph, CLUSTER, read.times)
-    for found in (CollectiveCosts(), CollectiveCosts((("all_reduce", 4, 0.25, 1500.5),))):
+    fits = (("all_reduce", 4, 0.25, 1500.5),)
+    in_updates = frozenset({read.graph.tasks[0].name})
+    for found in (CollectiveCosts(), CollectiveCosts(fits), CollectiveCosts(fits, in_updates)):
         fitted = replace(table, collectives=found)
         value = json.loads(json.dumps(costs_to_json(fitted, read.graph, CLUSTER)))
         VALIDATORS["costs"].validate(value)
         assert costs_from_json(value, read.graph, CLUSTER) == fitted
     assert "collectives" not in costs_to_json(table, read.graph, CLUSTER)
+    with pytest.raises(CostMismatchError, match=r"sums_in_updates\[0\].*nobody"):
+        costs_from_json(value | {"sums_in_updates": ["nobody"]}, read.graph, CLUSTER)
     value["collectives"] = [{"kind": "reduce", "devices": -1, "ns_per_byte": 1}]
     with pytest.raises(CostMismatchError, match=r"collectives\[0\]"):
         costs_from_json(value, read.graph, CLUSTER)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import pairwise, product
 from random import Random
 
 import numpy as np
@@ -14,7 +14,7 @@ from heteroplace.errors import ShardingError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.collectives import collective_op
-from heteroplace.model.plan import Plan, Run
+from heteroplace.model.plan import Collective, Plan, Run
 from heteroplace.simulate.simulator import simulate
 from heteroplace.transforms.assemble import assemble
 from heteroplace.transforms.degrees import Degrees
@@ -129,7 +129,8 @@ def check_strategy(strategy: Strategy, seed: int, is_buffered: bool) -> None:
     cluster = ranks(strategy.degrees.num_devices)
     sharded = training(strategy, BATCH)
     early = range(seed % (strategy.degrees.pipeline + 1))
-    plan = plan_of(sharded, strategy, cluster, early_updates=early)
+    held = seed % 3 > 0
+    plan = plan_of(sharded, strategy, cluster, early_updates=early, holds_updates=held)
     check(sharded, cluster, plan)
     found, _ = run_reference(sharded, cluster, plan, ARRAYS)
     assert worst_difference(found, EXPECTED) <= TOLERANCE
@@ -213,6 +214,32 @@ def test_updates_come_early_in_the_stages_that_are_named(momentum: float | None)
             }
             stages_with_early += len(updated) == (1 if momentum is None else 2)
         assert stages_with_early == expected
+
+
+@pytest.mark.parametrize("zero", [0, 1])
+def test_sums_of_replicas_are_held_until_the_next_gradient_is_made(zero: int) -> None:
+    """Nothing is held on one device, or at the end of the pass."""
+
+    def order(replicas: int, is_held: bool) -> list[str]:
+        strategy = Strategy(Degrees(replicas, 1, 1, 1), zero=zero)
+        sharded = training(strategy, BATCH)
+        options = {"early_updates": (0,), "holds_updates": is_held}
+        plan = plan_of(sharded, strategy, ranks(replicas), **options)
+        made = [
+            sharded.graph.tensors[tensor].name
+            for step in plan.steps
+            if isinstance(step, (Run, Collective))
+            for tensor in sharded.graph.task_outputs[step.task]
+        ]
+        return [name for name in dict.fromkeys(made) if name.startswith("dw")]
+
+    at_once, held = order(2, False), order(2, True)
+    made = [f"dw{layer}" for layer in reversed(range(NUM_LAYERS))]
+    summed = [f"{name}.sum" for name in made]
+    assert at_once == [name for pair in zip(made, summed, strict=True) for name in pair]
+    waiting = [name for pair in pairwise(made) for name in (pair[1], f"{pair[0]}.sum")]
+    assert held == [made[0], *waiting, summed[-1]]
+    assert order(1, True) == order(1, False)
 
 
 @pytest.mark.parametrize("zero", range(4))

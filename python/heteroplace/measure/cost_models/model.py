@@ -16,7 +16,6 @@ from typing import Protocol
 
 from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.costs.store import CostStore
-from heteroplace.errors import SolverError
 from heteroplace.measure.interference import find_interference
 from heteroplace.measure.options import Progress
 from heteroplace.model.cluster import Cluster
@@ -90,22 +89,8 @@ class CostModel(Protocol):
 
 
 def choose_cost_model(source: CostSource, options: CostOptions) -> CostModel:
-    """Return the cost model that a caller means.
-
-    Raises
-    ------
-    SolverError
-        `source` is none of `CostSource`.
-    """
-    if isinstance(source, str) and source in COST_MODELS:
-        path = COST_MODELS[source]
-    elif isinstance(source, (str, os.PathLike, CostTable)) or callable(source):
-        path = _TABLE
-    else:
-        raise SolverError(
-            f"costs must be {', '.join(map(repr, COST_MODELS))}, a CostTable, the path of one, or "
-            f"a function (graph, cluster) that returns one; got {source!r}"
-        )
+    """Return the cost model that a caller means."""
+    path = COST_MODELS.get(source, _TABLE) if isinstance(source, str) else _TABLE
     module, _, name = path.partition(":")
     model: CostModel = getattr(importlib.import_module(module), name)(options, source)
     return model
