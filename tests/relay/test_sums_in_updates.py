@@ -55,10 +55,10 @@ def gradient_sums(graph: TaskGraph) -> set[int]:
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])
 def test_sums_of_gradients_have_no_kernels_of_their_own(zero: int) -> None:
     executable, record = trained(zero)
-    graph, plan = record.solution.graph, record.solution.plan
+    graph, cluster, plan = record.solution.graph, record.solution.cluster, record.solution.plan
     summed = gradient_sums(graph)
     assert len(summed) == len(layer_weights())
-    assert set(sums_in_updates(graph, plan)) == summed
+    assert set(sums_in_updates(graph, cluster, plan)) == summed
     steps = kernel_steps(executable.lowered.program)
     exchanges = {index for index, step in enumerate(plan.steps) if isinstance(step, Collective)}
     loss = {index for index in exchanges if plan.steps[index].task not in summed}
@@ -96,21 +96,23 @@ def test_sums_in_updates_are_those_of_kernels_of_their_own(
 
 def test_sums_that_others_read_too_or_later_have_kernels() -> None:
     _, record = trained()
-    graph, plan = record.solution.graph, record.solution.plan
+    graph, cluster, plan = record.solution.graph, record.solution.cluster, record.solution.plan
     summed = sorted(gradient_sums(graph))
     (made,) = graph.task_outputs[summed[0]]
     also_output = replace(graph, outputs=(*graph.outputs, made))
-    assert set(sums_in_updates(also_output, plan)) == set(summed[1:])
+    assert set(sums_in_updates(also_output, cluster, plan)) == set(summed[1:])
     # All sums first, then all updates: each but the last has others between it and its update.
     sums = [step for step in plan.steps if getattr(step, "task", None) in summed]
     updates = {graph.tensors[graph.task_outputs[task][0]].consumers[0] for task in summed}
     late = [step for step in plan.steps if getattr(step, "task", None) in updates]
     others = [step for step in plan.steps if step not in sums and step not in late]
     assert isinstance(sums[-1], Collective)
-    found = sums_in_updates(graph, replace(plan, steps=(*others, *sums, *late)))
+    found = sums_in_updates(graph, cluster, replace(plan, steps=(*others, *sums, *late)))
     assert set(found) <= {sums[-1].task}
+    devices = (cluster.devices[0], replace(cluster.devices[1], host="other"))
+    assert not sums_in_updates(graph, replace(cluster, devices=devices), plan)
     without = replace(graph, updates=())
-    assert not sums_in_updates(without, plan)
+    assert not sums_in_updates(without, cluster, plan)
 
 
 def test_sums_in_updates_take_nothing_by_themselves() -> None:

@@ -40,6 +40,9 @@ class Instruction:
     it reads nothing, and comes next in the order."""
     replaces: tuple[Instance, ...] = ()
     """Whose bytes it takes over: all others who read them come before, and are waited for."""
+    linger_ns: int = 0
+    """So much longer than predicted it may need what it reads: it waits for nobody who is as far,
+    nor they for it."""
     guard: Guard | None = None
     """When it is done; None: in every run. What decides that is among what it reads."""
     members: tuple[Instruction, ...] = ()

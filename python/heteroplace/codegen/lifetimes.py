@@ -151,7 +151,7 @@ class _Finder:
             for instance in touched[index]:
                 held = self._live[instance[1]][instance]
                 held.users.append(index)
-                held.finish_ns = max(held.finish_ns, instruction.finish_ns)
+                held.finish_ns = max(held.finish_ns, instruction.finish_ns + instruction.linger_ns)
                 num_users[instance] -= 1
                 if num_users[instance] == 0 and instance not in self._kept:
                     self._retired[instance[1]].append(self._live[instance[1]].pop(instance))

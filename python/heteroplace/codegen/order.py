@@ -221,7 +221,9 @@ class _Orderer:
             read = tuple(dict.fromkeys(reads))
             times = (made.step, start, finish)
             call_of = Instruction(index, made.device, (), *times, read, writes, replaces=replaces)
-            return [replace(call_of, guard=self._guard(index))]
+            lingers = call.exchange is not None and call.exchange != made.step
+            linger_ns = finish - start if lingers else 0
+            return [replace(call_of, linger_ns=linger_ns, guard=self._guard(index))]
         value = root(self._kernel_calls, call.reads[0])
         source = (value, self._origin(value, made.memory))
         route = self._cluster.route(source[1], made.memory) if source[1] != made.memory else ()

@@ -15,16 +15,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from heteroplace.codegen.versions import runs_apart
+from heteroplace.model.cluster import Cluster
 from heteroplace.model.collectives import collective_kind
 from heteroplace.model.graph import TaskGraph
+from heteroplace.model.hosts import are_of_one_cpu
 from heteroplace.model.plan import Collective, Plan, Run, devices_of
 
 
-def sums_in_updates(graph: TaskGraph, plan: Plan) -> Mapping[int, int]:
+def sums_in_updates(graph: TaskGraph, cluster: Cluster, plan: Plan) -> Mapping[int, int]:
     """Return the collectives whose sums updates compute, each with its one step.
 
-    These run once, nothing of them is an output, one task at most reads each of their tensors, and
-    it updates a weight right after them on its device: what they read is then still there.
+    These run once, on cores of one CPU, which read what others bring where it is; nothing of them
+    is an output, and one task reads each of their tensors: it updates a weight, right after them on
+    its device, so that what they read is still there.
     Complexity: O(steps + reads).
     """
     updates = _updates_of_sums(graph)
@@ -39,7 +42,8 @@ def sums_in_updates(graph: TaskGraph, plan: Plan) -> Mapping[int, int]:
         if not isinstance(step, (Run, Collective)):
             continue
         if isinstance(step, Collective) and step.task in updates:
-            if step.task in step_of:
+            homes = {cluster.devices[device].memory for device in step.devices}
+            if step.task in step_of or not are_of_one_cpu(cluster, *homes):
                 refused.add(step.task)
             step_of[step.task] = index
         elif isinstance(step, Run) and step.task in collective_of:

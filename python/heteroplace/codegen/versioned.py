@@ -112,7 +112,7 @@ def lower_versioned(
     planned = _Kinds(graph, plan, versions, target_of_device)
     texts = tuple(f"{target} host {target.host}" for target in targets)
     members = tuple(sorted(planned.members.items()))
-    sums = sums_in_updates(graph, plan)
+    sums = sums_in_updates(graph, cluster, plan)
     lowered = kept.get(
         (texts, plan.items, members, tuple(planned.kinds), frozenset(sums)),
         lambda: _lower_kinds(mod, graph, plan.items, planned, targets, sums),

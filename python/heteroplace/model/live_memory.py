@@ -99,8 +99,9 @@ def live_peaks(
         Tasks that give what they read another shape, to count as a compiled program does: these,
         and the giver of a broadcast, need no bytes for what they make, while members of another
         collective get what is on other hosts, and all items of an output are one value, from the
-        first of them on, as are those that a step reads together. None: each step makes values of
-        its own, no others.
+        first of them on, as are those that a step reads together. Collectives among them are
+        computed by who reads their results: what members bring stays for all these, and as long
+        again, as they do not wait for each other. None: each step makes values of its own, alone.
     inner
         What a run holds beside its tensors, of which not all may be there at once; None: nothing.
 
@@ -206,6 +207,8 @@ class _Walk:
         """By task and memory, of weights that loads have brought."""
         self._together: list[list[LiveValue]] = []
         """What a step reads of several items."""
+        self._summed: list[tuple[list[LiveValue], int]] = []
+        """What a collective's readers sum, and when all of it is there."""
         self.starts: list[int] = []
         self.finishes: list[int] = []
         self.values: list[LiveValue] = []
@@ -226,6 +229,7 @@ class _Walk:
             self.finishes.append(finish)
         self._keep_outputs()
         self._join()
+        self._keep_summed()
         self._merge_buffers()
         self.values += self._weights.values()
 
@@ -278,6 +282,10 @@ class _Walk:
         graph = self._graph
         if self._views is not None and isinstance(step, Collective):
             self._exchange(index, step, finish)
+            if step.task in self._views:
+                places = reads(graph, self._cluster, step)
+                brought = (each for place in places for each in self._values_at(place, step.items))
+                self._summed.append((list(brought), finish))
         is_guarded = guard_of(step) is not None
         for tensor, memory in makes(graph, self._cluster, step):
             is_again = is_guarded or adds_to(graph, step, tensor)
@@ -350,6 +358,13 @@ class _Walk:
                 if self._views is not None and whole is not value:
                     whole.first = min(whole.first, value.first)
                     whole.num_bytes, value.num_bytes = whole.num_bytes + value.num_bytes, 0
+
+    def _keep_summed(self) -> None:
+        for values, ready_ns in self._summed:
+            end_ns = max(value.end_ns for value in values)
+            last, end_ns = max(value.last for value in values), end_ns + (end_ns - ready_ns)
+            for value in values:
+                value.last, value.end_ns = last, end_ns
 
     def _join(self) -> None:
         """What a step reads together lies side by side from the first of it on."""

@@ -2,8 +2,9 @@
 
 The rule by lifetime (`model.live_memory`), which limits plans, with the sizes that a program has:
 tensors start at multiples of some bytes, memory comes in pages, weights are in the layouts of their
-kernels, a task that only gives a tensor another shape makes nothing, and an output of the model has
-the bytes of all its items from the first of them on. A search ranks degrees by the rule alone.
+kernels, a task that only gives a tensor another shape makes nothing, nor does a sum in an update,
+and an output of the model has the bytes of all its items from the first of them on. A search ranks
+degrees by the rule alone.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import tvm
 from tvm import relay
 
 from heteroplace.codegen.program import aligned, in_pages
+from heteroplace.codegen.sums_in_updates import sums_in_updates
 from heteroplace.model.graph import Task, TaskGraph
 from heteroplace.model.live_memory import live_peaks
 from heteroplace.model.plan import Copy, Plan
@@ -51,6 +53,7 @@ def program_peaks(
         inner = inner_bytes_of(graph, solution.plan, memories)
     names = view_tasks(mod)
     views = {index for index, task in enumerate(graph.tasks) if plain_name(task.name) in names}
+    views.update(sums_in_updates(graph, solution.cluster, solution.plan))
     peaks = live_peaks(graph, solution.cluster, solution.costs, solution.plan, views, inner)
     return tuple(in_pages(peak.num_bytes + peak.num_bytes // _GAPS) for peak in peaks)
 

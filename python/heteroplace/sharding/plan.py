@@ -186,10 +186,10 @@ def _measured_costs(
         groups = groups_of_plan(each.compiled.graph, each.plan)
         collectives = source.collective_times.of(each.cluster, groups, options)
         if collectives is not None:
-            names = sums_in_updates(each.compiled.graph, each.timed.plan)
-            collectives = replace(
-                collectives, in_updates=frozenset(each.compiled.graph.tasks[n].name for n in names)
-            )
+            graph = each.compiled.graph
+            inside = sums_in_updates(graph, each.timed.cluster, each.timed.plan)
+            names = frozenset(graph.tasks[task].name for task in inside)
+            collectives = replace(collectives, in_updates=names)
         tables.append(replace(table, collectives=collectives))
     return tables
 
