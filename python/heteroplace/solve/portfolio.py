@@ -51,7 +51,7 @@ from heteroplace.solve.problem import (
 )
 from heteroplace.solve.refinement import Route, choose_route, search_share
 from heteroplace.solve.registry import SOLVERS
-from heteroplace.solve.search.initial_solutions import INITIAL_SHARE
+from heteroplace.solve.search.initial_solutions import initial_s
 from heteroplace.solve.search.solver import (
     LONG_PATIENCE_PER_TASK,
     MAX_TASKS_TO_BOUND,
@@ -153,8 +153,9 @@ class _Auto:
         problem, options = self._problem, self._options
         initial, self._bound_ns = begin_solve(problem, options, self._begin)
         self._deadline = before_copies(problem, self._deadline, initial.first()[1])
-        self._initial_deadline = self._deadline.within(2 * INITIAL_SHARE * options.time_limit_s)
-        plans = initial.native_plans(INITIAL_SHARE * options.time_limit_s)
+        starting_s = initial_s(problem, options.time_limit_s)
+        self._initial_deadline = self._deadline.within(2 * starting_s)
+        plans = initial.native_plans(starting_s)
         self._note_singles({name for name, _ in plans})
         for index, (name, plan) in enumerate(plans):
             if self._candidates and self._deadline.is_over():

@@ -11,7 +11,7 @@ from heteroplace.solve.feasibility import no_placement_error
 from heteroplace.solve.lns.engine import run_lns
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result
 from heteroplace.solve.refinement import search_share
-from heteroplace.solve.search.initial_solutions import INITIAL_SHARE
+from heteroplace.solve.search.initial_solutions import initial_s
 from heteroplace.solve.search.solver import begin_solve, run_search, solve_deadline
 
 
@@ -25,7 +25,7 @@ class LnsSolver:
         """See `Solver.solve`; `candidates` of the result say what each part achieved."""
         begin = time.perf_counter()
         initial, bound = begin_solve(problem, options, begin)
-        native_plans = initial.native_plans(INITIAL_SHARE * options.time_limit_s)
+        native_plans = initial.native_plans(initial_s(problem, options.time_limit_s))
         deadline = solve_deadline(problem, options, begin)
         share = search_share(problem, of_large=0.8)
         end = run_search(

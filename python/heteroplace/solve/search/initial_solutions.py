@@ -1,8 +1,9 @@
 """The plans that a search begins with: those of all list schedulers of the core that take no time.
 
 Each knows something that the others do not: HEFT spreads, Order-Place copies little and fits,
-ETF and Adjusting Placement lie between, single devices are the yardstick. METIS sees the whole
-graph at once, which pays where it is wide (training steps); it is there if pymetis is installed.
+ETF and Adjusting Placement lie between, MET and MinMin fill wide layers, single devices are the
+yardstick. METIS sees the whole graph at once, which pays where it is wide (training steps); it is
+there if pymetis is installed.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ from heteroplace.solve.problem import Problem
 from heteroplace.terminal import listed
 
 INITIAL_SHARE = 0.1
-"""Part of the time of a solve that finding them may take."""
+"""Part of the time of a solve that finding them may take, as may first bounds."""
+_LARGE_SHARE = 0.3
+"""Of graphs above _LARGE tasks on few devices: seconds of search gain less there."""
+_LARGE = 10_000
 _PAIRS_PER_S = 1_000_000
 """Pairs of task and device that HEFT looks at, for each second of the time limit: in a quarter of
 it."""
@@ -46,10 +50,22 @@ _MAX_TASKS_TO_MEND = 1_000
 """Beyond, mending HEFT's plan takes the time of the search itself."""
 _SLOW = frozenset({"etf", "m-etf"})
 """Made last: where many pairs wait for one link, they take a hundred times as long."""
+_FEW_DEVICES = 8
+"""MinMin takes long on more: it tries all ready tasks on all of them, each time."""
 _PARTITION_NS_PER_READ = 15_000
 """What METIS and the trials of its parts take at most, in ns; they cannot be ended."""
 _MAX_NAMES = 32
 """Of devices in the name of a plan."""
+
+
+def initial_s(problem: Problem, time_limit_s: float) -> float:
+    """Return the time that finding initial solutions may take, of that of a solve."""
+    is_large = len(problem.graph.tasks) > _LARGE and _has_few_devices(problem)
+    return (_LARGE_SHARE if is_large else INITIAL_SHARE) * time_limit_s
+
+
+def _has_few_devices(problem: Problem) -> bool:
+    return len(problem.cluster.devices) <= _FEW_DEVICES
 
 
 class InitialSolutions:
@@ -115,7 +131,8 @@ class InitialSolutions:
             plans.append(("heft, mended", mended))
         others = self._partition(time_limit_s) + self._others(sets, deadline)
         made: dict[str, NativePlan] = {}
-        for name, make in sorted(others, key=lambda one: one[0] in _SLOW):
+        slow = _SLOW if _has_few_devices(problem) else {*_SLOW, "min-min"}
+        for name, make in sorted(others, key=lambda one: one[0] in slow):
             if deadline.is_over():
                 break
             with suppress(SolverLimitError):  # It is left out.
@@ -137,14 +154,19 @@ class InitialSolutions:
         """What else there is, each within the deadline."""
         native, order, left_s = self._problem.native, self._order, deadline.left_s
 
+        def by(name: str) -> Callable[[], NativePlan]:
+            return lambda: plan_by(native, NAMED_PARTS[name], left_s())
+
         def heft_on(devices: tuple[int, ...]) -> Callable[[], NativePlan]:
             return lambda: heft(native, devices, left_s())
 
         return [
+            ("met", by("met")),
+            ("min-min", by("min-min")),
             ("etf", lambda: etf(native, None, left_s())),
             ("adjusting-placement", lambda: adjusting_placement(native, order, left_s())),
-            ("greedy", lambda: plan_by(native, NAMED_PARTS["greedy"], left_s())),
-            ("met", lambda: plan_by(native, NAMED_PARTS["met"], left_s())),
+            ("greedy", by("greedy")),
+            ("peft", by("peft")),
             ("m-etf", lambda: m_etf(native, left_s())),
             ("m-topo-uniform", lambda: m_topo(native, is_uniform=True)),
             *((_heft_name(self._problem, devices), heft_on(devices)) for devices in sets),

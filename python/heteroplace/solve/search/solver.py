@@ -18,7 +18,7 @@ from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.feasibility import check_possible, no_placement_error
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result, report
-from heteroplace.solve.search.initial_solutions import INITIAL_SHARE, InitialSolutions
+from heteroplace.solve.search.initial_solutions import INITIAL_SHARE, InitialSolutions, initial_s
 
 PATIENCE_PER_TASK = 20_000
 """A search that others go on from ends after so many evaluations per task without a gain of 0.05 %;
@@ -157,7 +157,8 @@ class SearchSolver:
         deadline = solve_deadline(problem, options, begin)
         initial, bound = begin_solve(problem, options, begin)
         deadline = before_copies(problem, deadline, initial.first()[1])
-        plans = [plan for _, plan in initial.native_plans(INITIAL_SHARE * options.time_limit_s)]
+        starting_s = initial_s(problem, options.time_limit_s)
+        plans = [plan for _, plan in initial.native_plans(starting_s)]
         plans = plans or [initial.first()[1]]
         end = run_search(problem, plans, options, deadline, bound, LONG_PATIENCE_PER_TASK)
         if end.native_plan.violation:

@@ -34,7 +34,7 @@ from heteroplace.solve.problem import (
     make_result,
     report,
 )
-from heteroplace.solve.search.initial_solutions import INITIAL_SHARE
+from heteroplace.solve.search.initial_solutions import initial_s
 from heteroplace.solve.search.solver import begin_solve, run_search
 from heteroplace.solve.split.batched_solver import BatchedSplit
 from heteroplace.solve.split.chain_split import ChainSplit
@@ -113,7 +113,8 @@ class _Split:
         name, native_plan = initial.first()
         if native_plan.violation == 0:
             self._offer(name, native_plan.steps)
-        native_plans = [d for _, d in initial.native_plans(INITIAL_SHARE * options.time_limit_s)]
+        starting_s = initial_s(problem, options.time_limit_s)
+        native_plans = [plan for _, plan in initial.native_plans(starting_s)]
         share = _CHAIN_SEARCH_SHARE if len(problem.modules.chain) > 1 else _CHANNEL_SEARCH_SHARE
         self._search("search", native_plans or [native_plan], share * self._time_s)
         if self._best_ns is None:

@@ -158,6 +158,7 @@ def test_plan_of_a_network_does_not_depend_on_the_number_of_threads(name: str) -
 def test_plan_of_a_large_module_beats_every_initial_solution_whatever_the_number_of_threads() -> (
     None
 ):
+    """MinMin's is within 5 % of the bound."""
     problem = large()
     initial_ns = [
         simulate_plan(problem.native, native_plan).makespan_ns
@@ -166,7 +167,7 @@ def test_plan_of_a_large_module_beats_every_initial_solution_whatever_the_number
     ]
     assert initial_ns
     results = [
-        solve(problem, SolveOptions(iterations=12_000, seed=3, threads=threads, time_limit_s=120))
+        solve(problem, SolveOptions(iterations=120_000, seed=3, threads=threads, time_limit_s=120))
         for threads in (1, 2, 3)
     ]
     assert len({result.plan.steps for result in results}) == 1
