@@ -40,6 +40,8 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.relay.annotate.sharded import read_sharded
 from heteroplace.relay.frontend.importer import from_onnx
 from heteroplace.relay.frontend.onnx_source import OnnxSource, with_source
+from heteroplace.sharding.options import read_shard_options
+from heteroplace.transforms.degrees import Degrees
 
 RATE = 0.1
 
@@ -337,3 +339,27 @@ def test_parts_of_a_split_are_computed_again() -> None:
         losses.append([float(loss.ravel()[0]) for (loss,) in runs])
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
     assert losses[0][2] < losses[0][0]
+
+
+def test_options_are_taken_as_callers_write_them() -> None:
+    found = read_shard_options({"batch": 8, "degrees": (1, 1, 2), "cuts": [2]})
+    assert (found.degrees, found.cuts) == (Degrees(1, 1, 2, 1), (2,))
+    assert found == read_shard_options({"batch": 8, "degrees": "1,1,2", "cuts": (2,)})
+    assert hash(found) == hash(replace(found))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"degrees": (2, 1)}, "expected D,T,P"),
+        ({"degrees": 2}, "degrees is 2; expected"),
+        ({"batch": "8"}, "batch is '8'; expected a whole number"),
+        ({"batch": True}, "batch is True; expected a whole number"),
+        ({"devices": "cpu.0"}, r"devices is 'cpu.0'; expected \['cpu.0'\]"),
+        ({"uneven": 1}, "uneven is 1; expected True or False"),
+        ({"zero": None}, "zero is None; expected a whole number"),
+    ],
+)
+def test_options_of_a_wrong_type_are_refused_by_name(given: dict, message: str) -> None:
+    with pytest.raises(ShardingError, match=message):
+        read_shard_options({"batch": 8} | given)

@@ -170,6 +170,8 @@ def read_shard_options(given: Mapping[str, Any]) -> ShardOptions:
 
     >>> str(read_shard_options({"batch": 8, "data": 2}).degrees)
     '2/1/1/1'
+    >>> str(read_shard_options({"batch": 8, "degrees": (1, 1, 2), "cuts": [2]}).degrees)
+    '1/1/2/1'
 
     Raises
     ------
@@ -190,7 +192,8 @@ def read_shard_options(given: Mapping[str, Any]) -> ShardOptions:
     if "degrees" in found:
         found["degrees"] = _given_degrees(found["degrees"])
     check_types(ShardOptions, found, "Shard", ShardingError)
-    options = ShardOptions(**found, progress=given.get("progress"))
+    listed = {name: tuple(value) for name, value in found.items() if isinstance(value, list)}
+    options = ShardOptions(**{**found, **listed}, progress=given.get("progress"))
     check_shard_options(options)
     return options
 
