@@ -34,10 +34,8 @@ class Import:
     """What a variable of a cut module stands for."""
 
     tensor: int
-    member: int | None = None
-    """Position of the member of a collective whose value it is; None: it is the reader's."""
-    collective: int | None = None
-    """The task that is that collective."""
+    member: tuple[int, int] | None = None
+    """(collective, position of one of its members) whose value it is; None: it is the reader's."""
     is_before: bool = False
     """Whether it is the value that the reader adds to."""
 
@@ -162,9 +160,9 @@ class _Cutter:
         Else what changes the layout of a weight would do so once for all its readers, and the
         result would stay from the first of them to the last.
         """
-        made_by = self._graph.tensors[tensor].producer
-        is_own = tensor not in self._versioned or made_by in self._in_readers
-        if is_own or not self._graph.tensors[tensor].shared:
+        is_summed_here = self._graph.tensors[tensor].producer in self._in_readers
+        has_versions = tensor in self._versioned and self._graph.tensors[tensor].shared
+        if is_summed_here or not has_versions:
             return self._read[tensor]
         name = ValueName(f"{self._graph.tensors[tensor].name}<{self._graph.tasks[task].name}")
         return self._import(name, Import(tensor), self._types[tensor])
@@ -206,7 +204,7 @@ class _Cutter:
         read = []
         for tensor, member in sources:
             type_ = self._types[tensor]
-            what = Import(tensor, member, task)
+            what = Import(tensor, (task, member))
             variable = self._import(ValueName(f"{name}<{member}"), what, type_)
             read.append(Read(variable, static_shape(type_)))
         shapes = [static_shape(type_) for type_ in types]

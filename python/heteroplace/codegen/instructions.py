@@ -41,8 +41,8 @@ class Instruction:
     replaces: tuple[Instance, ...] = ()
     """Whose bytes it takes over: all others who read them come before, and are waited for."""
     linger_ns: int = 0
-    """So much longer than predicted it may need what it reads: it waits for nobody who is as far,
-    nor they for it."""
+    """How much later than predicted it may end, while others are in time: others' updates read a
+    gradient beside it, and none of them waits for another. What it reads is kept so much longer."""
     guard: Guard | None = None
     """When it is done; None: in every run. What decides that is among what it reads."""
     members: tuple[Instruction, ...] = ()

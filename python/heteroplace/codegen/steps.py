@@ -139,7 +139,7 @@ class StepCombiner(Combiner):
         if kind is not None and kind.name == "broadcast":
             return  # copies, made where somebody reads what they bring
         if step.task in self._steps.sums_in_updates:
-            return
+            return  # computed by who reads what it makes
         kept: dict[Hashable, tuple[Place, list[int]]] = {}
         for tensor, memory in makes(self._graph, self._steps.cluster, step):
             place = self._place_of(self._versions.made[index, tensor, memory])
@@ -199,16 +199,16 @@ class StepCombiner(Combiner):
 
     def _exchange(self, place: Place, call: KernelCall) -> int | None:
         """The step of the collective whose members' values a call reads."""
-        described = self._described[id(place.part)].imports
-        imports = self._imports_of(place.part)
+        described, imports = self._described[id(place.part)].imports, self._imports_of(place.part)
         for value in call.reads:
             name = imports.get(root(place.part.calls, value))
             what = None if name is None else described.get(name)
-            if what is not None and what.collective is not None:
-                return self._collective_step(what.collective, place)
+            if what is not None and what.member is not None:
+                return self._collective_step(what.member[0], place)
         return None
 
     def _collective_step(self, task: int, place: Place) -> int:
+        """The step of a collective: its member's place, or that of the update that computes it."""
         return self._steps.sums_in_updates.get(task, place.step)
 
     def _copy(self, source: int, target: int, place: Place) -> None:
@@ -227,9 +227,8 @@ class StepCombiner(Combiner):
 
     def _depends_on_step(self, part: NetworkPart, value: int) -> bool:
         """Whether a value is one, or a part, of which a reader has a choice."""
-        while (alias := part.calls.values[value].alias_of) is not None:
-            value = alias
-        return self._imports_of(part).get(value) in self._described[id(part)].imports
+        owner = root(part.calls, value)
+        return self._imports_of(part).get(owner) in self._described[id(part)].imports
 
     def _imported(self, name: ValueName, place: Place) -> int:
         what = self._described[id(place.part)].imports.get(name)
@@ -239,11 +238,12 @@ class StepCombiner(Combiner):
             version = self._versions.made[place.step, what.tensor, place.memory]
             return self._version(self._versions.before[version])
         memory, index = place.memory, place.step
-        if what.member is not None and what.collective is not None:
-            index = self._collective_step(what.collective, place)
+        if what.member is not None:
+            task, position = what.member
+            index = self._collective_step(task, place)
             step = self._steps.plan.steps[index]
             assert isinstance(step, Collective)
-            member = step.root if self._kind(step).reads == "root" else what.member
+            member = step.root if self._kind(step).reads == "root" else position
             memory = self._steps.cluster.devices[step.devices[member]].memory
         return self._tensor(what.tensor, place.items, memory, index)
 

@@ -360,11 +360,12 @@ class _Walk:
                     whole.num_bytes, value.num_bytes = whole.num_bytes + value.num_bytes, 0
 
     def _keep_summed(self) -> None:
+        """What members bring stays until all have read it; see `Instruction.linger_ns`."""
         for values, ready_ns in self._summed:
-            end_ns = max(value.end_ns for value in values)
-            last, end_ns = max(value.last for value in values), end_ns + (end_ns - ready_ns)
+            last = max((value.last for value in values), default=0)
+            end_ns = max((value.end_ns for value in values), default=ready_ns)
             for value in values:
-                value.last, value.end_ns = last, end_ns
+                value.last, value.end_ns = last, end_ns + (end_ns - ready_ns)
 
     def _join(self) -> None:
         """What a step reads together lies side by side from the first of it on."""

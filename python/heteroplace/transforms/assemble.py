@@ -71,8 +71,8 @@ def assemble(
     ranks = rank_devices(cluster, degrees, devices)
     _check(sharded, cluster, degrees, ranks, num_stages)
     slots = schedule_slots(schedule, num_stages, degrees.micro_batches, sharded.is_training)
-    assembler = _Assembler(sharded, cluster, degrees, ranks, stage, sums_at_end)
-    assembler.set_updates(early_updates, holds_updates and degrees.data > 1)
+    when = early_updates, holds_updates and degrees.data > 1
+    assembler = _Assembler(sharded, cluster, degrees, ranks, stage, sums_at_end, *when)
     for slot in slots:
         assembler.run_slot(slot)
     assembler.send_sums()
@@ -131,6 +131,8 @@ class _Assembler:
         ranks: Sequence[int],
         stage: Sequence[int],
         sums_at_end: Collection[str],
+        early_updates: Collection[int],
+        holds_updates: bool,
     ) -> None:
         self.steps: list[Step] = []
         self._sharded = sharded
@@ -139,8 +141,8 @@ class _Assembler:
         self._degrees = degrees
         self._ranks = ranks
         self._stage = stage
-        self._early_updates: Collection[int] = ()
-        self._holds_updates = False
+        self._early_updates = early_updates
+        self._holds_updates = holds_updates
         self._memory = [cluster.devices[device].memory for device in ranks]
         self._homes: dict[tuple[int, int | None], list[int]] = {}
         """Memories where a tensor of an item (None: shared) is, in the order of coming there."""
@@ -178,10 +180,6 @@ class _Assembler:
                     for replica in replicas
                     for rank in self._ranks_with(update, replica)
                 ]
-
-    def set_updates(self, early: Collection[int], are_held: bool) -> None:
-        """Say when weights are updated; see `assemble`."""
-        self._early_updates, self._holds_updates = early, are_held
 
     def _replicas(self, task: int) -> Sequence[int]:
         """The replicas that run a task which runs once."""

@@ -16,20 +16,24 @@ def with_updates(
     sharded: ShardedGraph,
     tasks: Sequence[int],
     updates: Collection[int],
-    before: Collection[int] = (),
+    later: Collection[int] = (),
     are_held: bool = False,
 ) -> list[int]:
     """Return the tasks in their order, each update behind what it waits for.
 
     Parameters
     ----------
-    before
-        Tasks that run later: updates that wait for them are left out.
+    tasks
+        Of the pass, in the order in which they run.
+    updates
+        Tasks that run once, behind all microbatches.
+    later
+        Tasks behind the pass: updates that wait for them are left out.
     are_held
         Whether updates come only when what the next ones read has been made: members of a sum then
         do not wait for each other, and one more gradient is kept.
     """
-    left = {*tasks, *before, *updates}
+    left = {*tasks, *later, *updates}
     waits = {update: _before(sharded, update) & left for update in updates}
     blocked: dict[int, list[int]] = defaultdict(list)
     for update, others in waits.items():
