@@ -10,6 +10,7 @@
 
 #include "check.h"
 #include "exec/run/executor.h"
+#include "pinned.h"
 #include "support/error.h"
 
 using namespace heteroplace;
@@ -103,6 +104,7 @@ void NobodyHelpsUnlessAsked() {
     exec::Executor executor(Source(instructions, false));
     CHECK(!executor.is_helping());
     SetInput(executor, Vector(kExtent, 1));
+    const Pinned here(first);  // where a caller does the part of a worker; else he may be moved
     for (int run = 0; run < 50; ++run) {
       executor.Run();
       CHECK(CoresOf(executor, "y") == std::set<int>{first});

@@ -1,10 +1,12 @@
 // Kernels in the form that TVM compiles them to: a library for the executor's test. Compiled with
 // the sanitizer of the test, so that races between kernels are seen too.
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <thread>
 
 #include "exec/devices/tvm_abi.h"
 
@@ -117,6 +119,14 @@ EXPORT int twice(exec::TVMValue* arguments, int*, int, exec::TVMValue*, int*, vo
 EXPORT int whose_core(exec::TVMValue* arguments, int*, int, exec::TVMValue*, int*, void*) {
   Twice data{Data(arguments, 0), Data(arguments, 1), Argument(arguments, 1)->shape[0]};
   return reinterpret_cast<Launch>(__TVMBackendParallelLaunch)(WhoseCorePart, &data, 0);
+}
+
+/*! \brief to = number of the thread; takes as many milliseconds as what is read says. */
+EXPORT int whose_thread(exec::TVMValue* arguments, int*, int, exec::TVMValue*, int*, void*) {
+  std::this_thread::sleep_for(std::chrono::duration<float, std::milli>(Data(arguments, 0)[0]));
+  float* to = Data(arguments, 1);
+  std::fill_n(to, Argument(arguments, 1)->shape[0], static_cast<float>(gettid()));
+  return 0;
 }
 
 /*! \brief to = from; fails if the first number is negative, and then leaves its scratch behind. */

@@ -86,6 +86,12 @@ _LEAST_TO_LOAD_S = 0.5
 """Less is not worth loading one for: OR-Tools takes 0.2 s."""
 
 
+def load_refinements() -> None:
+    """Load the modules of all refinement solvers, as a process does that solves many problems."""
+    for module in _MODULES.values():
+        importlib.import_module(module)
+
+
 @dataclass(frozen=True)
 class _Candidate:
     name: str

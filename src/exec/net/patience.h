@@ -55,21 +55,6 @@ class Patience {
   CoreShare core_{-1};
 };
 
-/*! \brief Calls the hook of a limit now and then. */
-class HookTurn {
- public:
-  explicit HookTurn(const Limit& limit) : limit_(limit), next_ns_(NowNs() + kHookNs) {}
-  void Look(int64_t now_ns) {
-    if (!limit_.hook || now_ns < next_ns_) return;
-    next_ns_ = now_ns + kHookNs;
-    limit_.hook();
-  }
-
- private:
-  const Limit& limit_;
-  int64_t next_ns_;
-};
-
 /*! \brief Looks until `ready()`; false at the limit, whose hook is called now and then. */
 template <typename Ready>
 bool LookUntil(const Limit& limit, int64_t spin_ns, const Ready& ready) {

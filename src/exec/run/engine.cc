@@ -1,6 +1,10 @@
 #include "exec/run/engine.h"
 
+#include <sched.h>
+
 #include <algorithm>
+#include <exception>
+#include <utility>
 
 #include "exec/net/network.h"
 #include "support/error.h"
@@ -66,9 +70,9 @@ Engine::Engine(const ExecutorSource& source)
   }
   GroupWorkers();
   // Kernels in memory have the threads of TVM's pool, which only our own threads keep small.
-  if (queues.size() == 1 && queues[0].kind == QueueKind::kCpu && !image_.library().IsInMemory()) {
-    lone_worker_ = workers_[0].get();
-  }
+  has_callers_work_ = num_contexts_ == 1 && !image_.library().IsInMemory() &&
+                      std::none_of(queues.begin(), queues.end(),
+                                   [](const Queue& q) { return q.IsAsync() || q.HasMessages(); });
   // Workers of copies and GPUs are pinned to no core: spinning ones need one to spare for each.
   const bool all_have_cores = static_cast<int>(leaders_.size()) <= Cores().usable.load();
   run_spins_ = all_have_cores ? kRunSpins : kSpins;
@@ -104,7 +108,7 @@ bool Engine::Stop() {
   }
   const bool is_idle = Limit{}.Within(kGraceNs).Wait(&idle_bell_, [&] { return IsIdle(); });
   is_stopping_.store(true);
-  submitted_bell_.Ring();
+  Wake();
   if (!is_idle) return false;
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
@@ -172,6 +176,9 @@ void Engine::AfterFork(bool is_child) {
 
 int64_t Engine::Submit(Slot* slot, const Limit& limit, bool is_waited) {
   CheckUsable();
+  const bool may_work = is_waited && limit.deadline_ns == kNever;
+  Worker* here = may_work ? WorkerHere() : nullptr;
+  std::unique_lock<std::mutex> turn;
   int64_t number = 0;
   for (;;) {
     if (!slot->has_timers && IsTracing()) MakeTimers(slot);
@@ -180,6 +187,7 @@ int64_t Engine::Submit(Slot* slot, const Limit& limit, bool is_waited) {
       std::lock_guard lock(mutex_);
       if (!is_measuring_) {
         if (on_order_) on_order_({Order::kRun, 1});
+        if (here != nullptr) turn = here->Lend();
         number = Launch(slot);
         break;
       }
@@ -190,14 +198,35 @@ int64_t Engine::Submit(Slot* slot, const Limit& limit, bool is_waited) {
           "the request could not begin within its limit, as the executor is being measured");
     }
   }
-  const bool may_work = is_waited && lone_worker_ != nullptr && limit.deadline_ns == kNever;
-  if (!may_work || !lone_worker_->WorkHere(number)) Wake();
+  Wake(turn.owns_lock() ? here : nullptr);
+  if (turn.owns_lock()) here->WorkHere(number, limit);
   return number;
 }
 
-/*! \brief A request has been submitted. */
-void Engine::Wake() {
-  submitted_bell_.Ring();
+/*!
+ * \brief The worker whose part a caller does himself; null: none.
+ *
+ * With several that of the core on which he is: elsewhere he would be in the way of another.
+ */
+Worker* Engine::WorkerHere() const {
+  if (!has_callers_work_) return nullptr;
+  if (leaders_.size() == 1) return leaders_.front();
+  const int core = sched_getcpu();
+  const auto here = std::find_if(leaders_.begin(), leaders_.end(), [&](const Worker* leader) {
+    return leader->queue().core == core;
+  });
+  return here == leaders_.end() || core < 0 ? nullptr : *here;
+}
+
+/*!
+ * \brief A request has been submitted.
+ * \param here lent to a caller who does its part.
+ */
+void Engine::Wake(const Worker* here) {
+  for (Worker* leader : leaders_) {
+    if (leader != here) leader->TakeBack();
+  }
+  if (here == nullptr || leaders_.size() > 1) submitted_bell_.Ring();
   if (network_ != nullptr) network_->Advance();
 }
 
@@ -349,6 +378,9 @@ void Engine::Finish(Slot* slot, const Limit& limit, bool* is_abandoned) {
   };
   bool is_over = false;
   try {
+    if (slot->interruption != nullptr) {
+      std::rethrow_exception(std::exchange(slot->interruption, nullptr));
+    }
     is_over = Await(slot, limit);
   } catch (...) {
     end("the request was interrupted");

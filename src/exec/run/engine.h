@@ -85,7 +85,7 @@ class Engine : private ForkAware {
   /*!
    * \brief Lets the workers take the request in a slot; returns its number.
    * \param is_waited whether the caller goes on to wait for its end. With no deadline he then does
-   * the request of a program of one queue himself: nobody is woken for it, nor for its end.
+   * the part of a worker himself, see WorkerHere: nobody is woken for it, nor for its end.
    * \throws Error kExecution at the limit, if somebody measures until then.
    */
   int64_t Submit(Slot* slot, const Limit& limit, bool is_waited);
@@ -173,7 +173,8 @@ class Engine : private ForkAware {
   std::vector<int> SharedCores() const;
   void StartThreads();
   void ThreadMain(Worker* leader);
-  void Wake();
+  Worker* WorkerHere() const;
+  void Wake(const Worker* here = nullptr);
   std::string ReasonOr(const std::string& failure) const;
   int64_t Launch(Slot* slot);
   bool Repeat(Slot* slot);
@@ -201,8 +202,8 @@ class Engine : private ForkAware {
   /*! \brief First worker of each thread: of a core, or of all streams of a GPU. [num_threads] */
   std::vector<Worker*> leaders_;
   std::vector<std::thread> threads_;  // [num_threads], and that of the network
-  /*! \brief The only worker, if callers may do its work; else null. */
-  Worker* lone_worker_ = nullptr;
+  /*! \brief Whether callers may do the work of a worker. Constant after load. */
+  bool has_callers_work_ = false;
   /*! \brief Its turns on the cores of its workers. */
   std::optional<CoreSeat> seat_;
   int run_spins_ = kSpins;

@@ -12,7 +12,10 @@ namespace heteroplace::exec {
 /*! \brief Between two calls of the hook of a waiting caller. */
 inline constexpr int64_t kHookNs = 50'000'000;
 
-/*! \brief Spins of a caller where a core is to spare, so that short requests need no wake-up. */
+/*!
+ * \brief Spins where a core is to spare of a caller who waits, so that short requests need no
+ * wake-up, and of a worker after a request, so that the next one needs none: some 0.4 ms.
+ */
 inline constexpr int kCallerSpins = 20 * kSpins;
 
 /*! \brief The patience of one call. */
@@ -43,6 +46,22 @@ struct Limit {
       spins = 0;
     }
   }
+};
+
+/*! \brief Calls the hook of a limit now and then. */
+class HookTurn {
+ public:
+  explicit HookTurn(const Limit& limit) : limit_(limit), next_ns_(NowNs() + kHookNs) {}
+  void Look(int64_t now_ns) {
+    if (!limit_.hook || now_ns < next_ns_) return;
+    next_ns_ = now_ns + kHookNs;
+    limit_.hook();
+  }
+  int64_t next_ns() const { return limit_.hook ? next_ns_ : kNever; }
+
+ private:
+  const Limit& limit_;
+  int64_t next_ns_;
 };
 
 }  // namespace heteroplace::exec

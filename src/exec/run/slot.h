@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -109,6 +110,8 @@ class Slot {
   std::vector<uint8_t> predicted;
   /*! \brief Whether the last request succeeded, so that outputs can be read. */
   bool has_outputs = false;
+  /*! \brief What the hook of a caller has thrown who was at work in it himself. */
+  std::exception_ptr interruption;
   /*! \brief Whether it was abandoned as one of its steps did not end. */
   bool is_stuck = false;
 

@@ -1,6 +1,7 @@
 // The loop of a worker: its part of one request after the other.
 #include "exec/run/worker.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -8,6 +9,7 @@
 #include "exec/net/network.h"
 #include "exec/run/core_turns.h"
 #include "exec/run/engine.h"
+#include "exec/run/limit.h"
 #include "exec/run/threads.h"
 #include "exec/run/worker_wait.h"
 #include "support/error.h"
@@ -18,6 +20,9 @@ namespace {
 
 /*! \brief No stream waits for more counts of a core than this: its words wrap around. */
 constexpr int64_t kMaxCounterWait = int64_t{1} << 30;
+
+/*! \brief Instructions between two questions to a caller who does them himself. */
+constexpr size_t kStepsPerQuestion = 16;
 
 }  // namespace
 
@@ -42,8 +47,9 @@ void Worker::Attach() {
 void Worker::Work() {
   CoreShare core(queue_.core);
   for (Worker* member : members_) member->core_ = &core;
-  while (AwaitRequest()) {
+  while (AwaitRequest(&core)) {
     std::lock_guard turn(*turn_);
+    for (Worker* member : members_) member->core_ = &core;
     const auto has_more = [&] { return engine_->num_submitted() > NextRequest(); };
     if (!has_more()) continue;
     const CoreTurn of_core(queue_.core >= 0 ? engine_->seat() : nullptr, NextRequest(), &core);
@@ -54,33 +60,51 @@ void Worker::Work() {
   for (Worker* member : members_) member->core_ = nullptr;
 }
 
-bool Worker::WorkHere(int64_t number) {
-  std::unique_lock turn(*turn_, std::try_to_lock);
-  if (!turn.owns_lock()) return false;
-  const CoreShare core(-1);
-  SetWorkspacePool(&image_->abi(), &workspace_);
-  while (next_ <= number) Do();
-  SetWorkspacePool(&image_->abi(), nullptr);
-  return true;
-}
-
 int Worker::Spins() const {
   const int spins = engine_->run_spins();
   return queue_.core >= 0 ? spins : std::min(spins, kLooseSpins);
 }
 
+/*! \brief Spins before a wait between requests sleeps. */
+int Worker::IdleSpins() const {
+  if (engine_->is_repeating()) return engine_->run_spins();
+  return queue_.core >= 0 ? std::min(engine_->run_spins(), kCallerSpins) : kSpins;
+}
+
 /*! \brief Waits for a request that nobody has taken; false if there will be none. */
-bool Worker::AwaitRequest() {
+bool Worker::AwaitRequest(CoreShare* core) {
   Bell* bell = engine_->submitted_bell();
   const auto has_come = [&] {
     return engine_->num_submitted() > NextRequest() || engine_->is_stopping();
   };
-  // Others are at requests of which this one has done its part.
-  if (!others_.empty() && !engine_->IsIdle()) {
-    WaitFor(bell, [&] { return has_come() || engine_->IsIdle(); }, Spins());
-  }
-  WaitFor(bell, has_come, engine_->is_repeating() ? engine_->run_spins() : kSpins);
+  const auto is_mine = [&] { return !is_lent_.load() || engine_->is_stopping(); };
+  do {
+    if (!is_mine()) {
+      core->Leave();
+      returned_bell_.Sleep(is_mine);
+      core->Enter();
+    }
+    // Others are at requests of which this one has done its part: the next one may follow these.
+    if (queue_.core >= 0 && !engine_->IsIdle()) {
+      const std::unique_lock turn(*turn_, std::try_to_lock);
+      if (turn.owns_lock()) {
+        core_ = core;
+        WaitFor(bell, [&] { return has_come() || engine_->IsIdle(); }, Spins());
+      }
+    }
+    AwaitIdly(bell, [&] { return has_come() || !is_mine(); }, IdleSpins(), core);
+  } while (!is_mine());
   return !engine_->is_stopping() || engine_->num_submitted() > NextRequest();
+}
+
+/*! \brief Waits on a bell outside of requests: without the turn, which a caller may have. */
+template <typename Ready>
+void Worker::AwaitIdly(Bell* bell, const Ready& ready, int spins, CoreShare* core) {
+  const auto moves = [&] {
+    PollNetwork();
+    return ready();
+  };
+  if (!PollUntil(bell, ready, &spins, core)) bell->WaitUntil(moves, core, spins);
 }
 
 /*! \brief Does, or issues, the thread's part of one request. */
@@ -151,6 +175,7 @@ void Worker::RunHost(Recorder recorder) {
       recorder.Waited();
     }
     if (slot_->HasFailed()) break;
+    if (hook_ != nullptr && i % kStepsPerQuestion == 0) AskCaller();
     recorder.Start(i);
     if (!Execute(instruction)) break;
     recorder.Finish(i);

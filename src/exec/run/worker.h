@@ -28,6 +28,8 @@ namespace heteroplace::exec {
 
 class CoreTurn;
 class Engine;
+class HookTurn;
+struct Limit;
 class Network;
 
 /*! \brief Between two looks at an event when nothing else is to be done. */
@@ -106,11 +108,17 @@ class Worker {
   void Attach();
   /*! \brief Does requests until the engine stops. Never throws: a failure goes to the request. */
   void Work();
-  /*!
-   * \brief Does the requests up to `number` in the calling thread, as the only worker of an engine
-   * whose kernels are a library's; false if the worker's own thread is at one.
-   */
-  bool WorkHere(int64_t number);
+  // A caller does the worker's part of his request himself: see worker_here.cc.
+
+  /*! \brief Lends it to the calling thread, unless its own thread is at a request: that one then
+   * sleeps until `TakeBack`. Owns nothing if it is. */
+  std::unique_lock<std::mutex> Lend();
+  /*! \brief Does its part of the requests up to `number`, that of the caller, who holds what `Lend`
+   * gave, and helps others until all of that one is over. What the limit's hook throws is kept in
+   * the slot, and fails the request. */
+  void WorkHere(int64_t number, const Limit& limit);
+  /*! \brief Its own thread does the next requests. */
+  void TakeBack();
 
   // Of a queue of messages, which has no thread: of the network that moves them.
 
@@ -149,7 +157,10 @@ class Worker {
   std::string Where(const std::string& what) const;
 
  private:
-  bool AwaitRequest();
+  bool AwaitRequest(CoreShare* core);
+  template <typename Ready>
+  void AwaitIdly(Bell* bell, const Ready& ready, int spins, CoreShare* core);
+  void AskCaller();
   void Do();
   /*! \brief The number of the next request that its thread begins. */
   int64_t NextRequest() const { return num_contexts_ == 1 ? next_.load() : taken_.load(); }
@@ -184,6 +195,8 @@ class Worker {
   bool SampleCall(const BoundInstruction& instruction, SampleOrder* order);
   void PassLine();
   void TouchArena();
+  template <typename Ready>
+  bool PollUntil(Bell* bell, const Ready& ready, int* spins, CoreShare* core);
   template <typename Ready>
   void WaitFor(Bell* bell, const Ready& ready, int spins);
   Team* FindOpenTeam();
@@ -275,6 +288,7 @@ class Worker {
   void ReadTimers(Slot* slot);
   /*! \brief Spins before a wait in a request sleeps: fewer without an own core. */
   int Spins() const;
+  int IdleSpins() const;
   /*! \brief Fails the present request at the present instruction. */
   void Fail(const char* cause) noexcept;
 
@@ -304,6 +318,9 @@ class Worker {
 
   /*! \brief Held by the thread that does a request, the worker's own or a caller's. */
   std::unique_ptr<std::mutex> turn_ = std::make_unique<std::mutex>();
+  /*! \brief Whether callers do the requests; rung when they do not any more. */
+  std::atomic<bool> is_lent_{false};
+  Bell returned_bell_;
 
   // Of that thread.
   /*! \brief The thread's queues and the order of their work, of the one that leads; and that one.
@@ -342,6 +359,8 @@ class Worker {
   /*! \brief Requests that are issued but not finished, in order. */
   std::deque<Slot*> pending_;
   CoreShare* core_ = nullptr;
+  /*! \brief Of the caller whose request it is; null: of a thread of the engine. */
+  HookTurn* hook_ = nullptr;
   /*! \brief The messages of the engine; null: it has none. Constant after load. */
   Network* network_ = nullptr;
   /*! \brief Whether nobody but this thread, which issues, would see a fault of its streams now. */

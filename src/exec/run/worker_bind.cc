@@ -122,6 +122,7 @@ void Worker::Revive() {
   // here, and a mutex that is held cannot be destroyed.
   static_cast<void>(turn_.release());
   turn_ = std::make_unique<std::mutex>();
+  is_lent_.store(false);
   if (fake_device_ == nullptr) return;
   // The thread of the old stream is not there: to end it would take for ever.
   static_cast<void>(stream_.release());

@@ -1,0 +1,60 @@
+// A caller does a worker's part of his request himself.
+//
+// Whoever waits for a request has a thread and a core. If a worker of the program has that core,
+// the caller does its part: its own thread need not be woken on the core of the caller, nor the
+// caller at the end. A hand-over takes some 30 us on a virtual machine, as much as a kernel. The
+// worker's thread sleeps meanwhile, and until a request comes for which nobody waits, or whose
+// caller is on another core.
+#include <sched.h>
+
+#include <exception>
+#include <utility>
+
+#include "exec/run/core_turns.h"
+#include "exec/run/engine.h"
+#include "exec/run/worker.h"
+#include "exec/run/worker_wait.h"
+
+namespace heteroplace::exec {
+
+std::unique_lock<std::mutex> Worker::Lend() {
+  std::unique_lock turn(*turn_, std::try_to_lock);
+  if (turn.owns_lock()) is_lent_.store(true);
+  return turn;
+}
+
+void Worker::TakeBack() {
+  if (is_lent_.exchange(false)) returned_bell_.Ring();
+}
+
+void Worker::WorkHere(int64_t number, const Limit& limit) {
+  Slot* slot = engine_->SlotOf(number);
+  CoreShare core(sched_getcpu() == queue_.core ? queue_.core : -1);
+  core_ = &core;
+  SetWorkspacePool(&image_->abi(), &workspace_);
+  {
+    const CoreTurn of_core(queue_.core >= 0 ? engine_->seat() : nullptr, next_, &core);
+    while (next_ < number) Do();  // of others: they are not interrupted by this caller
+    HookTurn hook(limit);
+    hook_ = &hook;
+    Do();
+    if (!others_.empty()) {
+      WaitFor(&slot->bell, [&] { return slot->state.load() == SlotState::kHeld; }, Spins());
+    }
+    hook_ = nullptr;
+  }
+  SetWorkspacePool(&image_->abi(), nullptr);
+  core_ = nullptr;
+}
+
+/*! \brief Calls the caller's hook, if it is time; what that throws ends the request. */
+void Worker::AskCaller() {
+  try {
+    hook_->Look(NowNs());
+  } catch (...) {
+    slot_->interruption = std::current_exception();
+    engine_->Fail(slot_, "the request was interrupted");
+  }
+}
+
+}  // namespace heteroplace::exec

@@ -1,0 +1,174 @@
+// Callers that do a worker's part of their request themselves: which part, and how they are
+// stopped. Arguments: the path of libtvm.so, and of the library of kernels.cc.
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+#include <stdexcept>
+#include <thread>
+
+#include "check.h"
+#include "exec/run/executor.h"
+#include "pinned.h"
+#include "random_program.h"
+
+using namespace heteroplace;
+using namespace heteroplace::test;
+
+namespace {
+
+constexpr int kMaxTries = 1'000;  // a worker's own thread may be about to sleep, and then does it
+
+/*! \brief A program of some cores: each writes its thread to its output, the first waits for all;
+ * vector 0 is the input x, how long each call takes in ms. */
+exec::ExecutorSource Source(const std::vector<int>& cores, std::optional<bool> helping = {},
+                            const std::vector<int>& num_calls = {1, 1}) {
+  exec::ExecutorSource source = SourceOf("", 1);
+  source.helping = helping;
+  std::string text = "heteroplace-program 1\nspace 0 ram 1 0 " +
+                     std::to_string((cores.size() + 1) * 4 * kExtent) + "\n";
+  std::string tensors, ports, calls;
+  for (size_t q = 0; q < cores.size(); ++q) {
+    const std::string self = std::to_string(q), vector = std::to_string(q + 1);
+    text += "queue " + self + " q" + self + " cpu 1 0 0 " + std::to_string(cores[q]) + "\n";
+    ports += "output y" + self + " " + vector + "\n";
+    for (int call = 0; call < num_calls[q]; ++call) {
+      calls += "call " + self + " " + self + " 0 1 0," + vector + " -\n";
+    }
+  }
+  for (size_t v = 0; v <= cores.size(); ++v) {
+    tensors += "tensor " + std::to_string(v + 1) + " 0 arena " + std::to_string(4 * kExtent * v) +
+               " 2 32 64\n";
+  }
+  text += "tensor 0 0 external - 2 32 64\n" + tensors + "input x 0\n" + ports;
+  if (cores.size() == 2) calls += "copy 0 2 1 3 1:" + std::to_string(num_calls[1]) + "\n";
+  source.program_text = text + "kernel 0 whose_thread\n" + calls + "end\n";
+  return source;
+}
+
+void SetMs(exec::Executor& executor, float ms) {
+  const Vector value(kExtent, ms);
+  executor.SetInput("x", {exec::kDLFloat, 32, 1}, {kExtent}, value.data());
+}
+
+/*! \brief The thread that has written an output. */
+int ThreadOf(exec::Executor& executor, const char* output) {
+  Vector out(kExtent);
+  executor.GetOutput(output, out.data());
+  return static_cast<int>(out[0]);
+}
+
+/*! \brief Runs until the calling thread has written the output, and never another one. */
+void CheckIsMine(exec::Executor& executor, const std::string& mine, const std::string& other) {
+  int num_mine = 0;
+  for (int run = 0; run < kMaxTries && num_mine < 3; ++run) {
+    executor.Run();
+    num_mine += ThreadOf(executor, mine.c_str()) == gettid();
+    if (!other.empty()) CHECK(ThreadOf(executor, other.c_str()) != gettid());
+  }
+  CHECK_EQ(num_mine, 3);
+}
+
+/*! \brief Of two workers, a caller does the part of the one whose core he is on. */
+void ACallerDoesThePartOfHisCore(const std::vector<int>& cores) {
+  for (const bool helping : {false, true}) {
+    exec::Executor executor(Source({cores[0], cores[1]}, helping));
+    SetMs(executor, 0);
+    for (int turn = 0; turn < 4; ++turn) {
+      const Pinned here(cores[static_cast<size_t>(turn % 2)]);
+      turn % 2 == 0 ? CheckIsMine(executor, "y0", "y1") : CheckIsMine(executor, "y1", "y0");
+    }
+    // Measurements, and what nobody waits for, are the workers'.
+    const auto is_theirs = [&](const auto& read) {
+      for (const char* output : {"y0", "y1"}) {
+        Vector out(kExtent);
+        read(output, out.data());
+        CHECK(static_cast<int>(out[0]) != gettid());
+      }
+    };
+    executor.Benchmark(3);
+    is_theirs([&](const char* output, float* to) { executor.GetOutput(output, to); });
+    std::unique_ptr<exec::Request> request = executor.Begin();
+    request->Submit();
+    request->Finish();
+    is_theirs([&](const char* output, float* to) { request->GetOutput(output, to); });
+    request.reset();
+    const Pinned here(cores[1]);
+    CheckIsMine(executor, "y1", "y0");
+  }
+}
+
+/*! \brief The only worker's part is done wherever the caller is. */
+void OneCoreIsAnybodys(const std::vector<int>& cores) {
+  exec::Executor executor(Source({cores[0]}));
+  SetMs(executor, 0);
+  const Pinned here(cores[1]);
+  CheckIsMine(executor, "y0", "");
+}
+
+/*! \brief Callers of several threads each get an end of their request, and nobody waits for ever.
+ */
+void ManyCallersAreServed(const std::vector<int>& cores) {
+  exec::Executor executor(Source({cores[0], cores[1]}));
+  SetMs(executor, 0);
+  std::atomic<int> num_ended{0};
+  std::vector<std::thread> callers;
+  for (int caller = 0; caller < 4; ++caller) {
+    callers.emplace_back([&, caller] {
+      const Pinned here(cores[static_cast<size_t>(caller % 2)]);
+      for (int run = 0; run < 300; ++run) {
+        if ((run + caller) % 5 == 0) {
+          const std::unique_ptr<exec::Request> request = executor.Begin();
+          request->Submit();
+          request->Finish();
+        } else {
+          executor.Run();
+        }
+        num_ended.fetch_add(1);
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  CHECK_EQ(num_ended.load(), 4 * 300);
+}
+
+struct Interrupt : std::runtime_error {
+  Interrupt() : std::runtime_error("interrupted") {}
+};
+
+/*! \brief What the hook throws reaches a caller: between his own kernels, and while he waits for
+ * those of another; the next run is right. */
+void ACallerCanBeInterrupted(const std::vector<int>& cores, const std::vector<int>& num_calls) {
+  exec::Executor executor(Source({cores[0], cores[1]}, {}, num_calls));
+  SetMs(executor, 0);
+  const Pinned here(cores[0]);
+  CheckIsMine(executor, "y0", "y1");
+  SetMs(executor, 8);
+  exec::Limit limit;
+  limit.hook = [] { throw Interrupt(); };
+  bool is_interrupted = false;
+  try {
+    executor.Run(limit);
+  } catch (const Interrupt&) {
+    is_interrupted = true;
+  }
+  CHECK(is_interrupted);
+  SetMs(executor, 0);
+  CheckIsMine(executor, "y0", "y1");
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  CHECK(count == 3);
+  libtvm_path = arguments[1];
+  library_path = arguments[2];
+  const std::vector<int> cores = heteroplace::test::Cores();
+  if (cores.size() < 2) return 0;
+  OneCoreIsAnybodys(cores);
+  ACallerDoesThePartOfHisCore(cores);
+  ManyCallersAreServed(cores);
+  ACallerCanBeInterrupted(cores, {40, 1});
+  ACallerCanBeInterrupted(cores, {1, 40});
+  return 0;
+}
