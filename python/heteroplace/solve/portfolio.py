@@ -19,7 +19,6 @@ proves that they cannot, nothing is searched (`SolveOptions.stop_gain_ratio`).
 from __future__ import annotations
 
 import importlib
-import sys
 import time
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -49,7 +48,13 @@ from heteroplace.solve.problem import (
     make_result,
     report,
 )
-from heteroplace.solve.refinement import Route, choose_route, search_share
+from heteroplace.solve.refinement import (
+    Route,
+    choose_route,
+    is_loaded,
+    load_refinement,
+    search_share,
+)
 from heteroplace.solve.registry import SOLVERS
 from heteroplace.solve.search.initial_solutions import initial_s
 from heteroplace.solve.search.solver import (
@@ -65,12 +70,6 @@ from heteroplace.solve.search.solver import (
 if TYPE_CHECKING:
     from heteroplace.solve.lns.engine import NeighbourhoodSearch
 
-_MODULES = {
-    "cpsat": "heteroplace.solve.exact.cpsat",
-    "split": "heteroplace.solve.split.solver",
-    "lns": "heteroplace.solve.lns.engine",
-}
-"""Of the refinement solvers; they load OR-Tools, which what is proven by bounds never needs."""
 _BATCHED = "heteroplace.solve.split.batched_solver"
 """For several items."""
 _LEAST_S = 0.05
@@ -84,12 +83,6 @@ _GAIN_RATIO = 5e-4
 """Smaller gains do not prolong the turns of the refinement solver; nor those of the search."""
 _LEAST_TO_LOAD_S = 0.5
 """Less is not worth loading one for: OR-Tools takes 0.2 s."""
-
-
-def load_refinements() -> None:
-    """Load the modules of all refinement solvers, as a process does that solves many problems."""
-    for module in _MODULES.values():
-        importlib.import_module(module)
 
 
 @dataclass(frozen=True)
@@ -310,12 +303,12 @@ class _Auto:
     def _refine(self, name: str, deadline: Deadline) -> None:
         """One turn of a refinement solver; without a plan, of "cpsat", which alone needs none."""
         best = self._best
-        least = _LEAST_S if _MODULES[name] in sys.modules else _LEAST_TO_LOAD_S
+        least = _LEAST_S if is_loaded(name) else _LEAST_TO_LOAD_S
         if self._deadline.left_s() < least and best is not None:
             self._tried.append((name, None, "left out: the time is up"))
             self._exhausted.add((name, best.makespan_ns))
             return
-        importlib.import_module(_MODULES[name])
+        load_refinement(name)
         # Another turn, other neighbourhoods.
         seed = (self._options.seed + self._num_turns) % 2**31
         options = replace(self._options, seed=seed)
@@ -340,7 +333,7 @@ class _Auto:
             return
         steps = None if best is None else best.plan.steps
         try:
-            end = importlib.import_module(_MODULES["cpsat"]).run_cpsat(
+            end = load_refinement("cpsat").run_cpsat(
                 problem, steps, options, deadline, self._bound_ns
             )
         except SolverError as err:
@@ -355,7 +348,7 @@ class _Auto:
         self._add("cpsat", native_plan_of(problem.native, end.steps), f"bound {end.bound_ns} ns")
 
     def _split(self, best: _Candidate, options: SolveOptions, deadline: Deadline) -> None:
-        end = importlib.import_module(_MODULES["split"]).run_split(
+        end = load_refinement("split").run_split(
             self._problem, best.plan.steps, options, deadline, self._bound_ns
         )
         self._was_interrupted |= end.was_interrupted
@@ -367,7 +360,7 @@ class _Auto:
 
     def _improve_neighbourhoods(self, best: _Candidate, deadline: Deadline) -> None:
         if self._neighbourhoods is None:
-            engine = importlib.import_module(_MODULES["lns"])
+            engine = load_refinement("lns")
             self._neighbourhoods = engine.NeighbourhoodSearch(self._problem, self._options)
         end = self._neighbourhoods.run(best.plan, deadline, self._bound_ns, self._prices)
         self._was_interrupted |= end.was_interrupted

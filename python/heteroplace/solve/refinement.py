@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from dataclasses import dataclass
+from types import ModuleType
 
 from heteroplace.decompose.decomposition import MAX_MODULE_TASKS
 from heteroplace.solve.problem import MAX_CPSAT_TASKS, Problem
+
+REFINEMENTS = {
+    "cpsat": "heteroplace.solve.exact.cpsat",
+    "split": "heteroplace.solve.split.solver",
+    "lns": "heteroplace.solve.lns.engine",
+}
+"""Name of a refinement solver -> its module. They load OR-Tools, which what is proven by bounds
+never needs."""
 
 _MAX_SPLIT_TASKS = 2_000
 """Modules of larger graphs are too many, or too large, to be solved within seconds; equal ones are
@@ -17,6 +28,16 @@ _MAX_CHOICES = 60_000
 
 _LARGE = 400
 """Tasks of a graph that the search goes on improving for long."""
+
+
+def load_refinement(name: str) -> ModuleType:
+    """Return the module of a refinement solver."""
+    return importlib.import_module(REFINEMENTS[name])
+
+
+def is_loaded(name: str) -> bool:
+    """Whether `load_refinement(name)` takes no time."""
+    return REFINEMENTS[name] in sys.modules
 
 
 @dataclass(frozen=True)

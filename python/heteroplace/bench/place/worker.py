@@ -30,8 +30,9 @@ from heteroplace.simulate.throughput import repeat_plan, throughput_ns
 from heteroplace.solve import get_solver, lower_bound
 from heteroplace.solve.batched.list_solver import batch_bound
 from heteroplace.solve.list.single import single_plan
-from heteroplace.solve.portfolio import AutoSolver, load_refinements
+from heteroplace.solve.portfolio import AutoSolver
 from heteroplace.solve.problem import OBJECTIVES, Problem, ProgressReport, SolveOptions
+from heteroplace.solve.refinement import REFINEMENTS, load_refinement
 from heteroplace.solve.registry import RegisteredSolver
 from heteroplace.solve.search.solver import MAX_TASKS_TO_BOUND
 from heteroplace.solve.throughput.prices import price_bound
@@ -178,7 +179,8 @@ def _load(solver: RegisteredSolver, num_tasks: int) -> None:
     is not used: its memory would count."""
     assert solver.objectives  # is known once it is loaded
     if solver.name == AutoSolver.name and num_tasks <= MAX_TASKS_TO_BOUND:
-        load_refinements()
+        for name in REFINEMENTS:
+            load_refinement(name)
 
 
 class _Latest:
