@@ -20,7 +20,7 @@ def test_the_table_has_both_sides_and_the_ratios() -> None:
 
 
 def test_a_name_that_matches_nothing_gives_no_row() -> None:
-    assert profile.run("^no such network$", lambda line: None) == []
+    assert list(profile.run("^no such network$", lambda line: None)) == []
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ def test_ranks_are_cores_with_a_memory_each_and_measured_links() -> None:
 def test_all_degrees_of_a_training_step_are_run(model) -> None:  # type: ignore[no-untyped-def]
     small = smaller(model, 2, 32, (4,))
     options = RunOptions((small,), (TRAINING,), rounds=1, turn_ns=1_000_000)
-    rows = run_all(options, lambda line: None)
+    rows = list(run_all(options, lambda line: None))
     assert json.loads(json.dumps(rows)) == rows
     found = ["/".join(str(row[key]) for key in "DTPK") for row in rows]
     assert found == ["1/1/1/1", "1/1/2/2", "1/1/2/4", "1/2/1/1", "2/1/1/1"]

@@ -7,7 +7,7 @@ import importlib
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from heteroplace import HeteroPlaceError
@@ -20,6 +20,7 @@ from heteroplace.bench.ranks.options import add_ranks_arguments
 from heteroplace.bench.tables import command as tables
 from heteroplace.tvm_bridge import require_tvm
 
+Row = dict[str, object]
 USAGE = 2
 _NEED_TVM = {
     "dynamic": (
@@ -73,14 +74,13 @@ _INSTEAD = {
     ),
 }
 """What `run --calls`, `run --helping` and so on are instead."""
-_PREDICTION = "heteroplace.bench.prediction.command"
-"""Imports TVM too, but has options of its own."""
-_CONFORMANCE = "heteroplace.bench.conformance.command"
-"""Likewise."""
-_RANKS = "heteroplace.bench.ranks.command"
-"""Likewise."""
+_OF_ARGUMENTS = {
+    "prediction": "heteroplace.bench.prediction.command",
+    "conformance": "heteroplace.bench.conformance.command",
+    "ranks": "heteroplace.bench.ranks.command",
+}
+"""Import TVM too, but have options of their own."""
 _RANKS_TEXT = "messages and plans over several ranks, against MPI alone and one process"
-_OF_ARGUMENTS = {"conformance": _CONFORMANCE, "ranks": _RANKS}
 _CONFORMANCE_TEXT = "ONNX's own test suite: cases that are equal, refused, wrong, or crash"
 _PREDICTION_TEXT = "predicted times and memory of plans, against real runs"
 _EXACT_TEXT = "the tables of DiviML, Moirai and Celeritas: exact solvers, splits and bounds"
@@ -90,7 +90,11 @@ _PLACE_TEXT = "solvers against each other on graphs of up to 50,560 tasks"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one benchmark: 0 done, 1 after an error of ours, 2 wrong usage."""
+    """Run one benchmark: 0 done, 1 after an error of ours, 2 wrong usage.
+
+    The JSON file has what is measured so far, after each row: an error late in a long run, or
+    Ctrl-C, loses nothing.
+    """
     parser = make_parser()
     options = parser.parse_args(arguments)
     if options.benchmark is None:
@@ -100,42 +104,51 @@ def main(arguments: Sequence[str] | None = None) -> int:
         re.compile(options.only or "")
     except re.error as err:
         parser.error(f"--only {options.only!r} is not a regular expression: {err}")
+    rows: list[Row] = []
+    fault: HeteroPlaceError | None = None
     try:
-        if options.benchmark in _NEED_TVM:
-            require_tvm()
-            name, _ = _NEED_TVM[options.benchmark]
-            if options.benchmark == "run" and options.instead is not None:
-                name, _ = _INSTEAD[options.instead]
-            module = importlib.import_module(name)
-            measure = module.run
-            if getattr(options, "quick", False):
-                if options.instead != "peers":
-                    parser.error("--quick is for `run --peers`")
-                measure = module.run_quickly
-            rows, table = measure(options.only, _say), module.table
-        elif options.benchmark == "prediction":
-            asked = prediction_options.read_arguments(options)
-            require_tvm()
-            module = importlib.import_module(_PREDICTION)
-            rows, table = module.run(asked, _say), module.table
-        elif options.benchmark in _OF_ARGUMENTS:
-            require_tvm()
-            module = importlib.import_module(_OF_ARGUMENTS[options.benchmark])
-            rows, table = module.run(options, _say), module.table
-        else:
-            module = {"exact": exact, "place": place, "distir": distir, "tables": tables}[
-                options.benchmark
-            ]
-            rows, table = module.run(options, _say), module.table
-    except HeteroPlaceError as fault:
+        measure, table = _benchmark(options, parser)
+        for row in measure():
+            rows.append(row)
+            if options.json is not None:
+                options.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+    except HeteroPlaceError as found:
+        fault = found
+    if rows:
+        print(table(rows))
+    if fault is not None:
         print(f"error: {fault}", file=sys.stderr)
         return 1
     if not rows:
         parser.error(f"--only {options.only!r} matches no network")
-    print(table(rows))
-    if options.json is not None:
-        options.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
     return 0
+
+
+def _benchmark(
+    options: argparse.Namespace, parser: argparse.ArgumentParser
+) -> tuple[Callable[[], Iterable[Row]], Callable[[list[Row]], str]]:
+    """Return what measures, row by row as far as it can, and what makes a table of the rows."""
+    name = options.benchmark
+    if name in _NEED_TVM:
+        require_tvm()
+        module = importlib.import_module(
+            _INSTEAD[options.instead][0]
+            if name == "run" and options.instead is not None
+            else _NEED_TVM[name][0]
+        )
+        measure = module.run
+        if getattr(options, "quick", False):
+            if options.instead != "peers":
+                parser.error("--quick is for `run --peers`")
+            measure = module.run_quickly
+        return (lambda: measure(options.only, _say)), module.table
+    asked = prediction_options.read_arguments(options) if name == "prediction" else options
+    if name in _OF_ARGUMENTS:
+        require_tvm()
+        module = importlib.import_module(_OF_ARGUMENTS[name])
+    else:
+        module = {"exact": exact, "place": place, "distir": distir, "tables": tables}[name]
+    return (lambda: module.run(asked, _say)), module.table
 
 
 def make_parser() -> argparse.ArgumentParser:

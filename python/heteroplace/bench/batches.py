@@ -14,7 +14,7 @@ Deviations: sum |estimated - measured| / sum measured over the tasks (weighted),
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from heteroplace.bench.models.catalogue import Model, matching_models
 from heteroplace.bench.peers.stock import in_pass_context
@@ -45,13 +45,11 @@ PAPER_ROWS = (
 """Celeritas, section 6: relative deviation of times and of memory, 4 V100."""
 
 
-def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
-    """Measure the networks whose name matches the regular expression `only`; return the rows."""
-    rows = []
+def run(only: str, say: Callable[[str], None]) -> Iterator[dict[str, object]]:
+    """Measure the networks whose name matches the regular expression `only`; yield the rows."""
     for model, tell in matching_models(only or DEFAULT, say):
         with in_pass_context():
-            rows.append(row_of(model, tell))
-    return rows
+            yield row_of(model, tell)
 
 
 def row_of(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import heteroplace
@@ -40,9 +40,8 @@ GPT = "gpt_24_layers_graph_only"
 _TRANSFORMER = "bert_base"
 
 
-def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
-    """Measure the networks whose name matches the regular expression `only`; return the rows."""
-    rows: list[dict[str, object]] = []
+def run(only: str, say: Callable[[str], None]) -> Iterator[dict[str, object]]:
+    """Measure the networks whose name matches the regular expression `only`; yield the rows."""
     # The one that is quoted most comes first.
     names = sorted(light_model_names(), key=lambda name: name != "resnet50")
     names += [_TRANSFORMER, *small_network_names(), GPT]
@@ -59,8 +58,7 @@ def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
                 "ratio": round(stock / ours, 2),
                 "warm_ratio": round(stock / row["warm_s"], 2),  # type: ignore[operator]
             }
-        rows.append(row)
-    return rows
+        yield row
 
 
 def _placed(name: str, say: Callable[[str], None]) -> dict[str, float]:

@@ -8,7 +8,7 @@ what they are in operations and bytes per second, and its share of the roofline
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from heteroplace.bench.implementations import OWN, TVM, stock_identities
 from heteroplace.bench.models.catalogue import Model, load_model, model_names, peer_network_names
@@ -24,13 +24,13 @@ from heteroplace.progress import prefixed
 from heteroplace.report.tables import format_table
 
 
-def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
+def run(only: str, say: Callable[[str], None]) -> Iterator[dict[str, object]]:
     """Measure the networks whose name matches the regular expression `only`, or those that are
-    held against other runtimes; return the rows, those that take longest first."""
+    held against other runtimes; yield the rows, those that take longest first."""
     cluster = local_cluster(has_gpus=False)
     names = list(filter(re.compile(only).search, model_names() if only else peer_network_names()))
     if not names:
-        return []
+        return
     peaks = {}
     for device in cluster.devices:
         if len(device.cores) not in peaks:
@@ -39,15 +39,13 @@ def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
                 f"{len(device.cores)} cores: {found.flops_per_second / 1e9:.1f} GFLOP/s, "
                 f"{found.bytes_per_second / 1e9:.1f} GB/s"
             )
-    rows = []
     for name in names:
         by_threads, stock = measure_kernels(load_model(name), cluster, prefixed(say, name))
         for threads, kernels in by_threads.items():
             for each in kernels:
                 maker = TVM if each.identity in stock else OWN
                 about = {"model": name, "threads": threads, "implementation": maker}
-                rows.append({**about, **each.figures(peaks[threads])})
-    return rows
+                yield {**about, **each.figures(peaks[threads])}
 
 
 def measure_kernels(

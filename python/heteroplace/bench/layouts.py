@@ -16,7 +16,7 @@ All kernels run alone on one core; times are of the processor, which others at w
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -73,15 +73,13 @@ class Convolution(NamedTuple):
         return "stride 1" if set(self.strides) == {1} else "strided"
 
 
-def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
-    """Measure the networks whose name matches the regular expression `only`; return the rows."""
+def run(only: str, say: Callable[[str], None]) -> Iterator[dict[str, object]]:
+    """Measure the networks whose name matches the regular expression `only`; yield the rows."""
     cluster = with_devices(local_cluster(has_gpus=False), [0])
-    rows = []
     for model, tell in matching_models(only or DEFAULT_MODELS, say):
         for convolution, count in main_convolutions(model):
             tell(f"convolution {convolution.data[1:]} by {convolution.weights}")
-            rows.append({"model": model.name, "count": count, **measured(convolution, cluster)})
-    return rows
+            yield {"model": model.name, "count": count, **measured(convolution, cluster)}
 
 
 def main_convolutions(model: Model) -> list[tuple[Convolution, int]]:

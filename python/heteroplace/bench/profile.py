@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from heteroplace import pipeline
 from heteroplace.bench.models.catalogue import load_model
@@ -29,9 +29,8 @@ DEFAULT = "^resnet50$"
 """What is measured without --only."""
 
 
-def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
-    """Measure the networks whose name matches the regular expression `only`; return the rows."""
-    rows: list[dict[str, object]] = []
+def run(only: str, say: Callable[[str], None]) -> Iterator[dict[str, object]]:
+    """Measure the networks whose name matches the regular expression `only`; yield the rows."""
     for name in filter(re.compile(only or DEFAULT).search, light_model_names()):
         row: dict[str, object] = {"name": name}
         for side in ("ours", "stock"):
@@ -40,8 +39,7 @@ def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
         for clock in ("wall", "cpu"):
             ours, stock = float(row[f"{clock}_s"]), float(row[f"stock_{clock}_s"])  # type: ignore[arg-type]
             row[f"{clock}_ratio"] = round(ours / stock, 3)
-        rows.append(row)
-    return rows
+        yield row
 
 
 def table(rows: list[dict[str, object]]) -> str:

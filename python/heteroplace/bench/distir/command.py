@@ -24,7 +24,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -79,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(arguments: argparse.Namespace, say: Say) -> list[Row]:
+def run(arguments: argparse.Namespace, say: Say) -> Iterable[Row]:
     """Simulate the grids that the command line asks for; return the rows.
 
     Raises
@@ -92,7 +92,7 @@ def run(arguments: argparse.Namespace, say: Say) -> list[Row]:
     batches = [int(batch) for batch in filter(None, (arguments.batches or "").split(","))]
     if arguments.runs:
         require_tvm()
-        rows: list[Row] = importlib.import_module(_RUNS).run(arguments, batches, say)
+        rows: Iterable[Row] = importlib.import_module(_RUNS).run(arguments, batches, say)
         return rows
     figures = MachineFigures(memory_bytes=round(arguments.memory_gib * GIB))
     models = [model for model in MODELS if re.search(arguments.only or "", model.name)]

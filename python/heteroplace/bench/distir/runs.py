@@ -12,7 +12,7 @@ import argparse
 import os
 import re
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -74,14 +74,14 @@ class RunOptions:
     waits again. Far ones take ten times as long for what one of them hands to the other."""
 
 
-def run(arguments: argparse.Namespace, batches: Sequence[int], say: Say) -> list[Row]:
+def run(arguments: argparse.Namespace, batches: Sequence[int], say: Say) -> Iterator[Row]:
     """Run what the command line asks for; see `run_all`."""
     models = [model for model in RANK_MODELS if re.search(arguments.only or "", model.name)]
     return run_all(RunOptions(tuple(models), batches=tuple(batches), rounds=arguments.rounds), say)
 
 
-def run_all(options: RunOptions, say: Say) -> list[Row]:
-    """Run all degrees of all models, modes and batches; return a row for each.
+def run_all(options: RunOptions, say: Say) -> Iterator[Row]:
+    """Run all degrees of all models, modes and batches; yield a row for each.
 
     Raises
     ------
@@ -91,12 +91,10 @@ def run_all(options: RunOptions, say: Say) -> list[Row]:
     near = near_cores(options, say)
     near.wait()
     cluster = rank_cluster(say=say)
-    rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
         for model in options.models:
             for mode in options.modes:
-                rows += _Runs(model, mode, cluster, options, Path(folder), near, say).rows()
-    return rows
+                yield from _Runs(model, mode, cluster, options, Path(folder), near, say).rows()
 
 
 def near_cores(options: RunOptions, say: Say) -> NearCores:

@@ -1,14 +1,14 @@
 """`bench dynamic`: networks with routers, specialised to how they are used, against peers.
 
 Experiments are functions of labels and of who is told of progress; each measures what matches and
-returns rows (`row.new_row`). Labels of the traces are model/trace, those of the others begin with
+yields rows (`row.new_row`). Labels of the traces are model/trace, those of the others begin with
 the experiment's name.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from heteroplace.bench.dynamic import (
     early_exit,
@@ -23,7 +23,7 @@ from heteroplace.bench.peers.stock import silence_tuning_hint
 
 Say = Callable[[str], None]
 
-EXPERIMENTS: Mapping[str, Callable[[re.Pattern[str], Say], list[dict[str, object]]]] = {
+EXPERIMENTS: Mapping[str, Callable[[re.Pattern[str], Say], Iterator[dict[str, object]]]] = {
     "traces": traces.rows,
     "speculation": speculation.rows,
     "early_exit": early_exit.rows,
@@ -51,11 +51,12 @@ PAPER_ROWS = (
 """Brainstorm, 6, on A100 and V100."""
 
 
-def run(only: str, say: Say) -> list[dict[str, object]]:
-    """Measure what matches the regular expression `only`; return the rows."""
+def run(only: str, say: Say) -> Iterator[dict[str, object]]:
+    """Measure what matches the regular expression `only`; yield the rows."""
     silence_tuning_hint()
     pattern = re.compile(only or DEFAULT)
-    return [row for measure in EXPERIMENTS.values() for row in measure(pattern, say)]
+    for measure in EXPERIMENTS.values():
+        yield from measure(pattern, say)
 
 
 def table(rows: Sequence[Mapping[str, object]]) -> str:

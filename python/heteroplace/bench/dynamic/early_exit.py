@@ -15,7 +15,7 @@ of labels `early_exit/msdnet/TRACE` images leave it at its exits, or at its end,
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 
 import numpy as np
@@ -51,18 +51,16 @@ NUM_IMAGES = 20
 NUM_ROUNDS = 9
 
 
-def rows(only: re.Pattern[str], say: Callable[[str], None]) -> list[dict[str, object]]:
-    """Measure the traces whose labels match; return a row for each and for the cores of ours."""
+def rows(only: re.Pattern[str], say: Callable[[str], None]) -> Iterator[dict[str, object]]:
+    """Measure the traces whose labels match; yield a row for each and for the cores of ours."""
     labels = {trace: f"early_exit/msdnet/{trace}" for trace in SHARES}
     traces = [trace for trace, label in labels.items() if only.search(label)]
-    found: list[dict[str, object]] = []
     cores = sorted({core for one in local_cluster(has_gpus=False).devices for core in one.cores})
     for used in (cores[:1], cores) if traces and len(cores) > 1 else (cores,) if traces else ():
         cluster = local_cluster(used, has_gpus=False)
         variant = "one core" if len(used) == 1 else "all cores"
         with in_pass_context():
-            found += rows_of(traces, variant, cluster, prefixed(say, f"early_exit, {variant}"))
-    return found
+            yield from rows_of(traces, variant, cluster, prefixed(say, f"early_exit, {variant}"))
 
 
 def rows_of(

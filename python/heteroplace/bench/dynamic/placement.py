@@ -22,7 +22,7 @@ Figures beyond those of all rows, per run of the trace:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -74,16 +74,14 @@ _FLOPS_PER_SECOND = 5 * 10**10
 Say = Callable[[str], None]
 
 
-def rows(only: re.Pattern[str], say: Say) -> list[dict[str, object]]:
-    """Measure the labels that match; return the rows."""
-    found = []
+def rows(only: re.Pattern[str], say: Say) -> Iterator[dict[str, object]]:
+    """Measure the labels that match; yield the rows."""
     for count, sizes in SIZES.items():
         for trace in TRACES:
             label = f"placement/task_moe_{count}/{trace}"
             if only.search(label):
                 with in_pass_context():
-                    found += rows_of(count, sizes, trace, prefixed(say, label))
-    return found
+                    yield from rows_of(count, sizes, trace, prefixed(say, label))
 
 
 def rows_of(

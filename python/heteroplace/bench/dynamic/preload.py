@@ -23,7 +23,7 @@ Further figures of a row:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 
 import tvm
@@ -58,17 +58,15 @@ ON_DEMAND = "on demand"
 Say = Callable[[str], None]
 
 
-def rows(only: re.Pattern[str], say: Say) -> list[dict[str, object]]:
+def rows(only: re.Pattern[str], say: Say) -> Iterator[dict[str, object]]:
     """Measure the traces whose label, preload/model/trace, matches."""
-    found: list[dict[str, object]] = []
     for trace, share in SHARES.items():
         label = f"preload/{MODEL}/{trace}"
         if only.search(label):
             with in_pass_context():
                 network = routed_chain()
                 records = chain_records(network, share, NUM_RUNS)
-                found += rows_of(network, records, trace, prefixed(say, label))
-    return found
+                yield from rows_of(network, records, trace, prefixed(say, label))
 
 
 def rows_of(

@@ -13,7 +13,7 @@ import re
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import heteroplace
@@ -33,9 +33,8 @@ SLICE_S = 0.5
 NUM_SLICES = 5
 
 
-def rows(only: re.Pattern[str], say: Callable[[str], None]) -> list[dict[str, object]]:
-    """Measure the networks and traces whose labels match; return a row for each level."""
-    found: list[dict[str, object]] = []
+def rows(only: re.Pattern[str], say: Callable[[str], None]) -> Iterator[dict[str, object]]:
+    """Measure the networks and traces whose labels match; yield a row for each level."""
     for name, make in ROUTED.items():
         for trace, options in TRACES.items():
             label = f"recording/{name}/{trace}"
@@ -43,8 +42,7 @@ def rows(only: re.Pattern[str], say: Callable[[str], None]) -> list[dict[str, ob
                 cluster = local_cluster(has_gpus=False)
                 with in_pass_context():
                     made = rows_of(TraceRuns(make(), options), cluster, prefixed(say, label))
-                found += [{**row, "model": name, "trace": trace} for row in made]
-    return found
+                yield from [{**row, "model": name, "trace": trace} for row in made]
 
 
 def rows_of(

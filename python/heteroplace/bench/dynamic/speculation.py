@@ -24,7 +24,7 @@ has counted when the trace was replayed once, `trace_rate` what the trace says, 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -78,23 +78,21 @@ NUM_ROUNDS = 7
 _Say = Callable[[str], None]
 
 
-def rows(only: re.Pattern[str], say: _Say) -> list[dict[str, object]]:
-    """Measure what matches; return its rows."""
-    found: list[dict[str, object]] = []
+def rows(only: re.Pattern[str], say: _Say) -> Iterator[dict[str, object]]:
+    """Measure what matches; yield its rows."""
     cluster = local_cluster(has_gpus=False)
     for ratio, layers in LAYERS.items():
         shares = [share for share in SHARES if only.search(f"speculation/{ratio}/p{share:g}")]
         for is_apart in (False, True) if shares and len(cluster.devices) > 1 else ():
             with in_pass_context():
                 guess = Guess(ratio, layers, is_apart, two_cores(cluster, is_apart=is_apart))
-                found += guess.rows(shares, prefixed(say, f"speculation/{ratio}/{guess.variant}"))
+                yield from guess.rows(shares, prefixed(say, f"speculation/{ratio}/{guess.variant}"))
     for name in MANY:
         label = f"speculation/{name}/habits"
         if only.search(label):
             with in_pass_context():
                 made = many_rows(HabitRuns(ROUTED[name](), HABITS), cluster, prefixed(say, label))
-            found += [{**row, "model": name, "trace": "habits"} for row in made]
-    return found
+            yield from [{**row, "model": name, "trace": "habits"} for row in made]
 
 
 class HabitRuns(TraceRuns):

@@ -29,7 +29,7 @@ Further figures of a row; all but the first of networks with one router of rows 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -80,9 +80,8 @@ MIN_RUNS = 2
 Say = Callable[[str], None]
 
 
-def rows(only: re.Pattern[str], say: Say) -> list[dict[str, object]]:
+def rows(only: re.Pattern[str], say: Say) -> Iterator[dict[str, object]]:
     """Measure the networks and traces whose label, name/trace, matches."""
-    found: list[dict[str, object]] = []
     cluster = local_cluster(has_gpus=False)
     for name, trace in ((name, trace) for name in ROUTED for trace in TRACES):
         label = f"{name}/{trace}"
@@ -90,8 +89,7 @@ def rows(only: re.Pattern[str], say: Say) -> list[dict[str, object]]:
             with in_pass_context():
                 runs = TraceRuns(ROUTED[name](), TRACES[trace])
                 form = ONNX_FORMS[name]() if name in ONNX_FORMS else None
-                found += rows_of((name, trace), runs, cluster, form, prefixed(say, label))
-    return found
+                yield from rows_of((name, trace), runs, cluster, form, prefixed(say, label))
 
 
 def rows_of(

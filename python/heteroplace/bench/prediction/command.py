@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -56,8 +56,8 @@ _MIN_TIMELINES, _MAX_TIMELINES = 3, 15
 """A plan is run with clocks about so long, within these limits."""
 
 
-def run(options: PredictionOptions, say: Say) -> list[Row]:
-    """Measure the networks that are asked for; return the rows.
+def run(options: PredictionOptions, say: Say) -> Iterator[Row]:
+    """Measure the networks that are asked for; yield the rows.
 
     Raises
     ------
@@ -71,11 +71,11 @@ def run(options: PredictionOptions, say: Say) -> list[Row]:
     rows: list[Row] = []
     for name in names if options.only else DEFAULT_MODELS:
         model = load_model(name, options.seed)
-        rows += predict_model(model, cluster, options, prefixed(say, name))
+        rows += (found := predict_model(model, cluster, options, prefixed(say, name)))
+        yield from found
     if options.plot is not None and rows:
         plot_predictions(options.plot, scatter_groups(rows), "ms")
         say(f"plot: {options.plot}")
-    return rows
 
 
 table = prediction_table

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import geometric_mean
 
@@ -64,21 +64,19 @@ class PeerOptions:
 
 def run(
     only: str, say: Callable[[str], None], options: PeerOptions = PeerOptions()
-) -> list[dict[str, object]]:
-    """Measure the networks whose name matches the regular expression `only`; return the rows."""
+) -> Iterator[dict[str, object]]:
+    """Measure the networks whose name matches the regular expression `only`; yield the rows."""
     silence_tuning_hint()
     cluster = local_cluster(has_gpus=False)
     for runtime in _RUNTIMES:
         reason = missing_runtime(runtime)
         if reason is not None:
             say(reason)
-    rows = []
     for name in filter(re.compile(only).search, peer_network_names()):
-        rows += measure_peers(load_model(name), cluster, options, prefixed(say, name))
-    return rows
+        yield from measure_peers(load_model(name), cluster, options, prefixed(say, name))
 
 
-def run_quickly(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
+def run_quickly(only: str, say: Callable[[str], None]) -> Iterator[dict[str, object]]:
     """As `run`, with kernels alone to compare; see `PeerOptions.is_quick`."""
     return run(only, say, PeerOptions(is_quick=True))
 

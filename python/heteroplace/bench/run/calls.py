@@ -14,7 +14,7 @@ import itertools
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,15 +58,13 @@ class CallOptions:
     """Of the solver, for each plan."""
 
 
-def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
-    """Measure the networks whose name matches the regular expression `only`; return the rows."""
+def run(only: str, say: Callable[[str], None]) -> Iterator[dict[str, object]]:
+    """Measure the networks whose name matches the regular expression `only`; yield the rows."""
     silence_tuning_hint()
     cluster = local_cluster(has_gpus=False)
-    rows = []
     for name in filter(re.compile(only).search, (TINY, *model_names())):
         model = tiny_model() if name == TINY else load_model(name)
-        rows += measure_calls(model, cluster, CallOptions(), prefixed(say, name))
-    return rows
+        yield from measure_calls(model, cluster, CallOptions(), prefixed(say, name))
 
 
 def tiny_model() -> Model:

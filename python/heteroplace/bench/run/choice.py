@@ -17,7 +17,7 @@ than the others if the solver finds the best.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -47,13 +47,11 @@ FASTEST = "kernels, cores first"
 _OUR_KERNELS = "ours"
 
 
-def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
-    """Measure the networks whose name matches the regular expression `only`; return the rows."""
+def run(only: str, say: Callable[[str], None]) -> Iterator[dict[str, object]]:
+    """Measure the networks whose name matches the regular expression `only`; yield the rows."""
     cluster = local_cluster(has_gpus=False)
-    rows = []
     for model, tell in matching_models(only or DEFAULT_MODELS, say):
-        rows += measure_choice(model, cluster, tell)
-    return rows
+        yield from measure_choice(model, cluster, tell)
 
 
 def measure_choice(

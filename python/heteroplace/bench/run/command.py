@@ -6,7 +6,7 @@ cores (aim: within 3 %), and what is the chosen plan worth.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from heteroplace.bench.models.catalogue import matching_models
 from heteroplace.bench.peers.stock import silence_tuning_hint
@@ -23,15 +23,13 @@ from heteroplace.bench.run.comparison import (
 from heteroplace.machine.local import local_cluster
 
 
-def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
-    """Measure the networks whose name matches the regular expression `only`; return the rows."""
+def run(only: str, say: Callable[[str], None]) -> Iterator[dict[str, object]]:
+    """Measure the networks whose name matches the regular expression `only`; yield the rows."""
     silence_tuning_hint()
     cluster = local_cluster(has_gpus=False)
-    rows = []
     for model, tell in matching_models(only, say):
         options = ComparisonOptions(say=tell)
-        rows.append(row_of(compare_plans(model, cluster, options, with_cores=False)))
-    return rows
+        yield row_of(compare_plans(model, cluster, options, with_cores=False))
 
 
 def row_of(result: Comparison) -> dict[str, object]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -84,8 +84,8 @@ class StockGpu:
         self._device.sync()
 
 
-def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
-    """Measure the networks whose name matches the regular expression `only`; return the rows.
+def run(only: str, say: Callable[[str], None]) -> Iterator[dict[str, object]]:
+    """Measure the networks whose name matches the regular expression `only`; yield the rows.
 
     Raises
     ------
@@ -94,11 +94,9 @@ def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
     """
     silence_tuning_hint()
     cluster = core_and_gpu(local_cluster())
-    rows = []
     for name in filter(re.compile(only).search, (CHAIN, *model_names())):
         model = chain_model(CHAIN_OPS) if name == CHAIN else load_model(name)
-        rows += measure_gpu(model, cluster, GpuOptions(), prefixed(say, name))
-    return rows
+        yield from measure_gpu(model, cluster, GpuOptions(), prefixed(say, name))
 
 
 def core_and_gpu(cluster: Cluster) -> Cluster:

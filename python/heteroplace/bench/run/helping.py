@@ -7,7 +7,7 @@ take turns. Plans: the solver's, HEFT's, and placements drawn uniformly, in two 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -40,14 +40,12 @@ _UNIFORM = ("uniform", "shuffled")
 _WITH, _WITHOUT, _STOCK = "with", "without", "stock"
 
 
-def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
-    """Measure the networks whose name matches the regular expression `only`; return the rows."""
+def run(only: str, say: Callable[[str], None]) -> Iterator[dict[str, object]]:
+    """Measure the networks whose name matches the regular expression `only`; yield the rows."""
     silence_tuning_hint()
     cluster = prediction_cluster(local_cluster(has_gpus=False), all_devices=False)
-    rows = []
     for model, tell in matching_models(only or DEFAULT_MODELS, say):
-        rows += measure_helping(model, cluster, tell)
-    return rows
+        yield from measure_helping(model, cluster, tell)
 
 
 def measure_helping(

@@ -9,7 +9,7 @@ ones hold all weights once per core.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from heteroplace import pipeline
 from heteroplace.bench.models.catalogue import Model, matching_models
@@ -29,13 +29,11 @@ IN_FLIGHT = (1, 2, 4, 8)
 _ONE, _APART, _CALLERS = "one core", "independent programs", "independent callers"
 
 
-def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
-    """Measure the networks whose name matches the regular expression `only`; return the rows."""
+def run(only: str, say: Callable[[str], None]) -> Iterator[dict[str, object]]:
+    """Measure the networks whose name matches the regular expression `only`; yield the rows."""
     cluster = prediction_cluster(local_cluster(has_gpus=False), all_devices=False)
-    rows = []
     for model, tell in matching_models(only or DEFAULT_MODELS, say):
-        rows += measure_in_flight(model, cluster, tell)
-    return rows
+        yield from measure_in_flight(model, cluster, tell)
 
 
 def measure_in_flight(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -33,20 +33,18 @@ _TIME_LIMIT_S = 5.0
 _ON, _OFF = "on", "off"
 
 
-def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
-    """Measure the networks whose name matches the regular expression `only`; return the rows."""
+def run(only: str, say: Callable[[str], None]) -> Iterator[dict[str, object]]:
+    """Measure the networks whose name matches the regular expression `only`; yield the rows."""
     cluster = local_cluster(has_gpus=False)
-    rows = []
     for name in filter(re.compile(only or DEFAULT_MODELS).search, (TINY, *model_names())):
         tell = prefixed(say, name)
         if name == TINY:
-            rows.append(measure_tiny(tell))
+            yield measure_tiny(tell)
             continue
         model = load_model(name)
         prepared = prepare_model(model, cluster, tell)
         executor = Executor(place_on(prepared, (cluster.devices[0].name,), _TIME_LIMIT_S))
-        rows.append(measure_network(model, executor, tell))
-    return rows
+        yield measure_network(model, executor, tell)
 
 
 def measure_network(
