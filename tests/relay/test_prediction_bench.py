@@ -137,7 +137,7 @@ def test_plot_that_cannot_be_written_is_told_before_anything_runs(tmp_path: Path
     options = replace(OPTIONS, only="^resnet50$", plot=tmp_path / "no" / "plot.svg")
     said: list[str] = []
     with pytest.raises(HeteroPlaceError, match=r"plot\.svg: No such file"):
-        prediction.run(options, said.append)
+        list(prediction.run(options, said.append))
     assert said == []
 
 
