@@ -22,7 +22,7 @@ import numpy as np
 
 import heteroplace
 from heteroplace.bench.dynamic.row import new_row
-from heteroplace.bench.dynamic.trace_runs import Inputs, passes, run_times, timer_of
+from heteroplace.bench.dynamic.trace_runs import Inputs, mean_run_ns, passes, timer_of
 from heteroplace.bench.models.routed import RoutedNetwork
 from heteroplace.bench.models.routed_onnx import exits
 from heteroplace.bench.models.routed_vision import msdnet
@@ -103,7 +103,7 @@ def rows_of(
             timers[f"onnxruntime {trace}"] = passes(timed_by, NUM_IMAGES)
         say("measuring")
         timed = time_in_turns(timers, num_rounds=num_rounds)
-        run_ns = run_times(ours)
+        run_ns = mean_run_ns(ours)
     return [
         _row(trace, variant, executable, orders[trace], timed) | {"run_ms": run_ns[trace] / 1e6}
         for trace in traces

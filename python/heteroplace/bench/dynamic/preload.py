@@ -31,7 +31,7 @@ from tvm import relay
 
 import heteroplace
 from heteroplace.bench.dynamic.row import new_row
-from heteroplace.bench.dynamic.trace_runs import Inputs, run_times, timer_of
+from heteroplace.bench.dynamic.trace_runs import Inputs, mean_run_ns, timer_of
 from heteroplace.bench.models.routed import RoutedNetwork
 from heteroplace.bench.models.routed_chain import chain_records, routed_chain
 from heteroplace.bench.peers.stock import in_pass_context
@@ -97,7 +97,7 @@ def rows_of(
         say("measuring")
         timers = {name: timer_of(each, inputs) for name, each in executors.items()}
         timed = time_in_turns(timers, num_rounds=num_rounds, turn_ns=80_000_000)
-        run_ns = run_times({name: (each, inputs) for name, each in executors.items()})
+        run_ns = mean_run_ns({name: (each, inputs) for name, each in executors.items()})
         return [
             new_row(
                 MODEL,

@@ -18,7 +18,6 @@ from heteroplace.dynamic.traces import TraceOptions, synthesise
 from heteroplace.model.route_profile import RouteProfile, RouteRecord
 from heteroplace.relay.routing.rewrite import model_digest
 from heteroplace.run.executor import Executor
-from heteroplace.stats import median
 
 Inputs = Mapping[str, np.ndarray]
 _WARM_RUNS = 3
@@ -73,28 +72,32 @@ def with_all_active(record: RouteRecord) -> RouteRecord:
     return replace(record, loads=found, cells=tuple(tuple(branches) for branches in cells))
 
 
-def mean_run_ns(executor: Executor, inputs: Sequence[Inputs]) -> float:
-    """Return the mean time of a run of each of the inputs, from submission to the last kernel."""
+def run_ns(executor: Executor, inputs: Sequence[Inputs]) -> list[int]:
+    """Return the time of a run of each of the inputs, from submission to the last kernel."""
     for given in inputs[:_WARM_RUNS]:
         executor.run(given)
-    with executor.trace() as trace:
+    with executor.trace(len(inputs)) as trace:
         for given in inputs:
             executor.run(given)
-    times = [request.finish_ns - request.start_ns for request in trace.requests]
-    return sum(times) / len(times)
+    return [request.finish_ns - request.start_ns for request in trace.requests]
 
 
-def run_times(
-    executors: Mapping[str, tuple[Executor, Sequence[Inputs]]], num_rounds: int = 5
+def mean_run_ns(
+    executors: Mapping[str, tuple[Executor, Sequence[Inputs]]], num_rounds: int = 7
 ) -> dict[str, float]:
-    """Return `mean_run_ns` of several by name: what is predicted is that, without Python's part.
+    """Return the mean time of a run of the inputs of several executors by name, without Python's
+    part: what is predicted is that.
 
-    All take turns, so that they see the machine in one state; medians of the rounds.
+    All take turns, so that they see the machine in one state. Of each run the median of the rounds
+    counts: one that others disturbed would count in a mean.
     """
     rounds = [
-        {name: mean_run_ns(*given) for name, given in executors.items()} for _ in range(num_rounds)
+        {name: run_ns(*given) for name, given in executors.items()} for _ in range(num_rounds)
     ]
-    return {name: median([times[name] for times in rounds]) for name in executors}
+    return {
+        name: float(np.median([times[name] for times in rounds], axis=0).mean())
+        for name in executors
+    }
 
 
 def timer_of(executor: Executor, inputs: Sequence[Inputs]) -> Timer:

@@ -52,7 +52,7 @@ from heteroplace.bench.dynamic.row import new_row
 from heteroplace.bench.dynamic.trace_runs import (
     Inputs,
     TraceRuns,
-    run_times,
+    mean_run_ns,
     timer_of,
     with_all_active,
 )
@@ -125,7 +125,7 @@ def rows_of(
         timers |= _peers(stack, runs, dense, cluster, inputs[0], form)
         say("measuring")
         timed = time_in_turns(timers, num_rounds=num_rounds, min_runs=MIN_RUNS)
-        run_ns = run_times({name: (built[name], inputs) for name in mods})
+        run_ns = mean_run_ns({name: (built[name], inputs) for name in mods})
         return [
             _row(names, name, runs, mods[name], built[name], timed) | {"run_ms": run_ns[name] / 1e6}
             for name in mods
