@@ -27,10 +27,12 @@ from heteroplace.bench.models.routed_experts import (
 from heteroplace.bench.models.routed_onnx import exits, masked_experts
 from heteroplace.bench.models.routed_vision import dynamic_routing, live_sr, msdnet
 from heteroplace.dynamic.traces import TraceOptions, synthesise
+from heteroplace.pipeline import prepare
 from heteroplace.relay.frontend.importer import from_onnx
 from heteroplace.relay.routing.find import find_routers
 from heteroplace.relay.routing.rewrite import routers_of
 from heteroplace.relay.tasks.network import cut_network
+from heteroplace.simulate.decisions import decisions_of_records
 
 pytestmark = [pytest.mark.relay, pytest.mark.costly]
 
@@ -183,3 +185,14 @@ def test_the_onnx_form_of_exits_is_the_relay_form() -> None:
             ours = run_by_numpy(network.mod, given | params)
             read = run_by_numpy(found.mod, given)
         np.testing.assert_allclose(ours[0], read[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_traces_hold_only_decisions_that_are_made(name: str) -> None:
+    """What a plan is simulated over must be possible: a nested router is not always reached."""
+    network = TINY[name]()
+    runs = TraceRuns(network, TraceOptions(num_runs=20))
+    graph = prepare(network.mod, network.params).graph
+    assert len(decisions_of_records(graph, runs.records)) == 20
+    nested = any(router.parent is not None for router in graph.routers)
+    assert (len(runs.records) < 20 * len(graph.routers)) == nested

@@ -8,7 +8,7 @@ layer experts 14 or 15 of the next). Reproducible: equal options give equal deci
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -76,7 +76,7 @@ def synthesise(routers: Sequence[RouterShape], options: TraceOptions) -> Iterato
     """Yield the decisions of `options.num_runs` runs, router by router.
 
     Cells keep their place: co-activation is between a router and the one before it, where both
-    decide about as many cells.
+    decide about as many cells. Each router decides in every run; see `reached_records`.
 
     Raises
     ------
@@ -109,6 +109,30 @@ def synthesise(routers: Sequence[RouterShape], options: TraceOptions) -> Iterato
             order = np.argsort(-scores, axis=1, kind="stable")[:, :top_k]
             first = order[:, 0]
             yield _record(run, router, np.sort(order, axis=1))
+
+
+def reached_records(
+    records: Iterable[RouteRecord], parents: Mapping[str, tuple[str, int]]
+) -> Iterator[RouteRecord]:
+    """Yield the decisions of routers that are reached; outer ones are expected before inner ones.
+
+    Parameters
+    ----------
+    parents
+        Nested router -> router and branch that it is in. It decides only in runs in which that
+        branch has cells.
+
+    >>> records = [RouteRecord(run, "outer", (run, 1 - run), None) for run in (0, 1)]
+    >>> records += [RouteRecord(run, "inner", (1, 0), None) for run in (0, 1)]
+    >>> [(each.run, each.router) for each in reached_records(records, {"inner": ("outer", 0)})]
+    [(0, 'outer'), (1, 'outer'), (1, 'inner')]
+    """
+    active: set[tuple[int, tuple[str, int]]] = set()
+    for record in records:
+        parent = parents.get(record.router)
+        if parent is None or (record.run, parent) in active:
+            yield record
+            active |= {(record.run, (record.router, branch)) for branch in record.active}
 
 
 def _popularity(

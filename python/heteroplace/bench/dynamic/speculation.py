@@ -26,7 +26,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import heteroplace
 from heteroplace.bench.dynamic.row import new_row
@@ -98,11 +97,9 @@ def rows(only: re.Pattern[str], say: _Say) -> Iterator[dict[str, object]]:
 class HabitRuns(TraceRuns):
     """Runs in which each router has a favourite set of branches, as in DynamicRouting."""
 
-    @cached_property
-    def records(self) -> tuple[RouteRecord, ...]:
-        """All decisions, by run and router."""
-        options = self.options
-        return tuple(habitual(self.network.routers, options.num_runs, options.seed))
+    def decided(self) -> Iterator[RouteRecord]:
+        """Yield what each router decides."""
+        return habitual(self.network.routers, self.options.num_runs, self.options.seed)
 
 
 def two_cores(cluster: Cluster, *, is_apart: bool) -> Cluster:

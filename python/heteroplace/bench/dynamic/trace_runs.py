@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -14,9 +14,9 @@ from heteroplace.bench.models.routed import RoutedNetwork
 from heteroplace.bench.peers.stock import time_runs
 from heteroplace.bench.peers.timed_runs import Timer
 from heteroplace.dynamic.profile import ProfileBuilder
-from heteroplace.dynamic.traces import TraceOptions, synthesise
+from heteroplace.dynamic.traces import TraceOptions, reached_records, synthesise
 from heteroplace.model.route_profile import RouteProfile, RouteRecord
-from heteroplace.relay.routing.rewrite import model_digest
+from heteroplace.relay.routing.rewrite import model_digest, routers_of
 from heteroplace.run.executor import Executor
 
 Inputs = Mapping[str, np.ndarray]
@@ -33,8 +33,13 @@ class TraceRuns:
     @cached_property
     def records(self) -> tuple[RouteRecord, ...]:
         """All decisions, with cells, by run and router."""
-        asked = replace(self.options, top_k=self.network.top_k)
-        return tuple(synthesise(self.network.routers, asked))
+        routers = routers_of(self.network.mod)
+        parents = {each.options.name: each.parent for each in routers if each.parent is not None}
+        return tuple(reached_records(self.decided(), parents))
+
+    def decided(self) -> Iterator[RouteRecord]:
+        """Yield what each router decides if it is reached."""
+        return synthesise(self.network.routers, replace(self.options, top_k=self.network.top_k))
 
     @cached_property
     def profile(self) -> RouteProfile:
