@@ -19,6 +19,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.demands import check_reachable
 from heteroplace.relay.annotate.reader import read_solution
 from heteroplace.relay.annotate.sharded import read_sharded
+from heteroplace.relay.opt_level import tell_default_level
 from heteroplace.sharding.options import ShardOptions, read_shard_options
 from heteroplace.sharding.plan import ShardedModel
 from heteroplace.sharding.search import search_degrees
@@ -83,6 +84,7 @@ def shard_model(
     if not isinstance(cluster, Cluster):
         cluster = open_cluster(cluster)
     check_reachable(cluster)
+    tell_default_level(tvm.transform.PassContext.current())
     source = ModelSource(mod, params, options)
     return search_degrees(source, cluster, options).best
 
