@@ -45,19 +45,19 @@ def test_it_is_a_pass_beside_tvms_own(placed: tvm.IRModule) -> None:
     assert 0 < solution.bound_ns <= solution.predicted_ns
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("level", [None, 0, 3])
 def test_a_level_that_nobody_chose_is_told(
     level: int | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     context = nullcontext() if level is None else tvm.transform.PassContext(opt_level=level)
     with context:
-        hp.build(two_branches(), cpu_cluster(), **FAST)
+        relay.transform.HeteroPlace(cpu_cluster(), **FAST)(two_branches())
     told = [record.message for record in caplog.records if "opt_level" in record.message]
     assert len(told) == (level is None)
     assert all("tvm.transform.PassContext(opt_level=3)" in message for message in told)
 
 
+@pytest.mark.costly
 def test_it_runs_in_a_sequence_of_passes() -> None:
     with tvm.transform.PassContext(opt_level=3):
         sequence = tvm.transform.Sequential(

@@ -7,6 +7,7 @@ import importlib
 import json
 import re
 import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from heteroplace.tvm_bridge import require_tvm
 
 Row = dict[str, object]
 USAGE = 2
+_SECONDS_PER_WRITE = 1.0
 _NEED_TVM = {
     "dynamic": (
         "heteroplace.bench.dynamic.command",
@@ -92,8 +94,8 @@ _PLACE_TEXT = "solvers against each other on graphs of up to 50,560 tasks"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one benchmark: 0 done, 1 after an error of ours, 2 wrong usage.
 
-    The JSON file has what is measured so far, after each row: an error late in a long run, or
-    Ctrl-C, loses nothing.
+    An error late in a long run, or Ctrl-C, loses no row: the JSON file has all that are measured
+    then, and is written anew every second at most while they come.
     """
     parser = make_parser()
     options = parser.parse_args(arguments)
@@ -106,14 +108,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"--only {options.only!r} is not a regular expression: {err}")
     rows: list[Row] = []
     fault: HeteroPlaceError | None = None
+    written = 0.0
     try:
         measure, table = _benchmark(options, parser)
         for row in measure():
             rows.append(row)
-            if options.json is not None:
-                options.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+            if time.monotonic() > written + _SECONDS_PER_WRITE:
+                _write(options.json, rows)
+                written = time.monotonic()
     except HeteroPlaceError as found:
         fault = found
+    finally:
+        _write(options.json, rows)
     if rows:
         print(table(rows))
     if fault is not None:
@@ -124,6 +130,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _write(path: Path | None, rows: Sequence[Row]) -> None:
+    if path is not None and rows:
+        path.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+
+
 def _benchmark(
     options: argparse.Namespace, parser: argparse.ArgumentParser
 ) -> tuple[Callable[[], Iterable[Row]], Callable[[list[Row]], str]]:
@@ -131,11 +142,9 @@ def _benchmark(
     name = options.benchmark
     if name in _NEED_TVM:
         require_tvm()
-        module = importlib.import_module(
-            _INSTEAD[options.instead][0]
-            if name == "run" and options.instead is not None
-            else _NEED_TVM[name][0]
-        )
+        instead = options.instead if name == "run" else None
+        path, _ = _NEED_TVM[name] if instead is None else _INSTEAD[instead]
+        module = importlib.import_module(path)
         measure = module.run
         if getattr(options, "quick", False):
             if options.instead != "peers":

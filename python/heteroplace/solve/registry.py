@@ -62,6 +62,10 @@ class RegisteredSolver:
     def _solver(self) -> Solver:
         return self._make()
 
+    def load(self) -> None:
+        """Load its module, which otherwise the first solve does."""
+        _ = self._solver
+
     @property
     def objectives(self) -> tuple[str, ...]:
         """Those of OBJECTIVES that it offers."""

@@ -46,7 +46,6 @@ void Worker::Attach() {
 
 void Worker::Work() {
   CoreShare core(queue_.core);
-  for (Worker* member : members_) member->core_ = &core;
   while (AwaitRequest(&core)) {
     std::lock_guard turn(*turn_);
     for (Worker* member : members_) member->core_ = &core;

@@ -5,6 +5,7 @@ of labels `early_exit/msdnet/TRACE` images leave it at its exits, or at its end,
 `shares` are these. Figures beside those of every row:
 
 - `run_ms`: the mean of the runs of the trace without the caller's part, which `predicted_ms` is of;
+  of each run the second shortest of several rounds;
 - `exits_ms`: the time of an image that leaves at each exit, and at the end;
 - `sum_ms`: the shares times these, what the trace should take;
 - `static_ms`, `onnxruntime_static_ms`: the same layers without exits, ours and theirs;

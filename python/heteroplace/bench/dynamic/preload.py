@@ -11,7 +11,8 @@ Further figures of a row:
 
 - budget_bytes, stays_bytes, room_bytes: of weights; `peak_bytes` is the sum of the last two, what
   is held at any time at most;
-- run_ms: the mean of the runs of the trace without the caller's part;
+- run_ms: the mean of the runs of the trace without the caller's part, of each the second shortest
+  of several rounds;
 - ideal_ms: the timeline of the plan over the decisions of the trace, by the costs measured and the
   link's speed, which is `predicted_ms` too; over_ideal: `run_ms` over ideal;
 - over_on_demand: over the time of "on demand", in turns; at most 1.02 is promised;

@@ -17,6 +17,7 @@ other:
 Further figures of a row; all but the first of networks with one router of rows (`bounds`):
 
 - run_ms: the mean of the runs of the trace without the caller's part, which `predicted_ms` is of;
+  of each run the second shortest of several rounds;
 - share_ms: the share of the dense network's rows that is executed, times its time;
 - read_ms: reading as many bytes as the weights of active branches once, from memory, on all cores;
 - bound_ratio: the time of ours over the larger of the two;

@@ -177,7 +177,7 @@ def _load(solver: RegisteredSolver, num_tasks: int) -> None:
     """Load the solver, and what `auto` would load in its time: OR-Tools takes 0.25 s to load, which
     those that need it from the start have before their clock. Not beside graphs so large that it
     is not used: its memory would count."""
-    assert solver.objectives  # is known once it is loaded
+    solver.load()
     if solver.name == AutoSolver.name and num_tasks <= MAX_TASKS_TO_BOUND:
         for name in REFINEMENTS:
             load_refinement(name)
