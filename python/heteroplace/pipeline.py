@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import tvm
 
@@ -56,6 +56,7 @@ from heteroplace.relay.tasks.branch_options import (
 )
 from heteroplace.relay.tasks.network import Network, cut_network, network_under
 from heteroplace.relay.tasks.rebatch import rebatch
+from heteroplace.simulate.decisions import table_at, typical_capacity
 from heteroplace.simulate.interference import Interference
 from heteroplace.solve import Problem, SolveOptions, solve_network
 from heteroplace.solve.feasibility import check_demands
@@ -164,8 +165,15 @@ def cost(
     model: CostModel,
     log: StageLog | None = None,
     batches: Sequence[int] = (1,),
+    profile: RouteProfile | None = None,
 ) -> CostedNetwork:
     """Find out what each task costs on each device; parameters as of `compile`, `CostModel.costs`.
+
+    Parameters
+    ----------
+    profile
+        Of a network with routers: at which capacity interference is measured, and what its plans
+        are made for.
 
     Raises
     ------
@@ -177,19 +185,25 @@ def cost(
         costs = model.costs(compiled, cluster, batches)
         figures["devices"] = len(cluster.devices)
 
+    graph, measured, before = compiled.graph, compiled, costs
+    if graph.routers:  # Which branches run shows in a run: here all do, as large as most are.
+        capacity = typical_capacity(graph, profile)
+        measured = compiled.at_capacity(capacity)
+        before = table_at(graph, cluster, costs, capacity)
+
     def interference() -> Interference:
         with (
             log.stage("interference", "measuring how tasks disturb each other"),
             model.options.open_store() as store,
         ):
-            return measure_interference(compiled, cluster, log.say, store)
+            found = measure_interference(measured, cluster, log.say, store)
+        return found.as_of(graph, before, costs)
 
     known: Callable[[], Interference] | None = interference
-    if compiled.graph.routers:
-        known = None  # it hangs on which branches run
-    elif not model.has_interference:
-        known = known_interference(model, compiled, cluster, costs)
-    return CostedNetwork(compiled, cluster, costs, known)
+    if not model.has_interference:
+        found = known_interference(model, measured, cluster, costs)
+        known = None if found is None else partial(found.as_of, graph, before, costs)
+    return CostedNetwork(compiled, cluster, costs, known, profile)
 
 
 def solve(
@@ -235,9 +249,10 @@ def _solve_routed(
     asked, compiled = (costed.graph, costed.cluster, costed.costs, options), costed.compiled
     predictions = predictions_of(compiled.network)
     weights = branch_weights(compiled.network, lambda: weight_sizes(compiled, costed.cluster))
+    known = None if costed.measure_interference is None else costed.interference_known
     if plan is not None:
-        return replay_routed(*asked, plan, costed.profile, predictions, weights)
-    return solve_routed(*asked, solver, costed.profile, predictions, weights)
+        return replay_routed(*asked, plan, costed.profile, predictions, weights, known)
+    return solve_routed(*asked, solver, costed.profile, predictions, weights, known)
 
 
 def place(
@@ -297,8 +312,8 @@ def place(
         rebatch(network.mod, 2)  # an op that could mix items is told at once
     network, cluster = with_asked_makers(network, cluster, options, asked, items)
     compiled = compile(network, cluster, model, log)
-    costed = cost(compiled, cluster, model, log, batches_of(cluster, items, network.graph))
-    costed = replace(costed, profile=profile)
+    batches = batches_of(cluster, items, network.graph)
+    costed = cost(compiled, cluster, model, log, batches, profile)
     plan = None if saved is None else saved.plan_for(costed.graph, cluster)
     solution = without_unused_twins(solve(costed, limits, options.solver, log, plan), *plain)
     return compiled.with_graph(solution.graph), solution

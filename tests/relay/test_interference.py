@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 import tvm
 from relay_models import compiled_of, conv, cores, cpu_cluster, extraction_of, module, var
+from routed_models import switch_layer
 
+from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.measure.interference import fetch_ns_per_byte, measure_interference
 from heteroplace.model.cluster import Cluster, Link, Memory
 from heteroplace.relay.tasks.extract import Extraction
+from heteroplace.relay.tasks.network import cut_network
 from heteroplace.simulate.interference import Interference
 
 two_cores = pytest.mark.skipif(len(cores()) < 2, reason="needs two cores")
@@ -83,6 +86,20 @@ def test_a_part_of_the_devices_keeps_its_figures(extraction: Extraction) -> None
     of_part = found.on([last], part)
     of_part.check(extraction.graph, part)
     np.testing.assert_array_equal(of_part.slowdown, found.slowdown[:, last:])
+
+
+@pytest.mark.costly
+@two_cores
+def test_of_a_routed_network_all_branches_are_beside_each_other() -> None:
+    cluster = cpu_cluster()
+    with tvm.transform.PassContext(opt_level=3):
+        compiled = CompiledNetwork.of(cut_network(switch_layer()))
+        found = measure_interference(compiled.at_capacity(4), cluster)
+    found.check(compiled.graph, cluster)
+    singles = [i for i, device in enumerate(cluster.devices) if len(device.cores) == 1]
+    branches = [i for i, task in enumerate(compiled.graph.tasks) if task.branch is not None]
+    assert (found.alone_ns[np.ix_(branches, singles)] > 0).all()
+    assert (found.slowdown[np.ix_(branches, singles)] != 1).any()
 
 
 def test_time_for_each_fetched_byte() -> None:

@@ -32,6 +32,7 @@ from heteroplace.measure.devices_under_test import (
     device_class,
     find_devices_under_test,
 )
+from heteroplace.measure.in_place import MIN_RUNS, ROUTED_RUNS
 from heteroplace.measure.kernel_identity import describe_kernels, network_digest, place_text
 from heteroplace.measure.link_programs import contention, load_program
 from heteroplace.measure.plan_program import load_programs, serial_plan
@@ -39,13 +40,13 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.run.devices import missing_devices
-from heteroplace.simulate.expect import fetched_bytes
+from heteroplace.simulate.disturbed import fetched_bytes
 from heteroplace.simulate.interference import FloatArray, Interference, no_interference
 from heteroplace.stats import line_fit
 
 _NUM_ROUNDS = 7
 _ROUND_NS = 100_000_000
-_MIN_RUNS, _MAX_RUNS = 9, 60
+_MAX_RUNS = 60
 _COMPANY_RUNS = 4
 """Runs between two looks at whether company is still needed."""
 _COPY_BYTES, _NUM_COPIES = 1 << 20, 16
@@ -259,7 +260,8 @@ class _Measuring:
         self._copies = _all_copies(cluster, cluster.devices[device].memory)
         self._in_turns = programs[-1] if others else None
         self._fetched = fetched_bytes(graph, cluster, programs[-1].plan)
-        self._num_runs = self._own.count_runs(_ROUND_NS, _MIN_RUNS, _MAX_RUNS)
+        min_runs = ROUTED_RUNS if graph.routers else MIN_RUNS
+        self._num_runs = self._own.count_runs(_ROUND_NS, min_runs, _MAX_RUNS)
 
     def measure(self) -> _Found:
         """Measure alone, beside others, beside copies, and hand in hand with another device."""

@@ -22,7 +22,8 @@ from heteroplace.model.speculation import PlannedPrediction
 class RunTime:
     """How long a plan is expected to run, disturbed as its tasks disturb each other."""
 
-    median_ns: int
+    expected_ns: int
+    """The median of runs; of a network with routers the mean over what they decide."""
     low_ns: int
     """A tenth of all runs are quicker."""
     high_ns: int
@@ -59,8 +60,8 @@ class Solution:
 
     @property
     def expected_ns(self) -> int:
-        """The best prediction of a run there is: the expected median, else the simulated time."""
-        return self.predicted_ns if self.expected is None else self.expected.median_ns
+        """The best prediction of a run there is: the expected time, else the simulated one."""
+        return self.predicted_ns if self.expected is None else self.expected.expected_ns
 
     @property
     def gap_ratio(self) -> float:

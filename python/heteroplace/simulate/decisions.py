@@ -211,6 +211,41 @@ def expected_table(
     return _table(graph, cluster, costs, cost)
 
 
+def table_at(graph: TaskGraph, cluster: Cluster, costs: CostTable, capacity: int) -> CostTable:
+    """Return what each task takes if each branch is at the smallest of its capacities that is as
+    large, else at its largest; raises as `expected_table`."""
+
+    def cost(task: int, device: int) -> Cost:
+        router, branch = _branch_of(graph, task)
+        own = router.capacities[branch]
+        return costs.cost(task, device, next((rows for rows in own if rows >= capacity), own[-1]))
+
+    return _table(graph, cluster, costs, cost)
+
+
+def typical_capacity(graph: TaskGraph, profile: RouteProfile | None) -> int:
+    """Return the median of the capacities that branches run at; 1 if there are none.
+
+    Parameters
+    ----------
+    profile
+        As of `load_shares`.
+    """
+    shares = load_shares(graph, profile)
+    weights: dict[int, float] = {}
+    for router in graph.routers:
+        for branch, sizes in enumerate(router.capacities):
+            for load, share in shares[router.name, branch]:
+                rows = min(padded_load(load, sizes, router.overflow), sizes[-1])
+                weights[rows] = weights.get(rows, 0.0) + share * (rows > 0)
+    half, passed = sum(weights.values()) / 2, 0.0
+    for rows in sorted(weights):
+        passed += weights[rows]
+        if rows and passed >= half:
+            return rows
+    return 1
+
+
 def full_table(graph: TaskGraph, cluster: Cluster, costs: CostTable) -> CostTable:
     """Return what each task takes if each branch has as many cells as it can have at once: its
     largest capacity, where `costs` is by capacity."""

@@ -15,7 +15,7 @@ from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.plan import Plan
 from heteroplace.model.solution import RunTime, Solution
-from heteroplace.simulate.expect import Expectation, expect, expect_alone
+from heteroplace.simulate.expect import expect, expect_alone
 from heteroplace.simulate.interference import Interference
 from heteroplace.solve.explain import explain, explain_s
 from heteroplace.solve.judge import replay
@@ -42,6 +42,7 @@ def solve_network(
     *,
     solver: str = "auto",
     plan: Plan | None = None,
+    run_time_of: Callable[[Plan], RunTime] | None = None,
 ) -> Solution:
     """Place a network by a solver; check and explain the plan.
 
@@ -57,6 +58,8 @@ def solve_network(
         Its name in `SOLVERS`.
     plan
         Taken as it is, whatever single devices take; None: the solver finds one.
+    run_time_of
+        What a plan is expected to take beside interference; None: what `expect` says.
 
     Raises
     ------
@@ -83,17 +86,21 @@ def solve_network(
         result = get_solver(solver).solve(problem, asked)
     if callable(interference):
         interference = interference() if num_devices(problem, result.plan) > 1 else None
+    given = problem.graph, problem.cluster, problem.costs
     expected = None
-    if interference is not None and plan is not None:
-        expected = expect(problem.graph, problem.cluster, problem.costs, plan, interference)
-    elif interference is not None:
-        result, expected = choose_expected(problem, result, interference, options.min_gain_ratio)
+    if interference is not None:
+        known = interference
+        run_time_of = run_time_of or (lambda plan: expect(*given, plan, known).run_time)
+        if plan is not None:
+            expected = run_time_of(plan)
+        else:
+            least = options.min_gain_ratio
+            result, expected = choose_expected(problem, result, run_time_of, least)
     elif is_of_one and _has_messages(problem.cluster, result.plan):
-        expected = expect_alone(problem.graph, problem.cluster, problem.costs, result.plan)
+        expected = expect_alone(*given, result.plan).run_time
     check_plan(problem.graph, problem.cluster, problem.costs, result.plan)
     explained = replace(result, plan=explain(problem, result.plan, options.objective))
-    run_time = None if expected is None else expected.run_time
-    return solution_of(problem, explained, options.objective, run_time)
+    return solution_of(problem, explained, options.objective, expected)
 
 
 def solution_of(
@@ -128,31 +135,32 @@ def _has_messages(cluster: Cluster, plan: Plan) -> bool:
 
 
 def choose_expected(
-    problem: Problem, result: SolveResult, interference: Interference, min_gain_ratio: float
-) -> tuple[SolveResult, Expectation]:
+    problem: Problem,
+    result: SolveResult,
+    run_time_of: Callable[[Plan], RunTime],
+    min_gain_ratio: float,
+) -> tuple[SolveResult, RunTime]:
     """Return the solver's result or the best single device's, and how long it will run.
 
     Parameters
     ----------
     result
         A plan for one item.
+    run_time_of
+        How long a plan is expected to run.
     min_gain_ratio
         See `SolveOptions`.
     """
-
-    def run_time(plan: Plan) -> Expectation:
-        return expect(problem.graph, problem.cluster, problem.costs, plan, interference)
-
-    expected, singles = run_time(result.plan), single_makespans(problem)
+    expected, singles = run_time_of(result.plan), single_makespans(problem)
     if not singles or num_devices(problem, result.plan) == 1:
         return result, expected
     name = min(singles, key=lambda device: singles[device])
     plan = single_plan(problem, problem.cluster.device_id(name))
     assert isinstance(plan, Plan)  # it has a makespan
-    alone = run_time(plan)
-    if gains_enough(expected.makespan_ns, alone.makespan_ns, min_gain_ratio):
+    alone = run_time_of(plan)
+    if gains_enough(expected.expected_ns, alone.expected_ns, min_gain_ratio):
         return result, expected
-    note = f"expected {alone.makespan_ns} ns, the plan above {expected.makespan_ns} ns"
+    note = f"expected {alone.expected_ns} ns, the plan above {expected.expected_ns} ns"
     chosen = make_result(
         problem,
         plan,

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
+from heteroplace.model.plan import Plan
 from heteroplace.model.route_profile import RouteProfile
 from heteroplace.model.solution import Solution
 from heteroplace.model.speculation import Prediction
+from heteroplace.simulate.interference import Interference
 from heteroplace.simulate.speculation import planned_predictions
 from heteroplace.solve.network import solve_network
 from heteroplace.solve.preloaded import Preloading, preloaded, preloading_view
 from heteroplace.solve.problem import Problem, SolveOptions
 from heteroplace.solve.routed import expected_view, guarded
+from heteroplace.solve.routed_expectation import RoutedExpectation
 from heteroplace.solve.speculated import behind_routers, speculated, speculated_view
 
 _LOG = logging.getLogger("heteroplace")
@@ -32,6 +35,7 @@ def solve_routed(
     profile: RouteProfile | None = None,
     predictions: Sequence[Prediction] = (),
     weights: Preloading | None = None,
+    interference: Callable[[], Interference] | None = None,
 ) -> Solution:
     """Place a network with routers.
 
@@ -46,6 +50,9 @@ def solve_routed(
         costs of the plan are left out of it, as far as it is known how often they are right.
     weights
         Which weights of branches stay under which budget; None: all do.
+    interference
+        Measures how the tasks slow each other, as of `solve_network`; what a plan is expected to
+        take is the mean over decisions that the profile makes likely.
 
     Returns
     -------
@@ -59,12 +66,12 @@ def solve_routed(
     RoutingError
         The profile lacks a router; a branch cannot be predicted.
     """
-    asked = graph, cluster, costs, options, solver, profile
-    found = _solved(*asked, predictions, weights)
+    asked = graph, cluster, costs, options, solver, profile, weights, interference
+    found = _solved(*asked, predictions)
     kept = [each.prediction for each in found.predictions if each.is_on]
     for each in found.predictions:
         _LOG.info("%s", each.text())
-    return found if len(kept) == len(predictions) else _solved(*asked, kept, weights)
+    return found if len(kept) == len(predictions) else _solved(*asked, kept)
 
 
 def _solved(
@@ -74,8 +81,9 @@ def _solved(
     options: SolveOptions,
     solver: str,
     profile: RouteProfile | None,
-    predictions: Sequence[Prediction],
     weights: Preloading | None,
+    interference: Callable[[], Interference] | None,
+    predictions: Sequence[Prediction],
 ) -> Solution:
     """The solution with all these predictions, and what they gain."""
     predicted = [
@@ -86,11 +94,21 @@ def _solved(
     if weights is not None:
         view = preloading_view(view, graph, weights)
     expected = replace(expected, tasks=view.identities)
-    found = solve_network(Problem(view, cluster, expected), options, solver=solver)
-    plan = behind_routers(view, graph, cluster, found.plan, predicted)
-    plan = speculated(graph, cluster, guarded(graph, cluster, plan), predicted)
-    if weights is not None:
-        plan = preloaded(graph, cluster, plan, weights)
+
+    def routed(plan: Plan) -> Plan:
+        plan = behind_routers(view, graph, cluster, plan, predicted)
+        plan = speculated(graph, cluster, guarded(graph, cluster, plan), predicted)
+        return plan if weights is None else preloaded(graph, cluster, plan, weights)
+
+    known = RoutedExpectation.of(graph, cluster, costs, profile, predictions, interference)
+    found = solve_network(
+        Problem(view, cluster, expected),
+        options,
+        known.of_view(view, expected),
+        solver=solver,
+        run_time_of=known.run_time_of(routed),
+    )
+    plan = routed(found.plan)
     check_plan(graph, cluster, costs, plan)
     gains = planned_predictions(graph, cluster, costs, plan, predictions, profile)
     return replace(found, graph=graph, costs=costs, plan=plan, predictions=gains)

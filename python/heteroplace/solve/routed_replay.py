@@ -7,7 +7,7 @@ loads that guards need in other places, so that its objective may differ by thos
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from heteroplace.errors import PlanError
@@ -20,11 +20,13 @@ from heteroplace.model.route_profile import RouteProfile
 from heteroplace.model.solution import Solution
 from heteroplace.model.speculation import Prediction
 from heteroplace.model.step_values import Place
+from heteroplace.simulate.interference import Interference
 from heteroplace.simulate.speculation import planned_predictions
 from heteroplace.solve.network import solve_network
 from heteroplace.solve.preloaded import Preloading
 from heteroplace.solve.problem import Problem, SolveOptions
 from heteroplace.solve.routed import expected_view
+from heteroplace.solve.routed_expectation import RoutedExpectation
 from heteroplace.solve.speculated import speculated_view
 
 
@@ -37,6 +39,7 @@ def replay_routed(
     profile: RouteProfile | None = None,
     predictions: Sequence[Prediction] = (),
     weights: Preloading | None = None,
+    interference: Callable[[], Interference] | None = None,
 ) -> Solution:
     """Return a saved plan as if a solver had found it now.
 
@@ -46,9 +49,10 @@ def replay_routed(
         As of `solve_routed`.
     predictions
         What is known of branches that are predicted; which are is what the plan says.
-
     weights
         Which weights have to fit into which room; None: all stay where they are read.
+    interference
+        As of `solve_routed`.
 
     Raises
     ------
@@ -78,7 +82,14 @@ def replay_routed(
     view, expected = expected_view(graph, cluster, costs, profile, sorted(predicted))
     view = speculated_view(view, graph, sorted(predicted))
     problem = Problem(view, cluster, replace(expected, tasks=view.identities))
-    found = solve_network(problem, options, plan=_unguarded(plan, graph, view, cluster))
+    expectation = RoutedExpectation.of(graph, cluster, costs, profile, known, interference)
+    found = solve_network(
+        problem,
+        options,
+        expectation.of_view(view, problem.costs),
+        plan=_unguarded(plan, graph, view, cluster),
+        run_time_of=expectation.run_time_of(lambda _: plan),
+    )
     plan = replace(plan, reasons=found.plan.reasons)
     gains = planned_predictions(graph, cluster, costs, plan, known, profile)
     return replace(found, graph=graph, costs=costs, plan=plan, predictions=gains)

@@ -12,7 +12,7 @@ from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.decision import decision_of
 from heteroplace.model.live_memory import LivePeak, held_bytes, live_peaks
 from heteroplace.model.memory import plan_memory_use
-from heteroplace.model.plan import guard_of
+from heteroplace.model.plan import Guard, Plan, Run, guard_of
 from heteroplace.model.route_profile import RouteProfile, RouteRecord, RouterProfile
 from heteroplace.native.problem import NativeProblem
 from heteroplace.native.simulate import simulate_steps
@@ -22,10 +22,14 @@ from heteroplace.simulate.decisions import (
     expected_table,
     full_table,
     sampled_decisions,
+    table_at,
+    typical_capacity,
 )
-from heteroplace.simulate.expect import expect_alone
+from heteroplace.simulate.expect import expect_alone, expect_decisions
+from heteroplace.simulate.interference import no_interference
 from heteroplace.simulate.simulator import simulate
 from heteroplace.simulate.throughput import throughput_ns
+from tests.instances import cpu
 from tests.reference.live_memory import reference_peaks
 from tests.reference.simulator import is_made, reference_times
 from tests.routed_plans import RoutedCase, layer_graph, routed_plans
@@ -187,6 +191,41 @@ def test_expected_times_are_means_over_records(case: RoutedCase) -> None:
         assert expected_ns(*whole, [one for one, _ in right]) == mean
 
 
+@pytest.mark.costly
+@given(routed_plans())
+@num_cases(100)
+def test_the_run_time_of_decisions_is_their_mean_where_nothing_disturbs(case: RoutedCase) -> None:
+    found, plan = case.instance, case.plan
+    whole = found.graph, found.cluster, found.costs, plan
+    quiet = no_interference(found.graph, found.cluster)
+    told = expect_decisions(*whole, quiet, case.decisions)
+    assert told.expected_ns == round(expected_ns(*whole, case.decisions))
+    ends = [expected_ns(*whole, [decision]) for decision in case.decisions]
+    assert min(ends) <= told.low_ns <= told.high_ns <= max(ends)
+
+
+def test_of_rows_in_another_cache_as_many_are_fetched_as_there_are() -> None:
+    machine = cpu()
+    table = build_table(LAYER, machine, lambda _t, _d, _r: Cost.given(1000), batches=(1, 2, 4, 6))
+    runs = [
+        Run(task, 1, guard=Guard(*around[0])) if around else Run(task, 0)
+        for task, around in enumerate(LAYER.branches)
+    ]
+    plan = Plan(LAYER.digest(), machine.digest(), tuple(runs), "by hand")
+    quiet = no_interference(LAYER, machine)
+    slow = replace(quiet, fetch_ns_per_byte=100.0)
+
+    def slower_ns(loads: tuple[int, int]) -> int:
+        decisions = [decision_of(LAYER, {"r": loads})]
+        of = LAYER, machine, table, plan
+        told = [expect_decisions(*of, known, decisions).expected_ns for known in (slow, quiet)]
+        return told[0] - told[1]
+
+    # Rows of 8 bytes go to the core of the branches and back; nothing runs beside.
+    assert slower_ns((3, 0)) - slower_ns((1, 0)) == 100 * 2 * 2 * 8
+    assert slower_ns((3, 4)) - slower_ns((1, 1)) == 100 * 5 * 2 * 8
+
+
 def test_no_decisions_have_no_mean() -> None:
     with pytest.raises(RoutingError, match="expected at least one"):
         expected_ns(ROWS, cluster(), costs(ROWS), plan_of(ROWS, ROWS_PLAN), [])
@@ -207,6 +246,21 @@ def test_expected_table_weighs_padded_loads() -> None:
     without = build_table(LAYER, cluster(), lambda *_: Cost.given(1))
     with pytest.raises(MissingCostError, match="no times for"):
         expected_table(LAYER, cluster(), without, PROFILE)
+
+
+def test_a_table_at_a_capacity_is_of_branches_that_are_all_as_large() -> None:
+    table = build_table(
+        LAYER, cluster(), lambda _t, _d, rows: Cost.given(10 * rows), batches=(1, 2, 4, 6)
+    )
+    branches = [at for at, task in enumerate(LAYER.tasks) if task.branch is not None]
+    rows = {LAYER.branches[at][0][1]: at for at in branches}
+    for capacity, lengths in ((1, (10, 20)), (3, (60, 40)), (9, (60, 40))):
+        found = table_at(LAYER, cluster(), table, capacity)
+        assert tuple(found.run_ns(rows[branch], 0) for branch in (0, 1)) == lengths
+    # Of branch 0 loads 1, 1, 6 at 1, 1, 6; of branch 1 twice 5 rows, at most 4 at once.
+    assert typical_capacity(LAYER, PROFILE) == 4
+    # 6 cells in both branches; of the second one at most 4 rows at once.
+    assert typical_capacity(LAYER, None) == 4
 
 
 def test_sampled_decisions_follow_the_profile() -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from heteroplace.errors import CostMismatchError
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraphBuilder
+from heteroplace.model.plan import Plan
+from heteroplace.model.solution import RunTime
+from heteroplace.simulate.expect import expect
 from heteroplace.simulate.interference import Interference, no_interference
 from heteroplace.solve.network import choose_expected, solve_network
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult
@@ -45,18 +50,23 @@ def slowed(problem: Problem, slowdown: float) -> Interference:
     return replace(quiet, slowdown=np.full(quiet.slowdown.shape, slowdown))
 
 
+def expecting(problem: Problem, slowdown: float) -> Callable[[Plan], RunTime]:
+    known = slowed(problem, slowdown)
+    return lambda plan: expect(problem.graph, problem.cluster, problem.costs, plan, known).run_time
+
+
 def test_several_devices_stay_where_they_gain(problem: Problem) -> None:
     result = solved(problem)
-    chosen, expected = choose_expected(problem, result, slowed(problem, 1.2), 0.02)
+    chosen, expected = choose_expected(problem, result, expecting(problem, 1.2), 0.02)
     assert chosen is result
-    assert expected.makespan_ns == pytest.approx(1200, rel=0.01)
+    assert expected.expected_ns == pytest.approx(1200, rel=0.01)
 
 
 def test_one_device_is_taken_where_the_others_would_only_disturb(problem: Problem) -> None:
     result = solved(problem)
     assert result.objective_ns == 1000
-    chosen, expected = choose_expected(problem, result, slowed(problem, 2.5), 0.02)
-    assert expected.makespan_ns == 2000
+    chosen, expected = choose_expected(problem, result, expecting(problem, 2.5), 0.02)
+    assert expected.expected_ns == 2000
     assert len(set(problem.native.placement(chosen.plan.steps))) == 1
     assert chosen.objective_ns == 2000
     assert chosen.bound_ns == result.bound_ns
@@ -66,15 +76,15 @@ def test_one_device_is_taken_where_the_others_would_only_disturb(problem: Proble
 
 def test_a_gain_below_the_least_one_is_left(problem: Problem) -> None:
     # 1960 ns expected against 2000 on one device.
-    chosen, _ = choose_expected(problem, solved(problem), slowed(problem, 1.96), 0.03)
+    chosen, _ = choose_expected(problem, solved(problem), expecting(problem, 1.96), 0.03)
     assert len(set(problem.native.placement(chosen.plan.steps))) == 1
 
 
 def test_a_plan_of_one_device_is_not_compared(problem: Problem) -> None:
     result = solved(problem, "single")
-    chosen, expected = choose_expected(problem, result, slowed(problem, 5.0), 0.02)
+    chosen, expected = choose_expected(problem, result, expecting(problem, 5.0), 0.02)
     assert chosen is result
-    assert expected.makespan_ns == 2000
+    assert expected.expected_ns == 2000
 
 
 OPTIONS = SolveOptions(time_limit_s=1.0, iterations=100, threads=1)
@@ -135,6 +145,19 @@ def test_a_plan_over_hosts_is_expected_to_run_as_its_messages_go() -> None:
     costs = build_table(graph, cluster, lambda *_: Cost.given(3000))
     placed = solve_network(Problem(graph, cluster, costs), SolveOptions(), solver="heft")
     assert placed.expected is not None
-    assert placed.expected.median_ns < placed.predicted_ns
+    assert placed.expected.expected_ns < placed.predicted_ns
     near = Problem(graph, CORES, build_table(graph, CORES, lambda *_: Cost.given(3000)))
     assert solve_network(near, SolveOptions(), solver="heft").expected is None
+
+
+def test_the_pace_of_now_stays_for_another_graph_and_its_costs(problem: Problem) -> None:
+    quiet = no_interference(problem.graph, problem.cluster)
+    found = replace(quiet, alone_ns=np.full(quiet.alone_ns.shape, 1500.0))
+    assert found.as_of(problem.graph, problem.costs, problem.costs) is found
+    costs = build_table(problem.graph, CORES, lambda task, _: Cost.measured(300 * (task + 1)))
+    other = replace(problem.graph, name="other")
+    moved = found.as_of(other, problem.costs, costs)
+    moved.check(other, problem.cluster)
+    assert moved.pace(costs).tolist() == [1.5, 1.5]
+    with pytest.raises(CostMismatchError):
+        moved.check(problem.graph, problem.cluster)

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 
 from heteroplace.errors import PlanError, SolverError
 from heteroplace.model.check import check_plan
+from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.plan import Copy, Guard, Run, guard_of
+from heteroplace.model.route_profile import RouteProfile, RouterProfile
+from heteroplace.model.solution import Solution
+from heteroplace.simulate.interference import Interference, no_interference
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve.problem import Problem, SolveOptions
 from heteroplace.solve.registry import get_solver
 from heteroplace.solve.routed import expected_view, guarded
-from tests.routed_plans import RoutedCase, routed_plans
+from heteroplace.solve.routed_network import solve_routed
+from tests.instances import cpu
+from tests.routed_plans import RoutedCase, layer_graph, routed_plans
 from tests.strategies import exact_cases, num_cases
 from tests.unit.model.test_check_guards import ROWS, ROWS_PLAN, cluster, costs, plan_of
 
@@ -64,3 +71,42 @@ def test_guards_are_those_of_branches_and_their_rows() -> None:
 def test_solvers_refuse_routers_by_name() -> None:
     with pytest.raises(SolverError, match="has the router 'r'"):
         Problem(ROWS, cluster(), costs(ROWS))
+
+
+def test_several_devices_are_used_where_the_mean_over_decisions_gains() -> None:
+    graph, machine = layer_graph(capacities=((6,), (6,))), cpu()
+    machine = replace(machine, devices=machine.devices[:2])
+    lengths = {task.name: 1000 if task.branch else 10 for task in graph.tasks}
+    table = build_table(
+        graph,
+        machine,
+        lambda task, _d, _r: Cost.measured(lengths[graph.tasks[task].name]),
+        batches=(1, 6),
+    )
+    options = SolveOptions(time_limit_s=5.0)
+    quiet = no_interference(graph, machine)
+    both, one = (
+        ((((3, 10),), ((3, 10),)), (((0, 1), 10),)),
+        (
+            (((0, 5), (6, 5)), ((0, 5), (6, 5))),
+            (((0,), 5), ((1,), 5)),
+        ),
+    )
+
+    def solved(habits: tuple[object, object], known: Interference | None) -> Solution:
+        loads, sets = habits
+        profile = RouteProfile("model", (RouterProfile("r", 6, 2, 10, loads, sets),))
+        ask = None if known is None else (lambda: known)
+        return solve_routed(graph, machine, table, options, profile=profile, interference=ask)
+
+    together = solved(both, quiet)
+    assert len(together.devices_used) == 2
+    assert together.expected is not None
+    assert together.expected.expected_ns == pytest.approx(2030, rel=0.02)
+    # Either branch alone: on two cores no run is shorter than on one, as the mean would have it.
+    alone = solved(one, quiet)
+    assert len(alone.devices_used) == 1
+    assert len(solved(one, None).devices_used) == 2
+    # Nor where each core is slowed by the other.
+    slow = replace(quiet, slowdown=np.full(quiet.slowdown.shape, 2.5))
+    assert len(solved(both, slow).devices_used) == 1

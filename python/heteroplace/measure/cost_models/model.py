@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from typing import Protocol
 
 from heteroplace.codegen.compile import CompiledNetwork
@@ -98,7 +97,7 @@ def choose_cost_model(source: CostSource, options: CostOptions) -> CostModel:
 
 def known_interference(
     model: CostModel, compiled: CompiledNetwork, cluster: Cluster, costs: CostTable
-) -> Callable[[], Interference] | None:
+) -> Interference | None:
     """Return what the store knows of how the tasks of a network slow each other; None: nothing.
 
     Parameters
@@ -114,9 +113,4 @@ def known_interference(
     if not (model.finds_interference and costs.is_measured):
         return None
     with model.options.open_store() as store:
-        found = find_interference(compiled, cluster, store)
-    return None if found is None else partial(_same, found)
-
-
-def _same(found: Interference) -> Interference:
-    return found
+        return find_interference(compiled, cluster, store)

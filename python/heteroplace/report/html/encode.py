@@ -94,7 +94,7 @@ def _result(content: PageContent) -> _Json:
         "items": solution.plan.items,
         "expected": None
         if expected is None
-        else [expected.median_ns, expected.low_ns, expected.high_ns],
+        else [expected.expected_ns, expected.low_ns, expected.high_ns],
         "singles": [list(single) for single in solution.singles],
         "candidates": [list(candidate) for candidate in solution.candidates],
         "used": list(solution.devices_used),

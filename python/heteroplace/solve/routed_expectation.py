@@ -1,0 +1,79 @@
+"""Routed network + profile + interference -> what its plans are expected to take, on average.
+
+A solver sees the average run, in which branches on two devices take as long as each other; in a run
+the longer one counts. So what is promised of a plan, and by what it is compared with one device, is
+the mean over decisions, with what tasks lose beside each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.cost import CostTable
+from heteroplace.model.decision import Decision
+from heteroplace.model.graph import TaskGraph
+from heteroplace.model.plan import Plan
+from heteroplace.model.route_profile import RouteProfile
+from heteroplace.model.solution import RunTime
+from heteroplace.model.speculation import Prediction
+from heteroplace.simulate.decisions import sampled_decisions
+from heteroplace.simulate.expect import expect_decisions
+from heteroplace.simulate.interference import Interference
+
+NUM_DECISIONS = 64
+_SEED = 0
+
+
+@dataclass(frozen=True)
+class RoutedExpectation:
+    """What is known of the runs of a routed network."""
+
+    graph: TaskGraph
+    cluster: Cluster
+    costs: CostTable
+    """By capacity."""
+    decisions: Sequence[Decision]
+    """Empty: nothing is known of them."""
+    interference: Callable[[], Interference] | None
+    """Measures it, for `graph` and `costs`; None: it is not to be had."""
+
+    @classmethod
+    def of(
+        cls,
+        graph: TaskGraph,
+        cluster: Cluster,
+        costs: CostTable,
+        profile: RouteProfile | None,
+        predictions: Sequence[Prediction],
+        interference: Callable[[], Interference] | None,
+    ) -> RoutedExpectation:
+        """Return it for random decisions of a profile; parameters as of `solve_routed`."""
+        decisions: Sequence[Decision] = ()
+        if profile is not None and interference is not None:
+            predicted = {each.router: each.branches for each in predictions}
+            decisions = sampled_decisions(graph, profile, NUM_DECISIONS, _SEED, predicted)
+        return cls(graph, cluster, costs, decisions, interference)
+
+    def of_view(self, view: TaskGraph, expected: CostTable) -> Callable[[], Interference] | None:
+        """Return what measures the interference of the expected view."""
+        measure = self.interference
+        if measure is None:
+            return None
+        return lambda: measure().as_of(view, self.costs, expected)
+
+    def run_time_of(self, routed: Callable[[Plan], Plan]) -> Callable[[Plan], RunTime] | None:
+        """Return what tells the mean over the decisions, of plans of the expected view; None: they
+        are not known.
+
+        Parameters
+        ----------
+        routed
+            Makes a plan of the network of one of the view.
+        """
+        measure = self.interference
+        if measure is None or not self.decisions:
+            return None
+        of = self.graph, self.cluster, self.costs
+        return lambda plan: expect_decisions(*of, routed(plan), measure(), self.decisions)
