@@ -293,16 +293,18 @@ class _Measuring:
             core_to_core_ns = self._in_turns.executor.core_to_core_ns() or 0
         return _Found(
             middle,
-            self._beside(self._others) / middle if self._others else quiet,
-            self._beside(self._copies) / middle if self._copies else quiet,
+            self._beside(self._others, middle) / middle if self._others else quiet,
+            self._beside(self._copies, middle) / middle if self._copies else quiet,
             alone / middle,
             fetch,
             core_to_core_ns,
         )
 
-    def _beside(self, company: list[NativeExecutor]) -> FloatArray:
-        """Median time of each task while `company` runs."""
+    def _beside(self, company: list[NativeExecutor], alone_ns: FloatArray) -> FloatArray:
+        """Median time of each task while `company` runs, half a run ahead: in step with it, both
+        would read the same weights, and one of them find them in a shared cache."""
         with _Company(company):
+            time.sleep(float(alone_ns.sum()) / 2e9)
             beside = self._own.task_runs(self._num_runs)
         times: FloatArray = np.maximum(np.median(beside, axis=0), 1.0)
         return times
