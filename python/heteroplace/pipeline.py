@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 
 import tvm
 
@@ -56,7 +56,7 @@ from heteroplace.relay.tasks.branch_options import (
 )
 from heteroplace.relay.tasks.network import Network, cut_network, network_under
 from heteroplace.relay.tasks.rebatch import rebatch
-from heteroplace.simulate.decisions import table_at, typical_capacity
+from heteroplace.simulate.decisions import typical_capacity
 from heteroplace.simulate.interference import Interference
 from heteroplace.solve import Problem, SolveOptions, solve_network
 from heteroplace.solve.feasibility import check_demands
@@ -185,24 +185,20 @@ def cost(
         costs = model.costs(compiled, cluster, batches)
         figures["devices"] = len(cluster.devices)
 
-    graph, measured, before = compiled.graph, compiled, costs
+    measured, graph = compiled, compiled.graph
     if graph.routers:  # Which branches run shows in a run: here all do, as large as most are.
-        capacity = typical_capacity(graph, profile)
-        measured = compiled.at_capacity(capacity)
-        before = table_at(graph, cluster, costs, capacity)
+        measured = compiled.at_capacity(typical_capacity(graph, profile))
 
     def interference() -> Interference:
         with (
             log.stage("interference", "measuring how tasks disturb each other"),
             model.options.open_store() as store,
         ):
-            found = measure_interference(measured, cluster, log.say, store)
-        return found.as_of(graph, before, costs)
+            return measure_interference(measured, cluster, log.say, store)
 
     known: Callable[[], Interference] | None = interference
     if not model.has_interference:
-        found = known_interference(model, measured, cluster, costs)
-        known = None if found is None else partial(found.as_of, graph, before, costs)
+        known = known_interference(model, measured, cluster, costs)
     return CostedNetwork(compiled, cluster, costs, known, profile)
 
 

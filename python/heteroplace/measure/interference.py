@@ -260,7 +260,8 @@ class _Measuring:
         self._copies = _all_copies(cluster, cluster.devices[device].memory)
         self._in_turns = programs[-1] if others else None
         self._fetched = fetched_bytes(graph, cluster, programs[-1].plan)
-        min_runs = ROUTED_RUNS if graph.routers else MIN_RUNS
+        self._is_routed = bool(graph.routers)
+        min_runs = ROUTED_RUNS if self._is_routed else MIN_RUNS
         self._num_runs = self._own.count_runs(_ROUND_NS, min_runs, _MAX_RUNS)
 
     def measure(self) -> _Found:
@@ -301,10 +302,15 @@ class _Measuring:
         )
 
     def _beside(self, company: list[NativeExecutor], alone_ns: FloatArray) -> FloatArray:
-        """Median time of each task while `company` runs, half a run ahead: in step with it, both
-        would read the same weights, and one of them find them in a shared cache."""
+        """Median time of each task while `company` runs.
+
+        Of a routed network half a run ahead: in step with it, both would read the weights of one
+        branch, and one of them find them in a shared cache.
+        """
         with _Company(company):
-            time.sleep(float(alone_ns.sum()) / 2e9)
+            until_ns = time.perf_counter_ns() + float(alone_ns.sum()) / 2 * self._is_routed
+            while time.perf_counter_ns() < until_ns:
+                pass  # A core that slept would be slow for the next runs.
             beside = self._own.task_runs(self._num_runs)
         times: FloatArray = np.maximum(np.median(beside, axis=0), 1.0)
         return times

@@ -211,18 +211,6 @@ def expected_table(
     return _table(graph, cluster, costs, cost)
 
 
-def table_at(graph: TaskGraph, cluster: Cluster, costs: CostTable, capacity: int) -> CostTable:
-    """Return what each task takes if each branch is at the smallest of its capacities that is as
-    large, else at its largest; raises as `expected_table`."""
-
-    def cost(task: int, device: int) -> Cost:
-        router, branch = _branch_of(graph, task)
-        own = router.capacities[branch]
-        return costs.cost(task, device, next((rows for rows in own if rows >= capacity), own[-1]))
-
-    return _table(graph, cluster, costs, cost)
-
-
 def typical_capacity(graph: TaskGraph, profile: RouteProfile | None) -> int:
     """Return the median of the capacities that branches run at; 1 if there are none.
 

@@ -66,21 +66,9 @@ class Interference:
         then = np.where(is_known, cost_ns, 0.0).sum(axis=0)
         return np.where(then > 0, now / np.maximum(then, 1.0), 1.0)
 
-    def as_of(self, graph: TaskGraph, before: CostTable, costs: CostTable) -> Interference:
-        """Return the same for a graph of equal tasks and its costs, where all go at this pace.
-
-        Parameters
-        ----------
-        before
-            Costs of what was measured, of which the pace is that of now.
-        costs
-            Of `graph`.
-        """
-        if before is costs:
-            return self
-        pace = self.pace(before)
-        cost_ns = np.array(costs.ns[0], dtype=np.float64).reshape(self.alone_ns.shape)
-        alone_ns = np.where(self.alone_ns > 0, np.maximum(cost_ns, 0.0) * pace, 0.0)
+    def at_pace_of_costs(self, graph: TaskGraph) -> Interference:
+        """Return the same for a graph of equal tasks, where costs are of now."""
+        alone_ns = np.zeros(self.alone_ns.shape)
         return replace(self, graph_digest=graph.digest(), alone_ns=alone_ns)
 
     def on(self, devices: Sequence[int], cluster: Cluster) -> Interference:

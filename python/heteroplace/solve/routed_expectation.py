@@ -2,7 +2,8 @@
 
 A solver sees the average run, in which branches on two devices take as long as each other; in a run
 the longer one counts. So what is promised of a plan, and by what it is compared with one device, is
-the mean over decisions, with what tasks lose beside each other.
+the mean over decisions, with what tasks lose beside each other. It is told at the pace of costs:
+the few long runs in which interference is measured say less of a machine than those of the costs.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class RoutedExpectation:
     decisions: Sequence[Decision]
     """Empty: nothing is known of them."""
     interference: Callable[[], Interference] | None
-    """Measures it, for `graph` and `costs`; None: it is not to be had."""
+    """Measures it; None: it is not to be had."""
 
     @classmethod
     def of(
@@ -56,12 +57,10 @@ class RoutedExpectation:
             decisions = sampled_decisions(graph, profile, NUM_DECISIONS, _SEED, predicted)
         return cls(graph, cluster, costs, decisions, interference)
 
-    def of_view(self, view: TaskGraph, expected: CostTable) -> Callable[[], Interference] | None:
+    def of_view(self, view: TaskGraph) -> Callable[[], Interference] | None:
         """Return what measures the interference of the expected view."""
         measure = self.interference
-        if measure is None:
-            return None
-        return lambda: measure().as_of(view, self.costs, expected)
+        return None if measure is None else lambda: measure().at_pace_of_costs(view)
 
     def run_time_of(self, routed: Callable[[Plan], Plan]) -> Callable[[Plan], RunTime] | None:
         """Return what tells the mean over the decisions, of plans of the expected view; None: they
@@ -75,5 +74,10 @@ class RoutedExpectation:
         measure = self.interference
         if measure is None or not self.decisions:
             return None
-        of = self.graph, self.cluster, self.costs
-        return lambda plan: expect_decisions(*of, routed(plan), measure(), self.decisions)
+
+        def run_time(plan: Plan) -> RunTime:
+            known = measure().at_pace_of_costs(self.graph)
+            of = self.graph, self.cluster, self.costs, routed(plan)
+            return expect_decisions(*of, known, self.decisions)
+
+        return run_time

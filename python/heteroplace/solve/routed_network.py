@@ -104,7 +104,7 @@ def _solved(
     found = solve_network(
         Problem(view, cluster, expected),
         options,
-        known.of_view(view, expected),
+        known.of_view(view),
         solver=solver,
         run_time_of=known.run_time_of(routed),
     )

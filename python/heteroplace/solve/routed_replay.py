@@ -86,7 +86,7 @@ def replay_routed(
     found = solve_network(
         problem,
         options,
-        expectation.of_view(view, problem.costs),
+        expectation.of_view(view),
         plan=_unguarded(plan, graph, view, cluster),
         run_time_of=expectation.run_time_of(lambda _: plan),
     )

@@ -22,7 +22,6 @@ from heteroplace.simulate.decisions import (
     expected_table,
     full_table,
     sampled_decisions,
-    table_at,
     typical_capacity,
 )
 from heteroplace.simulate.expect import expect_alone, expect_decisions
@@ -248,15 +247,7 @@ def test_expected_table_weighs_padded_loads() -> None:
         expected_table(LAYER, cluster(), without, PROFILE)
 
 
-def test_a_table_at_a_capacity_is_of_branches_that_are_all_as_large() -> None:
-    table = build_table(
-        LAYER, cluster(), lambda _t, _d, rows: Cost.given(10 * rows), batches=(1, 2, 4, 6)
-    )
-    branches = [at for at, task in enumerate(LAYER.tasks) if task.branch is not None]
-    rows = {LAYER.branches[at][0][1]: at for at in branches}
-    for capacity, lengths in ((1, (10, 20)), (3, (60, 40)), (9, (60, 40))):
-        found = table_at(LAYER, cluster(), table, capacity)
-        assert tuple(found.run_ns(rows[branch], 0) for branch in (0, 1)) == lengths
+def test_the_typical_capacity_is_the_median_of_those_that_run() -> None:
     # Of branch 0 loads 1, 1, 6 at 1, 1, 6; of branch 1 twice 5 rows, at most 4 at once.
     assert typical_capacity(LAYER, PROFILE) == 4
     # 6 cells in both branches; of the second one at most 4 rows at once.

@@ -150,14 +150,15 @@ def test_a_plan_over_hosts_is_expected_to_run_as_its_messages_go() -> None:
     assert solve_network(near, SolveOptions(), solver="heft").expected is None
 
 
-def test_the_pace_of_now_stays_for_another_graph_and_its_costs(problem: Problem) -> None:
-    quiet = no_interference(problem.graph, problem.cluster)
-    found = replace(quiet, alone_ns=np.full(quiet.alone_ns.shape, 1500.0))
-    assert found.as_of(problem.graph, problem.costs, problem.costs) is found
-    costs = build_table(problem.graph, CORES, lambda task, _: Cost.measured(300 * (task + 1)))
+def test_another_graph_of_equal_tasks_goes_at_the_pace_of_its_costs(problem: Problem) -> None:
+    found = replace(slowed(problem, 2.0), alone_ns=np.full((2, 2), 1500.0))
     other = replace(problem.graph, name="other")
-    moved = found.as_of(other, problem.costs, costs)
+    moved = found.at_pace_of_costs(other)
     moved.check(other, problem.cluster)
-    assert moved.pace(costs).tolist() == [1.5, 1.5]
+    assert (found.pace(problem.costs).tolist(), moved.pace(problem.costs).tolist()) == (
+        [1.5, 1.5],
+        [1.0, 1.0],
+    )
+    assert (moved.slowdown == 2.0).all()
     with pytest.raises(CostMismatchError):
         moved.check(problem.graph, problem.cluster)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from heteroplace.codegen.compile import CompiledNetwork
@@ -97,7 +98,7 @@ def choose_cost_model(source: CostSource, options: CostOptions) -> CostModel:
 
 def known_interference(
     model: CostModel, compiled: CompiledNetwork, cluster: Cluster, costs: CostTable
-) -> Interference | None:
+) -> Callable[[], Interference] | None:
     """Return what the store knows of how the tasks of a network slow each other; None: nothing.
 
     Parameters
@@ -113,4 +114,9 @@ def known_interference(
     if not (model.finds_interference and costs.is_measured):
         return None
     with model.options.open_store() as store:
-        return find_interference(compiled, cluster, store)
+        found = find_interference(compiled, cluster, store)
+    return None if found is None else partial(_same, found)
+
+
+def _same(found: Interference) -> Interference:
+    return found
