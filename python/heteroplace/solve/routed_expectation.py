@@ -24,6 +24,8 @@ from heteroplace.simulate.expect import expect_decisions
 from heteroplace.simulate.interference import Interference
 
 NUM_DECISIONS = 64
+_NUM_OF_FEW = 1024
+"""Where few decisions make up all, so many more cost nothing, and tell how often each is."""
 _SEED = 0
 
 
@@ -55,6 +57,8 @@ class RoutedExpectation:
         if profile is not None and interference is not None:
             predicted = {each.router: each.branches for each in predictions}
             decisions = sampled_decisions(graph, profile, NUM_DECISIONS, _SEED, predicted)
+            if len(set(decisions)) <= NUM_DECISIONS // 2:
+                decisions = sampled_decisions(graph, profile, _NUM_OF_FEW, _SEED, predicted)
         return cls(graph, cluster, costs, decisions, interference)
 
     def of_view(self, view: TaskGraph) -> Callable[[], Interference] | None:
