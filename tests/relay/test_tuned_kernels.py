@@ -41,10 +41,10 @@ ALL = twin_name("cpu.all", "tuned")
 
 
 def pooled_softmax() -> tvm.IRModule:
-    """A pool and a softmax, which is tuned here."""
+    """A pool and a logarithm of a softmax, which is tuned here: TVM schedules it for any CPU."""
     x = var("x", (1, 4, 16, 16))
     pooled = relay.nn.max_pool2d(x, (2, 2), strides=(2, 2))
-    return module([x], relay.nn.softmax(pooled))
+    return module([x], relay.nn.log_softmax(relay.reshape(pooled, (32, 8))))
 
 
 @pytest.fixture(autouse=True)
@@ -167,7 +167,7 @@ def test_only_tasks_that_were_tuned_may_be_on_the_twin(network: Network, store: 
     names = [device.name for device in cluster.devices]
     assert names[3:] == [twin_name(device.name, "tuned") for device in cpu_cluster().devices]
     on_twin = [task.op for task in both.graph.tasks if ALL in task.devices]
-    assert on_twin == ["nn.softmax"]
+    assert on_twin == ["nn.log_softmax"]
 
 
 def test_without_tuned_kernels_nothing_changes(network: Network, tmp_path: Path) -> None:
