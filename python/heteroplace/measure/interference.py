@@ -308,7 +308,8 @@ class _Measuring:
         branch, and one of them find them in a shared cache.
         """
         with _Company(company):
-            until_ns = time.perf_counter_ns() + float(alone_ns.sum()) / 2 * self._is_routed
+            ahead_ns = float(alone_ns.sum()) / 2 if self._is_routed else 0.0
+            until_ns = time.perf_counter_ns() + ahead_ns
             while time.perf_counter_ns() < until_ns:
                 pass  # A core that slept would be slow for the next runs.
             beside = self._own.task_runs(self._num_runs)

@@ -22,7 +22,7 @@ from heteroplace.model.collectives import (
 from heteroplace.model.cost import CostTable
 from heteroplace.model.decision import Decision
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Collective, Copy, Load, Run, Step, guard_of
+from heteroplace.model.plan import Collective, Copy, Guard, Load, Run, Step, guard_of
 
 Place = tuple[int, int]
 """(tensor, memory)"""
@@ -232,11 +232,15 @@ def moved_bytes(graph: TaskGraph, step: Copy | Load, decision: Decision | None =
     a decision."""
     if isinstance(step, Load):
         return sum(graph.tasks[task].weight_bytes for task in step.tasks)
-    num_bytes = value_bytes(graph, step.tensor, step.items)
     if decision is None or step.guard is None or graph.tensors[step.tensor].buffer is None:
-        return num_bytes
-    row_bytes = num_bytes // graph.routers[step.guard.router].num_cells
-    return row_bytes * decision.cells(graph, step.guard)
+        return value_bytes(graph, step.tensor, step.items)
+    return rows_bytes(graph, step.tensor, step.guard, decision)
+
+
+def rows_bytes(graph: TaskGraph, tensor: int, guard: Guard, decision: Decision) -> int:
+    """Return the bytes of the rows of a branch that a tensor in a routed buffer holds."""
+    row_bytes = graph.tensors[tensor].bytes // graph.routers[guard.router].num_cells
+    return row_bytes * decision.cells(graph, guard)
 
 
 def _run_ns(graph: TaskGraph, costs: CostTable, step: Run, decision: Decision | None) -> int | None:

@@ -220,17 +220,18 @@ def typical_capacity(graph: TaskGraph, profile: RouteProfile | None) -> int:
         As of `load_shares`.
     """
     shares = load_shares(graph, profile)
-    weights: dict[int, float] = {}
-    for router in graph.routers:
-        for branch, sizes in enumerate(router.capacities):
-            for load, share in shares[router.name, branch]:
-                rows = min(padded_load(load, sizes, router.overflow), sizes[-1])
-                weights[rows] = weights.get(rows, 0.0) + share * (rows > 0)
-    half, passed = sum(weights.values()) / 2, 0.0
-    for rows in sorted(weights):
-        passed += weights[rows]
-        if rows and passed >= half:
-            return rows
+    runs = sorted(
+        (min(padded_load(load, sizes, router.overflow), sizes[-1]), share)
+        for router in graph.routers
+        for branch, sizes in enumerate(router.capacities)
+        for load, share in shares[router.name, branch]
+        if load
+    )
+    half, passed = sum(share for _, share in runs) / 2, 0.0
+    for capacity, share in runs:
+        passed += share
+        if passed >= half:
+            return capacity
     return 1
 
 

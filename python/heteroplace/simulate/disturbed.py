@@ -25,6 +25,7 @@ from heteroplace.model.step_values import (
     adds_to,
     makes,
     occupied,
+    rows_bytes,
     values_made,
     values_read,
 )
@@ -121,7 +122,7 @@ def fetched_bytes(graph: TaskGraph, cluster: Cluster, plan: Plan) -> FloatArray:
     They were made by another device of the same memory, and nothing on its own has read them yet.
     """
     waits = _waits(graph, cluster, plan)
-    found = [sum(graph.tensors[tensor].bytes for tensor in wait.fetched) for wait in waits]
+    found = [sum(_held_bytes(graph, tensor, None) for tensor in wait.fetched) for wait in waits]
     return np.array(found, dtype=np.float64)
 
 
@@ -131,8 +132,7 @@ def _held_bytes(graph: TaskGraph, tensor: int, decision: Decision | None) -> int
     branch = None if found.buffer is None else branch_of_rows(graph, found)
     if branch is None or decision is None:
         return found.bytes
-    cells = decision.cells(graph, Guard(*branch))
-    return cells * (found.bytes // graph.routers[branch[0]].num_cells)
+    return rows_bytes(graph, tensor, Guard(*branch), decision)
 
 
 def _waits(graph: TaskGraph, cluster: Cluster, plan: Plan) -> list[_Waits]:

@@ -85,17 +85,12 @@ def test_several_devices_are_used_where_the_mean_over_decisions_gains() -> None:
     )
     options = SolveOptions(time_limit_s=5.0)
     quiet = no_interference(graph, machine)
-    both, one = (
-        ((((3, 10),), ((3, 10),)), (((0, 1), 10),)),
-        (
-            (((0, 5), (6, 5)), ((0, 5), (6, 5))),
-            (((0,), 5), ((1,), 5)),
-        ),
-    )
+    # In ten runs: three cells in each branch; or six in either.
+    both = RouterProfile("r", 6, 2, 10, (((3, 10),),) * 2, (((0, 1), 10),))
+    either = RouterProfile("r", 6, 2, 10, (((0, 5), (6, 5)),) * 2, (((0,), 5), ((1,), 5)))
 
-    def solved(habits: tuple[object, object], known: Interference | None) -> Solution:
-        loads, sets = habits
-        profile = RouteProfile("model", (RouterProfile("r", 6, 2, 10, loads, sets),))
+    def solved(habit: RouterProfile, known: Interference | None) -> Solution:
+        profile = RouteProfile("model", (habit,))
         ask = None if known is None else (lambda: known)
         return solve_routed(graph, machine, table, options, profile=profile, interference=ask)
 
@@ -103,10 +98,9 @@ def test_several_devices_are_used_where_the_mean_over_decisions_gains() -> None:
     assert len(together.devices_used) == 2
     assert together.expected is not None
     assert together.expected.expected_ns == pytest.approx(2030, rel=0.02)
-    # Either branch alone: on two cores no run is shorter than on one, as the mean would have it.
-    alone = solved(one, quiet)
-    assert len(alone.devices_used) == 1
-    assert len(solved(one, None).devices_used) == 2
+    # On two cores no run of one branch is shorter than on one, as the average run would have it.
+    assert len(solved(either, quiet).devices_used) == 1
+    assert len(solved(either, None).devices_used) == 2
     # Nor where each core is slowed by the other.
     slow = replace(quiet, slowdown=np.full(quiet.slowdown.shape, 2.5))
     assert len(solved(both, slow).devices_used) == 1

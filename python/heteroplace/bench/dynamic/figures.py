@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from heteroplace.model.capacities import padded_load
-from heteroplace.model.decision import Decision
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Copy, Plan
 from heteroplace.model.route_profile import RouteRecord, RouterShape
@@ -101,14 +100,7 @@ def predicted_ns(solution: Solution, records: Sequence[RouteRecord]) -> float:
     graph = solution.graph
     if not graph.routers:
         return float(solution.predicted_ns)
-    decisions = decisions_of_solution(solution, records)
-    return expected_ns(graph, solution.cluster, solution.costs, solution.plan, decisions)
-
-
-def decisions_of_solution(solution: Solution, records: Sequence[RouteRecord]) -> list[Decision]:
-    """Return the decision of each run of a trace, of the routers that the plan still has, with the
-    branches that it predicts."""
-    graph = solution.graph
     predicted = {each.prediction.router: each.prediction.branches for each in solution.predictions}
     known = [record for record in records if record.router in graph.router_ids]
-    return decisions_of_records(graph, known, predicted)
+    decisions = decisions_of_records(graph, known, predicted)
+    return expected_ns(graph, solution.cluster, solution.costs, solution.plan, decisions)
