@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -53,14 +54,20 @@ std::vector<std::string> OnRanks(int num_ranks, const exec::LocalOptions& local,
       GroupOptions options;
       options.silence_ns = silence_ns;
       options.tell = [told](const std::string& text, bool is_first) {
+        if (!is_first) return;
+        // The others are ready to leave by then.
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
         const std::lock_guard lock(told->mutex);
-        if (is_first) told->lines.push_back(text);
+        told->lines.push_back(text);
       };
       const auto place = static_cast<size_t>(rank);
       try {
         work(Group::Meet(std::move(transports[place]), options, Patiently()));
       } catch (const Error& error) {
         faults[place] = error.what();
+        // A rank that has failed leaves when that is shown, not before: a launcher then ends all.
+        const std::lock_guard lock(told->mutex);
+        CHECK(!told->lines.empty());
       }
     });
   }

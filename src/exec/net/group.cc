@@ -25,6 +25,9 @@ constexpr std::string_view kSilent = "does not answer: ";
 /*! \brief What a rank that leaves waits for the others to say goodbye. */
 constexpr int64_t kGoodbyeNs = 1'000'000'000;
 
+/*! \brief What a rank that fails waits for one on another machine to show why. */
+constexpr int64_t kFarTellerNs = 100'000'000;
+
 /*! \brief A rank that is silent for longer is named where another one fails: some beats. */
 constexpr int64_t kSuspiciousNs = 600'000'000;
 
@@ -125,6 +128,7 @@ Group::~Group() {
     own_page_.WakeOwner();
     watcher_.join();
   }
+  if (options_.tell && HasFailed()) AwaitTeller();
   for (Peer& peer : peers_) {
     if (peer.is_sending && !HasFailed()) transport_->Abort("the job has ended");
   }
@@ -305,6 +309,21 @@ void Group::Keep(const std::string& text) noexcept {
   if (options_.tell) options_.tell(text, TellerOf(text) == rank_);
   own_page_.TellFailure(text);
   transport_->Abort(text);
+}
+
+/*! \brief Until the rank that shows the failure has: a launcher ends it as soon as this one ends. */
+void Group::AwaitTeller() {
+  const int teller = TellerOf(failure());
+  if (teller == rank_ || teller >= num_ranks_) return;
+  const OtherPage* page = peers_[static_cast<size_t>(teller)].page.get();
+  std::vector<const OtherPage*> pages;
+  if (page != nullptr) pages.push_back(page);
+  const int64_t end_ns = NowNs() + (page == nullptr ? kFarTellerNs : kGoodbyeNs);
+  while (NowNs() < end_ns) {
+    // It says that it has failed once that is shown.
+    if (page != nullptr && (page->page().state.load() != RankPage::kHere || page->IsDead())) return;
+    WaitForPages(own_page_.page(), own_page_.page().calls.load(), pages, end_ns);
+  }
 }
 
 std::string Group::LastStep(const StepReached& reached) const {

@@ -136,6 +136,7 @@ class Group : public std::enable_shared_from_this<Group> {
   std::string TextOfFallen() const;
   std::string TextOfSilent(int64_t silence_ns) const;
   void Keep(const std::string& text) noexcept;
+  void AwaitTeller();
   std::string LastStep(const StepReached& reached) const;
   std::string LastOwnStep();
 

@@ -57,7 +57,8 @@ void Group::Watch() {
   } catch (const std::bad_alloc&) {
     Fail(kMemoryIsShort);
   }
-  own_page_.TellLeft();
+  // Whoever meets a failure says so on the page, once it is shown.
+  if (!HasFailed()) own_page_.TellLeft();
   own_page_.Release();
 }
 
