@@ -30,6 +30,7 @@ def row(degrees: str, simulated_ms: float, measured_ms: float, **others: object)
         "chosen": False,
         "over_one_core": 4.0 / measured_ms,
         "over_independent": 2.0 / measured_ms,
+        "exchange_ms": 0.5,
         "rounds_undisturbed": 3,
         "core_to_core_ns": 60,
         "others_cores": 0.0,
@@ -61,7 +62,7 @@ def test_ranks_are_compared_with_one_core_and_with_two_alone() -> None:
     found = line_of(run_table(ROWS), "MLP", len(ROWS))
     assert found[2:] == [
         *("8", "4", "7.8", "-3.8", "1.000", "0.0", "25.0", "1.000"),
-        *("2.00", "1.00", "1.60", "1.54", "1.54", "1.000", "60", "0.00"),
+        *("2.00", "1.00", "0.80", "1.60", "1.54", "1.54", "1.000", "60", "0.00"),
     ]
 
 

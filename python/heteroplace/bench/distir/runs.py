@@ -34,6 +34,9 @@ from heteroplace.measure.link_programs import load_program, two_cores
 from heteroplace.measure.link_report import with_measured_links
 from heteroplace.measure.links import measure_links
 from heteroplace.model.cluster import Cluster, Device, Memory
+from heteroplace.model.plan import Collective
+from heteroplace.model.solution import Solution
+from heteroplace.model.step_values import collective_step_ns
 from heteroplace.run.executor import Executor
 from heteroplace.sharding.in_plan import PlanTimer
 from heteroplace.sharding.options import ShardOptions, read_shard_options
@@ -299,12 +302,24 @@ class _Runs:
             "chosen": is_chosen,
             "over_one_core": round(timed.ratio(str(ONE), name), 4),
             "over_independent": round(timed.ratio(INDEPENDENT, name), 4),
+            "exchange_ms": _ms(exchange_ns(solution)),
             "rounds_counted": len(turns),
             "rounds_undisturbed": sum(turn.is_undisturbed for turn in turns),
             "spread_ms": _ms(half_spread(times)),
             "core_to_core_ns": timed.median_core_to_core_ns,
             "others_cores": round(median([turn.others_cores for turn in turns]), 3),
         }
+
+
+def exchange_ns(solution: Solution) -> int:
+    """Return what the collectives of a plan take by the links alone, one after the other, in ns.
+
+    No rank gets what is the others' in less: a ring is optimal in bytes (see `collectives`), and
+    without copy engines the cores move them, which do nothing else meanwhile.
+    """
+    collectives = [step for step in solution.plan.steps if isinstance(step, Collective)]
+    graph, cluster = solution.graph, solution.cluster
+    return sum(collective_step_ns(graph, cluster, None, step) for step in collectives)
 
 
 def _loaded(model: ShardedModel) -> _Run:
