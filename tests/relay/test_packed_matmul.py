@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import tvm
@@ -10,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from relay_models import var
 from tests.strategies import exact_cases
-from tvm import relay
+from tvm import relay, te
 
 from heteroplace.codegen.packed_matmul_op import (
     PACKED_MATMUL_OP,
     packed,
     packed_matmul,
 )
-from heteroplace.codegen.product_tiles import tiling
+from heteroplace.codegen.product_tiles import TiledProduct, tiling
 from heteroplace.codegen.targets import STOCK_KERNELS
 from heteroplace.codegen.unpacked import ReadWeightsInPlace
 
@@ -116,6 +118,51 @@ def test_tiles_hold_all_rows_with_few_more() -> None:
                 assert rows <= tile * tiles * blocks
                 if block_rows == 4096:
                     assert tile * tiles - rows <= max(1, rows // 5)
+
+
+def asked(rows: int, depth: int, columns: int) -> tuple[int, list[int]]:
+    """Bytes for which a tile asks memory for each place in depth, and how far behind its panel of
+    48 columns each tile of a block begins to."""
+    target = tvm.target.Target("llvm -mcpu=skylake-avx512")
+    with target, tvm.transform.PassContext(config={"tir.disable_cse_tir": True}):
+        left = te.placeholder((rows, depth), "float32", "left")
+        right = te.placeholder((columns // 48, depth, 48), "float32", "right")
+        tiled = TiledProduct((), rows, columns, depth, 48, "float32", "float32")
+        stored = tiled.compute(
+            lambda y, at: left[y, at], lambda panel, at, x: right[panel, at, x], "product"
+        )
+        schedule = te.create_schedule(stored.op)
+        tiled.schedule(schedule, stored.op.input_tensors[0], stored)
+        lowered = tvm.lower(schedule, [left, right, stored])["main"]
+        tiles = tiled.tiling().tiles
+    calls, loops = [], []
+
+    def visit(node: tvm.runtime.Object) -> None:
+        if isinstance(node, tvm.tir.For) and int(node.extent) == tiles:
+            loops.append(node.loop_var)
+        if isinstance(node, tvm.tir.Call) and node.op.name == "tir.call_extern":
+            calls.append(node)
+
+    tvm.tir.stmt_functor.post_order_visit(lowered.body, visit)
+    (call,) = calls
+    found = re.search(r"_asks(\d+)", call.args[0].value)
+
+    def begin(tile: int) -> int:
+        given = {loop: tvm.tir.const(tile, "int32") for loop in loops[:1]}
+        made = tvm.tir.stmt_functor.substitute(call.args[-1], given)
+        return int(tvm.arith.Analyzer().simplify(made))
+
+    return int(found[1]) if found else 0, [begin(tile) for tile in range(tiles)]
+
+
+def test_tiles_of_a_panel_share_in_asking_for_the_next_one() -> None:
+    depth, panel = 768, 768 * 48 * 4
+    tile_bytes, places = asked(33, depth, 48 * 64)
+    assert tile_bytes * len(places) >= 48 * 4
+    assert places == [panel + number * depth * tile_bytes for number in range(len(places))]
+    assert len(places) == 5  # of 7 rows
+    assert asked(9, depth, 48 * 64) == (48 * 4, [32 * 48 * 4])  # itself, further on
+    assert asked(33, 64, 48 * 16)[0] == 0  # small
 
 
 def test_columns_behind_the_last_are_zeros() -> None:

@@ -42,6 +42,8 @@ _CACHED_BYTES = 2**20
 read and write stays in the first one."""
 _SMALL_BLOCK_BYTES, _BLOCK_BYTES = 2**15, 2**22
 """Of the left matrix, in a block: where the right one stays in the cache, and where it does not."""
+_ASKED_BYTES = 2**18
+"""A right matrix of no more is in the second cache before it would come by being asked for."""
 _MOST_TOGETHER, _MIN_GROUPS = 4, 8
 """Of panels that one row reads side by side: one alone has fewer sums than an addition takes
 cycles, and its memory comes a page at a time. Groups of them are what several cores share."""
@@ -244,7 +246,14 @@ class TiledProduct(NamedTuple):
         if self.is_by_registers:
             is_transposed = bool(product.op.attrs[_TRANSPOSED])
             shape = tile, self.width, self.depth
-            made = tile_intrinsic(shape, lanes, self.right_dtype, is_left_transposed=is_transposed)
+            made = tile_intrinsic(
+                shape,
+                lanes,
+                self.right_dtype,
+                is_left_transposed=is_transposed,
+                # Right matrices that are made by the kernel are in a cache.
+                tiles_of_panel=0 if self.around or self.right_bytes <= _ASKED_BYTES else tiles,
+            )
             stage.tensorize(ty, made)
             return
         # In memory, but summed up in registers, by LLVM. To take them out of these by another copy

@@ -5,13 +5,15 @@ half of the registers are left for sums, and moves those about. Here each is in 
 one before:
 
     for each place in depth:
-        the vectors of the panel into registers, and what comes some places later into the cache
+        the vectors of the panel into registers, and what comes later into the caches
         for each row: its element into all lanes of a register, times the vectors, onto its sums
 
 Weights in half precision (`narrow_weights`) are widened as they are loaded.
 
 Memory is asked ahead of use, as weights that no cache holds come in pages, which the processor
-does not look beyond.
+does not look beyond: into the second cache, which waits for more lines at once, and from there into
+the first. Where several tiles read a panel, all but the first find it in the cache, and memory
+would do nothing meanwhile: so each asks for its part of the next panel.
 Source: Heinecke et al., "LIBXSMM" (doi:10.1109/SC.2016.83), section II.
 """
 
@@ -29,8 +31,8 @@ _REGISTERS = {64: ("zmm", 32), 32: ("ymm", 16)}
 """By bytes of a vector, their name and how many there are."""
 _GROUP = 3
 """Rows whose addresses are one, and it with one and with two strides."""
-_AHEAD = 16
-"""Places in depth by which memory is asked before use."""
+_AHEAD, _FAR_AHEAD = 16, 32
+"""Places in depth by which the second cache, and memory, are asked before use."""
 _LINE_BYTES = 64
 _LOADS = {
     "float32": (4, "float", ("vmovups {0},{1}",)),
@@ -61,7 +63,12 @@ def most_rows(vectors: int, vector_bytes: int) -> int:
 
 
 def tile_intrinsic(
-    shape: tuple[int, int, int], lanes: int, right_dtype: str, *, is_left_transposed: bool
+    shape: tuple[int, int, int],
+    lanes: int,
+    right_dtype: str,
+    *,
+    is_left_transposed: bool,
+    tiles_of_panel: int = 0,
 ) -> te.TensorIntrin:
     """Return what stands for a tile of products, its sums from 0.
 
@@ -73,6 +80,9 @@ def tile_intrinsic(
         Of the right matrix: float32, or that of weights in half precision.
     is_left_transposed
         Whether the left matrix is [depth, rows].
+    tiles_of_panel
+        How many tiles, with rows one after the other, read a panel before the next one is read,
+        which lies behind it: of a left matrix that is [rows, depth]. 0: panels are in a cache.
     """
     rows, columns, depth = shape
     left_shape = (depth, rows) if is_left_transposed else (rows, depth)
@@ -86,8 +96,21 @@ def tile_intrinsic(
 
     result = te.compute((rows, columns), products, "tile")
     kind = "" if right_dtype == _DTYPE else f"_{right_dtype}"
+    place_bytes = columns * _LOADS[right_dtype][0]
+    asked_bytes = -(-place_bytes // tiles_of_panel) if tiles_of_panel else 0
     name = f"heteroplace_tile_{rows}x{columns}x{lanes}{'t' * is_left_transposed}{kind}"
-    text = _text(name, (rows, columns // lanes), lanes, right_dtype, is_left_transposed)
+    name += f"_asks{asked_bytes}" * (asked_bytes > 0)
+    tile = rows, columns // lanes
+    text = _text(name, tile, lanes, right_dtype, is_left_transposed, asked_bytes)
+
+    def ahead(left: Any) -> Any:
+        """Bytes from the panel to what a tile asks memory for first."""
+        if tiles_of_panel < 2:
+            return tir.const(_FAR_AHEAD * place_bytes, "int64")
+        # The last tile may begin further back.
+        step = rows * left.strides[0]
+        number = tir.indexmod(tir.indexdiv(left.elem_offset + step - 1, step), tiles_of_panel)
+        return tir.Cast("int64", depth * place_bytes + number * (depth * asked_bytes))
 
     def body(ins: Any, outs: Any) -> tir.Stmt:
         ib = tir.ir_builder.create()
@@ -95,7 +118,7 @@ def tile_intrinsic(
         strides = [tir.Cast("int64", each.strides[0]) for each in ins]
         pointers = [outs[0].access_ptr("w"), *(each.access_ptr("r") for each in ins)]
         count = tir.const(depth, "int64")
-        ib.emit(tir.call_extern("int32", name, *pointers, *strides, count))
+        ib.emit(tir.call_extern("int32", name, *pointers, *strides, count, ahead(ins[0])))
         return ib.get()
 
     def bound(tensor: te.Tensor, stride: Any) -> tir.Buffer:
@@ -112,13 +135,19 @@ def tile_intrinsic(
 
 
 def _text(
-    name: str, tile: tuple[int, int], lanes: int, right_dtype: str, is_left_transposed: bool
+    name: str,
+    tile: tuple[int, int],
+    lanes: int,
+    right_dtype: str,
+    is_left_transposed: bool,
+    asked_bytes: int,
 ) -> str:
-    """(result, left, right, strides of both in elements, depth) -> 0, in LLVM's language."""
+    """(result, left, right, strides of both in elements, depth, bytes from right to what is asked
+    for) -> 0, in LLVM's language."""
     register, num_registers = _REGISTERS[lanes * _ITEM_BYTES]
     right_bytes, right_type, _ = _LOADS[right_dtype]
     lefts = 1 if is_left_transposed else -(-tile[0] // _GROUP)
-    changed = [*(f"%left{index}" for index in range(lefts)), "%right", "%depth"]
+    changed = [*(f"%left{index}" for index in range(lefts)), "%right", "%depth", "%asked"]
     constraints = [
         *["=&r"] * len(changed),
         *map(str, range(len(changed))),
@@ -129,16 +158,17 @@ def _text(
     given = ", ".join(f"i64 {each}" for each in (*changed, "%result", "%row", "%line"))
     lines = "".join(
         f"{_NEW_LINE}{each}"
-        for each in _instructions(tile, lanes, right_dtype, lefts, is_left_transposed)
+        for each in _instructions(tile, lanes, right_dtype, lefts, is_left_transposed, asked_bytes)
     )
     text = [
         f"define i32 @{name}(float* %to, float* %from, {right_type}* %panel, i64 %left_stride, "
-        "i64 %right_stride, i64 %depth) noinline {",
+        "i64 %right_stride, i64 %depth, i64 %ahead) noinline {",
         "  %result = ptrtoint float* %to to i64",
         "  %left = ptrtoint float* %from to i64",
         f"  %right = ptrtoint {right_type}* %panel to i64",
         f"  %row = mul i64 %left_stride, {_ITEM_BYTES}",
         f"  %line = mul i64 %right_stride, {right_bytes}",
+        "  %asked = add i64 %right, %ahead",
     ]
     for index in range(lefts):
         text.append(f"  %offset{index} = mul i64 %row, {index * _GROUP}")
@@ -151,18 +181,24 @@ def _text(
 
 
 def _instructions(
-    tile: tuple[int, int], lanes: int, right_dtype: str, num_lefts: int, is_left_transposed: bool
+    tile: tuple[int, int],
+    lanes: int,
+    right_dtype: str,
+    num_lefts: int,
+    is_left_transposed: bool,
+    asked_bytes: int,
 ) -> list[str]:
-    """Of operands: addresses of the left matrix, of the right one, the depth; the same again, as
-    they are at first; the address of the result, strides of both in bytes."""
+    """Of operands: addresses of the left matrix, of the right one, the depth, the address that is
+    asked for; the same again, as they are at first; the address of the result, strides of both in
+    bytes."""
     rows, vectors = tile
     vector_bytes = lanes * _ITEM_BYTES
     right_bytes, _, loads = _LOADS[right_dtype]
     register, num_registers = _REGISTERS[vector_bytes]
     sums = rows * vectors
     lefts = [f"${index}" for index in range(num_lefts)]
-    right, count = f"${num_lefts}", f"${num_lefts + 1}"
-    result, left_stride, right_stride = (f"${2 * num_lefts + 4 + index}" for index in range(3))
+    right, count, asked = (f"${num_lefts + index}" for index in range(3))
+    result, left_stride, right_stride = (f"${2 * num_lefts + 6 + index}" for index in range(3))
 
     def held(index: int) -> str:
         return f"%{register}{index}"
@@ -182,6 +218,8 @@ def _instructions(
     place_bytes = vectors * lanes * right_bytes
     for offset in range(0, place_bytes, _LINE_BYTES):
         lines.append(f"prefetcht0 {_AHEAD * place_bytes + offset}({right})")
+    for offset in range(0, asked_bytes, _LINE_BYTES):
+        lines.append(f"prefetcht1 {offset}({asked})")
     free = num_registers - sums - vectors
     for row in range(rows):
         factor = held(sums + vectors + row % free)
@@ -191,6 +229,7 @@ def _instructions(
             lines.append(f"vfmadd231ps {factor},{held(sums + vector)},{total}")
     step = left_stride if is_left_transposed else f"$${_ITEM_BYTES}"
     lines += [f"add {step},{left}" for left in lefts]
+    lines += [f"add $${asked_bytes},{asked}"] * (asked_bytes > 0)
     lines += [f"add {right_stride},{right}", f"dec {count}", "jnz 1b"]
     lines += [f"vmovups {held(each)},{vector_bytes * each}({result})" for each in range(sums)]
     return [*lines, "vzeroupper"]
