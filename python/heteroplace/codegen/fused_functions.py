@@ -5,6 +5,7 @@ from __future__ import annotations
 import tvm
 from tvm import relay
 
+from heteroplace.codegen.filters_ahead import ask_for_filters
 from heteroplace.codegen.half_casts import half_by_float32
 from heteroplace.codegen.keep_nan import keep_nan
 from heteroplace.codegen.rounded_bytes import rounded_bytes
@@ -20,7 +21,7 @@ def finished(
     functions: tvm.IRModule, function: relay.Function, target: tvm.target.Target
 ) -> tvm.IRModule:
     """Return lowered functions with what all kernels of a target have: defined integers, NaNs that
-    stay, casts to float16 that are, and vector code unless they are TVM's own."""
+    stay, casts to float16 that are, and, unless they are TVM's own, vector code and prefetches."""
     is_cpu = target.kind.name == "llvm"
     if is_cpu:
         functions = half_by_float32(functions)
@@ -28,7 +29,7 @@ def finished(
         return define_integers(keep_nan(functions, is_cpu=is_cpu))
     functions = define_integers(keep_nan(rounded_bytes(functions), is_cpu=is_cpu))
     is_softmax = any(is_op_call(node, "nn.softmax") for node in post_order(function.body))
-    return whole_vectors(vector_math(functions, is_softmax=is_softmax))
+    return ask_for_filters(whole_vectors(vector_math(functions, is_softmax=is_softmax)))
 
 
 def op_text(function: relay.Function) -> str:
