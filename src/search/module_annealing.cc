@@ -166,7 +166,11 @@ class Annealer {
     moves_.StayWithin(first, last);
     const double part = static_cast<double>(last - first) / module_.num_tasks;
     const double time = std::max(1.0, static_cast<double>(evaluator_.makespan_ns()) * part);
-    const int64_t evaluations = options_.max_evaluations * (last - first) / module_.num_tasks;
+    // By rounding where segments end, all together have as many as there are.
+    const auto until = [this](int position) {
+      return options_.max_evaluations * position / module_.num_tasks;
+    };
+    const int64_t evaluations = until(last) - until(first);
     Cool(options_.first_heat * time, evaluations, stop, keep);
     arrangement_.Replace(first, best.order, best.device);
   }

@@ -10,16 +10,19 @@ namespace {
 
 constexpr double kFirstHeat = 0.01;  // temperature of the first rounds, as a part of the time
 constexpr double kLastHeat = 0.0012;
-constexpr double kLaterHeat = 0.004;   // and of the later ones
+constexpr double kLaterHeat = 0.004;  // and of the later ones
+constexpr int kFewTasks = 48;         // of a module in which a task is so large a part of the time
+constexpr double kFirstHeatOfFew = 0.06;  // that these lead out of valleys
+constexpr double kLaterHeatOfFew = 0.01;
 constexpr int64_t kLeastPerTask = 30;  // evaluations of the shortest job of one module, per task
 constexpr int64_t kLeastBase = 1000;   // and in any case
 constexpr int64_t kStepsOfJob = 6'000'000;  // tasks times evaluations of the shortest other job
 constexpr int64_t kMostGrowth = 8;          // of its length
 constexpr int kMaxDoublings = 6;            // of the length of a job, if there is one module
 constexpr int kSmallModule = 256;           // tasks; larger ones are searched segment by segment
-constexpr std::array<int, 3> kSegments = {256, 512, 1024};  // tasks of a segment, by round
-constexpr double kFill = 0.98;                              // of the room that prices aim at
-constexpr double kSegmentHeat = 0.003;   // temperature, as a part of the time of the segment
+constexpr std::array<int, 3> kSegments = {64, 128, 256};  // tasks of a segment, by round
+constexpr double kFill = 0.98;                            // of the room that prices aim at
+constexpr double kSegmentHeat = 0.01;    // temperature, as a part of the time of the segment
 constexpr int64_t kFirstPerTask = 5;     // evaluations per task in the first round of segments
 constexpr int64_t kMostOfRun = 300'000;  // evaluations of a run, unless the first has more
 constexpr std::array<double, 2> kFirstPrices = {0.5, 1.0};  // by run, makespans per room
@@ -33,6 +36,9 @@ constexpr double kWithholdingShare = 1.0;  // of what all other jobs of the roun
 constexpr double kWithholdingDecay = 0.5;  // of that share by each that gains nothing
 constexpr int64_t kWithholdingGrowth = 4;  // the same is tried again for so many times as long
 constexpr int kWithholdingAttempts = 8;    // to find what was not
+
+double FirstHeat(int num_tasks) { return num_tasks <= kFewTasks ? kFirstHeatOfFew : kFirstHeat; }
+double LaterHeat(int num_tasks) { return num_tasks <= kFewTasks ? kLaterHeatOfFew : kLaterHeat; }
 
 }  // namespace
 
@@ -81,8 +87,9 @@ Job JobPlanner::MakeJob(int module_class, const Layout& start, int64_t length, i
   job.start = start;
   job.options.max_evaluations = length;
   // In turn: to leave a valley, to look around in it, to go down in it.
-  job.options.first_heat = round < 2 || round % 4 == 3 ? kFirstHeat
-                           : round % 2 == 0            ? kLaterHeat
+  const int tasks = modules_.classes[module_class].num_tasks;
+  job.options.first_heat = round < 2 || round % 4 == 3 ? FirstHeat(tasks)
+                           : round % 2 == 0            ? LaterHeat(tasks)
                                                        : kLastHeat;
   job.options.seed =
       Random(seed_ * 0x10001U + static_cast<uint64_t>(round) * 4096U + static_cast<uint64_t>(index))
@@ -96,7 +103,8 @@ Job JobPlanner::MakeJob(int module_class, const Layout& start, int64_t length, i
 std::vector<Job> JobPlanner::OneModuleJobs(const std::vector<InitialSolution>& initial,
                                            int best_pattern, int round) {
   const Pattern& best = patterns_.of(0)[best_pattern];
-  if (modules_.classes[0].num_tasks > kSmallModule) return SegmentJobs(best, round);
+  const int tasks = modules_.classes[0].num_tasks;
+  if (tasks > kSmallModule) return SegmentJobs(best, round);
   std::vector<Job> jobs;
   const int64_t length = LeastLength(0) << std::min(round / 2, kMaxDoublings);
   for (int index = 0; index < kJobsOfOneModule; ++index) {
@@ -109,10 +117,10 @@ std::vector<Job> JobPlanner::OneModuleJobs(const std::vector<InitialSolution>& i
     if (is_fresh) {
       const InitialSolution& start = initial[turn % initial.size()];
       jobs.push_back(MakeJob(0, {start.device, start.order}, length, round, index));
-      jobs.back().options.first_heat = kFirstHeat;
+      jobs.back().options.first_heat = FirstHeat(tasks);
     } else {
       jobs.push_back(MakeJob(0, best.layout, length, round, index));
-      jobs.back().options.first_heat = index == 0 ? kLastHeat : kLaterHeat;
+      jobs.back().options.first_heat = index == 0 ? kLastHeat : LaterHeat(tasks);
     }
   }
   return jobs;

@@ -74,7 +74,7 @@ _BATCHED = "heteroplace.solve.split.batched_solver"
 """For several items."""
 _LEAST_S = 0.05
 """Less is not worth starting an exact solver for."""
-STALL_SHARE = 0.35
+STALL_SHARE = 0.6
 """Part of the time of the search without gain after which other solvers have a turn."""
 _LEAST_TURN_SHARE = 0.1
 """Least turn of others, as a part of the time: an exact model is built before it is solved."""

@@ -26,7 +26,7 @@ _MAX_MEMORIES = 24
 _MAX_CHOICES = 60_000
 """Of devices and of copies in one exact model: building it takes some seconds."""
 
-_LARGE = 400
+_LARGE = 200
 """Tasks of a graph that the search goes on improving for long."""
 
 

@@ -311,7 +311,7 @@ void Group::Keep(const std::string& text) noexcept {
   transport_->Abort(text);
 }
 
-/*! \brief Until the rank that shows the failure has: a launcher ends it as soon as this one ends. */
+/*! \brief Until the rank that shows the failure has: a launcher ends it with this one. */
 void Group::AwaitTeller() {
   const int teller = TellerOf(failure());
   if (teller == rank_ || teller >= num_ranks_) return;
