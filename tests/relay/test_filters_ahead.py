@@ -19,11 +19,11 @@ LANES = 16
 BLOCK = "conv2d_NCHWc"
 
 
-def lowered(num_in: int, num_out: int, size: int, kernel: int) -> tvm.IRModule:
+def lowered(num_in: int, num_out: int, size: int, kernel: int, batch: int = 1) -> tvm.IRModule:
     """A convolution in blocks of channels."""
     blocks, results = num_in // LANES, num_out // LANES
     with TARGET:
-        data = te.placeholder((1, blocks, size, size, LANES), "float32", "data")
+        data = te.placeholder((batch, blocks, size, size, LANES), "float32", "data")
         filters = te.placeholder((results, blocks, kernel, kernel, LANES, LANES), name="filters")
         layout, padding = f"NCHW{LANES}c", (kernel // 2,) * 4
         made = topi.x86.conv2d_NCHWc(
@@ -49,8 +49,11 @@ def prefetches(functions: tvm.IRModule) -> tuple[list[tir.PrimExpr], dict[tir.Va
 
 
 @pytest.mark.parametrize(("num_in", "size", "kernel"), [(256, 14, 1), (64, 7, 3)])
-def test_tiles_ask_for_all_filters_of_the_next_blocks(num_in: int, size: int, kernel: int) -> None:
-    functions = lowered(num_in, 512, size, kernel)
+@pytest.mark.parametrize("batch", [1, 2])
+def test_tiles_ask_for_all_filters_of_the_next_blocks(
+    num_in: int, size: int, kernel: int, batch: int
+) -> None:
+    functions = lowered(num_in, 512, size, kernel, batch)
     asking = ask_for_filters(functions)
     places, loops = prefetches(asking)
     used = {each: loops[each] for each in tir.analysis.undefined_vars(tvm.tir.Add(*places[:2]))}

@@ -141,8 +141,8 @@ class _Asking:
         while outer and outer[-1].loop_var not in reads:
             inner = outer.pop()
             tiles.append(_Axis(inner.loop_var, int(inner.extent)))
-        rest = _fused_part(filters.first, outer[-1].loop_var) if outer else None
-        tiles += [rest] if rest else []
+        if outer and outer[-1].kind == tir.ForKind.PARALLEL:
+            tiles.append(_fused_part(filters.first, outer[-1].loop_var))
         steps, shares = (prod(axis.extent for axis in axes) for axes in (read, tiles))
         items = steps * int(loop.extent) * filters.vectors * filters.lanes
         lines = items / _LINE_ITEMS / (steps * shares)
@@ -156,24 +156,23 @@ class _Asking:
         return [_prefetch(filters.buffer, part + line * _LINE_ITEMS) for line in range(count)]
 
 
-def _fused_part(expression: tir.PrimExpr, variable: tir.Var) -> _Axis | None:
-    """The part of a variable that an expression does not depend on, where it has no more of it than
-    its quotient by one number."""
+def _fused_part(expression: tir.PrimExpr, variable: tir.Var) -> _Axis:
+    """The part of the variable of a fused loop that an expression does not depend on."""
     divisors: set[int] = set()
 
     def visit(node: tvm.Object) -> None:
-        if isinstance(node, tir.FloorDiv) and node.a.same_as(variable):
+        if isinstance(node, tir.FloorDiv) and variable in _variables(node.a):
             divisors.add(int(node.b))
 
     tir.stmt_functor.post_order_visit(expression, visit)
-    if len(divisors) != 1:
-        return None
-    (divisor,) = divisors
-    quotient = tir.Var("quotient", variable.dtype)
-    whole = tvm.arith.Analyzer()
-    whole.bind(variable, quotient * divisor)
-    others = _variables(whole.simplify(expression))
-    return None if variable in others else _Axis(tir.indexmod(variable, divisor), divisor)
+    for divisor in sorted(divisors, reverse=True):
+        quotient, part = (tir.Var(name, variable.dtype) for name in ("quotient", "part"))
+        analyzer = tvm.arith.Analyzer()
+        analyzer.bind(part, tvm.ir.Range(0, divisor))
+        split = tir.stmt_functor.substitute(expression, {variable: quotient * divisor + part})
+        if part not in _variables(analyzer.simplify(split)):
+            return _Axis(tir.indexmod(variable, divisor), divisor)
+    return _Axis(tir.const(0, "int32"), 1)
 
 
 def _place(axes: Sequence[_Axis]) -> tir.PrimExpr:
