@@ -73,6 +73,7 @@ class _Asking:
         self._function = function
         self._params = [buffer.data for buffer in function.buffer_map.values()]
         self._loops: list[tir.For] = []
+        self._is_innermost = False  # what is left next
         self._lets: dict[tir.Var, tir.PrimExpr] = {}
 
     def rewritten(self) -> tir.PrimFunc:
@@ -85,6 +86,7 @@ class _Asking:
     def _enter(self, node: tir.Stmt) -> None:
         if isinstance(node, tir.For):
             self._loops.append(node)
+            self._is_innermost = True
         else:
             self._lets[node.var] = node.value
 
@@ -92,25 +94,24 @@ class _Asking:
         if not isinstance(node, tir.For):
             return None
         self._loops.pop()
-        filters = self._read_by(node)
+        filters = self._read_by(node) if self._is_innermost else None
+        self._is_innermost = False
         asked = [] if filters is None else self._prefetches(node, filters)
         return tir.SeqStmt([*asked, node]) if asked else None
 
     def _read_by(self, loop: tir.For) -> _Filters | None:
-        """What an innermost loop of sums reads; None: it is none, or reads several parameters."""
-        loads, sums, loops = [], [], []
+        """What an innermost loop of sums reads; None: it is of none, or reads several of them."""
+        loads, sums = [], []
 
         def visit(node: tvm.Object) -> None:
-            if isinstance(node, tir.For):
-                loops.append(node)
-            elif isinstance(node, tir.BufferStore) and isinstance(node.value, tir.Add):
+            if isinstance(node, tir.BufferStore) and isinstance(node.value, tir.Add):
                 sums.append(node)
             elif isinstance(node, tir.BufferLoad) and isinstance(node.indices[-1], tir.Ramp):
                 loads.append(node)
 
         tir.stmt_functor.post_order_visit(loop.body, visit)
         loads = [each for each in loads if self._is_param(each.buffer)]
-        if loops or not sums or len({each.buffer.data.name for each in loads}) != 1:
+        if not sums or len({each.buffer.data.name for each in loads}) != 1:
             return None
         begins = [self._without_lets(each.indices[-1].base) for each in loads]
         analyzer = tvm.arith.Analyzer()
