@@ -21,7 +21,7 @@ from typing import NamedTuple
 import tvm
 from tvm import tir
 
-from heteroplace.codegen.lowered_functions import with_functions
+from heteroplace.codegen.lowered_functions import is_kernel_of, with_functions
 
 _OPS = ("conv2d_NCHWc", "heteroplace_winograd")
 _DTYPE, _ITEM_BYTES = "float32", 4
@@ -42,8 +42,7 @@ def ask_for_filters(functions: tvm.IRModule) -> tvm.IRModule:
     functions
         Lowered functions of one kernel for a CPU; they are not changed.
     """
-    names = [variable.name_hint for variable in functions.get_global_vars()]
-    if not any(op in name for op in _OPS for name in names):
+    if not is_kernel_of(functions, _OPS):
         return functions
     return with_functions(functions, lambda function: _Asking(function).rewritten())
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import tvm
 from tvm import tir
+
+
+def is_kernel_of(functions: tvm.IRModule, ops: Sequence[str]) -> bool:
+    """Tell whether the lowered functions of a kernel are named after one of the ops."""
+    names = [variable.name_hint for variable in functions.get_global_vars()]
+    return any(op in name for op in ops for name in names)
 
 
 def with_functions(

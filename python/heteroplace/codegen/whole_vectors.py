@@ -14,7 +14,7 @@ from __future__ import annotations
 import tvm
 from tvm import tir
 
-from heteroplace.codegen.lowered_functions import with_nodes
+from heteroplace.codegen.lowered_functions import is_kernel_of, with_nodes
 
 _OPS = ("heteroplace_packed_matmul", "heteroplace_batch_matmul")
 """Where a kernel is of others, what it stores has to stay one statement (`in_place`)."""
@@ -28,8 +28,7 @@ def whole_vectors(functions: tvm.IRModule) -> tvm.IRModule:
     functions
         Lowered functions of one kernel for a CPU; they are not changed.
     """
-    names = [variable.name_hint for variable in functions.get_global_vars()]
-    if not any(op in name for op in _OPS for name in names):
+    if not is_kernel_of(functions, _OPS):
         return functions
     split = with_nodes(functions, _split, "tir.For")
     return functions if split.same_as(functions) else tir.transform.VectorizeLoop()(split)
