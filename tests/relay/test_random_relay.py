@@ -41,7 +41,7 @@ FUSE_DEPTHS = (1, 2, 256)
 """Ops that TVM fuses at most: small kernels, which programs share, and large ones."""
 DELAYS_NS = (0, 2_000, 20_000)
 SIMPLIFIERS = ["SimplifyExpr", "SimplifyExprPostAlterOp"]
-"""Of TVM: they leave out casts that change numbers (see `kept_casts`), so the reference has none."""
+"""Of TVM: they leave out casts that change numbers (see `kept_casts`); references have none."""
 
 
 @dataclass(frozen=True)
