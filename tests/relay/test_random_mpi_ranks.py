@@ -12,7 +12,7 @@ from random import Random
 import pytest
 from mpi_plan_worker import RankedProgram
 from test_random_ranks import random_ranked
-from test_random_relay import Part, compiled_batch, with_fakes
+from test_random_relay import Part, bits_of, compiled_batch, with_fakes
 
 from heteroplace.bench.ranks.launch import run_ranks
 from heteroplace.codegen.artifact import weights_blob
@@ -32,7 +32,7 @@ def ranked_program(random: Random, part: Part, code_path: str) -> tuple[int, Ran
     for inputs, stock in part.samples:
         outputs = single.run(inputs)
         for output, expected in zip(outputs, stock, strict=True):
-            assert output.tobytes() == expected.tobytes(), lowered.text
+            assert bits_of(output) == bits_of(expected), lowered.text
         samples.append((inputs, outputs))
     programs = [with_fakes(random, program) for program in lowered.programs]
     blob, in_flight = weights_blob(lowered), random.randint(1, 3)
