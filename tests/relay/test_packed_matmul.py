@@ -120,9 +120,9 @@ def test_tiles_hold_all_rows_with_few_more() -> None:
                     assert tile * tiles - rows <= max(1, rows // 5)
 
 
-def asked(rows: int, depth: int, columns: int) -> tuple[int, list[int]]:
-    """Bytes for which a tile asks memory for each place in depth, and how far behind its panel of
-    48 columns each tile of a block begins to."""
+def asked(rows: int, depth: int, columns: int) -> tuple[int, int, list[int]]:
+    """Places in depth of a part of a panel of 48 columns, bytes for which a tile asks memory with
+    each of them, and how far behind the part each tile of a block begins to."""
     target = tvm.target.Target("llvm -mcpu=skylake-avx512")
     with target, tvm.transform.PassContext(config={"tir.disable_cse_tir": True}):
         left = te.placeholder((rows, depth), "float32", "left")
@@ -138,31 +138,49 @@ def asked(rows: int, depth: int, columns: int) -> tuple[int, list[int]]:
     calls, loops = [], []
 
     def visit(node: tvm.runtime.Object) -> None:
-        if isinstance(node, tvm.tir.For) and int(node.extent) == tiles:
-            loops.append(node.loop_var)
+        if isinstance(node, tvm.tir.For):
+            loops.append(node)
         if isinstance(node, tvm.tir.Call) and node.op.name == "tir.call_extern":
             calls.append(node)
 
     tvm.tir.stmt_functor.post_order_visit(lowered.body, visit)
     (call,) = calls
-    found = re.search(r"_asks(\d+)", call.args[0].value)
+    found = re.search(r"_asks(\d+)x(\d+)x(\d+)", call.args[0].value)
+    if found is None:
+        return depth, 0, []
+    pages, num_bytes, places = map(int, found.groups())
 
     def begin(tile: int) -> int:
-        given = {loop: tvm.tir.const(tile, "int32") for loop in loops[:1]}
+        at = {loop.loop_var: tile if int(loop.extent) == tiles else 0 for loop in loops}
+        given = {loop: tvm.tir.const(number, loop.dtype) for loop, number in at.items()}
         made = tvm.tir.stmt_functor.substitute(call.args[-1], given)
         return int(tvm.arith.Analyzer().simplify(made))
 
-    return int(found[1]) if found else 0, [begin(tile) for tile in range(tiles)]
+    return places, pages * num_bytes, [begin(tile) for tile in range(tiles)]
 
 
-def test_tiles_of_a_panel_share_in_asking_for_the_next_one() -> None:
-    depth, panel = 768, 768 * 48 * 4
-    tile_bytes, places = asked(33, depth, 48 * 64)
-    assert tile_bytes * len(places) >= 48 * 4
-    assert places == [panel + number * depth * tile_bytes for number in range(len(places))]
-    assert len(places) == 5  # of 7 rows
-    assert asked(9, depth, 48 * 64) == (48 * 4, [32 * 48 * 4])  # itself, further on
-    assert asked(33, 64, 48 * 16)[0] == 0  # small
+@pytest.mark.parametrize(
+    ("rows", "depth", "tiles", "places"),
+    [
+        (9, 768, 1, 384),
+        (19, 768, 4, 768),
+        (19, 3072, 4, 768),
+        (33, 3072, 5, 1536),
+        (33, 768, 5, 768),
+    ],
+)
+def test_tiles_share_in_asking_for_what_lies_behind_what_they_read(
+    rows: int, depth: int, tiles: int, places: int
+) -> None:
+    found, tile_bytes, begins = asked(rows, depth, 48 * 64)
+    assert (found, len(begins)) == (places, tiles)
+    assert 48 * 4 <= tile_bytes * tiles < 1.1 * 48 * 4
+    assert begins == [places * (48 * 4 + number * tile_bytes) for number in range(tiles)]
+
+
+def test_small_matrices_and_panels_without_equal_parts_are_read_whole() -> None:
+    assert asked(33, 64, 48 * 16) == (64, 0, [])
+    assert asked(9, 769, 48 * 64)[0] == 769
 
 
 def test_columns_behind_the_last_are_zeros() -> None:

@@ -4,7 +4,8 @@ A tile is some rows of the left matrix times a panel: some vectors of columns of
 lie one after the other for each place in depth. Tiles have any number of rows, and those behind the
 last row compute rows before it again; columns behind the last are computed, and not stored.
 
-Tiles are in blocks of rows: for each a panel is read once and stays in the cache for its tiles.
+Tiles are in blocks of rows: for each a panel is read once and stays in the cache for its tiles. Long
+panels are read in parts: all tiles of a block sum up one before the next.
 What is summed up for an element is in the order of `depth`, whatever the tile. Elementwise ops are
 fused behind. Where the processor has the instructions, a tile is a function of `register_tiles`.
 Source: Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication"
@@ -44,6 +45,9 @@ _SMALL_BLOCK_BYTES, _BLOCK_BYTES = 2**15, 2**22
 """Of the left matrix, in a block: where the right one stays in the cache, and where it does not."""
 _ASKED_BYTES = 2**18
 """A right matrix of no more is in the second cache before it would come by being asked for."""
+_MOST_PLACES = {1: 384, 2: 768, 5: 1536}
+"""In depth, of a panel's part that is read before tiles ask for more, by least tiles of a block:
+what is asked for too early takes turns with what is read in the second cache."""
 _MOST_TOGETHER, _MIN_GROUPS = 4, 8
 """Of panels that one row reads side by side: one alone has fewer sums than an addition takes
 cycles, and its memory comes a page at a time. Groups of them are what several cores share."""
@@ -168,6 +172,20 @@ class TiledProduct(NamedTuple):
         return tiling(self.rows, most, max(most, min(block_rows, shared)))
 
     @property
+    def is_asked_for(self) -> bool:
+        """Whether tiles ask memory for the right matrix; what the kernel makes is in a cache."""
+        return self.is_by_registers and not self.around and self.right_bytes > _ASKED_BYTES
+
+    def places(self) -> int:
+        """Return how many places in depth a tile sums up before the next tile does."""
+        _, tiles, blocks = self.tiling()
+        if not self.is_asked_for or blocks * self.panels < MIN_CHUNKS:
+            return self.depth
+        most = max(most for least, most in _MOST_PLACES.items() if least <= tiles)
+        found = max(each for each in range(1, most + 1) if self.depth % each == 0)
+        return found if 3 * found >= most else self.depth
+
+    @property
     def panels_together(self) -> int:
         """How many are summed up at once."""
         return 1 if self.rows > 1 else min(_MOST_TOGETHER, -(-self.panels // _MIN_GROUPS))
@@ -232,35 +250,37 @@ class TiledProduct(NamedTuple):
         yb, yo = whole.split(yo, tiles)
         xo, xg = whole.split(xo, self.panels_together)
         whole.reorder(*around, yb, xo, yo, xg, yi, xi)
+        places = self.places()
         if math.prod(self.around) * blocks * self.panels < MIN_CHUNKS:
             yo = whole.fuse(*around, yb, xo, yo)
             whole.parallel(yo)
         else:
-            whole.parallel(whole.fuse(*around, yb, xo))
+            xo = whole.fuse(*around, yb, xo)
+            whole.parallel(xo)
         # Vectors that are stored whole or not at all, or else by `whole_vectors`.
         in_vector = math.gcd(self.columns, lanes)
         whole.vectorize(whole.split(xi, in_vector if in_vector >= _MIN_STORED else lanes)[1])
         stage = schedule[product]
-        stage.compute_at(whole, yo)
-        ty, tx = stage.op.axis[-2:]
+        stage.compute_at(whole, xo if places < self.depth else yo)
+        *_, t, panel, ty, tx = stage.op.axis
+        (depth,) = stage.op.reduce_axis
         if self.is_by_registers:
-            is_transposed = bool(product.op.attrs[_TRANSPOSED])
-            shape = tile, self.width, self.depth
+            if places < self.depth:
+                part, depth = stage.split(depth, places)
+                stage.reorder(part, t, panel, ty, tx, depth)
             made = tile_intrinsic(
-                shape,
+                (tile, self.width, places),
                 lanes,
                 self.right_dtype,
-                is_left_transposed=is_transposed,
-                # Right matrices that are made by the kernel are in a cache.
-                tiles_of_panel=0 if self.around or self.right_bytes <= _ASKED_BYTES else tiles,
+                is_left_transposed=bool(product.op.attrs[_TRANSPOSED]),
+                is_part=places < self.depth,
+                tiles_of_panel=tiles if self.is_asked_for else 0,
             )
             stage.tensorize(ty, made)
             return
         # In memory, but summed up in registers, by LLVM. To take them out of these by another copy
         # holds up the next tile until all that is stored has arrived.
-        (depth,) = stage.op.reduce_axis
         tx, lane = stage.split(tx, lanes)
-        panel = stage.op.axis[-3]
         stage.reorder(depth, panel, ty, tx, lane)
         stage.unroll(panel)
         stage.unroll(ty)

@@ -10,16 +10,16 @@ one before:
 
 Weights in half precision (`narrow_weights`) are widened as they are loaded.
 
-Memory is asked ahead of use, as weights that no cache holds come in pages, which the processor
-does not look beyond: into the second cache, which waits for more lines at once, and from there into
-the first. Where several tiles read a panel, all but the first find it in the cache, and memory
-would do nothing meanwhile: so each asks for its part of the next panel.
+Weights that no cache holds come in pages, which the processor does not look beyond. So tiles that
+read a part of a panel ask memory for the next part, each for its share of it, in several places at
+once: what follows in each of these pages comes by itself then, and memory is never idle, while all
+tiles but the first would read from a cache.
 Source: Heinecke et al., "LIBXSMM" (doi:10.1109/SC.2016.83), section II.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from tvm import te, tir
 from tvm.target.codegen import target_has_features
@@ -31,8 +31,12 @@ _REGISTERS = {64: ("zmm", 32), 32: ("ymm", 16)}
 """By bytes of a vector, their name and how many there are."""
 _GROUP = 3
 """Rows whose addresses are one, and it with one and with two strides."""
-_AHEAD, _FAR_AHEAD = 16, 32
-"""Places in depth by which the second cache, and memory, are asked before use."""
+_AHEAD = 16
+"""Places in depth by which the second cache is asked before use."""
+_PAGES, _FEW_TILES = 4, 4
+"""In how many memory is asked at once, each of which the processor goes on with by itself: of 2, 3,
+4 and 6 the best, or as good, for 1 to 4 tiles (Intel Xeon, family 6, model 167). More tiles compute
+for longer than memory takes: they ask in one."""
 _LINE_BYTES = 64
 _LOADS = {
     "float32": (4, "float", ("vmovups {0},{1}",)),
@@ -68,21 +72,24 @@ def tile_intrinsic(
     right_dtype: str,
     *,
     is_left_transposed: bool,
+    is_part: bool = False,
     tiles_of_panel: int = 0,
 ) -> te.TensorIntrin:
-    """Return what stands for a tile of products, its sums from 0.
+    """Return what stands for a tile of products.
 
     Parameters
     ----------
     shape
         Rows, columns and depth; `lanes` divides the columns.
+    is_part
+        Whether the depth is one of several parts, whose products are added up in the result.
     right_dtype
         Of the right matrix: float32, or that of weights in half precision.
     is_left_transposed
         Whether the left matrix is [depth, rows].
     tiles_of_panel
-        How many tiles, with rows one after the other, read a panel before the next one is read,
-        which lies behind it: of a left matrix that is [rows, depth]. 0: panels are in a cache.
+        How many tiles, with rows one after the other, read so many places of a panel before what
+        lies behind these is read: of a left matrix that is [rows, depth]. 0: panels are in a cache.
     """
     rows, columns, depth = shape
     left_shape = (depth, rows) if is_left_transposed else (rows, depth)
@@ -97,29 +104,46 @@ def tile_intrinsic(
     result = te.compute((rows, columns), products, "tile")
     kind = "" if right_dtype == _DTYPE else f"_{right_dtype}"
     place_bytes = columns * _LOADS[right_dtype][0]
-    asked_bytes = -(-place_bytes // tiles_of_panel) if tiles_of_panel else 0
+    pages = (_PAGES if tiles_of_panel <= _FEW_TILES else 1) if tiles_of_panel else 0
+    # Bytes that are asked for with each place in depth, in each of the pages.
+    asked = -(-place_bytes // (tiles_of_panel * pages)) if pages else 0
     name = f"heteroplace_tile_{rows}x{columns}x{lanes}{'t' * is_left_transposed}{kind}"
-    name += f"_asks{asked_bytes}" * (asked_bytes > 0)
-    tile = rows, columns // lanes
-    text = _text(name, tile, lanes, right_dtype, is_left_transposed, asked_bytes)
+    name += "_adds" * is_part + f"_asks{pages}x{asked}x{depth}" * (pages > 0)
+    text = _text(
+        _Tile(name, rows, columns // lanes, lanes, right_dtype, is_left_transposed, is_part),
+        _Asking(pages, asked, depth * asked),
+    )
 
     def ahead(left: Any) -> Any:
         """Bytes from the panel to what a tile asks memory for first."""
-        if tiles_of_panel < 2:
-            return tir.const(_FAR_AHEAD * place_bytes, "int64")
         # The last tile may begin further back.
-        step = rows * left.strides[0]
-        number = tir.indexmod(tir.indexdiv(left.elem_offset + step - 1, step), tiles_of_panel)
-        return tir.Cast("int64", depth * place_bytes + number * (depth * asked_bytes))
+        row = tir.indexdiv(left.elem_offset, left.strides[0])
+        number = tir.indexmod(tir.indexdiv(row + rows - 1, rows), max(1, tiles_of_panel))
+        share = depth * asked * pages
+        return tir.Cast("int64", depth * place_bytes + number * share)
+
+    def reset(outs: Any) -> tir.Stmt:
+        (result,) = outs
+        ib = tir.ir_builder.create()
+        with ib.for_range(0, rows, "row") as row:
+            for first in range(0, columns, lanes):
+                zeros = tir.Broadcast(tir.const(0, _DTYPE), lanes)
+                ib.emit(result.vstore([row, first], zeros))
+        return ib.get()
 
     def body(ins: Any, outs: Any) -> tir.Stmt:
         ib = tir.ir_builder.create()
         ib.scope_attr(tir.const(0, "int32"), "pragma_import_llvm", tir.StringImm(text))
         strides = [tir.Cast("int64", each.strides[0]) for each in ins]
-        pointers = [outs[0].access_ptr("w"), *(each.access_ptr("r") for each in ins)]
+        to = outs[0].access_ptr("rw" if is_part else "w")
+        pointers = [to, *(each.access_ptr("r") for each in ins)]
         count = tir.const(depth, "int64")
         ib.emit(tir.call_extern("int32", name, *pointers, *strides, count, ahead(ins[0])))
         return ib.get()
+
+    def parts(ins: Any, outs: Any) -> Any:
+        # All of it at once, what is done before the first part, and what a part does.
+        return (None, reset(outs), body(ins, outs)) if is_part else body(ins, outs)
 
     def bound(tensor: te.Tensor, stride: Any) -> tir.Buffer:
         return tir.decl_buffer(
@@ -131,22 +155,43 @@ def tile_intrinsic(
         right: bound(right, te.var("right_stride")),
         result: bound(result, columns),
     }
-    return te.decl_tensor_intrin(result.op, body, binds=binds)
+    return te.decl_tensor_intrin(result.op, parts, binds=binds)
 
 
-def _text(
-    name: str,
-    tile: tuple[int, int],
-    lanes: int,
-    right_dtype: str,
-    is_left_transposed: bool,
-    asked_bytes: int,
-) -> str:
+class _Tile(NamedTuple):
+    """What a function computes."""
+
+    name: str
+    rows: int
+    vectors: int
+    lanes: int
+    right_dtype: str
+    is_left_transposed: bool
+    adds: bool
+    """To what the result is before."""
+
+    @property
+    def num_lefts(self) -> int:
+        """Registers with addresses of the left matrix."""
+        return 1 if self.is_left_transposed else -(-self.rows // _GROUP)
+
+
+class _Asking(NamedTuple):
+    """What it asks memory for."""
+
+    pages: int
+    bytes_: int
+    """In each of the pages, with each place in depth; 0: nothing."""
+    between_pages: int
+    """Bytes."""
+
+
+def _text(tile: _Tile, asking: _Asking) -> str:
     """(result, left, right, strides of both in elements, depth, bytes from right to what is asked
     for) -> 0, in LLVM's language."""
-    register, num_registers = _REGISTERS[lanes * _ITEM_BYTES]
-    right_bytes, right_type, _ = _LOADS[right_dtype]
-    lefts = 1 if is_left_transposed else -(-tile[0] // _GROUP)
+    register, num_registers = _REGISTERS[tile.lanes * _ITEM_BYTES]
+    right_bytes, right_type, _ = _LOADS[tile.right_dtype]
+    lefts = tile.num_lefts
     changed = [*(f"%left{index}" for index in range(lefts)), "%right", "%depth", "%asked"]
     constraints = [
         *["=&r"] * len(changed),
@@ -156,13 +201,10 @@ def _text(
         *("~{memory}", "~{dirflag}", "~{fpsr}", "~{flags}"),
     ]
     given = ", ".join(f"i64 {each}" for each in (*changed, "%result", "%row", "%line"))
-    lines = "".join(
-        f"{_NEW_LINE}{each}"
-        for each in _instructions(tile, lanes, right_dtype, lefts, is_left_transposed, asked_bytes)
-    )
+    lines = "".join(f"{_NEW_LINE}{each}" for each in _instructions(tile, asking))
     text = [
-        f"define i32 @{name}(float* %to, float* %from, {right_type}* %panel, i64 %left_stride, "
-        "i64 %right_stride, i64 %depth, i64 %ahead) noinline {",
+        f"define i32 @{tile.name}(float* %to, float* %from, {right_type}* %panel, "
+        "i64 %left_stride, i64 %right_stride, i64 %depth, i64 %ahead) noinline {",
         "  %result = ptrtoint float* %to to i64",
         "  %left = ptrtoint float* %from to i64",
         f"  %right = ptrtoint {right_type}* %panel to i64",
@@ -180,20 +222,13 @@ def _text(
     return "\n".join([*text, "  ret i32 0", "}"])
 
 
-def _instructions(
-    tile: tuple[int, int],
-    lanes: int,
-    right_dtype: str,
-    num_lefts: int,
-    is_left_transposed: bool,
-    asked_bytes: int,
-) -> list[str]:
+def _instructions(tile: _Tile, asking: _Asking) -> list[str]:
     """Of operands: addresses of the left matrix, of the right one, the depth, the address that is
     asked for; the same again, as they are at first; the address of the result, strides of both in
     bytes."""
-    rows, vectors = tile
+    rows, vectors, lanes, num_lefts = tile.rows, tile.vectors, tile.lanes, tile.num_lefts
     vector_bytes = lanes * _ITEM_BYTES
-    right_bytes, _, loads = _LOADS[right_dtype]
+    right_bytes, _, loads = _LOADS[tile.right_dtype]
     register, num_registers = _REGISTERS[vector_bytes]
     sums = rows * vectors
     lefts = [f"${index}" for index in range(num_lefts)]
@@ -204,13 +239,16 @@ def _instructions(
         return f"%{register}{index}"
 
     def element(row: int) -> str:
-        if is_left_transposed:
+        if tile.is_left_transposed:
             return f"{_ITEM_BYTES * row}({lefts[0]})"
         group, place = divmod(row, _GROUP)
         return f"({lefts[group]}{('', f',{left_stride}', f',{left_stride},2')[place]})"
 
-    lines = [f"vxorps %xmm{each},%xmm{each},%xmm{each}" for each in range(min(sums, 16))]
-    lines += [f"vpxord {held(each)},{held(each)},{held(each)}" for each in range(16, sums)]
+    if tile.adds:
+        lines = [f"vmovups {vector_bytes * each}({result}),{held(each)}" for each in range(sums)]
+    else:
+        lines = [f"vxorps %xmm{each},%xmm{each},%xmm{each}" for each in range(min(sums, 16))]
+        lines += [f"vpxord {held(each)},{held(each)},{held(each)}" for each in range(16, sums)]
     lines.append("1:")
     for vector in range(vectors):
         address = f"{lanes * right_bytes * vector}({right})"
@@ -218,8 +256,9 @@ def _instructions(
     place_bytes = vectors * lanes * right_bytes
     for offset in range(0, place_bytes, _LINE_BYTES):
         lines.append(f"prefetcht0 {_AHEAD * place_bytes + offset}({right})")
-    for offset in range(0, asked_bytes, _LINE_BYTES):
-        lines.append(f"prefetcht1 {offset}({asked})")
+    for page in range(asking.pages):
+        for offset in range(0, asking.bytes_, _LINE_BYTES):
+            lines.append(f"prefetcht1 {page * asking.between_pages + offset}({asked})")
     free = num_registers - sums - vectors
     for row in range(rows):
         factor = held(sums + vectors + row % free)
@@ -227,9 +266,9 @@ def _instructions(
         for vector in range(vectors):
             total = held(row * vectors + vector)
             lines.append(f"vfmadd231ps {factor},{held(sums + vector)},{total}")
-    step = left_stride if is_left_transposed else f"$${_ITEM_BYTES}"
+    step = left_stride if tile.is_left_transposed else f"$${_ITEM_BYTES}"
     lines += [f"add {step},{left}" for left in lefts]
-    lines += [f"add $${asked_bytes},{asked}"] * (asked_bytes > 0)
+    lines += [f"add $${asking.bytes_},{asked}"] * (asking.bytes_ > 0)
     lines += [f"add {right_stride},{right}", f"dec {count}", "jnz 1b"]
     lines += [f"vmovups {held(each)},{vector_bytes * each}({result})" for each in range(sums)]
     return [*lines, "vzeroupper"]
