@@ -4,10 +4,10 @@ A tile is some rows of the left matrix times a panel: some vectors of columns of
 lie one after the other for each place in depth. Tiles have any number of rows, and those behind the
 last row compute rows before it again; columns behind the last are computed, and not stored.
 
-Tiles are in blocks of rows: for each a panel is read once and stays in the cache for its tiles. Long
-panels are read in parts: all tiles of a block sum up one before the next.
-What is summed up for an element is in the order of `depth`, whatever the tile. Elementwise ops are
-fused behind. Where the processor has the instructions, a tile is a function of `register_tiles`.
+Tiles are in blocks of rows: for each a panel is read once and stays in the cache for its tiles.
+Long panels are read in parts: all tiles of a block sum up one before the next. What is summed up
+for an element is in the order of `depth`, whatever the tile. Elementwise ops are fused behind.
+Where the processor has the instructions, a tile is a function of `register_tiles`.
 Source: Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication"
 (doi:10.1145/1356052.1356053).
 """
