@@ -62,9 +62,12 @@ class Instance:
     costs: CostTable
 
 
-def random_cluster(random: Random, is_memory_tight: bool = False) -> Cluster:
-    """1-3 devices: of one memory with shared cores, of one memory each, or mixed."""
-    kind = random.choice(["cores", "separate", "mixed", "one"])
+def random_cluster(
+    random: Random, is_memory_tight: bool = False, has_many_devices: bool = False
+) -> Cluster:
+    """1-3 devices: of one memory with shared cores, of one memory each, or mixed; many are 9 to 12
+    of one memory each."""
+    kind = "separate" if has_many_devices else random.choice(["cores", "separate", "mixed", "one"])
 
     def memory(name: str) -> Memory:
         return Memory(name, random.randint(1, 60) if is_memory_tight else AMPLE)
@@ -76,7 +79,7 @@ def random_cluster(random: Random, is_memory_tight: bool = False) -> Cluster:
         return Cluster("box", (memory("ram"),), devices, host=host)
     devices, count = MIXED_DEVICES, 2
     if kind == "separate":
-        count = random.randint(2, 3)
+        count = random.randint(9, 12) if has_many_devices else random.randint(2, 3)
         devices = tuple(Device(f"gpu{i}", "cuda", "", i, i) for i in range(count))
     memories = tuple(memory(f"m{i}") for i in range(count))
     return Cluster("box", memories, devices, _random_links(random, count), host=host)
@@ -156,13 +159,14 @@ def random_instance(
     is_everywhere_allowed: bool = False,
     max_batch: int = 1,
     has_modes: bool = False,
+    has_many_devices: bool = False,
 ) -> Instance:
     """A graph and a cluster with random costs; some pairs unsupported.
 
     `has_modes`: any congestion mode, and devices with and without copy engines.
     """
     graph = random_graph(random, max_tasks)
-    cluster = random_cluster(random, is_memory_tight)
+    cluster = random_cluster(random, is_memory_tight, has_many_devices)
     if has_modes:
         cluster = in_any_mode(random, cluster)
     if max_batch > 1:

@@ -8,6 +8,8 @@ namespace heteroplace::list {
 
 namespace {
 
+constexpr double kExactNs = 0x1p52;  // times below are exact in a double
+
 /*! \brief The device that can run most of the tasks, and of those the one that takes least. */
 int FastestDevice(const model::Problem& problem, const std::vector<int>& tasks) {
   std::tuple<size_t, int64_t, int> least{tasks.size() + 1, 0, 0};
@@ -58,6 +60,35 @@ ChoiceKey ChoiceKeys::Of(int task, const Candidate& trial) const {
           trial.device};
 }
 
+int64_t ChoiceKeys::LatestFinish(int task, int device, const ChoiceKey& other) const {
+  // A key that memory or the path's device decides may be improved by whatever fits.
+  if (other.violation > 0 || other.is_away) return ListScheduler::kAnyTime;
+  double latest_ns = other.value;
+  switch (choice_) {
+    case Choice::kRun:
+    case Choice::kAvailable:
+      return ListScheduler::kAnyTime;
+    case Choice::kStart:
+      latest_ns += static_cast<double>(problem_.Run(task, device));
+      break;
+    case Choice::kLookahead:
+      latest_ns -= Optimistic(task, device);
+      break;
+    case Choice::kFinish:
+    case Choice::kLatency:
+    case Choice::kPath:
+      break;
+  }
+  // One more for what is lost in rounding.
+  return latest_ns < kExactNs ? static_cast<int64_t>(latest_ns) + 1 : ListScheduler::kAnyTime;
+}
+
+double ChoiceKeys::Optimistic(int task, int device) const {
+  const auto memories = static_cast<size_t>(problem_.num_memories);
+  const auto memory = static_cast<size_t>(problem_.device_memory[device]);
+  return optimistic_[static_cast<size_t>(task) * memories + memory];
+}
+
 double ChoiceKeys::Value(int task, const Candidate& trial, int64_t finish_ns) const {
   switch (choice_) {
     case Choice::kStart:
@@ -68,12 +99,8 @@ double ChoiceKeys::Value(int task, const Candidate& trial, int64_t finish_ns) co
       return static_cast<double>(std::max(scheduler_.makespan_ns(), finish_ns));
     case Choice::kAvailable:
       return static_cast<double>(scheduler_.AvailableNs(trial.device));
-    case Choice::kLookahead: {
-      const auto memories = static_cast<size_t>(problem_.num_memories);
-      const auto memory = static_cast<size_t>(problem_.device_memory[trial.device]);
-      return static_cast<double>(finish_ns) +
-             optimistic_[static_cast<size_t>(task) * memories + memory];
-    }
+    case Choice::kLookahead:
+      return static_cast<double>(finish_ns) + Optimistic(task, trial.device);
     case Choice::kFinish:
     case Choice::kPath:
       return static_cast<double>(finish_ns);

@@ -36,9 +36,16 @@ class ChoiceKeys {
 
   /*! \brief Key of what the scheduler tried last for the task. */
   ChoiceKey Of(int task, const Candidate& trial) const;
+  /*!
+   * \brief When the task has to end on a device for its key to be below another: later is too late.
+   * \param other The key of the task on another device.
+   */
+  int64_t LatestFinish(int task, int device, const ChoiceKey& other) const;
 
  private:
   double Value(int task, const Candidate& trial, int64_t finish_ns) const;
+  /*! \brief Of kLookahead: what follows the task at least if it is on a device, in ns. */
+  double Optimistic(int task, int device) const;
 
   const model::Problem& problem_;
   const ListScheduler& scheduler_;

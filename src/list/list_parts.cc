@@ -105,8 +105,16 @@ class ReadyRounds {
   std::pair<int64_t, double> Merit(int task) {
     ChoiceKey best, second;
     int count = 0;
-    for (int device : scheduler_.Choices(task, devices_[task])) {
-      scheduler_.Try(task, device, trial_);
+    const bool counts_second = priority_ == Priority::kSufferage;
+    const std::span<const int> choices = scheduler_.Choices(task, devices_[task]);
+    const bool has_limits = ListScheduler::HasLimits(choices);
+    const int least_count = counts_second ? 1 : 0;
+    for (int device : choices) {
+      int64_t latest_ns = ListScheduler::kAnyTime;
+      if (has_limits && count > least_count) [[unlikely]] {
+        latest_ns = keys_.LatestFinish(task, device, counts_second ? second : best);
+      }
+      if (!scheduler_.Try(task, device, trial_, latest_ns)) continue;
       ChoiceKey key = keys_.Of(task, trial_);
       if (count == 0 || key < best) {
         std::swap(of_task_, trial_);
@@ -151,8 +159,7 @@ model::NativePlan PlanByParts(const model::Problem& problem, ListParts parts,
   }
   const std::vector<double> priority = Priorities(problem, parts.priority, preferred, devices);
   ForEachReady(problem, priority, [&](int task) {
-    scheduler.PlaceBest(task, devices[task],
-                        [&](const Candidate& trial) { return keys.Of(task, trial); });
+    scheduler.PlaceBest(task, devices[task], keys);
   });
   return scheduler.Finish();
 }

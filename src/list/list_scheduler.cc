@@ -42,9 +42,25 @@ void ListScheduler::Ask() const {
   if (watch_) watch_();
 }
 
-void ListScheduler::Try(int task, int device, Candidate& trial) const {
+bool ListScheduler::MayStartBy(int task, int memory, int64_t latest_ns) const {
+  for (int tensor : problem_.task_reads[task]) {
+    int64_t arrival = There(tensor, memory);
+    if (arrival == kNotThere) {
+      const int64_t duration = problem_.Transfer(tensor, home_[tensor], memory);
+      if (duration == model::kImpossible) continue;
+      arrival = There(tensor, home_[tensor]) + duration;
+    }
+    if (arrival > latest_ns) return false;
+  }
+  return true;
+}
+
+bool ListScheduler::Try(int task, int device, Candidate& trial, int64_t latest_ns) const {
   Ask();
   const int memory = problem_.device_memory[device];
+  const int64_t run_ns = problem_.Run(task, device);
+  const int64_t latest_start_ns = latest_ns - run_ns;
+  if (latest_ns != kAnyTime && !MayStartBy(task, memory, latest_start_ns)) return false;
   trial.device = device;
   trial.copies.clear();
   trial.violation = 0;
@@ -65,6 +81,7 @@ void ListScheduler::Try(int task, int device, Candidate& trial) const {
       extra_bytes += use_.ExtraForCopy(tensor, memory);
     }
     ready = std::max(ready, arrival);
+    if (ready > latest_start_ns) [[unlikely]] return false;
   }
   if (problem_.host >= 0) {
     for (int tensor : problem_.task_makes[task]) {
@@ -74,8 +91,9 @@ void ListScheduler::Try(int task, int device, Candidate& trial) const {
     }
   }
   trial.violation += Lack(memory, extra_bytes);
-  trial.start_ns = FindRun(device, ready, problem_.Run(task, device));
-  trial.finish_ns = trial.start_ns + problem_.Run(task, device);
+  trial.start_ns = FindRun(device, ready, run_ns);
+  trial.finish_ns = trial.start_ns + run_ns;
+  return trial.start_ns <= latest_start_ns;
 }
 
 int64_t ListScheduler::ExtraBytes(int task, int device) const {

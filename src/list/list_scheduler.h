@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <utility>
 #include <vector>
@@ -58,21 +59,29 @@ class ListScheduler {
   ListScheduler(const model::Problem& problem, Watch watch, Freeing freeing = Freeing::kByReaders,
                 Insertion insertion = Insertion::kGaps);
 
-  /*! \brief Finds the earliest run of the task on a device; its producers must be placed. */
-  void Try(int task, int device, Candidate& trial) const;
+  /*!
+   * \brief Finds the earliest run of the task on a device; its producers must be placed.
+   * \return False if it cannot end by `latest_ns`: `trial` is then not to be read.
+   */
+  bool Try(int task, int device, Candidate& trial, int64_t latest_ns = kAnyTime) const;
   /*! \brief Does what Try found; nothing may have been committed in between. */
   void Commit(int task, const Candidate& chosen);
   /*!
    * \brief Puts a task where its key is least.
-   * \param key Of a Candidate that Try filled: a tuple of what is compared; ties: the first device.
+   * \param keys `Of` finds the key of a Candidate that Try filled, `LatestFinish` when it has to
+   * end to have one below another.
    */
-  template <typename Key>
-  void PlaceBest(int task, std::span<const int> devices, Key key) {
-    decltype(key(trial_)) least;
+  template <typename Keys>
+  void PlaceBest(int task, std::span<const int> devices, const Keys& keys) {
+    decltype(keys.Of(task, trial_)) least;
     bool is_first = true;
-    for (int device : Choices(task, devices)) {
-      Try(task, device, trial_);
-      const auto found = key(trial_);
+    const std::span<const int> choices = Choices(task, devices);
+    const bool has_limits = HasLimits(choices);
+    for (int device : choices) {
+      const bool is_limited = has_limits && !is_first;
+      const int64_t latest_ns = is_limited ? keys.LatestFinish(task, device, least) : kAnyTime;
+      if (!Try(task, device, trial_, latest_ns)) continue;
+      const auto found = keys.Of(task, trial_);
       if (!is_first && !(found < least)) continue;
       is_first = false;
       least = found;
@@ -111,10 +120,16 @@ class ListScheduler {
   /*! \brief Bytes in use of a memory. */
   int64_t UsedBytes(int memory) const { return use_.used()[memory] - released_[memory]; }
 
+  /*! \brief Whether a task is tried on enough devices for it to pay to ask first which are late. */
+  static bool HasLimits(std::span<const int> choices) { return choices.size() > kFewDevices; }
+
   static constexpr int64_t kNotThere = -1;
+  static constexpr int64_t kAnyTime = std::numeric_limits<int64_t>::max() / 2;
   static constexpr int kTriesPerAsk = 1024;  // 0.2 ms
 
  private:
+  static constexpr size_t kFewDevices = 8;
+
   size_t At(int tensor, int memory) const {
     return static_cast<size_t>(tensor) * static_cast<size_t>(problem_.num_memories) +
            static_cast<size_t>(memory);
@@ -124,6 +139,8 @@ class ListScheduler {
                        const std::vector<PendingCopy>& pending) const;
   bool SharesResource(std::span<const int> resources, int src, int dst) const;
   int64_t FindRun(int device, int64_t ready, int64_t duration) const;
+  /*! \brief Whether all that the task reads could be in a memory by then, were links idle. */
+  bool MayStartBy(int task, int memory, int64_t latest_ns) const;
   /*! \brief Bytes that the task brings; for the first of a group those of the whole group. */
   int64_t ExtraBytes(int task, int device) const;
   void CommitCopy(const model::ScheduledCopy& copy);

@@ -41,11 +41,11 @@ INITIAL_SHARE = 0.1
 _LARGE_SHARE = 0.3
 """Of graphs above _LARGE tasks on few devices: seconds of search gain less there."""
 _LARGE = 10_000
-_PAIRS_PER_S = 1_000_000
+_PAIRS_PER_S = 2_500_000
 """Pairs of task and device that HEFT looks at, for each second of the time limit: in a quarter of
 it."""
 _LEAST_PAIRS = 100_000
-"""Whatever the time limit: it takes 30 ms."""
+"""Whatever the time limit: it takes 10 ms."""
 _MAX_TASKS_TO_MEND = 1_000
 """Beyond, mending HEFT's plan takes the time of the search itself."""
 _SLOW = frozenset({"etf", "m-etf"})

@@ -73,11 +73,16 @@ def assert_equal(problem: Problem, found: NativePlan, expected: Scheduler) -> No
 
 
 @corpus
-def placeable_instances(random: Random, is_memory_tight: bool | None = None) -> Instance:
+def placeable_instances(
+    random: Random, is_memory_tight: bool | None = None, has_many_devices: bool = False
+) -> Instance:
     """Instances in which every task has a device; None: of ample or tight memory."""
     is_tight = random.random() < 0.5 if is_memory_tight is None else is_memory_tight
+    size = 20 if has_many_devices else 8
     while True:
-        case = random_instance(random, 8, is_memory_tight=is_tight)
+        case = random_instance(
+            random, size, is_memory_tight=is_tight, has_many_devices=has_many_devices
+        )
         if (problem_of(case).native.run_ns >= 0).any(axis=1).all():
             return case
 
@@ -124,6 +129,19 @@ def expected_by(parts: ListParts, problem: Problem) -> Scheduler:
 @exact_cases(60)
 def test_schedulers_of_the_literature_are_those_of_plain_loops(name: str, problem: Problem) -> None:
     assert_equal(problem, PLANS[name](problem), expected_by(NAMED_PARTS[name], problem))
+
+
+@pytest.mark.costly(5)
+@given(
+    placeable_instances(None, True).map(problem_of),
+    st.tuples(*map(st.sampled_from, LIST_PARTS.values())),
+)
+@exact_cases(200)
+def test_devices_that_are_passed_over_are_not_those_of_plain_loops(
+    problem: Problem, parts: ListParts
+) -> None:
+    """Of many devices some are found late without a try."""
+    assert_equal(problem, plan_by(problem.native, parts), expected_by(parts, problem))
 
 
 @pytest.mark.costly(5)
