@@ -38,8 +38,8 @@ from heteroplace.terminal import listed
 
 INITIAL_SHARE = 0.1
 """Part of the time of a solve that finding them may take, as may first bounds."""
-_LARGE_SHARE = 0.3
-"""Of graphs above _LARGE tasks on few devices: seconds of search gain less there."""
+_LARGE_SHARE = 0.35
+"""Of graphs above _LARGE tasks: seconds of search gain less there."""
 _LARGE = 10_000
 _PAIRS_PER_S = 2_500_000
 """Pairs of task and device that HEFT looks at, for each second of the time limit: in a quarter of
@@ -53,14 +53,15 @@ _SLOW = frozenset({"etf", "m-etf"})
 _FEW_DEVICES = 8
 """MinMin takes long on more: it tries all ready tasks on all of them, each time."""
 _PARTITION_NS_PER_READ = 15_000
-"""What METIS and the trials of its parts take at most, in ns; they cannot be ended."""
+"""What METIS and the trials of its parts take at most on few devices, in ns; they cannot be ended.
+"""
 _MAX_NAMES = 32
 """Of devices in the name of a plan."""
 
 
 def initial_s(problem: Problem, time_limit_s: float) -> float:
     """Return the time that finding initial solutions may take, of that of a solve."""
-    is_large = len(problem.graph.tasks) > _LARGE and _has_few_devices(problem)
+    is_large = len(problem.graph.tasks) > _LARGE
     return (_LARGE_SHARE if is_large else INITIAL_SHARE) * time_limit_s
 
 
@@ -131,8 +132,11 @@ class InitialSolutions:
             plans.append(("heft, mended", mended))
         others = self._partition(time_limit_s) + self._others(sets, deadline)
         made: dict[str, NativePlan] = {}
-        slow = _SLOW if _has_few_devices(problem) else {*_SLOW, "min-min"}
-        for name, make in sorted(others, key=lambda one: one[0] in slow):
+        is_wide = not _has_few_devices(problem)
+        slow = {*_SLOW, "min-min"} if is_wide else _SLOW
+        # Of many devices PEFT makes the best plan, and there may be no time for more.
+        first = {"peft"} if is_wide else set()
+        for name, make in sorted(others, key=lambda one: (one[0] in slow, one[0] not in first)):
             if deadline.is_over():
                 break
             with suppress(SolverLimitError):  # It is left out.
@@ -175,7 +179,8 @@ class InitialSolutions:
     def _partition(self, time_limit_s: float) -> list[tuple[str, Callable[[], NativePlan]]]:
         """METIS, where it is installed and takes no more than the time."""
         reads = sum(map(len, self._problem.graph.task_inputs))
-        if not has_pymetis() or reads * _PARTITION_NS_PER_READ > time_limit_s * 1e9:
+        parts = max(1.0, len(self._problem.cluster.devices) / _FEW_DEVICES)
+        if not has_pymetis() or reads * parts * _PARTITION_NS_PER_READ > time_limit_s * 1e9:
             return []
         return [("metis", lambda: partition_plan(self._problem))]
 
