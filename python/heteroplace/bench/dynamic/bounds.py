@@ -7,6 +7,7 @@ branches each wait for nothing of each other: that is what sharing the branches 
 
 from __future__ import annotations
 
+import itertools
 import re
 import threading
 from collections import Counter
@@ -61,7 +62,8 @@ def bound_timers(
     if not is_bounded(runs):
         return {}
     cores = sorted({core for device in cluster.devices for core in device.cores})
-    timers = {"read": _reader(stack, active_bytes(runs), cores)}
+    total_bytes = sum(branch_bytes(runs.network))
+    timers = {"read": _reader(stack, active_bytes(runs), total_bytes, cores)}
     single = [number for number, device in enumerate(cluster.devices) if len(device.cores) == 1]
     if name in HALVES and len(cores) == 2 and len(single) == 2:
         timers["halves"] = _halves(
@@ -88,14 +90,19 @@ def bound_figures(
     }
 
 
-def _reader(stack: ExitStack, num_bytes: int, cores: Sequence[int]) -> Timer:
-    """Sums up as many bytes, a part on each core."""
-    parts = np.array_split(np.ones(num_bytes // _READ_ITEM.itemsize, _READ_ITEM), len(cores))
+def _reader(stack: ExitStack, num_bytes: int, total_bytes: int, cores: Sequence[int]) -> Timer:
+    """Sums up as many bytes of so many, a part on each core: other ones in each run, as the caches
+    of a machine may hold those of a single run."""
+    weights = np.ones(total_bytes // _READ_ITEM.itemsize, _READ_ITEM)
+    length = num_bytes // _READ_ITEM.itemsize
     threads = [BoundThread("reader", [core]) for core in cores]
     for thread in threads:
         stack.callback(thread.close)
+    starts = itertools.cycle(range(0, max(1, len(weights) - length), max(1, length // 3)))
 
     def read() -> None:
+        start = next(starts)
+        parts = np.array_split(weights[start : start + length], len(cores))
         sums = [thread.submit(part.sum) for thread, part in zip(threads, parts, strict=True)]
         for each in sums:
             each.result()

@@ -19,7 +19,8 @@ Further figures of a row; all but the first of networks with one router of rows 
 - run_ms: the mean of the runs of the trace without the caller's part, which `predicted_ms` is of;
   of each run the second shortest of several rounds;
 - share_ms: the share of the dense network's rows that is executed, times its time;
-- read_ms: reading as many bytes as the weights of active branches once, from memory, on all cores;
+- read_ms: reading as many bytes as the weights of active branches once, from memory, on all cores,
+  of as many as all branches have;
 - bound_ratio: the time of ours over the larger of the two;
 - halves_ms: two programs of half of the branches each, side by side on a core each.
 
@@ -80,6 +81,8 @@ PROFILED = ("capacities", "specialised")
 NUM_ROUNDS = 9
 MIN_RUNS = 2
 """Of a turn: the dense layers of many experts take about a second."""
+TURN_NS = 300_000_000
+"""Of a turn: the first runs after a pause are slower, those with many products more than others."""
 
 Say = Callable[[str], None]
 
@@ -128,7 +131,7 @@ def rows_of(
         timers |= bound_timers(stack, names[0], runs, cluster)
         timers |= _peers(stack, runs, dense, cluster, inputs[0], form)
         say("measuring")
-        timed = time_in_turns(timers, num_rounds=num_rounds, min_runs=MIN_RUNS)
+        timed = time_in_turns(timers, num_rounds=num_rounds, turn_ns=TURN_NS, min_runs=MIN_RUNS)
         run_ns = mean_run_ns({name: (built[name], inputs) for name in mods})
         return [
             _row(names, name, runs, mods[name], built[name], timed) | {"run_ms": run_ns[name] / 1e6}
