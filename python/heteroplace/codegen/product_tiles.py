@@ -36,7 +36,7 @@ _PAGE_BYTES = 4096
 _WAYS = 9
 """Rows that lie a multiple of 4 KiB apart share a set of the first cache, which holds 8 or 12
 lines: those of so many rows, and of a panel."""
-_TILE_COST = 0.5
+_TILE_COST = 1.0
 """What a tile takes beside its rows, in rows."""
 _CACHED_BYTES = 2**20
 """If the right matrix has no more, it stays in the second cache, and blocks may be small: what they
