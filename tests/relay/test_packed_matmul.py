@@ -165,8 +165,8 @@ def asked(rows: int, depth: int, columns: int) -> tuple[int, int, list[int]]:
         (9, 768, 1, 384),
         (19, 768, 3, 768),
         (19, 3072, 3, 768),
-        (41, 3072, 5, 1536),
-        (41, 768, 5, 768),
+        (45, 3072, 5, 1536),
+        (45, 768, 5, 768),
     ],
 )
 def test_tiles_share_in_asking_for_what_lies_behind_what_they_read(
