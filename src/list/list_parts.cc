@@ -111,7 +111,7 @@ class ReadyRounds {
     const int least_count = counts_second ? 1 : 0;
     for (int device : choices) {
       int64_t latest_ns = ListScheduler::kAnyTime;
-      if (has_limits && count > least_count) [[unlikely]] {
+      if (has_limits && count > least_count) {
         latest_ns = keys_.LatestFinish(task, device, counts_second ? second : best);
       }
       if (!scheduler_.Try(task, device, trial_, latest_ns)) continue;
@@ -158,9 +158,8 @@ model::NativePlan PlanByParts(const model::Problem& problem, ListParts parts,
     return scheduler.Finish();
   }
   const std::vector<double> priority = Priorities(problem, parts.priority, preferred, devices);
-  ForEachReady(problem, priority, [&](int task) {
-    scheduler.PlaceBest(task, devices[task], keys);
-  });
+  ForEachReady(problem, priority,
+               [&](int task) { scheduler.PlaceBest(task, devices[task], keys); });
   return scheduler.Finish();
 }
 

@@ -81,7 +81,7 @@ bool ListScheduler::Try(int task, int device, Candidate& trial, int64_t latest_n
       extra_bytes += use_.ExtraForCopy(tensor, memory);
     }
     ready = std::max(ready, arrival);
-    if (ready > latest_start_ns) [[unlikely]] return false;
+    if (ready > latest_start_ns) return false;
   }
   if (problem_.host >= 0) {
     for (int tensor : problem_.task_makes[task]) {

@@ -92,44 +92,22 @@ def tile_intrinsic(
         lies behind these is read: of a left matrix that is [rows, depth]. 0: panels are in a cache.
     """
     rows, columns, depth = shape
-    left_shape = (depth, rows) if is_left_transposed else (rows, depth)
-    left = te.placeholder(left_shape, _DTYPE, "left")
-    right = te.placeholder((depth, columns), right_dtype, "right")
-    at = te.reduce_axis((0, depth), "depth")
-
-    def products(y: Any, x: Any) -> Any:
-        factor = left[at, y] if is_left_transposed else left[y, at]
-        return te.sum(factor * widened(right[at, x], _DTYPE), axis=at)
-
-    result = te.compute((rows, columns), products, "tile")
+    left, right, result = _product(shape, right_dtype, is_left_transposed)
     kind = "" if right_dtype == _DTYPE else f"_{right_dtype}"
     place_bytes = columns * _LOADS[right_dtype][0]
-    pages = (_PAGES if tiles_of_panel <= _FEW_TILES else 1) if tiles_of_panel else 0
-    # Bytes that are asked for with each place in depth, in each of the pages.
-    asked = -(-place_bytes // (tiles_of_panel * pages)) if pages else 0
+    asking = _Asking.of(tiles_of_panel, place_bytes, depth)
     name = f"heteroplace_tile_{rows}x{columns}x{lanes}{'t' * is_left_transposed}{kind}"
-    name += "_adds" * is_part + f"_asks{pages}x{asked}x{depth}" * (pages > 0)
-    text = _text(
-        _Tile(name, rows, columns // lanes, lanes, right_dtype, is_left_transposed, is_part),
-        _Asking(pages, asked, depth * asked),
-    )
+    name += "_adds" * is_part
+    name += f"_asks{asking.pages}x{asking.bytes_}x{depth}" * (asking.pages > 0)
+    tile = _Tile(name, rows, columns // lanes, lanes, right_dtype, is_left_transposed, is_part)
+    text = _text(tile, asking)
 
     def ahead(left: Any) -> Any:
         """Bytes from the panel to what a tile asks memory for first."""
         # The last tile may begin further back.
         row = tir.indexdiv(left.elem_offset, left.strides[0])
         number = tir.indexmod(tir.indexdiv(row + rows - 1, rows), max(1, tiles_of_panel))
-        share = depth * asked * pages
-        return tir.Cast("int64", depth * place_bytes + number * share)
-
-    def reset(outs: Any) -> tir.Stmt:
-        (result,) = outs
-        ib = tir.ir_builder.create()
-        with ib.for_range(0, rows, "row") as row:
-            for first in range(0, columns, lanes):
-                zeros = tir.Broadcast(tir.const(0, _DTYPE), lanes)
-                ib.emit(result.vstore([row, first], zeros))
-        return ib.get()
+        return tir.Cast("int64", depth * place_bytes + number * asking.share)
 
     def body(ins: Any, outs: Any) -> tir.Stmt:
         ib = tir.ir_builder.create()
@@ -143,7 +121,7 @@ def tile_intrinsic(
 
     def parts(ins: Any, outs: Any) -> Any:
         # All of it at once, what is done before the first part, and what a part does.
-        return (None, reset(outs), body(ins, outs)) if is_part else body(ins, outs)
+        return (None, _zeros(tile, outs[0]), body(ins, outs)) if is_part else body(ins, outs)
 
     def bound(tensor: te.Tensor, stride: Any) -> tir.Buffer:
         return tir.decl_buffer(
@@ -156,6 +134,23 @@ def tile_intrinsic(
         result: bound(result, columns),
     }
     return te.decl_tensor_intrin(result.op, parts, binds=binds)
+
+
+def _product(
+    shape: tuple[int, int, int], right_dtype: str, is_left_transposed: bool
+) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
+    """Left matrix, right matrix, and what TVM looks for in its place: their product."""
+    rows, columns, depth = shape
+    left_shape = (depth, rows) if is_left_transposed else (rows, depth)
+    left = te.placeholder(left_shape, _DTYPE, "left")
+    right = te.placeholder((depth, columns), right_dtype, "right")
+    at = te.reduce_axis((0, depth), "depth")
+
+    def element(y: Any, x: Any) -> Any:
+        factor = left[at, y] if is_left_transposed else left[y, at]
+        return te.sum(factor * widened(right[at, x], _DTYPE), axis=at)
+
+    return left, right, te.compute((rows, columns), element, "tile")
 
 
 class _Tile(NamedTuple):
@@ -184,6 +179,30 @@ class _Asking(NamedTuple):
     """In each of the pages, with each place in depth; 0: nothing."""
     between_pages: int
     """Bytes."""
+
+    @classmethod
+    def of(cls, tiles: int, place_bytes: int, depth: int) -> _Asking:
+        """Of one of so many tiles, with so many bytes of a panel for each place; 0: of none."""
+        if not tiles:
+            return cls(0, 0, 0)
+        pages = _PAGES if tiles <= _FEW_TILES else 1
+        asked = -(-place_bytes // (tiles * pages))
+        return cls(pages, asked, depth * asked)
+
+    @property
+    def share(self) -> int:
+        """Bytes that a tile asks for in all."""
+        return self.pages * self.between_pages
+
+
+def _zeros(tile: _Tile, result: tir.Buffer) -> tir.Stmt:
+    """What a tile's sums are before the first part."""
+    ib = tir.ir_builder.create()
+    with ib.for_range(0, tile.rows, "row") as row:
+        for vector in range(tile.vectors):
+            zeros = tir.Broadcast(tir.const(0, _DTYPE), tile.lanes)
+            ib.emit(result.vstore([row, vector * tile.lanes], zeros))
+    return ib.get()
 
 
 def _text(tile: _Tile, asking: _Asking) -> str:

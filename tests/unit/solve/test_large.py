@@ -67,7 +67,7 @@ def test_heft_looks_at_as_many_devices_as_the_time_lets_it(
 ) -> None:
     monkeypatch.setattr(initial_solutions, "_LEAST_PAIRS", 0)
     run_ns = problem.native.run_ns
-    initial = InitialSolutions(problem, time_limit_s=4 * 500 / 1e6)
+    initial = InitialSolutions(problem, time_limit_s=4 * 500 / initial_solutions._PAIRS_PER_S)
     used = set(initial.heft.devices(500).tolist())
     assert used <= set(np.argsort(run_ns.sum(axis=0), kind="stable")[:4].tolist())
     assert len(set(InitialSolutions(problem).heft.devices(500).tolist())) > 4
