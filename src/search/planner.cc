@@ -11,17 +11,16 @@ namespace {
 constexpr double kFirstHeat = 0.01;  // temperature of the first rounds, as a part of the time
 constexpr double kLastHeat = 0.0012;
 constexpr double kLaterHeat = 0.004;  // and of the later ones
-constexpr int kFewTasks = 48;         // of a module in which a task is so large a part of the time
-constexpr double kFirstHeatOfFew = 0.06;  // that these lead out of valleys
+constexpr int kFewTasks = 48;  // of a module in which a task is so large a part of the time that
+constexpr double kFirstHeatOfFew = 0.06;  // these lead out of valleys
 constexpr double kLaterHeatOfFew = 0.01;
 constexpr int64_t kLeastPerTask = 30;  // evaluations of the shortest job of one module, per task
 constexpr int64_t kLeastBase = 1000;   // and in any case
 constexpr int64_t kStepsOfJob = 6'000'000;  // tasks times evaluations of the shortest other job
 constexpr int64_t kMostGrowth = 8;          // of its length
 constexpr int kMaxDoublings = 6;            // of the length of a job, if there is one module
-constexpr int kSmallModule = 256;           // tasks; larger ones are searched segment by segment
-constexpr std::array<int, 3> kSegments = {64, 128, 256};  // tasks of a segment, by round
-constexpr double kFill = 0.98;                            // of the room that prices aim at
+constexpr std::array<int, 3> kSegments = {32, 64, 128};  // tasks of a segment, by round
+constexpr double kFill = 0.98;                           // of the room that prices aim at
 constexpr double kSegmentHeat = 0.01;    // temperature, as a part of the time of the segment
 constexpr int64_t kFirstPerTask = 5;     // evaluations per task in the first round of segments
 constexpr int64_t kMostOfRun = 300'000;  // evaluations of a run, unless the first has more
@@ -104,7 +103,7 @@ std::vector<Job> JobPlanner::OneModuleJobs(const std::vector<InitialSolution>& i
                                            int best_pattern, int round) {
   const Pattern& best = patterns_.of(0)[best_pattern];
   const int tasks = modules_.classes[0].num_tasks;
-  if (tasks > kSmallModule) return SegmentJobs(best, round);
+  if (tasks > kFewTasks) return SegmentJobs(best, round);
   std::vector<Job> jobs;
   const int64_t length = LeastLength(0) << std::min(round / 2, kMaxDoublings);
   for (int index = 0; index < kJobsOfOneModule; ++index) {
