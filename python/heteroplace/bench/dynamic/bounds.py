@@ -23,10 +23,12 @@ from heteroplace.bench.models.routed_catalogue import HALVES
 from heteroplace.bench.peers.stock import time_runs
 from heteroplace.bench.peers.timed_runs import TimedRuns, Timer
 from heteroplace.measure.bound_thread import BoundThread
+from heteroplace.model.capacities import padded_load
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.hosts import with_devices
 from heteroplace.relay.routing.passes import ChooseCapacities
 from heteroplace.relay.routing.rewrite import routers_of, update_routers
+from heteroplace.relay.routing.router import RouterOptions
 from heteroplace.run.executor import Executor
 
 _READ_ITEM = np.dtype("int64")
@@ -73,18 +75,32 @@ def bound_timers(
 
 
 def bound_figures(
-    runs: TraceRuns, variant: str, executed: float, timed: TimedRuns
+    runs: TraceRuns, variant: str, options: RouterOptions, timed: TimedRuns
 ) -> dict[str, object]:
-    """Return the further figures of a row; nothing where there are no bounds."""
-    if "read" not in timed.turns:
-        return {}
+    """Return the further figures of a row, of a network that `is_bounded`.
+
+    Parameters
+    ----------
+    options
+        Of the only router, as the variant has it.
+    """
     (router,) = runs.network.routers
-    share = executed / (router.num_cells * router.num_branches)
-    share_ns, read_ns = share * timed.median_ns("dense"), timed.median_ns("read")
+    sizes, num_runs = branch_bytes(runs.network), len(runs.records)
+    row_ns = timed.median_ns("dense") / (router.num_cells * router.num_branches)
+    read_ns = timed.median_ns("read")
+    byte_ns = read_ns / active_bytes(runs)
+    share_ns = branches_ns = 0.0
+    for record in runs.records:
+        for branch in record.active:
+            capacities = options.capacities[branch]
+            rows = padded_load(record.loads[branch], capacities, options.overflow)
+            share_ns += row_ns * rows / num_runs
+            branches_ns += max(row_ns * rows, byte_ns * sizes[branch]) / num_runs
     halves = timed.median_ns("halves") / 1e6 if "halves" in timed.turns else None
     return {
         "share_ms": share_ns / 1e6,
         "read_ms": read_ns / 1e6,
+        "branches_ms": branches_ns / 1e6,
         "bound_ratio": timed.median_ns(variant) / max(share_ns, read_ns),
         "halves_ms": halves,
     }

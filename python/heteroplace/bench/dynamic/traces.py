@@ -21,7 +21,9 @@ Further figures of a row; all but the first of networks with one router of rows 
 - share_ms: the share of the dense network's rows that is executed, times its time;
 - read_ms: reading as many bytes as the weights of active branches once, from memory, on all cores,
   of as many as all branches have;
-- bound_ratio: the time of ours over the larger of the two;
+- branches_ms: the sum over active branches of the larger of both, for that branch alone: what they
+  take one after the other, if none is slowed by what it reads while it computes;
+- bound_ratio: the time of ours over the larger of share_ms and read_ms;
 - halves_ms: two programs of half of the branches each, side by side on a core each.
 
 `ratio` is the time of ours over that of dense. Rows and hit rates are those of the trace, exact;
@@ -43,7 +45,7 @@ from tvm import relay
 
 import heteroplace
 from heteroplace import routing
-from heteroplace.bench.dynamic.bounds import bound_figures, bound_timers
+from heteroplace.bench.dynamic.bounds import bound_figures, bound_timers, is_bounded
 from heteroplace.bench.dynamic.figures import (
     copied_bytes,
     executed_rows,
@@ -200,9 +202,8 @@ def _row(
     timed: TimedRuns,
 ) -> dict[str, object]:
     records, solution = runs.records, executor.solution
-    executed = executed_rows(
-        {router.options.name: router.options for router in routers_of(mod)}, records
-    )
+    options = {router.options.name: router.options for router in routers_of(mod)}
+    executed = executed_rows(options, records)
     figures: dict[str, object] = {"ours_ms": timed.median_ns(variant) / 1e6}
     for peer in ("dense", "padded", "stock", "onnxruntime"):
         figures[f"{peer}_ms"] = timed.median_ns(peer) / 1e6 if peer in timed.turns else None
@@ -215,7 +216,9 @@ def _row(
         "predicted_ms": _promised_ns(variant, solution, records) / 1e6,
         "peak_bytes": max(use.total_bytes for use in executor.predicted_memory),
     }
-    figures |= bound_figures(runs, variant, executed.executed, timed)
+    if is_bounded(runs):
+        (only,) = options.values()
+        figures |= bound_figures(runs, variant, only, timed)
     return new_row(names[0], names[1], variant, "+".join(solution.devices_used), **figures)
 
 
