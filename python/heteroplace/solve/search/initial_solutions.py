@@ -134,7 +134,7 @@ class InitialSolutions:
         made: dict[str, NativePlan] = {}
         is_wide = not _has_few_devices(problem)
         slow = {*_SLOW, "min-min"} if is_wide else _SLOW
-        # Of many devices PEFT makes the best plan, and there may be no time for more.
+        # On many devices there may be time for one more, and PEFT's plan is then as good as HEFT's.
         first = {"peft"} if is_wide else set()
         for name, make in sorted(others, key=lambda one: (one[0] in slow, one[0] not in first)):
             if deadline.is_over():
