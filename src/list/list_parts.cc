@@ -105,15 +105,16 @@ class ReadyRounds {
   std::pair<int64_t, double> Merit(int task) {
     ChoiceKey best, second;
     int count = 0;
+    // What a further key has to be below to count, and how many keys there are before it is known.
     const bool counts_second = priority_ == Priority::kSufferage;
+    const ChoiceKey& least = counts_second ? second : best;
+    const int known = counts_second ? 2 : 1;
     const std::span<const int> choices = scheduler_.Choices(task, devices_[task]);
     const bool has_limits = ListScheduler::HasLimits(choices);
-    const int least_count = counts_second ? 1 : 0;
     for (int device : choices) {
-      int64_t latest_ns = ListScheduler::kAnyTime;
-      if (has_limits && count > least_count) {
-        latest_ns = keys_.LatestFinish(task, device, counts_second ? second : best);
-      }
+      const bool is_limited = has_limits && count >= known;
+      const int64_t latest_ns =
+          is_limited ? keys_.LatestFinish(task, device, least) : ListScheduler::kAnyTime;
       if (!scheduler_.Try(task, device, trial_, latest_ns)) continue;
       ChoiceKey key = keys_.Of(task, trial_);
       if (count == 0 || key < best) {

@@ -137,10 +137,8 @@ def test_schedulers_of_the_literature_are_those_of_plain_loops(name: str, proble
     st.tuples(*map(st.sampled_from, LIST_PARTS.values())),
 )
 @exact_cases(200)
-def test_devices_that_are_passed_over_are_not_those_of_plain_loops(
-    problem: Problem, parts: ListParts
-) -> None:
-    """Of many devices some are found late without a try."""
+def test_plans_on_many_devices_are_those_of_plain_loops(problem: Problem, parts: ListParts) -> None:
+    """Devices on which a task would end too late are passed over there."""
     assert_equal(problem, plan_by(problem.native, parts), expected_by(parts, problem))
 
 
