@@ -176,11 +176,16 @@ class TiledProduct(NamedTuple):
         """Whether tiles ask memory for the right matrix; what the kernel makes is in a cache."""
         return self.is_by_registers and not self.around and self.right_bytes > _ASKED_BYTES
 
+    @property
+    def has_few_panels(self) -> bool:
+        """Whether cores share tiles, as there are too few panels of blocks."""
+        return math.prod(self.around) * self.tiling().blocks * self.panels < MIN_CHUNKS
+
     def places(self) -> int:
         """Return how many places in depth a tile sums up before the next tile does."""
-        _, tiles, blocks = self.tiling()
-        if not self.is_asked_for or blocks * self.panels < MIN_CHUNKS:
+        if not self.is_asked_for or self.has_few_panels:
             return self.depth
+        tiles = self.tiling().tiles
         most = max(most for least, most in _MOST_PLACES.items() if least <= tiles)
         found = max(each for each in range(1, most + 1) if self.depth % each == 0)
         return found if 3 * found >= most else self.depth
@@ -241,7 +246,7 @@ class TiledProduct(NamedTuple):
 
     def schedule(self, schedule: te.Schedule, product: te.Tensor, result: te.Tensor) -> None:
         """Schedule `product` of `compute`, and what is fused behind it."""
-        tile, tiles, blocks = self.tiling()
+        tile, tiles, _ = self.tiling()
         lanes = self.lanes
         whole = schedule[result]
         *around, y, x = whole.op.axis
@@ -251,7 +256,7 @@ class TiledProduct(NamedTuple):
         xo, xg = whole.split(xo, self.panels_together)
         whole.reorder(*around, yb, xo, yo, xg, yi, xi)
         places = self.places()
-        if math.prod(self.around) * blocks * self.panels < MIN_CHUNKS:
+        if self.has_few_panels:
             yo = whole.fuse(*around, yb, xo, yo)
             whole.parallel(yo)
         else:

@@ -12,8 +12,8 @@ Weights in half precision (`narrow_weights`) are widened as they are loaded.
 
 Weights that no cache holds come in pages, which the processor does not look beyond. So tiles that
 read a part of a panel ask memory for the next part, each for its share of it, in several places at
-once: what follows in each of these pages comes by itself then, and memory is never idle, while all
-tiles but the first would read from a cache.
+once: the processor goes on with each of these pages by itself, and memory is never idle, as it
+would be while all tiles but the first read from a cache.
 Source: Heinecke et al., "LIBXSMM" (doi:10.1109/SC.2016.83), section II.
 """
 
