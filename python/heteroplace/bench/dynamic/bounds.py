@@ -107,8 +107,8 @@ def bound_figures(
 
 
 def _reader(stack: ExitStack, num_bytes: int, total_bytes: int, cores: Sequence[int]) -> Timer:
-    """Sums up as many bytes of so many, a part on each core: other ones in each run, as the caches
-    of a machine may hold those of a single run."""
+    """Sums up as many bytes of so many, a part on each core: from several places in turn, as the
+    caches of a machine may hold what a single run reads."""
     weights = np.ones(total_bytes // _READ_ITEM.itemsize, _READ_ITEM)
     length = num_bytes // _READ_ITEM.itemsize
     threads = [BoundThread("reader", [core]) for core in cores]
