@@ -146,6 +146,8 @@ def test_devices_that_a_model_names_hold(here: Path, capsys: pytest.CaptureFixtu
         (["-o", "nowhere/y.npz"], "folder 'nowhere' does not exist"),
         (["--pin", "conv2d*=gpu9"], "has no device 'gpu9'"),
         (["--input-shapes", "five"], "--input-shapes 'five'"),
+        (["--input-shapes", "{}:[-1,3,8,8]"], "(-1, 3, 8, 8): sizes must not be negative"),
+        (["--input-shapes", "{}:[0,3,8,8]"], "(-1, 3, 8, 8): sizes must not be negative"),
     ],
 )
 def test_what_is_wrong_is_told_in_one_line(

@@ -283,6 +283,10 @@ NET = ["compile", "net.onnx", *SHAPES]
         (["compile", "damaged.relay", *PLACE], "does not include the required version"),
         (["compile", "net.unknown", *PLACE], "specify --model-format"),
         (["compile", "net.onnx", *PLACE], '--input-shapes "name:[1,3,224,224]'),
+        (
+            ["compile", "net.onnx", "--input-shapes", "x:[-1,3,16,16]", *PLACE],
+            "(-1, 3, 16, 16): sizes must not be negative (on the command line: --input-shapes",
+        ),
         ([*NET, "--placement", "lokal"], "--placement lokal: no such file; give a cluster file"),
         ([*NET, "--placement", "damaged.json"], "damaged.json"),
         ([*NET, "--placement", "cpu-two-gpus"], "not in this machine"),
