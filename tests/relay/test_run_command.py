@@ -106,6 +106,27 @@ def test_a_compiled_file_runs_as_the_model_does(
     assert "--budget for compiling would change nothing" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--cluster", "other.json"),
+        ("--ignore-annotations",),
+        ("--input-shapes", "x:[1,3,8,8]"),
+        ("--batch", "2"),
+        ("--rebuild",),
+        ("--pin", "conv2d*=cpu.0"),
+    ],
+    ids=" ".join,
+)
+def test_what_is_compiled_is_not_told_how(
+    here: Path, options: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("built.so").write_bytes(b"\x7fELF")
+    assert main(["run", "built.so", *options]) == 4
+    told = f"built.so: is compiled already; {options[0]} for compiling would change nothing"
+    assert told in capsys.readouterr().err
+
+
 def test_place_takes_the_model_too(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["place", "cnn.onnx", "--cluster", "local", *BUILD]
     assert main([*command, "--solution", "cnn.json", "--exclude", "cpu.all"]) == 0
