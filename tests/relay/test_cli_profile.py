@@ -9,7 +9,7 @@ from pathlib import Path
 import onnx
 import pytest
 import tvm
-from onnx_models import tiny_cnn
+from onnx_models import make_model, node, tiny_cnn
 from relay_models import cpu_cluster
 from tvm import relay
 
@@ -91,6 +91,29 @@ def test_a_batch_that_can_be_measured_is_not_estimated(
     said = capsys.readouterr().err
     assert "use --batch 4" in said
     assert "importing" not in said, "told before any work"
+
+
+def test_a_batch_is_not_estimated_where_nothing_is_measured(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    elsewhere = ["profile", "model.onnx", "--cluster", "moirai-inter-server", "--progress"]
+    assert main([*elsewhere, "--predict", "--estimate-batch", "16"]) == 4
+    said = capsys.readouterr().err
+    assert "no device of cluster 'moirai-inter-server' is in this machine" in said
+    assert "importing" not in said, "told before any work"
+
+
+@pytest.mark.costly
+def test_sizes_that_a_model_leaves_open_are_given(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    onnx.save(make_model([node("Relu", "x", "y")], {"x": ["N", 4]}, ["y"]), "model.onnx")
+    assert main([*PROFILE, *OUTPUTS]) == 4
+    assert "(on the command line: --input-shapes" in capsys.readouterr().err
+    assert main([*PROFILE, *OUTPUTS, "--input-shapes", "x:[-1,4]"]) == 4
+    assert "sizes must not be negative" in capsys.readouterr().err
+    assert main([*PROFILE, *OUTPUTS, "--input-shapes", "x:[1,4]"]) == 0
+    assert load_graph("graph.json").graph.tensors[0].shape == (1, 4)
 
 
 @pytest.mark.costly

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from shard_models import BATCH, descend, forward, layer_weights, rows_of, save_files
+from shard_models import BATCH, WIDTH, descend, forward, layer_weights, rows_of, save_files
 
 import heteroplace
 from heteroplace.cli.main import main
@@ -64,6 +64,8 @@ def test_plan_is_compiled_by_tvmc_and_shown(
     assert tvmc(["compile", files[0], "--placement", "plan.json", "-o", "mlp.so"]) == 0
     (output,) = heteroplace.load("mlp.so").run(x=rows_of(3))
     np.testing.assert_allclose(output, forward(layer_weights(), rows_of(3))[-1], atol=1e-5)
+    sized = ["--input-shapes", f"x:[-1,{WIDTH}]", "--placement-dry-run"]
+    assert tvmc(["compile", files[0], "--placement", "plan.json", *sized]) == 0
     assert main(["check", "plan.json"]) == 0
     capsys.readouterr()
     assert main(["show", "plan.json"]) == 0
@@ -105,6 +107,8 @@ def test_plan_of_another_model_and_options_without_effect_are_refused(
     command = ["compile", files[0], "--placement", "plan.json", "-o", "mlp.so"]
     assert tvmc([*command, "--placement-pin", "nn.dense=cpu.0"]) == WRONG
     assert "--placement-pin would change nothing" in capsys.readouterr().err
+    assert tvmc([*command, "--input-shapes", "x:[-1,-1]"]) == WRONG
+    assert "'x' has other free sizes than its rows" in capsys.readouterr().err
     plan = json.loads(Path("plan.json").read_text())
     Path("plan.json").write_text(json.dumps(plan | {"degrees": [2, 1, 1, 1]}))
     assert tvmc(command) == WRONG
@@ -133,6 +137,8 @@ def test_copies_from_a_host_that_is_no_rank_leave_no_negative_bubble(
         (["--zero", "1"], 4, "about training"),
         (["-o", "nowhere/plan.json"], 4, "folder 'nowhere' does not exist"),
         (["--input-shapes", "x"], 4, "--input-shapes 'x':"),
+        (["--input-shapes", "x:[8,-1]"], 4, "the shape (8, -1): sizes must not be negative"),
+        (["--input-shapes", "x:[-1,-1]"], 4, "'x' has other free sizes than its rows"),
         (["--train", "--loss", "sad"], 4, "there is no loss 'sad'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

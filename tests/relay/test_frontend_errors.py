@@ -103,6 +103,7 @@ def test_all_free_sizes_are_named_with_the_cure() -> None:
         ({"x": (1, 4)}, "the file says (batch, 3)"),
         ({"x": (1, 3, 1)}, "the file says (batch, 3)"),
         ({"x": (-1, 3)}, "sizes must not be negative"),
+        ({"x": (2**63, 3)}, "sizes are at most 9223372036854775807"),
     ],
 )
 def test_wrong_input_shapes(shapes: Any, words: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from tvm import relay
 from heteroplace import routing
 from heteroplace.dynamic.profile import ProfileBuilder
 from heteroplace.dynamic.speculation import SpeculationTimes
-from heteroplace.errors import InfeasibleError, RoutingError
+from heteroplace.errors import InfeasibleError, RoutingError, SolverError
 from heteroplace.files.route_profile import save_route_profile
 from heteroplace.model.cluster import Memory
 from heteroplace.model.route_profile import RouteProfile, RouteRecord, RouterShape
@@ -211,6 +212,16 @@ def test_loads_can_be_balanced_without_decisions_cell_by_cell() -> None:
         RoutingError, match="by is 'luck', expected one of homes, coactivation, balance"
     ):
         relay.transform.PlaceBranches(profile_of(mod, skewed), cluster, by="luck")
+
+
+def test_options_of_the_search_are_those_of_heteroplace() -> None:
+    mod, cluster = two_layers(), mixed_cluster()
+    make = partial(relay.transform.PlaceBranches, profile_of(mod, heavy), cluster)
+    assert all(each.memories for each in options_of(make(time_limit=5, seed=1)(mod)))
+    with pytest.raises(SolverError, match="has no option items; it has: time_limit, seed, engine"):
+        make(items=2)
+    with pytest.raises(SolverError, match="time_limit is '5'; expected a number"):
+        make(time_limit="5")
 
 
 def test_weights_that_fit_nowhere_are_told() -> None:

@@ -106,6 +106,27 @@ def test_a_compiled_file_runs_as_the_model_does(
     assert "--budget for compiling would change nothing" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--cluster", "other.json"),
+        ("--ignore-annotations",),
+        ("--input-shapes", "x:[1,3,8,8]"),
+        ("--batch", "2"),
+        ("--rebuild",),
+        ("--pin", "conv2d*=cpu.0"),
+    ],
+    ids=" ".join,
+)
+def test_what_is_compiled_is_not_told_how(
+    here: Path, options: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("built.so").write_bytes(b"\x7fELF")
+    assert main(["run", "built.so", *options]) == 4
+    told = f"built.so: is compiled already; {options[0]} for compiling would change nothing"
+    assert told in capsys.readouterr().err
+
+
 def test_place_takes_the_model_too(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["place", "cnn.onnx", "--cluster", "local", *BUILD]
     assert main([*command, "--solution", "cnn.json", "--exclude", "cpu.all"]) == 0
@@ -146,6 +167,8 @@ def test_devices_that_a_model_names_hold(here: Path, capsys: pytest.CaptureFixtu
         (["-o", "nowhere/y.npz"], "folder 'nowhere' does not exist"),
         (["--pin", "conv2d*=gpu9"], "has no device 'gpu9'"),
         (["--input-shapes", "five"], "--input-shapes 'five'"),
+        (["--input-shapes", "{}:[-1,3,8,8]"], "(-1, 3, 8, 8): sizes must not be negative"),
+        (["--input-shapes", "{}:[0,3,8,8]"], "(-1, 3, 8, 8): sizes must not be negative"),
     ],
 )
 def test_what_is_wrong_is_told_in_one_line(

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx_models import make_model, node
 from tests.chrome_trace_model import checked, of
 from tests.signing_keys import write_keys
 from tvm.driver.tvmc import main as driver
@@ -102,6 +103,28 @@ def test_fill_mode_fills_the_inputs_that_are_not_given(here, mode, value):
     expected = heteroplace.load("net.so").run(x=np.full(SHAPE, value, np.float32))
     with np.load("out.npz") as out:
         np.testing.assert_array_equal(out["output_0"], expected[0])
+
+
+@pytest.mark.parametrize(
+    ("x", "top"),
+    [(np.arange(8), "[[7. 6.]\n [7. 6.]]\n"), (np.array(3), "[[0.]\n [3.]]\n")],
+    ids=["a row", "a number"],
+)
+def test_top_values_of_an_output_without_rows_are_those_of_all_of_it(here, capsys, x, top):
+    x = x.astype(np.float32)
+    onnx.save(make_model([node("Relu", "x", "y")], {"x": x.shape}, ["y"]), "row.onnx")
+    assert main(["compile", "row.onnx", *PLACE, "-o", "row.so"]) == 0
+    np.savez("row.npz", x=x)
+    capsys.readouterr()
+    assert main(["run", "row.so", "-i", "row.npz", "--print-top", "2", "-o", "out.npz"]) == 0
+    assert capsys.readouterr().out == top
+    with np.load("out.npz") as out:
+        np.testing.assert_array_equal(out["output_0"], x)
+    # `heteroplace run` takes it, too.
+    np.save("row.npy", x)
+    assert show(["run", "row.so", "--input", "x=row.npy", "--runs", "1", "-o", "own.npz"]) == 0
+    with np.load("own.npz") as out:
+        np.testing.assert_array_equal(out["output0"], x)
 
 
 @pytest.mark.parametrize("helping", ["auto", "on", "off"])
@@ -283,6 +306,10 @@ NET = ["compile", "net.onnx", *SHAPES]
         (["compile", "damaged.relay", *PLACE], "does not include the required version"),
         (["compile", "net.unknown", *PLACE], "specify --model-format"),
         (["compile", "net.onnx", *PLACE], '--input-shapes "name:[1,3,224,224]'),
+        (
+            ["compile", "net.onnx", "--input-shapes", "x:[-1,3,16,16]", *PLACE],
+            "(-1, 3, 16, 16): sizes must not be negative (on the command line: --input-shapes",
+        ),
         ([*NET, "--placement", "lokal"], "--placement lokal: no such file; give a cluster file"),
         ([*NET, "--placement", "damaged.json"], "damaged.json"),
         ([*NET, "--placement", "cpu-two-gpus"], "not in this machine"),
@@ -302,6 +329,8 @@ NET = ["compile", "net.onnx", *SHAPES]
         ([*NET, *PLACE, "-o", "net.tar"], "ends in .so"),
         ([*NET, *PLACE, "-o", "no/net.so"], "folder no does not exist"),
         ([*NET, *PLACE, "--placement-plan-out", "no/plan.json"], "folder no does not exist"),
+        ([*NET, *PLACE, "--placement-plan-out", "."], ".: is a folder; give the name of a file"),
+        ([*NET, *PLACE, "--placement-report", "."], ".: is a folder; give the name of a file"),
         ([*NET, *PLACE, "--placement-sign-with", "none.pem"], "none.pem: cannot be read"),
         (
             [*NET, *PLACE, "--placement-dry-run", "--placement-with-source"],

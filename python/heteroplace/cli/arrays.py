@@ -67,4 +67,5 @@ def _checked(name: str, shape: tuple[int, ...], like: Any, array: Any) -> Any:
             f"input {name!r} is of type {array.dtype}, expected {like.dtype}; convert it by "
             f"array.astype({str(like.dtype)!r})"
         )
-    return np.ascontiguousarray(array, dtype=like.dtype)
+    # Not ascontiguousarray, which makes a list of one number of a single number.
+    return np.asarray(array, dtype=like.dtype, order="C")

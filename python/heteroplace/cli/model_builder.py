@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -10,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import tvm
-from tvm.driver.tvmc.shape_parser import parse_shape_string
 
 import heteroplace
 from heteroplace import pipeline
+from heteroplace.cli.input_shapes import as_options, read_shapes
 from heteroplace.cli.model_cache import About, stamp
 from heteroplace.cli.onnx_model import InputSizes
 from heteroplace.codegen.executable import Executable
-from heteroplace.errors import ClusterError, FrontendError, MissingCostError
+from heteroplace.errors import ClusterError, MissingCostError
 from heteroplace.measure.tuning.report import TuneReport
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.solution import Solution
@@ -50,19 +49,9 @@ def import_model(path: Path, sizes: InputSizes, say: Say) -> ImportedModel:
     """
     logging.getLogger("autotvm").setLevel(logging.ERROR)  # that schedules are not tuned, is known
     say(f"importing {path}")
-    try:
-        given = {} if sizes.shapes is None else dict(parse_shape_string(sizes.shapes))
-    except argparse.ArgumentTypeError as err:
-        raise FrontendError(f"--input-shapes {sizes.shapes!r}: {err}") from err
-    try:
+    given = read_shapes(sizes.shapes)
+    with as_options("--batch N"):
         return from_onnx(path, input_shapes=given, batch=sizes.batch)
-    except FrontendError as err:
-        if "input_shapes" in str(err):  # the message speaks to those who call from Python
-            hint = (
-                '(on the command line: --input-shapes "name:[1,3,224,224] name2:[1,8]"; --batch N)'
-            )
-            raise FrontendError(f"{err} {hint}") from err
-        raise
 
 
 def check_devices(cluster: Cluster, place: Mapping[str, Any]) -> None:

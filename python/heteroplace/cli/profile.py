@@ -113,6 +113,11 @@ class Extras:
         metavar="SECONDS",
         parse=seconds,
     )
+    input_shapes: str | None = option(
+        None,
+        'sizes of inputs that the model leaves open, for one item, as "x:[1,3,224,224] y:[1,8]"',
+        metavar="NAME:[N,N] ...",
+    )
     inputs: str | None = option(
         None,
         "arrays by the name of an input (a file of numpy) to measure with; default: made-up ones "

@@ -11,6 +11,7 @@ from pathlib import Path
 import tvm
 
 from heteroplace import pipeline
+from heteroplace.cli.input_shapes import as_options, read_shapes
 from heteroplace.cli.profile import Extras
 from heteroplace.cli.profile_extras import (
     check_estimated_batch,
@@ -96,7 +97,8 @@ def profile_model(
     Raises
     ------
     FrontendError, UnsupportedRelayError
-        The file cannot be read, or the model cannot be placed, or not for several items at once.
+        The file cannot be read, sizes of its inputs are missing or wrong, or the model cannot be
+        placed, or not for several items at once.
     ClusterError
         `remotes` names a host on which no device of the cluster is.
     MissingCostError, LoweringError, ExecutionError, CostStoreError
@@ -112,8 +114,10 @@ def profile_model(
     logging.getLogger("autotvm").setLevel(logging.ERROR)  # that schedules are not tuned, is known
     say = options.progress or (lambda line: None)
     options = replace(options, skips_absent=extras.predicts_absent)
+    given = read_shapes(extras.input_shapes)
     say(f"importing {path}")
-    imported = from_onnx(path)
+    with as_options():
+        imported = from_onnx(path, input_shapes=given)
     with tvm.transform.PassContext(opt_level=OPT_LEVEL):
         network = pipeline.prepare(imported.mod, imported.params, StageLog(options.progress))
         network = network.with_examples(read_examples(extras.inputs))
@@ -168,6 +172,12 @@ def _check_extras(cluster: Cluster, batches: Sequence[int], extras: Extras) -> N
     if extras.estimated_batch is not None:
         check_estimated_batch(extras.estimated_batch, batches)
     absent = missing_devices(cluster, [device.name for device in cluster.devices])
+    if extras.estimated_batch is not None and len(absent) == len(cluster.devices):
+        raise MissingCostError(
+            f"a batch is estimated from smaller ones that are measured, and no device of cluster "
+            f"{cluster.name!r} is in this machine: {'; '.join(absent)}. Use another cluster, or "
+            f"leave out --estimate-batch"
+        )
     for what, is_asked, advice in (
         ("interference", extras.has_interference, "leave out --interference"),
         (

@@ -13,7 +13,7 @@ from heteroplace.cli.shared import Parsers, add_command, add_output, check_writa
 from heteroplace.cli.solution_file import add_solution_options, read_solution
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.model.answers import WhatIf
-from heteroplace.options import add_arguments, from_arguments
+from heteroplace.options import add_arguments, from_arguments, read_arguments
 from heteroplace.place_options import PlaceOptions
 from heteroplace.progress import ProgressLine
 from heteroplace.questions.explain import explain_tasks
@@ -163,8 +163,8 @@ def run_diff(arguments: argparse.Namespace) -> None:
 
 def run_simulate(arguments: argparse.Namespace) -> None:
     """Print what the plan would take, and write the new one if it is asked for."""
-    if arguments.output and not arguments.solve:
-        raise HeteroPlaceError("--output writes what --solve finds; add --solve, or leave it out")
+    if not arguments.solve:
+        _check_no_solving(arguments)
     check_writable(arguments.output)
     solution = read_solution(arguments.plan, arguments)
     is_shown = arguments.progress or sys.stderr.isatty()
@@ -191,6 +191,19 @@ def run_simulate(arguments: argparse.Namespace) -> None:
     print(found)
     if arguments.output:
         print(f"solution: {arguments.output}")
+
+
+def _check_no_solving(arguments: argparse.Namespace) -> None:
+    """Raise HeteroPlaceError where something is said about a search that is not asked for."""
+    if arguments.output:
+        raise HeteroPlaceError("--output writes what --solve finds; add --solve, or leave it out")
+    given = read_arguments(PlaceOptions, arguments, names=("solver",))
+    given |= read_arguments(SolveOptions, arguments, renamed=RENAMED, names=_SOLVING)
+    if given:
+        flags = ", ".join(f"--{RENAMED.get(name, name)}" for name in given)
+        raise HeteroPlaceError(
+            f"{flags}: how --solve places the network again; add --solve, or leave it out"
+        )
 
 
 def _what_if_json(found: WhatIf) -> dict[str, object]:

@@ -60,7 +60,7 @@ def add_commands(commands: Parsers) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Read the file, write the page, print the headline."""
-    output = arguments.output or str(Path(arguments.file).with_suffix(".html"))
+    output = arguments.output or _beside(arguments.file)
     check_writable(output)
     _check_measuring(arguments)
     solution, manifest = read_with_manifest(arguments.file, arguments)
@@ -82,6 +82,15 @@ def run(arguments: argparse.Namespace) -> None:
         command=command,
     )
     _say(arguments, solution, output)
+
+
+def _beside(file: str) -> str:
+    """The page of a file that nobody has named another one for."""
+    if not Path(file).name:
+        raise HeteroPlaceError(
+            f"{file!r} is no file; give a plan (JSON), a solution or a compiled model"
+        )
+    return str(Path(file).with_suffix(".html"))
 
 
 def _say(arguments: argparse.Namespace, solution: Solution, output: str) -> None:

@@ -133,15 +133,16 @@ def run_synthesise(arguments: argparse.Namespace) -> None:
     check_writable(arguments.file)
     options = from_arguments(TraceOptions, arguments)
     digest, shapes = _routers(arguments)
+    records = synthesise(shapes, options)
     builder = ProfileBuilder(digest, shapes)
     is_recording = Path(arguments.file).suffix == _RECORDS
     if is_recording:
         with RoutesWriter(arguments.file, digest, arguments.level, shapes) as writer:
-            for record in synthesise(shapes, options):
+            for record in records:
                 writer.write(record)
                 builder.add(record.at_level(arguments.level))
     else:
-        for record in synthesise(shapes, options):
+        for record in records:
             builder.add(record.at_level(arguments.level))
     profile = builder.profile()
     if not is_recording:

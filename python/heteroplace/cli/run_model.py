@@ -40,7 +40,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.plan import Run
 from heteroplace.model.solution import Solution
 from heteroplace.model.units import format_bytes, format_ns
-from heteroplace.options import add_arguments, count, options_of, read_arguments
+from heteroplace.options import add_arguments, count, read_arguments
 from heteroplace.place_options import OPTION_CLASSES, STORE_OFF, STORE_ON, read_options
 from heteroplace.report.notes import notes_text
 from heteroplace.report.tables import device_table, format_table, solution_headline
@@ -106,7 +106,6 @@ def add_commands(commands: Parsers) -> None:
 def _add_build_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cluster",
-        default=LOCAL,
         metavar="FILE|NAME",
         help="cluster (JSON), a ready-made one, or local: this machine (default)",
     )
@@ -154,13 +153,7 @@ def run(arguments: argparse.Namespace) -> None:
     options = given_options(arguments)
     legal: Any = {}
     if _is_library(model):
-        names = {entry.name for cls in OPTION_CLASSES for entry in options_of(cls)}
-        refused = [f"--{_RENAMED.get(n, n).replace('_', '-')}" for n in names if n in options]
-        if refused or arguments.rebuild or arguments.input_shapes or arguments.batch:
-            raise HeteroPlaceError(
-                f"{model}: is compiled already; {', '.join(sorted(refused)) or 'options'} for "
-                f"compiling would change nothing: leave them out, or give the model"
-            )
+        _check_run_only(model, options, arguments)
         file, origin = model, f"{model}: a compiled file"
     else:
         file, legal, origin = _from_cache(model, options, arguments)
@@ -175,6 +168,19 @@ def run(arguments: argparse.Namespace) -> None:
         print(f"outputs: {arguments.output}")
 
 
+def _check_run_only(model: Path, options: dict[str, Any], arguments: argparse.Namespace) -> None:
+    """Raise HeteroPlaceError where something is said about compiling what is compiled."""
+    refused = [f"--{_RENAMED.get(name, name).replace('_', '-')}" for name in options]
+    for flag in ("cluster", "input-shapes", "batch", "ignore-annotations", "rebuild"):
+        if getattr(arguments, flag.replace("-", "_")) not in (None, False):
+            refused.append(f"--{flag}")
+    if refused:
+        raise HeteroPlaceError(
+            f"{model}: is compiled already; {', '.join(sorted(refused))} for compiling would "
+            f"change nothing: leave them out, or give the model"
+        )
+
+
 def _is_library(path: Path) -> bool:
     if not path.is_file():
         raise FrontendError(
@@ -184,11 +190,15 @@ def _is_library(path: Path) -> bool:
         return file.read(len(ELF_MAGIC)) == ELF_MAGIC
 
 
+def _cluster(arguments: argparse.Namespace) -> Cluster:
+    return open_cluster(LOCAL if arguments.cluster is None else arguments.cluster)
+
+
 def _from_cache(
     model: Path, options: dict[str, Any], arguments: argparse.Namespace
 ) -> tuple[Path, Any, str]:
     """The compiled file of a model, the numbers that are legal for its inputs, and its origin."""
-    cluster = open_cluster(arguments.cluster)
+    cluster = _cluster(arguments)
     told = {
         **options,
         "input_shapes": arguments.input_shapes,
@@ -258,7 +268,7 @@ def run_compile(arguments: argparse.Namespace) -> None:
     output = arguments.output or f"{model.stem}.so"
     check_writable(output)
     options = given_options(arguments)
-    cluster = open_cluster(arguments.cluster)
+    cluster = _cluster(arguments)
     executable, about = _compiled(model, cluster, options, arguments)
     executable.export_library(output, with_source=arguments.with_source)
     if arguments.json:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import logging
 from dataclasses import dataclass
 from pathlib import Path
 
 import tvm
-from tvm.driver.tvmc.shape_parser import parse_shape_string
 
-from heteroplace.errors import FrontendError
+from heteroplace.cli.input_shapes import Shapes, as_options, read_shapes
 from heteroplace.model.cluster import Cluster
 from heteroplace.relay.frontend.importer import from_onnx
 from heteroplace.relay.frontend.onnx_batch import SYMBOLIC, free_batch
@@ -58,7 +56,7 @@ def shard_file(
     """
     logging.getLogger("autotvm").setLevel(logging.ERROR)  # that schedules are not tuned, is known
     with tvm.transform.PassContext(opt_level=OPT_LEVEL):
-        source = import_source(path, options, shapes)
+        source = import_source(path, options, read_shapes(shapes))
         grid = search_degrees(source, cluster, options, csv)
     untrained: tuple[str, ...] = ()
     if options.is_training:
@@ -67,26 +65,23 @@ def shard_file(
     return Found(grid, untrained)
 
 
-def import_source(path: Path, options: ShardOptions, shapes: str | None) -> ModelSource:
+def import_source(path: Path, options: ShardOptions, shapes: Shapes) -> ModelSource:
     """Import an ONNX model; for any number of rows where its inputs leave that open.
 
     Raises
     ------
     FrontendError
-        The file cannot be read, or `shapes` is no text of shapes.
+        The file cannot be read, or sizes are missing or wrong.
     UnsupportedRelayError
         The rows cannot be followed through an op.
     """
     options.say(f"importing {path}")
-    try:
-        given = {} if shapes is None else dict(parse_shape_string(shapes))
-    except argparse.ArgumentTypeError as err:
-        raise FrontendError(f"--input-shapes {shapes!r}: {err}") from err
-    is_free = bool(free_batch(path, given).names)
-    imported = from_onnx(
-        path,
-        input_shapes=given,
-        batch=SYMBOLIC if is_free else None,
-        keep_weights=options.is_training,
-    )
+    is_free = bool(free_batch(path, shapes).names)
+    with as_options():
+        imported = from_onnx(
+            path,
+            input_shapes=shapes,
+            batch=SYMBOLIC if is_free else None,
+            keep_weights=options.is_training,
+        )
     return ModelSource(imported.mod, imported.params, options, path.stem)

@@ -19,6 +19,7 @@ from tvm.driver.tvmc.transform import apply_graph_transforms, parse_graph_transf
 import heteroplace
 from heteroplace import pipeline
 from heteroplace.cli import tvmc_options
+from heteroplace.cli.input_shapes import as_options, plain_shapes
 from heteroplace.cli.onnx_model import solution_text
 from heteroplace.cli.shard_model import import_source
 from heteroplace.cli.tvmc_errors import LOADER_ERRORS, Command, one_line
@@ -119,7 +120,7 @@ def _compile_shared(arguments: argparse.Namespace, record: ShardingRecord) -> No
         config=parse_configs(arguments.pass_config),
         disabled_pass=arguments.disabled_pass,
     ):
-        source = import_source(Path(arguments.FILE), options, arguments.input_shapes)
+        source = import_source(Path(arguments.FILE), options, plain_shapes(arguments.input_shapes))
         model = replayed_model(source, record, arguments.placement)
         print(f"\n{told_text(record.told)}\n{solution_headline(model.solution)}", flush=True)
         if arguments.placement_dry_run:
@@ -197,13 +198,8 @@ def load_model(
 def _load_onnx(
     path: str, input_shapes: Mapping[str, Sequence[int]] | None
 ) -> tuple[tvm.IRModule, Mapping[str, tvm.nd.NDArray]]:
-    try:
-        imported = from_onnx(path, input_shapes=input_shapes)
-    except FrontendError as err:
-        if "input_shapes" in str(err):  # the message speaks to those who call from Python
-            hint = '(on the command line: --input-shapes "name:[1,3,224,224] name2:[1,8]")'
-            raise FrontendError(f"{err} {hint}") from err
-        raise
+    with as_options():
+        imported = from_onnx(path, input_shapes=plain_shapes(input_shapes))
     print("\n  ".join((f"imported {path}", *imported.report)), flush=True)
     return imported.mod, imported.params
 

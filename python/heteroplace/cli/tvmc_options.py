@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from heteroplace.cli.shared import check_writable
 from heteroplace.errors import (
     ArtifactError,
     ClusterError,
@@ -261,10 +262,11 @@ def read_cluster(arguments: argparse.Namespace) -> Cluster:
 
 
 def check_outputs(*paths: str | None) -> None:
-    """Raise ArtifactError if a file cannot be written later, because its folder is not there."""
+    """Raise HeteroPlaceError if a file cannot be written later."""
     for path in paths:
         if path is not None and not Path(path).parent.is_dir():
             raise ArtifactError(f"{path}: folder {Path(path).parent} does not exist; make it first")
+    check_writable(*paths)
 
 
 def flags(names: Iterable[str]) -> str:

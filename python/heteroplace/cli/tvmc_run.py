@@ -34,6 +34,7 @@ from heteroplace.report.tables import busy_table, device_table, placement_table
 from heteroplace.run.array_files import read_arrays
 from heteroplace.run.executor import Executor
 
+_ARRAYS = ".npz"
 # A placed file runs on the devices of its plan, in this process.
 _NOT_OFFERED = ("end_to_end", "rpc_key", "rpc_tracker", "list_options", "project_option")
 
@@ -80,7 +81,10 @@ def run_placed(arguments: argparse.Namespace) -> None:
     ExecutionError
         The inputs are wrong, or the file does not run on this machine.
     """
-    check_outputs(arguments.outputs, arguments.placement_trace)
+    outputs = arguments.outputs
+    if outputs and not outputs.endswith(_ARRAYS):
+        outputs += _ARRAYS  # as numpy does, which writes them
+    check_outputs(outputs, arguments.placement_trace)
     executor = heteroplace.load(
         arguments.PATH,
         helping=HELPING[arguments.placement_helping or "auto"],
@@ -111,6 +115,8 @@ def _run_loaded(executor: Executor, arguments: argparse.Namespace) -> None:
     if arguments.print_time:
         times = _measure(executor, arguments.repeat, arguments.number)
     result = TVMCResult(outputs, times)
+    if arguments.outputs:
+        result.save(arguments.outputs)
     if arguments.placement_trace:
         trace.stop()
         trace.save(arguments.placement_trace)
@@ -120,9 +126,7 @@ def _run_loaded(executor: Executor, arguments: argparse.Namespace) -> None:
     if times is not None:
         print(result.format_times())
     if arguments.print_top:
-        print(get_top_results(result, arguments.print_top))
-    if arguments.outputs:
-        result.save(arguments.outputs)
+        print(_top(values[0], arguments.print_top))
 
 
 def _inputs(executor: Executor, arguments: argparse.Namespace) -> dict[str, np.ndarray]:
@@ -141,6 +145,17 @@ def _measure(executor: Executor, repeat: int, number: int) -> BenchmarkResult:
         raise ExecutionError(f"--repeat {repeat} --number {number}: both must be at least 1")
     times_ns = np.array(executor.benchmark(repeat * number)).reshape(repeat, number)
     return BenchmarkResult([float(mean) for mean in times_ns.mean(axis=1) * 1e-9])
+
+
+def _top(output: np.ndarray, count: int) -> object:
+    """The largest values of the first row of an output, and where they are, as TVM prints them.
+
+    TVM takes the first axis for that of rows; without one all of the output is a row.
+    """
+    rows = np.atleast_2d(output)
+    if not len(rows):
+        return "output_0 has no rows"
+    return get_top_results(TVMCResult({"output_0": rows}, None), count)
 
 
 def _profile(executor: Executor) -> str:

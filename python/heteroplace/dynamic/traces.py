@@ -73,7 +73,7 @@ class TraceOptions:
 
 
 def synthesise(routers: Sequence[RouterShape], options: TraceOptions) -> Iterator[RouteRecord]:
-    """Yield the decisions of `options.num_runs` runs, router by router.
+    """Return the decisions of `options.num_runs` runs, router by router, made as they are taken.
 
     Cells keep their place: co-activation is between a router and the one before it, where both
     decide about as many cells. Each router decides in every run; see `reached_records`.
@@ -81,7 +81,7 @@ def synthesise(routers: Sequence[RouterShape], options: TraceOptions) -> Iterato
     Raises
     ------
     RoutingError
-        A router has too many cells and branches to be held in memory.
+        A router has too many cells and branches to be held in memory: told at once.
     """
     for router in routers:
         if router.num_cells * router.num_branches > _MAX_CHOICES:
@@ -89,6 +89,10 @@ def synthesise(routers: Sequence[RouterShape], options: TraceOptions) -> Iterato
                 f"router {router.name!r} decides about {router.num_cells} cells and "
                 f"{router.num_branches} branches; at most {_MAX_CHOICES} pairs of both are made up"
             )
+    return _decisions(routers, options)
+
+
+def _decisions(routers: Sequence[RouterShape], options: TraceOptions) -> Iterator[RouteRecord]:
     random = np.random.default_rng(options.seed)
     popularity = [_popularity(router.num_branches, options.skew, random) for router in routers]
     partners = [

@@ -82,14 +82,21 @@ class RouterEntry(Struct, forbid_unknown_fields=True, kw_only=True):
         ),
         about("For each branch the numbers of rows that its tasks are compiled for, ascending."),
     ]
-    overflow: Annotated[
-        Text,
-        one_of(OVERFLOWS, "rounds"),
-        about("What becomes of cells beyond the largest capacity."),
-    ] = "rounds"
-    quantum: Annotated[
-        Count, about("Rows of a branch begin at multiples of it in a routed buffer.")
-    ] = 1
+    overflow: (
+        Annotated[
+            Text,
+            one_of(OVERFLOWS, "rounds"),
+            about('What becomes of cells beyond the largest capacity. Default: "rounds".'),
+        ]
+        | UnsetType
+    ) = UNSET
+    quantum: (
+        Annotated[
+            Count,
+            about("Rows of a branch begin at multiples of it in a routed buffer. Default: 1."),
+        ]
+        | UnsetType
+    ) = UNSET
     parent: Annotated[BranchEntry, about("Branch that it is in.")] | UnsetType = UNSET
 
 

@@ -25,8 +25,9 @@ def branch_to_json(branch: tuple[str, int]) -> dict[str, object]:
 def router_of(entry: RouterEntry) -> Router:
     """Return a router without ids, as `TaskGraphBuilder.add_router` takes it."""
     return Router(
-        *(entry.name, -1, -1, entry.cells, entry.top_k, entry.capacities, entry.overflow),
-        quantum=entry.quantum,
+        *(entry.name, -1, -1, entry.cells, entry.top_k, entry.capacities),
+        overflow="rounds" if entry.overflow is UNSET else entry.overflow,
+        quantum=1 if entry.quantum is UNSET else entry.quantum,
         parent=branch_of(entry.parent),
     )
 

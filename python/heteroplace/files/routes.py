@@ -13,9 +13,10 @@ that a branch drops at its capacity is in `loads` and `active` all the same.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import Annotated, Literal, TextIO
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -66,7 +67,13 @@ class _Line(Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True)
 
 
 def header_line(model_digest: str, level: int, routers: Sequence[RouterShape]) -> str:
-    """Return the first line of a file, with its end; parameters as of `RoutesWriter`."""
+    """Return the first line of a file, with its end; parameters and errors as of `RoutesWriter`."""
+    for router in routers:
+        if router.num_branches > MAX_BRANCHES:
+            raise RoutingError(
+                f"router {router.name!r} has {router.num_branches} branches; at most "
+                f"{MAX_BRANCHES} can be in a recording"
+            )
     entries = tuple(RouterEntry(r.name, r.num_cells, r.num_branches) for r in routers)
     header = RoutesHeader(ROUTES_VERSION, model_digest, level, entries)
     return msgspec.json.encode(header).decode() + "\n"
@@ -84,6 +91,8 @@ class RoutesWriter:
 
     Raises
     ------
+    RoutingError
+        A router has more than `MAX_BRANCHES` branches. What is at `path` stays.
     OSError
         The file cannot be written.
     """
@@ -97,8 +106,9 @@ class RoutesWriter:
     ) -> None:
         self._level = level
         self._encoder = msgspec.json.Encoder()
+        header = header_line(model_digest, level, routers)
         self._file = Path(path).open("wb")  # noqa: SIM115  (closed by close)
-        self._file.write(header_line(model_digest, level, routers).encode())
+        self._file.write(header.encode())
 
     def __enter__(self) -> RoutesWriter:
         return self
@@ -131,10 +141,12 @@ class RoutesReader:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path, self._source = Path(path), os.fspath(path)
-        with self._open() as file:
-            text = self._line(file)
+        with closing(self._lines()) as lines:
+            text = next(lines, b"")
         try:
-            value = parse_json(text)
+            value = parse_json(text.decode())
+        except UnicodeDecodeError as fault:
+            raise RoutingError(f"{self._source}: is no text: {fault}") from fault
         except ValueError as fault:
             raise RoutingError(
                 f"{self._source}: line 1: expected a JSON object with routes_version, model, level "
@@ -162,17 +174,17 @@ class RoutesReader:
         ------
         RoutingError
             Lines are wrong: no record, an unknown router, loads that are not those of the cells, a
-            branch that there is not. Names lines and what was expected.
+            branch that there is not. Names lines and what was expected. Or the file cannot be read.
         """
         shapes = {shape.name: shape for shape in self.routers}
         decoder = msgspec.json.Decoder(_Line)
         faults: list[str] = []
-        with self._open() as file:
-            next(file)
-            for number, text in enumerate(file, 2):
+        with closing(self._lines()) as lines:
+            next(lines, None)
+            for number, text in enumerate(lines, 2):
                 try:
-                    record = _record(decoder.decode(text), shapes, self.level)
-                except ValueError as fault:  # also those of msgspec
+                    record = _record(_read_line(text, decoder), shapes, self.level)
+                except ValueError as fault:  # also those of msgspec, and of bytes that are no text
                     faults.append(f"line {number}: {fault}")
                     if len(faults) == _MAX_FAULTS:
                         break
@@ -183,21 +195,15 @@ class RoutesReader:
             count = "a fault" if len(faults) == 1 else f"{len(faults)} faults"
             raise RoutingError(f"{self._source}: {count}{listing}")
 
-    def _open(self) -> TextIO:
+    def _lines(self) -> Generator[bytes, None, None]:
+        """The lines of the file, as bytes: one that is no text is told by its number."""
         try:
-            return self._path.open(encoding="utf-8")
+            with self._path.open("rb") as file:
+                yield from file
         except OSError as fault:
             raise RoutingError(f"{self._source}: cannot be read: {fault.strerror}") from fault
         except ValueError as fault:  # a path that no file has
             raise RoutingError(f"{self._source!a}: cannot be read: {fault}") from fault
-
-    def _line(self, file: TextIO) -> str:
-        try:
-            return file.readline()
-        except OSError as fault:
-            raise RoutingError(f"{self._source}: cannot be read: {fault.strerror}") from fault
-        except ValueError as fault:
-            raise RoutingError(f"{self._source}: is no text: {fault}") from fault
 
 
 def records_of_lines(
@@ -211,9 +217,10 @@ def records_of_lines(
         A line is wrong.
     """
     shapes = {shape.name: shape for shape in routers}
+    decoder = msgspec.json.Decoder(_Line)
     for text in lines.splitlines():
         try:
-            yield _record(msgspec.json.decode(text, type=_Line), shapes, level)
+            yield _record(_read_line(text, decoder), shapes, level)
         except ValueError as fault:
             raise RoutingError(f"a record of routes is wrong: {fault}") from fault
 
@@ -238,6 +245,19 @@ def _plain(taken: tuple[int, ...]) -> int | list[int]:
     if not taken:
         return _DROPPED
     return taken[0] if len(taken) == 1 else list(taken)
+
+
+def _read_line(text: bytes, decoder: msgspec.json.Decoder[_Line]) -> _Line:
+    """A line decoded; ValueError: it is no record, or has a key twice.
+
+    Of such a key the decoder keeps the last. A line of other keys than that has as many colons as
+    keys, beside those in the router's name; an escape in that could hide one.
+    """
+    line = decoder.decode(text)
+    num_keys = len(_Line.__struct_fields__) - (line.cells is None)
+    if text.count(b":") != num_keys + line.router.count(":") or b"\\" in text:
+        parse_json(text.decode())
+    return line
 
 
 def _record(line: _Line, shapes: dict[str, RouterShape], level: int) -> RouteRecord:

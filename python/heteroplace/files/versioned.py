@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from heteroplace.errors import PlanError
-from heteroplace.files.reader import parse_json, unreadable
+from heteroplace.files.reader import parse_json, show, unreadable
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,10 @@ class Versioned:
         try:
             value: Any = parse_json(text)
             version = value[f"{self.name}_version"]
-            if version != self.version:
+            # true and 1.0 equal 1, and no file that was written here has them.
+            if type(version) is not int or version != self.version:
                 raise PlanError(
-                    f"{source}: {self.name} version {version}, this heteroplace reads "
+                    f"{source}: {self.name} version {show(version)}, this heteroplace reads "
                     f"{self.version}; {self.mend}"
                 )
             yield value

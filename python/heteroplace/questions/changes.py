@@ -14,7 +14,7 @@ from heteroplace.errors import ClusterError
 from heteroplace.files.cluster import cluster_from_json, cluster_to_json
 from heteroplace.files.reader import did_you_mean
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.units import format_bytes, parse_bytes
+from heteroplace.model.units import MAX_INTEGER, format_bytes, parse_bytes
 
 Entry = dict[str, Any]
 
@@ -152,13 +152,24 @@ def _scale(value: Any, pattern: str, factor: float) -> str:
             f"scale_link: cluster {value['name']!r} has no link or channel {pattern!r}{near}"
         )
     for entry in links:
-        entry["bandwidth"] = f"{max(1, int(_number(entry['bandwidth']) * factor))} B/s"
+        speed = max(1.0, _in_range(_number(entry["bandwidth"]) * factor, pattern, factor))
+        entry["bandwidth"] = f"{int(speed)} B/s"
         entry["measured"] = [
-            [size, f"{round(_number(time) / factor)} ns"]
+            [size, f"{round(_in_range(_number(time) / factor, pattern, factor))} ns"]
             for size, time in entry.get("measured", ())
         ]
     names = ", ".join(entry["name"] for entry in links)
     return f"bandwidth of {names} times {factor:g}"
+
+
+def _in_range(value: float, pattern: str, factor: float) -> float:
+    """A scaled number; ClusterError: no cluster can have it."""
+    if not value < MAX_INTEGER:
+        raise ClusterError(
+            f"scale_link: {pattern}={factor:g}: the bandwidth in B/s, or a measured time in ns, "
+            f"would be {value:.3g}, and is at most {MAX_INTEGER}; give a factor nearer to 1"
+        )
+    return value
 
 
 def _number(quantity: str) -> int:

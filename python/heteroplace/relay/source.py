@@ -20,7 +20,7 @@ import tvm
 from tvm import relay
 
 from heteroplace.errors import ArtifactError, UnsupportedRelayError
-from heteroplace.files.reader import parse_json
+from heteroplace.files.reader import parse_json, show
 from heteroplace.model.graph import tensor_bytes
 from heteroplace.relay.expressions import post_order_of_function, static_shape, tensor_types
 
@@ -165,9 +165,10 @@ def source_from_json(
     """
     try:
         value: Any = parse_json(data.decode())
-        if value["source_version"] != SOURCE_VERSION:
+        version = value["source_version"]
+        if type(version) is not int or version != SOURCE_VERSION:
             raise ArtifactError(
-                f"{where}: source version {value['source_version']}, this heteroplace reads "
+                f"{where}: source version {show(version)}, this heteroplace reads "
                 f"{SOURCE_VERSION}; compile the model again"
             )
         mod = _read(value["values"], value["output"], read)

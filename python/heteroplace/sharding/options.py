@@ -26,6 +26,8 @@ END: Literal["end"] = "end"
 WEIGHT_GRADIENTS = (AUTO, EACH, END)
 """When gradients of weights are summed over microbatches: as each of them is computed, or at once
 behind the last one; or what is faster."""
+LOSS = "mse"
+"""What is minimised where nothing else is said."""
 _PARTS = ("data", "tensor", "pipeline", "micro_batches")
 _ZERO_LEVELS = range(4)
 RUN_BEST = 5
@@ -111,7 +113,7 @@ class ShardOptions:
         "train, and update weights so: sgd:RATE, momentum:RATE,MOMENTUM",
         metavar="NAME:NUMBERS",
     )
-    loss: str = option("mse", "what is minimised when training", metavar="NAME")
+    loss: str = option(LOSS, "what is minimised when training", metavar="NAME")
     prediction: int | None = option(
         None,
         "position of the output that is trained; needed where there are several",
@@ -222,10 +224,11 @@ def check_shard_options(options: ShardOptions) -> None:
     if options.run_best is not None and options.run_best < 0:
         faults.append(f"run_best is {options.run_best}; expected 0 plans or more")
     of_training = options.zero or options.recompute_every or options.weight_gradients == END
-    if not options.is_training and of_training:
+    is_loss_said = options.loss != LOSS or options.prediction is not None
+    if not options.is_training and (of_training or is_loss_said):
         faults.append(
-            "zero, recompute and weight_gradients are about training; say optimizer, or leave "
-            "them out"
+            "loss, prediction, zero, recompute and weight_gradients are about training; say "
+            "optimizer, or leave them out"
         )
     if isinstance(options.degrees, Degrees):
         num_stages = options.degrees.pipeline

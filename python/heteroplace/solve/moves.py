@@ -21,7 +21,7 @@ from heteroplace.native.arrays import IMPOSSIBLE, IntArray
 from heteroplace.native.list import what_if
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.native.throughput import placement_loads
-from heteroplace.solve.objective import THROUGHPUT
+from heteroplace.solve.objective import THROUGHPUT, objective_ns
 from heteroplace.solve.problem import Problem
 
 MAX_WORK = 4_000_000
@@ -40,7 +40,8 @@ class Moves:
     objective_ns: tuple[tuple[int | None, ...], ...]
     """[tasks][devices]; None: it cannot be there, or a memory would be too small."""
     baseline_ns: int
-    """With no task moved, found the same way: what others are compared with."""
+    """With no task moved, found the same way: what others are compared with. Of a plan that would
+    not fit if it were made that way, its own objective, which stands at its own devices too."""
 
 
 def unmovable(graph: TaskGraph, plan: Plan) -> str:
@@ -95,7 +96,12 @@ def moves(problem: Problem, plan: Plan, tasks: Sequence[int], objective: str = "
         devices = range(len(problem.cluster.devices))
         rows = [[loads.moved(task, device) for device in devices] for task in asked]
         baseline = loads.value(np.array(placement, dtype=np.int64))
-    assert baseline is not None  # the plan is valid
+    if baseline is None:
+        # The plan is valid: it frees tensors before others come. Made anew, copies come as early as
+        # they can, and loads are of many items, whose tensors are all there at once.
+        baseline = objective_ns(problem, plan, objective)
+        for task, row in zip(asked, rows, strict=True):
+            row[placement[task]] = baseline
     return Moves(asked, tuple(map(tuple, rows)), baseline)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 
 from heteroplace.errors import ShardingError
 from heteroplace.model.cluster import Cluster
@@ -21,7 +22,7 @@ MAX_MICRO_BATCHES = 128
 class Degrees:
     """How one training step or inference of a batch is cut: D, T, P and K of DistIR.
 
-    Each is at least 1, checked on construction.
+    Each is a whole number of at least 1, checked on construction.
     """
 
     data: int = 1
@@ -35,12 +36,14 @@ class Degrees:
 
     def __post_init__(self) -> None:
         faults = [
-            f"{name} is {getattr(self, name)}"
+            f"{name} is {getattr(self, name)!r}"
             for name in ("data", "tensor", "pipeline", "micro_batches")
-            if getattr(self, name) < 1
+            if not _is_count(getattr(self, name))
         ]
         if faults:
-            raise ShardingError(f"degrees: {'; '.join(faults)}; each must be at least 1")
+            raise ShardingError(
+                f"degrees: {'; '.join(faults)}; each must be a whole number, at least 1"
+            )
 
     def __str__(self) -> str:
         """D/T/P/K, as the tables of DistIR have it."""
@@ -84,6 +87,10 @@ class Degrees:
                 f"of {self.num_items}, or take other degrees"
             )
         return rows
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1
 
 
 def parse_degrees(text: str) -> Degrees:

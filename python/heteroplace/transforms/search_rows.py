@@ -131,36 +131,58 @@ class SearchFile:
         self._path, self._case = path, case
         self.rows: dict[tuple[int, Degrees], SearchRow] = {}
         """Those of this case that the file has."""
+        header = _line(COLUMNS)
         try:
-            text = path.read_text(encoding="utf-8") if path.exists() else ""
-            whole = text[: text.rfind("\n") + 1]
-            if not whole:
-                path.write_text(_line(COLUMNS), encoding="utf-8")
-            elif whole != text:
-                os.truncate(path, len(whole.encode()))
+            # The bytes as they are: they are counted below.
+            text = path.read_bytes().decode() if path.exists() else ""
         except (OSError, UnicodeDecodeError) as err:
             raise ShardingError(f"{path}: not a table of a search: {err}") from err
-        self._read(whole or _line(COLUMNS))
+        whole = text[: text.rfind("\n") + 1]
+        if whole:
+            self._read(whole)
+        elif not header.startswith(text):
+            raise self._of_others(text.splitlines()[0])
+        # Nothing is written to a file before it is known to be such a table.
+        try:
+            if not whole:
+                path.write_text(header, encoding="utf-8")
+            elif whole != text:
+                os.truncate(path, len(whole.encode()))
+        except OSError as err:
+            raise ShardingError(f"{path}: cannot be written: {err}") from err
+
+    def _of_others(self, columns: str) -> ShardingError:
+        return ShardingError(
+            f"{self._path}: the columns are {columns[:200]}; expected {','.join(COLUMNS)}; choose "
+            f"another file"
+        )
 
     def _read(self, text: str) -> None:
-        lines = csv.reader(io.StringIO(text))
-        header = tuple(next(lines))
-        if header != COLUMNS:
+        lines = csv.reader(io.StringIO(text, newline=""))
+        try:
+            header = tuple(next(lines))
+            if header != COLUMNS:
+                raise self._of_others(",".join(header))
+            for cells in lines:
+                self._add_known(cells, lines.line_num)
+        except csv.Error as err:
             raise ShardingError(
-                f"{self._path}: the columns are {','.join(header)[:200]}; expected "
-                f"{','.join(COLUMNS)}; choose another file"
-            )
-        for cells in lines:
-            values = dict(zip(COLUMNS, cells, strict=False))
-            if values.get("case") == self._case:
-                try:
-                    row = _row(values)
-                except (KeyError, ValueError, ShardingError) as err:
-                    raise ShardingError(
-                        f"{self._path}: line {lines.line_num} is no row of a search: {err}; take "
-                        f"it away, or choose another file"
-                    ) from err
-                self.rows[row.batch, row.degrees] = row
+                f"{self._path}: not a table of a search: line {lines.line_num}: {err}; choose "
+                f"another file"
+            ) from err
+
+    def _add_known(self, cells: list[str], line: int) -> None:
+        values = dict(zip(COLUMNS, cells, strict=False))
+        if values.get("case") != self._case:
+            return
+        try:
+            row = _row(values)
+        except (KeyError, ValueError, ShardingError) as err:
+            raise ShardingError(
+                f"{self._path}: line {line} is no row of a search: {err}; take it away, or choose "
+                f"another file"
+            ) from err
+        self.rows[row.batch, row.degrees] = row
 
     def add(self, row: SearchRow) -> None:
         """Append a row, unless the file has it; it is there when this returns."""

@@ -18,7 +18,7 @@ than its rounding in no type: about 2 % in bfloat16, a step in int8.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -91,6 +91,20 @@ def compare(
         if is_within and tolerance.mean_ratio < 1 and theirs.size >= _MIN_OF_MEAN:
             is_within &= float(_gaps(ours, theirs).mean()) <= allowed * tolerance.mean_ratio
     return Difference(absolute, relative, is_within)
+
+
+def furthest_off(
+    actual: Mapping[int, Sequence[np.ndarray]],
+    expected: Mapping[int, Sequence[np.ndarray]],
+    tolerance: Tolerance,
+) -> tuple[Difference, int]:
+    """Compare the outputs of several items; return what stands for all, and of which item it is.
+
+    One that is not within the tolerance goes first: it may be off by less of its largest value than
+    another one, where integers or a mean difference are what is wrong.
+    """
+    found = [(compare(actual[item], expected[item], tolerance), item) for item in expected]
+    return max(found, key=lambda each: (not each[0].is_within, each[0].relative))
 
 
 def largest_difference(actual: np.ndarray, expected: np.ndarray) -> float:

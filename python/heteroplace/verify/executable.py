@@ -23,7 +23,13 @@ from heteroplace.relay.frontend.onnx_source import OnnxSource
 from heteroplace.relay.ranges.arrays import legal_arrays
 from heteroplace.run.devices import missing_devices
 from heteroplace.run.executor import Executor
-from heteroplace.verify.compare import Difference, Tolerance, choose_tolerance, compare
+from heteroplace.verify.compare import (
+    Difference,
+    Tolerance,
+    choose_tolerance,
+    compare,
+    furthest_off,
+)
 from heteroplace.verify.nodes import ComparedNodes, compare_nodes
 from heteroplace.verify.reference import is_installed, reference_name, run_source
 
@@ -146,24 +152,22 @@ def _compared(executable: Executable, mod: tvm.IRModule, source: OnnxSource) -> 
     if len(items) > 1:
         together = {name: np.concatenate([item[name] for item in items]) for name in items[0]}
     outputs = Executor(executable).run(together)
-    tolerance = _tolerance(executable, source)
-    found = []
-    for index, references_of_item in references.items():
-        part = [
+    parts = {
+        index: [
             _item(output, reference, index)
             for output, reference in zip(outputs, references_of_item, strict=True)
         ]
-        found.append((compare(part, references_of_item, tolerance), index, part))
-    # The item that is furthest off stands for all.
-    difference, index, actual = max(found, key=lambda each: each[0].relative)
-    inputs, expected = items[index], references[index]
+        for index, references_of_item in references.items()
+    }
+    tolerance = _tolerance(executable, source)
+    difference, index = furthest_off(parts, references, tolerance)
     if not difference.is_within and _half_types(source):
         # The importer may have dropped casts to 16 bits that the reference makes.
         tolerance = replace(tolerance, relative=choose_tolerance(_half_types(source), ()).relative)
-        difference = compare(actual, expected, tolerance)
+        difference, index = furthest_off(parts, references, tolerance)
     note = ""
     if not difference.is_within:
-        note = _explain(executable, source, inputs, actual, difference, tolerance)
+        note = _explain(executable, source, items[index], parts[index], difference, tolerance)
     return Verification(
         reference_name(),
         difference.absolute,

@@ -23,6 +23,18 @@ def test_what_is_not_given_is_made_up_within_what_is_legal() -> None:
     assert np.array_equal(make_inputs(PORTS, {}, {}, seed=1)["image"], again["image"])
 
 
+def test_a_single_number_stays_one() -> None:
+    ports = [("rate", (), "float32"), ("turned", (2, 3), "float32"), ("half", (), "bfloat16")]
+    given = {"rate": np.array(0.5), "turned": np.ones((3, 2)).T}
+    found = make_inputs(ports, given, {}, seed=0)
+    assert found["rate"].shape == ()
+    assert found["rate"].dtype == "float32"
+    assert float(found["rate"]) == 0.5
+    assert found["turned"].flags.c_contiguous
+    assert isinstance(found["half"], np.ndarray)
+    assert found["half"].shape == ()
+
+
 @pytest.mark.parametrize(
     ("given", "told"),
     [

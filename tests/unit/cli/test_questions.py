@@ -108,6 +108,14 @@ def test_an_output_without_solving_is_refused(
     assert not Path("x.json").exists()
 
 
+def test_how_to_solve_is_refused_without_solving(
+    solution: Solution, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["simulate", "solution.json", "--batch", "2", "--solver", "heft", "--budget", "60"]
+    assert main(command) == 4
+    assert "--solver, --budget: how --solve places the network again" in capsys.readouterr().err
+
+
 def test_a_trace_is_written(solution: Solution) -> None:
     solution.trace("trace.json")
     events = json.loads(Path("trace.json").read_text())["traceEvents"]

@@ -73,6 +73,12 @@ def test_a_plan_is_judged_by_the_files_that_it_refers_to(solution: Solution) -> 
     assert pages[0].split(lead)[1][:60] == pages[1].split(lead)[1][:60]
 
 
+@pytest.mark.parametrize("name", ["", ".", "/"])
+def test_what_has_no_name_is_no_file(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", name]) == 4
+    assert f"{name!r} is no file; give a plan" in capsys.readouterr().err
+
+
 def test_place_writes_the_page_of_its_plan(solution: Solution) -> None:
     arguments = ["place", *OF_PLAN, "--iterations", "20", "--report", "page.html"]
     assert main(arguments) == 0

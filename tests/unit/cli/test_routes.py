@@ -60,6 +60,22 @@ def test_merged_files_add_up(folder: Path, capsys: pytest.CaptureFixture[str]) -
     jsonschema.validate(value, json.loads((FOLDER / "routes.schema.json").read_text()))
 
 
+@pytest.mark.parametrize(
+    ("sizes", "fault"),
+    [
+        (["--cells", "100000", "--branches", "1000"], "decides about 100000 cells"),
+        (["--cells", "2", "--branches", "70000"], "has 70000 branches; at most 65536"),
+    ],
+)
+def test_what_cannot_be_made_up_leaves_an_older_file(
+    folder: Path, capsys: pytest.CaptureFixture[str], sizes: list[str], fault: str
+) -> None:
+    before = (folder / "a.jsonl").read_bytes()
+    assert main(["routes", "synthesise", "a.jsonl", *sizes]) == 4
+    assert fault in capsys.readouterr().err
+    assert (folder / "a.jsonl").read_bytes() == before
+
+
 def test_loads_alone_can_be_made_up(folder: Path) -> None:
     assert main(["routes", "synthesise", "b.jsonl", "--like", "a.jsonl", "--level", "1"]) == 0
     assert read_profile(folder / "b.jsonl").transitions == ()

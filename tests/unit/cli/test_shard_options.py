@@ -38,6 +38,8 @@ def test_degrees_come_as_text_or_as_parts() -> None:
 def test_all_that_is_wrong_is_told_at_once() -> None:
     with pytest.raises(ShardingError, match=r"schedule 'x'; there are .*; zero is 9.*about train"):
         read_shard_options({"batch": 8, "schedule": "x", "zero": 9})
+    with pytest.raises(ShardingError, match=r"data is '2'; pipeline is 2\.0; each must be a whole"):
+        read_shard_options({"batch": 8, "data": "2", "pipeline": 2.0})
     with pytest.raises(ShardingError, match=r"rows of the whole batch are missing"):
         read_shard_options({"data": 2})
     with pytest.raises(ShardingError, match=r"weight_gradients .x.; expected one of auto"):
@@ -50,6 +52,10 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
     assert read_shard_options({"batch": 8, "data": 2, "run_best": 1}).most_run == 1
     with pytest.raises(ShardingError, match="weight_gradients are about training"):
         read_shard_options({"batch": 8, "weight_gradients": "end"})
+    for given in ({"loss": "cross_entropy"}, {"prediction": 0}):
+        with pytest.raises(ShardingError, match=r"loss, prediction, .* are about training"):
+            read_shard_options({"batch": 8, **given})
+        assert read_shard_options({"batch": 8, "optimizer": "sgd:0.1", **given}).is_training
     late = {"batch": 8, "data": 2, "optimizer": "sgd:0.1", "weight_gradients": "end"}
     assert read_shard_options(late | {"zero": 1}).weight_gradients == "end"
     with pytest.raises(ShardingError, match="sums gradients at once, and ZeRO of level 2"):

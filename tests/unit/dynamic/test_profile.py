@@ -163,6 +163,14 @@ WRONG_LINES = [
         '{"run":0,"router":"a","loads":[2,1],"active":[0,1],"cells":[[0,0],0,1]}',
         "names a branch twice",
     ),
+    (
+        '{"run":0,"run":0,"router":"a","loads":[2,1],"active":[0,1],"cells":[0,0,1]}',
+        'the key "run" occurs twice',
+    ),
+    (
+        '{"run":0,"cells":[1,1,1],"router":"\\u0061","loads":[2,1],"active":[0,1],"cells":[0,0,1]}',
+        'the key "cells" occurs twice',
+    ),
     ("no json", "line 2"),
     ('{"run":0,"router":"a","loads":[2,1]}', "active"),
     ('{"run":0,"router":"a","loads":[2,1],"active":[0,1],"more":1}', "unknown field `more`"),
@@ -175,6 +183,47 @@ def test_wrong_records_are_told_by_line(tmp_path: Path, line: str, fault: str) -
     path.write_text(header_line("m", 2, SHAPES) + line + "\n")
     with pytest.raises(RoutingError, match=f"line 2: .*{fault}" if "line" not in fault else fault):
         read_profile(path)
+
+
+def test_names_with_colons_hide_no_key_that_occurs_twice(tmp_path: Path) -> None:
+    path = tmp_path / "routes.jsonl"
+    with RoutesWriter(path, "m", 1, [RouterShape("a:b", 3, 2)]) as writer:
+        for run in range(2):
+            writer.write(RouteRecord(run, "a:b", (2, 1)))
+    assert len(list(RoutesReader(path).records())) == 2
+    text = path.read_text()
+    path.write_text(text.replace('"run":1', '"run":1,"run":1'))
+    with pytest.raises(RoutingError, match='line 3: the key "run" occurs twice'):
+        read_profile(path)
+    # A key that stands there once, with nothing in it, is none too many.
+    path.write_text(text.replace('"active":[0,1]}', '"active":[0,1],"cells":null}'))
+    assert path.read_text() != text
+    assert len(list(RoutesReader(path).records())) == 2
+
+
+def test_bytes_that_are_no_text_are_told_wherever_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "routes.jsonl"
+    with RoutesWriter(path, "m", 1, SHAPES) as writer:
+        for run in range(500):
+            writer.write(RouteRecord(run, "a", (2, 1)))
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:400], lines[400].replace(b'"a"', b'"\xff"'), *lines[401:]]))
+    with pytest.raises(RoutingError, match=r"a fault\n  line 401: .*utf-8"):
+        read_profile(path)
+    path.write_bytes(b"".join([lines[0].replace(b'"m"', b'"\xff"'), *lines[1:]]))
+    with pytest.raises(RoutingError, match="is no text"):
+        read_profile(path)
+
+
+def test_a_recording_that_cannot_be_read_to_its_end_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "routes.jsonl"
+    with RoutesWriter(path, "m", 2, SHAPES) as writer:
+        writer.write(RUNS[0])
+    reader = RoutesReader(path)
+    path.unlink()
+    path.symlink_to("/proc/self/mem")  # It is opened, and cannot be read.
+    with pytest.raises(RoutingError, match="cannot be read: Input/output error"):
+        list(reader.records())
 
 
 def test_all_wrong_records_are_told_at_once(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from heteroplace.files.graph import (
     save_graph,
 )
 from heteroplace.files.reader import read_json
+from tests.routed_plans import layer_graph
 from tests.strategies import exact_cases
 from tests.unit.files.test_graph_file import NAMES, TIMES, diamond, graphs
 
@@ -131,6 +132,20 @@ def test_a_repeated_key_is_left_to_the_other_reader(tmp_path, old, new):
     (tmp_path / "graph.json").write_text(repeated)
     with pytest.raises(GraphError, match="occurs twice in one object"):
         load_graph(tmp_path / "graph.json")
+
+
+@pytest.mark.parametrize("left_out", [(), ("quantum",), ("overflow", "quantum")], ids="-".join)
+def test_a_repeated_key_is_found_where_a_router_leaves_others_out(tmp_path, left_out):
+    value = graph_to_json(layer_graph())
+    (router,) = value["routers"]
+    router["quantum"] = 1
+    for key in left_out:
+        del router[key]
+    text = json.dumps(value)
+    assert plain(text) == thorough(text.encode(), tmp_path) == GraphFile(layer_graph(), None)
+    repeated = text.replace('"top_k": 2', '"top_k": 2, "top_k": 2')
+    assert repeated != text
+    assert plain(repeated) is None
 
 
 def test_tasks_in_another_order_are_sorted_by_the_other_reader(tmp_path):

@@ -10,6 +10,7 @@ from hypothesis import given
 
 from heteroplace.errors import PlanError
 from heteroplace.files.solution import SOLUTION_VERSION, solution_from_json, solution_to_json
+from heteroplace.files.versioned import Versioned
 from heteroplace.model.plan import Plan, Run
 from heteroplace.model.solution import Solution
 from tests.instances import cpu, instance
@@ -77,6 +78,17 @@ def test_another_version_is_refused_with_both_numbers() -> None:
     value = json.loads(solution_to_json(chain())) | {"placement_version": 9}
     with pytest.raises(PlanError, match=f"here: placement version 9, .* {SOLUTION_VERSION}; place"):
         solution_from_json(json.dumps(value), "here")
+
+
+@pytest.mark.parametrize("version", [True, 1.0, "1", None])
+def test_what_equals_a_version_and_is_none_is_refused(version: object) -> None:
+    kind = Versioned("thing", 1, "a thing", "make it again")
+    with kind.read('{"thing_version": 1}', "here"):
+        pass
+    text = json.dumps({"thing_version": version})
+    told = pytest.raises(PlanError, match=f"here: thing version {json.dumps(version)}, .* 1; make")
+    with told, kind.read(text, "here"):
+        pass
 
 
 @pytest.mark.parametrize("field", json.loads(solution_to_json(chain())))

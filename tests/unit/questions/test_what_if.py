@@ -81,6 +81,8 @@ def test_times_of_a_measured_link_are_scaled_too() -> None:
     cluster = replace(solution.cluster, links=links)
     found = replace(solution, cluster=cluster).what_if(scale_link={"0-1": 2.0})
     assert [link.measured for link in found.cluster.links] == [((10, 4),), ((10, 8),)]
+    with pytest.raises(ClusterError, match="a measured time in ns, would be"):
+        replace(solution, cluster=cluster).what_if(scale_link={"0-1": 1e-300})
 
 
 def test_a_memory_that_is_too_small_is_said() -> None:
@@ -121,6 +123,8 @@ def test_items_without_costs_of_batches_run_one_after_the_other() -> None:
         ({"drop_device": ["gpu0", "gpu1"]}, ClusterError, "'gpu1' is the last device"),
         ({"scale_link": {"zz": 2.0}}, ClusterError, "no link or channel 'zz'; it has: 0-1, 1-0"),
         ({"scale_link": {"0-1": 0.0}}, ClusterError, "expected a factor above 0"),
+        ({"scale_link": {"0-1": 1e300}}, ClusterError, r"0-1=1e\+300: the bandwidth .* would be"),
+        ({"scale_link": {"*": 1e308}}, ClusterError, "is at most 9223372036854775807"),
         ({"memory": {"m7": 5}}, ClusterError, "no memory or device 'm7'; it has: m0, m1"),
         ({"memory": {"m0": "5 apples"}}, ClusterError, "m0=5 apples; expected a size"),
     ],

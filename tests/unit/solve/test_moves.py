@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import assume, given
 
 from heteroplace.errors import InfeasibleError, SolverError
 from heteroplace.model.check import check_plan
-from heteroplace.model.plan import Load, Plan, Run
+from heteroplace.model.cluster import Cluster, Device, Link, Memory
+from heteroplace.model.graph import Task, TaskGraphBuilder
+from heteroplace.model.plan import Copy, Load, Plan, Run
 from heteroplace.native.list import evaluate_order
 from heteroplace.simulate.simulator import simulate
 from heteroplace.simulate.throughput import throughput_ns
 from heteroplace.solve import Problem, SolveOptions, get_solver
+from heteroplace.solve.explain import explain
+from heteroplace.solve.judge import replay
 from heteroplace.solve.moves import most_movable, moved_steps, moves, unmovable
+from heteroplace.solve.network import solution_of
+from heteroplace.solve.report import write_report
 from tests.explicit_plans import explicit_plans
-from tests.instances import problem_of
+from tests.instances import given_costs, problem_of
 from tests.routed_plans import RoutedCase, routed_plans
-from tests.strategies import Instance, exact_cases, instances
+from tests.strategies import AMPLE, Instance, exact_cases, instances
 
 
 def heft_plan(problem: Problem) -> Plan:
@@ -63,6 +70,59 @@ def test_a_task_that_stays_costs_nothing(case: Instance) -> None:
         found = moves(problem, plan, range(len(placement)), objective)
         stays = [row[placement[task]] for task, row in enumerate(found.objective_ns)]
         assert set(stays) == {found.baseline_ns}
+
+
+def late_copies() -> tuple[Instance, Plan]:
+    """A plan on a GPU of 100 bytes, which fits since y comes when x and o are gone.
+
+    Its copies take turns on one channel. Made anew, y comes right behind x, and there would be 120
+    bytes.
+    """
+    builder = TaskGraphBuilder("late")
+    for name in ("x", "y"):
+        builder.add_input(name, num_bytes=60)
+    builder.add_task(Task("a", "op"), ["x"])
+    builder.add_tensor("a", num_bytes=30, name="o")
+    builder.add_tensor("a", num_bytes=10, name="p")
+    builder.add_task(Task("b", "op"), ["p", "y"])
+    builder.add_tensor("b", num_bytes=1, name="q")
+    graph = builder.finalize(["o", "q"])
+    cluster = Cluster(
+        "small card",
+        (Memory("ram", AMPLE), Memory("card", 100)),
+        (Device("cpu", "cpu", "llvm", 0, 0, (0,)), Device("gpu", "cuda", "cuda", 0, 1)),
+        (Link("up", 0, 1, 10**9, 0, "bus"), Link("down", 1, 0, 10**9, 0, "bus")),
+        0,
+    )
+    costs = given_costs(graph, cluster, {"a": (1000, 10), "b": (1000, 10)})
+    x, y, o, _, q = (next(i for i, t in enumerate(graph.tensors) if t.name == n) for n in "xyopq")
+    steps = (
+        *(Copy(x, 0, 1, (0,)), Run(0, 1), Copy(o, 1, 0, (1,))),
+        *(Copy(y, 0, 1, (0,)), Run(1, 1), Copy(q, 1, 0, (1,))),
+    )
+    return Instance(graph, cluster, costs), Plan(graph.digest(), cluster.digest(), steps, "by hand")
+
+
+@pytest.mark.parametrize("objective", ["latency", "throughput"])
+def test_a_plan_that_fits_only_as_it_is_stays_what_others_are_compared_with(
+    objective: str, tmp_path: Path
+) -> None:
+    case, plan = late_copies()
+    problem = problem_of(case)
+    options = SolveOptions(objective=objective)
+    result = replay(problem, plan, options)  # as `place --plan-in`; it checks the plan
+    found = moves(problem, plan, (0, 1), objective)
+    expected = {"latency": 171, "throughput": 151}[objective]
+    assert found.baseline_ns == result.objective_ns == expected
+    assert [row[1] for row in found.objective_ns] == [found.baseline_ns] * 2
+    assert all(row[0] is None or row[0] > found.baseline_ns for row in found.objective_ns)
+    explained = explain(problem, plan, objective)
+    assert all(explained.reasons)
+    solution = solution_of(problem, replace(result, plan=explained), objective)
+    for answer in solution.explain("*"):
+        assert [choice.change_ns for choice in answer.choices if choice.is_chosen] == [0]
+    write_report(solution, tmp_path / "page.html")
+    assert (tmp_path / "page.html").exists()
 
 
 @given(instances(max_tasks=6))

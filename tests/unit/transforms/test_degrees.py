@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 
 from heteroplace.errors import ShardingError
@@ -56,6 +59,14 @@ def test_degrees_that_do_not_divide_are_refused_with_the_numbers() -> None:
         Degrees(2, 1, 2, 4).rows(12)
     with pytest.raises(ShardingError, match="tensor is 0; pipeline is -1"):
         Degrees(1, 0, -1, 1)
+
+
+def test_degrees_that_are_no_whole_numbers_are_refused() -> None:
+    wrong: tuple[Any, ...] = ("2", 2.0, None, True)
+    told = "data is '2'; tensor is 2.0; pipeline is None; micro_batches is True; each must be"
+    with pytest.raises(ShardingError, match=told):
+        Degrees(*wrong)
+    assert Degrees(np.int64(2)) == Degrees(2)
 
 
 def test_too_few_devices_are_told() -> None:

@@ -103,6 +103,24 @@ def test_a_line_that_was_not_finished_is_taken_away(problem, tmp_path):
     assert len(path.read_text().splitlines()) == len(text.splitlines())
 
 
+@pytest.mark.parametrize("begun", ["", "case,ba", ",".join(COLUMNS)])
+def test_a_header_that_was_not_finished_is_written_anew(problem, tmp_path, begun):
+    path = tmp_path / "rows.csv"
+    path.write_text(begun)
+    rows = search(problem, [16], path=path)
+    assert path.read_text().splitlines()[0] == ",".join(COLUMNS)
+    assert search(problem, [16], path=path, say=pytest.fail) == rows
+
+
+def test_of_lines_as_other_programs_end_them_none_is_lost(problem, tmp_path):
+    path = tmp_path / "rows.csv"
+    rows = search(problem, [16], path=path)
+    whole = path.read_bytes().replace(b"\n", b"\r\n")
+    path.write_bytes(whole + b"unfinished")
+    assert search(problem, [16], path=path, say=pytest.fail) == rows
+    assert path.read_bytes() == whole
+
+
 def test_rows_of_other_problems_stand_in_the_same_file(problem, tmp_path):
     path = tmp_path / "rows.csv"
     other = replace(problem, schedule="gpipe")
@@ -125,15 +143,30 @@ def test_a_better_one_that_was_excluded_before_is_simulated(problem, tmp_path):
         ("a,b\n1,2\n", "the columns are a,b; expected case,batch"),
         (",".join(COLUMNS) + "\n{case},16,1/1/4/2,lost,0,0,0,0,0,0,0,1,,,\n", "line 2 is no row"),
         (",".join(COLUMNS) + "\n{case},16\n", "line 2 is no row"),
+        ("a,b\n1,2", "the columns are a,b; expected case,batch"),
+        ("my notes", "the columns are my notes; expected case,batch"),
+        ("case,batch\r{case},16\r", "the columns are case,batch"),
+        (",".join(COLUMNS) + "\n{case},16\nunfinished", "line 2 is no row"),
+        (",".join(COLUMNS) + "\n" + "x" * 200_000 + "\n", "line 2: field larger than"),
+    ],
+    ids=[
+        "columns",
+        "method",
+        "cells",
+        "last line of others",
+        "one line",
+        "old Mac",
+        "row before an unfinished one",
+        "huge field",
     ],
 )
 def test_other_files_are_refused(problem, tmp_path, text, message):
     path = tmp_path / "rows.csv"
     path.write_text(text.format(case=problem_digest(problem)))
-    before = path.read_text()
+    before = path.read_bytes()
     with pytest.raises(ShardingError, match=message):
         search(problem, [16], path=path)
-    assert path.read_text() == before
+    assert path.read_bytes() == before
 
 
 def test_a_file_that_cannot_be_read_is_refused(problem, tmp_path):

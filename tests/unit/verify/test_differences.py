@@ -14,6 +14,7 @@ from heteroplace.verify.compare import (
     Tolerance,
     choose_tolerance,
     compare,
+    furthest_off,
     largest_difference,
 )
 
@@ -37,6 +38,18 @@ def test_one_output_out_of_several_is_enough() -> None:
     good, bad = floats(1.0), floats(1.001)
     assert not compare([good, bad], [good, good], FLOAT).is_within
     assert not compare([good], [good, good], FLOAT).is_within
+
+
+def test_an_item_that_is_not_within_the_tolerance_stands_for_all() -> None:
+    whole = np.array([100_000])
+    expected = {item: [floats(1.0), whole] for item in (0, 3, 7)}
+    actual = {0: [floats(1.00001), whole], 3: [floats(1.0), whole + 1], 7: [floats(1.00005), whole]}
+    found, item = furthest_off(actual, expected, FLOAT)
+    assert (found.is_within, item) == (False, 3)
+    assert found.relative < compare(actual[7], expected[7], FLOAT).relative < TOLERANCE
+    actual[3] = expected[3]
+    found, item = furthest_off(actual, expected, FLOAT)
+    assert (found.is_within, item) == (True, 7)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from google.protobuf.message import DecodeError
 from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper, numpy_helper
 
 from heteroplace.errors import FrontendError
+from heteroplace.model.units import MAX_INTEGER
 from heteroplace.relay.frontend.onnx_names import check_names
 from heteroplace.relay.frontend.onnx_repair import describe_node
 from heteroplace.relay.frontend.onnx_tensors import complete_tensors
@@ -253,6 +254,8 @@ def _set_shape(value: ValueInfoProto, given: Sequence[int] | None) -> tuple[str,
     new = tuple(int(size) for size in given)
     if any(size < 0 for size in new):
         return f"input_shapes gives '{name}' the shape {new}: sizes must not be negative", ""
+    if any(size > MAX_INTEGER for size in new):
+        return f"input_shapes gives '{name}' the shape {new}: sizes are at most {MAX_INTEGER}", ""
     if old is not None and (
         len(old) != len(new)
         or any(isinstance(o, int) and o != n for o, n in zip(old, new, strict=True))

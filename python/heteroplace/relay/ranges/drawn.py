@@ -20,7 +20,8 @@ def array_in(
     Those of bfloat16, which numpy does not have, are bit patterns in `uint16`.
     """
     if dtype == "bfloat16":  # the upper half of a float32
-        return (array_in(interval, shape, "float32", random).view("uint32") >> 16).astype("uint16")
+        bits = array_in(interval, shape, "float32", random).view("uint32")
+        return np.asarray(bits >> 16, "uint16")  # shifted, an array of one number is none any more
     if interval is None and dtype.startswith("float"):
         return random.standard_normal(shape).astype(dtype)
     goal = interval or BOOLEAN

@@ -35,10 +35,12 @@ from heteroplace.dynamic.specialise import (
     specialise,
 )
 from heteroplace.dynamic.speculation import SpeculationTimes
-from heteroplace.errors import RoutingError
+from heteroplace.errors import RoutingError, SolverError
 from heteroplace.machine.local import open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.route_profile import RouteProfile
+from heteroplace.option_types import check_types
+from heteroplace.options import by_attribute
 from heteroplace.relay.routing.changes import (
     PLACED_BY,
     Changes,
@@ -59,6 +61,7 @@ from heteroplace.solve.problem import SolveOptions
 
 NUM_SIZES = 6
 """Capacities of a kind of branches: what the paper's networks of 256 experts need per layer."""
+_SEARCH_OPTIONS = ("time_limit", "seed", "engine")
 _LOG = logging.getLogger("heteroplace")
 
 
@@ -106,7 +109,7 @@ def PlaceBranches(  # noqa: N802
         the same cells take together, for networks that send cells from router to router by
         themselves; needs a recording of level 2; "balance": equal loads for each router.
     options
-        Of `SolveOptions`: `time_limit_s`, `seed`, `engine`.
+        As of `HeteroPlace`: `time_limit`, `seed`, `engine`.
 
     Raises
     ------
@@ -114,14 +117,29 @@ def PlaceBranches(  # noqa: N802
         The cluster file is wrong.
     RoutingError
         `by` is something else; or, when the pass runs, the profile is of another model.
+    SolverError
+        There is no such option, or a value is wrong.
     InfeasibleError
         When the pass runs: weights do not fit.
     """
     if by not in PLACED_BY:
         raise RoutingError(f"by is {by!r}, expected one of {', '.join(PLACED_BY)}")
+    solve = _search_options(options)
     found = cluster if isinstance(cluster, Cluster) else open_cluster(cluster)
-    solve = SolveOptions(**options)
     return _pass("PlaceBranches", profile, lambda routed: memory_changes(routed, found, by, solve))
+
+
+def _search_options(given: Mapping[str, Any]) -> SolveOptions:
+    """The options of `PlaceBranches`, which has few of those of `HeteroPlace`."""
+    unknown = [name for name in given if name not in _SEARCH_OPTIONS]
+    if unknown:
+        raise SolverError(
+            f"PlaceBranches has no option {', '.join(unknown)}; it has: "
+            f"{', '.join(_SEARCH_OPTIONS)}"
+        )
+    (found,) = by_attribute([SolveOptions], given, "PlaceBranches", SolverError)
+    check_types(SolveOptions, found, "PlaceBranches", SolverError)
+    return SolveOptions(**found)
 
 
 def SpeculateRoutes(  # noqa: N802
