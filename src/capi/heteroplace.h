@@ -195,7 +195,8 @@ HETEROPLACE_API heteroplace_status heteroplace_run(heteroplace_model* model,
 HETEROPLACE_API heteroplace_status heteroplace_begin(heteroplace_model* model, double timeout_s,
                                                      heteroplace_request** request);
 
-/*! \brief Copies an input from the caller's memory. It stays for later runs of the request. */
+/*! \brief Copies an input from the caller's memory. It stays for later runs of the request; of
+ * state, until one fails. */
 HETEROPLACE_API heteroplace_status heteroplace_set_input(heteroplace_request* request,
                                                          const heteroplace_tensor* tensor);
 

@@ -115,7 +115,9 @@ void Slot::Read(int32_t id, void* data) {
 void Slot::ForgetState() {
   const Program& program = image_->program();
   for (size_t i = 0; i < input_versions.size(); ++i) {
-    if (program.IsState(program.inputs[i])) input_versions[i] = 0;
+    if (!program.IsState(program.inputs[i])) continue;
+    input_versions[i] = 0;
+    is_input_given[i] = false;  // else the request, submitted again, would run on what is left
   }
 }
 

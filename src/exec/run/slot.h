@@ -71,7 +71,8 @@ class Slot {
   /*! \brief Copies a host buffer of the tensor's size into it, or back. Blocks. */
   void Write(int32_t tensor, const void* data);
   void Read(int32_t tensor, void* data);
-  /*! \brief State has no value any more: a run that failed may have replaced some of it. */
+  /*! \brief State has no value any more, nor was it given one: a run that failed may have replaced
+   * some of it. */
   void ForgetState();
   /*! \brief Writes zeros to a host arena: its pages then belong to the caller's memory node. */
   void TouchArena(int32_t space);
