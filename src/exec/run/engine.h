@@ -111,7 +111,7 @@ class Engine : private ForkAware {
     Slot* slot() const { return slot_; }
     /*! \brief Does the request in the slot `measurement->runs_left` times. \throws Error kExecution
      * if it fails, and what the limit's hook throws. */
-    void Run(RequestKind kind, Measurement* measurement, const Limit& limit);
+    void Run(RequestKind kind, const std::shared_ptr<Measurement>& measurement, const Limit& limit);
 
    private:
     void Leave();

@@ -82,8 +82,7 @@ void Request::Submit(const Limit& limit, bool is_waited) {
   const Use use(this);
   CheckIdle();
   executor_->FillInputs(slot_);
-  slot_->kind = RequestKind::kRun;
-  slot_->measurement = nullptr;
+  slot_->Prepare(RequestKind::kRun, nullptr);
   number_.store(executor_->engine_->Submit(slot_, limit, is_waited));
   is_in_flight_ = true;
 }

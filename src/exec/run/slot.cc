@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "support/error.h"
 
@@ -119,6 +120,12 @@ void Slot::ForgetState() {
     input_versions[i] = 0;
     is_input_given[i] = false;  // else the request, submitted again, would run on what is left
   }
+}
+
+void Slot::Prepare(RequestKind next, std::shared_ptr<Measurement> measured) {
+  kind = next;
+  measurement = std::move(measured);
+  interruption = nullptr;  // of a request that nobody has finished: not this one's
 }
 
 void Slot::TouchArena(int32_t space) {

@@ -90,11 +90,15 @@ class Slot {
   /*! \brief Why; "" if it has not failed. */
   std::string failure();
 
+  /*! \brief Says what is done next in it; of its caller, before each submission. */
+  void Prepare(RequestKind next, std::shared_ptr<Measurement> measured);
+
   // Of the request in the slot: written by its caller before it is submitted.
 
   RequestKind kind = RequestKind::kRun;
-  /*! \brief What is measured; null for kRun and kTouch. */
-  Measurement* measurement = nullptr;
+  /*! \brief What is measured; null for kRun and kTouch. Shared, as a caller whose time is up goes
+   * while a step that does not end is still at it. */
+  std::shared_ptr<Measurement> measurement;
   /*! \brief NowNs when it was submitted. */
   int64_t start_ns = 0;
   /*! \brief Where its times are recorded, and its number there; null: they are not. */
