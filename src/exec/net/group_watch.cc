@@ -187,11 +187,12 @@ void Group::Send(int peer, ControlTag tag, const std::string& bytes, const Limit
 
 std::string Group::Receive(int peer, ControlTag tag, const Limit& limit) {
   int64_t length = 0;
-  std::vector<std::unique_ptr<Message>> messages;
+  std::string bytes;
+  std::vector<std::unique_ptr<Message>> messages;  // before the bytes, which they may still write
   messages.push_back(MakeReceive(peer, ControlTag::kReplyLength, &length, sizeof(length)));
   Complete(messages, limit);
-  std::string bytes(static_cast<size_t>(length), '\0');
   messages.clear();
+  bytes.resize(static_cast<size_t>(length));
   messages.push_back(MakeReceive(peer, tag, bytes.data(), length));
   Complete(messages, limit);
   return bytes;
