@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -301,6 +302,38 @@ void CheckBytesThatDoNotCome(Random& random) {
   CHECK(Has(OneText(faults, &told), "waited for other ranks for its whole limit"));
 }
 
+struct Interrupt : std::runtime_error {
+  Interrupt() : std::runtime_error("interrupted") {}
+};
+
+/*! \brief Clocks that are not tied to the end, on either side, end the job: the other side waits.
+ */
+void CheckInterruptedClocks(Random& random) {
+  const bool asks = random.Below(2) == 0;
+  Told told;
+  std::string text;
+  const auto faults = OnRanks(2, RandomOptions(random), &told, [&](std::shared_ptr<Group> group) {
+    if (group->rank() == 0) {
+      Limit limit = Patiently();
+      limit.hook = [] { throw Interrupt(); };
+      bool is_interrupted = false;
+      try {
+        asks ? static_cast<void>(exec::TieClock(group.get(), 1, limit))
+             : exec::AnswerClock(group.get(), 1, limit);
+      } catch (const Interrupt&) {
+        is_interrupted = true;
+      }
+      CHECK(is_interrupted && group->HasFailed());
+      text = group->failure();
+    } else {
+      exec::LookUntil(Patiently(), 0, [&] { return group->HasFailed(); });
+    }
+    group->CheckAlive();
+  });
+  CHECK_EQ(OneText(faults, &told), text);
+  CHECK(Has(text, "rank 0") && Has(text, "interrupted"));
+}
+
 /*! \brief Times of a clock that runs too fast by a part, between two ties. */
 void CheckOwnTime(Random& random) {
   const int64_t ahead_ns = random.Below(1'000'000) - 500'000;
@@ -348,6 +381,7 @@ int main() {
   ForSeeds("abort", 64, CheckAbort);
   ForSeeds("orders", 64, CheckOrders);
   ForSeeds("bytes that do not come", 2 * Stride(), CheckBytesThatDoNotCome);
+  ForSeeds("interrupted clocks", 2 * Stride(), CheckInterruptedClocks);
   ForSeeds("own time", 64, CheckOwnTime);
   ForSeeds("packed", 64, CheckPacked);
   return 0;

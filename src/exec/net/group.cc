@@ -249,6 +249,24 @@ void Group::Fail(const std::string& text) noexcept {
   }
 }
 
+void Group::FailAsThrown() noexcept {
+  std::string text;
+  try {
+    try {
+      throw;
+    } catch (const Error& error) {
+      text = error.what();
+    } catch (const std::bad_alloc&) {
+      text = kMemoryIsShort;
+    } catch (...) {
+      text = "the call was interrupted";
+    }
+  } catch (const std::bad_alloc&) {
+    text = kMemoryIsShort;  // short enough for a string without memory of its own
+  }
+  Fail(text);
+}
+
 /*! \brief Without the name of this rank's host that a program begins with. */
 std::string Group::WithoutHost(const std::string& text) const {
   const std::lock_guard lock(names_mutex_);

@@ -49,7 +49,8 @@ void Engine::Alone::Run(RequestKind kind, const std::shared_ptr<Measurement>& me
   engine_->is_repeating_.store(measurement != nullptr && measurement->runs_left > 1);
   {
     std::lock_guard lock(engine_->mutex_);
-    if (engine_->on_order_ && measurement != nullptr) {
+    // Others take no part in a throw between two cores of this one.
+    if (engine_->on_order_ && measurement != nullptr && kind != RequestKind::kPassLine) {
       const Order::Kind timed = is_timed ? Order::kProfile : Order::kBenchmark;
       engine_->on_order_(
           {kind == RequestKind::kCpuTimed ? Order::kProfileCpu : timed, measurement->runs_left});
