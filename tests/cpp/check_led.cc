@@ -12,6 +12,7 @@
 
 #include "exec/devices/tvm_abi.h"
 #include "exec/net/local_transport.h"
+#include "exec/net/merged.h"
 #include "exec/net/patience.h"
 #include "exec/net/ranked_executor.h"
 #include "random_program.h"
@@ -211,6 +212,55 @@ void NobodyAsksWhatWasNotLoaded(Random&) {
   CHECK_EQ(faults, std::vector<std::string>(2));
 }
 
+exec::Queue MakeQueue(const std::string& name, bool has_sides) {
+  exec::Queue queue{};
+  queue.name = name;
+  queue.kind = has_sides ? exec::QueueKind::kFake : exec::QueueKind::kCpu;
+  queue.space = -1;
+  if (has_sides) {
+    exec::Instruction group{};
+    group.opcode = exec::Opcode::kGroup;
+    group.kernel = group.leader_queue = -1;
+    queue.instructions.push_back(group);
+  }
+  return queue;
+}
+
+/*! \brief Queues of the second host come behind those of the first, streams beside them behind all
+ * queues, as rows of a merged trace have them. */
+void StreamsBesideQueuesKeepTheirRows(Random&) {
+  std::vector<exec::Program> programs(2);
+  programs[0].host = "a";
+  programs[0].queues = {MakeQueue("core", false), MakeQueue("gpu", true)};
+  programs[1].host = "b";
+  programs[1].queues = {MakeQueue("gpu", true), MakeQueue("core", false), MakeQueue("other", true)};
+  const exec::Program merged = exec::MergedPrograms(programs);
+  CHECK_EQ(merged.queues.size(), size_t{5});
+  struct Case {
+    size_t host;
+    int32_t queue, core, merged_queue, merged_core;
+  };
+  const std::vector<Case> cases = {
+      {0, 0, -1, 0, -1}, {0, 1, 0, 1, 0},   // nobody else, a queue
+      {0, 1, 2, 1, 5},   {0, 1, 5, 1, 8},   // streams 0 and 3 beside a's queue 1
+      {1, 0, 1, 2, 3},                      // a queue of b
+      {1, 0, 3, 2, 9},   {1, 0, 6, 2, 12},  // streams 0 and 3 beside b's queue 0
+      {1, 2, 7, 4, 13},  {1, 2, 10, 4, 16},
+  };
+  for (const Case& each : cases) {
+    std::vector<exec::RankTrace> traces(2);
+    for (exec::RankTrace& rank : traces) rank.trace.requests.push_back({0, 0, false, 0, 9});
+    exec::TraceEvent event{};
+    event.queue = each.queue;
+    event.core = each.core;
+    traces[each.host].trace.events.push_back(event);
+    const exec::Trace found = exec::MergedTraces(programs, merged, traces, 0);
+    CHECK_EQ(found.events.size(), size_t{1});
+    CHECK_EQ(found.events[0].queue, each.merged_queue);
+    CHECK_EQ(found.events[0].core, each.merged_core);
+  }
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -223,5 +273,6 @@ int main(int count, char** arguments) {
   ForSeeds("before questions", Stride(), WhatFailsBeforeTheQuestionEndsNothing);
   ForSeeds("throws", Stride(), OthersTakeNoPartInAThrow);
   ForSeeds("loads", Stride(), NobodyAsksWhatWasNotLoaded);
+  ForSeeds("merged", Stride(), StreamsBesideQueuesKeepTheirRows);
   return 0;
 }

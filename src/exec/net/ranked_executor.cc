@@ -182,7 +182,7 @@ std::vector<RankTrace> RankedExecutor::StopTrace(const Limit& limit) {
 }
 
 Trace RankedExecutor::MergedTrace(const Limit& limit) {
-  return MergedTraces(programs_, StopTrace(limit), group_->host());
+  return MergedTraces(programs_, merged_, StopTrace(limit), group_->host());
 }
 
 std::vector<std::vector<SpaceBytes>> RankedExecutor::MemoryBytes(const Limit& limit) {
