@@ -137,8 +137,11 @@ heteroplace_status heteroplace_load(const char* path, const heteroplace_load_opt
 }
 
 void heteroplace_unload(heteroplace_model* model) {
-  if (model != nullptr) model->model->Close();
-  delete model;
+  // It has no status: what closing a job meets is told by the other ranks.
+  static_cast<void>(Guarded([&] {
+    const std::unique_ptr<heteroplace_model> unloaded(model);
+    if (unloaded != nullptr) unloaded->model->Close();
+  }));
 }
 
 heteroplace_status heteroplace_is_feeding(const heteroplace_model* model, int32_t* is_feeding) {

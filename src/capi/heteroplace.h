@@ -195,7 +195,8 @@ HETEROPLACE_API heteroplace_status heteroplace_run(heteroplace_model* model,
 HETEROPLACE_API heteroplace_status heteroplace_begin(heteroplace_model* model, double timeout_s,
                                                      heteroplace_request** request);
 
-/*! \brief Copies an input from the caller's memory. It stays for later runs of the request. */
+/*! \brief Copies an input from the caller's memory. It stays for later runs of the request; of
+ * state, until one fails. */
 HETEROPLACE_API heteroplace_status heteroplace_set_input(heteroplace_request* request,
                                                          const heteroplace_tensor* tensor);
 
@@ -234,7 +235,8 @@ HETEROPLACE_API heteroplace_status heteroplace_start_trace(heteroplace_model* mo
  * \brief Ends the recording, and writes it as a trace for https://ui.perfetto.dev.
  * \param path of the file, which appears as a whole. Where it cannot be written, the recording has
  * ended, and another call writes it, unless a new one was begun.
- * \param timeout_s how long to wait for requests in it that are at work; others are not written.
+ * \param timeout_s how long to wait for requests in it that are at work; others are not written. Of
+ * several ranks the others are waited for however long their part of those takes.
  */
 HETEROPLACE_API heteroplace_status heteroplace_stop_trace(heteroplace_model* model,
                                                           const char* path, double timeout_s);

@@ -164,8 +164,7 @@ exec::Limit LimitOf(double timeout_s) {
 
 Call::Call(std::shared_ptr<Model> model, const exec::Limit& limit)
     : model_((model->CheckFeeding("heteroplace_run"), std::move(model))),
-      request_(model_->executor().Begin(limit)),
-      is_given_(model_->program().inputs.size()) {
+      request_(model_->executor().Begin(limit)) {
   if (request_ == nullptr) {
     throw Fault(HETEROPLACE_TIMED_OUT,
                 "all " + std::to_string(model_->executor().max_in_flight()) +
@@ -178,14 +177,13 @@ void Call::SetInput(size_t input, const void* data) {
   const exec::Port& port = model_->program().inputs[input];
   const exec::Tensor& tensor = model_->TensorOf(port);
   request_->SetInput(port.name, tensor.dtype, tensor.shape, data);
-  is_given_[input] = true;
 }
 
 void Call::Submit(bool is_waited, const exec::Limit& limit) {
   // Else it would take what the last request in the executor's first memory was given.
   Faults faults;
-  for (size_t i = 0; i < is_given_.size(); ++i) {
-    if (!is_given_[i]) faults.Add(Named("input", model_->program().inputs[i].name) + " is missing");
+  for (const std::string& name : request_->InputsNotGiven()) {
+    faults.Add(Named("input", name) + " is missing");
   }
   faults.ThrowIfAny();
   request_->Submit(limit, is_waited);

@@ -125,7 +125,6 @@ class Call {
  private:
   std::shared_ptr<Model> model_;
   std::unique_ptr<exec::Request> request_;  // before the model
-  std::vector<bool> is_given_;              // [num_inputs]
 };
 
 }  // namespace heteroplace::capi

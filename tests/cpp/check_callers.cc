@@ -157,6 +157,30 @@ void ACallerCanBeInterrupted(const std::vector<int>& cores, const std::vector<in
   CheckIsMine(executor, "y0", "y1");
 }
 
+/*! \brief What a hook has thrown is of the request that was at work, also if nobody finished it. */
+void AnInterruptionEndsWithItsRequest(const std::vector<int>& cores) {
+  exec::Executor executor(Source({cores[0]}, {}, {40}));
+  const Pinned here(cores[0]);
+  bool is_interrupted = false;
+  exec::Limit limit;
+  limit.hook = [&] {
+    is_interrupted = true;
+    throw Interrupt();
+  };
+  // Where the worker's own thread does it the hook is not asked.
+  for (int run = 0; run < kMaxTries && !is_interrupted; ++run) {
+    SetMs(executor, 0);
+    CheckIsMine(executor, "y0", "");
+    SetMs(executor, 8);
+    const std::unique_ptr<exec::Request> dropped = executor.Begin();
+    dropped->Submit(limit, /*is_waited=*/true);
+  }
+  CHECK(is_interrupted);
+  CHECK_EQ(executor.Benchmark(1).size(), size_t{1});
+  SetMs(executor, 0);
+  executor.Run();
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -168,6 +192,7 @@ int main(int count, char** arguments) {
   OneCoreIsAnybodys(cores);
   ACallerDoesThePartOfHisCore(cores);
   ManyCallersAreServed(cores);
+  AnInterruptionEndsWithItsRequest(cores);
   ACallerCanBeInterrupted(cores, {40, 1});
   ACallerCanBeInterrupted(cores, {1, 40});
   return 0;

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -148,6 +149,34 @@ void EndedRequestsAreCompleted(Random& random) {
   CHECK(engine.Stop());
 }
 
+/*! \brief A caller whose time is up goes, and the worker that is at his sample need not know. */
+void ASampleMayBeLeft(Random&) {
+  const std::string text =
+      "heteroplace-program 1\nspace 0 ram 1 0 256\nqueue 0 q0 fake 1 0 0 300000000\n"
+      "tensor 0 0 external - 2 32 64\ntensor 1 0 arena 0 2 32 64\ninput x0 0\noutput y0 1\n"
+      "kernel 0 twice\ncall 0 7 0 1 0,1 -\nend\n";
+  exec::Executor executor(SourceOf(text));
+  const Vector x(kExtent, 1);
+  executor.SetInput("x0", {exec::kDLFloat, 32, 1}, {kExtent}, x.data());
+  std::string failure;
+  try {
+    executor.Sample(2, 1, false, exec::Limit{}.Within(1'000'000));
+  } catch (const Error& error) {
+    failure = error.what();
+  }
+  CHECK(failure.find("cannot be used until it does") != std::string::npos);
+  for (failure = "at work"; !failure.empty();) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    try {
+      executor.Run();
+      failure.clear();
+    } catch (const Error& error) {
+      failure = error.what();
+      CHECK(failure.find("cannot be used until this ends") != std::string::npos);
+    }
+  }
+}
+
 /*! \brief Nobody spins where that takes a core from somebody, of whatever executor. */
 void SpinnersGiveWay(Random&) {
   exec::CoreTable& table = exec::Cores();
@@ -205,6 +234,7 @@ int main(int count, char** arguments) {
   library_path = arguments[2];
   ForSeeds("spinners", Stride(), SpinnersGiveWay);
   ForSeeds("completed", 4 * Stride(), EndedRequestsAreCompleted);
+  ForSeeds("samples that are left", Stride(), ASampleMayBeLeft);
   ForSeeds("shares of time", Stride(), SharesOfTimeCount);
   ForSeeds("programs", 300, EqualsProgramOrder);
   ForSeeds("callers", 300, CallersAreIndependent);

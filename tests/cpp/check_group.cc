@@ -4,11 +4,14 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "check.h"
@@ -42,6 +45,52 @@ struct Told {
   }
 };
 
+/*! \brief A receive that writes to its bytes until it is complete or gone, as one of MPI may. */
+class RestlessReceive : public exec::Message {
+ public:
+  RestlessReceive(std::unique_ptr<exec::Message> inner, void* data, int64_t bytes)
+      : inner_(std::move(inner)), data_(data), bytes_(static_cast<size_t>(bytes)) {}
+  ~RestlessReceive() override {
+    if (is_in_flight_ && bytes_ > 0) std::memset(data_, 0, bytes_);
+  }
+  void Start() override {
+    inner_->Start();
+    is_in_flight_ = true;
+  }
+  bool Test() override {
+    is_in_flight_ = !inner_->Test();
+    return !is_in_flight_;
+  }
+
+ private:
+  std::unique_ptr<exec::Message> inner_;
+  void* data_;
+  size_t bytes_;
+  bool is_in_flight_ = false;
+};
+
+/*! \brief A transport of such receives. */
+class RestlessTransport : public exec::Transport {
+ public:
+  explicit RestlessTransport(std::unique_ptr<exec::Transport> inner) : inner_(std::move(inner)) {}
+  int rank() const override { return inner_->rank(); }
+  int num_ranks() const override { return inner_->num_ranks(); }
+  std::string name() const override { return inner_->name(); }
+  std::unique_ptr<exec::Message> MakeSend(exec::Plane plane, int peer, int64_t tag,
+                                          const void* data, int64_t bytes) override {
+    return inner_->MakeSend(plane, peer, tag, data, bytes);
+  }
+  std::unique_ptr<exec::Message> MakeReceive(exec::Plane plane, int peer, int64_t tag, void* data,
+                                             int64_t bytes) override {
+    return std::make_unique<RestlessReceive>(inner_->MakeReceive(plane, peer, tag, data, bytes),
+                                             data, bytes);
+  }
+  void Abort(const std::string& reason) noexcept override { inner_->Abort(reason); }
+
+ private:
+  std::unique_ptr<exec::Transport> inner_;
+};
+
 /*! \brief Runs a function on each rank, in a thread; returns what each threw, "" for nothing. */
 std::vector<std::string> OnRanks(int num_ranks, const exec::LocalOptions& local, Told* told,
                                  const std::function<void(std::shared_ptr<Group>)>& work,
@@ -62,7 +111,8 @@ std::vector<std::string> OnRanks(int num_ranks, const exec::LocalOptions& local,
       };
       const auto place = static_cast<size_t>(rank);
       try {
-        work(Group::Meet(std::move(transports[place]), options, Patiently()));
+        work(Group::Meet(std::make_shared<RestlessTransport>(std::move(transports[place])), options,
+                         Patiently()));
       } catch (const Error& error) {
         faults[place] = error.what();
         // A rank that has failed leaves when that is shown, not before: a launcher then ends all.
@@ -226,6 +276,64 @@ void CheckOrders(Random& random) {
   for (const std::string& fault : faults) CHECK_EQ(fault, std::string());
 }
 
+/*! \brief Others are told that bytes come, which do not: who gives them up has them until then. */
+void CheckBytesThatDoNotCome(Random& random) {
+  const bool is_exchange = random.Below(2) == 0;
+  Told told;
+  const auto faults = OnRanks(2, RandomOptions(random), &told, [&](std::shared_ptr<Group> group) {
+    if (group->rank() == 0) {
+      const Limit limit = Limit{}.Within(kSecondNs / 5);
+      is_exchange ? static_cast<void>(group->Exchange("", limit))
+                  : static_cast<void>(group->Receive(1, exec::ControlTag::kReply, limit));
+      CHECK(false);
+    }
+    const int64_t length = 1000;
+    int64_t others = 0;
+    std::vector<std::unique_ptr<exec::Message>> messages;
+    if (is_exchange) {
+      messages.push_back(group->MakeReceive(0, exec::ControlTag::kLength, &others, sizeof(others)));
+    }
+    const auto tag = is_exchange ? exec::ControlTag::kLength : exec::ControlTag::kReplyLength;
+    messages.push_back(group->MakeSend(0, tag, &length, sizeof(length)));
+    group->Complete(messages, Patiently());
+    exec::LookUntil(Patiently(), 0, [&] { return group->HasFailed(); });
+    group->CheckAlive();
+  });
+  CHECK(Has(OneText(faults, &told), "waited for other ranks for its whole limit"));
+}
+
+struct Interrupt : std::runtime_error {
+  Interrupt() : std::runtime_error("interrupted") {}
+};
+
+/*! \brief Clocks that are not tied to the end, on either side, end the job: the other side waits.
+ */
+void CheckInterruptedClocks(Random& random) {
+  const bool asks = random.Below(2) == 0;
+  Told told;
+  std::string text;
+  const auto faults = OnRanks(2, RandomOptions(random), &told, [&](std::shared_ptr<Group> group) {
+    if (group->rank() == 0) {
+      Limit limit = Patiently();
+      limit.hook = [] { throw Interrupt(); };
+      bool is_interrupted = false;
+      try {
+        asks ? static_cast<void>(exec::TieClock(group.get(), 1, limit))
+             : exec::AnswerClock(group.get(), 1, limit);
+      } catch (const Interrupt&) {
+        is_interrupted = true;
+      }
+      CHECK(is_interrupted && group->HasFailed());
+      text = group->failure();
+    } else {
+      exec::LookUntil(Patiently(), 0, [&] { return group->HasFailed(); });
+    }
+    group->CheckAlive();
+  });
+  CHECK_EQ(OneText(faults, &told), text);
+  CHECK(Has(text, "rank 0") && Has(text, "interrupted"));
+}
+
 /*! \brief Times of a clock that runs too fast by a part, between two ties. */
 void CheckOwnTime(Random& random) {
   const int64_t ahead_ns = random.Below(1'000'000) - 500'000;
@@ -272,6 +380,8 @@ int main() {
   ForSeeds("failure", 64, CheckFailure);
   ForSeeds("abort", 64, CheckAbort);
   ForSeeds("orders", 64, CheckOrders);
+  ForSeeds("bytes that do not come", 2 * Stride(), CheckBytesThatDoNotCome);
+  ForSeeds("interrupted clocks", 2 * Stride(), CheckInterruptedClocks);
   ForSeeds("own time", 64, CheckOwnTime);
   ForSeeds("packed", 64, CheckPacked);
   return 0;

@@ -42,6 +42,7 @@ THREADED = {
     "check_faults": [],
     "check_helping": [],
     "check_jobs": [],
+    "check_led": [],
     "check_ranks": [],
     "check_search": ["threads"],
     "check_transport": [],
@@ -57,6 +58,7 @@ WITH_TVM = (
     "check_exec",
     "check_faults",
     "check_helping",
+    "check_led",
     "check_ranks",
 )
 """Programs that load a library of kernels by TVM."""
@@ -64,7 +66,7 @@ WITH_TVM = (
 TURNS = 8
 """One eighth of the cases after the other; see check.h."""
 
-RANKS = ("check_group", "check_ranks", "check_transport")
+RANKS = ("check_group", "check_led", "check_ranks", "check_transport")
 RUNNING = ("check_file", *sorted(THREADED.keys() - {"check_search", *RANKS}))
 """Programs about several hosts, and about one; the others are about what makes plans."""
 

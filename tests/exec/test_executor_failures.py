@@ -127,6 +127,30 @@ def test_failure_releases_all_waiting_queues(library: str, queues: tuple[str, ..
             executor.run()
 
 
+def test_state_of_a_run_that_failed_has_to_be_given_again(library: str) -> None:
+    # The state is replaced in place before step 2 fails: to run on it would be a wrong number.
+    calls = ["call 0 0 1 1 8,0 -", "copy 0 1 0 8 -", "call 0 2 0 1 8,0 -"]
+    text = write_program(("cpu",), calls).replace("input x0 8", "input x0 8\noutput x0 8")
+    executor = make_executor(library, text)
+    request = executor.begin()
+    assert request is not None
+    with request:
+        for _ in range(2):
+            request.set_input("x0", vector(0))
+            request.submit()
+            with pytest.raises(ExecutionError, match="step 2 failed"):
+                request.finish()
+            with pytest.raises(ExecutionError, match="inputs without a value: 'x0'"):
+                request.submit()
+            with pytest.raises(ExecutionError, match="output 'x0' has no value"):
+                request.get_output("x0")
+        request.set_input("x0", vector(0))
+        request.submit()
+        request.wait()
+    with pytest.raises(ExecutionError, match="inputs without a value: 'x0'"):
+        executor.benchmark(1)
+
+
 @needs_two_cores
 def test_failure_of_a_leader_releases_its_joiner(library: str) -> None:
     calls = ["call 0 0 0 2 8,0 -", "join 1 0 0 0 -", "call 1 1 1 1 0,1 0:1"]

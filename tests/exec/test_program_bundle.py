@@ -10,7 +10,7 @@ import pytest
 from executor_programs import EXTENT, VECTOR_BYTES, libtvm_path, make_executor, vector
 
 from heteroplace.errors import ArtifactError, ExecutionError
-from heteroplace.native.execute import Executor
+from heteroplace.native.execute import Executor, Request
 from heteroplace.native.transports import check_programs, local_transports
 
 pytestmark = pytest.mark.timeout(60)
@@ -195,6 +195,53 @@ def test_as_many_ranks_as_hosts(library: str) -> None:
     with pytest.raises(ExecutionError, match="for 1 host, and there are 2 ranks"):
         one_host = programs.write_program(("cpu",), [])
         Executor(libtvm_path(), library, one_host, transport=transport)
+
+
+def test_who_lets_go_of_a_request_that_has_ended_ends_no_job(library: str) -> None:
+    executors = [
+        Executor(libtvm_path(), library, BUNDLE, transport=each, max_in_flight=2)
+        for each in local_transports(3)
+    ]
+
+    def submit(values: np.ndarray) -> list[Request]:
+        requests = [executor.begin() for executor in executors]
+        requests[0].set_input("x", values)
+        for request in requests:
+            request.submit()
+        return requests
+
+    for turn in range(3):
+        ended = submit(vector(turn))
+        for request in ended:
+            request.finish()
+        for request in ended:
+            request.cancel()
+        values = ended[0].get_output("y")
+        np.testing.assert_array_equal(values, 2 * (3 * vector(turn) + 1) + 1)
+        # Ended, as what measures waits for that, and dropped before anybody knows.
+        dropped = submit(vector(turn))
+        for request in ended:
+            request.close()
+        for executor in executors:
+            executor.memory_bytes()
+        for request in dropped:
+            request.close()
+
+
+def test_a_cancelled_request_ends_the_job(library: str) -> None:
+    executors = [
+        Executor(libtvm_path(), library, BUNDLE, transport=each) for each in local_transports(3)
+    ]
+    request = executors[0].begin()
+    assert request is not None
+    request.set_input("x", vector(0))
+    request.submit()  # the others never do
+    request.cancel("not wanted any more")
+    with pytest.raises(ExecutionError, match=r"host 'a' \(rank 0\): not wanted any more"):
+        request.finish()
+    for executor in executors[1:]:
+        with pytest.raises(ExecutionError, match="not wanted any more"):
+            executor.run()
 
 
 def test_a_rank_that_ends_the_job_ends_it_for_all(library: str) -> None:

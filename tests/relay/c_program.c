@@ -29,8 +29,9 @@ static void tell(const char* what, heteroplace_status status) {
          status == HETEROPLACE_OK ? "" : heteroplace_last_error());
 }
 
-static void load(const char* path, const char* tvm_library) {
-  heteroplace_load_options options = {.struct_size = sizeof options, .max_in_flight = kRequests};
+static void load(const char* path, const char* tvm_library, int max_in_flight) {
+  heteroplace_load_options options = {.struct_size = sizeof options};
+  options.max_in_flight = max_in_flight;
   if (strcmp(tvm_library, "-") != 0) options.tvm_library = tvm_library;
   expect(heteroplace_load(path, &options, &model));
   input.struct_size = output.struct_size = sizeof input;
@@ -237,12 +238,32 @@ static void end_early(void) {
   expect(heteroplace_close(request));
 }
 
+/* A model whose input is state: a request that was cancelled may have replaced some of it. */
+static void lose_state(void) {
+  heteroplace_request* request = NULL;
+  heteroplace_tensor x = input;
+  x.data = calloc(1, x.bytes);
+  expect(heteroplace_begin(model, 10, &request));
+  expect(heteroplace_set_input(request, &x));
+  expect(heteroplace_submit(request));
+  expect(heteroplace_cancel(request));
+  tell("cancelled", heteroplace_finish(request, HETEROPLACE_NO_LIMIT));
+  tell("lost", heteroplace_submit(request));
+  expect(heteroplace_set_input(request, &x));
+  for (int run = 0; run < 2; ++run) {
+    expect(heteroplace_submit(request));
+    expect(heteroplace_finish(request, HETEROPLACE_NO_LIMIT));
+  }
+  expect(heteroplace_close(request));
+}
+
 int main(int argc, char** argv) {
   if (argc != 5) return 4;
   const char* task = argv[1];
   if (heteroplace_api_version() != HETEROPLACE_API_VERSION) return 5;
   if (strcmp(heteroplace_last_error(), "") != 0) return 6;
-  load(argv[2], argv[3]);
+  const int is_state = strcmp(task, "state") == 0;
+  load(argv[2], argv[3], is_state ? 1 : kRequests);
   if (strcmp(task, "misuse") == 0) {
     misuse_handles();
     misuse_tensors();
@@ -251,6 +272,8 @@ int main(int argc, char** argv) {
     tell_helping(argv[2]);
   } else if (strcmp(task, "early") == 0) {
     end_early();
+  } else if (is_state) {
+    lose_state();
   } else {
     answer(task, argv[4]);
   }

@@ -84,6 +84,17 @@ def slow_steps(folder: Path) -> tuple[Path, dict[str, np.ndarray]]:
     return path, inputs
 
 
+def make_state(path: Path) -> None:
+    """Let runs of a compiled file replace its input `x` in place, as they do with weights."""
+    parts = read_parts(path)
+    found = re.search(rb"\ninput (\"?x\"?) (\d+)\n", parts.program)
+    assert found is not None
+    state = b"\\1output %s %s\n" % found.groups()
+    program, count = re.subn(rb"(\noutput [^\n]*\n)", state, parts.program)
+    assert count == 1
+    path.write_bytes(replace(parts, program=program).sealed().to_bytes())
+
+
 def save_inputs(folder: Path, inputs: Mapping[str, np.ndarray]) -> list[str]:
     """Write .npy files; return the options that name them."""
     options = []

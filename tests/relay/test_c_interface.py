@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
-from c_programs import PREFIX, convolutions, run_program, slow_steps
+from c_programs import PREFIX, convolutions, make_state, run_program, slow_steps
 from tests.chrome_trace_model import checked, of
 
 import heteroplace as hp
@@ -133,7 +133,8 @@ def test_misuse_is_told_and_ends_no_process(program: Path, model: Path) -> None:
 
 @pytest.mark.costly
 def test_limits_and_cancelling_end_a_request(program: Path, tmp_path: Path) -> None:
-    done = run_program("early", slow_steps(tmp_path)[0], "-", "-", program=program)
+    model = slow_steps(tmp_path)[0]
+    done = run_program("early", model, "-", "-", program=program)
     assert (done.returncode, done.stderr) == (0, "")
     late = "timed out: the request did not end within its limit: "
     lines = done.stdout.splitlines()
@@ -145,6 +146,13 @@ def test_limits_and_cancelling_end_a_request(program: Path, tmp_path: Path) -> N
     ]
     assert lines[3].startswith("no output: failed: output 'output0' has no value")
     assert lines[4].startswith(f"late finish: {late}")
+    make_state(model)
+    done = run_program("state", model, "-", "-", program=program)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        "cancelled: cancelled: the request was cancelled by its caller",
+        "lost: bad argument: input 'x' is missing",
+    ]
 
 
 @pytest.mark.costly(4)

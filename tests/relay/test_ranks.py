@@ -142,6 +142,24 @@ def test_all_functions_work_on_the_feeding_rank(model: Path) -> None:
     assert on_ranks(model, work) == [None, None]
 
 
+def test_a_recording_may_end_before_its_calls(model: Path) -> None:
+    x, expected = values(), chain_of(values())
+
+    def work(executor: RankedExecutor) -> None:
+        if not executor.is_feeding:
+            executor.serve()
+            return
+        for _ in range(3):
+            trace = executor.trace()
+            trace.start()
+            result = executor.run_async(x=x)
+            trace.stop(timeout_s=0.0)  # of this rank: others answer when they do
+            assert np.array_equal(result.result()[0], expected)
+        executor.close()
+
+    assert on_ranks(model, work) == [None, None]
+
+
 def test_functions_of_the_other_side_say_what_to_call(model: Path) -> None:
     x = values()
 

@@ -59,7 +59,10 @@ class Request:
         self._core.close()
 
     def set_input(self, name: str, array: npt.NDArray[Any]) -> None:
-        """Copy an array into an input of this request; see `Executor.set_input`."""
+        """Copy an array into an input of this request; see `Executor.set_input`.
+
+        It stays for later submissions; state does not, after one that failed.
+        """
         self._core.set_input(name, array)
 
     def submit(self, timeout_s: float | None = None, *, is_waited: bool = False) -> None:

@@ -257,7 +257,10 @@ class RankedExecutor(Executor):
             self._ranked.start_trace(max_requests)
 
     def stop_trace(self, timeout_s: float | None = None) -> RecordedTrace:
-        """As `Executor.stop_trace`: of all ranks, by the clock of this one."""
+        """As `Executor.stop_trace`: of all ranks, by the clock of this one.
+
+        `timeout_s` is for the requests here; what other ranks answer is awaited.
+        """
         self._ranked.check_feeding("trace")
         with self.naming_failures():
             return RecordedTrace(self._ranked.stop_trace(timeout_s), self._ranked)

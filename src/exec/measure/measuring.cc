@@ -1,5 +1,6 @@
 // The executor's measurements, each in requests that stand alone.
 #include <algorithm>
+#include <memory>
 
 #include "exec/run/executor.h"
 #include "support/error.h"
@@ -42,7 +43,8 @@ constexpr bool CanFlush() {
 
 }  // namespace
 
-void Executor::Measure(RequestKind kind, Measurement* found, const Limit& limit) {
+void Executor::Measure(RequestKind kind, const std::shared_ptr<Measurement>& found,
+                       const Limit& limit) {
   engine_->CheckUsable();
   Engine::Alone alone(engine_.get(), limit);
   if (kind != RequestKind::kPassLine) FillInputs(alone.slot());
@@ -55,10 +57,10 @@ void Executor::Measure(RequestKind kind, Measurement* found, const Limit& limit)
 }
 
 std::vector<Executor::Span> Executor::RunTimed(const Limit& limit) {
-  Measurement found;
-  AskForTimes(&found, program());
-  Measure(RequestKind::kRun, &found, limit);
-  const Trace trace = found.trace->Collect();
+  const auto found = std::make_shared<Measurement>();
+  AskForTimes(found.get(), program());
+  Measure(RequestKind::kRun, found, limit);
+  const Trace trace = found->trace->Collect();
   const int64_t origin_ns = trace.requests.at(0).start_ns;
   std::vector<Span> spans;
   for (const TraceEvent& event : trace.events) {
@@ -68,21 +70,21 @@ std::vector<Executor::Span> Executor::RunTimed(const Limit& limit) {
 }
 
 std::vector<int64_t> Executor::Profile(int64_t num_runs, const Limit& limit) {
-  Measurement found;
-  Ask(&found, program(), num_runs, /*is_timed=*/true);
-  Measure(RequestKind::kRun, &found, limit);
+  const auto found = std::make_shared<Measurement>();
+  Ask(found.get(), program(), num_runs, /*is_timed=*/true);
+  Measure(RequestKind::kRun, found, limit);
   std::vector<int64_t> all;
-  for (const std::vector<int64_t>& durations : found.durations_ns) {
+  for (const std::vector<int64_t>& durations : found->durations_ns) {
     all.insert(all.end(), durations.begin(), durations.end());
   }
   return all;
 }
 
 std::vector<int64_t> Executor::Benchmark(int64_t num_runs, const Limit& limit) {
-  Measurement found;
-  Ask(&found, program(), num_runs, /*is_timed=*/false);
-  Measure(RequestKind::kRun, &found, limit);
-  return found.wall_ns;
+  const auto found = std::make_shared<Measurement>();
+  Ask(found.get(), program(), num_runs, /*is_timed=*/false);
+  Measure(RequestKind::kRun, found, limit);
+  return found->wall_ns;
 }
 
 std::vector<int64_t> Executor::ProfileCpu(int64_t num_runs, const Limit& limit) {
@@ -93,11 +95,11 @@ std::vector<int64_t> Executor::ProfileCpu(int64_t num_runs, const Limit& limit) 
                                              "that could be told apart");
     }
   }
-  Measurement found;
-  Ask(&found, program(), num_runs, /*is_timed=*/true);
-  Measure(RequestKind::kCpuTimed, &found, limit);
+  const auto found = std::make_shared<Measurement>();
+  Ask(found.get(), program(), num_runs, /*is_timed=*/true);
+  Measure(RequestKind::kCpuTimed, found, limit);
   std::vector<int64_t> medians;
-  for (std::vector<int64_t>& durations : found.durations_ns) {
+  for (std::vector<int64_t>& durations : found->durations_ns) {
     std::sort(durations.begin(), durations.end());
     medians.push_back(durations[durations.size() / 2]);
   }
@@ -140,12 +142,12 @@ void Executor::CheckSample(int64_t num_samples, int64_t num_calls, bool is_cold)
 std::vector<KernelSample> Executor::Sample(int64_t num_samples, int64_t num_calls, bool is_cold,
                                            const Limit& limit) {
   CheckSample(num_samples, num_calls, is_cold);
-  Measurement found;
-  found.sample.num_samples = num_samples;
-  found.sample.num_calls = num_calls;
-  found.sample.is_cold = is_cold;
-  Measure(RequestKind::kSample, &found, limit);
-  return found.sample.samples;
+  const auto found = std::make_shared<Measurement>();
+  found->sample.num_samples = num_samples;
+  found->sample.num_calls = num_calls;
+  found->sample.is_cold = is_cold;
+  Measure(RequestKind::kSample, found, limit);
+  return found->sample.samples;
 }
 
 std::vector<SpaceBytes> Executor::MemoryBytes(const Limit& limit) {
@@ -167,9 +169,9 @@ std::vector<SpaceBytes> Executor::MemoryBytes(const Limit& limit) {
 std::optional<int64_t> Executor::CoreToCoreNs(const Limit& limit) {
   const auto is_cpu = [](const Queue& queue) { return queue.kind == QueueKind::kCpu; };
   if (std::count_if(program().queues.begin(), program().queues.end(), is_cpu) < 2) return {};
-  Measurement found;
-  Measure(RequestKind::kPassLine, &found, limit);
-  return Median(found.line_rounds_ns);
+  const auto found = std::make_shared<Measurement>();
+  Measure(RequestKind::kPassLine, found, limit);
+  return Median(found->line_rounds_ns);
 }
 
 }  // namespace heteroplace::exec

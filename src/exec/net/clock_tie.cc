@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <memory>
 
-#include "exec/net/patience.h"
 #include "exec/run/sync.h"
 
 namespace heteroplace::exec {
@@ -21,12 +20,7 @@ class ClockMessage {
   }
   void Start() { message_->Start(); }
   void Wait(Group* group, const Limit& limit) {
-    const bool is_done = LookUntil(limit, kSpinNs, [&] {
-      group->CheckAlive();
-      return message_->Test();
-    });
-    if (!is_done) group->Fail("the clocks were not tied within the limit");
-    group->CheckAlive();
+    group->Await([&] { return message_->Test(); }, kSpinNs, limit);
   }
   int64_t value_ = 0;
 
@@ -36,13 +30,25 @@ class ClockMessage {
   std::unique_ptr<Message> message_;
 };
 
+/*! \brief All round trips of one side; what they throw ends the job before the messages are given
+ * up, as the other side would wait for the rest of them. */
+template <typename Trip>
+void MakeTrips(Group* group, const Trip& trip) {
+  try {
+    for (int i = 0; i < kRoundTrips; ++i) trip();
+  } catch (...) {
+    group->FailAsThrown();
+    throw;
+  }
+}
+
 }  // namespace
 
 ClockTie TieClock(Group* group, int rank, const Limit& limit) {
   ClockMessage question(group, rank, /*is_sent=*/true), answer(group, rank, /*is_sent=*/false);
   ClockTie best;
   best.uncertainty_ns = kNever;
-  for (int i = 0; i < kRoundTrips; ++i) {
+  MakeTrips(group, [&] {
     answer.Start();
     const int64_t before_ns = NowNs();
     question.Start();
@@ -50,21 +56,21 @@ ClockTie TieClock(Group* group, int rank, const Limit& limit) {
     const int64_t after_ns = NowNs();
     question.Wait(group, limit);
     const int64_t half_ns = (after_ns - before_ns + 1) / 2;
-    if (half_ns >= best.uncertainty_ns) continue;
+    if (half_ns >= best.uncertainty_ns) return;
     best = {before_ns + half_ns, answer.value_ - (before_ns + half_ns), half_ns};
-  }
+  });
   return best;
 }
 
 void AnswerClock(Group* group, int rank, const Limit& limit) {
   ClockMessage question(group, rank, /*is_sent=*/false), answer(group, rank, /*is_sent=*/true);
-  for (int i = 0; i < kRoundTrips; ++i) {
+  MakeTrips(group, [&] {
     question.Start();
     question.Wait(group, limit);
     answer.value_ = NowNs();
     answer.Start();
     answer.Wait(group, limit);
-  }
+  });
 }
 
 int64_t OwnTime::operator()(int64_t other_ns) const {

@@ -151,7 +151,8 @@ std::string Group::NameOf(int rank) const {
 std::vector<std::string> Group::Exchange(const std::string& own, const Limit& limit) {
   std::vector<int64_t> lengths(static_cast<size_t>(num_ranks_));
   const auto own_length = static_cast<int64_t>(own.size());
-  std::vector<std::unique_ptr<Message>> messages;
+  std::vector<std::string> texts(static_cast<size_t>(num_ranks_));
+  std::vector<std::unique_ptr<Message>> messages;  // before the bytes, which they may still write
   const auto for_others = [&](const auto& make) {
     for (int rank = 0; rank < num_ranks_; ++rank) {
       if (rank != rank_) make(rank, static_cast<size_t>(rank));
@@ -163,7 +164,6 @@ std::vector<std::string> Group::Exchange(const std::string& own, const Limit& li
   });
   Complete(messages, limit);
   messages.clear();
-  std::vector<std::string> texts(static_cast<size_t>(num_ranks_));
   texts[static_cast<size_t>(rank_)] = own;
   for_others([&](int rank, size_t at) {
     texts[at].resize(static_cast<size_t>(lengths[at]));
@@ -247,6 +247,24 @@ void Group::Fail(const std::string& text) noexcept {
   } catch (const std::bad_alloc&) {
     Keep(kMemoryIsShort);
   }
+}
+
+void Group::FailAsThrown() noexcept {
+  std::string text;
+  try {
+    try {
+      throw;
+    } catch (const Error& error) {
+      text = error.what();
+    } catch (const std::bad_alloc&) {
+      text = kMemoryIsShort;
+    } catch (...) {
+      text = "the call was interrupted";
+    }
+  } catch (const std::bad_alloc&) {
+    text = kMemoryIsShort;  // short enough for a string without memory of its own
+  }
+  Fail(text);
 }
 
 /*! \brief Without the name of this rank's host that a program begins with. */

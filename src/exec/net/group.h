@@ -85,6 +85,8 @@ class Group : public std::enable_shared_from_this<Group> {
   /*! \brief Ends the job on all ranks; the first text stays. \param text begins with NameOf the
    * rank that failed, or gets this rank's. Any thread. */
   void Fail(const std::string& text) noexcept;
+  /*! \brief The same for the exception that is being handled. */
+  void FailAsThrown() noexcept;
   bool HasFailed() const { return has_failed_.load(); }
   /*! \brief The text; "" while nothing has failed. */
   std::string failure() const;
@@ -99,8 +101,11 @@ class Group : public std::enable_shared_from_this<Group> {
   /*! \brief A message of control whose bytes live as long as it does. */
   std::unique_ptr<Message> MakeSend(int peer, ControlTag tag, const void* data, int64_t bytes);
   std::unique_ptr<Message> MakeReceive(int peer, ControlTag tag, void* data, int64_t bytes);
-  /*! \brief Waits for messages. */
+  /*! \brief Starts messages and waits for them; whatever that throws ends the job, as a send may be
+   * given up only where nothing goes on. */
   void Complete(const std::vector<std::unique_ptr<Message>>& messages, const Limit& limit);
+  /*! \brief Looks until `is_done()`. \throws as Meet; Error kExecution at the limit. */
+  void Await(const std::function<bool()>& is_done, int64_t spin_ns, const Limit& limit);
 
  private:
   struct Beat {

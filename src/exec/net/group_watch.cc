@@ -149,32 +149,32 @@ std::unique_ptr<Message> Group::MakeReceive(int peer, ControlTag tag, void* data
 }
 
 void Group::Complete(const std::vector<std::unique_ptr<Message>>& messages, const Limit& limit) {
-  for (const std::unique_ptr<Message>& message : messages) message->Start();
-  std::vector<bool> is_done(messages.size());
-  size_t num_done = 0;
-  bool are_all = false;
   try {
-    are_all = LookUntil(limit, kMessageSpinNs, [&] {
-      CheckAlive();
+    std::vector<bool> is_done(messages.size());
+    size_t num_done = 0;
+    for (const std::unique_ptr<Message>& message : messages) message->Start();
+    const auto look = [&] {
       for (size_t i = 0; i < messages.size(); ++i) {
         if (is_done[i] || !messages[i]->Test()) continue;
         is_done[i] = true;
         ++num_done;
       }
       return num_done == messages.size();
-    });
-  } catch (const Error& error) {
-    Fail(error.what());
-    throw;
+    };
+    Await(look, kMessageSpinNs, limit);
   } catch (...) {
-    // A send may be given up only where nothing goes on.
-    Fail(NameOf(rank_) + " was interrupted");
+    FailAsThrown();
     throw;
   }
-  if (are_all) return;
-  const std::string text = NameOf(rank_) + " waited for other ranks for its whole limit";
-  Fail(text);
-  throw Error(ErrorKind::kExecution, text);
+}
+
+void Group::Await(const std::function<bool()>& is_done, int64_t spin_ns, const Limit& limit) {
+  const bool is_in_time = LookUntil(limit, spin_ns, [&] {
+    CheckAlive();
+    return is_done();
+  });
+  if (is_in_time) return;
+  throw Error(ErrorKind::kExecution, NameOf(rank_) + " waited for other ranks for its whole limit");
 }
 
 void Group::Send(int peer, ControlTag tag, const std::string& bytes, const Limit& limit) {
@@ -187,11 +187,12 @@ void Group::Send(int peer, ControlTag tag, const std::string& bytes, const Limit
 
 std::string Group::Receive(int peer, ControlTag tag, const Limit& limit) {
   int64_t length = 0;
-  std::vector<std::unique_ptr<Message>> messages;
+  std::string bytes;
+  std::vector<std::unique_ptr<Message>> messages;  // before the bytes, which they may still write
   messages.push_back(MakeReceive(peer, ControlTag::kReplyLength, &length, sizeof(length)));
   Complete(messages, limit);
-  std::string bytes(static_cast<size_t>(length), '\0');
   messages.clear();
+  bytes.resize(static_cast<size_t>(length));
   messages.push_back(MakeReceive(peer, tag, bytes.data(), length));
   Complete(messages, limit);
   return bytes;

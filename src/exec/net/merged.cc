@@ -32,6 +32,15 @@ Tensor Shifted(Tensor tensor, const Shift& by) {
   return tensor;
 }
 
+/*! \brief The queue or stream of a merged program that did a call. \param core as `own` counts. */
+int32_t ShiftedCore(int32_t core, size_t queue, const Program& own, const Program& merged,
+                    int32_t first_queue) {
+  if (core < static_cast<int32_t>(own.queues.size())) return core + first_queue;
+  // Streams beside queues are counted behind all queues, here those of all hosts.
+  const size_t merged_queue = queue + static_cast<size_t>(first_queue);
+  return merged.FirstSide(merged_queue) + (core - own.FirstSide(queue));
+}
+
 /*! \brief How many ranks have each request that is recorded. */
 std::map<int64_t, size_t> CountRequests(const std::vector<RankTrace>& traces) {
   std::map<int64_t, size_t> counts;
@@ -72,8 +81,8 @@ Program MergedPrograms(const std::vector<Program>& programs) {
   return all;
 }
 
-Trace MergedTraces(const std::vector<Program>& programs, const std::vector<RankTrace>& traces,
-                   int own) {
+Trace MergedTraces(const std::vector<Program>& programs, const Program& merged,
+                   const std::vector<RankTrace>& traces, int own) {
   const std::map<int64_t, size_t> counts = CountRequests(traces);
   const auto is_whole = [&](int64_t request) { return counts.at(request) == traces.size(); };
   const Trace& mine = traces[static_cast<size_t>(own)].trace;
@@ -94,8 +103,11 @@ Trace MergedTraces(const std::vector<Program>& programs, const std::vector<RankT
     };
     for (TraceEvent event : trace.events) {
       if (!is_whole(event.request)) continue;
+      if (event.core >= 0) {
+        event.core = ShiftedCore(event.core, static_cast<size_t>(event.queue), programs[host],
+                                 merged, first_queue);
+      }
       event.queue += first_queue;
-      if (event.core >= 0) event.core += first_queue;
       const int64_t length_ns = event.finish_ns - event.start_ns;
       event.start_ns = own_ns(event.start_ns);
       event.finish_ns = event.start_ns + length_ns;

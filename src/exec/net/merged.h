@@ -19,10 +19,11 @@ Program MergedPrograms(const std::vector<Program>& programs);
 /*!
  * \brief One recording by the clock of the rank that asks, with the requests that all ranks have.
  * \param programs by host.
+ * \param merged all of them as one, to which the queues and streams of the recording belong.
  * \param traces by host.
  * \param own host of the rank that asks.
  */
-Trace MergedTraces(const std::vector<Program>& programs, const std::vector<RankTrace>& traces,
-                   int own);
+Trace MergedTraces(const std::vector<Program>& programs, const Program& merged,
+                   const std::vector<RankTrace>& traces, int own);
 
 }  // namespace heteroplace::exec

@@ -1,6 +1,7 @@
 #include "exec/net/ranked_executor.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "exec/net/merged.h"
@@ -62,8 +63,9 @@ RankedExecutor::RankedExecutor(std::shared_ptr<Group> group, ExecutorSource sour
     if (thrown != nullptr) std::rethrow_exception(thrown);
     throw;
   }
-  group_->SetStatus([this] { return executor_->Reached(); });
   CountThreads(limit);
+  // The last that may throw is over: the group, which lives on then, would call what is gone.
+  group_->SetStatus([this] { return executor_->Reached(); });
 }
 
 /*! \brief Ranks of one machine that have a core for each worker have one for who waits as well: he
@@ -98,7 +100,22 @@ void RankedExecutor::CheckFeeding(const char* function) const {
 void RankedExecutor::Announce(const Order& order) {
   const std::lock_guard lock(orders_mutex_);
   if (is_closed_.load()) RefuseClosed();
+  if (order.IsAnswered()) are_answers_due_.store(true);
   sender_->Send(order);
+}
+
+/*! \brief Does what others answer, for one caller at a time. What it throws ends the job while
+ * answers are due: the next question would get them for its own. */
+template <typename Ask>
+auto RankedExecutor::Asking(const Ask& ask) {
+  const std::lock_guard lock(asking_mutex_);
+  are_answers_due_.store(false);
+  try {
+    return ask();
+  } catch (...) {
+    if (are_answers_due_.load()) group_->FailAsThrown();
+    throw;
+  }
 }
 
 void RankedExecutor::Close() {
@@ -110,69 +127,79 @@ void RankedExecutor::Close() {
     group_->End();
   } catch (const Error&) {
     // The job has failed meanwhile, which has been told.
+  } catch (const std::bad_alloc&) {
+    group_->FailAsThrown();  // others would wait for that order for ever
   }
 }
 
 void RankedExecutor::StartTrace(std::optional<int64_t> max_requests) {
-  const std::lock_guard lock(asking_mutex_);
-  first_ties_ = TieClocks({});
-  executor_->StartTrace(max_requests);  // which orders it
+  Asking([&] {
+    std::vector<ClockTie> ties = TieClocks({});
+    executor_->StartTrace(max_requests);  // which orders it
+    first_ties_ = std::move(ties);
+  });
 }
 
 std::vector<ClockTie> RankedExecutor::TieClocks(const Limit& limit) {
   Announce({Order::kClock, 0});
+  const Limit patient{kNever, limit.hook};
   std::vector<ClockTie> ties(programs_.size());
   for (int host = 0; host < static_cast<int>(programs_.size()); ++host) {
     const int rank = group_->RankOf(host);
     if (rank != group_->rank())
-      ties[static_cast<size_t>(host)] = TieClock(group_.get(), rank, limit);
+      ties[static_cast<size_t>(host)] = TieClock(group_.get(), rank, patient);
   }
+  are_answers_due_.store(false);
   return ties;
 }
 
 std::vector<std::string> RankedExecutor::Answers(const Limit& limit) {
+  const Limit patient{kNever, limit.hook};
   std::vector<std::string> answers(programs_.size());
   for (int host = 0; host < static_cast<int>(programs_.size()); ++host) {
     const int rank = group_->RankOf(host);
     if (rank == group_->rank()) continue;
-    answers[static_cast<size_t>(host)] = group_->Receive(rank, ControlTag::kReply, limit);
+    answers[static_cast<size_t>(host)] = group_->Receive(rank, ControlTag::kReply, patient);
   }
+  are_answers_due_.store(false);
   return answers;
 }
 
 std::vector<RankTrace> RankedExecutor::StopTrace(const Limit& limit) {
-  const std::lock_guard lock(asking_mutex_);
-  const auto own = static_cast<size_t>(group_->host());
-  std::vector<RankTrace> traces(programs_.size());
-  traces[own].trace = executor_->StopTrace(limit);  // which orders it
-  const std::vector<std::string> answers = Answers(limit);
-  const std::vector<ClockTie> last_ties = TieClocks(limit);
-  for (size_t host = 0; host < traces.size(); ++host) {
-    traces[host].first = first_ties_[host];
-    traces[host].last = last_ties[host];
-    if (host != own) traces[host].trace = UnpackedTrace(answers[host]);
-  }
-  return traces;
+  return Asking([&] {
+    const auto own = static_cast<size_t>(group_->host());
+    std::vector<RankTrace> traces(programs_.size());
+    traces[own].trace = executor_->StopTrace(limit);  // which orders it
+    const std::vector<std::string> answers = Answers(limit);
+    const std::vector<ClockTie> last_ties = TieClocks(limit);
+    for (size_t host = 0; host < traces.size(); ++host) {
+      traces[host].first = first_ties_[host];
+      traces[host].last = last_ties[host];
+      if (host != own) traces[host].trace = UnpackedTrace(answers[host]);
+    }
+    return traces;
+  });
 }
 
 Trace RankedExecutor::MergedTrace(const Limit& limit) {
-  return MergedTraces(programs_, StopTrace(limit), group_->host());
+  return MergedTraces(programs_, merged_, StopTrace(limit), group_->host());
 }
 
 std::vector<std::vector<SpaceBytes>> RankedExecutor::MemoryBytes(const Limit& limit) {
-  const std::lock_guard lock(asking_mutex_);
-  Announce({Order::kMemory, 0});
-  const auto own = static_cast<size_t>(group_->host());
-  std::vector<std::vector<SpaceBytes>> all(programs_.size());
-  all[own] = executor_->MemoryBytes(limit);
-  const std::vector<std::string> answers = Answers(limit);
-  for (size_t host = 0; host < all.size(); ++host) {
-    const std::vector<int64_t> numbers = UnpackedNumbers(answers[host]);
-    for (size_t i = 0; i + 2 < numbers.size(); i += 3) {
-      all[host].push_back({numbers[i], numbers[i + 1], numbers[i + 2]});
+  return Asking([&] {
+    const auto own = static_cast<size_t>(group_->host());
+    std::vector<std::vector<SpaceBytes>> all(programs_.size());
+    all[own] = executor_->MemoryBytes(limit);  // first: it may fail, and others need not know
+    Announce({Order::kMemory, 0});
+    const std::vector<std::string> answers = Answers(limit);
+    for (size_t host = 0; host < all.size(); ++host) {
+      const std::vector<int64_t> numbers = UnpackedNumbers(answers[host]);
+      for (size_t i = 0; i + 2 < numbers.size(); i += 3) {
+        all[host].push_back({numbers[i], numbers[i + 1], numbers[i + 2]});
+      }
     }
-  }
-  return all;
+    return all;
+  });
 }
 
 std::vector<int64_t> RankedExecutor::Gather(std::vector<int64_t> own, const Limit& limit) {
@@ -187,13 +214,11 @@ std::vector<int64_t> RankedExecutor::Gather(std::vector<int64_t> own, const Limi
 }
 
 std::vector<int64_t> RankedExecutor::Profile(int64_t num_runs, const Limit& limit) {
-  const std::lock_guard lock(asking_mutex_);
-  return Gather(executor_->Profile(num_runs, limit), limit);
+  return Asking([&] { return Gather(executor_->Profile(num_runs, limit), limit); });
 }
 
 std::vector<int64_t> RankedExecutor::ProfileCpu(int64_t num_runs, const Limit& limit) {
-  const std::lock_guard lock(asking_mutex_);
-  return Gather(executor_->ProfileCpu(num_runs, limit), limit);
+  return Asking([&] { return Gather(executor_->ProfileCpu(num_runs, limit), limit); });
 }
 
 }  // namespace heteroplace::exec

@@ -67,9 +67,9 @@ class RankedExecutor {
 
   /*! \brief As Executor's. */
   void StartTrace(std::optional<int64_t> max_requests);
-  /*! \brief The recording of each host; of requests of which another rank has none, none.
-   * [num_ranks]
-   */
+  /*! \brief The recording of each host; of requests of which another rank has none, none. The
+   * limit is that of requests here: for what others answer no call has a deadline, as a job whose
+   * answers nobody reads would be over. [num_ranks] */
   std::vector<RankTrace> StopTrace(const Limit& limit);
   /*! \brief All of them as one, of `merged`. */
   Trace MergedTrace(const Limit& limit);
@@ -81,6 +81,8 @@ class RankedExecutor {
 
  private:
   void CountThreads(const Limit& limit);
+  template <typename Ask>
+  auto Asking(const Ask& ask);
   void Announce(const Order& order);
   void AwaitOrder(Order* order, const Limit& limit);
   bool Follow(const Order& order, const Limit& limit);
@@ -104,6 +106,8 @@ class RankedExecutor {
   /*! \brief Held by what orders something that is answered. */
   std::mutex asking_mutex_;
   std::vector<ClockTie> first_ties_;  // guarded by asking_mutex_; [num_ranks]
+  /*! \brief Whether others were ordered to answer, and not all that they do is read. */
+  std::atomic<bool> are_answers_due_{false};
 
   std::mutex orders_mutex_;
   std::unique_ptr<OrderSender> sender_;  // guarded by orders_mutex_

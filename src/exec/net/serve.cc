@@ -38,13 +38,12 @@ void RankedExecutor::Serve(const Limit& limit) {
     do {
       AwaitOrder(&order, limit);
     } while (Follow(order, limit));
-  } catch (const Error& error) {
-    // Of the first failure, wherever it was.
-    group_->Fail(error.what());
-    group_->CheckAlive();
+  } catch (const Error&) {
+    group_->FailAsThrown();
+    group_->CheckAlive();  // of the first failure, wherever it was
     throw;
   } catch (...) {
-    group_->Fail(group_->NameOf(group_->rank()) + " was interrupted");
+    group_->FailAsThrown();
     throw;
   }
 }

@@ -294,8 +294,9 @@ void Engine::Lose(const char* text) noexcept {
 }
 
 void Engine::Cancel(Slot* slot, int64_t number, std::string_view text) noexcept {
-  if (!slot->FailRequest(number, text)) return;
-  if (network_ != nullptr) network_->AbortFor(slot);
+  if (slot->state.load() != SlotState::kInFlight || !slot->FailRequest(number, text)) return;
+  // No AbortFor: it may end just now, and well. Who meets the failure at work ends the job.
+  if (network_ != nullptr) network_->Advance();
   WakeAll();
 }
 

@@ -91,7 +91,7 @@ class Engine : private ForkAware {
   int64_t Submit(Slot* slot, const Limit& limit, bool is_waited);
   /*! \brief Waits for the end of a request; false at the limit. */
   bool Await(Slot* slot, const Limit& limit);
-  /*! \brief Ends request `number` early; nothing if the slot is another's by now. Any thread. */
+  /*! \brief Ends request `number` early; nothing if it has ended by now. Any thread. */
   void Cancel(Slot* slot, int64_t number, std::string_view text) noexcept;
   /*!
    * \brief Leaves a slot to its request, whose last worker frees it; now if it is over already.
@@ -111,7 +111,7 @@ class Engine : private ForkAware {
     Slot* slot() const { return slot_; }
     /*! \brief Does the request in the slot `measurement->runs_left` times. \throws Error kExecution
      * if it fails, and what the limit's hook throws. */
-    void Run(RequestKind kind, Measurement* measurement, const Limit& limit);
+    void Run(RequestKind kind, const std::shared_ptr<Measurement>& measurement, const Limit& limit);
 
    private:
     void Leave();

@@ -36,18 +36,21 @@ void Engine::Alone::Leave() {
   }
   engine_->num_measured_.fetch_add(1);
   engine_->idle_bell_.Ring();
-  if (!is_abandoned_) engine_->slots_.Release(slot_);
+  if (is_abandoned_) return;
+  slot_->measurement = nullptr;
+  engine_->slots_.Release(slot_);
 }
 
-void Engine::Alone::Run(RequestKind kind, Measurement* measurement, const Limit& limit) {
-  slot_->kind = kind;
-  slot_->measurement = measurement;
+void Engine::Alone::Run(RequestKind kind, const std::shared_ptr<Measurement>& measurement,
+                        const Limit& limit) {
+  slot_->Prepare(kind, measurement);
   const bool is_timed = measurement != nullptr && measurement->trace != nullptr;
   if (is_timed || engine_->IsTracing()) engine_->MakeTimers(slot_);
   engine_->is_repeating_.store(measurement != nullptr && measurement->runs_left > 1);
   {
     std::lock_guard lock(engine_->mutex_);
-    if (engine_->on_order_ && measurement != nullptr) {
+    // Others take no part in a throw between two cores of this one.
+    if (engine_->on_order_ && measurement != nullptr && kind != RequestKind::kPassLine) {
       const Order::Kind timed = is_timed ? Order::kProfile : Order::kBenchmark;
       engine_->on_order_(
           {kind == RequestKind::kCpuTimed ? Order::kProfileCpu : timed, measurement->runs_left});
@@ -61,7 +64,7 @@ void Engine::Alone::Run(RequestKind kind, Measurement* measurement, const Limit&
 /*! \brief Last worker of a measured request: keeps its times; false if it was the last one. */
 bool Engine::Repeat(Slot* slot) {
   const int64_t finish_ns = NowNs();
-  Measurement* found = slot->measurement;
+  Measurement* found = slot->measurement.get();
   if (!slot->has_outputs || found->is_cancelled.load()) return false;
   try {
     found->wall_ns.push_back(finish_ns - slot->start_ns);

@@ -143,7 +143,7 @@ class Executor {
  private:
   friend class Request;
 
-  void Measure(RequestKind kind, Measurement* found, const Limit& limit);
+  void Measure(RequestKind kind, const std::shared_ptr<Measurement>& found, const Limit& limit);
   void CheckSample(int64_t num_samples, int64_t num_calls, bool is_cold) const;
   /*! \brief Writes a value into a slot; of the caller that holds it. */
   void WriteInput(Slot* slot, const std::string& name, const DLDataType& dtype,

@@ -21,6 +21,12 @@ struct Order {
 
   int64_t kind = kRun;
   int64_t count = 1;
+
+  /*! \brief Whether the rank that orders it reads something of each other one then. */
+  bool IsAnswered() const {
+    return kind == kProfile || kind == kProfileCpu || kind == kStopTrace || kind == kClock ||
+           kind == kMemory;
+  }
 };
 
 }  // namespace heteroplace::exec

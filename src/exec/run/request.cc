@@ -68,12 +68,21 @@ void Request::SetInput(const std::string& name, const DLDataType& dtype,
   executor_->WriteInput(slot_, name, dtype, shape, data);
 }
 
+std::vector<std::string> Request::InputsNotGiven() {
+  const Use use(this);
+  CheckIdle();
+  std::vector<std::string> names;
+  for (size_t i = 0; i < slot_->is_input_given.size(); ++i) {
+    if (!slot_->is_input_given[i]) names.push_back(program().inputs[i].name);
+  }
+  return names;
+}
+
 void Request::Submit(const Limit& limit, bool is_waited) {
   const Use use(this);
   CheckIdle();
   executor_->FillInputs(slot_);
-  slot_->kind = RequestKind::kRun;
-  slot_->measurement = nullptr;
+  slot_->Prepare(RequestKind::kRun, nullptr);
   number_.store(executor_->engine_->Submit(slot_, limit, is_waited));
   is_in_flight_ = true;
 }

@@ -36,11 +36,16 @@ class Request {
   void SetInput(const std::string& name, const DLDataType& dtype, const std::vector<int64_t>& shape,
                 const void* data);
 
+  /*! \brief Names of the inputs that SetInput has not set in this request; of state also after a
+   * run that failed. \throws Error kExecution. */
+  std::vector<std::string> InputsNotGiven();
+
   /*!
    * \brief Hands the request to the workers, after those that were submitted before.
    *
    * An input that was not set has the value that the executor's own SetInput, or the last request
-   * in its first slot, gave it. It may be submitted again once it has ended.
+   * in its first slot, gave it. It may be submitted again once it has ended; state must then be
+   * set anew if it has failed.
    * \param is_waited whether Finish follows at once; the request may then end within this call.
    * \throws Error kExecution for an input without a value, or if the executor cannot be used.
    */

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "support/error.h"
 
@@ -115,8 +116,16 @@ void Slot::Read(int32_t id, void* data) {
 void Slot::ForgetState() {
   const Program& program = image_->program();
   for (size_t i = 0; i < input_versions.size(); ++i) {
-    if (program.IsState(program.inputs[i])) input_versions[i] = 0;
+    if (!program.IsState(program.inputs[i])) continue;
+    input_versions[i] = 0;
+    is_input_given[i] = false;  // else the request, submitted again, would run on what is left
   }
+}
+
+void Slot::Prepare(RequestKind next, std::shared_ptr<Measurement> measured) {
+  kind = next;
+  measurement = std::move(measured);
+  interruption = nullptr;  // of a request that nobody has finished: not this one's
 }
 
 void Slot::TouchArena(int32_t space) {

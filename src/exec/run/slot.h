@@ -71,7 +71,8 @@ class Slot {
   /*! \brief Copies a host buffer of the tensor's size into it, or back. Blocks. */
   void Write(int32_t tensor, const void* data);
   void Read(int32_t tensor, void* data);
-  /*! \brief State has no value any more: a run that failed may have replaced some of it. */
+  /*! \brief State has no value any more, nor was it given one: a run that failed may have replaced
+   * some of it. */
   void ForgetState();
   /*! \brief Writes zeros to a host arena: its pages then belong to the caller's memory node. */
   void TouchArena(int32_t space);
@@ -89,11 +90,15 @@ class Slot {
   /*! \brief Why; "" if it has not failed. */
   std::string failure();
 
+  /*! \brief Says what is done next in it; of its caller, before each submission. */
+  void Prepare(RequestKind next, std::shared_ptr<Measurement> measured);
+
   // Of the request in the slot: written by its caller before it is submitted.
 
   RequestKind kind = RequestKind::kRun;
-  /*! \brief What is measured; null for kRun and kTouch. */
-  Measurement* measurement = nullptr;
+  /*! \brief What is measured; null for kRun and kTouch. Shared, as a caller whose time is up goes
+   * while a step that does not end is still at it. */
+  std::shared_ptr<Measurement> measurement;
   /*! \brief NowNs when it was submitted. */
   int64_t start_ns = 0;
   /*! \brief Where its times are recorded, and its number there; null: they are not. */
