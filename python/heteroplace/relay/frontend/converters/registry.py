@@ -15,6 +15,7 @@ from heteroplace.relay.frontend.converters import (
     arithmetic,
     branches,
     movement,
+    norms,
     quantized,
     sequences,
     signal,
@@ -44,7 +45,7 @@ from heteroplace.relay.frontend.onnx_choices import CHOOSE
 CONVERTERS: Mapping[str, Converter] = {
     **REDUCTIONS,
     "AveragePool": average_pool,
-    "BatchNormalization": arithmetic.batch_normalization,
+    "BatchNormalization": norms.batch_normalization,
     "BitShift": arithmetic.bit_shift,
     "Clip": arithmetic.clip,
     CHOOSE: branches.choose_branch,
@@ -58,11 +59,13 @@ CONVERTERS: Mapping[str, Converter] = {
     "GatherND": movement.gather_nd,
     "GlobalLpPool": global_lp_pool,
     "LSTM": lstm,
-    "LpNormalization": arithmetic.lp_normalization,
+    "LayerNormalization": norms.layer_normalization,
+    "LpNormalization": norms.lp_normalization,
     "LpPool": lp_pool,
     "MaxPool": max_pool,
     "MaxUnpool": max_unpool,
     "Mean": arithmetic.mean,
+    "MeanVarianceNormalization": norms.mean_variance_normalization,
     "Mish": arithmetic.mish,
     "Mod": arithmetic.mod,
     "NonZero": movement.non_zero,
@@ -117,6 +120,13 @@ _ADDING_UP = frozenset(
 )
 """Ops of half precision that compute in single precision."""
 
+_RESULTS_LIKE: Mapping[str, Sequence[int | None]] = {
+    "BatchNormalization": (0, 3, 4),
+    "LayerNormalization": (0, None, None),
+}
+"""The operand of whose type each result is, None where its converter decides it; of the first
+operand's type are those of all other ops."""
+
 _StockConverter = Callable[[Sequence[Any], Mapping[str, Any], Mapping[str, Any]], Any]
 
 
@@ -163,6 +173,7 @@ def _widened(name: str, converter: _StockConverter) -> _StockConverter:
     """Let an op compute in float32 where its operands are narrower floats."""
     if name not in _ADDING_UP:
         return converter
+    like = _RESULTS_LIKE.get(name, ())
 
     def convert(
         inputs: Sequence[Any], attributes: Mapping[str, Any], params: Mapping[str, Any]
@@ -175,7 +186,15 @@ def _widened(name: str, converter: _StockConverter) -> _StockConverter:
             relay.cast(one, "float32") if half else one
             for one, half in zip(inputs, is_half, strict=True)
         )
-        return _narrowed(converter(wide, attributes, params))
+        result = converter(wide, attributes, params)
+        if not isinstance(result, relay.expr.TupleWrapper):
+            return _narrowed(result) if is_half[0] else result
+        operands = [like[i] if i < len(like) else 0 for i in range(len(result))]
+        fields = [
+            _narrowed(result[i]) if operand is not None and is_half[operand] else result[i]
+            for i, operand in enumerate(operands)
+        ]
+        return relay.expr.TupleWrapper(relay.Tuple(fields), len(fields))
 
     return convert
 
@@ -184,9 +203,6 @@ def _is_tensor(expr: Any) -> bool:
     return isinstance(expr, relay.Expr) and isinstance(typed(expr).checked_type, relay.TensorType)
 
 
-def _narrowed(result: Any) -> Any:
-    """Cast the float32 results of an op back to half precision."""
-    if isinstance(result, relay.expr.TupleWrapper):
-        fields = [_narrowed(result[index]) for index in range(len(result))]
-        return relay.expr.TupleWrapper(relay.Tuple(fields), len(fields))
+def _narrowed(result: relay.Expr) -> relay.Expr:
+    """Cast a float32 result of an op back to half precision."""
     return relay.cast(result, "float16") if dtype_of(result) == "float32" else result
