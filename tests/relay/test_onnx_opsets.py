@@ -48,6 +48,61 @@ def test_scales_of_a_group_norm_are_of_groups_or_of_channels(opset: int) -> None
     np.testing.assert_allclose(om.run_imported(model, {"x": x})[0], expected, rtol=1e-5, atol=1e-6)
 
 
+OLD: dict[str, Any] = {
+    "Add": np.add,
+    "Sub": np.subtract,
+    "Mul": np.multiply,
+    "Div": np.divide,
+    "Pow": np.power,
+    "Greater": np.greater,
+    "Less": np.less,
+}
+
+
+@pytest.mark.costly
+def test_operands_of_old_opsets_lie_where_their_axis_says() -> None:
+    """No version of onnxruntime knows them."""
+    x, b = np.abs(floats(2, 3, 3, 4)), floats(3, 3)
+    # Of equal sizes, so that from the last axis on it would be taken too.
+    nodes = [om.node(op, "x b", op, axis=1, broadcast=1) for op in OLD]
+    nodes += [om.node(op, "Greater last", op, axis=2, broadcast=1) for op in ("And", "Xor")]
+    nodes += [
+        om.node("Add", "x row", "behind", broadcast=1),
+        om.node("Mul", "x one", "single", broadcast=1),
+        om.node("Sub", "x x", "same"),
+        om.node("PRelu", "x slope", "PRelu"),
+    ]
+    weights = {
+        "b": b,
+        "row": floats(4),
+        "one": np.float32(3),
+        "slope": floats(3),
+        "last": _RNG.random((3, 4)) < 0.5,
+    }
+    names = [node.output[0] for node in nodes]
+    model = om.typed_model(nodes, {"x": x}, names, weights, opset=6)
+    found = dict(zip(names, om.run_imported(model, {"x": x}), strict=True))
+    spread = b[..., None]
+    expected = {op: function(x, spread) for op, function in OLD.items()}
+    expected |= {
+        "And": expected["Greater"] & weights["last"],
+        "Xor": expected["Greater"] ^ weights["last"],
+        "behind": x + weights["row"],
+        "single": x * weights["one"],
+        "same": x - x,
+        "PRelu": np.where(x < 0, x * weights["slope"][:, None, None], x),
+    }
+    for name in names:
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-5, err_msg=name)
+
+
+def test_an_operand_of_an_old_opset_that_lies_nowhere_is_refused() -> None:
+    node = om.node("Add", "x b", "y", axis=1, broadcast=1)
+    model = om.make_model([node], {"x": [2, 3, 4]}, ["y"], {"b": floats(4)}, opset=6)
+    with pytest.raises(FrontendError, match=r"\(4,\) does not lie in .* \(2, 3, 4\) from axis 1"):
+        from_onnx(model, simplify=False)
+
+
 def old_norm(outputs: list[str]) -> onnx.ModelProto:
     operands = ["x", "s", "b", "m", "v"]
     node = onnx.helper.make_node("BatchNormalization", operands, outputs, name="norm")

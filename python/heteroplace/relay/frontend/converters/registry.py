@@ -29,6 +29,11 @@ from heteroplace.relay.frontend.converters.call import (
     dtype_of,
     typed,
 )
+from heteroplace.relay.frontend.converters.old_broadcasts import (
+    FIRST_AS_NUMPY,
+    OLD_BROADCASTS,
+    with_numpy_axes,
+)
 from heteroplace.relay.frontend.converters.pooling import (
     average_pool,
     global_lp_pool,
@@ -144,7 +149,10 @@ def converters_of(stock: Mapping[str, _StockConverter], opset: int) -> dict[str,
     table = dict(stock)
     for name, converter in CONVERTERS.items():
         table[name] = _adapted(converter, opset, stock.get(name))
-    return {name: _widened(name, _checked(name, converter)) for name, converter in table.items()}
+    return {
+        name: _numpy_axes(name, _widened(name, _checked(name, converter)), opset)
+        for name, converter in table.items()
+    }
 
 
 def _adapted(converter: Converter, opset: int, stock: _StockConverter | None) -> _StockConverter:
@@ -174,6 +182,19 @@ def _checked(name: str, converter: _StockConverter) -> _StockConverter:
     ) -> Any:
         check_windows(name, inputs, attributes)
         return converter(inputs, attributes, params)
+
+    return convert
+
+
+def _numpy_axes(name: str, converter: _StockConverter, opset: int) -> _StockConverter:
+    """Let an op of an old opset broadcast as it did."""
+    if opset >= FIRST_AS_NUMPY or name not in OLD_BROADCASTS:
+        return converter
+
+    def convert(
+        inputs: Sequence[Any], attributes: Mapping[str, Any], params: Mapping[str, Any]
+    ) -> Any:
+        return converter(*with_numpy_axes(name, inputs, attributes), params)
 
     return convert
 
