@@ -116,3 +116,24 @@ def test_a_norm_that_trains_by_its_results_is_refused() -> None:
     for outputs in (["y"], ["y", "", "", "", ""]):
         imported = from_onnx(old_norm(outputs), simplify=False)
         assert static_shape(imported.mod["main"].ret_type) == (2, 3, 4)
+
+
+@pytest.mark.parametrize("shape", [(), (2,)])
+def test_a_tensor_is_an_element_whatever_its_rank(shape: tuple[int, ...]) -> None:
+    nodes = [om.node("OptionalHasElement", "x", "has"), om.node("OptionalHasElement", "", "none")]
+    x = np.ones(shape, np.float32)
+    model = om.typed_model(nodes, {"x": x}, ["has", "none"], opset=18)
+    assert om.run_onnxruntime(model, {"x": x}) == [True, False]
+    assert [bool(found) for found in om.run_imported(model, {"x": x})] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("own", "asked"),
+    [((3, 1), (3, 0)), ((1,), (0,)), ((3, 1), (1, 4)), ((3,), (2, 1, 1)), ((2, 3, 4), (1, 4))],
+)
+def test_what_is_expanded_has_the_shape_of_both(own: tuple[int, ...], asked: Any) -> None:
+    node = om.node("Expand", "x shape", "y")
+    model = om.make_model([node], {"x": own}, ["y"], {"shape": np.array(asked)})
+    imported = from_onnx(model, simplify=False)
+    expected = np.broadcast_shapes(own, asked)
+    assert static_shape(imported.mod["main"].ret_type) == expected

@@ -1,4 +1,4 @@
-"""Ops that move elements ==> Relay: Split, Pad, OneHot, Gather*, Scatter*, SpaceToDepth, Range.
+"""Ops that move or make elements ==> Relay: Split, Pad, OneHot, Gather*, Scatter*, Expand, Range ..
 
 ONNX operator specification, all forms up to opset 28: sizes, pads and axes as attributes or as
 operands, axes counted from the back, parts of no elements, padding of every mode.
@@ -292,3 +292,17 @@ def constant_of_shape(call: OnnxCall) -> relay.Expr:
     value = np.zeros(1, "float32") if tensor is None else numpy_helper.to_array(tensor)
     dtype = "float32" if tensor is None else dtype_name(tensor.data_type)
     return relay.full(const(value.reshape(-1)[0], dtype), call.operand(0), dtype=dtype)
+
+
+def expand(call: OnnxCall) -> relay.Expr | None:
+    """Convert Expand to a known shape; TVM's converter takes the larger one of 0 and 1."""
+    shape = constant_value(call.operand(1), call.params)
+    if shape is None:
+        return None
+    own, asked = list(call.shape(0)), [int(size) for size in shape]
+    rank = max(len(own), len(asked))
+    own, asked = ([1] * (rank - len(sizes)) + sizes for sizes in (own, asked))
+    return relay.broadcast_to(
+        call.operand(0),
+        [size if other == 1 else other for size, other in zip(own, asked, strict=True)],
+    )
