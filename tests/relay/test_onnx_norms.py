@@ -35,7 +35,7 @@ def test_norm_of_numbers_far_from_zero_keeps_their_digits() -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_statistics_of_a_layer_norm_are_of_their_own_type(dtype: str) -> None:
     x = (_RNG.standard_normal((2, 3, 8)) * 5 + 30).astype(dtype)
     weights = {"s": _RNG.standard_normal(8).astype(dtype), "b": np.ones(8, dtype)}
