@@ -13,6 +13,7 @@ from onnx import helper, numpy_helper
 from tvm import relay
 from tvm.contrib import graph_executor
 
+from heteroplace.relay.frontend.importer import from_onnx
 from heteroplace.tvm_bridge import require_tvm
 
 FLOAT, INT64 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
@@ -103,3 +104,29 @@ def run_tvm(
     module = graph_executor.GraphModule(library["default"](tvm.cpu(0)))
     module.run(**inputs)
     return [module.get_output(i).numpy() for i in range(module.get_num_outputs())]
+
+
+def typed_model(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Mapping[str, Any],
+    outputs: Sequence[str],
+    weights: Mapping[str, Any] | None = None,
+    opset: int = 17,
+    domains: Sequence[str] = (),
+) -> onnx.ModelProto:
+    """Build a model whose inputs are like these arrays; the types of its outputs follow."""
+    model = make_model(nodes, {}, [], weights, opset, domains)
+    for name, array in inputs.items():
+        dtype = helper.np_dtype_to_tensor_dtype(array.dtype)
+        model.graph.input.append(helper.make_tensor_value_info(name, dtype, array.shape))
+    model.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in outputs)
+    return onnx.shape_inference.infer_shapes(model)
+
+
+def run_imported(
+    model: onnx.ModelProto, inputs: Mapping[str, Any], opt_level: int = 1
+) -> list[Any]:
+    """Import without onnxruntime's help, and run by `run_tvm`."""
+    imported = from_onnx(model, simplify=False)
+    given = {name: inputs[name] for name in imported.inputs}
+    return run_tvm(imported.mod, imported.params, given, opt_level)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx_models as om
 import pytest
 import tvm
 import tvm.contrib.graph_executor
@@ -13,6 +14,7 @@ from tvm import relay
 from heteroplace.codegen.legalize import multiplies_integers
 from heteroplace.codegen.own_schedules import register_schedules
 from heteroplace.codegen.targets import kernel_target
+from heteroplace.relay.frontend.importer import from_onnx
 from heteroplace.tvm_bridge import llvm_cpu_target
 
 TARGET = tvm.target.Target(llvm_cpu_target())
@@ -112,6 +114,18 @@ def test_products_of_a_depthwise_convolution_are_by_an_instruction_for_a_vector(
     assembly = _built(y).get_lib().get_source("asm")
     assert "vpdpwssd" in assembly
     assert "vpmulld" not in assembly
+
+
+def test_a_quantised_convolution_of_a_file_multiplies_bytes() -> None:
+    weights = {
+        **{"s": np.float32(0.1), "z": np.uint8(3), "w": np.ones((32, 32, 3, 3), "int8")},
+        **{"ws": np.full(32, 0.1, "float32"), "wz": np.zeros(32, "int8")},
+    }
+    node = om.node("QLinearConv", "x s z w ws wz s z", "y", pads=[1] * 4)
+    x = np.zeros((1, 32, 8, 8), "uint8")
+    imported = from_onnx(om.typed_model([node], {"x": x}, ["y"], weights), simplify=False)
+    assembly = _built(imported.mod["main"].body).get_lib().get_source("asm")
+    assert "vpdpbusd" in assembly
 
 
 def _built(y: relay.Expr) -> tvm.relay.backend.executor_factory.GraphExecutorFactoryModule:

@@ -163,3 +163,77 @@ def test_a_model_over_the_limit_is_not_serialised() -> None:
     assert serialised(model, size) == model.SerializeToString()
     assert serialised(model, size - 1) is None  # weights and graph
     assert serialised(model, 10) is None  # weights alone
+
+
+def ties(dtype: str) -> np.ndarray:
+    """All bytes: half of them lie between two steps of 2."""
+    info = np.iinfo(dtype)
+    return np.arange(info.min, info.max + 1).astype(dtype)
+
+
+ROUNDED: dict[str, tuple[str, tuple[int, ...], dict[str, Any]]] = {
+    "QLinearConv": ("x xs xz w ws wz ys yz", (1, 1, 1, 256), {}),
+    "QLinearMatMul": ("x xs xz m xs xz ys yz", (256, 1), {}),
+    "QGemm": ("x xs xz m xs xz - ys yz", (256, 1), {}),
+    "QLinearAdd": ("x xs xz none xs xz ys yz", (256,), {}),
+    "QLinearMul": ("x xs xz one xs xz ys yz", (256,), {}),
+    "QLinearLeakyRelu": ("x xs xz ys yz", (256,), {"alpha": 0.5}),
+    "QLinearConcat": ("ys yz x xs xz one xs xz none ys yz", (256,), {"axis": 0}),
+    "QLinearAveragePool": ("x xs xz ys yz", (1, 1, 1, 256), {"kernel_shape": [1, 1]}),
+    "QLinearGlobalAveragePool": ("x xs xz ys yz", (1, 256, 1, 1), {}),
+}
+
+
+@pytest.mark.costly(5)
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_ties_between_two_steps_are_those_of_onnxruntime(dtype: str) -> None:
+    x = ties(dtype)
+    weights = {
+        **{"xs": np.float32(1), "xz": np.asarray(0, dtype), "ys": np.float32(2)},
+        **{"yz": np.asarray(3, dtype), "one": np.ones(1, dtype), "none": np.zeros(1, dtype)},
+        **{"m": np.ones((1, 1), dtype), "w": np.ones((2, 1, 1, 1), dtype)},
+        **{"ws": np.float32([1, 0.5]), "wz": np.zeros(2, dtype)},
+    }
+    nodes = []
+    for op_type, (operands, shape, attributes) in ROUNDED.items():
+        weights[f"{op_type}_shape"] = np.array(shape)
+        nodes.append(om.node("Reshape", f"x {op_type}_shape", f"{op_type}_x"))
+        names = ["" if name == "-" else name for name in operands.split()]
+        names = [f"{op_type}_x" if name == "x" else name for name in names]
+        if op_type not in ("QLinearConv", "QLinearMatMul"):
+            attributes = {**attributes, "domain": "com.microsoft"}
+        nodes.append(helper.make_node(op_type, names, [op_type], name=op_type, **attributes))
+    model = om.typed_model(nodes, {"x": x}, [*ROUNDED], weights, domains=["com.microsoft"])
+    expected = om.run_onnxruntime(model, {"x": x})
+    found = om.run_imported(model, {"x": x}, opt_level=3)
+    for op_type, mine, reference in zip(ROUNDED, found, expected, strict=True):
+        np.testing.assert_array_equal(mine, reference, op_type)
+        assert mine.dtype == dtype
+
+
+@pytest.mark.parametrize("x", [[0, 0.5, 2.5, 255], [-1, 509, 2, 6], [0, 0], [1, 2], [-1, -0.3]])
+def test_what_is_quantised_by_its_range_is_rounded_half_to_even(x: list[float]) -> None:
+    data = np.float32(x)
+    names = ["y", "scale", "zero"]
+    model = om.typed_model(
+        [om.node("DynamicQuantizeLinear", "x", "y scale zero")], {"x": data}, names
+    )
+    expected = om.run_onnxruntime(model, {"x": data})
+    for mine, reference in zip(om.run_imported(model, {"x": data}, 3), expected, strict=True):
+        np.testing.assert_array_equal(mine, reference)
+        assert mine.dtype == reference.dtype
+
+
+def test_pools_of_another_order_of_axes_are_refused() -> None:
+    weights = {"s": np.float32(1), "z": np.uint8(0)}
+    x = bytes_of("uint8", 1, 4, 4, 2)
+    for op_type, attributes in (
+        ("QLinearGlobalAveragePool", {}),
+        ("QLinearAveragePool", {"kernel_shape": [2, 2]}),
+    ):
+        node = om.node(
+            op_type, "x s z s z", "y", channels_last=1, domain="com.microsoft", **attributes
+        )
+        model = om.typed_model([node], {"x": x}, ["y"], weights, domains=["com.microsoft"])
+        with pytest.raises(FrontendError, match="channels_last=1 is not supported"):
+            from_onnx(model, simplify=False)

@@ -33,6 +33,7 @@ from tvm.relay.frontend import onnx as tvm_onnx
 
 from heteroplace.errors import FrontendError
 from heteroplace.relay.frontend.converters import converters_of
+from heteroplace.relay.frontend.converters.rounded_qnn import rounded_qnn
 from heteroplace.relay.limits import call_fault
 from heteroplace.relay.local_types import collected_diagnostics, write_types
 from heteroplace.relay.tasks.fold import ConstantFolder, is_constant
@@ -144,6 +145,7 @@ def linear_time_import() -> Iterator[IncrementalImport]:
             "infer_value": state.infer_value,
             "set_span": state.set_span,
             "get_source_name": state.get_source_name,
+            "_qnn": rounded_qnn(),
             # The table of converters is the same for every node of one opset.
             "_get_convert_map": functools.lru_cache(maxsize=4)(_converters),
         }

@@ -26,6 +26,10 @@ IMPORTER_OPSET = 17
 
 _OPS_OF_OPSET_18 = ("BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Mish")
 ONNX_DOMAINS = ("", "ai.onnx")
+_DFT_AXIS_OPERAND, _DFT_AXIS = 20, 2
+"""The opset since which the axis of DFT is an operand, and which one."""
+_TRAINING_MODE = 14
+"""The opset since which an attribute says whether BatchNormalization trains."""
 
 _DEFAULT_ATTRIBUTES: Mapping[str, Mapping[str, object]] = {
     "Cast": {"saturate": None, "round_mode": None},  # both matter for 8-bit floats only
@@ -151,6 +155,33 @@ def bypass_dropout(model: ModelProto) -> list[str]:
     return [f"bypassed {count} Dropout nodes"] if count else []
 
 
+def write_new_defaults(model: ModelProto) -> list[str]:
+    """DFT without an axis ==> with the axis of its opset: since opset 20 it is the last but one."""
+    if opset_of(model) < _DFT_AXIS_OPERAND:
+        return []
+    count = 0
+    for node in model.graph.node:
+        if node.op_type == "DFT" and not (len(node.input) > _DFT_AXIS and node.input[_DFT_AXIS]):
+            node.attribute.append(helper.make_attribute("axis", -2))
+            count += 1
+    return [f"wrote the axis of {count} DFT nodes"] if count else []
+
+
+def refuse_training_norms(model: ModelProto) -> list[str]:
+    """BatchNormalization of opsets before 14 trains where it has more results than the first."""
+    if opset_of(model) >= _TRAINING_MODE:
+        return []
+    _raise_all(
+        [
+            f"{describe_node(node)} is in training mode, as it has {len(node.output)} results and "
+            f"is of opset {opset_of(model)}. Export the model for inference, with one result."
+            for node in model.graph.node
+            if node.op_type == "BatchNormalization" and any(node.output[1:])
+        ]
+    )
+    return []
+
+
 def bypass_identity(model: ModelProto) -> list[str]:
     """Identity(x) ==> x, except where x is a graph output under its own name."""
     graph = model.graph
@@ -206,6 +237,8 @@ _REPAIRS: Sequence[Callable[[ModelProto], list[str]]] = (
     tensor_constants,
     widen_bfloat16,
     drop_default_attributes,
+    write_new_defaults,
+    refuse_training_norms,
     bypass_dropout,
     bypass_identity,
 )

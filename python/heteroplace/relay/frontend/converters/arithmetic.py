@@ -17,7 +17,6 @@ from heteroplace.relay.frontend.converters.call import (
     const,
     constant_value,
     dtype_name,
-    dtype_of,
     stacked_product,
 )
 
@@ -149,49 +148,6 @@ def clip(call: OnnxCall) -> relay.Expr | None:
     if call.has(1):
         result = relay.maximum(result, call.operand(1))
     return relay.minimum(result, call.operand(2)) if call.has(2) else result
-
-
-def lp_normalization(call: OnnxCall) -> relay.Expr:
-    """Convert LpNormalization: over the norm along one axis; nothing over nothing is nothing."""
-    data, dtype = call.operand(0), call.dtype(0)
-    axis, p = int(call.number("axis", -1)), int(call.number("p", 2))
-    if p == 1:
-        norm = relay.sum(relay.abs(data), axis=[axis], keepdims=True)
-    else:
-        norm = relay.sqrt(relay.sum(relay.multiply(data, data), axis=[axis], keepdims=True))
-    is_zero = relay.equal(norm, const(0, dtype))
-    safe = relay.where(is_zero, const(1, dtype), norm)
-    return relay.where(is_zero, const(0, dtype), relay.divide(data, safe))
-
-
-def batch_normalization(call: OnnxCall) -> relay.Expr | relay.expr.TupleWrapper | None:
-    """Convert BatchNormalization that trains: statistics of the batch, and the running ones."""
-    if not call.number("training_mode", 0):
-        return None
-    data, dtype, rank = call.operand(0), call.dtype(0), len(call.shape(0))
-    axes = [axis for axis in range(rank) if axis != 1]
-    mean = relay.mean(data, axis=axes)
-    variance = relay.variance(data, axis=axes)
-    epsilon = const(call.number("epsilon", 1e-5), dtype)
-    scale = relay.divide(
-        relay.cast(call.operand(1), dtype), relay.sqrt(relay.add(variance, epsilon))
-    )
-    shape = [-1] + [1] * (rank - 2)
-    centred = relay.subtract(data, relay.reshape(mean, shape))
-    scaled = relay.multiply(centred, relay.reshape(scale, shape))
-    result = relay.add(scaled, relay.reshape(relay.cast(call.operand(2), dtype), shape))
-    if call.num_outputs == 1:
-        return result
-    momentum = call.number("momentum", 0.9)
-    running = []
-    for operand, value in ((3, mean), (4, variance)):
-        own = dtype_of(call.operand(operand))
-        old = relay.multiply(call.operand(operand), const(momentum, own))
-        running.append(
-            relay.add(old, relay.multiply(relay.cast(value, own), const(1 - momentum, own)))
-        )
-    outputs = [result, *running][: call.num_outputs]
-    return relay.expr.TupleWrapper(relay.Tuple(outputs), len(outputs))
 
 
 def cumulative_product(call: OnnxCall) -> relay.Expr:

@@ -1,4 +1,4 @@
-"""Ops that move elements ==> Relay: Split, Pad, OneHot, Gather*, Scatter*, SpaceToDepth, Range.
+"""Ops that move or make elements ==> Relay: Split, Pad, OneHot, Gather*, Scatter*, Expand, Range ..
 
 ONNX operator specification, all forms up to opset 28: sizes, pads and axes as attributes or as
 operands, axes counted from the back, parts of no elements, padding of every mode.
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from onnx import numpy_helper
 from tvm import relay
 
 from heteroplace.errors import FrontendError
@@ -19,6 +20,7 @@ from heteroplace.relay.frontend.converters.call import (
     check_table,
     const,
     constant_value,
+    dtype_name,
     dtype_of,
     shape_of,
 )
@@ -282,3 +284,25 @@ def non_zero(call: OnnxCall) -> relay.Expr:
             f"{SIZE_REASON}. It is no dispatch of rows: {reason}" if reason else SIZE_REASON
         )
     return const(np.stack(np.nonzero(value)), "int64")
+
+
+def constant_of_shape(call: OnnxCall) -> relay.Expr:
+    """Convert ConstantOfShape: TVM's converter narrows what it fills with to 32 bits."""
+    tensor = call.attributes.get("value")
+    value = np.zeros(1, "float32") if tensor is None else numpy_helper.to_array(tensor)
+    dtype = "float32" if tensor is None else dtype_name(tensor.data_type)
+    return relay.full(const(value.reshape(-1)[0], dtype), call.operand(0), dtype=dtype)
+
+
+def expand(call: OnnxCall) -> relay.Expr | None:
+    """Convert Expand to a known shape; TVM's converter takes the larger one of 0 and 1."""
+    shape = constant_value(call.operand(1), call.params)
+    if shape is None:
+        return None
+    own, asked = list(call.shape(0)), [int(size) for size in shape]
+    rank = max(len(own), len(asked))
+    own, asked = ([1] * (rank - len(sizes)) + sizes for sizes in (own, asked))
+    return relay.broadcast_to(
+        call.operand(0),
+        [size if other == 1 else other for size, other in zip(own, asked, strict=True)],
+    )

@@ -72,6 +72,19 @@ def dequantize_linear(call: OnnxCall) -> relay.Expr:
     return relay.cast(product, dtype_name(asked) if asked else dtype_of(scale))
 
 
+def dynamic_quantize_linear(call: OnnxCall) -> relay.expr.TupleWrapper:
+    """Convert DynamicQuantizeLinear: (x quantised, scale, zero point), from the range with 0."""
+    data, zero = call.operand(0), const(0, "float32")
+    highest, lowest = relay.maximum(relay.max(data), zero), relay.minimum(relay.min(data), zero)
+    span = relay.subtract(highest, lowest)
+    # Of nothing but zeros any scale is right; onnxruntime has 1.
+    one = const(1, "float32")
+    scale = relay.where(relay.equal(span, zero), one, relay.divide(span, const(255, "float32")))
+    point = quantized(relay.divide(relay.negative(lowest), scale), None, "uint8")
+    small = quantized(relay.divide(data, scale), point, "uint8")
+    return relay.expr.TupleWrapper(relay.Tuple([small, scale, point]), 3)
+
+
 def mat_mul_integer(call: OnnxCall) -> relay.Expr:
     """Convert MatMulInteger: (a, b, a_zero, b_zero), zero points 0 if left out."""
     return stacked_product(_centred(call, 0, 2, False), _centred(call, 1, 3, True), "int32")

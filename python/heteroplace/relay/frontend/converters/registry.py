@@ -15,7 +15,10 @@ from heteroplace.relay.frontend.converters import (
     arithmetic,
     branches,
     movement,
+    norms,
+    powers,
     quantized,
+    quantized_joins,
     sequences,
     signal,
     vision,
@@ -25,6 +28,11 @@ from heteroplace.relay.frontend.converters.call import (
     OnnxCall,
     dtype_of,
     typed,
+)
+from heteroplace.relay.frontend.converters.old_broadcasts import (
+    FIRST_AS_NUMPY,
+    OLD_BROADCASTS,
+    with_numpy_axes,
 )
 from heteroplace.relay.frontend.converters.pooling import (
     average_pool,
@@ -44,28 +52,35 @@ from heteroplace.relay.frontend.onnx_choices import CHOOSE
 CONVERTERS: Mapping[str, Converter] = {
     **REDUCTIONS,
     "AveragePool": average_pool,
-    "BatchNormalization": arithmetic.batch_normalization,
+    "BatchNormalization": norms.batch_normalization,
     "BitShift": arithmetic.bit_shift,
     "Clip": arithmetic.clip,
     CHOOSE: branches.choose_branch,
+    "ConstantOfShape": movement.constant_of_shape,
     "ConvInteger": quantized.conv_integer,
     "ConvTranspose": conv_transpose,
     "CumProd": arithmetic.cumulative_product,
     "Det": arithmetic.determinant,
+    "DynamicQuantizeLinear": quantized.dynamic_quantize_linear,
+    "Expand": movement.expand,
     "GRU": gru,
     "Gather": movement.gather,
     "GatherElements": movement.gather_elements,
     "GatherND": movement.gather_nd,
     "GlobalLpPool": global_lp_pool,
     "LSTM": lstm,
-    "LpNormalization": arithmetic.lp_normalization,
+    "LayerNormalization": norms.layer_normalization,
+    "LpNormalization": norms.lp_normalization,
     "LpPool": lp_pool,
     "MaxPool": max_pool,
     "MaxUnpool": max_unpool,
     "Mean": arithmetic.mean,
+    "MeanVarianceNormalization": norms.mean_variance_normalization,
     "Mish": arithmetic.mish,
     "Mod": arithmetic.mod,
     "NonZero": movement.non_zero,
+    "OptionalHasElement": sequences.optional_has_element,
+    "Pow": powers.power,
     "OneHot": movement.one_hot,
     "PRelu": arithmetic.prelu,
     "Pad": movement.pad,
@@ -80,8 +95,12 @@ CONVERTERS: Mapping[str, Converter] = {
     "GridSample": vision.grid_sample,
     "MatMul": arithmetic.mat_mul,
     "MatMulInteger": quantized.mat_mul_integer,
+    "QLinearAdd": quantized_joins.q_linear_add,
+    "QLinearAveragePool": quantized_joins.q_linear_average_pool,
     "QLinearConv": quantized.q_linear_conv,
+    "QLinearGlobalAveragePool": quantized_joins.q_linear_global_average_pool,
     "QLinearMatMul": quantized.q_linear_mat_mul,
+    "QLinearMul": quantized_joins.q_linear_mul,
     "QuantizeLinear": quantized.quantize_linear,
     "RoiAlign": vision.roi_align,
     "STFT": signal.stft,
@@ -117,6 +136,13 @@ _ADDING_UP = frozenset(
 )
 """Ops of half precision that compute in single precision."""
 
+_RESULTS_LIKE: Mapping[str, Sequence[int | None]] = {
+    "BatchNormalization": (0, 3, 4),
+    "LayerNormalization": (0, None, None),
+}
+"""The operand of whose type each result is, None where its converter decides it; of the first
+operand's type are those of all other ops."""
+
 _StockConverter = Callable[[Sequence[Any], Mapping[str, Any], Mapping[str, Any]], Any]
 
 
@@ -125,7 +151,10 @@ def converters_of(stock: Mapping[str, _StockConverter], opset: int) -> dict[str,
     table = dict(stock)
     for name, converter in CONVERTERS.items():
         table[name] = _adapted(converter, opset, stock.get(name))
-    return {name: _widened(name, _checked(name, converter)) for name, converter in table.items()}
+    return {
+        name: _numpy_axes(name, _widened(name, _checked(name, converter)), opset)
+        for name, converter in table.items()
+    }
 
 
 def _adapted(converter: Converter, opset: int, stock: _StockConverter | None) -> _StockConverter:
@@ -159,10 +188,24 @@ def _checked(name: str, converter: _StockConverter) -> _StockConverter:
     return convert
 
 
+def _numpy_axes(name: str, converter: _StockConverter, opset: int) -> _StockConverter:
+    """Let an op of an old opset broadcast as it did."""
+    if opset >= FIRST_AS_NUMPY or name not in OLD_BROADCASTS:
+        return converter
+
+    def convert(
+        inputs: Sequence[Any], attributes: Mapping[str, Any], params: Mapping[str, Any]
+    ) -> Any:
+        return converter(*with_numpy_axes(name, inputs, attributes), params)
+
+    return convert
+
+
 def _widened(name: str, converter: _StockConverter) -> _StockConverter:
     """Let an op compute in float32 where its operands are narrower floats."""
     if name not in _ADDING_UP:
         return converter
+    like = _RESULTS_LIKE.get(name, ())
 
     def convert(
         inputs: Sequence[Any], attributes: Mapping[str, Any], params: Mapping[str, Any]
@@ -175,7 +218,15 @@ def _widened(name: str, converter: _StockConverter) -> _StockConverter:
             relay.cast(one, "float32") if half else one
             for one, half in zip(inputs, is_half, strict=True)
         )
-        return _narrowed(converter(wide, attributes, params))
+        result = converter(wide, attributes, params)
+        if not isinstance(result, relay.expr.TupleWrapper):
+            return _narrowed(result) if is_half[0] else result
+        operands = [like[i] if i < len(like) else 0 for i in range(len(result))]
+        fields = [
+            _narrowed(result[i]) if operand is not None and is_half[operand] else result[i]
+            for i, operand in enumerate(operands)
+        ]
+        return relay.expr.TupleWrapper(relay.Tuple(fields), len(fields))
 
     return convert
 
@@ -184,9 +235,6 @@ def _is_tensor(expr: Any) -> bool:
     return isinstance(expr, relay.Expr) and isinstance(typed(expr).checked_type, relay.TensorType)
 
 
-def _narrowed(result: Any) -> Any:
-    """Cast the float32 results of an op back to half precision."""
-    if isinstance(result, relay.expr.TupleWrapper):
-        fields = [_narrowed(result[index]) for index in range(len(result))]
-        return relay.expr.TupleWrapper(relay.Tuple(fields), len(fields))
+def _narrowed(result: relay.Expr) -> relay.Expr:
+    """Cast a float32 result of an op back to half precision."""
     return relay.cast(result, "float16") if dtype_of(result) == "float32" else result

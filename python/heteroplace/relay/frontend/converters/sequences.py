@@ -1,4 +1,5 @@
-"""Ops on sequences of tensors ==> Relay tuples: SequenceAt, -Erase, -Insert, SplitToSequence.
+"""Ops on sequences of tensors ==> Relay tuples: SequenceAt, -Erase, -Insert, SplitToSequence; and
+OptionalHasElement.
 
 ONNX operator specification, versions 11 and 24: positions are counted from the back where they are
 negative, so that a tensor inserted at -1 comes before the last one; one number for `split` is the
@@ -10,7 +11,7 @@ from __future__ import annotations
 from tvm import relay
 
 from heteroplace.errors import FrontendError
-from heteroplace.relay.frontend.converters.call import OnnxCall
+from heteroplace.relay.frontend.converters.call import OnnxCall, const
 from heteroplace.relay.frontend.converters.movement import parts_along
 
 
@@ -61,6 +62,14 @@ def split_to_sequence(call: OnnxCall) -> relay.Expr:
     if not call.has(1) and not call.number("keepdims", 1):
         parts = [relay.squeeze(part, axis=[axis]) for part in parts]
     return relay.Tuple(parts)
+
+
+def optional_has_element(call: OnnxCall) -> relay.Expr:
+    """Convert OptionalHasElement: whether its operand is there, of whatever rank that is.
+
+    An optional without an element names its type in an attribute, which the importer refuses.
+    """
+    return const(call.has(0), "bool")
 
 
 def _tensors(call: OnnxCall) -> list[relay.Expr]:
