@@ -11,6 +11,7 @@ namespace {
 
 constexpr size_t kMostMemories = 32;            // of a graph that is cut into several modules
 constexpr size_t kMostPairs = size_t{1} << 21;  // of memories, of all modules together
+constexpr double kMostOfOne = 0.75;  // of the tasks in one module: with more it may as well be all
 
 /*!
  * \brief Where modules begin: behind each task that all others come before or after.
@@ -268,12 +269,22 @@ Modules MakeModules(const model::Problem& problem, std::vector<int> bounds) {
   return modules;
 }
 
+/*! \brief Tasks of the largest module. */
+int Longest(const std::vector<int>& bounds) {
+  int longest = 0;
+  for (size_t module = 0; module + 1 < bounds.size(); ++module) {
+    longest = std::max(longest, bounds[module + 1] - bounds[module]);
+  }
+  return longest;
+}
+
 }  // namespace
 
 Modules Decompose(const model::Problem& problem) {
   std::vector<int> bounds = FindBounds(problem, true);
   const auto memories = static_cast<size_t>(problem.num_memories);
-  if (memories > kMostMemories || (bounds.size() - 1) * memories * memories > kMostPairs) {
+  if (memories > kMostMemories || (bounds.size() - 1) * memories * memories > kMostPairs ||
+      Longest(bounds) > kMostOfOne * problem.num_tasks) {
     bounds = {0, problem.num_tasks};
   }
   return MakeModules(problem, std::move(bounds));

@@ -74,8 +74,9 @@ struct Modules {
 };
 
 /*!
- * \brief Cuts a problem into modules; one module if it has no cut, or if there are so many pairs
- * of memories that looking at all of them for each module would take longer than it gains.
+ * \brief Cuts a problem into modules; one module if it has no cut, if one would have almost all
+ * tasks, or if there are so many pairs of memories that looking at all of them for each module
+ * would take longer than it gains.
  *
  * Tasks of a group stay in one module. Complexity: O(tasks * devices + reads).
  */

@@ -21,6 +21,9 @@ constexpr int64_t kMostGrowth = 8;          // of its length
 constexpr int kMaxDoublings = 6;            // of the length of a job, if there is one module
 constexpr std::array<int, 3> kSegments = {32, 64, 128};  // tasks of a segment, by round
 constexpr double kFill = 0.98;                           // of the room that prices aim at
+constexpr double kScarceFill = 0.9;                      // of a memory, from which on it is scarce
+constexpr int kMostOfScarce = 3000;      // tasks of a module that is then annealed as a whole too
+constexpr double kScarceHeat = 0.1;      // temperature of a whole module there, as kFirstHeat
 constexpr double kSegmentHeat = 0.01;    // temperature, as a part of the time of the segment
 constexpr int64_t kFirstPerTask = 5;     // evaluations per task in the first round of segments
 constexpr int64_t kMostOfRun = 300'000;  // evaluations of a run, unless the first has more
@@ -125,16 +128,33 @@ std::vector<Job> JobPlanner::OneModuleJobs(const std::vector<InitialSolution>& i
   return jobs;
 }
 
-/*! \brief Independent runs over a large module, segment by segment. */
+/*!
+ * \brief Whether a memory is almost full, so that what tasks take of it counts more than where
+ * their neighbours are: segments see too little of that, and it takes heat to exchange much.
+ */
+bool JobPlanner::IsScarce(const Pattern& best) const {
+  for (size_t memory = 0; memory < modules_.room_bytes.size(); ++memory) {
+    const auto room = static_cast<double>(modules_.room_bytes[memory]);
+    if (static_cast<double>(best.used[memory]) > kScarceFill * room) return true;
+  }
+  return false;
+}
+
+/*!
+ * \brief Independent runs over a large module, segment by segment; where memory is scarce by turns
+ * as a whole too.
+ */
 std::vector<Job> JobPlanner::SegmentJobs(const Pattern& best, int round) const {
   const int tasks = modules_.classes[0].num_tasks;
   const int64_t per_task =
       std::min(kFirstPerTask << std::min(round, 30), std::max(kFirstPerTask, kMostOfRun / tasks));
+  const size_t turn = static_cast<size_t>(round) % kSegments.size();
+  const bool is_of_all = turn + 1 == kSegments.size() && tasks <= kMostOfScarce && IsScarce(best);
   std::vector<Job> jobs;
   for (int run = 0; run < static_cast<int>(kFirstPrices.size()); ++run) {
     Job job = MakeJob(0, best.layout, per_task * tasks, round, run);
-    job.options.first_heat = kSegmentHeat;
-    job.options.segment = kSegments[static_cast<size_t>(round) % kSegments.size()];
+    job.options.first_heat = is_of_all ? kScarceHeat : kSegmentHeat;
+    job.options.segment = is_of_all ? tasks : kSegments[turn];
     job.options.price = segment_price_;
     for (int64_t room : modules_.room_bytes) {
       job.options.target_bytes.push_back(static_cast<int64_t>(kFill * static_cast<double>(room)));

@@ -63,6 +63,7 @@ class JobPlanner {
   Between BetweenOf(size_t cell) const;
   int64_t LeastLength(int module_class) const;
   int64_t PairLength(size_t cell, size_t pairs, int round) const;
+  bool IsScarce(const Pattern& best) const;
   std::vector<Job> SegmentJobs(const Pattern& best, int round) const;
   Job MakeJob(int module_class, const Layout& start, int64_t length, int round, int index) const;
   double Spent(size_t cell, size_t pairs, int round) const;

@@ -86,4 +86,4 @@ def _bound_ns(problem: Problem, plan: Plan, options: SolveOptions, known_ns: int
         return price_bound(problem, known_ns, _PRICE_EVALUATIONS, limit, is_met).bound_ns
     if plan.items > 1:
         return batch_bound(problem, plan.items, Deadline.after(options.time_limit_s))
-    return lower_bound(problem).ns
+    return lower_bound(problem, time_limit_s=options.time_limit_s).ns

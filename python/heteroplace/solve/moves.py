@@ -130,13 +130,11 @@ class _Loads:
 
 
 def _moved_items(problem: Problem, plan: Plan, tasks: tuple[int, ...]) -> Moves:
-    native, cluster = problem.native, problem.cluster
-    sizes = [memory.bytes for memory in cluster.memories]
+    cluster = problem.cluster
 
     def makespan(steps: Sequence[Step]) -> int | None:
-        times = simulate_steps(native, steps, plan.items)
-        fits = all(peak <= size for peak, size in zip(times.peak_bytes, sizes, strict=True))
-        return times.makespan_ns if fits else None
+        times = simulate_steps(problem.native, steps, plan.items)
+        return times.makespan_ns if times.fits(cluster) else None
 
     rows: list[tuple[int | None, ...]] = []
     for task in tasks:

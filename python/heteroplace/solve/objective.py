@@ -7,10 +7,9 @@ only by the number of the objective that was asked for.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
-from heteroplace.errors import PlanError
-from heteroplace.model.check import check_plan
 from heteroplace.model.plan import Copy, Load, Plan, Run, Step
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.native.throughput import placement_loads
@@ -21,7 +20,7 @@ from heteroplace.solve.list.single import (
     single_native_plan,
     single_plan,
 )
-from heteroplace.solve.problem import Problem, SolveOptions
+from heteroplace.solve.problem import Problem, SolveOptions, SolveResult
 
 THROUGHPUT = "throughput"
 """Of `OBJECTIVES`: the one that is no makespan."""
@@ -46,21 +45,28 @@ def single_objectives(
         time. Copies of inputs and outputs between the host and the device are included. Of many
         devices those of `devices_to_compare`.
     """
-    if items == 1 and objective != THROUGHPUT:
+    if items > 1:
+        plans = single_plans_of_items(problem, items)
+        return {name: objective_ns(problem, plan, objective) for name, plan in plans}
+    if objective != THROUGHPUT:
         return single_makespans(problem)
     found = {}
     for device_id in sorted(devices_to_compare(problem)):
         device = problem.cluster.devices[device_id]
-        if items == 1:  # without the steps, which large graphs have many of
-            native_plan = single_native_plan(problem, device_id)
-            if native_plan is not None:
-                placement = native_plan.devices(len(problem.graph.tasks))
-                found[device.name] = placement_loads(problem.native, placement).item_ns
-            continue
-        plan = single_plan_of_items(problem, device_id, items)
-        if plan is not None:
-            found[device.name] = objective_ns(problem, plan, objective)
+        # Without the steps, which large graphs have many of.
+        native_plan = single_native_plan(problem, device_id)
+        if native_plan is not None:
+            placement = native_plan.devices(len(problem.graph.tasks))
+            found[device.name] = placement_loads(problem.native, placement).item_ns
     return found
+
+
+def single_plans_of_items(problem: Problem, items: int) -> Iterator[tuple[str, Plan]]:
+    """Yield (device, plan) with every task of every item on it, of `devices_to_compare`."""
+    for device in sorted(devices_to_compare(problem)):
+        plan = single_plan_of_items(problem, device, items)
+        if plan is not None:
+            yield problem.cluster.devices[device].name, plan
 
 
 def single_plan_of_items(problem: Problem, device: int, items: int) -> Plan | None:
@@ -78,12 +84,9 @@ def single_plan_of_items(problem: Problem, device: int, items: int) -> Plan | No
             return None
         else:
             steps += [Run(step.task, device, batch) for batch in batches[step.task]]
-    together = replace(plan, steps=tuple(steps), items=items)
-    try:
-        check_plan(problem.graph, problem.cluster, problem.costs, together)
-    except PlanError:
-        return None  # so many items do not fit in its memory
-    return together
+    if not simulate_steps(problem.native, steps, items).fits(problem.cluster):
+        return None
+    return replace(plan, steps=tuple(steps), items=items)
 
 
 def _batches(problem: Problem, task: int, device: int, items: int) -> list[tuple[int, ...]]:
@@ -121,4 +124,23 @@ def gains_enough(several_ns: int, single_ns: int, min_gain_ratio: float) -> bool
 
 def num_devices(problem: Problem, plan: Plan) -> int:
     """Return how many devices run a task of `plan`."""
-    return len(set(problem.native.placement(plan.steps)))
+    return len({step.device for step in plan.steps if isinstance(step, Run)})
+
+
+def with_least_gain(
+    problem: Problem, result: SolveResult, options: SolveOptions, singles: dict[str, int]
+) -> SolveResult:
+    """Return a result; or the best of `singles`, of each device by objective, if that is almost as
+    good: by `gains_enough`."""
+    least = least_gain_ratio(problem, options)
+    name = min(singles, key=lambda device: singles[device], default=None)
+    if name is None or num_devices(problem, result.plan) <= 1:
+        return result
+    if gains_enough(result.objective_ns, singles[name], least):
+        return result
+    plan = single_plan_of_items(problem, problem.cluster.device_id(name), options.items)
+    assert plan is not None  # it has an objective
+    note = f"the plan takes {result.objective_ns} ns; min_gain_ratio is {least}"
+    status = "optimal" if singles[name] == result.bound_ns else "feasible"
+    tried = (*result.candidates, (f"single {name}", singles[name], note))
+    return replace(result, plan=plan, objective_ns=singles[name], status=status, candidates=tried)

@@ -25,7 +25,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from heteroplace.errors import SolverError
-from heteroplace.model.plan import Plan
 from heteroplace.native.arrays import RUN
 from heteroplace.native.problem import NativePlan
 from heteroplace.native.search import Stall
@@ -37,8 +36,10 @@ from heteroplace.solve.objective import (
     THROUGHPUT,
     gains_enough,
     least_gain_ratio,
-    num_devices,
+    objective_ns,
     single_objectives,
+    single_plans_of_items,
+    with_least_gain,
 )
 from heteroplace.solve.problem import (
     MAX_CPSAT_TASKS,
@@ -118,12 +119,11 @@ class AutoSolver:
     def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
         """See `Solver.solve`. `candidates` of the result lists everything tried or left out."""
         if options.items > 1:
-            batched = importlib.import_module(_BATCHED)
-            found: SolveResult = batched.BatchedSplit(problem, options, is_divi=False).run()
-            return found
+            return _solve_items(problem, options)
         if options.objective == THROUGHPUT:
             result = SOLVERS[THROUGHPUT].solve(problem, options)
-            return _with_least_gain(problem, result, least_gain_ratio(problem, options))
+            singles = single_objectives(problem, THROUGHPUT)
+            return with_least_gain(problem, result, options, singles)
         return _Auto(problem, options).run()
 
 
@@ -382,17 +382,11 @@ class _Auto:
         return single, f"{best.name} is only {gain:.2%} shorter; min_gain_ratio is {least:.2%}"
 
 
-def _with_least_gain(problem: Problem, result: SolveResult, min_gain_ratio: float) -> SolveResult:
-    """A plan of least time per item, or the best single device if that is almost as good."""
-    singles = single_objectives(problem, THROUGHPUT)
-    name = min(singles, key=lambda device: singles[device], default=None)
-    if name is None or num_devices(problem, result.plan) <= 1:
-        return result
-    if gains_enough(result.objective_ns, singles[name], min_gain_ratio):
-        return result
-    plan = single_plan(problem, problem.cluster.device_id(name))
-    assert isinstance(plan, Plan)  # it has a time per item
-    note = f"the plan takes {result.objective_ns} ns per item; min_gain_ratio is {min_gain_ratio}"
-    status = "optimal" if singles[name] == result.bound_ns else "feasible"
-    tried = (*result.candidates, (f"single {name}", singles[name], note))
-    return replace(result, plan=plan, objective_ns=singles[name], status=status, candidates=tried)
+def _solve_items(problem: Problem, options: SolveOptions) -> SolveResult:
+    begin, items = time.perf_counter(), options.items
+    plans = dict(single_plans_of_items(problem, items))
+    batched = importlib.import_module(_BATCHED).BatchedSplit(
+        problem, options, is_divi=False, singles=plans, begin=begin
+    )
+    singles = {name: objective_ns(problem, plan, options.objective) for name, plan in plans.items()}
+    return with_least_gain(problem, batched.run(), options, singles)

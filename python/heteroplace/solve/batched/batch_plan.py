@@ -24,16 +24,10 @@ Key = tuple[int, int, int, int, int]
 """Start, finish, then producers before what reads from them."""
 
 
-def best_steps(
-    problem: Problem, batches: Sequence[FoundBatch], items: int
-) -> tuple[tuple[Step, ...], int]:
-    """Return the steps of least simulated makespan, and that makespan in ns."""
-    found = []
-    for is_joint in (False, True):
-        steps = _Steps(problem, batches, items, is_joint).steps()
-        found.append((simulate_steps(problem.native, steps, items).makespan_ns, steps))
-    makespan, steps = min(found, key=lambda entry: entry[0])
-    return steps, makespan
+def best_steps(problem: Problem, batches: Sequence[FoundBatch], items: int) -> tuple[Step, ...]:
+    """Return the steps of least simulated makespan; memory is the caller's to check."""
+    found = (_Steps(problem, batches, items, is_joint).steps() for is_joint in (False, True))
+    return min(found, key=lambda steps: simulate_steps(problem.native, steps, items).makespan_ns)
 
 
 @dataclass

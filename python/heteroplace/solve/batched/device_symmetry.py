@@ -20,7 +20,7 @@ import numpy as np
 
 from heteroplace.errors import SolverError
 from heteroplace.native.arrays import IMPOSSIBLE, IntArray
-from heteroplace.solve.deadline import NEVER, Deadline
+from heteroplace.solve.deadline import NEVER, Deadline, TimeUpError
 from heteroplace.solve.problem import Problem
 
 EQUAL_WITHIN = 0.01
@@ -137,6 +137,16 @@ def device_symmetry(
         inside += comparison.equal_devices(devices)
     groups = [tuple(devices) for devices in nodes.values()]
     return DeviceSymmetry(comparison.equal_nodes(groups, inside), tuple(inside))
+
+
+def symmetry_in_time(problem: Problem, tolerance: float, deadline: Deadline) -> DeviceSymmetry:
+    """Return `device_symmetry`; past the deadline, or where the tolerance is negative, every device
+    is alone."""
+    alone = DeviceSymmetry((), tuple((device,) for device in range(len(problem.cluster.devices))))
+    try:
+        return alone if tolerance < 0 else device_symmetry(problem, tolerance, deadline)
+    except TimeUpError:
+        return alone
 
 
 class _Comparison:

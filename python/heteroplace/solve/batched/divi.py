@@ -4,12 +4,14 @@ Several items are served together, each op of all of them in one batch per devic
 section III, arXiv 2308.00127). The best plan of bMET, bGreedy and bHEFT gives the horizon
 and is kept outside HiGHS, which takes no start. Exact where copies do not wait for each other
 (congestion "none", no copy engines): elsewhere the bound still holds, and the plan is what our
-simulator makes of the batches and their order.
+simulator makes of the batches and their order. Where memory may be short, a programme with what
+every plan needs proves the bound, and that with the static rule finds plans.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import ClassVar
@@ -23,6 +25,7 @@ from heteroplace.native.arrays import IMPOSSIBLE
 from heteroplace.native.list import schedule_batches, unserved_tasks
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve.batched.batch_plan import best_steps
+from heteroplace.solve.batched.divi_limits import may_overflow
 from heteroplace.solve.batched.divi_milp import MilpEnd, solve_batched_milp
 from heteroplace.solve.batched.divi_rules import (
     BatchRules,
@@ -50,6 +53,8 @@ _NODES_PER_ITERATION = 1 / 200
 """Nodes of the programme for one iteration of a deterministic budget."""
 _BLOCK_SHARE = 0.5
 """Part of the time for the programme of blocks, which finds plans, at most."""
+_NEEDED_SHARE = 0.4
+"""Part of the time for the programme without tensors, where memory may be short, at most."""
 _BOUND_SHARE = 0.25
 """Part of the time for the bounds that need no solver, at most."""
 _MILP_SHARE = 0.8
@@ -96,11 +101,14 @@ class _Run:
     best: tuple[Step, ...] | None = None
     best_ns: int | None = None
     bound_ns: int = 0
+    is_impossible: bool = False
+    """It is proven that there is no plan."""
     candidates: list[tuple[str, int | None, str]] = field(default_factory=list)
     end: MilpEnd | None = None
 
     def __post_init__(self) -> None:
         self._deadline = Deadline.after(self.options.time_limit_s, self.begin)
+        self._is_short = may_overflow(self.problem, self.options.items)
 
     def run(self) -> SolveResult:
         problem, items = self.problem, self.options.items
@@ -111,12 +119,9 @@ class _Run:
         )
         self._find_heuristics()
         self._report("heuristics")
-        if self.best_ns != self.bound_ns or not _is_ours(self.rules):
-            block = common_block(problem, items)
-            if block > 1 and _is_ours(self.rules):
-                self._solve_milp(replace(self.rules, block=block), _BLOCK_SHARE)
-            if not self._is_interrupted():
-                self._solve_milp(self.rules, _MILP_SHARE)
+        for rules, share in self._forms():
+            if self._is_open():
+                self._solve_milp(rules, share)
         if self.best is not None and self.best_ns != self.bound_ns:
             self._raise_bound()
         if self.best is None:
@@ -131,6 +136,16 @@ class _Run:
             was_interrupted=self._is_interrupted(),
             candidates=tuple(self.candidates),
         )
+
+    def _forms(self) -> Iterator[tuple[BatchRules, float]]:
+        """Forms of the programme in turn, and the part of the time that is left for each."""
+        if _is_ours(self.rules):
+            block = common_block(self.problem, self.options.items)
+            if block > 1:
+                yield replace(self.rules, block=block), _BLOCK_SHARE
+            if self._is_short and self.rules.memory == "held":
+                yield replace(self.rules, memory="needed"), _NEEDED_SHARE
+        yield self.rules, _MILP_SHARE
 
     def _find_heuristics(self) -> None:
         """The list schedulers, whose plans keep our rule of memory but perhaps not DiviML's."""
@@ -149,17 +164,26 @@ class _Run:
                 continue
             makespan = simulate_steps(native, plan.steps, items).makespan_ns
             self.candidates.append((solver.name, makespan, ""))
-            self._offer(plan.steps, makespan)
+            self._offer(plan.steps)
 
-    def _offer(self, steps: tuple[Step, ...], makespan_ns: int) -> None:
-        if self.best_ns is None or makespan_ns < self.best_ns:
-            self.best, self.best_ns = steps, makespan_ns
+    def _offer(self, steps: tuple[Step, ...]) -> None:
+        """Keep a plan if it fits, which an engine knows within its tolerance, and is the best."""
+        times = simulate_steps(self.problem.native, steps, self.options.items)
+        is_better = self.best_ns is None or times.makespan_ns < self.best_ns
+        if is_better and times.fits(self.problem.cluster):
+            self.best, self.best_ns = steps, times.makespan_ns
 
-    def _is_complete(self) -> bool:
-        """Whether the programme misses no plan of this package, so that what it proves holds: one
-        item may fit by lifetime, which the programme does not know."""
-        is_static = self.options.items > 1 or not self.problem.native.counts_lifetimes
-        return _is_ours(self.rules) and is_static
+    def _proves(self, rules: BatchRules) -> bool:
+        """Whether a form of the programme misses no plan of this package with its `rounds`."""
+        is_whole = rules.condition3 == "corrected" and rules.block == 1
+        return is_whole and (
+            rules.memory == "needed" or (rules.memory == "held" and not self._is_short)
+        )
+
+    def _is_open(self) -> bool:
+        """Whether there is more to find; published forms are solved for their value anyway."""
+        is_known = self.is_impossible or self.best_ns == self.bound_ns
+        return not (self._is_interrupted() or (is_known and _is_ours(self.rules)))
 
     def _is_interrupted(self) -> bool:
         return self.end is not None and self.end.was_interrupted
@@ -167,6 +191,7 @@ class _Run:
     def _solve_milp(self, rules: BatchRules, share: float) -> None:
         """Solve a form of the programme in a part of the time that is left."""
         name = "milp" if rules.block == 1 else f"milp of blocks of {rules.block}"
+        name += " with least memory" * (rules.memory == "needed")
         pairs = slot_pairs(self.problem, self.options.items, rules)
         if pairs > MAX_SLOT_PAIRS:
             note = f"not built: {pairs} pairs of batches, at most {MAX_SLOT_PAIRS}"
@@ -196,10 +221,12 @@ class _Run:
             f"{end.num_columns} columns, bound {end.bound_ns} ns{failure}"
         )
         self.candidates.append((name, end.value_ns, note))
-        if self._is_complete() and rules.block == 1 and not end.is_infeasible:
+        if self._proves(rules) and not end.is_infeasible:
             self.bound_ns = max(self.bound_ns, end.bound_ns)
+        is_ruled_out = rules.memory == "published" or self._proves(rules)
+        self.is_impossible |= end.is_infeasible and is_ruled_out and self.best is None
         if end.value_ns is not None:
-            self._offer(*best_steps(self.problem, end.batches, self.options.items))
+            self._offer(best_steps(self.problem, end.batches, self.options.items))
 
     def _raise_bound(self) -> None:
         """Solve modules with the time that is left; a budget in iterations has none for it."""
@@ -229,8 +256,7 @@ class _Run:
     def _nothing(self) -> InfeasibleError:
         """The error where there is no plan; SolverLimitError unless that is proven."""
         graph, cluster = self.problem.graph, self.problem.cluster
-        is_ruled_out = self.rules.memory == "published" or self._is_complete()
-        is_proven = self.end is not None and self.end.is_infeasible and is_ruled_out
+        is_proven = self.is_impossible
         found = "no plan exists" if is_proven else "no plan was found in time"
         capacities = ", ".join(f"{m.name} has {format_bytes(m.bytes)}" for m in cluster.memories)
         return (InfeasibleError if is_proven else SolverLimitError)(
@@ -242,8 +268,8 @@ class _Run:
 
 
 def _is_ours(rules: BatchRules) -> bool:
-    """Whether every plan of this package keeps the rules, so that bounds hold for all."""
-    return rules.condition3 == "corrected" and rules.memory == "held"
+    """Whether plans of the list schedulers keep the rules."""
+    return rules.condition3 == "corrected" and rules.memory != "published"
 
 
 def slot_pairs(problem: Problem, items: int, rules: BatchRules) -> int:

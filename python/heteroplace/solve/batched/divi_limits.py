@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
+from heteroplace.native.arrays import IMPOSSIBLE
 from heteroplace.solve.batched.divi_model import BatchModel, Slot
 from heteroplace.solve.lp.program import Terms
+from heteroplace.solve.problem import Problem
+
+_SPARE = 2e-6
+"""Part of a memory that plans leave free: engines take rows as kept that are 1e-6 above."""
+_EXACT_BYTES = 200_000
+"""Of a memory of no more, a byte is a larger part than that."""
+
+
+def may_overflow(problem: Problem, items: int) -> bool:
+    """Tell whether some placement of so many items may be short of memory by the static rule.
+
+    Where none is, that rule rules no plan out.
+    """
+    memories = enumerate(problem.cluster.memories)
+    return any(_largest_use(problem, items, index) > memory.bytes for index, memory in memories)
 
 
 def add_memory(model: BatchModel) -> None:
     """Add rows for each memory that could overflow."""
     for memory in range(len(model.problem.cluster.memories)):
         model.deadline.check()
-        if _largest_use(model, memory) > model.problem.cluster.memories[memory].bytes:
+        size = model.problem.cluster.memories[memory].bytes
+        if _largest_use(model.problem, _items(model), memory) > size:
             _add_held(model, memory)
         if model.rules.memory == "published":
             _add_published(model, memory)
@@ -37,16 +55,21 @@ def _kept(model: BatchModel, memory: int) -> frozenset[int]:
     return frozenset((*graph.inputs, *graph.outputs)) if is_host else frozenset()
 
 
-def _largest_use(model: BatchModel, memory: int) -> int:
+def _largest_use(problem: Problem, items: int, memory: int) -> int:
     """Bytes that no plan exceeds."""
-    graph = model.problem.graph
-    tensors = sum(tensor.bytes for tensor in graph.tensors) * _items(model)
-    tasks = [graph.tasks[slot.task] for slot in _slots(model, memory)]
-    return tensors + sum(task.weight_bytes + task.workspace_bytes * _items(model) for task in tasks)
+    graph, devices = problem.graph, problem.cluster.devices
+    here = [index for index, device in enumerate(devices) if device.memory == memory]
+    is_possible = (problem.native.batch_run_ns[:, :, here] != IMPOSSIBLE).any(axis=0)
+    runs: list[int] = is_possible.sum(axis=1).tolist()
+    tensors = sum(tensor.bytes for tensor in graph.tensors) * items
+    return tensors + sum(
+        count * (task.weight_bytes + task.workspace_bytes * items)
+        for task, count in zip(graph.tasks, runs, strict=True)
+    )
 
 
 def _add_held(model: BatchModel, memory: int) -> None:
-    """Weights once per device, tensors made or copied there, the largest workspace."""
+    """Weights once per device, the largest workspace, and tensors by the rule."""
     graph, program = model.problem.graph, model.program
     size = model.problem.cluster.memories[memory].bytes
     kept = _kept(model, memory)
@@ -54,7 +77,9 @@ def _add_held(model: BatchModel, memory: int) -> None:
     for device in range(len(model.problem.cluster.devices)):
         if model.problem.cluster.devices[device].memory == memory:
             used += _workspace(model, device, size)
-    for tensor_id, tensor in enumerate(graph.tensors):
+    is_whole = model.rules.memory in ("held", "published")
+    for tensor_id in _charged(model):
+        tensor = graph.tensors[tensor_id]
         if tensor_id in kept or not tensor.bytes:
             continue
         if tensor.producer is None and model.problem.cluster.host is None:
@@ -65,12 +90,22 @@ def _add_held(model: BatchModel, memory: int) -> None:
             if tensor.producer is not None:
                 made = model.in_memory(tensor.producer, memory, item)
                 program.add_row([*made, (here, -1.0)], -math.inf, 0.0)
-            for reader in tensor.consumers:
+            for reader in tensor.consumers if is_whole else ():
                 read = model.in_memory(reader, memory, item)
                 if read:
                     program.add_row([*read, (here, -1.0)], -math.inf, 0.0)
     kept_bytes = sum(graph.tensors[tensor].bytes for tensor in kept) * _items(model)
-    program.add_row(used, -math.inf, 1.0 - kept_bytes / size)
+    spare = _SPARE if is_whole and size > _EXACT_BYTES else 0.0
+    program.add_row(used, -math.inf, 1.0 - kept_bytes / size - spare)
+
+
+def _charged(model: BatchModel) -> Iterable[int]:
+    """Tensors that take bytes where they are made or, but for what is only needed, read."""
+    graph, cluster = model.problem.graph, model.problem.cluster
+    if model.rules.memory in ("held", "published"):
+        return range(len(graph.tensors))
+    stays = model.rules.memory == "needed" and cluster.host is None
+    return dict.fromkeys(graph.outputs) if stays else ()
 
 
 def _weights(model: BatchModel, memory: int) -> Terms:

@@ -92,7 +92,7 @@ class BatchedSubsetBounds:
         left = self._solves_until.left_s() * _SHARE
         if left <= 0 or not tasks or len(tasks) > MAX_BATCHED_TASKS:
             return 0
-        rules = BatchRules(rounds=self._rounds, is_padded=True)
+        rules = BatchRules(memory="weights", rounds=self._rounds, is_padded=True)
         inner = subproblem(self._problem, tasks)
         end = solve_batched_milp(inner, items, rules, time_limit_s=left, bound_ns=quick_ns)
         # Without a solution the whole has no plan either, and every bound holds.

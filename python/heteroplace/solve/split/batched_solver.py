@@ -18,6 +18,7 @@ convolutions is out of its reach. Exact is what step 4 proves.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,17 +27,14 @@ from threading import Event
 from heteroplace.errors import InfeasibleError, SolverLimitError
 from heteroplace.model.plan import Plan, Step
 from heteroplace.native.batches import BatchLayout, FoundLayout, search_batches
-from heteroplace.native.list import BatchRule, schedule_batches
+from heteroplace.native.list import BatchRule, schedule_batches, unserved_tasks
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve.batched.batch_plan import best_steps
-from heteroplace.solve.batched.device_symmetry import (
-    EQUAL_WITHIN,
-    DeviceSymmetry,
-    device_symmetry,
-)
+from heteroplace.solve.batched.device_symmetry import EQUAL_WITHIN, DeviceSymmetry, symmetry_in_time
 from heteroplace.solve.batched.divi import DiviSolver, slot_pairs
+from heteroplace.solve.batched.divi_limits import may_overflow
 from heteroplace.solve.batched.divi_milp import solve_batched_milp
-from heteroplace.solve.batched.divi_rules import BatchRules
+from heteroplace.solve.batched.divi_rules import BatchRules, MemoryRule
 from heteroplace.solve.batched.equal_nodes import equal_nodes, node_problem, replicated
 from heteroplace.solve.batched.layouts import block_of, first_layout, layout_of_steps
 from heteroplace.solve.batched.list_solver import batch_bound, check_compositions, no_plan_error
@@ -56,6 +54,8 @@ where an exact solve follows."""
 _MODULE_HEAT, _LIST_HEAT = 0.002, 0.02
 """Of the annealing of the whole, which begins with what modules gave, and that is good already, or
 with a list schedule, out of which less heat does not lead."""
+_NEEDED_SHARE = 0.4
+"""Of the time that is left, for the programme with what every plan needs of memory."""
 _SMALL_ROUNDS = 3
 """Of annealing where an exact solve may follow, each from the best so far."""
 _CHAIN_EVALUATIONS = 50
@@ -76,6 +76,8 @@ class BatchedSplit:
     is_divi: bool = True
     """A device runs at most one batch of a task, as in DiviML; else items may also follow each
     other in equal batches (`pipelined.py`), and what is proven holds for that too."""
+    singles: Mapping[str, Plan] = field(default_factory=dict)
+    """Plans of single devices, that the best one is compared with."""
     begin: float = field(default_factory=time.perf_counter)
     best: tuple[Step, ...] | None = None
     best_ns: int | None = None
@@ -84,6 +86,7 @@ class BatchedSplit:
 
     def __post_init__(self) -> None:
         self._deadline = Deadline.after(self.options.time_limit_s, self.begin)
+        self._is_short = may_overflow(self.problem, self.options.items)
         self._stop = Event()
         self._layouts: list[tuple[int, BatchLayout]] = []
         """Makespan of each."""
@@ -94,14 +97,16 @@ class BatchedSplit:
     def run(self) -> SolveResult:
         """Solve it; see `Solver.solve`."""
         problem, items = self.problem, self.options.items
-        check_compositions(problem, items)
+        if self.is_divi:
+            check_compositions(problem, items)
         self.bound_ns = batch_bound(problem, items, self._within(self._shares.bound))
         try:
             self._improve()
         except KeyboardInterrupt:
             self._stop.set()
         if self.best is None:
-            raise no_plan_error(self._name, self.problem, self.options)
+            check_compositions(problem, items)
+            raise no_plan_error(self._name, problem, self.options)
         self._report()
         return make_result(
             problem,
@@ -114,13 +119,17 @@ class BatchedSplit:
         )
 
     def _improve(self) -> None:
-        block = block_of(self.problem, self.options.items)
-        symmetry = self._symmetry()
+        is_served = not unserved_tasks(self.problem.native, self.options.items)
+        block = block_of(self.problem, self.options.items) if is_served else None
+        until = self._within(_SYMMETRY_SHARE)
+        symmetry = symmetry_in_time(self.problem, self.tolerance, until)
         if symmetry.num_orders > 1:
             self.candidates.append(("symmetry", None, f"{symmetry.num_orders} equal orders"))
         self._solve_node(block, symmetry)
-        if self.best is None:
+        if self.best is None and is_served:
             self._list_schedules(block)
+        for device, plan in self.singles.items():
+            self._offer(f"single {device}", plan.steps)
         if block is not None and not self._layouts:
             self._begin_anywhere(block)
         if not self.is_divi and not self._is_done():
@@ -141,21 +150,13 @@ class BatchedSplit:
             return self._deadline
         return self._deadline.within(share * self._deadline.left_s())
 
-    def _symmetry(self) -> DeviceSymmetry:
-        """Equal devices and nodes; every device alone where they are not looked for."""
-        alone = DeviceSymmetry((), tuple((d,) for d in range(len(self.problem.cluster.devices))))
-        if self.tolerance < 0:
-            return alone
-        try:
-            return device_symmetry(self.problem, self.tolerance, self._within(_SYMMETRY_SHARE))
-        except TimeUpError:
-            return alone
-
     def _offer(self, name: str, steps: tuple[Step, ...], note: str = "") -> int:
-        """Keep a plan that fits if it is the best so far; return its makespan."""
-        makespan = simulate_steps(self.problem.native, steps, self.options.items).makespan_ns
-        self.candidates.append((name, makespan, note))
-        if self.best_ns is None or makespan < self.best_ns:
+        """Keep a plan if it fits and is the best so far; return its makespan."""
+        times = simulate_steps(self.problem.native, steps, self.options.items)
+        fits, makespan = times.fits(self.problem.cluster), times.makespan_ns
+        known = (makespan, note) if fits else (None, "overflows a memory")
+        self.candidates.append((name, *known))
+        if fits and (self.best_ns is None or makespan < self.best_ns):
             self.best, self.best_ns = steps, makespan
         return makespan
 
@@ -200,7 +201,7 @@ class BatchedSplit:
         )
         try:
             found = inner.run()
-        except SolverLimitError as err:
+        except InfeasibleError as err:
             self.candidates.append(("one node, replicated", None, f"left out: {err}"))
             return
         if found.status == "interrupted":
@@ -212,15 +213,9 @@ class BatchedSplit:
 
     def _pipeline(self) -> None:
         """Items one behind the other, at the least time from one to the next."""
-        memories = self.problem.cluster.memories
         deadline = self._within(self._shares.pipeline)
         for size, steps in pipelined(self.problem, self.options, deadline):
-            used = simulate_steps(self.problem.native, steps, self.options.items).used_bytes
-            name = f"pipeline of batches of {size}"
-            if any(b > memory.bytes for b, memory in zip(used, memories, strict=True)):
-                self.candidates.append((name, None, "overflows a memory"))
-                continue
-            self._offer(name, steps)
+            self._offer(f"pipeline of batches of {size}", steps)
             self._report()
 
     def _begin_anywhere(self, block: int) -> None:
@@ -346,14 +341,22 @@ class BatchedSplit:
             self.candidates.append(("bound", None, f"{found.ns} ns by {found.source}"))
 
     def _solve_whole(self) -> None:
+        """The programme; where memory may be short, first with what every plan needs, which proves
+        a bound."""
+        if self._is_short and self.is_divi:
+            self._solve_programme("needed", _NEEDED_SHARE)
+        if not self._is_done():
+            self._solve_programme("held", 1.0)
+
+    def _solve_programme(self, memory: MemoryRule, share: float) -> None:
         """Only what is shorter than the best plan: with less big-M, bounds are proven sooner."""
         iterations = self.options.iterations
         engine = ChosenEngine(self.options)
         end = solve_batched_milp(
             self.problem,
             self.options.items,
-            BatchRules(),
-            time_limit_s=self._deadline.left_s(),
+            BatchRules(memory=memory),
+            time_limit_s=share * self._deadline.left_s(),
             node_limit=None if iterations is None else 1 + iterations // 200,
             horizon_ns=self.best_ns,
             bound_ns=self.bound_ns,
@@ -361,12 +364,13 @@ class BatchedSplit:
         )
         if end.was_interrupted:
             self._stop.set()
-        if self.is_divi and not end.is_infeasible and self._has_static_memory():
+        misses_none = memory == "needed" or not self._is_short
+        if self.is_divi and misses_none and not end.is_infeasible:
             self.bound_ns = max(self.bound_ns, end.bound_ns)
         note = f"{engine.name}, {end.num_rows} rows, {end.num_columns} columns"
         self.candidates.append(("whole, exactly", end.value_ns, note))
         if end.value_ns is not None:
-            steps, _ = best_steps(self.problem, end.batches, self.options.items)
+            steps = best_steps(self.problem, end.batches, self.options.items)
             self._offer("whole, exactly, as simulated", steps)
 
     def _solve_as_divi(self) -> None:
@@ -375,7 +379,7 @@ class BatchedSplit:
         options = replace(self.options, time_limit_s=self._deadline.left_s(), progress=None)
         try:
             found = DiviSolver().solve(self.problem, options)
-        except (InfeasibleError, SolverLimitError) as err:
+        except InfeasibleError as err:
             self.candidates.append((DiviSolver.name, None, f"left out: {err}"))
             return
         if found.status == "interrupted":
@@ -383,10 +387,6 @@ class BatchedSplit:
         if self.is_divi:
             self.bound_ns = max(self.bound_ns, found.bound_ns)
         self._offer(DiviSolver.name, found.plan.steps)
-
-    def _has_static_memory(self) -> bool:
-        """Whether the programme misses no plan: one item may fit by lifetime."""
-        return self.options.items > 1 or not self.problem.native.counts_lifetimes
 
     def _plan(self, steps: tuple[Step, ...]) -> Plan:
         native, items = self.problem.native, self.options.items
