@@ -186,3 +186,30 @@ def test_scatters_that_reduce_booleans(op_type: str, reduction: str) -> None:
         om.node("Cast", "after", "y", to=onnx.TensorProto.FLOAT),
     ]
     assert_equals_onnxruntime(om.make_model(nodes, {"x": [4, 3]}, ["y"], weights, opset=18))
+
+
+ADDED = ([-2, -1], [2, 0], [-1, 0], [-4, 1], [0, -1, 2], [-3, -1])
+TAKEN = ([-1, -3], [-5, 2], [0, -1], [-1, 2, 0])
+
+
+@pytest.mark.parametrize("opset", [11, 13])
+def test_axes_from_the_back_that_are_added_and_taken_away(opset: int) -> None:
+    nodes, weights = [om.node("Relu", "x", "a"), om.node("Relu", "z", "t")], {}
+    for op_type, name, all_axes in (("Unsqueeze", "a", ADDED), ("Squeeze", "t", TAKEN)):
+        for index, axes in enumerate(all_axes):
+            result = f"{name}{index}"
+            if opset < 13:
+                nodes.append(om.node(op_type, name, result, axes=axes))
+            else:
+                weights[f"{result}_axes"] = np.array(axes)
+                nodes.append(om.node(op_type, f"{name} {result}_axes", result))
+    outputs = [node.output[0] for node in nodes[2:]]
+    shapes = {"x": [2, 3], "z": [1, 2, 1, 3, 1]}
+    assert_equals_onnxruntime(om.make_model(nodes, shapes, outputs, weights, opset))
+
+
+def test_axes_that_are_added_twice_are_refused() -> None:
+    node = om.node("Unsqueeze", "x axes", "y")
+    model = om.make_model([node], {"x": [2, 3]}, ["y"], {"axes": np.array([3, -1])})
+    with pytest.raises(FrontendError, match=r"its axes \[3, -1\] are not 2 different ones"):
+        from_onnx(model, simplify=False)

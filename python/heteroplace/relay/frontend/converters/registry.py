@@ -101,6 +101,7 @@ CONVERTERS: Mapping[str, Converter] = {
     "SpaceToDepth": movement.space_to_depth,
     "Split": movement.split,
     "SplitToSequence": sequences.split_to_sequence,
+    "Unsqueeze": movement.unsqueeze,
     "Upsample": upsample,
 }
 """Our own; all other ops go to TVM's."""
