@@ -213,3 +213,46 @@ def test_axes_that_are_added_twice_are_refused() -> None:
     model = om.make_model([node], {"x": [2, 3]}, ["y"], {"axes": np.array([3, -1])})
     with pytest.raises(FrontendError, match=r"its axes \[3, -1\] are not 2 different ones"):
         from_onnx(model, simplify=False)
+
+
+def assert_equal_numbers(
+    model: onnx.ModelProto, inputs: dict[str, np.ndarray], expected: list[np.ndarray]
+) -> None:
+    """Compare what is imported, infinities and NaNs too."""
+    imported = from_onnx(model, simplify=False)
+    actual = om.run_tvm(imported.mod, imported.params, inputs)
+    for mine, reference in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(mine, reference, rtol=1e-5, atol=1e-6)
+
+
+def scores() -> np.ndarray:
+    """Of which a softmax has terms that are no normal numbers, and rows that it makes NaN."""
+    x = np.linspace(-3, 3, 24).reshape(2, 3, 4)
+    x[0, 0] = [0, -90, -200, 5]
+    x[0, 1, 2] = -np.inf
+    x[1, :, 3] = -np.inf
+    return x.astype(np.float32)
+
+
+@pytest.mark.parametrize("opset", [11, 13])
+def test_logarithms_of_small_probabilities(opset: int) -> None:
+    names = ["y0", "y1", "y2", "y3", "default"]
+    nodes = [om.node("LogSoftmax", "x", f"y{n}", axis=axis) for n, axis in enumerate((0, 1, 2, -2))]
+    nodes.append(om.node("LogSoftmax", "x", "default"))
+    model = om.make_model(nodes, {"x": [2, 3, 4]}, names, opset=opset)
+    expected = om.run_onnxruntime(model, {"x": scores()})
+    assert np.isfinite(expected[2][0, 0]).all()
+    assert_equal_numbers(model, {"x": scores()}, expected)
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+def test_loss_of_a_small_probability(reduction: str) -> None:
+    x = np.array([[0, -200, 3], [1, 2, -150]], np.float32)
+    labels = np.array([1, 2])
+    node = om.node("SoftmaxCrossEntropyLoss", "x labels", "loss all", reduction=reduction)
+    model = om.make_model([node], {"x": x.shape}, ["loss", "all"], {"labels": labels})
+    exact = x.astype(float) - x.max(1, keepdims=True)
+    exact -= np.log(np.exp(exact).sum(1, keepdims=True))
+    losses = -exact[[0, 1], labels]
+    expected = losses if reduction == "none" else losses.mean()
+    assert_equal_numbers(model, {"x": x}, [expected, exact])
