@@ -256,3 +256,19 @@ def test_loss_of_a_small_probability(reduction: str) -> None:
     losses = -exact[[0, 1], labels]
     expected = losses if reduction == "none" else losses.mean()
     assert_equal_numbers(model, {"x": x}, [expected, exact])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_round_of_numbers_without_a_fraction(dtype: str) -> None:
+    odd = 2.0 ** np.finfo(dtype).nmant + 1
+    x = np.array([odd, np.inf, np.nan, 0.5, 1.5, 2.5, np.nextafter(np.array(0.5, dtype), 0)], dtype)
+    x = np.concatenate([x, -x])
+    model = om.make_model([om.node("Round", "x", "y")], {"x": x.shape}, ["y"])
+    for value in (model.graph.input[0], model.graph.output[0]):
+        value.type.tensor_type.elem_type = onnx.helper.np_dtype_to_tensor_dtype(x.dtype)
+    (expected,) = om.run_onnxruntime(model, {"x": x})
+    imported = from_onnx(model, simplify=False)
+    (actual,) = om.run_tvm(imported.mod, imported.params, {"x": x})
+    np.testing.assert_array_equal(actual, expected)
+    is_number = ~np.isnan(x)
+    np.testing.assert_array_equal(np.signbit(actual)[is_number], np.signbit(x)[is_number])

@@ -90,6 +90,7 @@ CONVERTERS: Mapping[str, Converter] = {
     "TopK": arithmetic.top_k,
     "Range": movement.arange,
     "Resize": resize,
+    "Round": quantized.round_to_whole,
     ROUND: arithmetic.round_to_bfloat16,
     "Scatter": movement.scatter_elements,
     "ScatterElements": movement.scatter_elements,
