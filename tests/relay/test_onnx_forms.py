@@ -272,3 +272,18 @@ def test_round_of_numbers_without_a_fraction(dtype: str) -> None:
     np.testing.assert_array_equal(actual, expected)
     is_number = ~np.isnan(x)
     np.testing.assert_array_equal(np.signbit(actual)[is_number], np.signbit(x)[is_number])
+
+
+def test_what_does_not_count_may_be_infinite() -> None:
+    x = np.array([[[[-np.inf, 0.5], [np.inf, 2]]]], np.float32)
+    grid = np.array([[[[-3, 0], [2.5, 1], [-1, 4], [0.5, -0.5]]]], np.float32)
+    nodes = [
+        om.node("ThresholdedRelu", "x", "above", alpha=0.7),
+        om.node("GridSample", "x grid", "linear", align_corners=1),
+        om.node("GridSample", "x grid", "nearest", align_corners=1, mode="nearest"),
+    ]
+    names = ["above", "linear", "nearest"]
+    model = om.make_model(nodes, {"x": x.shape}, names, {"grid": grid})
+    expected = om.run_onnxruntime(model, {"x": x})
+    assert not np.isnan(expected[0]).any()
+    assert_equal_numbers(model, {"x": x}, expected)

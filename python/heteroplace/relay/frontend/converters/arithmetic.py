@@ -239,6 +239,13 @@ def elu(call: OnnxCall) -> relay.Expr:
     return relay.where(relay.less(data, zero), scaled, data)
 
 
+def thresholded_relu(call: OnnxCall) -> relay.Expr:
+    """Convert ThresholdedRelu; TVM's converter multiplies by 0, of which an infinity makes NaN."""
+    data, dtype = call.operand(0), call.dtype(0)
+    is_above = relay.greater(data, const(call.number("alpha", 1.0), dtype))
+    return relay.where(is_above, data, const(0, dtype))
+
+
 def bit_cast(call: OnnxCall) -> relay.Expr:
     """Convert BitCast: the same bits as another type of the same width."""
     source, target = call.dtype(0), dtype_name(int(call.number("to", 0)))

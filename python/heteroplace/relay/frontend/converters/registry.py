@@ -105,6 +105,7 @@ CONVERTERS: Mapping[str, Converter] = {
     "SpaceToDepth": movement.space_to_depth,
     "Split": movement.split,
     "SplitToSequence": sequences.split_to_sequence,
+    "ThresholdedRelu": arithmetic.thresholded_relu,
     "Unsqueeze": movement.unsqueeze,
     "Upsample": upsample,
 }
