@@ -39,8 +39,9 @@ def test_nan_comes_out_as_of_onnxruntime() -> None:
         om.node("Max", "x y", "max"),
         om.node("Min", "y x", "min"),
         om.node("LeakyRelu", "x", "leaky", alpha=0.1),
+        om.node("Sign", "x", "sign"),
     ]
-    outputs = ["relu", "clip", "max", "min", "leaky"]
+    outputs = ["relu", "clip", "max", "min", "leaky", "sign"]
     limits = {"low": np.float32(-0.5), "high": np.float32(0.5)}
     model = om.make_model(nodes, dict.fromkeys("xy", SHAPE), outputs, limits)
     expected = om.run_onnxruntime(model, _inputs())

@@ -186,3 +186,104 @@ def test_scatters_that_reduce_booleans(op_type: str, reduction: str) -> None:
         om.node("Cast", "after", "y", to=onnx.TensorProto.FLOAT),
     ]
     assert_equals_onnxruntime(om.make_model(nodes, {"x": [4, 3]}, ["y"], weights, opset=18))
+
+
+ADDED = ([-2, -1], [2, 0], [-1, 0], [-4, 1], [0, -1, 2], [-3, -1])
+TAKEN = ([-1, -3], [-5, 2], [0, -1], [-1, 2, 0])
+
+
+@pytest.mark.parametrize("opset", [11, 13])
+def test_axes_from_the_back_that_are_added_and_taken_away(opset: int) -> None:
+    nodes, weights = [om.node("Relu", "x", "a"), om.node("Relu", "z", "t")], {}
+    for op_type, name, all_axes in (("Unsqueeze", "a", ADDED), ("Squeeze", "t", TAKEN)):
+        for index, axes in enumerate(all_axes):
+            result = f"{name}{index}"
+            if opset < 13:
+                nodes.append(om.node(op_type, name, result, axes=axes))
+            else:
+                weights[f"{result}_axes"] = np.array(axes)
+                nodes.append(om.node(op_type, f"{name} {result}_axes", result))
+    outputs = [node.output[0] for node in nodes[2:]]
+    shapes = {"x": [2, 3], "z": [1, 2, 1, 3, 1]}
+    assert_equals_onnxruntime(om.make_model(nodes, shapes, outputs, weights, opset))
+
+
+def test_axes_that_are_added_twice_are_refused() -> None:
+    node = om.node("Unsqueeze", "x axes", "y")
+    model = om.make_model([node], {"x": [2, 3]}, ["y"], {"axes": np.array([3, -1])})
+    with pytest.raises(FrontendError, match=r"its axes \[3, -1\] are not 2 different ones"):
+        from_onnx(model, simplify=False)
+
+
+def assert_equal_numbers(
+    model: onnx.ModelProto, inputs: dict[str, np.ndarray], expected: list[np.ndarray]
+) -> None:
+    """Compare what is imported, infinities and NaNs too."""
+    imported = from_onnx(model, simplify=False)
+    actual = om.run_tvm(imported.mod, imported.params, inputs)
+    for mine, reference in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(mine, reference, rtol=1e-5, atol=1e-6)
+
+
+def scores() -> np.ndarray:
+    """Of which a softmax has terms that are no normal numbers, and rows that it makes NaN."""
+    x = np.linspace(-3, 3, 24).reshape(2, 3, 4)
+    x[0, 0] = [0, -90, -200, 5]
+    x[0, 1, 2] = -np.inf
+    x[1, :, 3] = -np.inf
+    return x.astype(np.float32)
+
+
+@pytest.mark.parametrize("opset", [11, 13])
+def test_logarithms_of_small_probabilities(opset: int) -> None:
+    names = ["y0", "y1", "y2", "y3", "default"]
+    nodes = [om.node("LogSoftmax", "x", f"y{n}", axis=axis) for n, axis in enumerate((0, 1, 2, -2))]
+    nodes.append(om.node("LogSoftmax", "x", "default"))
+    model = om.make_model(nodes, {"x": [2, 3, 4]}, names, opset=opset)
+    expected = om.run_onnxruntime(model, {"x": scores()})
+    assert np.isfinite(expected[2][0, 0]).all()
+    assert_equal_numbers(model, {"x": scores()}, expected)
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+def test_loss_of_a_small_probability(reduction: str) -> None:
+    x = np.array([[0, -200, 3], [1, 2, -150]], np.float32)
+    labels = np.array([1, 2])
+    node = om.node("SoftmaxCrossEntropyLoss", "x labels", "loss all", reduction=reduction)
+    model = om.make_model([node], {"x": x.shape}, ["loss", "all"], {"labels": labels})
+    exact = x.astype(float) - x.max(1, keepdims=True)
+    exact -= np.log(np.exp(exact).sum(1, keepdims=True))
+    losses = -exact[[0, 1], labels]
+    expected = losses if reduction == "none" else losses.mean()
+    assert_equal_numbers(model, {"x": x}, [expected, exact])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_round_of_numbers_without_a_fraction(dtype: str) -> None:
+    odd = 2.0 ** np.finfo(dtype).nmant + 1
+    x = np.array([odd, np.inf, np.nan, 0.5, 1.5, 2.5, np.nextafter(np.array(0.5, dtype), 0)], dtype)
+    x = np.concatenate([x, -x])
+    model = om.make_model([om.node("Round", "x", "y")], {"x": x.shape}, ["y"])
+    for value in (model.graph.input[0], model.graph.output[0]):
+        value.type.tensor_type.elem_type = onnx.helper.np_dtype_to_tensor_dtype(x.dtype)
+    (expected,) = om.run_onnxruntime(model, {"x": x})
+    imported = from_onnx(model, simplify=False)
+    (actual,) = om.run_tvm(imported.mod, imported.params, {"x": x})
+    np.testing.assert_array_equal(actual, expected)
+    is_number = ~np.isnan(x)
+    np.testing.assert_array_equal(np.signbit(actual)[is_number], np.signbit(x)[is_number])
+
+
+def test_what_does_not_count_may_be_infinite() -> None:
+    x = np.array([[[[-np.inf, 0.5], [np.inf, 2]]]], np.float32)
+    grid = np.array([[[[-3, 0], [2.5, 1], [-1, 4], [0.5, -0.5]]]], np.float32)
+    nodes = [
+        om.node("ThresholdedRelu", "x", "above", alpha=0.7),
+        om.node("GridSample", "x grid", "linear", align_corners=1),
+        om.node("GridSample", "x grid", "nearest", align_corners=1, mode="nearest"),
+    ]
+    names = ["above", "linear", "nearest"]
+    model = om.make_model(nodes, {"x": x.shape}, names, {"grid": grid})
+    expected = om.run_onnxruntime(model, {"x": x})
+    assert not np.isnan(expected[0]).any()
+    assert_equal_numbers(model, {"x": x}, expected)

@@ -6,6 +6,7 @@ import tvm
 from tvm import relay
 
 from heteroplace.codegen.filters_ahead import ask_for_filters
+from heteroplace.codegen.fold_starts import start_folds
 from heteroplace.codegen.half_casts import half_by_float32
 from heteroplace.codegen.keep_nan import keep_nan
 from heteroplace.codegen.rounded_bytes import rounded_bytes
@@ -21,10 +22,12 @@ def finished(
     functions: tvm.IRModule, function: relay.Function, target: tvm.target.Target
 ) -> tvm.IRModule:
     """Return lowered functions with what all kernels of a target have: defined integers, NaNs that
-    stay, casts to float16 that are, and, unless they are TVM's own, vector code and prefetches."""
+    stay, maxima from -inf, casts to float16 that are, and, unless they are TVM's own, vector code
+    and prefetches."""
     is_cpu = target.kind.name == "llvm"
     if is_cpu:
         functions = half_by_float32(functions)
+    functions = start_folds(functions, function, is_cpu=is_cpu)
     if has_stock_kernels(target):
         return define_integers(keep_nan(functions, is_cpu=is_cpu))
     functions = define_integers(keep_nan(rounded_bytes(functions), is_cpu=is_cpu))

@@ -39,10 +39,12 @@ def bit_shift(call: OnnxCall) -> relay.Expr:
 
 
 def sign(call: OnnxCall) -> relay.Expr | None:
-    """Convert Sign of what has none: 0 or 1; TVM has no -1 to compare it with."""
-    if not call.dtype(0).startswith("uint"):
-        return None
-    return relay.minimum(call.operand(0), const(1, call.dtype(0)))
+    """Convert Sign of floats, of which TVM makes 0 of NaN, and of what has none: 0 or 1; TVM has no
+    -1 to compare it with."""
+    data, dtype = call.operand(0), call.dtype(0)
+    if dtype.startswith("float"):
+        return relay.where(relay.isnan(data), data, relay.sign(data))
+    return relay.minimum(data, const(1, dtype)) if dtype.startswith("uint") else None
 
 
 def prelu(call: OnnxCall) -> relay.Expr | None:
@@ -193,6 +195,13 @@ def elu(call: OnnxCall) -> relay.Expr:
     below = relay.subtract(relay.exp(relay.minimum(data, zero)), one)
     scaled = relay.multiply(const(call.number("alpha", 1.0), dtype), below)
     return relay.where(relay.less(data, zero), scaled, data)
+
+
+def thresholded_relu(call: OnnxCall) -> relay.Expr:
+    """Convert ThresholdedRelu; TVM's converter multiplies by 0, of which an infinity makes NaN."""
+    data, dtype = call.operand(0), call.dtype(0)
+    is_above = relay.greater(data, const(call.number("alpha", 1.0), dtype))
+    return relay.where(is_above, data, const(0, dtype))
 
 
 def bit_cast(call: OnnxCall) -> relay.Expr:

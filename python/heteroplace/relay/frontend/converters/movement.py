@@ -1,4 +1,4 @@
-"""Ops that move or make elements ==> Relay: Split, Pad, OneHot, Gather*, Scatter*, Expand, Range ..
+"""Ops that move or make elements ==> Relay: Split, Pad, Unsqueeze, OneHot, Gather*, Expand, Range ..
 
 ONNX operator specification, all forms up to opset 28: sizes, pads and axes as attributes or as
 operands, axes counted from the back, parts of no elements, padding of every mode.
@@ -23,6 +23,7 @@ from heteroplace.relay.frontend.converters.call import (
     dtype_name,
     dtype_of,
     shape_of,
+    typed,
 )
 from heteroplace.relay.frontend.converters.refused import SIZE_REASON
 from heteroplace.relay.frontend.onnx_masks import REASON
@@ -148,6 +149,27 @@ def _pad_constant(call: OnnxCall, data: relay.Expr, added: Sequence[tuple[int, i
         padded = relay.nn.pad(relay.cast(data, "int8"), added, pad_value=relay.cast(value, "int8"))
         return relay.cast(padded, "bool")
     return relay.nn.pad(data, added, pad_value=value)
+
+
+def unsqueeze(call: OnnxCall) -> relay.Expr:
+    """Convert Unsqueeze: axes of the result, in any order.
+
+    TVM's converter counts those from the back in what it has made so far.
+    """
+    given = call.attributes.get("axes")
+    if given is None:
+        given = call.constant(1, "axes").reshape(-1)
+    rank = len(typed(call.operand(0)).checked_type.shape) + len(given)
+    axes = sorted(int(axis) + (rank if axis < 0 else 0) for axis in given)
+    if len(set(axes)) < len(axes) or any(not 0 <= axis < rank for axis in axes):
+        raise FrontendError(
+            f"its axes {[int(axis) for axis in given]} are not {len(axes)} different ones of the "
+            f"{rank} of its result"
+        )
+    result = call.operand(0)
+    for axis in axes:
+        result = relay.expand_dims(result, axis)
+    return result
 
 
 def one_hot(call: OnnxCall) -> relay.Expr:

@@ -205,12 +205,15 @@ def _average(
 
 
 def _max_pool_with_indices(call: OnnxCall, windows: Sequence[Window]) -> relay.expr.TupleWrapper:
-    """Compare the elements of each window one by one, and keep where the largest lies."""
+    """Compare the elements of each window one by one, and keep where the largest lies.
+
+    Where all are as low as what is put around the map, it is the first one of the map.
+    """
     data, shape, dtype = call.operand(0), call.shape(0), call.dtype(0)
     is_float = dtype.startswith("float")
-    lowest = -np.inf if is_float else np.iinfo(dtype).min
+    lowest = const(-np.inf if is_float else np.iinfo(dtype).min, dtype)
     pads = [(0, 0), (0, 0), *((w.first_pad, w.needed_pad) for w in windows)]
-    padded = relay.nn.pad(data, pads, pad_value=const(lowest, dtype))
+    padded = relay.nn.pad(data, pads, pad_value=lowest)
     strides_in = [prod(shape[2 + i + 1 :]) for i in range(len(windows))]
     if call.number("storage_order", 0):
         strides_in = [prod(shape[2 : 2 + i]) for i in range(len(windows))]
@@ -225,11 +228,25 @@ def _max_pool_with_indices(call: OnnxCall, windows: Sequence[Window]) -> relay.e
             sum(i * w.dilation * s for i, w, s in zip(index, windows, strides_in, strict=True))
         )
     stacked = relay.stack(candidates, 0)
+    is_lowest = relay.all(relay.equal(stacked, lowest), axis=[0])
+    first = const(_first_inside(windows), "int32")
+    largest = relay.where(is_lowest, first, relay.argmax(stacked, axis=0))
     origin = np.zeros(shape[:2], dtype=np.int64)
     origin += np.arange(prod(shape[:2])).reshape(shape[:2]) * prod(shape[2:])
     for window, stride in zip(windows, strides_in, strict=True):
         starts = (np.arange(window.output_size) * window.stride - window.first_pad) * stride
         origin = np.add.outer(origin, starts)
-    chosen = relay.take(const(offsets, "int64"), relay.argmax(stacked, axis=0), mode="clip")
+    chosen = relay.take(const(offsets, "int64"), largest, mode="clip")
     indices = relay.add(chosen, const(origin, "int64"))
-    return relay.expr.TupleWrapper(relay.Tuple([relay.max(stacked, axis=0), indices]), 2)
+    values = relay.where(is_lowest, lowest, relay.max(stacked, axis=0))
+    return relay.expr.TupleWrapper(relay.Tuple([values, indices]), 2)
+
+
+def _first_inside(windows: Sequence[Window]) -> np.ndarray:
+    """Return which element of each window is the first one of the map, counted row by row."""
+    first = np.zeros((), np.int64)
+    for window in windows:
+        positions = window.positions()
+        is_inside = (positions >= 0) & (positions < window.input_size)
+        first = np.add.outer(first * window.kernel, is_inside.argmax(axis=1))
+    return first

@@ -1,4 +1,4 @@
-"""(De)QuantizeLinear, QLinearMatMul, MatMulInteger ==> plain arithmetic, rounded half to even.
+"""(De)QuantizeLinear, QLinearMatMul, MatMulInteger, Round ==> arithmetic, rounded half to even.
 
 ConvInteger and QLinearConv become forms of them that TVM's converters take.
 
@@ -35,6 +35,11 @@ def round_half_even(data: relay.Expr) -> relay.Expr:
     is_tie = relay.equal(relay.abs(relay.subtract(data, relay.trunc(data))), half)
     even = relay.multiply(relay.round(relay.multiply(data, half)), const(2, dtype))
     return relay.where(is_tie, even, rounded)
+
+
+def round_to_whole(call: OnnxCall) -> relay.Expr:
+    """Convert Round; TVM's converter adds a half, which is lost in large numbers and infinities."""
+    return round_half_even(call.operand(0))
 
 
 def quantized(steps: relay.Expr, zero: relay.Expr | None, dtype: str) -> relay.Expr:

@@ -20,6 +20,9 @@ from heteroplace.relay.frontend.converters.quantized import round_half_even
 
 _CUBIC_A = -0.75
 _WIDE = "float32"
+_Tap = tuple[relay.Expr, "relay.Expr | None", "relay.Expr | None"]
+"""Position and weight (None: it is one) of a neighbour, and where it is within the axis (None:
+everywhere)."""
 
 
 def grid_sample(call: OnnxCall) -> relay.Expr:
@@ -40,14 +43,18 @@ def grid_sample(call: OnnxCall) -> relay.Expr:
     strides = [prod(sizes[axis + 1 :]) for axis in range(rank)]
     total = None
     for taps in itertools.product(*taps_of_axis):
-        index, weight = None, None
-        for (position, own), stride in zip(taps, strides, strict=True):
+        index, weight, inside = None, None, None
+        for (position, own, is_inside), stride in zip(taps, strides, strict=True):
             part = relay.multiply(position, const(stride, "int32"))
             index = part if index is None else relay.add(index, part)
             if own is not None:
                 weight = own if weight is None else relay.multiply(weight, own)
+            if is_inside is not None:
+                inside = is_inside if inside is None else relay.logical_and(inside, is_inside)
         spread = relay.broadcast_to(relay.expand_dims(index, 1), [*shape[:2], prod(out)])
         value = relay.gather(flat, 2, spread)
+        if inside is not None:  # before the weight, which may be NaN
+            value = relay.where(relay.expand_dims(inside, 1), value, const(0, call.dtype(0)))
         if weight is not None:
             value = relay.multiply(value, relay.cast(relay.expand_dims(weight, 1), call.dtype(0)))
         total = value if total is None else relay.add(total, value)
@@ -65,13 +72,13 @@ def _unnormalised(place: relay.Expr, size: int, is_aligned: bool) -> relay.Expr:
 
 def _axis_taps(
     place: relay.Expr, size: int, mode: str, padding: str, is_aligned: bool
-) -> list[tuple[relay.Expr, relay.Expr | None]]:
-    """Return (position, weight) of each neighbour along one axis; None: the weight is one."""
+) -> list[_Tap]:
+    """Return the neighbours along one axis."""
     if mode in ("nearest", "linear"):
         place = _padded(place, size, padding, is_aligned)
     if mode == "nearest":
         position = round_half_even(place)
-        return [(_index(position, size), _inside(position, size, padding))]
+        return [(_index(position, size), None, _inside(position, size, padding))]
     low = relay.floor(place)
     part = relay.subtract(place, low)
     if mode == "linear":
@@ -87,9 +94,7 @@ def _axis_taps(
         position = relay.add(low, const(offset, _WIDE))
         if mode == "cubic":
             position = _padded(position, size, padding, is_aligned)
-        inside = _inside(position, size, padding)
-        own = weight if inside is None else relay.multiply(weight, inside)
-        taps.append((_index(position, size), own))
+        taps.append((_index(position, size), weight, _inside(position, size, padding)))
     return taps
 
 
@@ -130,14 +135,13 @@ def _padded(place: relay.Expr, size: int, padding: str, is_aligned: bool) -> rel
 
 
 def _inside(position: relay.Expr, size: int, padding: str) -> relay.Expr | None:
-    """Return one where a neighbour is within the axis and zero elsewhere; None: it always is."""
+    """Return where a neighbour is within the axis; None: it always is."""
     if padding != "zeros":
         return None
-    is_inside = relay.logical_and(
+    return relay.logical_and(
         relay.greater_equal(position, const(0, _WIDE)),
         relay.less_equal(position, const(size - 1, _WIDE)),
     )
-    return relay.cast(is_inside, _WIDE)
 
 
 def _index(position: relay.Expr, size: int) -> relay.Expr:
