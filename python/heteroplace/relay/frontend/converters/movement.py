@@ -1,4 +1,4 @@
-"""Ops that move or make elements ==> Relay: Split, Pad, Unsqueeze, OneHot, Gather*, Expand, Range ..
+"""Ops that move or make elements ==> Relay: Split, Pad, Unsqueeze, OneHot, Gather*, Expand, ...
 
 ONNX operator specification, all forms up to opset 28: sizes, pads and axes as attributes or as
 operands, axes counted from the back, parts of no elements, padding of every mode.
