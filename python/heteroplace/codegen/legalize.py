@@ -62,6 +62,11 @@ def _legalize(function: relay.Function) -> relay.Function:
 
 def _legal_form(legal_form: Any, old: relay.Call, new: relay.Call) -> relay.Expr | None:
     """What the target's function makes of a call; None: it stays as it is."""
+    dtype = str(old.checked_type.dtype)
+    if _is_integer_product(old) and dtype != "int32":
+        sums = with_attributes(new, new.args, out_dtype="int32")
+        write_types(sums)
+        return relay.cast(_legal_form(legal_form, sums, sums) or sums, dtype)
     if _is_integer_product(old) and not multiplies_integers(tvm.target.Target.current()):
         return _in_floats(new)
     for argument in new.args:
@@ -121,6 +126,9 @@ def _is_integer_product(call: relay.Call) -> bool:
 
 
 def _in_floats(call: relay.Call) -> relay.Expr:
-    """By floats, which hold whole numbers up to 2^24, and of others those that are nearest."""
+    """By floats, which hold whole numbers up to 2^24, and of others those that are nearest.
+
+    `Winograd`, whose sums are no whole numbers, leaves convolutions of such data alone.
+    """
     arguments = [relay.cast(argument, "float32") for argument in call.args]
     return relay.cast(with_attributes(call, arguments, out_dtype="float32"), "int32")

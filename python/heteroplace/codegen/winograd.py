@@ -33,6 +33,8 @@ from heteroplace.relay.expressions import (
 
 _BLOCKED = re.compile(r"NCHW(\d+)c")
 _OPS = ("nn.contrib_conv2d_NCHWc",)
+_MOVES = ("layout_transform", "nn.pad")
+"""Between data and a convolution."""
 _LEAST_CHANNELS = 32
 """Of fewer the transforms take as long as is saved."""
 _MOST_FILTERS = 1400
@@ -150,8 +152,15 @@ def _address(constant: relay.Constant) -> int:
     return int(constant.data.handle.contents.data)
 
 
+def _is_of_whole_numbers(data: relay.Expr) -> bool:
+    """Whether data are integers that were brought to floats, as by `Legalize`: sums are exact."""
+    while any(is_op_call(data, name) for name in _MOVES):
+        data = data.args[0]
+    return is_op_call(data, "cast") and "int" in str(data.args[0].checked_type.dtype)
+
+
 def _tile(call: relay.Expr) -> int:
-    if not _is_plain(call):
+    if not _is_plain(call) or _is_of_whole_numbers(call.args[0]):
         return 0
     data, filters = static_shape(call.args[0].checked_type), static_shape(call.args[1].checked_type)
     _, blocks, height, width, lanes = static_shape(call.checked_type)
