@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -105,3 +106,16 @@ def test_nothing_but_places_of_weights_changes() -> None:
     assert after[0].program.to_text() == before[0].program.to_text()
     assert after[0].memory_bytes == before[0].memory_bytes
     assert share_weights([]) == []
+
+
+def test_first_values_of_state_move_with_the_weights() -> None:
+    """As `initial` has the places of those that are state."""
+    before = [
+        replace(one, initial={f"state{offset}": offset for offset in one.weights})
+        for one in programs("abc", "bca")
+    ]
+    for lowered, shared in zip(before, share_weights(before), strict=True):
+        blob = weights_blob(shared)
+        for offset, value in lowered.weights.items():
+            begin, content = shared.initial[f"state{offset}"], value.constant.tobytes()
+            assert blob[begin : begin + len(content)].tobytes() == content

@@ -33,6 +33,7 @@ def share_weights(programs: Sequence[Lowered]) -> list[Lowered]:
                     for constant in lowered.program.constants
                 ),
             ),
+            initial={name: offsets[offset] for name, offset in lowered.initial.items()},
             weights=layout.weights,
             blob_bytes=layout.blob_bytes,
         )
