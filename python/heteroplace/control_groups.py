@@ -72,21 +72,21 @@ def _group_folders(root: Path, controller: str) -> list[Path]:
 
 def _limit_v2(path: Path) -> float | None:
     text = read_text(path)
-    return None if text == "max" else int(text)
+    return None if text in ("", "max") else int(text)
 
 
 def _limit_v1(path: Path) -> float | None:
-    limit = int(read_text(path))
+    limit = int(read_text(path) or _NO_LIMIT_BYTES)
     return None if limit >= _NO_LIMIT_BYTES else limit
 
 
 def _quota_v2(path: Path) -> float | None:
-    quota, period = read_text(path).split()
+    quota, period = (read_text(path) or "max 1").split()
     return None if quota == "max" else int(quota) / int(period)
 
 
 def _quota_v1(path: Path) -> float | None:
-    quota = int(read_text(path))
+    quota = int(read_text(path) or -1)
     period = read_text(path.with_name("cpu.cfs_period_us"))
     return None if quota < 0 else quota / int(period or 100_000)
 

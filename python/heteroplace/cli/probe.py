@@ -100,12 +100,9 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _run_alone(arguments: argparse.Namespace) -> Cluster:
     measuring = None if arguments.no_links else _measuring(_MEASURING)
-    cpu = read_cpus()
-    gpus = () if arguments.cpu_only else read_gpus()
-    if arguments.cluster is None:
-        cluster = _find(arguments, cpu, gpus, arguments.cores)
-    else:
-        cluster = load_cluster(arguments.cluster)
+    given = None if arguments.cluster is None else load_cluster(arguments.cluster)
+    cpu, gpus = read_cpus(), _gpus(arguments, given)
+    cluster = given or _find(arguments, cpu, gpus, arguments.cores)
     print(_describe(cpu, gpus, cluster))
     print("\n" + _device_table(cluster))
     if measuring is not None:
@@ -122,15 +119,21 @@ def _run_alone(arguments: argparse.Namespace) -> Cluster:
     return cluster
 
 
+def _gpus(arguments: argparse.Namespace, given: Cluster | None) -> tuple[GpuInfo, ...]:
+    """The GPUs of this machine; none are asked for where a given cluster has none."""
+    is_given = given is not None and not any(device.kind == "cuda" for device in given.devices)
+    return () if arguments.cpu_only or is_given else read_gpus()
+
+
 def _run_on_ranks(arguments: argparse.Namespace, ranks: Ranks) -> Cluster:
     measuring = None if arguments.no_links else _measuring(_HOSTS)
-    cpu = read_cpus()
-    gpus = () if arguments.cpu_only else read_gpus()
-    if arguments.cluster is None:
+    given = None if arguments.cluster is None else load_cluster(arguments.cluster)
+    cpu, gpus = read_cpus(), _gpus(arguments, given)
+    if given is None:
         cores = arguments.cores or cpu.first_threads
         cluster = join_machines(ranks, cores, lambda own: _find(arguments, cpu, gpus, own))
     else:
-        cluster = load_cluster(arguments.cluster)
+        cluster = given
     check_ranks(cluster, ranks)
     own = on_host(cluster, cluster.hosts[ranks.rank])
     texts = ranks.gather(_describe(cpu, gpus, own))

@@ -5,7 +5,7 @@ What every door does about the option `missing`: the pass, `tvmc` and `heteropla
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from heteroplace.costs.predict import predict_costs
@@ -23,7 +23,7 @@ def complete_costs(
     cluster: Cluster,
     missing: str,
     advice: str,
-    measure: Callable[[Cluster], CostTable] | None = None,
+    measure: Callable[[Cluster, Sequence[int]], CostTable] | None = None,
 ) -> CostTable:
     """Return what a table knows of a graph and a cluster, the rest filled in as asked.
 
@@ -34,8 +34,8 @@ def complete_costs(
     advice
         The last sentence of the error about what is refused.
     measure
-        Costs of the graph on a part of the cluster, unknown where a device is not here; must be
-        there for "measure".
+        Costs of the graph on a part of the cluster, for batches of these sizes, unknown where a
+        device is not here; must be there for "measure".
 
     Raises
     ------
@@ -52,10 +52,10 @@ def complete_costs(
         return predict_costs(graph, cluster, found)
     part = _lacking(found, graph, cluster)
     if missing == "estimate":
-        others = estimate_costs(graph, part)
+        others = estimate_costs(graph, part, found.batches)
     else:
         assert measure is not None
-        others = measure(part)
+        others = measure(part, found.batches)
     return _filled(found, graph, cluster, find_costs(others, graph, cluster))
 
 

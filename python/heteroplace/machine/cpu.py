@@ -18,6 +18,9 @@ from heteroplace.errors import ClusterError
 _ANSWERS = ("model name", "Hardware", "cpu model", "cpu")
 """Keys under which /proc/cpuinfo names the processor: x86, older ARM, MIPS, POWER."""
 
+_DEFAULT_CACHE_BYTES = 32 << 20
+_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
 
 @dataclass(frozen=True)
 class HardwareThread:
@@ -123,6 +126,16 @@ def read_cpus(root: Path = Path("/"), allowed: Iterable[int] | None = None) -> C
         quota_cores=quota_cores(root),
         governor=read_text(cpu_folder / f"cpu{numbers[0]}/cpufreq/scaling_governor"),
     )
+
+
+def last_cache_bytes(root: Path = Path("/")) -> int:
+    """Return the size of the largest cache of a core of this machine; 32 MiB where unknown."""
+    sizes = []
+    for path in sorted((root / "sys/devices/system/cpu/cpu0/cache").glob("index*/size")):
+        text = read_text(path)
+        if text[-1:] in _UNITS and text[:-1].isdigit():
+            sizes.append(int(text[:-1]) * _UNITS[text[-1]])
+    return max(sizes, default=_DEFAULT_CACHE_BYTES)
 
 
 def cpu_model(cpuinfo: str) -> str:

@@ -119,7 +119,7 @@ def has_nvidia_driver(root: Path = Path("/")) -> bool:
 
 
 def read_gpus(nvml: Any = None, bus_ids: Sequence[str] | None = None) -> tuple[GpuInfo, ...]:
-    """Return the GPUs that CUDA sees, in CUDA's order; none without a driver.
+    """Return the GPUs that CUDA sees, in CUDA's order; none without a driver, or if it sees none.
 
     Parameters
     ----------
@@ -131,12 +131,16 @@ def read_gpus(nvml: Any = None, bus_ids: Sequence[str] | None = None) -> tuple[G
     Raises
     ------
     MissingPackageError
-        The driver is loaded, but the package nvidia-ml-py is not installed.
+        There are GPUs, but the package nvidia-ml-py is not installed.
     ClusterError
         The driver does not answer.
     """
     if nvml is None:
         if not has_nvidia_driver():
+            return ()
+        # A container shows the driver's files also where it may use no GPU.
+        bus_ids = cuda_bus_ids() if bus_ids is None else bus_ids
+        if not bus_ids:
             return ()
         nvml = _import_nvml()
     ids = cuda_bus_ids() if bus_ids is None else tuple(bus_ids)

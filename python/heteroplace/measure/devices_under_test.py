@@ -11,8 +11,8 @@ from heteroplace.model.cost import allowed_devices
 from heteroplace.model.graph import TaskGraph
 from heteroplace.run.devices import missing_devices
 
-DeviceClass = tuple[str, int, str]
-"""Target, number of cores and host: what devices have in common that take equally long."""
+DeviceClass = tuple[str, int, str, str]
+"""Target, number of cores, host and model: what devices have in common that take equally long."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class DeviceUnderTest:
 def device_class(cluster: Cluster, index: int) -> DeviceClass:
     """Return what a device has in common with those that take equally long for everything."""
     device = cluster.devices[index]
-    return device.target, len(device.cores), device.host or ""
+    return device.target, len(device.cores), device.host, device.model
 
 
 def find_devices_under_test(

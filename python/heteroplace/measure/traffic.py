@@ -15,7 +15,6 @@ batch, padded, into scratch memory reads that back from a nearer cache than in t
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import tvm
 from tvm import relay
@@ -23,25 +22,12 @@ from tvm.relay.backend import te_compiler
 
 from heteroplace.codegen.kernels import Kernel, KernelCall, KernelCalls, Value
 from heteroplace.codegen.workspace import Workspace
+from heteroplace.machine.cpu import last_cache_bytes
 
 CHUNK_BYTES = 1 << 20
 """A spacer kernel reads one chunk and writes another."""
 SPACER = "heteroplace_spacer"
 """Symbol of its kernel."""
-
-_DEFAULT_CACHE_BYTES = 32 << 20
-_CACHE_FOLDER = Path("/sys/devices/system/cpu/cpu0/cache")
-_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-
-
-def last_cache_bytes() -> int:
-    """Return the size of the largest cache of a core of this machine; 32 MiB where unknown."""
-    sizes = []
-    for path in sorted(_CACHE_FOLDER.glob("index*/size")):
-        text = path.read_text().strip()
-        if text[-1:] in _UNITS and text[:-1].isdigit():
-            sizes.append(int(text[:-1]) * _UNITS[text[-1]])
-    return max(sizes, default=_DEFAULT_CACHE_BYTES)
 
 
 def spacer_kernel(target: tvm.target.Target) -> Kernel:

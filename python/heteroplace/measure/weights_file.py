@@ -11,14 +11,15 @@ from dataclasses import replace
 
 import numpy as np
 
+from heteroplace.machine.cpu import last_cache_bytes
 from heteroplace.model.cluster import Cluster, Link, Memory
 
 FILE_BYTES = 1 << 50
 """Capacity of a file: nothing that is planned for."""
 _SIZES = (1 << 16, 1 << 20, 1 << 23)
 """Bytes of the copies that are timed."""
-_SOURCE_BYTES = 1 << 26
-"""What they are taken from, so that it is in no cache."""
+_LEAST_SOURCE_BYTES, _MOST_SOURCE_BYTES = 1 << 26, 1 << 29
+"""What they are taken from, so that it is in no cache: twice the last one, within these limits."""
 
 
 def with_weights_file(cluster: Cluster) -> Cluster:
@@ -44,12 +45,13 @@ def with_weights_file(cluster: Cluster) -> Cluster:
 
 def _copy_times() -> tuple[tuple[int, int], ...]:
     """(bytes, ns) of copies from memory that is in no cache."""
-    source = np.ones(_SOURCE_BYTES, np.uint8)
+    most = min(_MOST_SOURCE_BYTES, max(_LEAST_SOURCE_BYTES, 2 * last_cache_bytes()))
+    source = np.ones(most, np.uint8)
     target = np.ones(_SIZES[-1], np.uint8)
     found = []
     for size in _SIZES:
         times = []
-        for begin in range(0, _SOURCE_BYTES - size + 1, max(size, _SOURCE_BYTES // 32)):
+        for begin in range(0, most - size + 1, max(size, most // 32)):
             start = time.perf_counter_ns()
             target[:size] = source[begin : begin + size]
             times.append(time.perf_counter_ns() - start)

@@ -13,6 +13,7 @@ from tests.unit.test_import_without_tvm import HIDE_TVM
 
 from heteroplace.cli.main import MISSING_PACKAGE, WRONG_INPUT, main
 from heteroplace.cli.probe import describe_core_to_core, describe_cpu, describe_gpu
+from heteroplace.errors import MissingPackageError
 from heteroplace.files.cluster import load_cluster
 from heteroplace.machine.cpu import read_cpus
 from heteroplace.machine.probe import machine_cluster
@@ -57,6 +58,19 @@ def test_cores_are_chosen(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([*QUIET, "--cores", "one"])
     assert "'one' is no list of cores such as '0-3,8'" in capsys.readouterr().err
+
+
+def test_gpus_are_asked_for_only_if_the_given_cluster_has_any(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        raise MissingPackageError("nvidia-ml-py is not here")
+
+    path = tmp_path / "here.json"
+    assert main([*QUIET, "-o", str(path)]) == 0
+    monkeypatch.setattr("heteroplace.cli.probe.read_gpus", refuse)
+    assert main(["probe", "--no-links", "--cluster", str(path)]) == 0
+    assert main(["probe", "--no-links", "--cluster", "moirai-inter-server"]) == MISSING_PACKAGE
 
 
 def test_links_of_a_given_cluster_are_said_not_to_be_measured(

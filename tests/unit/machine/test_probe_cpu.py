@@ -12,7 +12,7 @@ from tests.unit.machine.machines import ARM_BOARD, DESKTOP, SERVER, Machine, wri
 from heteroplace.control_groups import usable_cores
 from heteroplace.errors import ClusterError
 from heteroplace.files.cluster import load_cluster, save_cluster
-from heteroplace.machine.cpu import CpuInfo, parse_list, read_cpus
+from heteroplace.machine.cpu import CpuInfo, last_cache_bytes, parse_list, read_cpus
 from heteroplace.machine.probe import MAX_PARTS, machine_cluster
 from heteroplace.solve import SolveOptions
 
@@ -195,3 +195,26 @@ def test_threads_are_the_cores_that_the_process_may_really_use(
 
 def test_a_solver_has_as_many_threads_as_there_are_cores() -> None:
     assert SolveOptions().threads == usable_cores()
+
+
+@pytest.mark.parametrize(
+    ("groups", "names"),
+    [
+        ("0::/\n", ("memory.max", "cpu.max")),
+        ("4:memory:/\n3:cpu:/\n", ("memory/memory.limit_in_bytes", "cpu/cpu.cfs_quota_us")),
+    ],
+)
+def test_a_limit_that_may_not_be_read_is_none(
+    tmp_path: Path, groups: str, names: tuple[str, ...]
+) -> None:
+    cpu = read(tmp_path, replace(DESKTOP, groups=groups, limits=dict.fromkeys(names, "")))
+    assert (cpu.is_limited, cpu.quota_cores) == (False, None)
+
+
+def test_the_largest_cache_of_a_core(tmp_path: Path) -> None:
+    assert last_cache_bytes(tmp_path) == 32 << 20
+    for index, size in enumerate(("48K", "2048K", "96M")):
+        folder = tmp_path / f"sys/devices/system/cpu/cpu0/cache/index{index}"
+        folder.mkdir(parents=True)
+        (folder / "size").write_text(size + "\n")
+    assert last_cache_bytes(tmp_path) == 96 << 20

@@ -10,8 +10,9 @@ from types import SimpleNamespace
 import pytest
 from tests.unit.machine.machines import A100, DESKTOP, DESKTOP_CARD, write_machine
 
-from heteroplace.errors import ClusterError
+from heteroplace.errors import ClusterError, MissingPackageError
 from heteroplace.files.cluster import load_cluster, save_cluster
+from heteroplace.machine import gpu as machine_gpu
 from heteroplace.machine.cpu import read_cpus
 from heteroplace.machine.gpu import GpuInfo, cuda_bus_ids, has_nvidia_driver, read_gpus
 from heteroplace.machine.probe import machine_cluster
@@ -148,3 +149,18 @@ def test_the_speed_of_an_unknown_slot_is_an_error() -> None:
 def test_without_a_driver_there_are_no_gpus() -> None:
     assert read_gpus() == ()
     assert cuda_bus_ids() == ()
+
+
+def test_a_driver_without_gpus_needs_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container that may not use the GPUs of its host."""
+
+    def missing() -> None:
+        raise MissingPackageError("nvidia-ml-py is not here")
+
+    monkeypatch.setattr(machine_gpu, "has_nvidia_driver", lambda: True)
+    monkeypatch.setattr(machine_gpu, "_import_nvml", missing)
+    monkeypatch.setattr(machine_gpu, "cuda_bus_ids", lambda: ())
+    assert read_gpus() == ()
+    monkeypatch.setattr(machine_gpu, "cuda_bus_ids", lambda: (A100.bus_id,))
+    with pytest.raises(MissingPackageError):
+        read_gpus()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -40,3 +41,20 @@ def test_a_file_that_cannot_be_written_whole_stays_as_it_was(tmp_path: Path) -> 
         write_arrays(path, {"y": np.zeros(10_000)})
     assert read_arrays(path)["y"].tolist() == [0, 1, 2]
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_damaged_archives_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    np.savez_compressed(path, x=np.arange(1000.0))
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0xFF  # in the compressed bytes
+    path.write_bytes(content)
+    with pytest.raises(ExecutionError, match=r"cannot be read as \.npz"):
+        read_arrays(path)
+    with zipfile.ZipFile(path, "w") as archive:
+        header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (%d,), }" % 10**17
+        archive.writestr(
+            "x.npy", b"\x93NUMPY\x01\x00" + bytes([len(header) + 1, 0]) + header + b"\n"
+        )
+    with pytest.raises(ExecutionError, match=r"cannot be read as \.npz"):
+        read_arrays(path)

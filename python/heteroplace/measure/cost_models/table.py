@@ -73,8 +73,8 @@ class GivenCosts:
         """
         graph, source = compiled.graph, self._table(compiled.graph, cluster, batches)
 
-        def measure(part: Cluster) -> CostTable:
-            return self._present.costs(compiled, part)
+        def measure(part: Cluster, batches: Sequence[int]) -> CostTable:
+            return self._present.costs(compiled, part, batches)
 
         missing = self.options.missing
         found = complete_costs(source, graph, cluster, missing, _ADVICE, measure)
