@@ -11,13 +11,10 @@ from pathlib import Path
 
 from heteroplace.control_groups import read_text
 from heteroplace.errors import ClusterError, MissingPackageError
+from heteroplace.machine.core_kinds import kind_of_core
 from heteroplace.machine.cpu import cpu_model, first_fields
 from heteroplace.machine.gpu import GpuInfo, cuda_description, read_gpus
 from heteroplace.model.cluster import Device
-
-_CLOCK_STEP_HZ = 50_000_000
-"""A clock that the kernel has measured (of a virtual machine, say) is rounded to this: it differs
-by some kHz from one start of the machine to the next."""
 
 
 def device_fingerprint(device: Device) -> str:
@@ -67,7 +64,7 @@ def cpu_fingerprint(cores: Sequence[int] = (0,), root: Path = Path("/")) -> str:
     parts = [_identity(cpu_model(text), fields)]
     if fields.get("microcode"):
         parts.append(f"microcode {fields['microcode']}")
-    kinds = sorted({_kind_of_core(root, core, fields) for core in cores} - {""})
+    kinds = sorted({kind_of_core(core, root) for core in cores} - {""})
     parts += [" and ".join(kinds)] if kinds else []
     found = "; ".join(filter(None, parts))
     if not found:
@@ -116,33 +113,3 @@ def _identity(name: str, fields: dict[str, str]) -> str:
     keys = ("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision")
     arm = " ".join(f"{key[4:]} {fields[key]}" for key in keys if key in fields)
     return f"{name} ({arm})".strip() if arm else name
-
-
-def _kind_of_core(root: Path, core: int, fields: dict[str, str]) -> str:
-    """Clock and caches of one core, e.g. "3.70 GHz, L1d 48K, L2 1024K, L3 32768K"."""
-    folder = root / f"sys/devices/system/cpu/cpu{core}"
-    clock = _clock(folder / "cpufreq", fields)
-    return ", ".join(filter(None, (clock, *_caches(folder / "cache"))))
-
-
-def _clock(folder: Path, fields: dict[str, str]) -> str:
-    """The largest clock that the system allows, else the base clock, else that of the counter."""
-    for name in ("cpuinfo_max_freq", "base_frequency"):
-        text = read_text(folder / name)
-        if text:
-            return f"{int(text) / 1e6:.2f} GHz"
-    # The time stamp counter of x86 ticks at the base clock, and BogoMIPS is twice that. On other
-    # processors BogoMIPS is the clock of a timer, which says nothing.
-    if "constant_tsc" not in fields.get("flags", "").split() or "bogomips" not in fields:
-        return ""
-    hertz = float(fields["bogomips"]) * 1e6 / 2
-    return f"{round(hertz / _CLOCK_STEP_HZ) * _CLOCK_STEP_HZ / 1e9:.2f} GHz"
-
-
-def _caches(folder: Path) -> list[str]:
-    found = []
-    for index in sorted(folder.glob("index[0-9]*")):
-        level, kind, size = (read_text(index / name) for name in ("level", "type", "size"))
-        if size and kind != "Instruction":
-            found.append(f"L{level}{'d' if kind == 'Data' else ''} {size}")
-    return found

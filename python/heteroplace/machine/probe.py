@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from heteroplace.errors import ClusterError
+from heteroplace.machine.core_kinds import with_core_kinds
 from heteroplace.machine.cpu import CpuInfo, NumaNode, read_cpus
 from heteroplace.machine.gpu import GpuInfo
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
@@ -50,12 +52,16 @@ def local_cpu_cluster(target: str, cores: Sequence[int] | None = None) -> Cluste
     parts = split_cores(chosen) if len(chosen) > 1 else []
     groups = [(f"cpu.{index}", part) for index, part in enumerate(parts)]
     groups.append(("cpu.all", chosen))
-    devices = tuple(Device(name, "cpu", target, 0, 0, part) for name, part in groups)
+    devices = with_core_kinds([Device(name, "cpu", target, 0, 0, part) for name, part in groups])
     return Cluster("local-cpu", (Memory("ram", memory_bytes()),), devices, host=0)
 
 
 def machine_cluster(
-    cpu: CpuInfo, gpus: Sequence[GpuInfo], target: str, cores: Sequence[int] | None = None
+    cpu: CpuInfo,
+    gpus: Sequence[GpuInfo],
+    target: str,
+    cores: Sequence[int] | None = None,
+    root: Path = Path("/"),
 ) -> Cluster:
     """Return a whole machine as a cluster, with estimated links.
 
@@ -72,6 +78,8 @@ def machine_cluster(
     cores : sequence of int, optional
         The logical processors to use; by default one of each physical core, as two of one core
         slow each other down.
+    root : path
+        Folder that holds `proc` and `sys`.
 
     Raises
     ------
@@ -94,8 +102,8 @@ def machine_cluster(
             devices.append(Device(f"cpu.{len(devices) - index}", "cpu", target, 0, index, part))
         whole = "cpu.all" if len(nodes) == 1 else f"cpu.node{node.number}"
         devices.append(Device(whole, "cpu", target, 0, index, tuple(own)))
-    devices = [replace(device, model=cpu.model) for device in devices]
-    return with_gpus(Cluster("local", tuple(memories), tuple(devices), host=0), gpus)
+    named = with_core_kinds([replace(device, model=cpu.model) for device in devices], root)
+    return with_gpus(Cluster("local", tuple(memories), named, host=0), gpus)
 
 
 def with_gpus(cpu: Cluster, gpus: Sequence[GpuInfo]) -> Cluster:
