@@ -1,7 +1,7 @@
 """Cores -> of which kind each is: a processor may have fast and thrifty ones.
 
-Their kernels have one target, and take longer on one kind than on the other: devices of unlike cores
-have unlike models, so that each is measured.
+Their kernels have one target, and take longer on one kind than on the other: devices of unlike
+cores have unlike models, so that each is measured.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _SPREAD = 1.15
 
 
 def with_core_kinds(devices: Sequence[Device], root: Path = Path("/")) -> tuple[Device, ...]:
-    """Return CPU devices of this machine; if there are several kinds of cores, the model of each says
-    of which kinds its own are."""
+    """Return CPU devices of this machine; of several kinds of cores, models say which ones they
+    have."""
     kinds = core_kinds(sorted({core for device in devices for core in device.cores}), root)
     if len(set(kinds.values())) < 2:
         return tuple(devices)
