@@ -2,8 +2,8 @@
 
 What an op without a rule returns may be anything that its type holds. Results that leave the range
 of an integer type wrap around, and so may be anything as well. An interval of floats says that
-there is no NaN, whose comparisons and casts may give anything: what may be infinite may be one, too,
-and what may be NaN is `EVERYTHING`. Ends of floats are those of the type's numbers, as rounded.
+there is no NaN, whose comparisons and casts may give anything: what may be infinite may be one,
+too, and what may be NaN is `EVERYTHING`. Ends of floats are numbers of the type, as rounded.
 """
 
 from __future__ import annotations
