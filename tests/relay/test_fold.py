@@ -156,6 +156,18 @@ def test_op_folds_to_what_tvm_computes(name: str) -> None:
             np.testing.assert_array_equal(mine, tvms)
 
 
+@pytest.mark.parametrize(
+    ("start", "stop", "step", "dtype"),
+    [(1000, 1100, 0.01, "float32"), (5, -3, -0.07, "float32"), (0.1, 57, 0.3, "float64")]
+    + [(100, -120, -3, "int8"), (2**40, 2**40 + 9, 4, "int64")],
+)
+def test_a_range_has_the_bits_of_tvm(start: float, stop: float, step: float, dtype: str) -> None:
+    expr = relay.arange(*(relay.const(each, dtype) for each in (start, stop, step)), dtype=dtype)
+    (mine,), (tvms,) = _arrays(_numpy_folded(expr)), _arrays(_tvm_folded(expr))
+    assert mine.dtype == tvms.dtype
+    np.testing.assert_array_equal(mine, tvms)
+
+
 def test_ops_without_operands_fold_where_asked() -> None:  # TVM leaves them
     ones = relay.transform.InferType()(_module(relay.ones((1, 3), "int32")))["main"].body
     assert _arrays(ConstantFolder().fold(ones))[0].tolist() == [[1, 1, 1]]
@@ -233,6 +245,12 @@ def test_layout_that_needs_padding_is_left_to_tvm() -> None:
         (lambda: relay.cast(relay.const(np.float32(1e20)), "int32"), "cast out of range"),
         (lambda: relay.sum(_floats(3)), "a float sum depends on its order"),
         (lambda: relay.take(_floats(3), _index(7)), "index out of range"),
+        (
+            lambda: relay.arange(
+                *(relay.const(each, "float16") for each in (0, 5, 0.3)), dtype="float16"
+            ),
+            "rounded once or twice",
+        ),
     ],
 )
 def test_unclear_meaning_is_left_to_tvm(expr: Any, why: str) -> None:
