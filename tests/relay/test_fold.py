@@ -158,8 +158,13 @@ def test_op_folds_to_what_tvm_computes(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("start", "stop", "step", "dtype"),
-    [(1000, 1100, 0.01, "float32"), (5, -3, -0.07, "float32"), (0.1, 57, 0.3, "float64")]
-    + [(100, -120, -3, "int8"), (2**40, 2**40 + 9, 4, "int64")],
+    [
+        (1000, 1100, 0.01, "float32"),
+        (5, -3, -0.07, "float32"),
+        (0.1, 57, 0.3, "float64"),
+        (100, -120, -3, "int8"),
+        (2**40, 2**40 + 9, 4, "int64"),
+    ],
 )
 def test_a_range_has_the_bits_of_tvm(start: float, stop: float, step: float, dtype: str) -> None:
     expr = relay.arange(*(relay.const(each, dtype) for each in (start, stop, step)), dtype=dtype)
