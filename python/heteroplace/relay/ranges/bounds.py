@@ -73,7 +73,7 @@ def _bounds_of(node: relay.Expr, found: Mapping[relay.Expr, Bounds]) -> Bounds:
     arguments = [each for argument in node.args for each in found[argument]]
     name = getattr(node.op, "name", "")
     if name == "topk" and len(dtypes) == 2:
-        results = [arguments[0], Interval(0, _extent(node) - 1)]
+        results = [arguments[0], _index(node, arguments)]
     else:
         results = [_RULES[name](node, arguments) if name in _RULES else EVERYTHING] * len(dtypes)
     return tuple(_held(each, dtype) for each, dtype in zip(results, dtypes, strict=True))
@@ -296,12 +296,9 @@ def _many_times_rounded(exact: Interval, count: int, dtype: str) -> Interval:
 
 
 def _index(call: Any, _arguments: Sequence[Interval]) -> Interval:
-    return Interval(0, _extent(call) - 1)
-
-
-def _index_of_best(call: Any, _arguments: Sequence[Interval]) -> Interval:
-    """TVM begins from -1 and the least number, and stays there if all are that."""
-    return Interval(-1, _extent(call) - 1)
+    """Kernels begin from place 0 (`codegen/fold_starts.py`), so also if all elements are -inf."""
+    count = _extent(call)
+    return Interval(0, count - 1) if count else EVERYTHING
 
 
 _FIRST = (
@@ -316,11 +313,10 @@ _RULES: Mapping[str, _Rule] = {
     **dict.fromkeys(("max", "min"), _of_elements),
     **dict.fromkeys(("mod", "floor_mod", "trunc_mod"), _remainder),
     **dict.fromkeys(("divide", "floor_divide", "trunc_divide"), _quotient),
-    **dict.fromkeys(("argmax", "argmin"), _index_of_best),
+    **dict.fromkeys(("argmax", "argmin", "argsort"), _index),
     **dict.fromkeys(("sum", "cumsum"), _summed),
     **dict.fromkeys(("sigmoid", "nn.softmax"), _within(0, 1 + _NEAR)),
     **dict.fromkeys(("tanh", "erf"), _within(-1 - _NEAR, 1 + _NEAR)),
-    "argsort": _index,
     "layout_transform": _relaid,
     "mean": _mean,
     "scatter_elements": _written("reduction"),
