@@ -173,6 +173,11 @@ def test_a_range_has_the_bits_of_tvm(start: float, stop: float, step: float, dty
     np.testing.assert_array_equal(mine, tvms)
 
 
+def test_a_clip_to_limits_that_are_not_in_order_is_that_of_tvm() -> None:
+    expr = relay.clip(_floats(9), 2.0, 1.0)
+    np.testing.assert_array_equal(_arrays(_numpy_folded(expr)), _arrays(_tvm_folded(expr)))
+
+
 def test_ops_without_operands_fold_where_asked() -> None:  # TVM leaves them
     ones = relay.transform.InferType()(_module(relay.ones((1, 3), "int32")))["main"].body
     assert _arrays(ConstantFolder().fold(ones))[0].tolist() == [[1, 1, 1]]
@@ -248,6 +253,8 @@ def test_layout_that_needs_padding_is_left_to_tvm() -> None:
     ("expr", "why"),
     [
         (lambda: relay.cast(relay.const(np.float32(1e20)), "int32"), "cast out of range"),
+        (lambda: relay.cast(relay.const(np.float32(2**31)), "int32"), "cast just out of range"),
+        (lambda: relay.cast(relay.const(2.0**63, "float64"), "int64"), "cast just out of range"),
         (lambda: relay.sum(_floats(3)), "a float sum depends on its order"),
         (lambda: relay.take(_floats(3), _index(7)), "index out of range"),
         (
