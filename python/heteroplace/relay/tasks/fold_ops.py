@@ -182,7 +182,8 @@ def _clip(attrs: Any, args: Sequence[Array], result: Any) -> Folded:
     if dtype.kind != "f":
         return None
     # Of limits that are not in order the lower one counts, for numpy the upper one.
-    return np.maximum(np.minimum(args[0], dtype.type(attrs.a_max)), dtype.type(attrs.a_min))
+    below = np.minimum(args[0], dtype.type(attrs.a_max))
+    return np.asarray(np.maximum(below, dtype.type(attrs.a_min)))
 
 
 def _take(attrs: Any, args: Sequence[Array], result: Any) -> Folded:
