@@ -156,6 +156,26 @@ def test_op_folds_to_what_tvm_computes(name: str) -> None:
             np.testing.assert_array_equal(mine, tvms)
 
 
+def _range(dtype: str, *numbers: float) -> Any:
+    return relay.arange(*(relay.const(each, dtype) for each in numbers), dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    "expr",
+    [
+        lambda: _range("float32", 1000, 1100, 0.01),
+        lambda: _range("float32", 5, -3, -0.07),
+        lambda: _range("float64", 0.1, 57, 0.3),
+        lambda: _range("int8", 100, -120, -3),
+        lambda: _range("int64", 2**40, 2**40 + 9, 4),
+        lambda: relay.clip(_floats(9), 2.0, 1.0),
+    ],
+)
+def test_what_numpy_has_otherwise_has_the_bits_of_tvm(expr: Any) -> None:
+    op = expr()
+    np.testing.assert_array_equal(_arrays(_numpy_folded(op)), _arrays(_tvm_folded(op)))
+
+
 def test_ops_without_operands_fold_where_asked() -> None:  # TVM leaves them
     ones = relay.transform.InferType()(_module(relay.ones((1, 3), "int32")))["main"].body
     assert _arrays(ConstantFolder().fold(ones))[0].tolist() == [[1, 1, 1]]
@@ -231,8 +251,11 @@ def test_layout_that_needs_padding_is_left_to_tvm() -> None:
     ("expr", "why"),
     [
         (lambda: relay.cast(relay.const(np.float32(1e20)), "int32"), "cast out of range"),
+        (lambda: relay.cast(relay.const(np.float32(2**31)), "int32"), "cast just out of range"),
+        (lambda: relay.cast(relay.const(2.0**63, "float64"), "int64"), "cast just out of range"),
         (lambda: relay.sum(_floats(3)), "a float sum depends on its order"),
         (lambda: relay.take(_floats(3), _index(7)), "index out of range"),
+        (lambda: _range("float16", 0, 5, 0.3), "rounded once or twice"),
     ],
 )
 def test_unclear_meaning_is_left_to_tvm(expr: Any, why: str) -> None:

@@ -124,3 +124,13 @@ def test_what_is_inside_stays_as_it_is() -> None:
     found = guarded(module([data, index], relay.gather(data, 0, index)))
     tvm.ir.assert_structural_equal(found, module([data, index], relay.gather(data, 0, held)))
     tvm.ir.assert_structural_equal(guarded(found), found)
+
+
+def test_an_index_that_may_have_been_a_nan_is_held() -> None:
+    data, place, index = var("d", (4, 3)), var("x", (2, 3)), var("i", (2, 3), "int64")
+    known = relay.cast(relay.clip(relay.cast(index, "float32"), 0, 3), "int32")
+    mod = module([data, index], relay.gather(data, 0, known))
+    tvm.ir.assert_structural_equal(guarded(mod), mod)
+    for unknown in (relay.clip(place, 0, 3), relay.sigmoid(place)):
+        mod = module([data, place], relay.gather(data, 0, relay.cast(unknown, "int32")))
+        assert guarded(mod)["main"].body.args[1].op.name == "minimum"

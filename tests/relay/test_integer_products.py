@@ -123,8 +123,26 @@ WEIGHT = relay.const(np.ones((4, 4, 1, 1), "float32")) * relay.const(np.float32(
             data_layout="NHWC",
             kernel_layout="HWIO",
         ),
+        relay.nn.conv2d(dequantised(X, 256, 0.1), WEIGHT, padding=(1, 1)),
+        relay.nn.conv2d(dequantised(X, -1, 0.1), WEIGHT),
+        relay.nn.conv2d(
+            dequantised(X, 3, 0.1),
+            relay.cast(
+                relay.const(np.full((4, 4, 1, 1), 100, "int8")) * relay.const(3, "int8"), "float32"
+            ),
+        ),
     ],
-    ids=["scales", "sum", "fractions", "input-channels", "not-by-int32", "layout"],
+    ids=[
+        "scales",
+        "sum",
+        "fractions",
+        "input-channels",
+        "not-by-int32",
+        "layout",
+        "zero-too-large",
+        "zero-below-0",
+        "weights-that-wrap",
+    ],
 )
 def test_other_products_stay(body: relay.Expr) -> None:
     mod = inferred(body)

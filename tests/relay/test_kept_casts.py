@@ -46,6 +46,11 @@ CASES: dict[str, tuple[Op, np.ndarray, np.ndarray]] = {
         BYTES,
         BYTES.astype("uint32").astype("int64"),
     ),
+    "a sign is lost in the type of another value": (
+        lambda x: relay.cast(relay.cast_like(x, relay.const(np.zeros(5), "uint8")), "int32"),
+        BYTES,
+        BYTES.view("uint8").astype("int32"),
+    ),
     "digits are lost": (casts("float32", "int64"), LONGS[:2], np.array([-(2**24), 2**24])),
     "digits of float16": (
         casts("float16", "int32"),

@@ -20,8 +20,10 @@ from heteroplace.codegen.packed_matmul_op import (
     packed_matmul,
 )
 from heteroplace.codegen.product_tiles import TiledProduct, tiling
+from heteroplace.codegen.register_tiles import tile_intrinsic
 from heteroplace.codegen.targets import STOCK_KERNELS
-from heteroplace.codegen.unpacked import ReadWeightsInPlace
+from heteroplace.codegen.unpacked import Panels, ReadWeightsInPlace
+from heteroplace.errors import LoweringError
 
 TARGET = tvm.target.Target("llvm -mcpu=haswell")
 
@@ -196,3 +198,26 @@ def test_columns_behind_the_last_are_zeros() -> None:
     np.testing.assert_array_equal(panels[0, 2, :20], np.arange(20) * 3 + 3)
     assert not panels[:, :, 20:].any()
     assert few.shape == (1, 5, 4)
+
+
+def test_each_target_has_panels_of_its_own() -> None:
+    weights = relay.const(np.ones((120, 24), "float32"))
+    x = var("x", (4, 24))
+    mod = tvm.IRModule.from_expr(relay.Function([x], relay.nn.dense(x, weights)))
+    mod = relay.transform.InferType()(mod)
+    shared: Panels = {}
+    shapes = []
+    with tvm.transform.PassContext(opt_level=3):
+        for target in ("llvm -mcpu=core2", "llvm -mcpu=haswell", "llvm -mcpu=skylake-avx512"):
+            made, alone = (
+                ReadWeightsInPlace(tvm.target.Target(target), panels)(mod)["main"]
+                for panels in (shared, {})
+            )
+            tvm.ir.assert_structural_equal(made, alone)
+            shapes.append(made.body.args[1].data.shape)
+    assert len(set(shapes)) > 1
+
+
+def test_a_tile_of_parts_of_vectors_is_refused() -> None:
+    with pytest.raises(LoweringError, match="24 columns is not one of whole vectors of 16"):
+        tile_intrinsic((4, 24, 8), 16, "float32", is_left_transposed=False)

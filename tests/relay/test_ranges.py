@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -134,6 +135,66 @@ def test_values_are_within_their_intervals(
         found = field.data.numpy()
         assert bounds[expr][0].low <= found.min(), expr
         assert found.max() <= bounds[expr][0].high, expr
+
+
+F, BYTE = var("f", SIZE), relay.var("b", shape=(3, 2), dtype="int8")
+INDEX = relay.minimum(relay.maximum(X, number(0)), number(3))
+POSITIONS = relay.cast(INDEX, "float32")
+"""Whole numbers from 0 to 3."""
+ALL = (-math.inf, math.inf)
+LONGS, SHORTS = (-(2**63), 2**63 - 1), (-128, 127)
+ONES, ROW = relay.const(np.ones((1, 3)), "int64"), relay.const(np.ones(3), "int64")
+PLACES = relay.const(np.zeros((2, 3)), "int64")
+
+
+def parts(*values: float) -> relay.Constant:
+    return relay.const(np.array(values, "float32"))
+
+
+ENDS: dict[str, tuple[relay.Expr, tuple[float, float]]] = {
+    "an index": (INDEX, (0, 3)),
+    "a float that was whole": (relay.cast(POSITIONS, "int32"), (0, 3)),
+    "a clip that keeps NaN": (relay.cast(relay.clip(F, 0, 3), "int64"), LONGS),
+    "a NaN that stays": (relay.cast(relay.sigmoid(relay.nn.relu(F)), "int64"), LONGS),
+    "a comparison with a NaN": (relay.less(relay.clip(F, 0, 3), parts(9)), (0, 1)),
+    "infinity times 0": (relay.cast(parts(1, np.inf) * parts(0), "int64"), LONGS),
+    "a product that is infinite": (parts(0, 3e38) * parts(0, 10), ALL),
+    "a rounded sum": (relay.cast(INDEX, "float32") + parts(2**24), (2**24, 2**24 + 4)),
+    "halves": (relay.round(parts(0.5, 2.5)), (0, 3)),
+    "halves below 0": (relay.round(parts(-2.5)), (-3, -2)),
+    "a clip by parts of integers": (relay.clip(BYTE, 0.5, 3.7), (0, 3)),
+    "a clip whose limits are not in order": (relay.clip(BYTE, 5, 2), (5, 5)),
+    "a mean that wraps around": (relay.mean(relay.clip(BYTE, 100, 101), axis=0), SHORTS),
+    "a mean": (relay.mean(relay.clip(BYTE, 3, 7), axis=0), (3, 7)),
+    "a place": (relay.argmax(F, axis=1), (0, 2)),
+    "a quotient of long numbers": (
+        relay.floor_divide(relay.const(2**60 + 1, "int64"), number(1)),
+        (2**60 + 1, 2**60 + 1),
+    ),
+    "a remainder of floats": (relay.floor_mod(POSITIONS, parts(2)), ALL),
+    "a sum without the last": (relay.cumsum(relay.clip(BYTE, 1, 2), 0, exclusive=True), (0, 6)),
+    "a sum of what is cut": (relay.cumsum(parts(0.5, 0.9), 0, "int32"), (-(2**31), 2**31 - 1)),
+    "what is written": (relay.scatter_elements(INDEX, ONES, ONES, 0, "update"), (0, 3)),
+    "the larger of what is written": (relay.scatter_nd(INDEX, PLACES, ROW, "max"), (0, 3)),
+    "what is added": (relay.scatter_elements(INDEX, ONES, ONES, 0, "add"), LONGS),
+    "what is multiplied": (relay.scatter_nd(INDEX, PLACES, ROW, "mul"), LONGS),
+    "blocks that are not full": (
+        relay.layout_transform(relay.clip(BYTE, 3, 7), "NC", "NC4c"),
+        (0, 7),
+    ),
+    "places in bytes": (
+        relay.topk(relay.const(np.zeros(300, "float32")), k=300, dtype="int8")[1],
+        SHORTS,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ENDS)
+def test_no_interval_is_too_small(case: str) -> None:
+    body, expected = ENDS[case]
+    main = module(relay.analysis.free_vars(body), body)["main"]
+    (found,) = value_bounds(main, {})[main.body]
+    assert (found.low, found.high) == expected
 
 
 def divided(divisor: relay.Expr) -> tvm.IRModule:

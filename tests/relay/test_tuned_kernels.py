@@ -13,8 +13,9 @@ from tvm import relay
 
 import heteroplace as hp
 from heteroplace import pipeline
-from heteroplace.codegen.compile import CompiledNetwork
+from heteroplace.codegen.compile import CompiledNetwork, lower_network
 from heteroplace.codegen.kernels import Kernel
+from heteroplace.codegen.targets import TUNED_KERNELS
 from heteroplace.codegen.tuned_kernels import tuned_functions, tuning_digest
 from heteroplace.costs.store import CostStore
 from heteroplace.costs.tunings import TunedPlace, Tuning, add_trials, keep_schedule
@@ -153,6 +154,24 @@ def test_a_tuned_kernel_is_placed_and_built_without_the_store(
     np.testing.assert_allclose(found, expected, rtol=1e-5)
     digest = tuning_digest(kernel_of(network, "softmax").function)
     assert f"tuned_{digest}".encode() in built.library.image
+
+
+def test_each_target_has_a_tuned_kernel_of_its_own(network: Network) -> None:
+    kernel = kernel_of(network, "softmax")
+    x, y = var("x", (32, 8)), var("y", (32, 8))
+    both = pipeline.prepare(
+        module([x, y], relay.Tuple([relay.nn.log_softmax(x), relay.nn.log_softmax(y)]))
+    )
+    plain, tuned = (
+        [tvm.target.Target(f"llvm -keys={keys} -mcpu={each}") for each in ("haswell", "core2")]
+        for keys in ("cpu", f"{TUNED_KERNELS},cpu")
+    )
+    at = dict(zip((task.name for task in both.graph.tasks), (2, 3), strict=True))
+    tunings = {tuning_digest(kernel.function): trace_text(drawn(kernel))}
+    calls = lower_network(both.mod, (*plain, *tuned), at, tunings)
+    names = [call.kernel for call in calls.calls]
+    assert all(name.startswith("tuned_") for name in names)
+    assert [calls.kernels[name].target.mcpu for name in names] == ["haswell", "core2"]
 
 
 def test_a_plan_with_a_tuned_kernel_that_is_lost_is_refused(network: Network, store: Path) -> None:

@@ -129,3 +129,19 @@ def test_a_softmax_of_masked_values_has_no_denormals() -> None:
     (found,) = hp.Executor(executable).run(**inputs)
     assert not ((found > 0) & (found < least)).any()
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-30)
+
+
+@pytest.mark.costly
+def test_a_softmax_has_all_terms_that_are_normal_numbers() -> None:
+    x = var("x", (2, 16))
+    mod = module([x], relay.Tuple([relay.nn.softmax(x), relay.nn.softmax(x, axis=0)]))
+    rows = np.zeros((2, 16), "float32")
+    rows[1] = [0, -2, -5, -79, -81, -84, -85, -86, -87, -87.3, *[-88, -90, -100, -103, -105], -1e30]
+    with tvm.transform.PassContext(opt_level=3):
+        executable = hp.build(mod, cpu_cluster(), costs=random_costs, solver="heft")
+    for axis, found in zip((1, 0), hp.Executor(executable).run(x=rows), strict=True):
+        expected = special.softmax(rows.astype("float64"), axis)[1]
+        is_normal = expected > np.finfo("float32").tiny
+        assert is_normal.sum() >= 9
+        np.testing.assert_allclose(found[1][is_normal], expected[is_normal], rtol=1e-5)
+        assert not found[1][-6:].any()

@@ -8,8 +8,10 @@ are one of s^2 times the channels:
     nn.conv2d_transpose(%x, const, strides=[s, s])
         ==>  heteroplace_weave(nn.conv2d(%x, const'), s)        [n, s s c, h, w] -> [n, c, h s, w s]
 
-A phase that sees less of the map than others has zeros in its filter. `heteroplace_weave` takes
-maps in blocks of channels as they are, so that it moves whole vectors.
+A phase that sees less of the map than others has zeros in its filter, as where the stride does not
+divide the filter or the padding: an infinity or a NaN in a map becomes a NaN in elements up to a
+filter away that do not see it. `heteroplace_weave` takes maps in blocks of channels as they are,
+so that it moves whole vectors.
 
 Left as they are: weights that are computed, groups, dilation, other layouts and types, strides of
 1, and paddings beyond the filter.

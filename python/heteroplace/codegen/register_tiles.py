@@ -25,6 +25,7 @@ from tvm import te, tir
 from tvm.target.codegen import target_has_features
 
 from heteroplace.codegen.narrow_weights import widened
+from heteroplace.errors import LoweringError
 
 _DTYPE, _ITEM_BYTES = "float32", 4
 _REGISTERS = {64: ("zmm", 32), 32: ("ymm", 16)}
@@ -90,8 +91,18 @@ def tile_intrinsic(
     tiles_of_panel
         How many tiles, with rows one after the other, read so many places of a panel before what
         lies behind these is read: of a left matrix that is [rows, depth]. 0: panels are in a cache.
+
+    Raises
+    ------
+    LoweringError
+        `lanes` does not divide the columns: the last ones would be missing.
     """
     rows, columns, depth = shape
+    if columns % lanes:
+        raise LoweringError(
+            f"a tile of {columns} columns is not one of whole vectors of {lanes} numbers, as if "
+            f"its panels were made for another target; report this as a bug"
+        )
     left, right, result = _product(shape, right_dtype, is_left_transposed)
     kind = "" if right_dtype == _DTYPE else f"_{right_dtype}"
     place_bytes = columns * _LOADS[right_dtype][0]

@@ -26,7 +26,12 @@ from heteroplace.codegen.targets import (
     has_tuned_kernels,
     library_maker,
 )
-from heteroplace.codegen.tuned_kernels import Tunings, tuned_functions, tuning_digest
+from heteroplace.codegen.tuned_kernels import (
+    Tunings,
+    tuned_functions,
+    tuned_symbol,
+    tuning_digest,
+)
 from heteroplace.codegen.winograd import with_plain_sums
 from heteroplace.codegen.workspace import Workspace, kernel_workspace
 from heteroplace.errors import LoweringError
@@ -275,7 +280,7 @@ class _Lowerer:
             digest = tuning_digest(function)
             if digest not in self.tunings:
                 return self._lower(function, target)
-            symbol = f"tuned_{digest}"
+            symbol = tuned_symbol(digest, target)
             if symbol not in self.kernels:
                 functions = tuned_functions(function, target, self.tunings[digest], symbol)
                 self._add_kernel(symbol, finished(functions, function, target), target, function)

@@ -21,7 +21,7 @@ from heteroplace.errors import LoweringError
 Tunings = Mapping[str, str]
 """Traces (JSON) by `tuning_digest`."""
 
-_DIGEST_BYTES = 12
+_DIGEST_BYTES, _TARGET_BYTES = 12, 6
 _ENTRY = "main"
 _LOWERED = "from_legacy_te_schedule"
 """Attribute of functions that have no blocks any more. `tvm.build` lowers all functions once more,
@@ -33,6 +33,12 @@ def tuning_digest(function: relay.Function) -> str:
     structure = int(tvm.ir.structural_hash(function, map_free_vars=True)) % 2**64
     text = f"{structure:016x} {tvm.__version__}"
     return hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES).hexdigest()
+
+
+def tuned_symbol(digest: str, target: tvm.target.Target) -> str:
+    """Return the name of the kernel of a `tuning_digest` for a target: each has its own code."""
+    text = str(target).encode()
+    return f"tuned_{digest}_{hashlib.blake2b(text, digest_size=_TARGET_BYTES).hexdigest()}"
 
 
 def tensor_program(function: relay.Function, target: tvm.target.Target) -> tvm.IRModule | None:

@@ -43,8 +43,9 @@ from heteroplace.relay.expressions import (
 )
 from heteroplace.relay.products import Operand, operands_of
 
-Panels = dict[tuple[int, str], tuple[relay.Constant, relay.Constant]]
-"""By address of its data and what it is for, a constant, and what is read in its place."""
+Panels = dict[tuple[int, str, str], tuple[relay.Constant, relay.Constant]]
+"""By address of its data, what it is for and the target, whose vectors say how wide panels are and
+which types it widens: a constant, and what is read in its place."""
 
 PACKING_LEVEL = 3
 """From this opt level on weights may lie otherwise than the network has them, as for TVM's own
@@ -197,10 +198,11 @@ def _read_as(
     panels: Panels,
 ) -> relay.Constant:
     """A constant as it is read, in half precision where that is exact."""
-    key = constant.data.handle.contents.data, purpose
+    target = tvm.target.Target.current()
+    key = constant.data.handle.contents.data, purpose, str(target)
     if key not in panels:
         array = constant.data.numpy()
-        made = np.ascontiguousarray(laid(narrowed(array, tvm.target.Target.current())))
+        made = np.ascontiguousarray(laid(narrowed(array, target)))
         is_same = made is array
         panels[key] = constant, constant if is_same else relay.const(made, str(made.dtype))
     return panels[key][1]

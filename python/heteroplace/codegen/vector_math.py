@@ -11,8 +11,9 @@ a vector has (`llvm_text.py`):
 
 Over all numbers of 32 bits exp is within 2 and sigmoid within 3 units in the last place, tanh
 and erf within 1e-6 of the value. NaN stays NaN; infinities, zeros and denormals come out right.
-A softmax has 0 instead of exp(x) below exp(-80): of masks of -100, as in windows that are shifted,
-it would have denormals, and products of these take a hundred times as long.
+A softmax has 0 instead of exp(x) where that is no normal number, from -87.3 on: of masks of -100,
+as in windows that are shifted, it would have denormals, and products of these take a hundred times
+as long.
 Other types, and targets other than CPUs, stay as they are.
 
 Not as expressions of TIR: of names for values TVM's simplifier makes the values again in many
@@ -40,8 +41,9 @@ _LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4
 _EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 0.5)
 _EXP_LEAST, _EXP_MOST = -104.0, 89.0
 """Beyond, exp is 0 and infinite in 32 bits."""
-_EXP_OR_ZERO, _LEAST_OF_SOFTMAX = "exp_or_zero", -80.0
-"""Far enough above the least normal number for a quotient by the sum of a long row."""
+_EXP_OR_ZERO, _LEAST_OF_SOFTMAX = "exp_or_zero", -87.33
+"""Just above the logarithm of the least normal number. A quotient by the sum of a row of n numbers
+is no normal one only within log(n) of it."""
 _MANTISSA_BITS, _EXPONENT_BIAS = 23, 127
 _SIGN_BIT = -(2**31)
 _NO_FRACTION = 1.5 * 2**_MANTISSA_BITS

@@ -1,7 +1,9 @@
 """Intervals of a function's inputs -> intervals of all its values, operands first.
 
 What an op without a rule returns may be anything that its type holds. Results that leave the range
-of an integer type wrap around, and so may be anything as well.
+of an integer type wrap around, and so may be anything as well. An interval of floats says that
+there is no NaN, whose comparisons and casts may give anything: what may be infinite may be one,
+too, and what may be NaN is `EVERYTHING`. Ends of floats are numbers of the type, as rounded.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ Bounds = tuple[Interval, ...]
 """Of a value, tuples flattened."""
 _Rule = Callable[[Any, Sequence[Interval]], Interval]
 """Of a call and the intervals of its arguments, tuples flattened."""
+_NEAR = 1e-5
+"""By which kernels of functions with limits may be beyond them (`codegen/vector_math.py`)."""
 _MAX_CONSTANT = 2**20
 """Elements of floating-point constants beyond this are not looked at: they are weights."""
 
@@ -45,7 +49,7 @@ def value_bounds(
     found: dict[relay.Expr, Bounds] = {}
     for parameter in function.params:
         types = tensor_types(parameter.checked_type)
-        found[parameter] = tuple(inputs.get(parameter, of_dtype(t.dtype)) for t in types)
+        found[parameter] = tuple(_held(inputs.get(parameter, EVERYTHING), t.dtype) for t in types)
     for node in post_order(function.body):
         if node not in found and not isinstance(node, (relay.Function, relay.GlobalVar)):
             found[node] = _bounds_of(node, found)
@@ -56,7 +60,7 @@ def _bounds_of(node: relay.Expr, found: Mapping[relay.Expr, Bounds]) -> Bounds:
     if isinstance(node, relay.Constant):
         array = node.data.numpy()
         is_weight = array.dtype.kind == "f" and array.size > _MAX_CONSTANT
-        return (EVERYTHING if is_weight else interval_of(array),)
+        return (_held(EVERYTHING if is_weight else interval_of(array), node.data.dtype),)
     if isinstance(node, relay.Tuple):
         return tuple(each for field in node.fields for each in found[field])
     if isinstance(node, relay.TupleGetItem):
@@ -65,15 +69,31 @@ def _bounds_of(node: relay.Expr, found: Mapping[relay.Expr, Bounds]) -> Bounds:
         return found[node.tuple_value][first : first + counts[node.index]]
     if not isinstance(node, relay.Call):
         return ()
-    limits = [of_dtype(type_.dtype) for type_ in tensor_types(node.checked_type)]
+    dtypes = [type_.dtype for type_ in tensor_types(node.checked_type)]
     arguments = [each for argument in node.args for each in found[argument]]
     name = getattr(node.op, "name", "")
-    if name == "topk" and len(limits) == 2:
-        return arguments[0], Interval(0, _extent(node) - 1)
-    if name not in _RULES:
-        return tuple(limits)
-    result = _RULES[name](node, arguments)
-    return tuple(result if result.is_within(limit) else limit for limit in limits)
+    if name == "topk" and len(dtypes) == 2:
+        results = [arguments[0], _index(node, arguments)]
+    else:
+        results = [_RULES[name](node, arguments) if name in _RULES else EVERYTHING] * len(dtypes)
+    return tuple(_held(each, dtype) for each, dtype in zip(results, dtypes, strict=True))
+
+
+def _held(interval: Interval, dtype: str) -> Interval:
+    """What a value of a type may be, that is in an interval before it is rounded to the type."""
+    if dtype.startswith(("bool", "int", "uint")):
+        limits = of_dtype(dtype)
+        return interval if interval.is_within(limits) else limits
+    if not dtype.startswith("float"):  # bfloat16, whose constants are bits to numpy
+        return EVERYTHING
+    kind = np.dtype(dtype).type
+    most = float(np.finfo(kind).max)
+    if not interval.is_within(Interval(-most, most)):
+        return EVERYTHING
+    low, high = kind(interval.low), kind(interval.high)
+    low = low if float(low) <= interval.low else np.nextafter(low, kind(-math.inf))
+    high = high if float(high) >= interval.high else np.nextafter(high, kind(math.inf))
+    return Interval(float(low), float(high)) if np.isfinite([low, high]).all() else EVERYTHING
 
 
 def interval_of(array: np.ndarray) -> Interval:
@@ -83,9 +103,17 @@ def interval_of(array: np.ndarray) -> Interval:
     return span_of([array.min().item(), array.max().item()])
 
 
+def _shape(expr: relay.Expr) -> tuple[int, ...]:
+    return static_shape(tensor_types(expr.checked_type)[0])
+
+
+def _dtype(expr: relay.Expr) -> str:
+    return str(tensor_types(expr.checked_type)[0].dtype)
+
+
 def _extent(call: Any) -> int:
     """Elements along the axis, or the axes, of an op; of all axes if it names none."""
-    shape = static_shape(tensor_types(call.args[0].checked_type)[0])
+    shape = _shape(call.args[0])
     axis = call.attrs.axis
     if axis is None:
         return math.prod(shape)
@@ -103,12 +131,34 @@ def _all(_call: Any, arguments: Sequence[Interval]) -> Interval:
     return hull(arguments)
 
 
-def _boolean(_call: Any, _arguments: Sequence[Interval]) -> Interval:
-    return BOOLEAN
+def _written(mode: str) -> _Rule:
+    """Of data into which updates are written; if they are added or multiplied, of anything."""
+
+    def rule(call: Any, arguments: Sequence[Interval]) -> Interval:
+        kept = str(getattr(call.attrs, mode)) in ("update", "min", "max")
+        return hull([arguments[0], arguments[2]]) if kept else EVERYTHING
+
+    return rule
+
+
+def _relaid(call: Any, arguments: Sequence[Interval]) -> Interval:
+    """Blocks that the extents do not fill have zeros."""
+    fills = math.prod(_shape(call)) == math.prod(_shape(call.args[0]))
+    return arguments[0] if fills else hull([arguments[0], Interval(0, 0)])
 
 
 def _within(low: float, high: float) -> _Rule:
-    return lambda call, arguments: Interval(low, high)
+    """Of a function of floats that makes NaN of NaN only."""
+    return lambda call, arguments: Interval(low, high) if _is_finite(arguments[0]) else EVERYTHING
+
+
+def _is_finite(interval: Interval) -> bool:
+    return math.isfinite(interval.low) and math.isfinite(interval.high)
+
+
+def _of_elements(call: Any, arguments: Sequence[Interval]) -> Interval:
+    """Of reductions that take one of the elements, if there is one."""
+    return arguments[0] if _extent(call) else EVERYTHING
 
 
 def _rising(function: Callable[[float], float]) -> _Rule:
@@ -122,7 +172,7 @@ def _rising(function: Callable[[float], float]) -> _Rule:
 
 
 def _cast(call: Any, arguments: Sequence[Interval]) -> Interval:
-    dtype = tensor_types(call.checked_type)[0].dtype
+    dtype = _dtype(call)
     if dtype == "bool" or dtype.startswith("float"):
         return BOOLEAN if dtype == "bool" else arguments[0]
     return _rising(math.trunc)(call, arguments)
@@ -130,11 +180,18 @@ def _cast(call: Any, arguments: Sequence[Interval]) -> Interval:
 
 def _clip(call: Any, arguments: Sequence[Interval]) -> Interval:
     low, high = float(call.attrs.a_min), float(call.attrs.a_max)
-    return _rising(lambda end: min(max(end, low), high))(call, [_closed(arguments[0], low, high)])
+    if not _dtype(call).startswith("float"):  # limits are of the type of the numbers
+        low, high = (each if math.isinf(each) else math.trunc(each) for each in (low, high))
+    elif not _is_finite(arguments[0]):  # NaN is kept (`codegen/keep_nan.py`)
+        return EVERYTHING
+    # Of limits that are not in order the lower one counts last.
+    return _rising(lambda end: max(min(end, high), low))(call, arguments)
 
 
-def _closed(interval: Interval, low: float, high: float) -> Interval:
-    return Interval(max(interval.low, low), max(min(interval.high, high), low))
+def _round(_call: Any, arguments: Sequence[Interval]) -> Interval:
+    """Halves may go to either side."""
+    low, high = arguments[0].low, arguments[0].high
+    return Interval(math.floor(low), math.ceil(high)) if _is_finite(arguments[0]) else EVERYTHING
 
 
 def _add(_call: Any, arguments: Sequence[Interval]) -> Interval:
@@ -191,50 +248,79 @@ def _where(_call: Any, arguments: Sequence[Interval]) -> Interval:
 def _remainder(call: Any, arguments: Sequence[Interval]) -> Interval:
     """Of a division by numbers above 0; that of `mod` has the sign of the dividend."""
     dividend, divisor = arguments
-    if divisor.low <= 0:
+    # Of floats x - floor(x / y) * y is rounded at the size of x.
+    if divisor.low <= 0 or "int" not in _dtype(call):
         return EVERYTHING
-    is_integer = "int" in tensor_types(call.checked_type)[0].dtype
-    most = divisor.high - 1 if is_integer else divisor.high
+    most = divisor.high - 1
     return Interval(0 if dividend.low >= 0 else -most, most)
 
 
-def _quotient(_call: Any, arguments: Sequence[Interval]) -> Interval:
+def _quotient(call: Any, arguments: Sequence[Interval]) -> Interval:
     dividend, divisor = arguments
-    if divisor.low <= 0:
+    if divisor.low <= 0 or not (_is_finite(dividend) and _is_finite(divisor)):
         return EVERYTHING
-    exact = product(dividend, Interval(1 / divisor.high, 1 / divisor.low))
-    if not math.isfinite(exact.low) or not math.isfinite(exact.high):
-        return exact
-    return Interval(math.floor(exact.low), math.ceil(exact.high))  # integers are rounded
+    ends = [(a, b) for a in (dividend.low, dividend.high) for b in (divisor.low, divisor.high)]
+    if "int" in _dtype(call):  # rounded to either side; a float would lose digits
+        return span_of(q for a, b in ends for q in (a // b, -(-a // b)))
+    exact = span_of(a / b for a, b in ends)
+    return Interval(math.floor(exact.low), math.ceil(exact.high)) if _is_finite(exact) else exact
 
 
 def _summed(call: Any, arguments: Sequence[Interval]) -> Interval:
+    """Of at least one number, or none if each sum leaves out the number that it is at."""
     count = _extent(call)
-    return product(arguments[0], Interval(min(1, count), count))
+    dtypes = _dtype(call.args[0]), _dtype(call)
+    if dtypes[0] != dtypes[1] and dtypes[0].startswith("float"):
+        return EVERYTHING
+    least = 0 if getattr(call.attrs, "exclusive", False) else min(1, count)
+    exact = product(arguments[0], Interval(least, count))
+    return _many_times_rounded(exact, count, dtypes[1])
+
+
+def _mean(call: Any, arguments: Sequence[Interval]) -> Interval:
+    """A sum that is divided; of integers it may have wrapped around before."""
+    count, dtype = _extent(call), _dtype(call)
+    total = product(arguments[0], Interval(count, count))
+    if not count or _held(total, dtype) in (EVERYTHING, of_dtype(dtype)):
+        return EVERYTHING
+    return _many_times_rounded(arguments[0], count + 1, dtype)
+
+
+def _many_times_rounded(exact: Interval, count: int, dtype: str) -> Interval:
+    """What a sum of so many numbers may be, that is in an interval if it is exact."""
+    if not dtype.startswith("float"):
+        return exact
+    # Higham, "Accuracy and Stability of Numerical Algorithms", (4.4), in whatever order.
+    error = 2 * count * float(np.finfo(dtype).eps) * max(abs(exact.low), abs(exact.high))
+    return exact if count <= 1 else exact.moved(-error, error)
 
 
 def _index(call: Any, _arguments: Sequence[Interval]) -> Interval:
-    return Interval(0, _extent(call) - 1)
+    """Kernels begin from place 0 (`codegen/fold_starts.py`), so also if all elements are -inf."""
+    count = _extent(call)
+    return Interval(0, count - 1) if count else EVERYTHING
 
 
 _FIRST = (
     "reshape", "expand_dims", "squeeze", "transpose", "broadcast_to", "broadcast_to_like", "tile",
-    "repeat", "reverse", "reverse_sequence", "layout_transform", "copy", "strided_slice",
-    "nn.batch_flatten", "reshape_like", "take", "gather", "gather_nd", "max", "min", "split",
-    "nn.depth_to_space", "nn.space_to_depth", "sort", "mean", "on_device", "device_copy",
+    "repeat", "reverse", "reverse_sequence", "copy", "strided_slice", "nn.batch_flatten",
+    "reshape_like", "take", "gather", "gather_nd", "split", "nn.depth_to_space",
+    "nn.space_to_depth", "sort", "on_device", "device_copy",
 )  # fmt: skip
 _RULES: Mapping[str, _Rule] = {
     **dict.fromkeys(_FIRST, _first),
-    **dict.fromkeys(("concatenate", "stack", "scatter_elements", "scatter_nd"), _all),
-    **dict.fromkeys(("equal", "not_equal", "less_equal", "greater_equal"), _boolean),
-    **dict.fromkeys(("logical_and", "logical_or", "logical_not", "logical_xor"), _boolean),
+    **dict.fromkeys(("concatenate", "stack", "nn.pad"), _all),
+    **dict.fromkeys(("max", "min"), _of_elements),
     **dict.fromkeys(("mod", "floor_mod", "trunc_mod"), _remainder),
     **dict.fromkeys(("divide", "floor_divide", "trunc_divide"), _quotient),
     **dict.fromkeys(("argmax", "argmin", "argsort"), _index),
     **dict.fromkeys(("sum", "cumsum"), _summed),
-    **dict.fromkeys(("sigmoid", "nn.softmax"), _within(0, 1)),
-    "tanh": _within(-1, 1),
-    "erf": _within(-1, 1),
+    **dict.fromkeys(("sigmoid", "nn.softmax"), _within(0, 1 + _NEAR)),
+    **dict.fromkeys(("tanh", "erf"), _within(-1 - _NEAR, 1 + _NEAR)),
+    "layout_transform": _relaid,
+    "mean": _mean,
+    "scatter_elements": _written("reduction"),
+    "scatter_nd": _written("mode"),
     "cast": _cast,
     "clip": _clip,
     "add": _add,
@@ -250,8 +336,7 @@ _RULES: Mapping[str, _Rule] = {
     "nn.relu": _rising(lambda end: max(end, 0)),
     "ceil": _rising(math.ceil),
     "floor": _rising(math.floor),
-    "round": _rising(round),
+    "round": _round,
     "trunc": _rising(math.trunc),
-    "nn.pad": _all,
 }
 """By op."""

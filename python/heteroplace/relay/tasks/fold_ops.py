@@ -169,7 +169,9 @@ def _split(attrs: Any, args: Sequence[Array], result: Any) -> Folded:
 def _cast(attrs: Any, args: Sequence[Array], result: Any) -> Folded:
     if args[0].dtype.kind == "f" and result.dtype != "bool" and "float" not in result.dtype:
         limits = np.iinfo(result.dtype)
-        inside = np.isfinite(args[0]) & (args[0] >= limits.min) & (args[0] <= limits.max)
+        # Of long types the largest number is rounded up as a float, and one more is the same.
+        most = args[0].dtype.type(limits.max + 1)
+        inside = np.isfinite(args[0]) & (args[0] >= limits.min) & (args[0] < most)
         if not np.all(inside):  # what such a cast gives depends on the processor
             return None
     return args[0].astype(result.dtype)
@@ -179,7 +181,9 @@ def _clip(attrs: Any, args: Sequence[Array], result: Any) -> Folded:
     dtype = args[0].dtype
     if dtype.kind != "f":
         return None
-    return np.clip(args[0], dtype.type(attrs.a_min), dtype.type(attrs.a_max))
+    # Of limits that are not in order the lower one counts, for numpy the upper one.
+    below = np.minimum(args[0], dtype.type(attrs.a_max))
+    return np.asarray(np.maximum(below, dtype.type(attrs.a_min)))
 
 
 def _take(attrs: Any, args: Sequence[Array], result: Any) -> Folded:
@@ -238,8 +242,12 @@ def _full(attrs: Any, args: Sequence[Array], result: Any) -> Folded:
 
 
 def _arange(attrs: Any, args: Sequence[Array], result: Any) -> Folded:
-    start, stop, step = (arg.item() for arg in args)
-    return None if step == 0 else np.arange(start, stop, step, dtype=result.dtype)
+    """start + step * i, of which numpy takes step as the difference of the first two numbers."""
+    start, _, step = args
+    if step == 0 or result.dtype == "float16":  # of which TVM rounds products and sums together
+        return None
+    numbers = np.arange(static_shape(result)[0]).astype(result.dtype)
+    return np.asarray(start + step * numbers)
 
 
 def _gather_nd(attrs: Any, args: Sequence[Array], result: Any) -> Folded:

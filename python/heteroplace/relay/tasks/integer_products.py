@@ -28,10 +28,11 @@ from heteroplace.relay.expressions import (
     rebuilt,
     static_shape,
 )
+from heteroplace.relay.ranges.interval import of_dtype
 from heteroplace.relay.tasks.fold import ConstantFolder, constant_value, is_constant
 from heteroplace.relay.tasks.spans import with_span
 
-_FLOAT, _SUM = "float32", "int32"
+_FLOAT, _SUM, _BYTES = "float32", "int32", ("int8", "uint8")
 _SIGNED_OFFSET = 128
 _MAX_TERMS = (2**31 - 1) // (255 * 128)
 """Of a sum that always fits into 32 bits."""
@@ -103,7 +104,10 @@ class _Rewriter:
         if not is_op_call(old, "cast") or old.attrs.dtype != _SUM:
             return None
         dtype, values = old.args[0].checked_type.dtype, new.args[0]
-        return _Whole(values, int(zero), scale, dtype == "int8") if "int8" in dtype else None
+        # Of another zero sums may not fit into 32 bits, and zeros around an image not into 8.
+        if dtype not in _BYTES or not (zero.is_integer() and of_dtype(dtype).contains(zero)):
+            return None
+        return _Whole(values, int(zero), scale, dtype == "int8")
 
     def _scalar(self, expr: relay.Expr) -> float | None:
         folded = self._folder.fold(expr)
@@ -115,7 +119,7 @@ class _Rewriter:
     def _weight(self, expr: relay.Expr) -> _Weight | None:
         while is_op_call(expr, "cast") and _is_float(expr):
             expr = expr.args[0]
-        if not is_op_call(expr, "multiply"):
+        if not is_op_call(expr, "multiply") or not _is_float(expr):  # others wrap, or lose digits
             return None
         both = [self._folder.fold(each) for each in expr.args]
         if not all(isinstance(each, relay.Constant) for each in both):

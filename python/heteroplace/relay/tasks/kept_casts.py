@@ -10,6 +10,8 @@ whatever there is behind the point. It ends at the limits of uint64.
     cast(cast(clip(%x, 0, 255), "uint8"), ..)
         ==>  cast(cast(trunc(clip(%x, 0, 255)), "uint8"), ..)
     cast(clip(%x, 0, 9), "uint64")           ==>  cast(minimum(maximum(%x, 0), 9), "uint64")
+
+To it `cast_like(%x, %y)` is a cast as well, and is made one here first.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from tvm import relay
 from heteroplace.relay.expressions import function_pass, is_dataflow, is_op_call, rebuilt
 from heteroplace.relay.tasks.spans import with_span
 
-_OPS = ("cast", "clip")
+_OPS, _LIKE = ("cast", "clip"), ("cast_like",)
 _DIGITS = {"float16": 11, "float32": 24, "float64": 53}
 """Of whole numbers that each type holds, in bits."""
 _LARGE = 2**23
@@ -35,10 +37,23 @@ _UNKNOWN = "uint64"
 def KeptCasts() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its passes)
     """Return the pass, which goes before SimplifyExpr."""
 
-    def run(function: relay.Function) -> relay.Function:
+    def plain(function: relay.Function) -> relay.Function:
+        return rebuilt(function, _by_type, ops=_LIKE) if is_dataflow(function) else function
+
+    def kept(function: relay.Function) -> relay.Function:
         return rebuilt(function, _kept, ops=_OPS) if is_dataflow(function) else function
 
-    return function_pass("KeptCasts", run, ops=_OPS)
+    passes = [
+        function_pass("PlainCasts", plain, ops=_LIKE),
+        function_pass("KeptCasts", kept, ops=_OPS),
+    ]
+    return tvm.transform.Sequential(passes, name="KeptCasts")
+
+
+def _by_type(old: relay.Call, new: relay.Call) -> relay.Expr:
+    """Return a cast to the type of another value as one to a type."""
+    operand = new.args[0]
+    return with_span(relay.cast(operand, _dtype(old)), {operand}, old.span)
 
 
 def _kept(old: relay.Call, new: relay.Call) -> relay.Expr:
