@@ -102,7 +102,28 @@ class RowRegions:
         self._judged: dict[str, tuple[bool, ...] | str] = {}
 
     def region(self, result: relay.Expr, sink: Collection[relay.Expr]) -> Region:
-        """Return the largest part above which `result` is computed row by row."""
+        """Return a part above which `result` is computed row by row, as large as can be.
+
+        What it reads has one form in a branch: rows, or the whole. Of a value that is read both
+        ways, what reads it whole is left outside.
+        """
+        cut: set[relay.Expr] = set()
+        while True:
+            region = self._region(result, sink, cut)
+            both = region.whole.intersection(region.rows)
+            if not both:
+                return region
+            cut.update(
+                reader
+                for value in both
+                for reader in self._graph.readers[value]
+                if reader in region.nodes
+            )
+
+    def _region(
+        self, result: relay.Expr, sink: Collection[relay.Expr], cut: Collection[relay.Expr]
+    ) -> Region:
+        """The largest such part without the values `cut`."""
         nodes: set[relay.Expr] = set()
         own = set(sink)
         rows: list[relay.Expr] = []
@@ -111,7 +132,7 @@ class RowRegions:
         heap, seen = [-self._graph.index[result]], {result}
         while heap:
             node = self._graph.order[-heapq.heappop(heap)]
-            is_own = self._graph.is_read_only_by(node, own) and node not in whole
+            is_own = self._graph.is_read_only_by(node, own) and not (node in whole or node in cut)
             reads = self._reads(node) if is_own else None
             if isinstance(reads, str):
                 faults.append(reads)
