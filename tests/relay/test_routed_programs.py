@@ -246,6 +246,7 @@ def test_a_nested_router_is_recorded_in_its_turn_with_all_cells(tmp_path: Path) 
     executor, path = Executor(executable), tmp_path / "routes.jsonl"
     x = np.ones((4, 2, 3), "float32")
     x[:, 1, 1] = 2  # of each row the second cell goes to branch 1
+    executor.predict({"inner": [0, 1]})
     with executor.record(path, level=2):
         for ids in ([1, 1, 1, 1], [0, 1, 0, 0], [1, -1, 1, -1]):
             executor.run({"x": x, "ids": np.array(ids, "int32")})
@@ -258,6 +259,9 @@ def test_a_nested_router_is_recorded_in_its_turn_with_all_cells(tmp_path: Path) 
     # What is not reached counts in no mean, and not twice.
     graph, profile = executable.solution.graph, read_profile(path)
     assert profile.router("inner").active_sets == (((0, 1), 1),)
+    counts = executor.prediction_counts()["inner"]
+    assert counts.num_calls == profile.router("inner").num_runs
+    assert counts.hit_rate == profile.router("inner").set_probability([0, 1])
     inner = graph.router_ids["inner"]
     decided = [one.loads[inner] for one in decisions_of_records(graph, records)]
     assert decided == [(0, 0), (3, 3), (0, 0)]
