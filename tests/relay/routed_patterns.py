@@ -165,12 +165,13 @@ def largest(s: relay.Expr, values: relay.Expr) -> relay.Expr:
     return relay.where(one_hot(s), values, ZERO)
 
 
-def _with_neighbours(x: relay.Expr, ids: relay.Expr) -> relay.Expr:
+def with_neighbours(x: relay.Expr, ids: relay.Expr) -> relay.Expr:
     """Two experts that also read other rows than those that go to them."""
     others = relay.take(x, relay.const([1, 2, 3, 4, 5, 0]), axis=0)
     near = relay.add(expert(x), relay.nn.dense(others, weight(WIDTH, WIDTH)))
-    mean = relay.nn.matmul(weight(ROWS, ROWS), relay.nn.relu(x))
-    far = relay.add(relay.nn.dense(mean, weight(WIDTH, WIDTH)), relay.nn.relu(x))
+    hidden = relay.nn.relu(x)
+    mean = relay.einsum((weight(ROWS, ROWS), hidden), "ij,jd->id")
+    far = relay.add(relay.nn.dense(mean, weight(WIDTH, WIDTH)), hidden)
     return relay.where(is_expert(ids, 0), near, relay.where(is_expert(ids, 1), far, x))
 
 
@@ -313,7 +314,7 @@ FOUND: dict[str, tuple[Make, int, int]] = {
         1,
         1,
     ),
-    "rows that are read with others": (lambda x, ids, s, c: _with_neighbours(x, ids), 1, 1),
+    "rows that are read with others": (lambda x, ids, s, c: with_neighbours(x, ids), 1, 1),
     "conditions of other rows": (lambda x, ids, s, c: _of_other_rows(x, ids), 1, 1),
     "gates taken twice": (
         lambda x, ids, s, c: stacked(

@@ -109,25 +109,20 @@ class RowRegions:
         """
         cut: set[relay.Expr] = set()
         while True:
-            region = self._region(result, sink, cut)
+            region, whole_readers = self._region(result, sink, cut)
             both = region.whole.intersection(region.rows)
             if not both:
                 return region
-            cut.update(
-                reader
-                for value in both
-                for reader in self._graph.readers[value]
-                if reader in region.nodes
-            )
+            cut.update(reader for value in both for reader in whole_readers[value])
 
     def _region(
         self, result: relay.Expr, sink: Collection[relay.Expr], cut: Collection[relay.Expr]
-    ) -> Region:
-        """The largest such part without the values `cut`."""
+    ) -> tuple[Region, dict[relay.Expr, list[relay.Expr]]]:
+        """The largest such part without the values `cut`, and who reads what it reads whole."""
         nodes: set[relay.Expr] = set()
         own = set(sink)
         rows: list[relay.Expr] = []
-        whole: set[relay.Expr] = set()
+        whole: dict[relay.Expr, list[relay.Expr]] = {}
         faults: list[str] = []
         heap, seen = [-self._graph.index[result]], {result}
         while heap:
@@ -142,13 +137,14 @@ class RowRegions:
             row_reads, whole_reads, tuples = reads
             nodes.update([node, *tuples])
             own.update([node, *tuples])
-            whole.update(whole_reads)
+            for each in whole_reads:
+                whole.setdefault(each, []).append(node)
             for child in row_reads:
                 if child not in seen:
                     seen.add(child)
                     heapq.heappush(heap, -self._graph.index[child])
-        whole_only = frozenset(whole - nodes)
-        return Region(frozenset(nodes), tuple(rows), whole_only, tuple(faults))
+        whole_only = frozenset(whole.keys() - nodes)
+        return Region(frozenset(nodes), tuple(rows), whole_only, tuple(faults)), whole
 
     def _reads(
         self, node: relay.Expr
