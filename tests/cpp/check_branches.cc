@@ -184,8 +184,14 @@ std::string LineOf(int run, int router, const RoutedWriter& writer, const Routed
          cells + "]}\n";
 }
 
-/*! \brief What is recorded are the decisions of requests that succeeded, and how predictions of
- * them came out. */
+/*! \brief Whether the branch around a router has cells. */
+bool HasTurn(int router, const RoutedSample& sample) {
+  if (router == kInner) return sample.loads[kMoe][0] != 0;
+  return router != kDeep || sample.loads[kExit][0] != 0;
+}
+
+/*! \brief What is recorded are the decisions of requests that succeeded, of routers that had their
+ * turn, and how predictions of them came out. */
 void RecordsDecisions(Random& random) {
   const RoutedWriter writer(random);
   exec::Executor executor(RandomSource(writer, random));
@@ -203,6 +209,7 @@ void RecordsDecisions(Random& random) {
     FailureOf([&] { executor.Run(); });
     if (sample.fails) continue;
     for (int router = 0; router < kNumRouters; ++router) {
+      if (!HasTurn(router, sample)) continue;
       expected += LineOf(num_recorded, router, writer, sample);
     }
     ++num_recorded;

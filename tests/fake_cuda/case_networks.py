@@ -160,3 +160,24 @@ def test_the_gpu_benchmark_runs_and_its_numbers_agree(fake: FakeCuda) -> None:
     assert all(row["max_abs_diff"] < 1e-5 for row in rows)
     assert "two parts of a gpu" in table(rows)
     assert fake.calls()["cudaGraphLaunch"] > 0
+
+
+def test_a_routed_network_is_compiled_for_its_gpu_whatever_compiled_before(
+    fake: FakeCuda, tmp_path: Path
+) -> None:
+    tvm.register_func("tvm_callback_cuda_compile", lambda *_: bytearray(b"none"), override=True)
+    x = relay.var("x", shape=(4, 8), dtype="float32")
+    ids = relay.var("ids", shape=(4,), dtype="int32")
+    scaled = [lambda rows, by=by: relay.multiply(rows, relay.const(by)) for by in (2.0, 3.0)]
+    cells = hp.routing.annotate_cell(x, (0,), (1, 8))
+    y = hp.routing.route(cells, hp.routing.label(ids, 2), scaled, capacities=[4], name="gate")
+    mod = tvm.IRModule.from_expr(relay.Function([x, ids], y))
+    pin = {"router.1": "gpu0", "multiply.1": "gpu1"}
+    with tvm.transform.PassContext(opt_level=3):
+        placed = relay.transform.HeteroPlace(two_gpus(), costs="estimate", pin=pin)(mod)
+        hp.build(placed).export_library(tmp_path / "model.so")
+    executor = hp.load(tmp_path / "model.so")
+    for routes, expected in (([0, 1, -1, 1], [2, 3, 0, 3]), ([1, 0, 0, -1], [3, 2, 2, 0])):
+        with fake.running():
+            (output,) = executor.run(x=np.ones((4, 8), "float32"), ids=np.array(routes, "int32"))
+        np.testing.assert_array_equal(output, np.repeat(np.float32(expected)[:, None], 8, 1))

@@ -122,6 +122,10 @@ LEFT: dict[str, tuple[Make, str]] = {
         lambda x, ids, s, c: stacked(probabilities(s), _three(x)),
         "not provably 0",
     ),
+    "several gates of one stacked term": (
+        lambda x, ids, s, c: stacked(relay.where(one_hot(s), s, ZERO), [expert(x)]),
+        "not one float32 for each row and term",
+    ),
     "one gate for all rows": (
         lambda x, ids, s, c: gated(
             relay.reshape(relay.sum(one_hot_float(s), axis=0), (1, EXPERTS)), _three(x)
@@ -253,6 +257,20 @@ LEFT: dict[str, tuple[Make, str]] = {
     ),
     "experts that mix seats": (lambda x, ids, s, c: _mixed_seats(x, s), "each seat"),
     "experts that others read": (lambda x, ids, s, c: _read_elsewhere(x, s), "others read"),
+    "gates of 64 bits": (lambda x, ids, s, c: _combined_by(x, s, "float64", None), "are float64"),
+    "gates of whole numbers": (lambda x, ids, s, c: _combined_by(x, s, "int32", None), "are int32"),
+    "gates cut to whole numbers": (
+        lambda x, ids, s, c: _combined_by(x, s, "float32", "int32"),
+        "not provably one-hot",
+    ),
+    "gates cut to conditions": (
+        lambda x, ids, s, c: _combined_by(x, s, "float32", "bool"),
+        "not provably one-hot",
+    ),
+    "gates as conditions": (
+        lambda x, ids, s, c: _combined_by(x, s, "float32", "where"),
+        "not provably one-hot",
+    ),
     "gated dispatch": (lambda x, ids, s, c: _gated_dispatch(x, s), "one-hot matrix alone"),
 }
 
@@ -264,6 +282,19 @@ def one_hot_float(s: relay.Expr) -> relay.Expr:
 def _shared_choice(x: relay.Expr, c: relay.Expr) -> relay.Expr:
     y = expert(x)
     return relay.add(relay.where(c, y, x), y)
+
+
+def _combined_by(x: relay.Expr, s: relay.Expr, dtype: str, then: str | None) -> relay.Expr:
+    """Gates of some type, and what is done with them before they count."""
+    one = seats(relay.cast(one_hot(s), "int32"))
+    gates = relay.multiply(probabilities(s), relay.const(np.float32(3)))
+    gates = relay.expand_dims(relay.cast(gates, dtype), 2)
+    combine = relay.multiply(relay.cast(one, dtype), gates)
+    if then == "where":
+        combine = relay.where(combine, relay.const(np.float32(1)), ZERO)
+    elif then is not None:
+        combine = relay.cast(combine, then)
+    return _cut(s, x, one, relay.cast(combine, "float32"))
 
 
 def _gated_dispatch(x: relay.Expr, s: relay.Expr) -> relay.Expr:

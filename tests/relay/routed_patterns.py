@@ -152,6 +152,51 @@ def zeros() -> relay.Expr:
     return relay.zeros((ROWS, WIDTH), "float32")
 
 
+def _padded(x: relay.Expr, ids: relay.Expr, s: relay.Expr) -> relay.Expr:
+    """Only a part of the cells that are not padding go to the expert."""
+    is_valid = relay.greater(column(s, 0), ZERO)
+    chosen = relay.where(is_valid, is_expert(ids, 0), relay.const(False))
+    other = relay.where(is_valid, relay.const(False), is_expert(ids, 1))
+    return relay.where(chosen, expert(x), relay.where(other, expert(x), x))
+
+
+def largest(s: relay.Expr, values: relay.Expr) -> relay.Expr:
+    """[6, 3]: values at the largest score, else 0."""
+    return relay.where(one_hot(s), values, ZERO)
+
+
+def with_neighbours(x: relay.Expr, ids: relay.Expr) -> relay.Expr:
+    """Two experts that also read other rows than those that go to them."""
+    others = relay.take(x, relay.const([1, 2, 3, 4, 5, 0]), axis=0)
+    near = relay.add(expert(x), relay.nn.dense(others, weight(WIDTH, WIDTH)))
+    hidden = relay.nn.relu(x)
+    mean = relay.einsum((weight(ROWS, ROWS), hidden), "ij,jd->id")
+    far = relay.add(relay.nn.dense(mean, weight(WIDTH, WIDTH)), hidden)
+    return relay.where(is_expert(ids, 0), near, relay.where(is_expert(ids, 1), far, x))
+
+
+def _of_other_rows(x: relay.Expr, ids: relay.Expr) -> relay.Expr:
+    """The first condition of a row is that of another row."""
+    turned = relay.take(relay.equal(ids, relay.const(0, "int64")), relay.const([5, 4, 3, 2, 1, 0]),
+                        axis=-1)  # fmt: skip
+    rest = relay.where(is_expert(ids, 1), expert(x), x)
+    return relay.where(relay.expand_dims(turned, 1), expert(x), rest)
+
+
+def _same_column_twice(x: relay.Expr, s: relay.Expr) -> relay.Expr:
+    gates = largest(s, probabilities(s))
+    last = relay.split(gates, [2], axis=1)[1]
+    return relay.add(relay.multiply(last, expert(x)), relay.multiply(column(gates, 2), expert(x)))
+
+
+def _for_all_rows(x: relay.Expr, ids: relay.Expr) -> relay.Expr:
+    """The first gate counts the cells of all rows."""
+    chosen = relay.cast(relay.equal(ids, relay.const(0, "int64")), "float32")
+    count = relay.sum(relay.broadcast_to(chosen, (ROWS, ROWS)), axis=1, keepdims=True)
+    other = relay.cast(is_expert(ids, 1), "float32")
+    return relay.add(relay.multiply(count, expert(x)), relay.multiply(other, expert(x)))
+
+
 FOUND: dict[str, tuple[Make, int, int]] = {
     # name: (network, routers, branches that one cell takes at most)
     "if": (lambda x, ids, s, c: relay.If(c, expert(x), relay.nn.relu(x)), 1, 1),
@@ -255,6 +300,41 @@ FOUND: dict[str, tuple[Make, int, int]] = {
         lambda x, ids, s, c: relay.add(
             relay.where(is_expert(ids, 0), expert(x), zeros()),
             relay.where(is_expert(ids, 1), expert(x), zeros()),
+        ),
+        1,
+        1,
+    ),
+    "wheres of masks that are masked": (lambda x, ids, s, c: _padded(x, ids, s), 1, 1),
+    "where of gates as a condition": (
+        lambda x, ids, s, c: relay.where(
+            relay.cast(column(largest(s, relay.nn.relu(relay.negative(s))), 1), "bool"),
+            expert(x),
+            x,
+        ),
+        1,
+        1,
+    ),
+    "rows that are read with others": (lambda x, ids, s, c: with_neighbours(x, ids), 1, 1),
+    "conditions of other rows": (lambda x, ids, s, c: _of_other_rows(x, ids), 1, 1),
+    "gates taken twice": (
+        lambda x, ids, s, c: stacked(
+            relay.take(largest(s, probabilities(s)), relay.const([0, 0, 1]), axis=1),
+            [expert(x) for _ in range(3)],
+        ),
+        1,
+        2,
+    ),
+    "gates of one column twice": (lambda x, ids, s, c: _same_column_twice(x, s), 1, 2),
+    "gates of all rows": (lambda x, ids, s, c: _for_all_rows(x, ids), 1, 2),
+    "gates taken from all places": (
+        lambda x, ids, s, c: relay.add(
+            relay.multiply(
+                relay.expand_dims(
+                    relay.take(largest(s, probabilities(s)), relay.const([0, 3, 6, 9, 12, 15])), 1
+                ),
+                expert(x),
+            ),
+            x,
         ),
         1,
         1,

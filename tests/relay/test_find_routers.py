@@ -7,7 +7,17 @@ import pytest
 import tvm
 from numpy_relay import executor_by_numpy
 from routed_near_misses import LEFT
-from routed_patterns import FOUND, ROWS, WIDTH, expert, inputs, is_expert, network, weight
+from routed_patterns import (
+    FOUND,
+    ROWS,
+    WIDTH,
+    expert,
+    inputs,
+    is_expert,
+    network,
+    weight,
+    with_neighbours,
+)
 from tvm import relay
 
 from heteroplace.errors import UnsupportedRelayError
@@ -77,6 +87,11 @@ def test_a_branch_is_only_what_no_other_reads() -> None:
 
     (line,) = find_routers(network(make)).found
     assert "2 branches of 3, 3 ops" in line
+
+
+def test_of_what_is_read_by_rows_only_what_reads_it_whole_is_left_outside() -> None:
+    (line,) = find_routers(network(lambda x, ids, s, c: with_neighbours(x, ids))).found
+    assert "2 branches of 5, 2 ops" in line
 
 
 def test_weights_enter_no_branch() -> None:

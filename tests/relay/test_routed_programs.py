@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 import numpy as np
 import pytest
+import tvm
 from item_plans import with_second_memory
 from relay_models import cpu_cluster, module, random_inputs, stock_outputs, var
 from routed_batches import check_near
@@ -24,18 +26,21 @@ from routed_models import (
 from tvm import relay
 
 import heteroplace
-from heteroplace import pipeline
+from heteroplace import pipeline, routing
 from heteroplace.codegen.carried import carried_kernels
 from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.codegen.executable import Executable, write_programs
 from heteroplace.codegen.lower import lower
+from heteroplace.dynamic.profile import read_profile
 from heteroplace.errors import LoweringError, RoutingError, UnsupportedRelayError
+from heteroplace.files.routes import RoutesReader
 from heteroplace.measure.batches import batches_of, of_batch
 from heteroplace.measure.plan_program import serial_plan
 from heteroplace.relay.routing.resize import resize_branches
 from heteroplace.relay.routing.rewrite import model_digest, update_routers
 from heteroplace.relay.tasks.network import cut_network
 from heteroplace.run.executor import Executor
+from heteroplace.simulate.decisions import decisions_of_records, load_shares
 
 Inputs = dict[str, np.ndarray]
 
@@ -216,3 +221,48 @@ def test_a_routed_network_on_several_hosts_is_refused() -> None:
     assert len(hosts.hosts) == 2
     with pytest.raises(LoweringError, match="hosts"):
         lower(calls, network.graph, hosts, serial_plan(network.graph, hosts, placement), None)
+
+
+def halves_of_rows() -> tvm.IRModule:
+    """Rows of one branch are two cells each of a router in it; `ids` and `inner` name branches."""
+    x, ids = var("x", (4, 2, 3)), var("ids", (4,), "int32")
+
+    def twice(rows: relay.Expr) -> relay.Expr:
+        return relay.multiply(rows, relay.const(2.0))
+
+    def nested(rows: relay.Expr) -> relay.Expr:
+        by_sum = routing.hashed(relay.cast(relay.sum(rows, axis=2), "int32"), 2)
+        cells = routing.annotate_cell(rows, (0, 1), (1, 1, 3))
+        return routing.route(cells, by_sum, [twice, relay.negative], name="inner")
+
+    cells = routing.annotate_cell(x, (0,), (1, 2, 3))
+    y = routing.route(cells, routing.label(ids, 2), [nested, twice], name="outer")
+    return module([x, ids], y)
+
+
+@pytest.mark.costly
+def test_a_nested_router_is_recorded_in_its_turn_with_all_cells(tmp_path: Path) -> None:
+    executable = routed_executable(halves_of_rows())
+    executor, path = Executor(executable), tmp_path / "routes.jsonl"
+    x = np.ones((4, 2, 3), "float32")
+    x[:, 1, 1] = 2  # of each row the second cell goes to branch 1
+    executor.predict({"inner": [0, 1]})
+    with executor.record(path, level=2):
+        for ids in ([1, 1, 1, 1], [0, 1, 0, 0], [1, -1, 1, -1]):
+            executor.run({"x": x, "ids": np.array(ids, "int32")})
+    records = list(RoutesReader(path).records())
+    assert [(each.run, each.router) for each in records] == [
+        *((0, "outer"), (1, "outer"), (1, "inner"), (2, "outer"))
+    ]
+    assert records[2].loads == (3, 3)
+    assert records[2].cells == ((0,), (1,)) * 3 + ((),) * 2
+    # What is not reached counts in no mean, and not twice.
+    graph, profile = executable.solution.graph, read_profile(path)
+    assert profile.router("inner").active_sets == (((0, 1), 1),)
+    counts = executor.prediction_counts()["inner"]
+    assert counts.num_calls == profile.router("inner").num_runs
+    assert counts.hit_rate == profile.router("inner").set_probability([0, 1])
+    inner = graph.router_ids["inner"]
+    decided = [one.loads[inner] for one in decisions_of_records(graph, records)]
+    assert decided == [(0, 0), (3, 3), (0, 0)]
+    assert load_shares(graph, profile)["inner", 0] == ((3, pytest.approx(1 / 3)),)

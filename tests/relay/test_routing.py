@@ -150,6 +150,13 @@ def test_branches_that_mix_cells_are_refused(branch: Branch, words: str) -> None
         routing.route(tokens(), routing.top_k(SCORES), [expert(0), branch, expert(1)])
 
 
+def gated_integers(gate: str) -> object:
+    """One cell of whole numbers."""
+    cell = routing.annotate_cell(var("i", (1, 4), "int32"), (0,), (1, 4))
+    decision = routing.top_k(var("one", (1, 2)))
+    return routing.route(cell, decision, [lambda rows: relay.add(rows, rows)] * 2, gate)
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
@@ -203,6 +210,8 @@ def test_branches_that_mix_cells_are_refused(branch: Branch, words: str) -> None
             "a function on the host decides about rows of branch 0 of router ''",
         ),
         (lambda: routing.loop(tokens(), lambda rows: rows, expert(0), 0), "a loop of 0 turns"),
+        (lambda: gated_integers("dispatch"), "cells of int32 cannot be multiplied by gates"),
+        (lambda: gated_integers("combine"), "cells of int32 cannot be multiplied by gates"),
     ],
 )
 def test_what_does_not_fit_together_is_refused(make: Callable[[], object], words: str) -> None:

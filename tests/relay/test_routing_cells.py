@@ -199,6 +199,8 @@ def test_masks_of_numpy_say_how_many_branches_a_cell_takes() -> None:
         (lambda: routing.label(var("i", (7,)), 4), "routes are integers; tensor 'i' is float32"),
         (lambda: routing.from_routes([0, 3, 1], 3), "the route of cell 1 is 3; expected -1"),
         (lambda: routing.from_routes([0, -2], 3), "the route of cell 1 is -2"),
+        (lambda: routing.from_routes([0.5, 1], 3), "routes are integers: .* got float64"),
+        (lambda: routing.from_routes([np.nan, 1], 3), "routes are integers: .* got float64"),
         (lambda: routing.from_mask([[0, 2]]), "a mask is of 0 and 1"),
         (lambda: routing.host("f", [], 3, 2), "'f' reads nothing"),
     ],

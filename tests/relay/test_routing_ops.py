@@ -18,6 +18,7 @@ from tvm.contrib import graph_executor
 from heteroplace.errors import RoutingError
 from heteroplace.relay.routing import ops
 from heteroplace.relay.routing.host import call_host
+from heteroplace.relay.routing.kernels import route_body
 from heteroplace.relay.routing.router import RouterOptions
 from heteroplace.tvm_bridge import register_cuda_compiler
 
@@ -206,6 +207,48 @@ def test_gpus_have_a_kernel_for_each_part() -> None:
     assert len(set(re.findall(r"\w*router\w*kernel\w*", code))) == 4
     for op in ("dispatch", "take_branch", "join_branches", "combine"):
         assert re.search(rf"__global__ .*{op}\w*kernel", code)
+
+
+def on_threads_one_by_one(function: tvm.tir.PrimFunc) -> tvm.runtime.Module:
+    """A kernel for GPUs, its threads in turn on the host."""
+
+    def in_turn(stmt: tvm.tir.Stmt) -> tvm.tir.Stmt | None:
+        if stmt.attr_key != "thread_extent":
+            return None
+        serial = tvm.tir.ForKind.SERIAL
+        return tvm.tir.For(stmt.node.var, 0, stmt.value, serial, stmt.body)
+
+    body = tvm.tir.stmt_functor.ir_transform(function.body, None, in_turn, ["tir.AttrStmt"])
+    return tvm.build(function.with_body(body), target=TARGET)
+
+
+@pytest.mark.parametrize("priority", [False, True])
+def test_masks_that_are_none_make_a_load_below_0_on_gpus(priority: bool) -> None:
+    kinds = [((5, 3), "int32"), *([((5,), "float32")] if priority else [])]
+    reads = [tvm.tir.decl_buffer(shape, dtype) for shape, dtype in kinds]
+    makes = [tvm.tir.decl_buffer(shape, "int32") for shape in ((5, 3), (3,), (3,))]
+    options = RouterOptions("gate", ((2, 5),) * 3, 1, "drop" if priority else "rounds")
+    with tvm.target.Target(CUDA, host=TARGET):
+        body = route_body(options)(reads, makes)
+    run = on_threads_one_by_one(tvm.tir.PrimFunc([*reads, *makes], body))
+
+    def made(mask: np.ndarray) -> list[list[int]]:
+        arrays = [mask, *([np.zeros(5, "float32")] if priority else [])]
+        given = [tvm.nd.array(array) for array in arrays]
+        found = [tvm.nd.array(np.full(shape, 7, "int32")) for shape in ((5, 3), (3,), (3,))]
+        run(*given, *found)
+        return [array.numpy().tolist() for array in found[1:]]
+
+    good = np.eye(3, dtype="int32")[[0, 2, 2, 1, 2]]
+    good[3] = 0
+    assert made(good) == [[1, 0, 3], [0, 2, 2]]
+    for cell in range(5):
+        for wrong in ([1, 0, 1], [0, 0, -1]):
+            mask = good.copy()
+            mask[cell] = wrong
+            loads, offsets = made(mask)
+            assert min(loads) == -1
+            assert min(offsets) >= 0
 
 
 def test_a_constant_mask_is_decided_in_the_run() -> None:

@@ -28,6 +28,7 @@ from heteroplace.codegen.unpacked import Panels
 from heteroplace.model.graph import TaskGraph
 from heteroplace.relay.expressions import static_shape, tensor_types
 from heteroplace.relay.routing.resize import resize_branches
+from heteroplace.tvm_bridge import register_cuda_compiler
 
 _PROBE = 2
 """Rows of a branch with one capacity are followed to so many times as many, for the proof alone."""
@@ -61,6 +62,8 @@ def lower_routed(
     LoweringError
         An op cannot be compiled for its target, or a branch cannot be cut out of the module.
     """
+    if any(target.kind.name == "cuda" for target in targets):
+        register_cuda_compiler()
     cut = cut_regions(mod, graph)
     capacities = branch_capacities(graph, cut)
     _prove(cut, capacities)

@@ -35,7 +35,8 @@ class RouteRecord:
     """What one router decided in one run."""
 
     run: int
-    """Number of the run; of each router there is one record in a run."""
+    """Number of the run; of each router that decides in it there is one record, of one in a branch
+    without cells none."""
     router: str
     loads: tuple[int, ...]
     """Cells of each branch. [num_branches]"""

@@ -51,6 +51,11 @@ def sampled_decisions(
 
     Of each router a set of active branches is drawn, and a load of each of them; where that is more
     than there are cells, the largest loads are cut. Routers with whole tensors as cells are exact.
+
+    Raises
+    ------
+    RoutingError
+        The profile lacks a router, or has no run of one that is reached.
     """
     random = Random(seed)
     found = []
@@ -68,6 +73,11 @@ def sampled_decisions(
 
 def _sampled_loads(router: Router, profile: RouterProfile, random: Random) -> tuple[int, ...]:
     sets = profile.active_sets
+    if not sets:
+        raise RoutingError(
+            f"the profile has no runs of router {profile.name!r}, of which to draw one; record "
+            f"runs in which it decides (executor.record)"
+        )
     active = random.choices([one for one, _ in sets], [count for _, count in sets])[0]
     loads = [0] * router.num_branches
     for branch in active:

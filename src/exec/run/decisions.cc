@@ -203,7 +203,7 @@ void Decisions::End(Slot* slot) noexcept {
   for (const Router* router : routers_) {
     const bool has_turn = HasTurn(slot, *router);
     if (predicts_ && has_turn) Count(slot, *router);
-    if (is_recording_) has_room = has_room && Record(slot, *router, has_turn);
+    if (is_recording_ && has_turn) has_room = has_room && Record(slot, *router);
   }
   if (!is_recording_) return;
   ++num_requests_;
@@ -244,23 +244,23 @@ bool Decisions::Add(int32_t word) {
   return true;
 }
 
-/*! \brief Keeps request, router, loads (0 without its turn), and of each cell how many branches and
- * which; false where there is no room. */
-bool Decisions::Record(Slot* slot, const Router& router, bool has_turn) {
+/*! \brief Keeps request, router, loads, and of each cell how many branches and which; false where
+ * there is no room. */
+bool Decisions::Record(Slot* slot, const Router& router) {
   bool has_room = Add(static_cast<int32_t>(num_requests_)) &&
                   Add(static_cast<int32_t>(num_requests_ >> 32)) && Add(router.decision);
   const int32_t* loads = IntegersOf(slot, router.loads);
   for (int64_t b = 0; has_room && b < router.num_branches(); ++b) {
-    has_room = Add(has_turn ? loads[b] : 0);
+    has_room = Add(loads[b]);
   }
-  return has_room && (level_ == DecisionLevel::kLoads || RecordCells(slot, router, has_turn));
+  return has_room && (level_ == DecisionLevel::kLoads || RecordCells(slot, router));
 }
 
-bool Decisions::RecordCells(Slot* slot, const Router& router, bool has_turn) {
+bool Decisions::RecordCells(Slot* slot, const Router& router) {
   // The one cell of a router without seats is where loads are.
   const int32_t* seats = IntegersOf(slot, router.seats >= 0 ? router.seats : router.loads);
   const int64_t num_branches = router.num_branches();
-  const int64_t num_decided = has_turn ? NumDecided(slot, router) : 0;
+  const int64_t num_decided = NumDecided(slot, router);
   for (int64_t cell = 0; cell < router.num_cells; ++cell, seats += num_branches) {
     const size_t count_at = words_.size();
     if (!Add(0)) return false;
@@ -284,7 +284,10 @@ int64_t Decisions::NumDecided(Slot* slot, const Router& router) const {
   const Router& first = routers[static_cast<size_t>(router.decision)];
   if (!is_of_rows_[static_cast<size_t>(router.decision)]) return router.num_cells;
   const Router& outer = routers[static_cast<size_t>(first.outer)];
-  return std::min<int64_t>(router.num_cells, IntegersOf(slot, outer.loads)[first.outer_branch]);
+  // A row of what is around may hold several cells.
+  const int64_t num_rows = IntegersOf(slot, outer.loads)[first.outer_branch];
+  const int64_t cells_of_row = std::max<int64_t>(1, router.num_cells / outer.num_cells);
+  return std::min(router.num_cells, num_rows * cells_of_row);
 }
 
 std::string Decisions::LinesOf(const Program& program, const Words& words) {

@@ -56,7 +56,8 @@ class HitWindow {
 
 /*! \brief A part of a recording. */
 struct RecordedDecisions {
-  /*! \brief A line of JSON for each router and request, in the order of the requests' ends. */
+  /*! \brief A line of JSON for each request and router that had its turn in it, in the order of the
+   * requests' ends. */
   std::string lines;
   /*! \brief Requests since the last part that had no room. */
   int64_t num_dropped = 0;
@@ -101,8 +102,8 @@ class Decisions {
   const Router& FindRouter(const std::string& name) const;
   bool HasTurn(Slot* slot, const Router& router) const;
   void Count(Slot* slot, const Router& router);
-  bool Record(Slot* slot, const Router& router, bool has_turn);
-  bool RecordCells(Slot* slot, const Router& router, bool has_turn);
+  bool Record(Slot* slot, const Router& router);
+  bool RecordCells(Slot* slot, const Router& router);
   int64_t NumDecided(Slot* slot, const Router& router) const;
   bool Add(int32_t word);
   void Join();

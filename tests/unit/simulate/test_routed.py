@@ -263,3 +263,6 @@ def test_sampled_decisions_follow_the_profile() -> None:
     other = replace(PROFILE, routers=(replace(PROFILE.routers[0], name="q"),))
     with pytest.raises(RoutingError, match="has no router 'r'"):
         sampled_decisions(LAYER, other, 1, seed=0)
+    none = RouterProfile("r", 6, 2, 0, ((), ()), ())
+    with pytest.raises(RoutingError, match="has no runs of router 'r'"):
+        sampled_decisions(LAYER, replace(PROFILE, routers=(none,)), 1, seed=0)

@@ -182,6 +182,8 @@ def _part(x: relay.Expr, branch: int) -> relay.Expr:
 def _times(x: relay.Expr, gates: relay.Expr, branch: int) -> relay.Expr:
     """x[1, ..] times its gate for a branch."""
     type_ = type_of(x)
+    if not type_.dtype.startswith(("float", "bfloat")):  # a gate would be cut to a whole number
+        raise RoutingError(f"cells of {type_.dtype} cannot be multiplied by gates")
     gate = relay.strided_slice(gates, [branch], [branch + 1], axes=[1])
     gate = relay.reshape(gate, [1] * len(type_.shape))
     return relay.multiply(x, gate if type_.dtype == "float32" else relay.cast(gate, type_.dtype))

@@ -300,7 +300,8 @@ class Finder:
             regions = [self.row_region(value, {reader}, shape[0]) for value, reader in parts]
             if not all(region.is_heavy for region in regions):
                 return None
-            expected = tuple(shape[i] if i in (0, axis) else 1 for i in range(len(shape)))
+            sizes = {0: shape[0], axis: len(parts)}
+            expected = tuple(sizes.get(i, 1) for i in range(len(shape)))
             if (
                 static_shape(gates.checked_type) != expected
                 or gates.checked_type.dtype != "float32"

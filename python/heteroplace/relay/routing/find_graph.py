@@ -102,16 +102,32 @@ class RowRegions:
         self._judged: dict[str, tuple[bool, ...] | str] = {}
 
     def region(self, result: relay.Expr, sink: Collection[relay.Expr]) -> Region:
-        """Return the largest part above which `result` is computed row by row."""
+        """Return a part above which `result` is computed row by row, as large as can be.
+
+        What it reads has one form in a branch: rows, or the whole. Of a value that is read both
+        ways, what reads it whole is left outside.
+        """
+        cut: set[relay.Expr] = set()
+        while True:
+            region, whole_readers = self._region(result, sink, cut)
+            both = region.whole.intersection(region.rows)
+            if not both:
+                return region
+            cut.update(reader for value in both for reader in whole_readers[value])
+
+    def _region(
+        self, result: relay.Expr, sink: Collection[relay.Expr], cut: Collection[relay.Expr]
+    ) -> tuple[Region, dict[relay.Expr, list[relay.Expr]]]:
+        """The largest such part without the values `cut`, and who reads what it reads whole."""
         nodes: set[relay.Expr] = set()
         own = set(sink)
         rows: list[relay.Expr] = []
-        whole: set[relay.Expr] = set()
+        whole: dict[relay.Expr, list[relay.Expr]] = {}
         faults: list[str] = []
         heap, seen = [-self._graph.index[result]], {result}
         while heap:
             node = self._graph.order[-heapq.heappop(heap)]
-            is_own = self._graph.is_read_only_by(node, own) and node not in whole
+            is_own = self._graph.is_read_only_by(node, own) and not (node in whole or node in cut)
             reads = self._reads(node) if is_own else None
             if isinstance(reads, str):
                 faults.append(reads)
@@ -121,13 +137,14 @@ class RowRegions:
             row_reads, whole_reads, tuples = reads
             nodes.update([node, *tuples])
             own.update([node, *tuples])
-            whole.update(whole_reads)
+            for each in whole_reads:
+                whole.setdefault(each, []).append(node)
             for child in row_reads:
                 if child not in seen:
                     seen.add(child)
                     heapq.heappush(heap, -self._graph.index[child])
-        whole_only = frozenset(whole - nodes)
-        return Region(frozenset(nodes), tuple(rows), whole_only, tuple(faults))
+        whole_only = frozenset(whole.keys() - nodes)
+        return Region(frozenset(nodes), tuple(rows), whole_only, tuple(faults)), whole
 
     def _reads(
         self, node: relay.Expr

@@ -62,6 +62,9 @@ def _dispatch_of(
         raise Unproven("tokens come back by other seats than they went by")
     if dispatched.capacity != combined.capacity:
         raise Unproven("tokens come back by other seats than they went by")
+    dtypes = {factor.checked_type.dtype for factor in combined.factors} - {"float32"}
+    if dtypes:
+        raise Unproven(f"its gates are {', '.join(sorted(dtypes))}, not float32")
     experts = Experts(begin, out)
     between = experts.nodes()
     if not all(

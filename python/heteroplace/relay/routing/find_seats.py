@@ -19,6 +19,7 @@ from heteroplace.relay.routing.find_graph import is_call_of
 from heteroplace.relay.routing.find_support import is_zero
 
 _RANK = 3
+_WIDE = ("float32", "float64")
 
 
 class Seats(NamedTuple):
@@ -68,10 +69,14 @@ def _factor(
 ) -> tuple[relay.Expr, relay.Expr | None] | None:
     """Take one factor [t, e, 1] off a tensor; None: it is made in another way."""
     if is_call_of(value, "cast"):
-        return value.args[0], None
+        # A factor does not survive a cast to integers, to bool or to half as many bits.
+        inner, after = value.args[0], value.checked_type.dtype
+        is_cut = inner.checked_type.dtype.startswith(("float", "bfloat")) and after not in _WIDE
+        return None if is_cut and not is_call_of(bare(inner), "equal") else (inner, None)
     if is_call_of(value, "where") and is_zero(value.args[2]):
         condition, then = value.args[0], value.args[1]
-        if static_shape(condition.checked_type) == shape:
+        is_bool = condition.checked_type.dtype == "bool"  # else its factors count for nothing
+        if is_bool and static_shape(condition.checked_type) == shape:
             is_one = isinstance(then, relay.Constant) and bool((then.data.numpy() == 1).all())
             is_factor = static_shape(then.checked_type) == (*shape[:2], 1)
             return (condition, None if is_one else then) if is_one or is_factor else None

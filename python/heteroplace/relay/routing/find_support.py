@@ -62,14 +62,13 @@ class Supports:
         return self._found[expr]
 
     def of_condition(self, condition: relay.Expr) -> Support:
-        """Return where a condition is true, or other than 0."""
+        """Return where a condition is true, or other than 0: there, and nowhere else."""
         condition = as_boolean(condition)
+        # The mask of a support may hold for more; what is proven of its rows holds for fewer too.
         found = self.of(condition)
-        if found is not None:
-            return found
-        return Support(
-            typed(relay.cast(condition, "int32")), _width(condition), _equal_origin(condition)
-        )
+        most = _width(condition) if found is None else found.most
+        origin = _equal_origin(condition) if found is None else found.origin
+        return Support(typed(relay.cast(condition, "int32")), most, origin)
 
     def _make(self, expr: relay.Expr) -> Support | None:
         if isinstance(expr, relay.Constant):
@@ -107,7 +106,8 @@ class Supports:
         mask = typed(moved if then_index is None else relay.TupleGetItem(moved, then_index))
         before, after = (static_shape(each.checked_type) for each in (call.args[0], mask))
         rows_stay = bool(before and after) and before[0] == after[0] and _keeps_rows(call)
-        most = found.most * (_repeats(before, after) if rows_stay else 0) or _width(mask)
+        repeats = _repeats(before, after) * _most_taken(call) if rows_stay else 0
+        most = found.most * repeats or _width(mask)
         origin = found.origin if rows_stay else None
         place = _column_place(call, then_index)
         if rows_stay and place is not None and _width(mask) == 1 < _width(call.args[0]):
@@ -152,9 +152,18 @@ def _repeats(before: tuple[int, ...], after: tuple[int, ...]) -> int:
     return max(1, prod(after[1:]) // max(1, prod(before[1:])))
 
 
+def _most_taken(call: relay.Call) -> int:
+    """How often a `take` by constants takes one place, at most; 1 of other ops."""
+    if call.op.name != "take":
+        return 1
+    _, counts = np.unique(call.args[1].data.numpy(), return_counts=True)
+    return int(counts.max(initial=1))
+
+
 def _keeps_rows(call: relay.Call) -> bool:
     """Row i of the result holds nothing but elements of row i."""
     name, attrs = call.op.name, call.attrs
+    rank = len(call.args[0].checked_type.shape)
     if name == "transpose":
         return attrs.axes is not None and int(attrs.axes[0]) == 0
     if name == "strided_slice":
@@ -164,12 +173,14 @@ def _keeps_rows(call: relay.Call) -> bool:
             begin == 0 and stride == 1 and end >= extent for _, begin, end, stride in entries
         )
     if name == "expand_dims":
-        return int(attrs.axis) != 0
+        return int(attrs.axis) % (rank + 1) != 0
     if name == "take":
-        return attrs.axis is not None and int(attrs.axis) != 0 and not int(attrs.batch_dims)
+        return attrs.axis is not None and int(attrs.axis) % rank != 0 and not int(attrs.batch_dims)
     if name == "split":
-        return int(attrs.axis) != 0
-    return name in ("reshape", "squeeze", "copy", "broadcast_to")
+        return int(attrs.axis) % rank != 0
+    if name == "broadcast_to":  # a new axis in front is not that of the rows
+        return len(call.checked_type.shape) == rank
+    return name in ("reshape", "squeeze", "copy")
 
 
 def _equal_sides(call: relay.Expr) -> tuple[relay.Expr, np.ndarray] | None:
@@ -194,13 +205,18 @@ def _equal_origin(call: relay.Expr) -> Origin | None:
 
 def _column_place(call: relay.Call, index: int | None) -> int | None:
     """Which column an op takes that takes a single one; None: none, or not known."""
-    if index is not None:
-        return index
+    if index is not None:  # of a `split`: into so many equal parts, or behind these places
+        ends = call.attrs.indices_or_sections
+        is_equal = isinstance(ends, (int, tvm.tir.IntImm))
+        return index if is_equal or not index else int(ends[index - 1])
     shape = static_shape(call.args[0].checked_type)
     if call.op.name == "take" and isinstance(call.args[1], relay.Constant):
-        places = call.args[1].data.numpy()
-        extent = shape[int(call.attrs.axis)]
-        return int(places.reshape(-1)[0]) % extent if places.size == 1 else None
+        places, axis = call.args[1].data.numpy(), call.attrs.axis
+        if axis is None or places.size != 1:
+            return None
+        place = int(places.reshape(-1)[0])
+        # What becomes of another place is a matter of the mode.
+        return place if 0 <= place < shape[int(axis)] else None
     if call.op.name == "strided_slice":
         begins = [(begin, axis) for axis, begin, _, _ in slice_entries(call) if axis != 0]
         return begins[0][0] % shape[begins[0][1]] if len(begins) == 1 else None

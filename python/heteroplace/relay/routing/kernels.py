@@ -3,7 +3,7 @@
 On a CPU a parallel loop goes over the cells, on a GPU a block works on each. A row index that comes
 out of a tensor is compared with the buffer's extent, so that a mask with more branches for a cell
 than the router's `top_k` cannot write outside of it: on a CPU the router's kernel refuses it,
-elsewhere whoever runs the program compares the loads with the buffer.
+on a GPU it makes a load of -1, which whoever runs the program refuses.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def route_body(options: RouterOptions, inside: tuple[int, int, int] | None = Non
             mask = _Mask(mask, lambda cell: cell < kept)
         if not _is_gpu():
             _refuse(ib, mask, options, num_cells)
-        _seat_in_order(ib, mask, seats, loads, num_cells, num_branches)
+        _seat_in_order(ib, mask, seats, loads, options, num_cells)
         if priority:
             _seat_by_priority(ib, mask, priority[0], seats, num_cells, num_branches)
         if options.overflow == "drop":
@@ -69,21 +69,25 @@ def route_body(options: RouterOptions, inside: tuple[int, int, int] | None = Non
             for begin, stop, sizes in _alike(options):
                 with ib.for_range(0, stop - begin, "index") as index:  # LLVM's loops begin at 0
                     offsets[begin + index] = end[0]
-                    end[0] += _rows(loads[begin + index], sizes, options)
+                    load = loads[begin + index]
+                    load = tir.max(load, 0) if _is_gpu() else load  # -1: it is refused
+                    end[0] += _rows(load, sizes, options)
         return ib.get()
 
     return body
 
 
 def _seat_in_order(
-    ib: Any, mask: Any, seats: Any, loads: Any, num_cells: int, num_branches: int
+    ib: Any, mask: Any, seats: Any, loads: Any, options: RouterOptions, num_cells: int
 ) -> None:
     """Count the cells of each branch in their order."""
+    num_branches = options.num_branches
     with ib.new_scope(), _branches(ib, num_branches) as branch:
         loads[branch] = 0
         if _is_gpu():  # a thread for each branch
             with ib.for_range(0, num_cells, "cell") as cell:
                 _take_seat(mask, seats, loads, cell, branch)
+            _mark(ib, mask, options, loads, num_cells, branch)
     if not _is_gpu():  # along the rows of the mask
         with ib.for_range(0, num_cells, "cell") as cell, _branches(ib, num_branches) as branch:
             _take_seat(mask, seats, loads, cell, branch)
@@ -186,6 +190,25 @@ def _refuse(ib: Any, mask: Any, options: RouterOptions, num_cells: int) -> None:
             f"{who}its mask gives a cell more than {options.top_k} branches, which is the most "
             f"that it was made for (top_k)",
         )
+
+
+def _mark(
+    ib: Any, mask: Any, options: RouterOptions, loads: Any, num_cells: int, branch: Any
+) -> None:
+    """Make a load -1 where `_refuse` would fail: the threads of the branches share the cells."""
+    num_branches = options.num_branches
+    taken = ib.allocate("int32", (1,), "taken", scope="local")
+    least = ib.allocate("int32", (1,), "least", scope="local")
+    with ib.for_range(0, -(-num_cells // num_branches), "turn") as turn:
+        cell = turn * num_branches + branch
+        with ib.if_scope(cell < num_cells):
+            taken[0] = 0
+            least[0] = 0
+            with ib.for_range(0, num_branches, "other") as other:
+                taken[0] = taken[0] + tir.Select(mask[cell, other] != 0, 1, 0)
+                least[0] = tir.min(least[0], mask[cell, other])
+            with ib.if_scope(tir.any(least[0] < 0, taken[0] > options.top_k)):
+                loads[branch] = -1
 
 
 def _require(ib: Any, is_true: Any, what: str) -> None:

@@ -147,11 +147,17 @@ def from_routes(routes: relay.Expr | ArrayLike, num_branches: int) -> Decision:
     Raises
     ------
     RoutingError
-        Routes of numpy that are below -1 or name no branch; those of Relay fail in the run.
+        Routes of numpy that are below -1 or name no branch; those of Relay fail in the run. Routes
+        that are no integers.
     """
     if isinstance(routes, relay.Expr):
         return label(routes, num_branches)
     array = np.asarray(routes).reshape(-1)
+    if array.dtype.kind not in "iu":
+        raise RoutingError(
+            f"routes are integers: -1 (none) or a branch from 0 to {num_branches - 1}; got "
+            f"{array.dtype}"
+        )
     wrong = np.flatnonzero((array < -1) | (array >= num_branches))
     if wrong.size:
         raise RoutingError(
