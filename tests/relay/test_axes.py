@@ -10,6 +10,7 @@ from tvm import relay
 from heteroplace.errors import UnsupportedRelayError
 from heteroplace.relay.axes.rules import is_broadcast
 from heteroplace.relay.axes.shapes import places_after_reshape, slice_entries
+from heteroplace.relay.tasks.fold import fold_constants
 from heteroplace.relay.tasks.rebatch import rebatch
 
 
@@ -69,6 +70,14 @@ def test_slices_of_few_strides_have_1_behind_them() -> None:
     few = module([x], relay.strided_slice(x, [1, 1], [4], [1]))["main"].body
     assert slice_entries(few) == [(0, 1, 4, 1), (1, 1, 5, 1)]
     assert [int(extent) for extent in few.checked_type.shape] == [3, 4, 7]
+
+
+def test_slices_of_few_strides_fold_to_what_tvm_computes() -> None:
+    data = relay.const(np.arange(140, dtype="float32").reshape(7, 5, 4))
+    mod = module([], relay.strided_slice(data, [1, 0, 1], [7, 5, 4], [2]))
+    folds = (fold_constants, relay.transform.FoldConstant())
+    ours, theirs = (fold(mod)["main"].body.data.numpy() for fold in folds)
+    np.testing.assert_array_equal(ours, theirs)
 
 
 @pytest.mark.parametrize(
