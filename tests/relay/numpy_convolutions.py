@@ -19,11 +19,22 @@ def conv2d(attrs: Any, data: Array, kernel: Array) -> Array:
     data, kernel = in_type_of_product(attrs, data, kernel)
     (top, left, bottom, right), groups = (int(pad) for pad in attrs.padding), int(attrs.groups)
     down, across = (int(stride) for stride in attrs.strides)
+    gaps = [int(step) for step in attrs.dilation]
     padded = np.pad(data, ((0, 0), (0, 0), (top, bottom), (left, right)))
-    windows = np.lib.stride_tricks.sliding_window_view(padded, kernel.shape[2:], (2, 3))
-    windows = windows[:, :, ::down, ::across]
+    reach = [(size - 1) * gap + 1 for size, gap in zip(kernel.shape[2:], gaps, strict=True)]
+    windows = np.lib.stride_tricks.sliding_window_view(padded, reach, (2, 3))
+    windows = windows[:, :, ::down, ::across, :: gaps[0], :: gaps[1]]
     parts = zip(np.split(windows, groups, 1), np.split(kernel, groups, 0), strict=True)
     return np.concatenate([np.einsum("nchwij,ocij->nohw", *part) for part in parts], 1)
+
+
+def conv2d_backward_weight(attrs: Any, grad: Array, data: Array) -> Array:
+    """NCHW, kernel OIHW, stride 1, one group."""
+    top, left, bottom, right = (int(pad) for pad in attrs.padding)
+    padded = np.pad(data, ((0, 0), (0, 0), (top, bottom), (left, right)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, grad.shape[2:], (2, 3))
+    down, across = (int(step) for step in attrs.dilation)
+    return np.einsum("nohw,niyxhw->oiyx", grad, windows[:, :, ::down, ::across])
 
 
 def conv2d_transpose(attrs: Any, data: Array, kernel: Array) -> Array:

@@ -10,7 +10,13 @@ from typing import Any
 
 import numpy as np
 import tvm
-from numpy_convolutions import conv2d, conv2d_transpose, in_type_of_product, woven
+from numpy_convolutions import (
+    conv2d,
+    conv2d_backward_weight,
+    conv2d_transpose,
+    in_type_of_product,
+    woven,
+)
 from numpy_routing import ROUTING_OPS
 from tvm import relay
 
@@ -103,10 +109,10 @@ def _sliced(attrs: Any, data: Array) -> Array:
     if str(attrs.slice_mode) == "size":
         return _slice_in_range(attrs, data)
     axes = range(len(attrs.begin)) if attrs.axes is None else [int(a) for a in attrs.axes]
-    steps = [int(step) for step in attrs.strides] or [1]
+    steps = [int(step) for step in attrs.strides]
     where = [slice(None)] * data.ndim
     for at, axis in enumerate(axes):
-        step = steps[at] if len(steps) > 1 else steps[0]
+        step = steps[at] if at < len(steps) else 1
         where[axis] = slice(int(attrs.begin[at]), int(attrs.end[at]), step)
     return data[tuple(where)]
 
@@ -148,14 +154,6 @@ def _upsampled(attrs: Any, data: Array) -> Array:
     return data.repeat(int(attrs.scale_h), 2).repeat(int(attrs.scale_w), 3)
 
 
-def _conv2d_backward_weight(attrs: Any, grad: Array, data: Array) -> Array:
-    """NCHW, kernel OIHW, stride 1, one group."""
-    top, left, bottom, right = (int(pad) for pad in attrs.padding)
-    padded = np.pad(data, ((0, 0), (0, 0), (top, bottom), (left, right)))
-    windows = np.lib.stride_tricks.sliding_window_view(padded, grad.shape[2:], (2, 3))
-    return np.einsum("nohw,niyxhw->oiyx", grad, windows)
-
-
 def _window_means(attrs: Any, a: np.ndarray) -> np.ndarray:
     """NCHW, of windows side by side; what is left behind the last one is in none."""
     high, wide = map(int, attrs.pool_size)
@@ -179,7 +177,9 @@ def _log_softmax(attrs: Any, data: Array) -> Array:
 
 
 def _variance(attrs: Any, data: Array, mean: Array) -> Array:
-    return ((data - mean) ** 2).mean(_axes(attrs), keepdims=bool(attrs.keepdims))
+    axes, kept = _excluded_axes(attrs, data), bool(attrs.keepdims)
+    summed = ((data - mean) ** 2).sum(axes, keepdims=kept)
+    return summed / (data.size // summed.size - bool(attrs.unbiased))
 
 
 def _excluded_axes(attrs: Any, data: Array) -> tuple[int, ...] | None:
@@ -305,6 +305,9 @@ _OPS: dict[str, Callable[..., Any]] = {
     "tanh": lambda _, a: np.tanh(a),
     "sigmoid": lambda _, a: 1 / (1 + np.exp(-a)),
     "negative": lambda _, a: -a,
+    "abs": lambda _, a: np.abs(a),
+    "sign": lambda _, a: np.sign(a),
+    "trilu": lambda attrs, a, k: (np.triu if attrs.upper else np.tril)(a, int(k)),
     "nn.relu": lambda _, a: np.maximum(a, 0),
     "nn.bias_add": _bias_add,
     "nn.dense": _dense,
@@ -315,7 +318,7 @@ _OPS: dict[str, Callable[..., Any]] = {
     "nn.conv2d": conv2d,
     "nn.conv2d_transpose": conv2d_transpose,
     "heteroplace_weave": woven,
-    "nn.conv2d_backward_weight": _conv2d_backward_weight,
+    "nn.conv2d_backward_weight": conv2d_backward_weight,
     "nn.depth_to_space": _depth_to_space,
     "nn.upsampling": _upsampled,
     "nn.max_pool2d": _max_pool2d,

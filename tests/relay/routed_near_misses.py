@@ -51,6 +51,18 @@ def _mixed_seats(x: relay.Expr, s: relay.Expr) -> relay.Expr:
     return relay.einsum((dispatch, out), "tec,ecd->td")
 
 
+def _numbered_seats(x: relay.Expr, s: relay.Expr, is_bias: bool) -> relay.Expr:
+    """What becomes of a token depends on the number of its seat."""
+    dispatch = seats(relay.cast(one_hot(s), "int32"), capacity=WIDTH)  # which fits either axis
+    out = experts_at_once(relay.einsum((dispatch, x), "tec,td->ecd"))
+    out = (
+        relay.nn.bias_add(out, weight(WIDTH), axis=1)
+        if is_bias
+        else relay.trilu(out, relay.const(0), upper=False)
+    )
+    return relay.einsum((dispatch, out), "tec,ecd->td")
+
+
 def _read_elsewhere(x: relay.Expr, s: relay.Expr) -> relay.Expr:
     dispatch = seats(relay.cast(one_hot(s), "int32"))
     out = experts_at_once(relay.einsum((dispatch, x), "tec,td->ecd"))
@@ -256,6 +268,8 @@ LEFT: dict[str, tuple[Make, str]] = {
         "",
     ),
     "experts that mix seats": (lambda x, ids, s, c: _mixed_seats(x, s), "each seat"),
+    "experts with a triangle": (lambda x, ids, s, c: _numbered_seats(x, s, False), "each seat"),
+    "experts with biases of seats": (lambda x, ids, s, c: _numbered_seats(x, s, True), "each seat"),
     "experts that others read": (lambda x, ids, s, c: _read_elsewhere(x, s), "others read"),
     "gates of 64 bits": (lambda x, ids, s, c: _combined_by(x, s, "float64", None), "are float64"),
     "gates of whole numbers": (lambda x, ids, s, c: _combined_by(x, s, "int32", None), "are int32"),

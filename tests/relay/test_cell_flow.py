@@ -142,6 +142,7 @@ OPS: dict[str, tuple[Make, tuple[int, ...], str]] = {
     ),
     "pool": (lambda x: relay.nn.max_pool2d(x, (2, 2), (2, 2)), (4, 1, 4, 4), "keep"),
     "pad": (lambda x: relay.nn.pad(x, ((1, 0), (0, 0))), (4, 6), "reorder"),
+    "triangle": (lambda x: relay.trilu(x, relay.const(0), upper=False), (4, 6), "keep"),
     "transpose": (lambda x: relay.transpose(x), (4, 4), "mix"),
 }
 

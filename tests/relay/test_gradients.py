@@ -64,6 +64,19 @@ def picked(x: relay.Expr) -> relay.Expr:
     return relay.stack([found, sized], axis=0)
 
 
+def spread_around(exclude: bool, unbiased: bool) -> Build:
+    """The variance around any mean: that of the data is only one of them."""
+
+    def build(x: relay.Expr, mean: relay.Expr) -> relay.Expr:
+        return relay.op._make._variance(x, mean, [1], False, exclude, unbiased)
+
+    return build
+
+
+def gaps(x: relay.Expr, w: relay.Expr) -> relay.Expr:
+    return relay.nn.conv2d(x, w, padding=(2, 1), dilation=(2, 3), kernel_size=(3, 2))
+
+
 def convolved(x: relay.Expr, w: relay.Expr) -> relay.Expr:
     return relay.nn.conv2d(x, w, padding=(1, 1), channels=3, kernel_size=(3, 3))
 
@@ -95,6 +108,8 @@ OURS = {
     "avg_pool2d": Case(((1, 2, 5, 7),), lambda x: relay.nn.avg_pool2d(x, (2, 3), (2, 3))),
     "global_avg_pool2d": Case(((1, 2, 3, 4),), relay.nn.global_avg_pool2d),
     "pad": Case((M,), lambda x: relay.nn.pad(x, ((1, 0), (2, 3)), const(0, "float64"))),
+    "abs": Case((M,), relay.abs),
+    "variance": Case((M, (3, 1)), spread_around(False, False)),
     "repeat": Case((M,), lambda x: relay.repeat(x, 3, axis=-1)),
     "tile": Case((M,), lambda x: relay.tile(x, (2, 1, 3))),
     "reverse": Case((M,), lambda x: relay.reverse(x, axis=1)),
@@ -113,6 +128,10 @@ MORE = {
     "layer_norm_unscaled": Case(((2, 3), (3,), (3,)), unscaled_norm),
     "min_kept": Case(((2, 3, 4),), lambda x: relay.min(x, axis=[1], keepdims=True)),
     "slice_of_axis": Case(((6, 5),), lambda x: relay.strided_slice(x, [1], [4], axes=[1])),
+    "slice_of_few_steps": Case(((6, 5),), lambda x: relay.strided_slice(x, [0, 1], [6, 5], [2])),
+    "slice_of_three_axes": Case(
+        ((6, 5, 3),), lambda x: relay.strided_slice(x, [1, 0, 0], [6, 5, 2], [2, 3])
+    ),
     "slice_to_the_end": Case(((6, 5),), lambda x: relay.strided_slice(x, [-4, 1], [100, -1])),
     "take_out_of_range": Case(((4, 3),), indexed([-7, 9, 2], 0)),
     "take_wrapped": Case(((4, 3),), indexed([-7, 9, 2], 0, "wrap")),
@@ -128,7 +147,9 @@ MORE = {
     "log_softmax": Case((M,), lambda x: relay.nn.log_softmax(x, axis=-1)),
     "sigmoid": Case((M,), relay.sigmoid),
     "mean": Case(((2, 3, 4),), lambda x: relay.mean(x, axis=[-1, 0])),
-    "variance": Case((M,), lambda x: relay.variance(x, axis=1)),
+    "variance_around_its_mean": Case((M,), lambda x: relay.variance(x, axis=1)),
+    "variance_unbiased": Case((M, (1, 5)), spread_around(True, True)),
+    "conv2d_of_gaps": Case(((1, 2, 5, 7), (3, 2, 3, 2)), gaps),
     "where": Case((M, (5,)), lambda x, y: relay.where(relay.greater(x, y), x, y * x)),
     "dense_twice": Case(((3, 4), (4, 4)), lambda x, w: relay.nn.dense(relay.nn.dense(x, w), w)),
     "batch_matmul_nt": Case(((2, 3, 4), (2, 5, 4)), product(False, True)),
@@ -250,6 +271,33 @@ def test_slope_of_relu_is_0_at_0() -> None:
     mod = module(list(main.params), gradient)
     (found,) = run_by_numpy(mod, {"x": np.array([-1.0, 0, 2])})
     np.testing.assert_array_equal(found, [0, 0, 1])
+
+
+def found_at(build: Callable[[relay.Var], relay.Expr], places: list[float]) -> np.ndarray:
+    """The gradients of what is made of single numbers, by the numbers."""
+    x = var("x", (len(places),), "float64")
+    main = module([x], build(x))["main"]
+    seed = relay.ones((len(places),), "float64")
+    (gradient,) = differentiate(main.body, seed, list(main.params))
+    assert gradient is not None
+    mod = simplified_module(list(main.params), [gradient])
+    with np.errstate(all="ignore"):  # of numbers that are not chosen
+        (found,) = run_by_numpy(mod, {"x": np.array(places)})
+    return found
+
+
+def test_slope_of_abs_is_0_at_0() -> None:
+    np.testing.assert_array_equal(found_at(relay.abs, [-2.0, 0, 3]), [-1, 0, 1])
+
+
+def test_slope_of_power_0_is_0() -> None:
+    """Where the base is 0 as well, for which the formula has no number."""
+    one = found_at(lambda x: relay.power(x, relay.const(0.0, "float64")) + x, [-2.0, 0, 3])
+    np.testing.assert_array_equal(one, [1, 1, 1])
+    exponents = relay.const(np.array([0.0, 0, 1, 2]), "float64")
+    np.testing.assert_array_equal(
+        found_at(lambda x: relay.power(x, exponents), [2.0, 0, 0, 3]), [0, 0, 1, 6]
+    )
 
 
 def test_op_without_a_gradient_is_refused_by_name() -> None:

@@ -256,6 +256,29 @@ def test_variance_takes_a_part_of_its_mean() -> None:
     assert shapes == [[4, 1], [4, 1]]
 
 
+def test_a_triangle_of_what_is_cut_is_that_of_the_whole() -> None:
+    """Each shard has other columns, and would keep the first ones."""
+    data = var("x", (4, 8))
+    made = relay.nn.dense(data, weights(8, 8))
+    for upper in (False, True):
+        mod = module([data], relay.trilu(made, relay.const(1), upper=upper))
+        assert check_by_numpy(mod, 2).collectives == {ALL_GATHER: 1}
+
+
+def test_heads_stay_cut_through_their_triangles() -> None:
+    data = var("x", (4, 8))
+    query, key = (
+        relay.transpose(relay.reshape(relay.nn.dense(data, weights(8, 8, seed=at)), (4, 2, 4)),
+                        (1, 0, 2))
+        for at in range(2)
+    )  # fmt: skip
+    scores = relay.trilu(relay.nn.batch_matmul(query, key), relay.const(0), upper=False)
+    mixed = relay.nn.batch_matmul(scores, key, transpose_b=False)
+    back = relay.reshape(relay.transpose(mixed, (1, 0, 2)), (4, 8))
+    mod = module([data], relay.nn.dense(back, weights(8, 8, seed=2)))
+    assert check_by_numpy(mod, 2).collectives == {ALL_REDUCE: 1}
+
+
 def test_rows_of_a_table_are_taken_whole_where_they_are_taken_in_batches() -> None:
     data, ids = var("x", (2, 8)), var("ids", (2, 3), "int32")
     value = relay.nn.dense(data, weights(8, 8))

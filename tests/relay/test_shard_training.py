@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 import pytest
+import relay_models
 import tvm
 from numpy_relay import executor_by_numpy
+from onnx_models import make_model, node
+from shard_models import built_by_degrees
 from training_models import Arrays, examples, mlp, transformer_step
+from tvm import relay
 
+from heteroplace.errors import UnsupportedRelayError
 from heteroplace.relay.expressions import is_op_call, post_order
+from heteroplace.relay.frontend.importer import from_onnx
 from heteroplace.relay.shard.graph import ShardedNetwork, shard_training
 from heteroplace.relay.shard.module import ShardedModule
 from heteroplace.relay.shard.spans import tag_of
@@ -45,9 +52,9 @@ def check_equal(step: TrainingStep, module: ShardedModule, inputs: Arrays) -> No
 def all_reduces(module: ShardedModule) -> Counter[bool]:
     """How many there are forward and backward, but of the loss."""
     found: Counter[bool] = Counter()
-    for node in post_order(module.mod["main"].body):
-        if is_op_call(node, "heteroplace.all_reduce") and node.checked_type.shape:
-            tag = tag_of(node)
+    for call in post_order(module.mod["main"].body):
+        if is_op_call(call, "heteroplace.all_reduce") and call.checked_type.shape:
+            tag = tag_of(call)
             assert tag is not None
             found[tag.backward] += 1
     return found
@@ -75,6 +82,39 @@ def test_sharded_transformer_trains_as_the_whole(name: str, tensor: int) -> None
     check_equal(step, module, inputs)
     if tensor == 2:  # the heads; of the attention, of the products after it, of the last product
         assert all_reduces(module)[True] == 3
+
+
+def normalised_onnx() -> tuple[tvm.IRModule, dict[str, tvm.nd.NDArray]]:
+    """A norm over the batch, which ONNX has for training."""
+    ones, random = np.ones(8, "float32"), np.random.default_rng(0)
+    arrays = {"w": random.standard_normal((8, 8)).astype("float32"), "one": ones, "zero": 0 * ones}
+    nodes = [
+        node("MatMul", "x w", "made"),
+        node("BatchNormalization", "made one zero zero one", "y mean var", training_mode=1),
+    ]
+    found = from_onnx(make_model(nodes, {"x": [2, 8]}, ["y"], arrays))
+    return found.mod, found.params
+
+
+def centred(rows_of_result: int) -> tuple[tvm.IRModule, dict[str, tvm.nd.NDArray]]:
+    """Without the mean over all items, which a result may have several rows of."""
+    x, w = (relay_models.var(name, shape) for name, shape in (("x", (2, 8)), ("w", (8, 8))))
+    made = relay.nn.dense(x, w)
+    rows = relay.reshape(made - relay.mean(made, axis=0), (rows_of_result, -1))
+    return relay_models.module([x, w], rows), {"w": tvm.nd.array(np.eye(8, dtype="float32"))}
+
+
+@pytest.mark.parametrize(
+    "make", [normalised_onnx, lambda: centred(2), lambda: centred(4)], ids=["onnx", "2", "4"]
+)
+def test_statistics_of_a_batch_are_not_those_of_microbatches_or_replicas(
+    make: Callable[[], tuple[tvm.IRModule, dict[str, tvm.nd.NDArray]]],
+) -> None:
+    mod, params = make()
+    for degrees in ((1, 1, 1, 2), (2, 1, 1, 1)):
+        with pytest.raises(UnsupportedRelayError, match="cannot be trained on parts of a batch"):
+            built_by_degrees(mod, params, batch=4, optimizer="sgd:0.1", degrees=degrees)
+    assert training_step(mod, params).weights == ("w",)  # of all items at once
 
 
 def test_backward_tasks_lie_in_the_layers_of_their_forward_tasks() -> None:

@@ -41,6 +41,7 @@ from heteroplace.relay.annotate.sharded import read_sharded
 from heteroplace.relay.frontend.importer import from_onnx
 from heteroplace.relay.frontend.onnx_source import OnnxSource, with_source
 from heteroplace.sharding.options import read_shard_options
+from heteroplace.sharding.source import ModelSource
 from heteroplace.transforms.degrees import Degrees
 
 RATE = 0.1
@@ -155,6 +156,15 @@ def test_gradients_are_summed_when_that_is_faster_and_fits() -> None:
         ways[way] = record.solution.predicted_ns
         assert way in (record.told.weight_gradients, "auto")
     assert ways["auto"] == min(ways["each"], ways["end"])
+
+
+def test_a_plan_that_sums_nothing_at_the_end_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a network of which no task is proven to add up microbatches."""
+    monkeypatch.setattr(ModelSource, "joinable", lambda *_: frozenset())
+    record, _ = read_sharded(
+        shared(optimizer="sgd:0.1", pipeline=2, micro_batches=4, weight_gradients="end")
+    ) or pytest.fail("no plan")
+    assert record.told.weight_gradients == "each"
 
 
 @pytest.mark.slow

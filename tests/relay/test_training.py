@@ -287,6 +287,20 @@ def test_batch_statistics_are_refused_by_name() -> None:
     assert "nn.batch_norm cannot be trained: its statistics" in refused(mod)
 
 
+def centred(rows: int) -> tvm.IRModule:
+    """Without the mean over all items."""
+    x, w = var("x", (rows, 3)), var("w", (4, 3))
+    made = relay.nn.dense(x, w)
+    return module([x, w], made - relay.mean(made, axis=0))
+
+
+def test_statistics_of_a_part_of_the_batch_are_refused() -> None:
+    message = refused(centred(2), batch=4)
+    assert "cannot be trained on parts of a batch" in message
+    assert "'mean.0' cannot run for 2 items together: it mixes the items" in message
+    assert training_step(centred(4), ["w"], batch=4).rows == 4
+
+
 def test_dropout_is_refused_by_name() -> None:
     x, w = var("x", (2, 3)), var("w", (4, 3))
     mod = module([x, w], relay.nn.dropout(relay.nn.dense(x, w)))

@@ -26,7 +26,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.digests import first_difference
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Plan, devices_of
+from heteroplace.model.plan import Plan, Run, devices_of
 from heteroplace.model.solution import Solution
 from heteroplace.relay.annotate.sharded import annotate_sharded
 from heteroplace.relay.frontend.onnx_source import OnnxSource, with_source
@@ -78,8 +78,13 @@ class ShardedModel:
 
     @property
     def weight_gradients(self) -> Literal["each", "end"]:
-        """When gradients of weights are summed: of each microbatch, or at the end."""
-        return END if self.strategy.sums_at_end else EACH
+        """When gradients of weights are summed: of each microbatch, or some of them at the end.
+
+        What the plan does: none is summed at the end if no task is proven to be such a sum."""
+        tasks = self.solution.graph.tasks
+        runs = (step for step in self.solution.plan.steps if isinstance(step, Run))
+        is_at_end = any(len(run.items) > 1 and tasks[run.task].adds for run in runs)
+        return END if self.strategy.sums_at_end and is_at_end else EACH
 
     @property
     def record(self) -> ShardingRecord:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import numpy as np
 from tvm import relay
@@ -41,6 +42,12 @@ SHARDS = Followed("shard", "shards", has_channels=True)
 
 _BROADCAST = 1
 """TOpPattern: up to this each element of the result is made of the elements at its place."""
+
+_BY_PLACE = frozenset(("trilu",))
+"""Of that pattern for TVM, but what they make of an element follows from where it is."""
+
+_VECTOR_AXES = ("axis", "axes", "lhs_axis", "rhs_axis")
+"""Attributes that say along which axes of the data an op has its vectors."""
 
 _BY_SHAPE_NAMES = (
     "reshape broadcast_to strided_slice transpose squeeze expand_dims layout_transform nn.pad "
@@ -111,6 +118,8 @@ def apart_fault(
         return _order_fault(call, axes[0], many)
     if name in _BY_SHAPE:
         return ""
+    if name in _BY_PLACE:
+        return _place_fault(axes, ranks, outs, many)
     if name in _BY_AXIS:
         return _axis_fault(call, axes, ranks, many)
     if name in _ITEMS_FIRST:
@@ -128,16 +137,38 @@ def is_broadcast(call: relay.Call) -> bool:
     if _pattern(call.op) > _BROADCAST:
         return False
     operands = [static_shape(argument.checked_type) for argument in call.args]
+    shape = static_shape(call.checked_type)
     try:
         # An op that tiles is of this pattern too.
-        return np.broadcast_shapes(*operands) == static_shape(call.checked_type)
+        is_by_shapes = np.broadcast_shapes(*operands) == shape
     except ValueError:
         return False  # vectors along another axis than the last
+    return is_by_shapes and not _has_vectors_elsewhere(call, operands, len(shape))
+
+
+def _has_vectors_elsewhere(call: relay.Call, operands: Sequence[Sequence[int]], rank: int) -> bool:
+    """Say whether operands are vectors along other axes than the last, though their sizes fit."""
+    if not any(len(operand) < rank and prod(operand) > 1 for operand in operands):
+        return False
+    for name in _VECTOR_AXES:
+        given = getattr(call.attrs, name, None)
+        if given is not None:
+            axes = [axis % rank for axis in _one_or_more(given)]
+            if axes != list(range(rank - len(axes), rank)):
+                return True
+    return False
 
 
 def _pattern(op: Op) -> int:
     pattern = op.get_attr("TOpPattern")
-    return _BROADCAST + 1 if pattern is None else int(pattern)
+    return _BROADCAST + 1 if pattern is None or op.name in _BY_PLACE else int(pattern)
+
+
+def _place_fault(axes: Axes, ranks: Sequence[int], outs: Axes, many: str) -> str:
+    """A fault unless the parts are along an axis before the last two, which make the triangles."""
+    axis = axes[0]
+    is_apart = axis is not None and axis < ranks[0] - 2 and outs[0] == axis
+    return "" if is_apart else f"it keeps a triangle of axis {axis}, which holds the {many}"
 
 
 def _order_fault(call: relay.Call, axis: int | None, many: str) -> str:
@@ -175,7 +206,7 @@ def _axis_fault(call: relay.Call, axes: Axes, ranks: Sequence[int], many: str) -
         return ""  # the parts are indices into a table
     if call.op.name == "take" and axes[1] is not None:
         return f"both what it takes and where from depend on the {many}"
-    worked = [int(axis) for axis in given] if hasattr(given, "__iter__") else [int(given)]
+    worked = _one_or_more(given)
     rank = ranks[0] + (call.op.name == "stack")
     for axis, of in zip(axes, ranks, strict=True):
         if call.op.name == "stack":
@@ -183,6 +214,11 @@ def _axis_fault(call: relay.Call, axes: Axes, ranks: Sequence[int], many: str) -
         if axis is not None and axis in {one % of for one in worked}:
             return f"it works along axis {axis} of {rank}, which holds the {many}"
     return ""
+
+
+def _one_or_more(given: Any) -> list[int]:
+    """The axes of an attribute that is one or several; TVM's arrays have no iterator."""
+    return [int(axis) for axis in given] if hasattr(given, "__len__") else [int(given)]
 
 
 def _broadcast_fault(

@@ -113,20 +113,20 @@ def with_slice_of_parts(
 
 
 def slice_entries(call: relay.Call) -> list[tuple[int, int, int, int]]:
-    """Return (axis, begin, end, stride) of each axis that a `strided_slice` names."""
-    attrs = call.attrs
-    rank = len(call.args[0].checked_type.shape)
-    named = range(len(attrs.begin)) if attrs.axes is None else [int(a) for a in attrs.axes]
-    steps = [int(step) for step in attrs.strides] or [1]
-    return [
-        (
-            at % rank,
-            int(attrs.begin[position]),
-            int(attrs.end[position]),
-            steps[position] if len(steps) > 1 else steps[0],
-        )
-        for position, at in enumerate(named)
-    ]
+    """Return (axis, begin, end, stride) of each axis that a `strided_slice` names.
+
+    As in TVM, of axes behind the given strides the stride is 1, and behind the given ends the end.
+    """
+    attrs, shape = call.attrs, static_shape(call.args[0].checked_type)
+    begins, ends = ([int(at) for at in part] for part in (attrs.begin, attrs.end))
+    named = range(len(begins)) if attrs.axes is None else [int(axis) for axis in attrs.axes]
+    axes = [axis % len(shape) for axis in named][: len(begins)]
+    ends += [shape[axis] for axis in axes[len(ends) :]]
+    steps = [int(step) for step in attrs.strides or ()]
+    if str(attrs.slice_mode) == "size":
+        steps = []  # which are not looked at
+    steps += [1] * (len(axes) - len(steps))
+    return list(zip(axes, begins, ends, steps, strict=False))
 
 
 def with_attributes(call: relay.Call, arguments: list[relay.Expr], **changed: object) -> relay.Call:

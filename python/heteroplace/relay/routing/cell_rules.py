@@ -365,6 +365,7 @@ _RULES: Mapping[str, _Rule] = {
     "nn.pad": _padded,
     "multiply": _multiply,
     "take": _taken,
+    "trilu": _broadcast,  # each element is that at its place, or 0
     "where": _where,
 }
 """By op."""

@@ -145,6 +145,13 @@ def _along_axis(call: Node) -> Labels:
     return Labels((data, (data[int(call.expr.attrs.axis) % rank],)), data)
 
 
+def _trilu(call: Node) -> Labels:
+    """The last two axes make the triangles, and are whole."""
+    rank = len(call.operand_shapes[0])
+    data = (*(f"axis{axis}" for axis in range(rank - 2)), "", "")
+    return Labels((data, *((),) * (len(call.operand_shapes) - 1)), data)
+
+
 def _broadcast(call: Node) -> Labels:
     (shape,) = call.shapes
     result = tuple(f"axis{axis}" for axis in range(len(shape)))
@@ -167,5 +174,6 @@ LABELS: dict[str, LabelMaker] = {
     "variance": _variance,
     "nn.bias_add": _along_axis,
     "nn.prelu": _along_axis,
+    "trilu": _trilu,
 }
 """By op; `register_labels` adds to them."""

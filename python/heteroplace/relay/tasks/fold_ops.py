@@ -205,7 +205,7 @@ def _strided_slice(attrs: Any, args: Sequence[Array], result: Any) -> Folded:
     begin, end = [int(v) for v in attrs.begin], [int(v) for v in attrs.end]
     strides = [int(v) for v in attrs.strides] if attrs.strides is not None else [1]
     axes = range(len(begin)) if attrs.axes is None else [int(axis) for axis in attrs.axes]
-    strides = strides * len(begin) if len(strides) == 1 else strides
+    strides += [1] * (len(begin) - len(strides))  # as TVM does
     if str(attrs.slice_mode) != "end" or len(end) != len(begin) or min(strides, default=1) < 1:
         return None
     index = [slice(None)] * data.ndim

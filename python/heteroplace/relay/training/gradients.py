@@ -9,20 +9,27 @@ operands, under `FPrimalGradient`. `register_gradients` adds those of this file 
 - `take`: TVM's own is a loop over the indices, which only its virtual machine runs. Here rows are
   added up by `scatter_nd`, which is right for an index that occurs twice.
 
-At a kink the frameworks' choice is taken: relu has slope 0 at 0, and of two equal operands of
-`maximum` or `minimum` the first gets the gradient.
+At a kink the frameworks' choice is taken: relu and abs have slope 0 at 0, and of two equal operands
+of `maximum` or `minimum` the first gets the gradient. Convolutions and pools are in
+`window_gradients.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from tvm import relay
-from tvm.relay.op._tensor_grad import avg_pool2d_grad, conv2d_grad, max_pool2d_grad
 
 from heteroplace.errors import UnsupportedRelayError
+from heteroplace.relay.axes.shapes import slice_entries
 from heteroplace.relay.expressions import static_shape
+from heteroplace.relay.training.window_gradients import (
+    of_avg_pool2d,
+    of_conv2d,
+    of_global_avg_pool2d,
+    of_max_pool2d,
+)
 from heteroplace.tvm_bridge import add_op_gradients
 
 Gradient = Callable[[relay.Call, relay.Expr], list[relay.Expr]]
@@ -69,15 +76,42 @@ def _power(call: relay.Call, grad: relay.Expr) -> list[relay.Expr]:
 
 
 def _power_slope(base: relay.Expr, exponent: relay.Expr) -> relay.Expr:
-    """What d base ** exponent / d base is; of small whole exponents without calling pow."""
+    """What d base ** exponent / d base is; of small whole exponents without calling pow.
+
+    Of exponent 0 it is 0, at base 0 too, where the formula has 0 times infinity.
+    """
     if isinstance(exponent, relay.Constant) and exponent.data.numpy().size == 1:
         value = float(exponent.data.numpy().reshape(()))
+        if value == 0.0:
+            return relay.zeros_like(base)
         if value == 2.0:
             return _constant(2.0, base) * base
         if value == 3.0:
             return _constant(3.0, base) * base * base
         return _constant(value, base) * relay.power(base, _constant(value - 1.0, base))
-    return exponent * relay.power(base, exponent - _constant(1.0, exponent))
+    slope = exponent * relay.power(base, exponent - _constant(1.0, exponent))
+    return _zero_where(relay.equal(exponent, _constant(0.0, exponent)), slope, base)
+
+
+def _abs(call: relay.Call, grad: relay.Expr) -> list[relay.Expr]:
+    return [grad * relay.sign(call.args[0])]
+
+
+def _variance(call: relay.Call, grad: relay.Expr) -> list[relay.Expr]:
+    """Of any mean, which its second operand is: it need not be the data's own."""
+    data, mean = call.args
+    axes = _reduced_axes(call)
+    kept = [1 if at in axes else extent for at, extent in enumerate(_shape(data))]
+    count = int(np.prod([_shape(data)[axis] for axis in axes])) - bool(call.attrs.unbiased)
+    scaled = relay.reshape(grad, kept) * _constant(2.0 / count, data)
+    of_data = scaled * (data - mean)
+    return [of_data, relay.negative(relay.collapse_sum_like(of_data, mean))]
+
+
+def _reduced_axes(call: relay.Call) -> list[int]:
+    rank, attrs = len(_shape(call.args[0])), call.attrs
+    named = range(rank) if attrs.axis is None else [int(axis) % rank for axis in attrs.axis]
+    return [at for at in range(rank) if (at in named) != bool(attrs.exclude)]
 
 
 def _rsqrt(call: relay.Call, grad: relay.Expr) -> list[relay.Expr]:
@@ -127,10 +161,8 @@ def _of_two(first_wins: Callable[[relay.Expr, relay.Expr], relay.Expr]) -> Gradi
 def _min(call: relay.Call, grad: relay.Expr) -> list[relay.Expr]:
     """Spread evenly over all that are smallest, as TVM's own of `max`."""
     data = call.args[0]
-    shape, attrs = _shape(data), call.attrs
-    named = range(len(shape)) if attrs.axis is None else [int(a) % len(shape) for a in attrs.axis]
-    axes = [at for at in range(len(shape)) if (at in named) != bool(attrs.exclude)]
-    kept = [1 if at in axes else extent for at, extent in enumerate(shape)]
+    axes = _reduced_axes(call)
+    kept = [1 if at in axes else extent for at, extent in enumerate(_shape(data))]
     is_least = relay.equal(data, relay.reshape(call, kept))
     chosen = relay.cast(is_least, data.checked_type.dtype)
     count = relay.sum(chosen, axes, keepdims=True)
@@ -186,42 +218,6 @@ def _clip(call: relay.Call, grad: relay.Expr) -> list[relay.Expr]:
     below = relay.less(data, _constant(float(call.attrs.a_min), data))
     above = relay.greater(data, _constant(float(call.attrs.a_max), data))
     return [_zero_where(relay.logical_or(below, above), grad, data)]
-
-
-def _conv2d(call: relay.Call, grad: relay.Expr) -> list[relay.Expr]:
-    """TVM's own, where that can be compiled."""
-    if int(call.attrs.groups) != 1:
-        raise UnsupportedRelayError(
-            f"nn.conv2d of {int(call.attrs.groups)} groups has no gradient here, since TVM does "
-            f"not compile that of groups for CPUs; only of 1 group has it one"
-        )
-    found: list[relay.Expr] = conv2d_grad(call, grad)
-    return found
-
-
-def _refuse_dilation(call: relay.Call) -> None:
-    """TVM's kernels for gradients of pools leave dilation out."""
-    if any(int(step) != 1 for step in call.attrs.dilation):
-        raise UnsupportedRelayError(
-            f"{call.op.name} has no gradient here for windows of dilation "
-            f"{[int(step) for step in call.attrs.dilation]}; only windows without gaps have one"
-        )
-
-
-def _max_pool2d(call: relay.Call, grad: relay.Expr) -> list[relay.Expr]:
-    """TVM's own, where that is right: each element may be in all the windows along an axis."""
-    attrs, layout = call.attrs, str(call.attrs.layout)
-    _refuse_dilation(call)
-    for letter, size, stride in zip("HW", attrs.pool_size, attrs.strides, strict=True):
-        num_windows = _shape(call)[layout.find(letter)]
-        if -(-int(size) // int(stride)) > num_windows:
-            raise UnsupportedRelayError(
-                f"nn.max_pool2d has no gradient here where windows of {int(size)} at steps of "
-                f"{int(stride)} overlap in more places than the {num_windows} that there are along "
-                f"{letter}: TVM's kernel computes another one. Use larger maps or smaller windows"
-            )
-    found: list[relay.Expr] = max_pool2d_grad(call, grad)
-    return found
 
 
 def _take(call: relay.Call, grad: relay.Expr) -> list[relay.Expr]:
@@ -282,56 +278,13 @@ def _strided_slice(call: relay.Call, grad: relay.Expr) -> list[relay.Expr]:
 
 def _slices(call: relay.Call, shape: tuple[int, ...]) -> tuple[list[int], list[int]]:
     """For each axis where its slice begins, in range, and the step."""
-    attrs = call.attrs
-    begins = [int(begin) for begin in attrs.begin]
-    axes = range(len(begins)) if attrs.axes is None else [int(axis) for axis in attrs.axes]
-    given = [int(step) for step in attrs.strides or ()]
-    if str(attrs.slice_mode) == "size" or not given:
-        given = [1]
     starts, steps = [0] * len(shape), [1] * len(shape)
-    for position, axis in enumerate(at % len(shape) for at in axes):
-        if position >= len(begins):
-            break
+    for axis, begin, _, step in slice_entries(call):
         extent = shape[axis]
-        steps[axis] = given[position] if len(given) > 1 else given[0]
-        begin = begins[position] + (extent if begins[position] < 0 else 0)
-        starts[axis] = min(max(begin, 0), extent - 1 if steps[axis] < 0 else extent)
+        begin += extent if begin < 0 else 0
+        starts[axis] = min(max(begin, 0), extent - 1 if step < 0 else extent)
+        steps[axis] = step
     return starts, steps
-
-
-def _avg_pool2d(call: relay.Call, grad: relay.Expr) -> list[relay.Expr]:
-    """Of windows side by side each element of a window gets the same part; else TVM's own."""
-    attrs, layout = call.attrs, str(call.attrs.layout)
-    _refuse_dilation(call)
-    sizes, steps = list(map(int, attrs.pool_size)), list(map(int, attrs.strides))
-    is_plain = steps == sizes and not any((*map(int, attrs.padding), attrs.ceil_mode))
-    if not is_plain or layout not in ("NCHW", "NHWC"):
-        found: list[relay.Expr] = avg_pool2d_grad(call, grad)
-        return found
-    return [_spread(call, grad, sizes)]
-
-
-def _global_avg_pool2d(call: relay.Call, grad: relay.Expr) -> list[relay.Expr]:
-    layout = str(call.attrs.layout)
-    sizes = [_shape(call.args[0])[layout.find(letter)] for letter in "HW"]
-    return [_spread(call, grad, sizes)]
-
-
-def _spread(call: relay.Call, grad: relay.Expr, sizes: Sequence[int]) -> relay.Expr:
-    """What each element has in the mean of its window; those behind the last window have nothing.
-
-    Unlike TVM's kernels for it, which read what was pooled for its shape, so that it is kept and
-    put into another layout for them, and which nothing is fused with.
-    """
-    shape, layout = _shape(call.args[0]), str(call.attrs.layout)
-    found = grad * _constant(1.0 / (sizes[0] * sizes[1]), call)
-    rest = [(0, 0)] * len(shape)
-    for letter, size in zip("HW", sizes, strict=True):
-        axis = layout.find(letter)
-        rest[axis] = (0, shape[axis] - _shape(call)[axis] * size)
-        if size > 1:
-            found = relay.repeat(found, size, axis)
-    return relay.nn.pad(found, rest) if any(after for _, after in rest) else found
 
 
 MISSING: Mapping[str, Gradient] = {
@@ -352,16 +305,18 @@ MISSING: Mapping[str, Gradient] = {
 """Those that TVM 0.17 has none of."""
 
 REPLACED: Mapping[str, Gradient] = {
+    "abs": _abs,
     "clip": _clip,
-    "nn.avg_pool2d": _avg_pool2d,
-    "nn.conv2d": _conv2d,
-    "nn.global_avg_pool2d": _global_avg_pool2d,
-    "nn.max_pool2d": _max_pool2d,
+    "nn.avg_pool2d": of_avg_pool2d,
+    "nn.conv2d": of_conv2d,
+    "nn.global_avg_pool2d": of_global_avg_pool2d,
+    "nn.max_pool2d": of_max_pool2d,
     "nn.relu": _relu,
     "strided_slice": _strided_slice,
     "take": _take,
+    "variance": _variance,
 }
 """TVM's own take bounds for integers (clip), end in kernels that fail (groups of conv2d) or are
-wrong (max_pool2d with windows larger than what they make), read more than they need (avg_pool2d),
-have a slope of 1 at 0 (relu), know no slices with `axes`, or are loops over single indices
-(take)."""
+wrong (max_pool2d with windows larger than what they make, variance of a mean that is not that of
+its data), read more than they need (avg_pool2d), have a slope of 1 at 0 (relu, abs), know no slices
+with `axes`, or are loops over single indices (take)."""

@@ -55,12 +55,21 @@ class CrossEntropy:
     """
 
     def labels_type(self, prediction: relay.TensorType) -> relay.TensorType:
-        return relay.TensorType(static_shape(prediction)[:-1], "int64")
+        shape = static_shape(prediction)
+        if len(shape) < 2:
+            raise TrainingError(
+                f"cross_entropy of a prediction of shape {list(shape)}; expected the items along "
+                f"axis 0 and a number for each class along the last axis: two axes or more"
+            )
+        return relay.TensorType(shape[:-1], "int64")
 
     def value(self, prediction: relay.Expr, labels: relay.Expr, batch: int) -> relay.Expr:
+        dtype = prediction.checked_type.dtype
         logarithms = relay.nn.log_softmax(prediction, axis=-1)
-        chosen = relay.sum(relay.multiply(self._chosen(prediction, labels), logarithms))
-        return relay.divide(chosen, relay.const(-batch, prediction.checked_type.dtype))
+        is_chosen = relay.cast(self._chosen(prediction, labels), "bool")
+        # Not a product: that of 0 and the logarithm of another class's 0 is no number.
+        chosen = relay.sum(relay.where(is_chosen, logarithms, relay.const(0, dtype)))
+        return relay.divide(chosen, relay.const(-batch, dtype))
 
     def gradient(self, prediction: relay.Expr, labels: relay.Expr, batch: int) -> relay.Expr:
         likely = relay.nn.softmax(prediction, axis=-1)

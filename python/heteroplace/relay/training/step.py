@@ -22,6 +22,7 @@ from tvm import relay
 from heteroplace.errors import TrainingError, UnsupportedRelayError
 from heteroplace.relay.expressions import leaves, post_order, rebuild, static_shape
 from heteroplace.relay.tasks.fold import children
+from heteroplace.relay.tasks.rebatch import rebatch
 from heteroplace.relay.training.backward import differentiate, is_floating
 from heteroplace.relay.training.losses import Loss, loss_of
 from heteroplace.relay.training.optimizers import SGD, Optimizer
@@ -119,7 +120,8 @@ def training_step(
     Raises
     ------
     UnsupportedRelayError
-        An op has no gradient, takes statistics of the batch or is random; no plain dataflow.
+        An op has no gradient, takes statistics of the batch or is random; no plain dataflow. Of a
+        batch of more items than the network predicts for, an op is not known to keep them apart.
     TrainingError
         No such loss, weight or output; nothing to train; a batch smaller than the items.
 
@@ -132,14 +134,16 @@ def training_step(
     chosen = _trainable(main, params, trainable)
     main = _named_prediction(main, params, chosen, output)
     rows = _num_rows(main.body.checked_type)
-    batch = rows if batch is None else batch
-    if batch < rows:
+    if batch is not None and batch < rows:
         raise TrainingError(
             f"a batch of {batch} items, of which the network predicts {rows} at once; expected "
             f"at least as many"
         )
+    if batch is not None:
+        _check_keeps_apart(main, params, rows, batch)
+    batch = rows if batch is None else batch
     backward = _backward(main, chosen, loss_of(loss), batch)
-    names = [parameter.name_hint for parameter in backward.params]
+    names = _names(backward)
     place = names.index(LABELS)
     inputs, weights = tuple(names[:place]), tuple(names[place + 1 :])
     update, state = _update(backward.params[place + 1 :], optimizer)
@@ -251,6 +255,39 @@ def _num_rows(prediction: relay.TensorType) -> int:
             f"axis 0"
         )
     return shape[0]
+
+
+def _names(main: relay.Function) -> list[str]:
+    return [parameter.name_hint for parameter in main.params]
+
+
+def _check_keeps_apart(
+    main: relay.Function, params: Collection[str], predicted: int, batch: int
+) -> None:
+    """Raise UnsupportedRelayError unless parts of a batch are predicted as the whole would be.
+
+    Items are along axis 0 of the inputs, of which a prediction may have another number of rows.
+    Where inputs have unlike ones, those that hold no items are as long in each part.
+    """
+    read = relay.analysis.free_vars(main.body)
+    rows = {
+        var.name_hint: static_shape(var.checked_type)[0]
+        for var in read
+        if var.name_hint not in params and static_shape(var.checked_type)
+    }
+    found = list(rows.values())
+    own = predicted if predicted in found or not found else found[0]
+    if batch <= min(own, predicted):
+        return  # all of it at once
+    items = [name for name, extent in rows.items() if extent == own]
+    mod = tvm.IRModule.from_expr(relay.Function(read, main.body))
+    try:
+        rebatch(mod, 2, items, own)
+    except UnsupportedRelayError as err:
+        raise UnsupportedRelayError(
+            f"the network cannot be trained on parts of a batch, microbatches or replicas, which "
+            f"each see their own {own} items only: {err}. Or train on the whole batch at once"
+        ) from err
 
 
 def _update(
