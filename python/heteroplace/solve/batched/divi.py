@@ -53,7 +53,7 @@ _NODES_PER_ITERATION = 1 / 200
 """Nodes of the programme for one iteration of a deterministic budget."""
 _BLOCK_SHARE = 0.5
 """Part of the time for the programme of blocks, which finds plans, at most."""
-_NEEDED_SHARE = 0.4
+NEEDED_SHARE = 0.4
 """Part of the time for the programme without tensors, where memory may be short, at most."""
 _BOUND_SHARE = 0.25
 """Part of the time for the bounds that need no solver, at most."""
@@ -144,7 +144,7 @@ class _Run:
             if block > 1:
                 yield replace(self.rules, block=block), _BLOCK_SHARE
             if self._is_short and self.rules.memory == "held":
-                yield replace(self.rules, memory="needed"), _NEEDED_SHARE
+                yield replace(self.rules, memory="needed"), NEEDED_SHARE
         yield self.rules, _MILP_SHARE
 
     def _find_heuristics(self) -> None:

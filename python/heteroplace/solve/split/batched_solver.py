@@ -31,7 +31,7 @@ from heteroplace.native.list import BatchRule, schedule_batches, unserved_tasks
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve.batched.batch_plan import best_steps
 from heteroplace.solve.batched.device_symmetry import EQUAL_WITHIN, DeviceSymmetry, symmetry_in_time
-from heteroplace.solve.batched.divi import DiviSolver, slot_pairs
+from heteroplace.solve.batched.divi import NEEDED_SHARE, DiviSolver, slot_pairs
 from heteroplace.solve.batched.divi_limits import may_overflow
 from heteroplace.solve.batched.divi_milp import solve_batched_milp
 from heteroplace.solve.batched.divi_rules import BatchRules, MemoryRule
@@ -54,8 +54,6 @@ where an exact solve follows."""
 _MODULE_HEAT, _LIST_HEAT = 0.002, 0.02
 """Of the annealing of the whole, which begins with what modules gave, and that is good already, or
 with a list schedule, out of which less heat does not lead."""
-_NEEDED_SHARE = 0.4
-"""Of the time that is left, for the programme with what every plan needs of memory."""
 _SMALL_ROUNDS = 3
 """Of annealing where an exact solve may follow, each from the best so far."""
 _CHAIN_EVALUATIONS = 50
@@ -344,7 +342,7 @@ class BatchedSplit:
         """The programme; where memory may be short, first with what every plan needs, which proves
         a bound."""
         if self._is_short and self.is_divi:
-            self._solve_programme("needed", _NEEDED_SHARE)
+            self._solve_programme("needed", NEEDED_SHARE)
         if not self._is_done():
             self._solve_programme("held", 1.0)
 
