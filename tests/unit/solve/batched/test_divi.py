@@ -22,6 +22,7 @@ from heteroplace.simulate.simulator import simulate
 from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver
 from heteroplace.solve.batched.device_symmetry import device_symmetry
 from heteroplace.solve.batched.divi import DiviSolver
+from heteroplace.solve.batched.divi_limits import may_overflow
 from heteroplace.solve.batched.divi_milp import MilpEnd, build_model, solve_batched_milp
 from heteroplace.solve.batched.divi_rules import BatchRules, common_block
 from heteroplace.solve.batched.list_solver import batch_bound
@@ -194,7 +195,11 @@ def test_programme_equals_exhaustive_search(case: Instance, items: int) -> None:
     if end is None or optimum is None:
         return
     assert batch_bound(problem, items) <= optimum
-    assert solve(problem, items).objective_ns == optimum
+    found = solve(problem, items).objective_ns
+    # A plan may also fit by lifetime, of which the search by the static rule knows nothing.
+    least = optimal_batch_makespan(problem.graph, problem.cluster, problem.costs, items)
+    assert least is not None and least <= found <= optimum
+    assert found == optimum or may_overflow(problem, items)
 
 
 @pytest.mark.costly
