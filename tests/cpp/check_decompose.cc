@@ -70,7 +70,7 @@ bool IsPassed(const model::Problem& problem, int cut) {
   });
 }
 
-/*! \brief Modules begin exactly behind the tasks that are cuts by their definition. */
+/*! \brief Modules begin exactly behind the tasks that are cuts, unless one has almost all. */
 void CutsAsDefined(Random& random) {
   const model::Problem problem = MakeAny(random);
   std::vector<int> modules{0}, bound_modules{0};
@@ -81,6 +81,12 @@ void CutsAsDefined(Random& random) {
   }
   modules.push_back(problem.num_tasks);
   bound_modules.push_back(problem.num_tasks);
+  int longest = 0;
+  for (size_t index = 0; index + 1 < modules.size(); ++index) {
+    longest = std::max(longest, modules[index + 1] - modules[index]);
+  }
+  // One that has more than three quarters of the tasks is taken for all of them.
+  if (4 * longest > 3 * problem.num_tasks) modules = {0, problem.num_tasks};
   CHECK_EQ(decompose::Decompose(problem).first_task, modules);
   CHECK_EQ(decompose::DecomposeForBounds(problem).first_task, bound_modules);
 }
