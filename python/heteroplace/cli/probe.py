@@ -121,8 +121,8 @@ def _run_alone(arguments: argparse.Namespace) -> Cluster:
 
 def _gpus(arguments: argparse.Namespace, given: Cluster | None) -> tuple[GpuInfo, ...]:
     """The GPUs of this machine; none are asked for where a given cluster has none."""
-    is_given = given is not None and not any(device.kind == "cuda" for device in given.devices)
-    return () if arguments.cpu_only or is_given else read_gpus()
+    has_none = given is not None and not any(device.kind == "cuda" for device in given.devices)
+    return () if arguments.cpu_only or has_none else read_gpus()
 
 
 def _run_on_ranks(arguments: argparse.Namespace, ranks: Ranks) -> Cluster:

@@ -52,17 +52,23 @@ def core_kinds(cores: Sequence[int], root: Path = Path("/")) -> dict[int, str]:
             if other == caches and max(hertz, clock) <= _SPREAD * min(hertz, clock)
         ]
         if not alike:
-            firsts.append((caches, hertz, kind_of_core(core, root)))
+            firsts.append((caches, hertz, kind_of_core(core, fields, root)))
             alike = [firsts[-1][2]]
         found[core] = alike[0]
     return found
 
 
-def kind_of_core(core: int, root: Path = Path("/")) -> str:
+def kind_of_core(core: int, fields: dict[str, str], root: Path = Path("/")) -> str:
     """Return clock and caches of a core, e.g. "3.70 GHz, L1d 48K, L2 1024K, L3 32768K"; "" if the
-    system tells of neither."""
+    system tells of neither.
+
+    Parameters
+    ----------
+    fields
+        `first_fields` of /proc/cpuinfo, which is slow to read where there are many cores.
+    """
     folder = root / f"sys/devices/system/cpu/cpu{core}"
-    hertz = _clock_hz(folder / "cpufreq", first_fields(read_text(root / "proc/cpuinfo")))
+    hertz = _clock_hz(folder / "cpufreq", fields)
     clock = "" if hertz is None else f"{hertz / 1e9:.2f} GHz"
     return ", ".join(filter(None, (clock, *_caches(folder / "cache"))))
 

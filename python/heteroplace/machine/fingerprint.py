@@ -64,7 +64,7 @@ def cpu_fingerprint(cores: Sequence[int] = (0,), root: Path = Path("/")) -> str:
     parts = [_identity(cpu_model(text), fields)]
     if fields.get("microcode"):
         parts.append(f"microcode {fields['microcode']}")
-    kinds = sorted({kind_of_core(core, root) for core in cores} - {""})
+    kinds = sorted({kind_of_core(core, fields, root) for core in cores} - {""})
     parts += [" and ".join(kinds)] if kinds else []
     found = "; ".join(filter(None, parts))
     if not found:

@@ -135,15 +135,13 @@ def read_gpus(nvml: Any = None, bus_ids: Sequence[str] | None = None) -> tuple[G
     ClusterError
         The driver does not answer.
     """
+    if nvml is None and not has_nvidia_driver():
+        return ()
+    ids = cuda_bus_ids() if bus_ids is None else tuple(bus_ids)
     if nvml is None:
-        if not has_nvidia_driver():
-            return ()
-        # A container shows the driver's files also where it may use no GPU.
-        bus_ids = cuda_bus_ids() if bus_ids is None else bus_ids
-        if not bus_ids:
+        if not ids:  # a container shows the driver's files also where it may use no GPU
             return ()
         nvml = _import_nvml()
-    ids = cuda_bus_ids() if bus_ids is None else tuple(bus_ids)
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as err:

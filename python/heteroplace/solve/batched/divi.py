@@ -162,16 +162,16 @@ class _Run:
             if plan.violation:
                 self.candidates.append((solver.name, None, "overflows a memory or lacks a link"))
                 continue
-            makespan = simulate_steps(native, plan.steps, items).makespan_ns
-            self.candidates.append((solver.name, makespan, ""))
-            self._offer(plan.steps)
+            self.candidates.append((solver.name, self._offer(plan.steps), ""))
 
-    def _offer(self, steps: tuple[Step, ...]) -> None:
-        """Keep a plan if it fits, which an engine knows within its tolerance, and is the best."""
+    def _offer(self, steps: tuple[Step, ...]) -> int:
+        """Keep a plan if it fits, which an engine knows within its tolerance, and is the best;
+        return its makespan."""
         times = simulate_steps(self.problem.native, steps, self.options.items)
         is_better = self.best_ns is None or times.makespan_ns < self.best_ns
         if is_better and times.fits(self.problem.cluster):
             self.best, self.best_ns = steps, times.makespan_ns
+        return times.makespan_ns
 
     def _proves(self, rules: BatchRules) -> bool:
         """Whether a form of the programme misses no plan of this package with its `rounds`."""
@@ -256,14 +256,14 @@ class _Run:
     def _nothing(self) -> InfeasibleError:
         """The error where there is no plan; SolverLimitError unless that is proven."""
         graph, cluster = self.problem.graph, self.problem.cluster
-        is_proven = self.is_impossible
-        found = "no plan exists" if is_proven else "no plan was found in time"
+        found = "no plan exists" if self.is_impossible else "no plan was found in time"
+        more = "" if self.is_impossible else ", or more time"
         capacities = ", ".join(f"{m.name} has {format_bytes(m.bytes)}" for m in cluster.memories)
-        return (InfeasibleError if is_proven else SolverLimitError)(
+        return (InfeasibleError if self.is_impossible else SolverLimitError)(
             f"{found} for {self.options.items} items of graph {graph.name!r} on cluster "
             f"{cluster.name!r} that fits in memory and over its links (weights count once for each "
             f"device that runs the task, tensors once for each item); {capacities}. Serve fewer "
-            f"items at once, or give more memory or links{'' if is_proven else ', or more time'}."
+            f"items at once, or give more memory or links{more}."
         )
 
 
