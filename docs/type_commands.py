@@ -31,6 +31,7 @@ LEFT_OUT = {
     "make bench": "takes hours",
     "make tables": "takes hours",
     "make gpu": "needs an NVIDIA GPU",
+    ".venv/bin/heteroplace run model.onnx --batch 1": "is for a model that leaves its batch open",
 }
 # What the README says has to be there, and what the page of tutorials says.
 _PACKAGES = "apt-get install --yes python3-venv python3-dev g++ make"
@@ -122,6 +123,7 @@ def _type_all(newcomer: Newcomer, arguments: argparse.Namespace) -> tuple[int, i
         _copy(newcomer, [arguments.wheel], home / "work" / "dist")
     else:
         _clone(newcomer)
+        _write_model(newcomer.sandbox.on_host(newcomer.checkout))
         for command in readme:
             if command.is_of_the_checkout and command.typed not in LEFT_OUT:
                 newcomer.types_command(command, newcomer.checkout)

@@ -195,6 +195,20 @@ def test_commands_in_the_texts_have_the_options_that_they_are_typed_with() -> No
     assert not faults
 
 
+def test_options_of_a_placement_have_one_name_but_the_one_that_the_readme_tells() -> None:
+    from heteroplace.options import options_of as options_of_class
+    from heteroplace.place_options import OPTION_CLASSES
+
+    known = {name: options_of(parser) for name, parser in commands()}
+    flags = [f"--{entry.flag}" for cls in OPTION_CLASSES for entry in options_of_class(cls)]
+    for command in ("heteroplace run", "heteroplace compile"):
+        assert [flag for flag in flags if flag not in known[command]] == ["--inputs"]
+    told = " ".join((ROOT / "README.md").read_text().split())
+    assert "but for `inputs`, which `heteroplace` calls `--measure-inputs`" in told
+    for command in ("place", "run", "compile", "simulate"):
+        assert {"--time-limit", "--budget"} <= set(known[f"heteroplace {command}"])
+
+
 def test_questions_about_a_plan_have_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

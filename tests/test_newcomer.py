@@ -10,8 +10,11 @@ import pytest
 from docs.newcomer.forms import differences, form
 from docs.newcomer.sandbox import Sandbox
 from docs.newcomer.texts import readme_commands, tutorial_commands
+from docs.pages.commands import commands as parsers
 from docs.pages.tutorials import OUTPUTS, tutorials
 from docs.type_commands import LEFT_OUT
+
+from heteroplace.cli.command_parser import options_of
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXT = """# A name
@@ -64,6 +67,15 @@ def test_the_readme_leads_from_a_wheel_to_a_report_in_at_most_five_commands() ->
     assert set(LEFT_OUT) <= set(commands)
 
 
+def test_the_readme_leads_from_a_checkout_to_a_model_of_ones_own() -> None:
+    commands = readme_commands(ROOT / "README.md")
+    checkout = [command.typed for command in commands if command.is_of_the_checkout]
+    own = checkout.index(".venv/bin/heteroplace run model.onnx")
+    assert checkout.index("make demo") < own
+    assert checkout[own + 1] == f"{checkout[own]} --batch 1"
+    assert {"--batch"} <= set(options_of(dict(parsers())["heteroplace run"]))
+
+
 def test_every_tutorial_is_typed_and_shows_what_was_recorded() -> None:
     found = tutorial_commands()
     assert [command.copied for command in found] == tutorials()
@@ -78,6 +90,13 @@ def test_figures_are_no_difference() -> None:
     printed = "1 s on cpu.all, 1.1 GiB\n'llvm -mcpu=znver5'\n/tmp/x1/a.json: 4 faults"
     assert not differences(shown, printed)
     assert form("+1,024 tasks") == "# tasks"
+
+
+def test_words_behind_measured_and_predicted_are_no_figures() -> None:
+    shown = "measured 2.68 ms, predicted 2.62 ms (-2.0%), lower bound 2.62 ms"
+    printed = "measured 3.5 ms, predicted 3 ms (+1.0%); simulated without interference 3 ms"
+    assert differences(shown, printed)
+    assert not differences(printed, printed.replace("3", "4"))
 
 
 def test_rows_of_a_table_of_tasks_are_decided_by_figures_but_it_has_to_be_there() -> None:

@@ -63,6 +63,14 @@ def test_links_of_the_readme_lead_to_files() -> None:
     assert not missing
 
 
+def test_table_of_the_rooms_has_every_room() -> None:
+    _, rest = (ROOT / "CONTRIBUTING.md").read_text().split("## Where what goes\n")
+    rows = re.findall(r"^\| (`[^|]*)\|", rest.split("\n## ")[0], flags=re.MULTILINE)
+    named = {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
+    rooms = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert sorted(rooms - named) == []
+
+
 def _walk() -> list[Path]:
     """The files of the table, in its order. A name without a folder is in the last one named."""
     _, rest = README.read_text().split("## One model, file by file\n")

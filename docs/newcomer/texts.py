@@ -39,8 +39,8 @@ class Command:
 
     @property
     def is_of_the_checkout(self) -> bool:
-        """Whether it is typed in a checkout: make."""
-        return self.typed.startswith("make ")
+        """Whether it is typed in a checkout: make, and what it has set up."""
+        return self.typed.startswith(("make ", ".venv/"))
 
 
 def readme_commands(readme: Path) -> list[Command]:

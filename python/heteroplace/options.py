@@ -123,6 +123,7 @@ def add_arguments(
     renamed: Mapping[str, str] | None = None,
     names: Sequence[str] | None = None,
     reads_texts: bool = True,
+    kept: Sequence[str] = (),
 ) -> None:
     """Add the options of a dataclass to a command line; those not given are None.
 
@@ -137,19 +138,23 @@ def add_arguments(
     reads_texts
         The parser reads values, and ends the program at a wrong one; else `read_arguments` does,
         and raises.
+    kept
+        Of the renamed options those that may be given by their own names, too.
     """
     for entry in options_of(cls):
         if names is not None and entry.name not in names:
             continue
-        flag = prefix + (renamed or {}).get(entry.name, entry.flag)
+        flags = [prefix + (renamed or {}).get(entry.name, entry.flag)]
+        if entry.name in kept:
+            flags.append(prefix + entry.flag)
         default = entry.default
         is_none = default is None or default is False or default in ((), {})
         shown = "" if is_none else f"; default: {_text(default)}"
         if entry.default is False:
-            parser.add_argument(flag, action="store_true", default=None, help=entry.help)
+            parser.add_argument(*flags, action="store_true", default=None, help=entry.help)
             continue
         parser.add_argument(
-            flag,
+            *flags,
             type=_Argument(entry.parse) if reads_texts else str,
             action="store" if entry.join is None else "append",
             metavar=entry.metavar,

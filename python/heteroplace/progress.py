@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TextIO
 
-from heteroplace.model.units import format_ns
+from heteroplace.model.units import format_gap, format_ns
 from heteroplace.solve.problem import ProgressReport
 from heteroplace.terminal import drawable, printable
 
@@ -146,7 +146,7 @@ def describe(report: ProgressReport, elapsed_s: float, unit: str = "") -> str:
     if report.bound_ns > 0:
         parts.append(f"bound {format_ns(report.bound_ns)}{unit}")
         if report.gap is not None:
-            parts.append(f"gap {100 * report.gap:.1f} %")
+            parts.append(f"gap {format_gap(report.gap, 1)}")
     return f"{elapsed_s:.1f} s  {report.phase}: {', '.join(parts)}"
 
 

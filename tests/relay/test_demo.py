@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from docs.newcomer.forms import differences
+from docs.newcomer.texts import readme_commands
 
 from heteroplace import load
 from heteroplace.bench.models.catalogue import Model
@@ -15,6 +17,7 @@ from heteroplace.bench.models.networks import small_cnn
 from heteroplace.demo.__main__ import main, run_demo
 from heteroplace.progress import Screen
 
+ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.costly(1)  # each: together they share one run
 
 KEYS = {
@@ -97,6 +100,18 @@ def test_text_says_what_matters(finished: tuple[str, Path]) -> None:
         "largest difference",
     ):
         assert part in text
+
+
+def test_the_readme_shows_lines_that_are_printed(finished: tuple[str, Path]) -> None:
+    (demo,) = (one for one in readme_commands(ROOT / "README.md") if one.typed == "make demo")
+    assert demo.has_cuts and "measured" in demo.shown
+    assert differences(demo.shown, finished[0], has_cuts=True) == []
+
+
+def test_the_readme_of_the_demo_names_its_files(finished: tuple[str, Path]) -> None:
+    readme = (ROOT / "python" / "heteroplace" / "demo" / "README.md").read_text()
+    written = {path.name.replace("tiny", "MODEL") for path in finished[1].iterdir()}
+    assert sorted(name for name in written if f"`{name}`" not in readme) == []
 
 
 def test_no_round_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:

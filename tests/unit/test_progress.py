@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from heteroplace.progress import ProgressLine, Screen, StatusLine
+from heteroplace.progress import ProgressLine, Screen, StatusLine, describe
 from heteroplace.solve.problem import ProgressReport
 
 
@@ -53,6 +53,12 @@ def test_the_first_valid_plan_is_shown_at_once(stream: io.StringIO | None) -> No
     if stream is not None:
         assert "heft: best 2.00 ms" in stream.getvalue()
         assert "search" not in stream.getvalue(), "it comes within the period"
+
+
+def test_a_gap_that_is_not_zero_is_not_called_so() -> None:
+    near, reached = (ProgressReport("lns", 0.0, 10**6, bound_ns) for bound_ns in (999_999, 10**6))
+    assert describe(near, 1.0).endswith(", gap < 0.1 %")
+    assert describe(reached, 1.0).endswith(", gap 0.0 %")
 
 
 def test_a_long_line_stays_one_line() -> None:

@@ -73,6 +73,8 @@ from heteroplace.solve.report import SolverRecord, write_report
 
 RENAMED = {"time_limit": "budget"}
 """Options of solvers that the commands call otherwise."""
+KEPT = ("time_limit",)
+"""Of options that commands call otherwise, those that may be called as everywhere, too."""
 _REPORT_S_PER_TASK = 1e-5
 """What tables of a plan take; the budget is for all that follows the reading of the files."""
 _ADVICE = (
@@ -96,7 +98,7 @@ def add_commands(commands: Parsers) -> None:
     add_annotation_options(parser, writes=True)
     add_problem(parser, may_be_model=True)
     add_arguments(parser, PlaceOptions, names=GRAPH_OPTIONS)
-    add_arguments(parser, SolveOptions, renamed=RENAMED)
+    add_arguments(parser, SolveOptions, renamed=RENAMED, kept=KEPT)
     add_output(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="write the plan (JSON)")
     parser.add_argument(

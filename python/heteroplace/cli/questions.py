@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 
-from heteroplace.cli.place import RENAMED
+from heteroplace.cli.place import KEPT, RENAMED
 from heteroplace.cli.shared import Parsers, add_command, add_output, check_writable, print_json
 from heteroplace.cli.solution_file import add_solution_options, read_solution
 from heteroplace.errors import HeteroPlaceError
@@ -108,7 +108,7 @@ def _add_simulate(commands: Parsers) -> None:
     group = parser.add_argument_group("to place it again")
     group.add_argument("--solve", action="store_true", help="also place the network again")
     add_arguments(group, PlaceOptions, names=("solver",))
-    add_arguments(group, SolveOptions, renamed=RENAMED, names=_SOLVING)
+    add_arguments(group, SolveOptions, renamed=RENAMED, kept=KEPT, names=_SOLVING)
     group.add_argument(
         "-o", "--output", metavar="FILE", help="write the new plan with all it refers to (JSON)"
     )

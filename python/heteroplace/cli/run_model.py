@@ -21,6 +21,7 @@ from heteroplace.cli.onnx_model import (
     progress_of,
     solution_json,
 )
+from heteroplace.cli.place import KEPT, RENAMED
 from heteroplace.cli.run_file import Ran, run_file
 from heteroplace.cli.shared import (
     Parsers,
@@ -50,7 +51,7 @@ from heteroplace.simulate.simulator import simulate
 if TYPE_CHECKING:  # it loads TVM
     from heteroplace.codegen.executable import Executable
 
-_RENAMED = {"time_limit": "budget", "inputs": "measure-inputs"}
+_RENAMED = {**RENAMED, "inputs": "measure-inputs"}  # inputs of a run are another thing
 _COSTLIEST = 5
 
 
@@ -113,7 +114,7 @@ def _add_build_options(parser: argparse.ArgumentParser) -> None:
     add_annotation_options(parser, writes=False)
     group = parser.add_argument_group("placing", "as of the pass HeteroPlace")
     for cls in OPTION_CLASSES:
-        add_arguments(group, cls, renamed=_RENAMED)
+        add_arguments(group, cls, renamed=_RENAMED, kept=KEPT)
     add_output(parser)
 
 

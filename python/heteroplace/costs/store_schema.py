@@ -227,6 +227,8 @@ def _make(path: Path) -> None:
         # A log whose store was deleted would be replayed into the new one.
         for suffix in ("-wal", "-shm", "-journal"):
             path.with_name(path.name + suffix).unlink(missing_ok=True)
+        if path.exists():  # Who may read a file of no bytes may read what it becomes.
+            fresh.chmod(path.stat().st_mode & 0o777)
         fresh.replace(path)
     finally:
         os.close(folder)

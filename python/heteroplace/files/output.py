@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import stat
 import sys
 from pathlib import Path
@@ -19,9 +20,10 @@ def write_text(text: str, path: str | os.PathLike[str]) -> None:
 
 
 def write_bytes(data: bytes | memoryview, path: str | os.PathLike[str]) -> None:
-    """Write `data` to `path`.
+    """Write `data` to `path`; any thread.
 
-    Atomic where `path` is a file, or is not there: readers see the old file or the new one.
+    Atomic where `path` is a file, or is not there: readers see the old file or the new one. Who
+    may read and write it stays what it was.
 
     Raises
     ------
@@ -32,10 +34,19 @@ def write_bytes(data: bytes | memoryview, path: str | os.PathLike[str]) -> None:
     if not is_replaceable(target):
         _write_in_place(data, target)
         return
-    # The process id keeps two writers of one file apart; the last one wins.
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    # The name keeps writers of one file apart, of this process too; the last one wins.
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    mode = _mode_of(target)
+    # Closed to others until it has the mode of a file that may be so.
+    made = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    number = os.open(temporary, made, 0o666 if mode is None else 0o600)
     try:
-        temporary.write_bytes(data)
+        try:
+            if mode is not None:
+                os.fchmod(number, mode)
+            _write_all(number, data)
+        finally:
+            os.close(number)
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
@@ -53,9 +64,20 @@ def put_in_place(part: Path, path: str | os.PathLike[str]) -> None:
     """
     target = final_path(path)
     if is_replaceable(target):
+        mode = _mode_of(target)
+        if mode is not None:
+            part.chmod(mode)
         part.replace(target)
     else:
         _write_in_place(part.read_bytes(), target)
+
+
+def _mode_of(target: Path) -> int | None:
+    """Who may read, write and run a file; None: it is not there."""
+    try:
+        return target.stat().st_mode & 0o777
+    except FileNotFoundError:
+        return None
 
 
 def final_path(path: str | os.PathLike[str]) -> Path:

@@ -163,7 +163,8 @@ class WhatIf(_Told):
     before_ns: int
     """Objective of the plan as it is, simulated."""
     same_ns: int | None
-    """Objective of the same plan after the changes, simulated; None: it cannot be run then."""
+    """Objective of the same plan after the changes, simulated; of several items of one for
+    throughput what a run of all takes, over their number. None: it cannot be run then."""
     same_note: str
     """Why it cannot be run; else how it was taken over."""
     is_per_item: bool

@@ -130,6 +130,24 @@ def format_ns(duration_ns: float) -> str:
     return f"{duration_ns:.0f} ns"
 
 
+def format_gap(ratio: float, digits: int = 0) -> str:
+    """Return a gap in percent; what is not 0 is not called so, as a gap of 0 is a proof.
+
+    Parameters
+    ----------
+    ratio
+        (objective - bound) / objective.
+    digits
+        Behind the point.
+
+    >>> format_gap(0.0), format_gap(0.004), format_gap(0.07), format_gap(0.0004, 1)
+    ('0 %', '< 1 %', '7 %', '< 0.1 %')
+    """
+    text = f"{100 * ratio:.{digits}f}"
+    is_hidden = ratio > 0 and float(text) == 0
+    return f"< {10**-digits:.{digits}f} %" if is_hidden else f"{text} %"
+
+
 def _not_negative(value: object, expected: str) -> int:
     number = int(value)  # type: ignore[call-overload]
     if number < 0:

@@ -1,6 +1,8 @@
 """A cluster and what shall be other in it -> the changed cluster, and where its devices come from.
 
 Changes are made in the JSON form and read back, so that what is made is checked as any file is.
+A device is added and dropped with its twins, which are the same cores or GPU with other kernels
+(`model.implementations`).
 """
 
 from __future__ import annotations
@@ -14,9 +16,12 @@ from heteroplace.errors import ClusterError
 from heteroplace.files.cluster import cluster_from_json, cluster_to_json
 from heteroplace.files.reader import did_you_mean
 from heteroplace.model.cluster import Cluster
+from heteroplace.model.implementations import maker_of, twin_name
 from heteroplace.model.units import MAX_INTEGER, format_bytes, parse_bytes
 
 Entry = dict[str, Any]
+_PLACE = ("host", "device", "cores", "part")
+"""What says of a device which unit it occupies."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,8 @@ class Changed:
     """For each of its devices the id of the one in the cluster before, whose costs it has."""
     said: tuple[str, ...]
     """What was done, a line for each change."""
+    added: tuple[tuple[str, str], ...] = ()
+    """Names of each device that is added and of the one that it is like, in this order."""
 
 
 def change(cluster: Cluster, changes: Changes) -> Changed:
@@ -54,8 +61,9 @@ def change(cluster: Cluster, changes: Changes) -> Changed:
     value: Any = cluster_to_json(cluster)
     like = {device.name: index for index, device in enumerate(cluster.devices)}
     said = []
+    added: list[tuple[str, str]] = []
     for name, model in changes.add_device.items():
-        said.append(_add(value, name, model, like))
+        said.append(_add(value, name, model, like, added))
     for name in changes.drop_device:
         said.append(_drop(value, name))
     for pattern, factor in changes.scale_link.items():
@@ -63,7 +71,8 @@ def change(cluster: Cluster, changes: Changes) -> Changed:
     for name, size in changes.memory.items():
         said.append(_resize(value, name, size))
     found = cluster_from_json(value, "the changed cluster")
-    return Changed(found, tuple(like[device.name] for device in found.devices), tuple(said))
+    of_devices = tuple(like[device.name] for device in found.devices)
+    return Changed(found, of_devices, tuple(said), tuple(added))
 
 
 def _find(value: Any, kind: str, name: str, option: str) -> Entry:
@@ -76,13 +85,35 @@ def _find(value: Any, kind: str, name: str, option: str) -> Entry:
     return found
 
 
-def _add(value: Any, name: str, model: str, like: dict[str, int]) -> str:
+def _base(value: Any, entry: Entry) -> Entry | None:
+    """The device whose twin this one is, as `model.implementations.base_of`; None: it is none."""
+    maker = maker_of(entry["name"])
+    if maker is None:
+        return None
+    for base in value["devices"]:
+        is_there = all(base.get(key) == entry.get(key) for key in _PLACE)
+        if is_there and twin_name(base["name"], maker) == entry["name"]:
+            found: Entry = base
+            return found
+    return None
+
+
+def _twins(value: Any, device: Entry) -> list[Entry]:
+    return [entry for entry in value["devices"] if _base(value, entry) is device]
+
+
+def _add(
+    value: Any, name: str, model: str, like: dict[str, int], added: list[tuple[str, str]]
+) -> str:
     source = _find(value, "devices", model, "add_device")
-    if name in like:
-        raise ClusterError(f"add_device: there is a device {name!r} already; give another name")
+    twins = _twins(value, source)
+    names = [name, *(_twin_name(name, twin) for twin in twins)]
+    for new in names:
+        if new in like:
+            raise ClusterError(f"add_device: there is a device {new!r} already; give another name")
     made = {**source, "name": name}
     peers = [entry for entry in value["devices"] if entry.get("host") == source.get("host")]
-    sharing = [entry for entry in peers if entry["memory"] == source["memory"]]
+    sharing = [e for e in peers if e["memory"] == source["memory"] and _base(value, e) is None]
     where = ""
     if source.get("cores"):
         first = 1 + max(core for entry in peers for core in entry.get("cores", ()))
@@ -97,9 +128,27 @@ def _add(value: Any, name: str, model: str, like: dict[str, int]) -> str:
     if len(sharing) == 1 and source["memory"] != value.get("host"):
         made["memory"] = _copy_memory(value, source["memory"], name)
         where = ", with a memory and links of its own like those"
-    value["devices"].append(made)
-    like[name] = like[model]
-    return f"device {name} added, like {model}{where}"
+    value["devices"] += [made, *(_twin_of(made, source, twin) for twin in twins)]
+    for new, known in zip(names, [source, *twins], strict=True):
+        like[new] = like[known["name"]]
+        added.append((new, known["name"]))
+    others = f"; {', '.join(names[1:])} too" if twins else ""
+    return f"device {name} added, like {model}{where}{others}"
+
+
+def _twin_name(device: str, twin: Entry) -> str:
+    maker = maker_of(twin["name"])
+    assert maker is not None
+    return twin_name(device, maker)
+
+
+def _twin_of(made: Entry, source: Entry, twin: Entry) -> Entry:
+    """The twin of a new device that is like this one of the device that the new one is like."""
+    rest = {key: value for key, value in twin.items() if key not in _PLACE}
+    if twin["memory"] == source["memory"]:
+        rest["memory"] = made["memory"]
+    place = {key: made[key] for key in _PLACE if key in made}
+    return {**rest, **place, "name": _twin_name(made["name"], twin)}
 
 
 def _copy_memory(value: Any, memory: str, name: str) -> str:
@@ -121,16 +170,19 @@ def _copy_memory(value: Any, memory: str, name: str) -> str:
 
 def _drop(value: Any, name: str) -> str:
     device = _find(value, "devices", name, "drop_device")
-    if len(value["devices"]) == 1:
+    gone = [name, *(twin["name"] for twin in _twins(value, device))]
+    kept = [entry for entry in value["devices"] if entry["name"] not in gone]
+    if not kept:
         raise ClusterError(f"drop_device: {name!r} is the last device of the cluster; leave one")
-    value["devices"].remove(device)
+    value["devices"] = kept
+    said = f"device {', '.join(gone)} dropped"
     memory = device["memory"]
-    is_used = any(entry["memory"] == memory for entry in value["devices"])
+    is_used = any(entry["memory"] == memory for entry in kept)
     if is_used or memory == value.get("host"):
-        return f"device {name} dropped"
+        return said
     value["memories"] = [entry for entry in value["memories"] if entry["name"] != memory]
     value["links"] = [e for e in value["links"] if memory not in (e["src"], e["dst"])]
-    return f"device {name} dropped, with its memory and links"
+    return f"{said}, with its memory and links"
 
 
 def _scale(value: Any, pattern: str, factor: float) -> str:

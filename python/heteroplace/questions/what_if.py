@@ -19,6 +19,7 @@ from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Load, Plan
 from heteroplace.model.shared_values import first_shared
 from heteroplace.model.solution import Solution
+from heteroplace.model.units import format_ns
 from heteroplace.questions.changes import Changes, change
 from heteroplace.questions.judging import judge, judged_ns
 from heteroplace.simulate.throughput import repeat_plan
@@ -46,7 +47,8 @@ def what_if(
     ----------
     add_device
         Name of a new device -> name of the device that it is like: costs, and where that has a
-        memory of its own, the size of it and its links.
+        memory of its own, the size of it and its links. A task that may not run everywhere may
+        run on it if it may run on that one.
     drop_device
         Names of devices that are not there.
     scale_link
@@ -54,7 +56,8 @@ def what_if(
     memory
         Name of a memory or a device -> its size ("10 GiB", or bytes).
     batch
-        So many items at once, where the costs of such batches are known; else one after the other.
+        So many items at once, where the costs of such batches are known; else one after the other
+        in the plan's order. Of a plan for throughput: what a run of so many takes for each.
     solve
         Also place the network again.
     solver, options
@@ -68,28 +71,49 @@ def what_if(
         Nothing is to be changed; or the network cannot be placed again.
     """
     changes = Changes(add_device or {}, tuple(drop_device), scale_link or {}, memory or {})
+    is_per_item = solution.item_ns is not None
+    _check_asked(changes, batch, solve, is_per_item)
+    changed = change(solution.cluster, changes)
+    graph = _with_added(solution.graph, changed.added)
+    items = solution.plan.items if batch is None else batch
+    said = (*changed.said, *(() if batch is None else (f"{batch} items at once",)))
+    costs = _columns(solution.costs, graph, changed.cluster, changed.like)
+    same_ns, note = _same_plan(solution, graph, changed.cluster, costs, batch)
+    found = WhatIf(said, changed.cluster, judged_ns(solution), same_ns, note, is_per_item, items)
+    if not solve:
+        return found
+    objective = THROUGHPUT if is_per_item else "latency"
+    chosen = replace(options or SolveOptions(), objective=objective, items=items)
+    return replace(found, solution=_solve(graph, changed.cluster, costs, solver, chosen))
+
+
+def _check_asked(changes: Changes, batch: int | None, solve: bool, is_per_item: bool) -> None:
     if batch is not None and batch < 1:
         raise SolverError(f"batch must be at least 1, got {batch}")
+    if batch is not None and solve and is_per_item:
+        raise SolverError(
+            f"batch={batch} with solve: the plan is for throughput, and such plans are made for "
+            f"one item, however many are under way; give batch, or solve, alone"
+        )
     if changes == Changes({}, (), {}, {}) and batch is None and not solve:
         raise SolverError(
             "nothing is to be other than it is: give add_device, drop_device, scale_link, memory, "
             "batch or solve"
         )
-    changed = change(solution.cluster, changes)
-    items = solution.plan.items if batch is None else batch
-    said = (*changed.said, *(() if batch is None else (f"{batch} items at once",)))
-    costs = _columns(solution.costs, solution.graph, changed.cluster, changed.like)
-    is_per_item = solution.item_ns is not None
-    same_ns, note = _same_plan(solution, changed.cluster, costs, items)
-    found = WhatIf(said, changed.cluster, judged_ns(solution), same_ns, note, is_per_item, items)
-    if not solve:
-        return found
-    chosen = replace(
-        options or SolveOptions(),
-        objective=THROUGHPUT if is_per_item else "latency",
-        items=1 if is_per_item else items,
-    )
-    return replace(found, solution=_solve(solution.graph, changed.cluster, costs, solver, chosen))
+
+
+def _with_added(graph: TaskGraph, added: Sequence[tuple[str, str]]) -> TaskGraph:
+    """The graph whose tasks may run on each added device where they may on the one it is like."""
+    if not added or all(task.devices is None for task in graph.tasks):
+        return graph
+    tasks = []
+    for task in graph.tasks:
+        names = task.devices
+        for new, known in added:
+            if names is not None and known in names:
+                names = (*names, new)
+        tasks.append(replace(task, devices=names))
+    return replace(graph, tasks=tuple(tasks))
 
 
 def _solve(
@@ -107,7 +131,7 @@ def _solve(
 
 
 def _same_plan(
-    solution: Solution, cluster: Cluster, costs: CostTable, items: int
+    solution: Solution, graph: TaskGraph, cluster: Cluster, costs: CostTable, batch: int | None
 ) -> tuple[int | None, str]:
     """The objective of the plan on another cluster and a note; or None and why there is none."""
     names = {device.name for device in cluster.devices}
@@ -116,11 +140,16 @@ def _same_plan(
         return None, f"it has tasks on {', '.join(gone)}"
     value = plan_to_json(solution.plan, solution.graph, solution.cluster)
     try:
-        plan = replayed_plan(value, solution.graph, cluster, "the plan")
-        plan, note = _of_items(solution.graph, cluster, costs, plan, items)
-        check_plan(solution.graph, cluster, costs, plan)
+        plan = replayed_plan(value, graph, cluster, "the plan")
+        plan, note = _of_items(graph, cluster, costs, plan, plan.items if batch is None else batch)
+        check_plan(graph, cluster, costs, plan)
         is_per_item = solution.item_ns is not None
-        return judge(solution.graph, cluster, costs, plan, is_per_item=is_per_item), note
+        if batch is None or not is_per_item:
+            return judge(graph, cluster, costs, plan, is_per_item=is_per_item), note
+        # A load of the plan would be that of all its items, in whatever order they come.
+        makespan_ns = judge(graph, cluster, costs, plan, is_per_item=False)
+        taken = f"a run of {batch} takes {format_ns(makespan_ns)}"
+        return -(-makespan_ns // batch), f"{taken}, {note}" if note else taken
     except HeteroPlaceError as err:
         return None, " ".join(str(err).split())
 

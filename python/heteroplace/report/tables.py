@@ -18,7 +18,7 @@ from heteroplace.model.solution import Solution
 from heteroplace.model.step_values import channels_of, collective_bytes, is_async, moved_bytes
 from heteroplace.model.timeline import Timeline
 from heteroplace.model.trace import QueueUse
-from heteroplace.model.units import format_bytes, format_ns
+from heteroplace.model.units import format_bytes, format_gap, format_ns
 from heteroplace.stats import counted_median
 from heteroplace.terminal import listed, printable
 
@@ -277,9 +277,10 @@ def headline(
     makespan_ns : int
         Simulated.
     best_single : (device name, ns), optional
-        The best device that runs everything; None: no device can, or it is not known.
+        The best device that runs everything; None: no device can, or it is not known. No other one
+        is said to be best.
     bound_ns : int, optional
-        Lower bound of the objective; None: none is known.
+        Lower bound of the objective; None: none is known. The gap is 0 % only if it is reached.
     expected_ns : int, optional
         Run time with interference, which is then what is predicted; the gap stays that of the
         simulated time, which the line says too. None: it is not known.
@@ -290,35 +291,40 @@ def headline(
     names = [cluster.devices[device].name for device in sorted(used)]
     objective_ns, unit = (makespan_ns, "") if item_ns is None else (item_ns, " per item")
     run_ns = makespan_ns if expected_ns is None else expected_ns
-    if item_ns is None:
-        predicted = f"predicted {format_ns(run_ns)}"
-        predicted += f" for {plan.items} items" if plan.items > 1 else ""
-    else:
-        predicted = f"predicted one item every {format_ns(item_ns)}"
+    predicted = _predicted(plan, run_ns, item_ns)
+    is_best = len(names) == 1 and best_single is not None and objective_ns <= best_single[1]
+    other = None if is_best else best_single
     notes = []
     if item_ns is not None:
         notes.append(f"a run of one item {format_ns(run_ns)}")
     elif run_ns != makespan_ns:
         notes.append(f"simulated without interference {format_ns(makespan_ns)}")
-        if len(names) > 1 and best_single is not None:
+        if other is not None:
             # A time of the same kind: what one device is expected to take may be longer, too.
-            notes[-1] += f", on {best_single[0]} alone {format_ns(best_single[1])}"
+            notes[-1] += f", on {other[0]} alone {format_ns(other[1])}"
     if plan.moved_by_hand:
         notes.append(f"moved by hand: {plan.moved_by_hand}")
     if len(names) == 1:
-        claim = "" if plan.moved_by_hand else "one device is best: "
+        claim = "one device is best: " if is_best and not plan.moved_by_hand else ""
         text = f"{claim}everything on {names[0]}, {predicted}"
     else:
         text = f"{predicted} on {listed(names, '+') or 'nothing'}"
-        if best_single is not None and (item_ns is not None or run_ns == makespan_ns):
-            notes.append(f"best single device {best_single[0]} {format_ns(best_single[1])}{unit}")
-        elif best_single is None and plan.items == 1 and not plan.collectives:
+        if best_single is None and plan.items == 1 and not plan.collectives:
             # Otherwise nobody has compared with one device.
             notes.append("no device alone can run everything")
+    if other is not None and (item_ns is not None or run_ns == makespan_ns):
+        notes.append(f"best single device {other[0]} {format_ns(other[1])}{unit}")
     if bound_ns is not None:
         gap = (objective_ns - bound_ns) / objective_ns if objective_ns else 0.0
-        notes.append(f"lower bound {format_ns(bound_ns)}{unit}, gap {100 * gap:.0f} %")
+        notes.append(f"lower bound {format_ns(bound_ns)}{unit}, gap {format_gap(gap)}")
     return f"{text} ({'; '.join(notes)})" if notes else text
+
+
+def _predicted(plan: Plan, run_ns: int, item_ns: int | None) -> str:
+    if item_ns is not None:
+        return f"predicted one item every {format_ns(item_ns)}"
+    items = f" for {plan.items} items" if plan.items > 1 else ""
+    return f"predicted {format_ns(run_ns)}{items}"
 
 
 def cost_sources_line(costs: CostTable) -> str:

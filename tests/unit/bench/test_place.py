@@ -136,6 +136,14 @@ def test_the_bound_of_a_graph_is_the_best_of_all_solvers() -> None:
     assert "no" in place.table(rows).splitlines()[-1]
 
 
+def test_a_gap_that_is_not_zero_is_not_called_so() -> None:
+    times = {"near": 10**7 + 1, "reached": 10**7}
+    rows = finished(*((name, {"makespan": ns, "bound": 10**7}) for name, ns in times.items()))
+    assert [bool(row["gap"]) for row in rows] == [True, False]
+    near, reached = place.table(rows).splitlines()[1:3]
+    assert " < 0.01 % " in near and " 0.00 % " in reached
+
+
 def test_times_per_item_have_a_bound_and_a_yardstick_of_their_own() -> None:
     rows = finished(
         ("a", {"makespan": 20, "bound": 6, "item_ns": 12}),

@@ -5,13 +5,16 @@ import re
 
 import pytest
 
-from heteroplace.cli.main import main
+from heteroplace.cli.main import main, make_parser
+from heteroplace.cli.place import RENAMED
 from heteroplace.files.cluster import load_cluster
 from heteroplace.files.costs import save_costs
 from heteroplace.files.given_times import costs_from_times
 from heteroplace.files.graph import load_graph
 from heteroplace.files.plan import load_plan
 from heteroplace.model.check import check_plan
+from heteroplace.options import from_arguments
+from heteroplace.solve import SolveOptions
 
 CLUSTER = {
     "schema_version": 1,
@@ -177,6 +180,15 @@ def test_progress_lines_go_to_stderr(files, capsys):
     captured = capsys.readouterr()
     assert re.match(r"\d+\.\d s  heft: best 300 us\n", captured.err)
     json.loads(captured.out)
+
+
+def test_the_budget_may_be_called_time_limit_as_everywhere_else():
+    parser = make_parser("place")
+    budget, limit = (
+        parser.parse_args([*PLACE, flag, "7"]) for flag in ("--budget", "--time-limit")
+    )
+    assert vars(budget) == vars(limit)
+    assert from_arguments(SolveOptions, limit, RENAMED).time_limit_s == 7
 
 
 def test_missing_folder_of_the_output_is_a_user_error(files, capsys):

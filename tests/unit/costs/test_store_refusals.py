@@ -150,10 +150,11 @@ def test_a_store_that_is_not_there_is_made_unless_forbidden(tmp_path: Path) -> N
 
 def test_a_file_of_no_bytes_becomes_a_store(tmp_path: Path) -> None:
     path = tmp_path / "costs.sqlite"
-    path.touch()
+    path.touch(mode=0o600)
     make_store(path)
     with CostStore(path, is_made=False) as store:
         assert len(store) == NUM_ROWS
+    assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:

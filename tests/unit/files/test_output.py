@@ -31,6 +31,49 @@ def test_a_file_is_replaced_and_not_written_over(tmp_path: Path) -> None:
     assert names(tmp_path) == {"plan.json"}
 
 
+def test_writers_of_one_file_in_one_process_do_not_meet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "plan.json"
+    replace, seen = Path.replace, []
+
+    def while_another_writes(part: Path, path: Path) -> Path:
+        """Replace, after a second writer has begun and ended."""
+        seen.append(part)
+        if len(seen) == 1:
+            write_text("second", path)
+        return replace(part, path)
+
+    monkeypatch.setattr(Path, "replace", while_another_writes)
+    write_text("first", target)
+    assert target.read_text() == "first"
+    assert len(set(seen)) == 2
+    assert names(tmp_path) == {"plan.json"}
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o664])
+def test_who_may_read_a_file_stays_when_it_is_replaced(tmp_path: Path, mode: int) -> None:
+    plan, model = tmp_path / "plan.json", tmp_path / "model.so"
+    for path in (plan, model):
+        path.write_text("old")
+        path.chmod(mode)
+    write_text("new", plan)
+    part = tmp_path / "part"
+    part.write_text("new")
+    put_in_place(part, model)
+    for path in (plan, model):
+        assert (path.read_text(), stat.S_IMODE(path.stat().st_mode)) == ("new", mode)
+
+
+def test_a_new_file_may_be_read_by_whom_the_mask_lets(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        write_text("new", tmp_path / "plan.json")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "plan.json").stat().st_mode) == 0o640
+
+
 @pytest.mark.parametrize("exists", [True, False])
 def test_a_link_stays_a_link(tmp_path: Path, exists: bool) -> None:
     (tmp_path / "deep").mkdir()

@@ -11,8 +11,11 @@ from hypothesis import given
 from heteroplace.errors import ClusterError, SolverError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cost import Cost, build_table
+from heteroplace.model.implementations import base_of, twin_name
 from heteroplace.model.plan import Plan, Run
 from heteroplace.model.solution import Solution
+from heteroplace.simulate.simulator import simulate
+from heteroplace.simulate.throughput import repeat_plan
 from heteroplace.solve import SolveOptions, solve_network
 from tests.instances import cpu, gpus, instance, problem_of
 from tests.strategies import AMPLE, Instance, exact_cases, instances_with_plan
@@ -110,6 +113,84 @@ def test_items_without_costs_of_batches_run_one_after_the_other() -> None:
     assert found.same_ns is not None
     assert 10 < found.same_ns <= 20
     assert "one after the other" in found.same_note
+
+
+def test_a_batch_of_a_plan_for_throughput_is_told_per_item() -> None:
+    # Two tasks of 6 ns, one on each device: an item every 6 ns, a run of one 13 with the copy.
+    pair = gpus({(0, 1): 10**6, (1, 0): 10**6}, 2)
+    case = with_targets(instance([("a", "b")], {"a": (6, 6), "b": (6, 6)}, pair))
+    options = replace(SHORT, objective="throughput", min_gain_ratio=0)
+    solution = solve_network(problem_of(case), options, solver="throughput")
+    assert (solution.item_ns, solution.predicted_ns) == (6, 13)
+    one, many = solution.what_if(batch=1), solution.what_if(batch=8)
+    assert (one.before_ns, one.same_ns, one.same_note) == (6, 13, "a run of 1 takes 13 ns")
+    run = simulate(case.graph, case.cluster, case.costs, repeat_plan(solution.plan, 8))
+    assert run.makespan_ns == 8 * 6 + 1 + 6
+    assert (many.before_ns, many.same_ns, many.is_per_item) == (6, 7, True)
+    assert many.same_note.startswith("a run of 8 takes 55 ns, one after the other")
+    with pytest.raises(SolverError, match="batch=8 with solve: the plan is for throughput"):
+        solution.what_if(batch=8, solve=True)
+
+
+def of_two_kernels() -> Solution:
+    """Four tasks of 50 ns on a GPU beside a host, whose twin takes 20; not all may run on all."""
+    links = {(0, 1): 10, (1, 0): 10}
+    cluster = gpus(links, 2, host=0)
+    host, gpu = cluster.devices
+    twin = replace(gpu, name=twin_name(gpu.name, "cublas"))
+    cluster = replace(cluster, devices=(host, gpu, twin))
+    case = with_targets(instance([], dict.fromkeys("abcd", (900, 50, 20)), cluster))
+    tasks = (
+        replace(case.graph.tasks[0], devices=(host.name, gpu.name)),
+        *(replace(task, devices=(gpu.name, twin.name)) for task in case.graph.tasks[1:]),
+    )
+    case = replace(case, graph=replace(case.graph, tasks=tasks))
+    return solve_network(problem_of(case), SHORT, solver="heft")
+
+
+def test_a_device_is_added_with_its_other_kernels() -> None:
+    one = of_two_kernels()
+    found = one.what_if(add_device={"gpu9": "gpu1"})
+    assert found.changes == (
+        "device gpu9 added, like gpu1, with a memory and links of its own like those; "
+        "gpu9:cublas too",
+    )
+    new, twin = found.cluster.devices[-2:]
+    assert (new.name, twin.name) == ("gpu9", "gpu9:cublas")
+    assert base_of(found.cluster, 4) == 3 and new.memory == twin.memory
+    assert [memory.name for memory in found.cluster.memories] == ["m0", "m1", "gpu9"]
+    assert found.same_ns == one.predicted_ns
+    with pytest.raises(ClusterError, match="there is a device 'gpu9:cublas' already"):
+        one.what_if(add_device={"gpu9:cublas": "gpu0", "gpu9": "gpu1"})
+
+
+def test_tasks_that_name_their_devices_use_one_that_is_added() -> None:
+    one = of_two_kernels()
+    added = {"gpu8": "gpu1", "gpu9": "gpu8"}
+    found = one.what_if(add_device=added, solve=True, solver="heft", options=SHORT).solution
+    assert found is not None
+    assert found.graph.tasks[0].devices == ("gpu0", "gpu1", "gpu8", "gpu9")
+    assert found.graph.tasks[1].devices == (
+        *("gpu1", "gpu1:cublas", "gpu8", "gpu8:cublas", "gpu9", "gpu9:cublas"),
+    )
+    assert {"gpu8", "gpu8:cublas", "gpu9", "gpu9:cublas"} & set(found.devices_used)
+    assert found.predicted_ns < one.predicted_ns
+
+
+def test_a_device_is_dropped_with_its_other_kernels() -> None:
+    solution = of_two_kernels()
+    tasks = tuple(replace(task, devices=None) for task in solution.graph.tasks)
+    graph = replace(solution.graph, tasks=tasks)
+    plan = replace(solution.plan, graph_digest=graph.digest())
+    free = replace(solution, graph=graph, plan=plan)
+    found = free.what_if(drop_device=["gpu1"], solve=True, solver="heft", options=SHORT)
+    assert found.changes == ("device gpu1, gpu1:cublas dropped, with its memory and links",)
+    assert found.solution is not None
+    assert found.solution.devices_used == ("gpu0",)
+    only = free.what_if(drop_device=["gpu1:cublas"])
+    assert [device.name for device in only.cluster.devices] == ["gpu0", "gpu1"]
+    with pytest.raises(ClusterError, match="'gpu1' is the last device"):
+        free.what_if(drop_device=["gpu0", "gpu1"])
 
 
 @pytest.mark.parametrize(

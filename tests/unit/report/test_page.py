@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from tests.instances import problem_of
+from tests.instances import gpus, instance, problem_of
 from tests.strategies import Instance, exact_cases, graphs, instances
 
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.model.live_memory import live_curves, live_peaks
+from heteroplace.model.plan import Copy, Plan, Run
 from heteroplace.model.solution import Solution
 from heteroplace.model.timeline import Timeline
 from heteroplace.report.html.content import Measured, MeasuredTime, SolverPoint
@@ -136,6 +137,34 @@ def test_memory_over_time_is_never_above_the_peak(case: Instance) -> None:
         assert curve[0][0] == 0
         assert all(0 <= num_bytes <= peak.num_bytes for _, num_bytes in curve)
         assert [ns for ns, _ in curve] == sorted({ns for ns, _ in curve})
+
+
+class Unsearched(tuple[str, ...]):
+    """Names that nobody may look for one by one: a full mesh has thousands."""
+
+    def index(self, *_args: Any) -> int:
+        raise AssertionError("searched from its beginning")
+
+
+def test_links_of_a_mesh_know_their_channels_without_a_search(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pairs = {(src, dst): 10 for src in range(100) for dst in range(100) if src != dst}
+    cluster = gpus(pairs, 100)
+    case = instance([("a", "b")], dict.fromkeys("ab", (5,) * 100), cluster)
+    plan = Plan(
+        case.graph.digest(),
+        cluster.digest(),
+        (Run(0, 3), Copy(0, 3, 97, cluster.route(3, 97)), Run(1, 97)),
+        "by hand",
+    )
+    channels = cluster.channels
+    monkeypatch.setitem(cluster.__dict__, "channels", Unsearched(channels))
+    found = Solution(case.graph, cluster, case.costs, plan, 11, 0)
+    data = encode(report_content(found, None, (), (), {}, ""))
+    assert data["cluster"]["channels"] == list(channels)
+    assert [link[5] for link in data["cluster"]["links"]] == list(range(9900))
+    assert data["plan"]["channels"] == [[], [channels.index("3-97")], []]
 
 
 def leaves(tree: list[Any]) -> list[tuple[int, int]]:

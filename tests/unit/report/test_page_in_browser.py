@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 from tests.browser import see
+from tests.instances import gpus, instance
 
 from heteroplace.bench.suites.catalogue import GRAPHS_VARIABLE, get_instance
 from heteroplace.bench.suites.layered import Layered, layered_costs, layered_graph
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraphBuilder
+from heteroplace.model.plan import Copy, Plan, Run
 from heteroplace.model.solution import Solution
 from heteroplace.report.html.content import Measured, MeasuredTime
 from heteroplace.simulate.simulator import simulate
@@ -310,6 +312,27 @@ def test_batches_show_their_items(tmp_path: Path) -> None:
     assert seen.console == ()
     assert solution.plan.items == 2
     assert re.search(r"items 0(,1)?: starts at", seen.found["text"])
+
+
+def test_of_the_channels_of_a_mesh_those_in_use_are_shown(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    pairs = {(src, dst): 10 for src in range(100) for dst in range(100) if src != dst}
+    cluster = gpus(pairs, 100)
+    case = instance([("a", "b")], dict.fromkeys("ab", (5,) * 100), cluster)
+    steps = (Run(0, 3), Copy(0, 3, 97, cluster.route(3, 97)), Run(1, 97))
+    plan = Plan(case.graph.digest(), cluster.digest(), steps, "by hand")
+    write_report(Solution(case.graph, cluster, case.costs, plan, 11, 0), path)
+    script = """
+    const cells = (row) => [...row.children].slice(0, 3).map((cell) => cell.innerText.trim());
+    return { rows: all("#links tbody tr").map(cells),
+      rest: all("#links p").map((node) => node.innerText) };
+    """
+    seen = see(path, script)
+    assert seen.console == ()
+    channel, *matrix = seen.found["rows"]
+    assert channel == ["3-97", "m3 \u2192 m97 10.0 GB/s, 0 ns", "1"]
+    assert len(matrix) == 2
+    assert seen.found["rest"] == ["and 9,899 more channels, of which 0 are used"]
 
 
 @pytest.mark.skipif(GRAPHS_VARIABLE not in os.environ, reason=f"{GRAPHS_VARIABLE} names no folder")

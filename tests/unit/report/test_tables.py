@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.model.memory import MemoryUse
@@ -156,6 +158,32 @@ def test_headline_says_when_one_device_is_best(cluster, plan):
     assert text == (
         "one device is best: everything on gpu, predicted 4.00 us (lower bound 4.00 us, gap 0 %)"
     )
+
+
+def test_headline_calls_one_device_best_only_if_no_other_is_better(cluster, plan):
+    local = replace(plan, steps=tuple(Run(task, 1) for task in range(3)))
+    assert headline(cluster, local, 4000, ("cpu", 2000), 2000) == (
+        "everything on gpu, predicted 4.00 us (best single device cpu 2.00 us; "
+        "lower bound 2.00 us, gap 50 %)"
+    )
+    assert headline(cluster, local, 4000, ("cpu", 2000), expected_ns=5000) == (
+        "everything on gpu, predicted 5.00 us "
+        "(simulated without interference 4.00 us, on cpu alone 2.00 us)"
+    )
+    assert headline(cluster, local, 4000) == "everything on gpu, predicted 4.00 us"
+    assert headline(cluster, local, 8000, ("cpu", 2000), item_ns=4000) == (
+        "everything on gpu, predicted one item every 4.00 us "
+        "(a run of one item 8.00 us; best single device cpu 2.00 us per item)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("objective_ns", "gap"),
+    [(996_000, "0 %"), (996_001, "< 1 %"), (1_000_000, "< 1 %"), (1_003_000, "1 %")],
+)
+def test_a_gap_of_zero_is_said_of_what_is_proven_alone(cluster, plan, objective_ns, gap):
+    text = headline(cluster, plan, objective_ns, ("cpu", 2_000_000), 996_000)
+    assert text.endswith(f", gap {gap})")
 
 
 def test_numbers_for_people():

@@ -5,7 +5,9 @@ Headers say what a column is: "measured" on this machine, "simulated", or printe
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from heteroplace.bench.exact.cases import (
     COARSE,
@@ -19,6 +21,7 @@ from heteroplace.bench.exact.cases import (
     THROUGHPUT,
     ZOO_ITEMS,
 )
+from heteroplace.model.units import format_gap
 from heteroplace.report.tables import format_table
 
 Row = dict[str, object]
@@ -29,15 +32,16 @@ _NOTE_CHARACTERS = 60
 class _Column:
     header: str
     key: str
-    form: str
+    form: str | Callable[[float], str]
     factor: float = 1.0
 
 
+_PERCENT = partial(format_gap, digits=2)
 _MEASURED_S = _Column("measured s", "seconds", "{:.2f}")
 _BEST_S = _Column("measured s to best", "best_seconds", "{:.2f}")
 _MAKESPAN = _Column("simulated ms", "makespan", "{:.3f}", 1e-6)
 _BOUND = _Column("bound ms", "bound", "{:.3f}", 1e-6)
-_GAP = _Column("gap", "gap", "{:.2f} %", 100)
+_GAP = _Column("gap", "gap", _PERCENT)
 _VS_BOUND = _Column("over bound", "vs_bound", "{:.3f}x")
 _RATE = (
     _Column("simulated items/s", "items_per_second", "{:.2f}"),
@@ -52,7 +56,7 @@ _SPEED_UPS = (
 _ITEM = (
     _Column("simulated item ms", "item_ns", "{:.4f}", 1e-6),
     _Column("item bound ms", "item_bound", "{:.4f}", 1e-6),
-    _Column("item gap", "item_gap", "{:.2f} %", 100),
+    _Column("item gap", "item_gap", _PERCENT),
     _Column("simulated ideals' DP ms", "ideal_split_item", "{:.4f}", 1e-6),
 )
 _VS_PAPER = _Column("paper over ours", "vs_paper", "{:.3f}x")
@@ -132,4 +136,7 @@ def _columns(name: str, is_for_items: bool) -> tuple[_Column, ...]:
 
 def _cell(row: Row, column: _Column) -> str:
     value = row.get(column.key)
-    return column.form.format(value * column.factor) if isinstance(value, int | float) else "-"
+    if not isinstance(value, int | float):
+        return "-"
+    number = value * column.factor
+    return column.form.format(number) if isinstance(column.form, str) else column.form(number)

@@ -325,7 +325,8 @@ def _best_bound(key: str, reference: Row, answers: list[Row]) -> int:
 def _gap(time_ns: object, bound_ns: int) -> float | None:
     if not isinstance(time_ns, int):
         return None
-    return round((time_ns - bound_ns) / time_ns, 6) if time_ns else 0.0
+    gap = (time_ns - bound_ns) / time_ns if time_ns else 0.0
+    return round(gap, 6) or gap  # 0 is a proof
 
 
 def _ratio(single_ns: object, time_ns: object) -> float | None:

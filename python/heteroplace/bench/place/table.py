@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from heteroplace.model.units import format_gap
 from heteroplace.report.tables import format_table
 
 Row = dict[str, object]
@@ -39,7 +40,7 @@ def place_table(rows: list[Row]) -> str:
             cell.append(_number(row["ideal_split_item"], "{:.3f}", 1e-6))
             cell.append(_number(row["items_per_second"], "{:.2f}"))
         cell += [
-            _number(row["item_gap" if is_item else "gap"], "{:.2f} %", 100),
+            _percent(row["item_gap" if is_item else "gap"]),
             _number(row["vs_best_single"], "{:.2f}x"),
             {True: "yes", False: "NO", None: "-"}[row["memory_ok"]],  # type: ignore[index]
             str(row["note"]).partition("\n")[0][:_NOTE_CHARACTERS],
@@ -97,3 +98,7 @@ def comparison(rows: list[Row]) -> str:
 
 def _number(value: object, form: str, factor: float = 1.0) -> str:
     return form.format(value * factor) if isinstance(value, int | float) else "-"
+
+
+def _percent(gap: object) -> str:
+    return format_gap(gap, 2) if isinstance(gap, int | float) else "-"

@@ -109,6 +109,7 @@ def _time(time: MeasuredTime) -> list[object]:
 
 def _cluster(cluster: Cluster) -> _Json:
     hosts = cluster.memory_hosts
+    channels = {name: number for number, name in enumerate(cluster.channels)}
     return {
         "name": cluster.name,
         "devices": [
@@ -125,7 +126,7 @@ def _cluster(cluster: Cluster) -> _Json:
                 link.dst,
                 link.bytes_per_second,
                 link.latency_ns,
-                cluster.channels.index(link.channel),
+                channels[link.channel],
             ]
             for link in cluster.links
         ],

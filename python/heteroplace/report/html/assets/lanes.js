@@ -39,7 +39,8 @@ class Lanes {
     pen.scale(ratio, ratio);
     this.fills = canvasFills(pen, this.model.devices.length);
     // Asked once for each drawing: a question makes the browser compute all styles.
-    this.plain = this.run.lanes.map((name, lane) => css(lane < this.model.devices.length ? colourOf(lane) : "--channel"));
+    const channel = css("--channel");
+    this.plain = this.run.lanes.map((name, lane) => (lane < this.model.devices.length ? css(colourOf(lane)) : channel));
     pen.font = "12px system-ui, sans-serif";
     pen.textBaseline = "middle";
     this.axis(pen, total);
