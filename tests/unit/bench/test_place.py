@@ -7,6 +7,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from heteroplace.bench.__main__ import main
@@ -27,8 +28,9 @@ from heteroplace.control_groups import usable_cores
 from heteroplace.errors import GraphError, SolverError
 from heteroplace.model.plan import Plan, Run
 from heteroplace.native.list import evaluate_order
+from heteroplace.native.throughput import placement_loads
 from heteroplace.solve import SOLVERS, SolveOptions
-from heteroplace.solve.problem import Problem, SolveResult
+from heteroplace.solve.problem import OBJECTIVES, Problem, SolveResult
 
 
 class Fixed:
@@ -203,6 +205,20 @@ def test_a_plan_for_one_item_is_judged_by_its_time_per_item() -> None:
     assert ours["bound"] is None and isinstance(ours["item_bound"], int)
     assert int(str(reference["best_single_item"])) >= int(str(ours["item_ns"]))
     assert int(str(reference["ideal_split_item"])) >= int(str(ours["item_ns"]))
+
+
+def test_where_items_follow_each_other_memory_is_counted_by_the_static_rule() -> None:
+    problem = layered(Layered(200))
+    plan = SOLVERS["heft"].solve(problem, SolveOptions()).plan
+    options = {objective: SolveOptions(objective=objective) for objective in OBJECTIVES}
+    assert place_worker.judge(problem, plan, options["latency"])["memory_ok"] is True
+    row = place_worker.judge(problem, plan, options["throughput"])
+    placement = np.zeros(200, dtype=np.int64)
+    for step in plan.steps:
+        if isinstance(step, Run):
+            placement[step.task] = step.device
+    assert not placement_loads(problem.native, placement).fits(problem.cluster)
+    assert row["memory_ok"] is False
 
 
 def test_several_items_are_served_in_batches_or_by_repeating_a_plan() -> None:

@@ -24,6 +24,8 @@ With `--auto` the rows say whether `auto` is behind any other solver (`against.p
 
 With `--saga` list schedulers run beside those of another package (`saga.py`).
 
+With `--scaling` the rows say what more threads gain (`scaling.py`).
+
 With `--memory` the rows say what counting memory by lifetime costs and gains (`memory.py`).
 
 With `--items N` makespans are those of N items: plans of the batched solvers as they are, others
@@ -43,6 +45,7 @@ from heteroplace.bench.place.memory import memory_rows, memory_table
 from heteroplace.bench.place.peers import peer_rows, peer_table
 from heteroplace.bench.place.processes import Processes
 from heteroplace.bench.place.saga import saga_rows, saga_table
+from heteroplace.bench.place.scaling import scaling_rows, scaling_table
 from heteroplace.bench.place.table import comparison, place_table
 from heteroplace.bench.plots import check_can_plot, plot_growth
 from heteroplace.bench.suites.catalogue import QUICK, Instance, select
@@ -154,6 +157,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="auto against all other solvers, within the same budget: who is behind, who is late",
     )
     parser.add_argument(
+        "--scaling",
+        action="store_true",
+        help="how much sooner 2 to 16 threads have the plan of one, on three seeds",
+    )
+    parser.add_argument(
         "--memory",
         action="store_true",
         help="memory counted by lifetime against the static rule: plans and processor time",
@@ -190,6 +198,8 @@ def run(arguments: argparse.Namespace, say: Say) -> list[Row]:
         items=arguments.items,
         jobs=arguments.jobs,
     )
+    if arguments.scaling:
+        return scaling_rows(options, say)
     if arguments.auto:
         return auto_rows(options, options.solvers or default_solvers(options), place_rows, say)
     return place_rows(options, say)
@@ -214,6 +224,8 @@ def table(rows: list[Row]) -> str:
         return peer_table(rows)
     if "saga_makespan" in rows[0]:
         return saga_table(rows)
+    if "plan_ratio" in rows[0]:
+        return scaling_table(rows)
     if "slowdown" in rows[0]:
         return memory_table(rows)
     if "behind" in rows[0]:

@@ -4,7 +4,7 @@ Bound: Lagrange multipliers, the prices of resources and memories (`prices.py`),
 that devices cannot hold where copies occupy them (`subset_bound.py`), and for small graphs a
 mixed-integer programme (`assignment.py`). Initial solutions: what comes with the prices
 (`convex_combination.py`), contiguous splits, by dynamic programming over ideals where they are few,
-HEFT's placement, the solution of the programme. Then
+those of list schedulers, the solution of the programme. Then
 local search over loads; C++: src/throughput/improve.cc. Of measured costs, near ones with fewer
 changes of device are preferred (`few_changes.py`). Last, the order: the placement is
 list-scheduled, by the longest way to the end; the order does not change the time per item.
@@ -40,7 +40,7 @@ from heteroplace.solve.list.single import max_singles
 from heteroplace.solve.lp.engines import ChosenEngine
 from heteroplace.solve.objective import least_gain_ratio
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, report
-from heteroplace.solve.search.initial_solutions import InitialSolutions
+from heteroplace.solve.search.initial_solutions import InitialSolutions, initial_s
 from heteroplace.solve.throughput.assignment import is_small, solve_assignment
 from heteroplace.solve.throughput.convex_combination import combined_placements
 from heteroplace.solve.throughput.few_changes import with_few_changes
@@ -138,8 +138,9 @@ class _Run:
             return self._result(np.zeros(0, dtype=np.int64), False)
         self.splits = contiguous_splits(problem.native)[:2]
         self.initial = self.splits + self._single_placements()
-        everywhere = InitialSolutions(problem, self.options.time_limit_s).heft
-        self.initial.append(everywhere.devices(len(problem.graph.tasks)))
+        limit_s = self.options.time_limit_s
+        listed = InitialSolutions(problem, limit_s).native_plans(initial_s(problem, limit_s))
+        self.initial += [plan.devices(len(problem.graph.tasks)) for _, plan in listed]
         self._split_ideals()
         self._report("initial solutions")
         if self.is_proving:
