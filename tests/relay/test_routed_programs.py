@@ -15,6 +15,7 @@ from item_plans import with_second_memory
 from relay_models import cpu_cluster, module, random_inputs, stock_outputs, var
 from routed_batches import check_near
 from routed_models import (
+    Branch,
     Shape,
     costs_by_capacity,
     loaded_executable,
@@ -30,7 +31,12 @@ from heteroplace import pipeline, routing
 from heteroplace.codegen.carried import carried_kernels
 from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.codegen.executable import Executable, write_programs
+from heteroplace.codegen.instructions import root
+from heteroplace.codegen.kernels import KernelCall, KernelCalls, Value
 from heteroplace.codegen.lower import lower
+from heteroplace.codegen.paired_calls import Version, paired_calls
+from heteroplace.codegen.segment_calls import NetworkPart
+from heteroplace.codegen.segments import ValueName
 from heteroplace.dynamic.profile import read_profile
 from heteroplace.errors import LoweringError, RoutingError, UnsupportedRelayError
 from heteroplace.files.routes import RoutesReader
@@ -164,6 +170,58 @@ def test_of_capacities_for_all_cells_one_is_compiled(overflow: str) -> None:
     sizes = ((1, 3, 6),) * 4
     assert cut_network(mod).graph.routers[0].capacities == sizes
     assert model_digest(update_routers(mod, {"switch": {"capacities": sizes}})) == model_digest(mod)
+
+
+def given_filters(cells: int, capacities: tuple[int, ...]) -> tvm.IRModule:
+    """Convolutions to a byte for each cell, whose filters the model is given."""
+    shape = (16, 3, 3, 3)
+    x, ids = var("x", (cells, *shape[1:])), var("ids", (cells,), "int32")
+    filters = [var(f"w{number}", shape) for number in range(2)]
+
+    def of(each: relay.Var) -> Branch:
+        def branch(rows: relay.Expr) -> relay.Expr:
+            made = relay.nn.conv2d(rows, each, channels=shape[0], kernel_size=shape[2:])
+            return relay.cast(relay.sum(made, axis=1, keepdims=True), "int8")
+
+        return branch
+
+    cell = routing.annotate_cell(x, (0,), (1, *shape[1:]))
+    branches = [of(each) for each in filters]
+    y = routing.route(cell, routing.label(ids, 2), branches, capacities=capacities, name="r")
+    return module([x, ids, *filters], y)
+
+
+@pytest.mark.costly
+def test_another_layout_of_weights_is_no_rows() -> None:
+    """The filters are brought into blocks, in each of two rounds: 1728 bytes, 27 for each row."""
+    mod, cluster = given_filters(80, (64,)), cpu_cluster()
+    network = cut_network(mod)
+    placement = [0] * len(network.graph.tasks)
+    with tvm.transform.PassContext(opt_level=3):
+        kernels = CompiledNetwork.of(network).kernels(cluster, placement)
+    (executable,) = write_programs(kernels, [routed_solution(network, cluster, placement)])
+    inputs = random_inputs(mod) | {"ids": (np.arange(80) % 10 == 0).astype("int32")}
+    check_near(Executor(executable).run(inputs), stock_outputs(mod, inputs))
+    calls, whole = kernels.calls, 0
+    for call in calls.calls:
+        for capacity, value in ((v.capacity, each) for v in call.variants for each in v.writes):
+            made, there = calls.values[value], calls.values[root(calls, value)]
+            rows, taken = (1, 1) if there.rows is None else (there.shape[0], capacity)
+            whole += there.rows is None
+            assert made.bytes * rows == there.bytes * taken
+    assert whole == 2
+
+
+@pytest.mark.parametrize(("shape", "row_bytes"), [((3,), None), ((8,), 8), ((2, 3), None)])
+def test_rows_are_of_whole_elements(shape: tuple[int, ...], row_bytes: int | None) -> None:
+    """Of four rows; the 12 and 24 bytes of the others would be 3 and 6 for each."""
+    graph = cut_network(switch_layer()).graph
+    task = next(task for task in graph.tasks if task.branch is not None)
+    values = (Value((4,), "float32"), Value(shape, "float32"))
+    calls = KernelCalls(values, (KernelCall("k", 0, task.name, (0,), (1,)),), (), {})
+    part = NetworkPart(calls, {ValueName("rows"): 0}, ())
+    (found,) = paired_calls(graph, [Version(part, {task.branch: 4})], (), ["rows"])
+    assert (found.row_bytes, found.is_fixed) == ((row_bytes,), False)
 
 
 def test_a_branch_that_mixes_rows_is_refused() -> None:

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.relay
 def test_only_rows_of_whole_vectors_are_folded_on_them() -> None:
     x = tvm.te.placeholder((2, 8, 64), name="x")
     uneven = tvm.te.placeholder((2, 8, 60), name="uneven")
+    flags = tvm.te.placeholder((2, 8, 64), "bool", name="flags")  # an element has less than a byte
     with tvm.target.Target("llvm -mcpu=skylake-avx512"):
         assert row_fold(topi.exp(topi.sum(topi.tanh(x), -1)), (-1,)) is not None
         assert row_fold(topi.sum(x, 2, keepdims=True), (2,)) is not None
@@ -24,6 +25,7 @@ def test_only_rows_of_whole_vectors_are_folded_on_them() -> None:
         assert row_fold(topi.sum(uneven, -1), (-1,)) is None
         assert row_fold(topi.sum(topi.sum(x, 0), -1), (-1,)) is None
         assert row_fold(topi.argmax(x, -1), (-1,)) is None
+        assert row_fold(topi.sum(flags, -1), (-1,)) is None
 
 
 @pytest.mark.costly

@@ -27,6 +27,7 @@ from heteroplace.codegen.executable import write_programs
 from heteroplace.codegen.lower import lower
 from heteroplace.errors import LoweringError, UnsupportedRelayError
 from heteroplace.model.cluster import Cluster
+from heteroplace.model.plan import Collective, Copy, Plan, Run
 from heteroplace.model.solution import Solution
 from heteroplace.relay import collective_ops as ops
 from heteroplace.simulate.simulator import simulate
@@ -151,3 +152,27 @@ def test_what_would_give_other_numbers_is_refused(name: str) -> None:
     plan = ShardedPlanner(Random(0), extraction.graph, cluster, items).plan()
     with pytest.raises(error, match=message):
         compiled_of(extraction).kernels_of(cluster, plan)
+
+
+@pytest.mark.costly
+def test_a_sum_takes_over_nothing_that_an_output_is_read_from() -> None:
+    """What the second lane makes is brought to where it is both added and returned."""
+    mod = two_lanes(lambda parts: relay.Tuple([ops.all_reduce(parts), parts[1]]))
+    extraction, cluster = extraction_of(mod), far_cluster(2, 2, is_pinned=False)
+    graph = extraction.graph
+    (x,), (_, part) = graph.inputs, graph.outputs
+    first, second, added = range(3)
+    there, back = cluster.route(0, 1), cluster.route(1, 0)
+    steps = (
+        *(Copy(x, 0, 1, there), Run(first, 0), Run(second, 1)),
+        *(Copy(part, 1, 0, back), Collective(added, (0, 1))),
+    )
+    plan = Plan(graph.digest(), cluster.digest(), steps, "by hand")
+    solution_of_plan(graph, cluster, plan)
+    with tvm.transform.PassContext(opt_level=3):
+        kernels = compiled_of(extraction).kernels_of(cluster, plan)
+    lowered = lower(kernels.calls, graph, cluster, plan, None)
+    (inputs,) = item_inputs(mod, 1)
+    (found,) = load_ranks(Random(0), lowered, kernels.library.sealed()).run([inputs])
+    for actual, wanted in zip(found, Reference(mod).run(inputs), strict=True):
+        assert actual.tobytes() == wanted.tobytes(), lowered.text

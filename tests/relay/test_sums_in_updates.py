@@ -101,6 +101,8 @@ def test_sums_that_others_read_too_or_later_have_kernels() -> None:
     (made,) = graph.task_outputs[summed[0]]
     also_output = replace(graph, outputs=(*graph.outputs, made))
     assert set(sums_in_updates(also_output, cluster, plan)) == set(summed[1:])
+    also_state = replace(graph, updates=(*graph.updates, (graph.inputs[0], made)))
+    assert set(sums_in_updates(also_state, cluster, plan)) == set(summed[1:])
     # All sums first, then all updates: each but the last has others between it and its update.
     sums = [step for step in plan.steps if getattr(step, "task", None) in summed]
     updates = {graph.tensors[graph.task_outputs[task][0]].consumers[0] for task in summed}

@@ -44,6 +44,8 @@ class TrainingCase:
     num_devices: int = 3
     rows: int = 4
     widths: tuple[int, ...] = (8, 16, 8)
+    has_owner: bool = False
+    """Whether one replica updates the weights of all."""
 
     @property
     def batch(self) -> int:
@@ -54,7 +56,7 @@ class TrainingCase:
         mod = training_module(list(self.widths), self.rows, self.batch)
         extraction = extracted_anew(mod)
         state = {name: array for name, array in self.weights.items() if name != "w0"}
-        graph = with_shared_values(extraction.graph)
+        graph = with_shared_values(extraction.graph, has_owner=self.has_owner)
         return Network(graph, network_of(extraction).mod, state=state)
 
     @property
@@ -187,6 +189,12 @@ def random_case(seed: int) -> TrainingCase:
 @pytest.mark.costly
 def test_ranks_of_another_plan_train_alike(small: TrainingCase, tmp_path: Path) -> None:
     check_ranks(small, 1, tmp_path)
+
+
+@pytest.mark.costly
+def test_ranks_train_alike_with_the_weights_that_one_of_them_gives(tmp_path: Path) -> None:
+    """Weights come from another host to where some still read the ones before."""
+    check_ranks(TrainingCase(0, num_devices=2, has_owner=True), 0, tmp_path)
 
 
 @pytest.mark.slow

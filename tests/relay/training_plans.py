@@ -45,8 +45,11 @@ def training_module(widths: list[int], rows: int, batch: int) -> tvm.IRModule:
     return module([x, y, *states], relay.Tuple(outputs))
 
 
-def with_shared_values(graph: TaskGraph) -> TaskGraph:
-    """The graph in which gradients and loss add up, over replicas too, and weights are state."""
+def with_shared_values(graph: TaskGraph, *, has_owner: bool = False) -> TaskGraph:
+    """The graph in which gradients and loss add up, over replicas too, and weights are state.
+
+    Where they have an owner, it alone has the sums of gradients, and gives new weights to all.
+    """
     names = [tensor.name for tensor in graph.tensors]
     states = [names[tensor] for tensor in graph.inputs if names[tensor].startswith("w")]
     loss, *rest = (names[tensor] for tensor in graph.outputs)
@@ -68,14 +71,23 @@ def with_shared_values(graph: TaskGraph) -> TaskGraph:
         reads = [f"{name}.sum" if name in added else name for name in reads]
         builder.add_task(replace(task, adds=adds), reads)
     for name in (loss, *gradients):
-        builder.add_task(Task(f"sum.{name}", collective_op("all_reduce")), [name])
+        kind = "reduce" if has_owner and name != loss else "all_reduce"
+        builder.add_task(Task(f"sum.{name}", collective_op(kind)), [name])
     for state, update in zip(states, updates, strict=True):
-        builder.add_update(state, update)
+        if has_owner:
+            of = graph.tensors[names.index(update)]
+            task, given = f"all.{update}", f"{update}.all"
+            builder.add_tensor(task, of.shape, of.dtype, of.bytes, given, shared=True)
+            builder.add_task(Task(task, collective_op("broadcast")), [update])
+        builder.add_update(state, given if has_owner else update)
     return builder.finalize([f"{loss}.sum"])
 
 
 class TrainingPlanner:
-    """Each replica has devices of its own, on any of which a task of it runs."""
+    """Each replica has devices of its own, on any of which a task of it runs.
+
+    The owner of all weights, if there is one, is the first replica.
+    """
 
     def __init__(
         self, random: Random, graph: TaskGraph, cluster: Cluster, replicas: int, micro: int
@@ -89,6 +101,8 @@ class TrainingPlanner:
         self.host = cluster.host
         self.steps: list[Step] = []
         self.homes: dict[tuple[int, int], list[int]] = {}
+        kinds = [collective_kind(task.op) for task in graph.tasks]
+        self.has_owner = any(kind is not None and kind.reads == "root" for kind in kinds)
         self.on = [[random.choice(devices) for _ in graph.tasks] for devices in self.devices]
         """[replica][task]"""
 
@@ -107,7 +121,7 @@ class TrainingPlanner:
 
     def plan(self) -> Plan:
         graph = self.graph
-        once = [task for task in range(len(graph.tasks)) if self.is_once(task)]
+        once = [task for task in self.tasks() if self.is_once(task)]
         self.place_state(once)
         for tensor in graph.inputs:
             if not graph.tensors[tensor].shared:
@@ -117,7 +131,7 @@ class TrainingPlanner:
             replica: [
                 (replica * self.micro + k, task)
                 for k in range(self.micro)
-                for task in range(len(graph.tasks))
+                for task in self.tasks()
                 if task not in once
             ]
             for replica in range(len(self.devices))
@@ -133,10 +147,26 @@ class TrainingPlanner:
         digests = graph.digest(), self.cluster.digest()
         return Plan(*digests, tuple(self.steps), "by chance", items=self.items)
 
+    def tasks(self) -> list[int]:
+        """In the order of the graph; with an owner, what the last ones need comes first: others
+        then read a weight while its gradient is on its way."""
+        count = len(self.graph.tasks)
+        if not self.has_owner:
+            return list(range(count))
+        found: dict[int, None] = {}
+
+        def add(task: int) -> None:
+            for before in self.graph.predecessors[task]:
+                add(before)
+            found.setdefault(task)
+
+        for task in reversed(range(count)):
+            add(task)
+        return list(found)
+
     def is_once(self, task: int) -> bool:
         is_collective = collective_kind(self.graph.tasks[task].op) is not None
-        makes = self.graph.task_outputs[task]
-        return is_collective or any(tensor in self.graph.state_of for tensor in makes)
+        return is_collective or (self.graph.is_made_once(task) and not self.graph.tasks[task].adds)
 
     def place_state(self, once: list[int]) -> None:
         """A weight is updated where its gradient is made."""
@@ -149,7 +179,7 @@ class TrainingPlanner:
     def updaters(self, task: int) -> list[int]:
         """The devices of a collective, or of an update: those where its gradient is made."""
         graph = self.graph
-        while collective_kind(graph.tasks[task].op) is None:
+        while (kind := collective_kind(graph.tasks[task].op)) is None or kind.reads == "root":
             (task,) = [
                 producer
                 for tensor in graph.task_inputs[task]
@@ -176,9 +206,12 @@ class TrainingPlanner:
     def run_once(self, task: int) -> None:
         devices = self.updaters(task)
         everything = tuple(range(self.items))
-        if collective_kind(self.graph.tasks[task].op) is not None:
+        kind = collective_kind(self.graph.tasks[task].op)
+        if kind is not None:
             self.steps.append(Collective(task, tuple(devices), everything))
+            devices = devices[:1] if kind.makes == "root" else devices
         else:
+            devices = devices[:1] if self.has_owner else devices
             self.steps += [Run(task, device, everything) for device in devices]
         for tensor in self.graph.task_outputs[task]:
             self.homes[tensor, 0] = [self.memory(device) for device in devices]

@@ -82,7 +82,8 @@ def with_messages(instructions: Sequence[Instruction]) -> tuple[Instruction, ...
         if each.message is None:
             found.append(each)
             continue
-        found.append(replace(each, writes=(), message=num_messages))
+        # What is replaced is where it is received: who sends waits for nobody there.
+        found.append(replace(each, writes=(), replaces=(), message=num_messages))
         found.append(replace(each, reads=(), source=None, message=num_messages))
         num_messages += 1
     return tuple(found)

@@ -15,7 +15,8 @@ that needs most comes first); here by moves from the order of the plan, which ot
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from bisect import bisect_right
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -59,6 +60,24 @@ class _Life:
 
     first: int
     last: int
+
+
+@dataclass(frozen=True)
+class _Touched:
+    """Where instructions of an order touch values."""
+
+    lives: dict[Instance, _Life]
+    """As of `_Order._lives`."""
+    first_reader: dict[Instance, int]
+    """Position of the first that reads it; those that nobody reads are not there."""
+    changes: dict[Instance, list[int]]
+    """By value with bytes of its own, positions of those that write or replace it, ascending."""
+
+    def changes_between(self, owner: Instance, begin: int, end: int) -> bool:
+        """Say whether an instruction behind `begin` and before `end` writes or replaces a value."""
+        places = self.changes.get(owner, [])
+        behind = bisect_right(places, begin)
+        return behind < len(places) and places[behind] < end
 
 
 @dataclass(frozen=True)
@@ -130,47 +149,51 @@ class _Order:
 
     def _best_move(self, memory: int, at: int, refused: Set[Instance]) -> _Move | None:
         """The move that makes most room at a position; of equal ones the first call's."""
-        lives = self._lives(memory)
+        touched = self._touched(memory)
+        lives = touched.lives
         moves = []
         for begin, each in enumerate(self.instructions[:at]):
             if (refused & set(each.writes)) or not self._may_move(each):
                 continue
             needed = [lives[instance] for instance in each.writes if instance in lives]
             if any(life.last > at for life in needed):
-                moves.append(self._move(begin, at, lives))
+                moves.append(self._move(begin, at, touched))
         found = [move for move in moves if move is not None]
         return max(found, key=lambda move: (move.gain_bytes, -move.begin), default=None)
+
+    def _touched(self, memory: int) -> _Touched:
+        """One pass over all instructions for all the moves that are looked at."""
+        first_reader: dict[Instance, int] = {}
+        changes: dict[Instance, list[int]] = {}
+        for index, each in enumerate(self.instructions):
+            for instance in each.reads:
+                first_reader.setdefault(instance, index)
+            for owner in map(self._owner, (*each.writes, *each.replaces)):
+                changes.setdefault(owner, []).append(index)
+        return _Touched(self._lives(memory), first_reader, changes)
 
     def _may_move(self, each: Instruction) -> bool:
         """Whether it is a change of layout that nobody else shares the bytes of."""
         is_plain = each.call in self._moving and each.guard is None and not each.members
         return is_plain and not each.replaces and self._shared.isdisjoint(each.writes)
 
-    def _move(self, begin: int, at: int, lives: Mapping[Instance, _Life]) -> _Move | None:
+    def _move(self, begin: int, at: int, touched: _Touched) -> _Move | None:
         """The move of a call behind what is at `at`; None: it would gain nothing, or cannot be."""
         call = self.instructions[begin]
         read = {self._owner(instance) for instance in call.reads}
-        end = self._first_reader(begin)
+        readers = [touched.first_reader.get(instance) for instance in call.writes]
+        end = min((reader for reader in readers if reader is not None), default=None)
         if end is None or end <= at:
-            return None
+            return None  # it is an output only, or is read before
         reader = self.instructions[end]
         if reader.device != call.device or reader.call is None:
             return None
-        for each in self.instructions[begin + 1 : end]:
-            touched = {self._owner(instance) for instance in (*each.writes, *each.replaces)}
-            if not read.isdisjoint(touched):
-                return None  # it would read what has been overwritten
+        if any(touched.changes_between(owner, begin, end) for owner in read):
+            return None  # it would read what has been overwritten
+        lives = touched.lives
         lost = sum(self._size(owner) for owner in read if owner in lives and lives[owner].last < at)
         gain = sum(self._size(owner) for owner in call.writes) - lost
         return _Move(gain, begin, end) if gain > 0 else None
-
-    def _first_reader(self, begin: int) -> int | None:
-        """Position of the first that reads what a call makes; None: it is an output only."""
-        made = set(self.instructions[begin].writes)
-        for index, each in enumerate(self.instructions[begin + 1 :], begin + 1):
-            if not made.isdisjoint(each.reads):
-                return index
-        return None
 
 
 def _moved(instructions: Sequence[Instruction], move: _Move) -> list[Instruction]:

@@ -116,6 +116,7 @@ class _Orderer:
     ) -> list[Instruction]:
         """The calls, of which some take over the bytes of what was brought for them alone."""
         num_readers = Counter(read for each in (*called, *copies) for read in each.reads)
+        num_readers.update(self._read_at_end(joins))
         found = []
         for each in called:
             call = None if each.call is None else self._kernel_calls.calls[each.call]
@@ -131,11 +132,15 @@ class _Orderer:
             found.append(each)
         return found
 
+    def _read_at_end(self, joins: Joins) -> set[Instance]:
+        """What outputs are read from when a run is over, by no instruction."""
+        outputs = [(root(self._kernel_calls, v), self._host) for v in self._kernel_calls.outputs]
+        return {each for output in outputs for each in (output, *joins.reads.get(output, ()))}
+
     def _read_copies(self, others: list[Instruction], joins: Joins) -> list[Instruction]:
         """The copies of whole values but those that nobody reads: routes may have shorter ways."""
         copies = self._copies
-        outputs = [(root(self._kernel_calls, v), self._host) for v in self._kernel_calls.outputs]
-        kept = {each for output in outputs for each in (output, *joins.reads.get(output, ()))}
+        kept = self._read_at_end(joins)
         while len(self._cluster.hosts) > 1:
             read = {each for by in (*others, *copies.values()) for each in by.reads} | kept
             left = {at: copy for at, copy in copies.items() if at in read}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,13 +31,19 @@ class PairedCall:
     branch: Branch
     row_bytes: tuple[int | None, ...]
     """Of what it makes; None: it is whole."""
+    is_fixed: bool = False
+    """Whether it reads no rows, as what brings weights into another layout: what it makes is whole,
+    and the same in every round. It is of one version, as layouts are."""
     calls: dict[int, KernelCall] = field(default_factory=dict)
     """By version."""
     writes: tuple[int, ...] = ()
 
 
 def paired_calls(
-    graph: TaskGraph, versions: Sequence[Version], whole: Collection[ValueName]
+    graph: TaskGraph,
+    versions: Sequence[Version],
+    whole: Collection[ValueName],
+    variables: Collection[str],
 ) -> list[PairedCall]:
     """Return the calls of branches: those of a task in their order, tasks in that of the graph.
 
@@ -47,6 +54,8 @@ def paired_calls(
     ----------
     whole
         What is no rows, though its size may say so.
+    variables
+        The variables of the cut module that are rows.
     """
     branch_of = {task.name: task.branch for task in graph.tasks}
     roots = {
@@ -59,18 +68,22 @@ def paired_calls(
     for version, each in enumerate(versions):
         values = each.part.calls.values
         counts = Counter(call.task for call in each.part.calls.calls)
+        of_rows = _values_of_rows(each.part, variables)
         for call in each.part.calls.calls:
             counts[call.task] -= 1
             branch = branch_of[call.task]
             assert branch is not None  # others are left out of versions
             capacity = each.capacities[branch]
+            is_fixed = of_rows.isdisjoint(call.writes)
             rows = tuple(
-                None if (version, value) in roots else _row_bytes(values[value], capacity)
+                None
+                if is_fixed or (version, value) in roots
+                else _row_bytes(values[value], capacity)
                 for value in call.writes
             )
             types = tuple(values[value].dtype for value in call.writes)
-            key = (call.task, counts[call.task], rows, types)
-            group = found.setdefault(key, PairedCall(call.task, branch, rows))
+            key = (call.task, counts[call.task], rows, types, version if is_fixed else None)
+            group = found.setdefault(key, PairedCall(call.task, branch, rows, is_fixed))
             group.calls[version] = call
     place = {task.name: at for at, task in enumerate(graph.tasks)}
     return sorted(found.values(), key=lambda group: place[group.task])
@@ -82,6 +95,21 @@ def _root(part: NetworkPart, value: int) -> int:
     return value
 
 
+def _values_of_rows(part: NetworkPart, variables: Collection[str]) -> set[int]:
+    """The values with bytes of their own that hang on rows, or that others read: those are rows
+    where a branch makes them of its weights alone."""
+    found = {_root(part, value) for value in part.calls.outputs}
+    found |= {value for name, value in part.imports.items() if name.name in variables}
+    num_found = -1
+    while len(found) != num_found:  # one segment may read what a later one makes
+        num_found = len(found)
+        for call in part.calls.calls:
+            if not found.isdisjoint(_root(part, value) for value in call.reads):
+                found.update(call.writes)
+    return found
+
+
 def _row_bytes(value: Value, capacity: int) -> int | None:
     """Bytes of a row of a value at a capacity; None: it is not made of so many rows."""
-    return value.bytes // capacity if capacity and value.bytes % capacity == 0 else None
+    is_rows = capacity and math.prod(value.shape) % capacity == 0
+    return value.bytes // capacity if is_rows else None

@@ -62,8 +62,8 @@ def shape_of(tensor: te.Tensor) -> tuple[int, ...]:
 
 
 def item_bytes_of(tensor: te.Tensor) -> int:
-    """Return the size of an element."""
-    return int(tvm.DataType(tensor.dtype).bits) // 8
+    """Return the size of an element in memory, whole bytes."""
+    return -(-int(tvm.DataType(tensor.dtype).bits) // 8)
 
 
 def vector_bytes() -> int:

@@ -42,7 +42,8 @@ def with_remade_layouts(
 ) -> KernelCalls:
     """Return the calls, changes of layout also where their results are read beside what they read.
 
-    What collectives and joined values read stays as it is, and so do networks with routers.
+    What collectives and joined values read stays as it is, and so do networks with routers. Of two
+    changes of which one reads what the other makes, only one is made again.
     """
     if calls.routers or len(cluster.memories) == 1:
         return calls
@@ -68,6 +69,10 @@ class _Remaking:
         """By call, those that are made in front of it."""
         self._left: set[int] = set()
         """Calls whose results nobody reads any more."""
+        self._remade: set[int] = set()
+        """What calls make that are made again."""
+        self._sources: set[int] = set()
+        """What those calls read."""
 
     def run(self) -> KernelCalls:
         layouts = layout_kernels(self._calls)
@@ -100,6 +105,8 @@ class _Remaking:
         is_plain = len(read) == 1 and root(self._calls, made) == made
         if not is_plain or not self._kept.isdisjoint((made, *read)):
             return
+        if made in self._sources or not self._remade.isdisjoint(read):
+            return  # calls that are made again read it: these have no place yet among its readers
         (source,), readers = read, self._readers[made]
         home = self._places[index].memory
         remade = [
@@ -116,6 +123,8 @@ class _Remaking:
             self._before[readers[memory][0]].append(replace(call, writes=(again,), at=at))
             for reader in readers[memory]:
                 self._instead[reader][made] = again
+            self._remade.add(made)
+            self._sources.add(source)
         if remade and len(remade) == len(readers):
             self._left.add(index)
 

@@ -4,7 +4,8 @@ The calls of a task in all versions are paired from its last one on, and what th
 value. Of a branch with rows that is a part of a routed buffer: rows that a dispatch has put there,
 rows that a combine will read, or in between a buffer that branches with equal rows share, since no
 two branches have the same rows. Whoever writes and reads a value in a round does so at the same
-capacity, so a layout in which rows are not outermost is as good as any.
+capacity, so a layout in which rows are not outermost is as good as any. What is made of no rows, as
+another layout of weights that the model is given, is a value of its own at each capacity.
 """
 
 from __future__ import annotations
@@ -90,7 +91,9 @@ class RoutedCombiner:
         for value in inputs:
             assert value.input_name is not None
             self._inputs[value.input_name] = self._add(value)
-        groups = paired_calls(self._graph, self._versions, self._whole_names())
+        rows = {*self._cut.taken, *self._cut.joined}
+        rows |= {name for name, at in self._cut.read.items() if self._names[at].name in rows}
+        groups = paired_calls(self._graph, self._versions, self._whole_names(), rows)
         for group in groups:
             self._unify(group)
         for name in self._cut.joined:
@@ -131,7 +134,7 @@ class RoutedCombiner:
                 self._ids[version, call.writes[at]] = value
             writes.append(value)
         group.writes = tuple(writes)
-        if None in group.row_bytes:
+        if None in group.row_bytes and not group.is_fixed:
             self._check_whole(group)
 
     def _check_whole(self, group: PairedCall) -> None:

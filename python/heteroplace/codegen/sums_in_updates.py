@@ -26,8 +26,8 @@ def sums_in_updates(graph: TaskGraph, cluster: Cluster, plan: Plan) -> Mapping[i
     """Return the collectives whose sums updates compute, each with its one step.
 
     These run once, on cores of one CPU, which read what others bring where it is; nothing of them
-    is an output, and one task reads each of their tensors: it updates a weight, right after them on
-    its device, so that what they read is still there.
+    is an output or replaces state, and one task reads each of their tensors: it updates a weight,
+    right after them on its device, so that what they read is still there.
     Complexity: O(steps + reads).
     """
     updates = _updates_of_sums(graph)
@@ -57,7 +57,7 @@ def sums_in_updates(graph: TaskGraph, cluster: Cluster, plan: Plan) -> Mapping[i
 def _updates_of_sums(graph: TaskGraph) -> dict[int, list[int]]:
     """By collective that sums, the updates that read what it makes, if nobody else does."""
     states = {state for state, _ in graph.updates}
-    outputs = set(graph.outputs)
+    kept = {*graph.outputs, *graph.state_of}
     found = {}
     for task, description in enumerate(graph.tasks):
         kind = collective_kind(description.op)
@@ -65,7 +65,7 @@ def _updates_of_sums(graph: TaskGraph) -> dict[int, list[int]]:
             continue
         made = graph.task_outputs[task]
         readers = [graph.tensors[tensor].consumers for tensor in made]
-        if not outputs.intersection(made) and all(len(each) == 1 for each in readers):
+        if kept.isdisjoint(made) and all(len(each) == 1 for each in readers):
             found[task] = [reader for (reader,) in readers]
     return {
         task: readers

@@ -13,7 +13,7 @@ pytest.importorskip("tvm.relay")
 import tvm
 from tests.strategies import num_cases
 
-from heteroplace.codegen.instructions import Instruction, Ordered
+from heteroplace.codegen.instructions import Instance, Instruction, Ordered, resolve
 from heteroplace.codegen.kernels import Kernel, KernelCall, KernelCalls, Value
 from heteroplace.codegen.late_calls import with_late_calls
 from heteroplace.codegen.workspace import Workspace
@@ -106,6 +106,37 @@ def test_what_is_not_fullest_stays_as_planned() -> None:
     program: list[Call] = [(0, [9], 0), (0, [], 1), (1, [1], 2), (2, [0, 2], 3), (3, [3], 4)]
     units = [4, 5, 1, 1, 30, 0, 0, 0, 0, 4]
     assert reordered(program, units, 4, [0, 0, 0, 0]) == [0, 1, 2, 3, 4]
+
+
+def num_lookups(count: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How often it is asked where a value lies, for so many calls none of whose moves gains."""
+    program: list[Call] = []
+    for made in range(0, 2 * count, 2):  # a value and its other layout, which is read last
+        program += [(0, [], made), (0, [made], made + 1)]
+    for _ in range(count + 2):
+        made = len(program)
+        program.append((1, [made - 1], made))
+    layouts = list(range(1, 2 * count, 2))
+    program.append((2, [*layouts, len(program) - 1], len(program)))
+    units = [1] * (2 * count) + [0] * (count + 3)
+    units[-3] = 5
+    lookups = 0
+
+    def place(ordered: Ordered, instance: Instance) -> tuple[Instance, int]:
+        nonlocal lookups
+        lookups += 1
+        return resolve(ordered.stored, instance)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Ordered, "place", place)
+        order = reordered(program, units, len(program) - 1, [0, 0, 0])
+    assert order == list(range(len(program)))
+    return lookups
+
+
+def test_all_moves_are_looked_at_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    few, many = (num_lookups(count, monkeypatch) for count in (10, 40))
+    assert many <= 4 * few
 
 
 @given(st.integers(0, 2**32 - 1))
