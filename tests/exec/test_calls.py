@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
 
+import ml_dtypes
 import numpy as np
 import pytest
 from executor_programs import EXTENT, libtvm_path, vector, write_program
@@ -372,3 +373,8 @@ def test_a_wrong_out_is_refused_before_anything_is_run(library: str, case: str) 
     out, message = wrong_outs()[case]
     with pytest.raises(ExecutionError, match=message):
         program.run(x0=vector(0), out=out)
+
+
+def test_an_input_of_bfloat16_is_told_by_its_type(library: str) -> None:
+    with pytest.raises(ExecutionError, match=r"'x0': expected float32.*, got bfloat16"):
+        load(library).set_input("x0", np.zeros(EXTENT, ml_dtypes.bfloat16))
