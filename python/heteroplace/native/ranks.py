@@ -20,7 +20,12 @@ from heteroplace.native.compiled_file import CompiledFile
 from heteroplace.native.execute import Executor, Request
 from heteroplace.native.trace import RecordedTrace
 
-__all__ = ["Group", "RankedExecutor", "RankedRequest", "mpi_transport"]
+__all__ = ["Group", "RankedExecutor", "RankedRequest", "launched_ranks", "mpi_transport"]
+
+
+def launched_ranks() -> int:
+    """Return how many ranks the launcher of this process has started; 1: there is none."""
+    return _core.launched_ranks()
 
 
 def mpi_transport(communicator: int | None = None, library: str = "") -> _core.Transport:
@@ -56,8 +61,11 @@ class Group:
     """
 
     def __init__(self, transport: _core.Transport, silence_s: float) -> None:
-        if not 0 < silence_s < 1e9:
-            raise ExecutionError(f"silence_s is {silence_s}; expected seconds, more than 0")
+        least_s, most_s = 1e-3, 1e9  # as in src/exec/net/group.h
+        if not least_s <= silence_s <= most_s:
+            raise ExecutionError(
+                f"silence_s is {silence_s}; expected {least_s} to {most_s:g} seconds"
+            )
         self.core = _core.meet(transport, silence_s)
         self.rank: int = self.core.rank
         self.num_ranks: int = self.core.num_ranks
