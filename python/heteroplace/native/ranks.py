@@ -249,14 +249,25 @@ class RankedExecutor(Executor):
 
     def run_timed(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """As `Executor.run_timed`, of all hosts' instructions; it may not be recording."""
-        self.start_trace(1)
-        try:
-            self.run()
-        finally:
-            recorded = self.stop_trace()
-        start_ns = int(recorded.requests["start_ns"][-1])
-        events = recorded.events
-        return events["start_ns"] - start_ns, events["finish_ns"] - start_ns
+        request = self.begin()
+        assert request is not None  # it waits as long as it takes
+        with request:
+            self.start_trace()
+            try:
+                request.submit()
+                request.finish()
+            finally:
+                recorded = self.stop_trace()
+            # Others may be at work, and recorded, too.
+            number = request.trace_number
+        start_ns = recorded.requests["start_ns"][recorded.requests["request"] == number]
+        events = recorded.events[recorded.events["request"] == number]
+        if not len(start_ns):
+            raise ExecutionError(
+                "calls of other threads have taken the place of the timed one in the recording; "
+                "make fewer of them meanwhile"
+            )
+        return events["start_ns"] - start_ns[0], events["finish_ns"] - start_ns[0]
 
     def start_trace(self, max_requests: int | None = None) -> None:
         """As `Executor.start_trace`, on all ranks."""
