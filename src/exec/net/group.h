@@ -123,6 +123,8 @@ class Group : public std::enable_shared_from_this<Group> {
     bool is_sending = false;
     /*! \brief Its last beat was received. */
     bool is_silent = false;
+    /*! \brief It died without one, and the job was over: nobody waits for it. */
+    bool is_gone = false;
     std::atomic<int64_t> heard_ns{0};  // NowNs of the last beat
     std::atomic<int64_t> request{-1}, step{-1};
     std::atomic<bool> has_left{false};
@@ -135,6 +137,7 @@ class Group : public std::enable_shared_from_this<Group> {
   void HearFrom(Peer* peer);
   void LookAtPages();
   void LookForSilence();
+  void ForgetDead(std::vector<const OtherPage*>* pages);
   bool IsOver() const;
   std::string WithoutHost(const std::string& text) const;
   std::string TextOf(int rank, const std::string& cause) const;
