@@ -25,6 +25,11 @@ namespace heteroplace::exec {
 /*! \brief Tags of messages that control the job; each is an order of its own per pair of ranks. */
 enum class ControlTag : int64_t { kBytes, kLength, kBeat, kOrder, kReplyLength, kReply, kClock };
 
+/*! \brief For how long a rank may be silent: not so short that nobody could hear it, nor too long
+ * for the clock's numbers. */
+inline constexpr double kLeastSilenceSeconds = 1e-3;
+inline constexpr double kMostSilenceSeconds = 1e9;
+
 /*! \brief What a group is told at its making. */
 struct GroupOptions {
   /*! \brief A rank that is silent for longer has failed. */
