@@ -19,13 +19,13 @@ from heteroplace.machine.local import LOCAL, open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.units import format_ns
 from heteroplace.native.compiled_file import CompiledFile
-from heteroplace.native.ranks import Group, mpi_transport
+from heteroplace.native.ranks import Group, launched_ranks, mpi_transport
 from heteroplace.native.transports import check_programs
 from heteroplace.place_options import read_options
 from heteroplace.relay.source import source_from_json
 from heteroplace.relay.source_child import check_ends_nothing
 from heteroplace.run.executor import Executor
-from heteroplace.run.launcher import handle_of, launched_ranks, world
+from heteroplace.run.launcher import handle_of, world
 from heteroplace.run.ranks import abort_after_failure, load_as_rank
 
 ON_MISSING = ("error", "replan")

@@ -255,6 +255,8 @@ void BindRequest(nb::module_& module) {
            "Wait for the end; false after so many seconds, and it goes on.")
       .def("finish", &Finish, nb::arg("timeout_s").none() = nb::none(),
            "Wait for the end; after so many seconds it is cancelled. Raises what it failed of.")
+      .def_prop_ro("trace_number", &exec::Request::trace_number,
+                   "Its number in the recording that it was submitted in; -1: there was none.")
       .def(
           "cancel", [](exec::Request& self, const std::string& why) { self.Cancel(why); },
           nb::arg("why"), "End it early; of any thread.")

@@ -8,9 +8,11 @@
 
 #include <algorithm>
 #include <optional>
+#include <string>
 #include <type_traits>
 
 #include "exec/run/limit.h"
+#include "support/error.h"
 
 namespace heteroplace::bind {
 
@@ -92,8 +94,12 @@ inline exec::Limit LimitOf(std::optional<double> seconds) {
     };
   }
   if (!seconds.has_value()) return limit;
+  if (!(*seconds >= 0)) {  // nor is it a number
+    throw Error(ErrorKind::kExecution,
+                "timeout_s is " + std::to_string(*seconds) + "; expected seconds, or None");
+  }
   constexpr double kMostSeconds = 1e9;
-  return limit.Within(static_cast<int64_t>(std::clamp(*seconds, 0.0, kMostSeconds) * 1e9));
+  return limit.Within(static_cast<int64_t>(std::min(*seconds, kMostSeconds) * 1e9));
 }
 
 }  // namespace heteroplace::bind

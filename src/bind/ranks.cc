@@ -17,6 +17,7 @@
 #include "bind/gil.h"
 #include "exec/net/group.h"
 #include "exec/net/job.h"
+#include "exec/net/mpi_abi.h"
 #include "exec/net/mpi_transport.h"
 #include "exec/net/ranked_executor.h"
 #include "exec/run/trace_json.h"
@@ -125,6 +126,8 @@ void BindGroup(nb::module_& module) {
            "Names of the hosts, once all ranks have the same file; all ranks.");
   module.def("meet", &Meet, nb::arg("transport"), nb::arg("silence_s"),
              "The group of this rank; all ranks.");
+  module.def("launched_ranks", &exec::LaunchedRanks,
+             "How many ranks the launcher of this process has started; 1: there is none.");
   module.def("mpi_transport", &MpiTransport, nb::arg("library"),
              nb::arg("communicator").none() = nb::none(), "Messages by MPI; all ranks.");
 }

@@ -66,8 +66,8 @@ void BindTrace(nb::module_& module) {
       .def_ro("num_dropped", &exec::Trace::num_dropped, "Older requests that are not in it.")
       .def_ro("num_unfinished", &exec::Trace::num_unfinished, "Requests that have not ended.")
       .def("events", &Events,
-           "Request, slot, queue, instruction, is done, wait_ns, start_ns and finish_ns of each, "
-           "[num_events][8].")
+           "Request, slot, queue, instruction, is done, wait_ns, start_ns, finish_ns and core of "
+           "each, [num_events][9].")
       .def("requests", &Requests,
            "Number, slot, has failed, start_ns and finish_ns of each, [num_requests][5].")
       .def("json", &Json, nb::arg("executor"), nb::arg("step_names"),

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -16,9 +17,6 @@ using namespace heteroplace;
 using namespace heteroplace::capi;
 
 namespace {
-
-/*! \brief Above, the clock's numbers would not do. */
-constexpr double kMostSilenceSeconds = 1e9;
 
 constexpr const char* kStatusNames[] = {"ok",        "bad argument",  "bad file",
                                         "no TVM",    "failed",        "timed out",
@@ -39,9 +37,12 @@ heteroplace_load_options OptionsOf(const heteroplace_load_options* given) {
                                               std::to_string(options.max_in_flight) +
                                               "; expected at least 1, or 0 for 1");
   }
-  if (!(options.silence_s >= 0 && options.silence_s <= kMostSilenceSeconds)) {
-    throw Fault(HETEROPLACE_BAD_ARGUMENT, "silence_s is " + std::to_string(options.silence_s) +
-                                              "; expected seconds, or 0 for 30");
+  if (options.silence_s != 0 && !(options.silence_s >= exec::kLeastSilenceSeconds &&
+                                  options.silence_s <= exec::kMostSilenceSeconds)) {
+    char shown[32];  // of a number that may be near 0
+    std::snprintf(shown, sizeof(shown), "%g", options.silence_s);
+    throw Fault(HETEROPLACE_BAD_ARGUMENT, "silence_s is " + std::string(shown) +
+                                              "; expected seconds, 0.001 to 1e9, or 0 for 30");
   }
   return options;
 }
@@ -63,7 +64,15 @@ std::optional<bool> HelpingOf(const heteroplace_load_options& options) {
 
 exec::FileOptions FileOptionsOf(const heteroplace_load_options& options) {
   exec::FileOptions how;
-  if (options.trusted_keys == nullptr) return how;
+  const bool has_keys = options.trusted_keys != nullptr;
+  if (options.num_trusted_keys < 0 || (options.num_trusted_keys > 0 && !has_keys)) {
+    throw Fault(HETEROPLACE_BAD_ARGUMENT,
+                "num_trusted_keys is " + std::to_string(options.num_trusted_keys) +
+                    (has_keys ? "" : ", and trusted_keys is NULL") +
+                    "; expected how many trusted_keys has, or 0 and NULL to load what nobody has "
+                    "signed");
+  }
+  if (!has_keys) return how;
   how.trusted_keys.emplace();
   for (int32_t i = 0; i < options.num_trusted_keys; ++i) {
     ExpectNotNull(options.trusted_keys[i], "a trusted key");

@@ -99,7 +99,7 @@ typedef struct heteroplace_load_options {
   /*! \brief Path of the MPI library; NULL: one that is loaded, else that of the launcher, else
    * where the loader looks. */
   const char* mpi_library;
-  /*! \brief A rank that is silent for so many seconds has failed; 0: 30. */
+  /*! \brief A rank that is silent for so many seconds, 0.001 to 1e9, has failed; 0: 30. */
   double silence_s;
   /*! \brief Called once on each rank when any rank fails, from any thread, with the text that the
    * calls then fail of; `is_first` is 1 on the rank that is to show it. NULL: nobody is called. */

@@ -8,7 +8,6 @@
 #include "cli/exit_codes.h"
 #include "cli/run_model.h"
 #include "cli/run_options.h"
-#include "exec/net/job.h"
 #include "exec/net/mpi_abi.h"
 #include "support/error.h"
 #include "support/shown_text.h"
@@ -37,7 +36,7 @@ void Main(const std::vector<std::string>& arguments, Job* job) {
   }
   // A launcher that starts one rank is as none, unless that is meant.
   const bool is_meant = !options.hosts.empty() || !options.mpi_library.empty();
-  const bool is_rank = is_meant || heteroplace::exec::LaunchedRanks().value_or(1) > 1;
+  const bool is_rank = is_meant || heteroplace::exec::LaunchedRanks() > 1;
   heteroplace::cli::RunModel(options, is_rank ? job : nullptr);
 }
 

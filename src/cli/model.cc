@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "cli/exit_codes.h"
+#include "exec/net/group.h"
 #include "support/shown_text.h"
 
 namespace heteroplace::cli {
@@ -81,7 +82,10 @@ Model::Model(const RunOptions& options, Job* job) {
   how.is_rank = job == nullptr ? 0 : 1;
   how.hosts = options.hosts.c_str();
   how.mpi_library = options.mpi_library.c_str();
-  how.silence_s = std::max(options.timeout_s, 0.0);
+  if (job != nullptr && options.timeout_s > 0) {
+    how.silence_s =
+        std::clamp(options.timeout_s, exec::kLeastSilenceSeconds, exec::kMostSilenceSeconds);
+  }
   how.tell = Tell;
   how.tell_context = job;
   how.helping = options.helping;

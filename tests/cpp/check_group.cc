@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "check.h"
+#include "dead_rank.h"
 #include "exec/net/clock_tie.h"
 #include "exec/net/group.h"
 #include "exec/net/local_transport.h"
@@ -382,6 +383,7 @@ int main() {
   ForSeeds("orders", 64, CheckOrders);
   ForSeeds("bytes that do not come", 2 * Stride(), CheckBytesThatDoNotCome);
   ForSeeds("interrupted clocks", 2 * Stride(), CheckInterruptedClocks);
+  ForSeeds("the dead at the end", Stride(), TheDeadAreNotWaitedForAtTheEnd);
   ForSeeds("own time", 64, CheckOwnTime);
   ForSeeds("packed", 64, CheckPacked);
   return 0;

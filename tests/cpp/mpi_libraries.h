@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <string>
+#include <utility>
 
 #include "exec/net/mpi_transport.h"
 #include "parcels.h"
@@ -39,10 +40,16 @@ inline void UnfitProcessesAreRefused(const std::string& library) {
 inline void OtherLaunchersAreRefused(const std::string& library) {
   MpiOptions options;
   options.library = library;
-  setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
-  const std::string text = ErrorOf([&] { MakeMpiTransport(options); });
-  CHECK(Contains(text, "the launcher started 2 ranks, of which"));
-  unsetenv("OMPI_COMM_WORLD_SIZE");
+  const std::pair<const char*, const char*> launchers[] = {
+      {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"}, {"SLURM_STEP_NUM_TASKS", "PMIX_RANK"}};
+  for (const auto& [size, rank] : launchers) {
+    setenv(size, "2", 1);
+    setenv(rank, "0", 1);
+    const std::string text = ErrorOf([&] { MakeMpiTransport(options); });
+    CHECK(Contains(text, "the launcher started 2 ranks, of which"));
+    unsetenv(size);
+    unsetenv(rank);
+  }
   CHECK_EQ(MakeMpiTransport(options)->num_ranks(), 1);
   options.communicator = LoadMpiAbi(library).comm_null;
   CHECK(Contains(ErrorOf([&] { MakeMpiTransport(options); }), "MPI_COMM_NULL"));

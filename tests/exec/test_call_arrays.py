@@ -89,6 +89,18 @@ def test_bfloat16_of_numpy_is_taken_as_bits() -> None:
     assert out is not None and np.shares_memory(out, array)
 
 
+def test_bfloat16_is_not_taken_for_whole_numbers() -> None:
+    ports = (("bits", (2,), "uint16"),)
+    array = np.array([1, 2], ml_dtypes.bfloat16)
+    expected = r"'bits'.*: expected uint16.*, got bfloat16 \(2,\)"
+    with pytest.raises(ExecutionError, match=expected):
+        InputPorts(ports).take({"bits": array})
+    with pytest.raises(ExecutionError, match=expected):
+        take_input("bits", array, "uint16")
+    with pytest.raises(ExecutionError, match=expected):
+        take_outs(ports, [array])
+
+
 def test_all_faults_are_told_at_once_and_names_that_are_near() -> None:
     given = {"imgae": image(), "mask": np.zeros(3, bool), "half": "text"}
     with pytest.raises(ExecutionError) as fault:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import itertools
+import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
 
+import ml_dtypes
 import numpy as np
 import pytest
 from executor_programs import EXTENT, libtvm_path, vector, write_program
@@ -228,6 +230,25 @@ def test_a_callback_may_go_on_but_not_wait(library: str) -> None:
     assert "a callback of a future cannot wait for them" in text
 
 
+def test_a_callback_that_raises_what_no_future_catches_ends_no_other_call(
+    library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[type[BaseException]] = []
+    monkeypatch.setattr(threading, "excepthook", lambda args: told.append(args.exc_type))
+    program = load(library, delay_ns=2 * SLOW_NS)
+    first = program.run_async(x0=vector(1))
+    late = [program.run_async(x0=vector(2), timeout_s=0.001) for _ in range(2)]
+    for future in (first, *late):
+        future.add_done_callback(lambda _: sys.exit("enough"))
+    check(1, first.result(10))
+    for future in late:
+        with pytest.raises(ExecutionError, match="did not end within its limit"):
+            future.result(10)
+    check(3, program.run_async(x0=vector(3)).result(10))
+    await_no_thread()
+    assert told == [SystemExit] * 3
+
+
 def test_eight_callers_get_their_own_answers(library: str) -> None:
     program = load(library)
     faults: list[BaseException] = []
@@ -352,3 +373,8 @@ def test_a_wrong_out_is_refused_before_anything_is_run(library: str, case: str) 
     out, message = wrong_outs()[case]
     with pytest.raises(ExecutionError, match=message):
         program.run(x0=vector(0), out=out)
+
+
+def test_an_input_of_bfloat16_is_told_by_its_type(library: str) -> None:
+    with pytest.raises(ExecutionError, match=r"'x0': expected float32.*, got bfloat16"):
+        load(library).set_input("x0", np.zeros(EXTENT, ml_dtypes.bfloat16))

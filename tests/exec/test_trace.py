@@ -251,6 +251,16 @@ def test_a_request_in_flight_is_waited_for_or_counted(library: str) -> None:
     request.finish()
 
 
+@pytest.mark.parametrize("timeout_s", [-1.0, float("nan")])
+def test_a_time_that_is_none_ends_no_recording(library: str, timeout_s: float) -> None:
+    executor = make(library, ("cpu", "fake:0"))
+    executor.start_trace()
+    with pytest.raises(ExecutionError, match=r"timeout_s is .*; expected seconds, or None"):
+        executor.stop_trace(timeout_s)
+    call(executor)
+    assert len(executor.stop_trace().requests) == 1
+
+
 def test_threads_have_the_names_of_their_queues(library: str) -> None:
     executor = make(library, ("cpu", "fake:0"))
     names = {(task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()}

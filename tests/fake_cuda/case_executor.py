@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +22,10 @@ from test_cuda_executor import mixed_program
 from tvm import te
 
 from heteroplace.errors import ArtifactError, ExecutionError
+from heteroplace.native.compiled_file import CompiledFile
 from heteroplace.native.execute import Executor
 from heteroplace.tvm_bridge import register_cuda_compiler
+from tests.compiled_files import NEEDS, PROGRAM, Parts, empty_library
 from tests.fake_cuda.control import FakeCuda
 
 pytestmark = pytest.mark.timeout(120)
@@ -77,6 +80,25 @@ def test_the_caller_keeps_its_current_device(
     fake.set_current_device(0)
 
 
+@pytest.mark.parametrize("gpus", [(0,), (0, 1)])
+def test_the_caller_keeps_a_context_that_is_not_the_runtimes(
+    cuda_library: str, fake: FakeCuda, gpus: tuple[int, ...]
+) -> None:
+    with fake.own_context(0) as context:
+        check(cuda_library, fake, MixedWriter(5, gpus), num_steps=20, runs=2)
+        assert fake.current_context() == context
+
+
+def test_a_gpu_that_is_not_used_gets_no_context(cuda_library: str, fake: FakeCuda) -> None:
+    def call() -> tuple[int | None, int]:
+        check(cuda_library, fake, MixedWriter(5, (1,)), num_steps=20, runs=2)
+        return fake.current_context(), fake.current_device()
+
+    with ThreadPoolExecutor(1) as new_thread:  # which has called nothing of CUDA yet
+        assert new_thread.submit(call).result() == (None, 0)
+    assert [fake.has_context(device) for device in range(2)] == [False, True]
+
+
 def test_only_pairs_that_copy_are_peers(cuda_library: str, fake: FakeCuda) -> None:
     fake.set("num_devices", 4)
     make_executor(cuda_library, MixedWriter(7, (0, 2)).text(20))
@@ -91,6 +113,15 @@ def test_gpus_without_peer_access_copy_all_the_same(cuda_library: str, fake: Fak
     fake.set("has_peers", 0)
     check(cuda_library, fake, MixedWriter(11, (0, 1)), num_steps=30, runs=2)
     assert "cudaDeviceEnablePeerAccess" not in fake.calls()
+
+
+def test_gpus_that_take_no_more_peers_copy_all_the_same(cuda_library: str, fake: FakeCuda) -> None:
+    fake.set("num_devices", 3)
+    fake.set("max_peers", 1)
+    fake.last_error()
+    check(cuda_library, fake, MixedWriter(11, (0, 1, 2)), num_steps=40, runs=2)
+    assert [fake.has_peer(0, peer) for peer in (1, 2)] == [True, False]
+    assert fake.last_error() == 0
 
 
 def test_refused_page_locking_changes_no_number(cuda_library: str, fake: FakeCuda) -> None:
@@ -216,6 +247,16 @@ def test_kernels_in_memory_are_refused(fake: FakeCuda) -> None:
 def test_machine_code_is_taken_where_it_fits(cuda_library: str, fake: FakeCuda) -> None:
     check(cuda_library, fake, MixedWriter(1, (0,)), num_steps=10, runs=1)
     assert fake.calls()["cuModuleLoadData"] == fake.machine_code_loads() == 1
+
+
+def test_what_an_absent_gpu_has_is_asked_without_a_trace(tmp_path: Path, fake: FakeCuda) -> None:
+    path = tmp_path / "model.so"
+    needs = NEEDS.replace(b"code -", b"cuda 9 80\ncode -")
+    parts = Parts(empty_library(), b"", needs, PROGRAM.encode(), b"{}")
+    path.write_bytes(parts.sealed().to_bytes())
+    fake.last_error()
+    assert CompiledFile(path).missing(libtvm_path()) == []
+    assert fake.last_error() == 0  # else the caller's next check would tell it
 
 
 def test_code_for_a_later_gpu_is_taken_as_ptx_or_refused_with_the_mend(

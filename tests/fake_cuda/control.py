@@ -81,7 +81,8 @@ class FakeCuda:
         return Live(*counts)
 
     def set(self, name: str, value: int) -> None:
-        """Set num_devices, delay_ns, can_pin, has_peers, has_words, has_one_channel, is_released.
+        """Set num_devices, delay_ns, can_pin, has_peers, max_peers, has_words, has_one_channel,
+        is_released.
 
         With one channel all work of a device is begun in the order of issue, whatever its stream.
         """
@@ -102,6 +103,7 @@ class FakeCuda:
             ("delay_ns", 20_000),
             ("can_pin", 1),
             ("has_peers", 1),
+            ("max_peers", 8),
             ("has_words", 1),
             ("has_one_channel", 0),
         ):
@@ -116,6 +118,33 @@ class FakeCuda:
         device = ctypes.c_int(-1)
         assert self._library.cudaGetDevice(ctypes.byref(device)) == 0
         return device.value
+
+    def last_error(self) -> int:
+        """What the runtime has kept of the calling thread's failed calls; it is forgotten."""
+        return int(self._library.cudaGetLastError())
+
+    def current_context(self) -> int | None:
+        """Current context of the calling thread; None: it has none."""
+        context = ctypes.c_void_p()
+        assert self._library.cuCtxGetCurrent(ctypes.byref(context)) == 0
+        return context.value
+
+    def has_context(self, device: int) -> bool:
+        """Whether the context of a device that the runtime works in has been made."""
+        flags, is_active = ctypes.c_uint(), ctypes.c_int()
+        out = (ctypes.byref(flags), ctypes.byref(is_active))
+        assert self._library.cuDevicePrimaryCtxGetState(device, *out) == 0
+        return bool(is_active.value)
+
+    @contextlib.contextmanager
+    def own_context(self, device: int) -> Iterator[int | None]:
+        """Give the calling thread a context that is not the runtime's."""
+        context = ctypes.c_void_p()
+        assert self._library.cuCtxCreate_v2(ctypes.byref(context), 0, device) == 0
+        try:
+            yield context.value
+        finally:
+            assert self._library.cuCtxDestroy_v2(context) == 0
 
     def set_current_device(self, device: int) -> None:
         """Set the current device of the calling thread."""

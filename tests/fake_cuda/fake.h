@@ -31,12 +31,14 @@ inline constexpr int kMaxDevices = 8;
 inline constexpr int kInvalidValue = 1;
 inline constexpr int kOutOfMemory = 2;
 inline constexpr int kInvalidDevice = 101;
+inline constexpr int kInvalidContext = 201;
 inline constexpr int kNoBinaryForGpu = 209;
 inline constexpr int kInvalidHandle = 400;
 inline constexpr int kNotFound = 500;
 inline constexpr int kNotReady = 600;
 inline constexpr int kPeerAlreadyEnabled = 704;
 inline constexpr int kPeerNotEnabled = 705;
+inline constexpr int kTooManyPeers = 711;
 inline constexpr int kHostAlreadyRegistered = 712;
 inline constexpr int kHostNotRegistered = 713;
 inline constexpr int kCaptureUnsupported = 900;
@@ -138,6 +140,7 @@ struct State {
   int64_t delay_ns = 20'000;
   bool can_pin = true;
   bool has_peers = true;
+  int64_t max_peers = kMaxDevices;
   bool has_words = true;
   /*! \brief Whether all work of a device is begun in the order of issue, as where its streams share
    * one queue of the hardware. */
@@ -158,6 +161,8 @@ struct State {
   int num_modules = 0;
   int device_errors[kMaxDevices] = {};
   bool peers[kMaxDevices][kMaxDevices] = {};
+  /*! \brief Whether the context that the runtime works in has been made. */
+  bool has_context[kMaxDevices] = {};
   /*! \brief While a run is on, no thread but its caller may block or allocate. */
   bool is_running = false;
   std::thread::id caller;
@@ -170,8 +175,11 @@ struct State {
 
 State& Get();
 
-/*! \brief The calling thread's current device. */
-int& CurrentDevice();
+/*! \brief The device of the calling thread's context, or the one that it has chosen. */
+int CurrentDevice();
+bool HasCurrentContext();
+/*! \brief What the runtime does before it needs a context; the state is locked. */
+void MakeChosenContext();
 
 /*!
  * \brief Begins every API function: counts it, checks the rules, injects faults.

@@ -1,7 +1,9 @@
 // The functions of libcudart: devices, memory, copies. See runtime_streams.cc for the others.
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "runtime.h"
@@ -63,6 +65,8 @@ const char* Describe(int error) {
       return "no CUDA-capable device is detected";
     case 101:
       return "invalid device ordinal";
+    case 201:
+      return "invalid device context";
     case 209:
       return "no kernel image is available for execution on the device";
     case 214:
@@ -77,6 +81,8 @@ const char* Describe(int error) {
       return "an illegal memory access was encountered";
     case 701:
       return "too many resources requested for launch";
+    case 711:
+      return "peer mapping resources exhausted";
     case 712:
       return "part or all of the requested memory range is already mapped";
     case 719:
@@ -98,19 +104,6 @@ FAKE_EXPORT int cudaGetDeviceCount(int* count) {
   std::lock_guard lock(Get().mutex);
   *count = Get().num_devices;
   return Return(*count == 0 ? 100 : 0);
-}
-
-FAKE_EXPORT int cudaSetDevice(int device) {
-  BEGIN(kSurvives, -1);
-  if (device < 0 || device >= Get().num_devices) return Return(kInvalidDevice);
-  CurrentDevice() = device;
-  return Return(0);
-}
-
-FAKE_EXPORT int cudaGetDevice(int* device) {
-  BEGIN(kSurvives, -1);
-  *device = CurrentDevice();
-  return Return(0);
 }
 
 int& fake::LastError() {
@@ -188,6 +181,10 @@ FAKE_EXPORT int cudaDeviceEnablePeerAccess(int peer, unsigned) {
   std::lock_guard lock(Get().mutex);
   bool& is_enabled = Get().peers[CurrentDevice()][peer];
   if (is_enabled) return Return(kPeerAlreadyEnabled);
+  const auto& all = Get().peers[CurrentDevice()];
+  if (std::count(std::begin(all), std::end(all), true) >= Get().max_peers) {
+    return Return(kTooManyPeers);
+  }
   is_enabled = true;
   return Return(0);
 }

@@ -1,6 +1,7 @@
 // Counting, faults, reports, memory; and what tests call.
 #include <sys/mman.h>
 
+#include <cctype>
 #include <cstdlib>
 #include <cstring>
 
@@ -24,11 +25,6 @@ bool IsSticky(int code) {
 State& Get() {
   static State* state = new State;  // never destroyed: threads of streams may outlive main
   return *state;
-}
-
-int& CurrentDevice() {
-  static thread_local int device = 0;
-  return device;
 }
 
 int Broken(const std::string& text, int code) {
@@ -81,6 +77,11 @@ int Begin(const char* function, unsigned kind, int device) {
     state.faults.erase(fault);
     if (IsSticky(code)) state.device_errors[device] = code;
     if (!(kind & kReleases)) return code;
+  }
+  if (!HasCurrentContext()) {
+    const bool is_of_driver = function[0] == 'c' && function[1] == 'u' && std::isupper(function[2]);
+    if (is_of_driver && !(kind & kSurvives)) return kInvalidContext;
+    if (kind & kChangesMemory) MakeChosenContext();
   }
   if (state.device_errors[device] != 0 && !(kind & (kSurvives | kReleases))) {
     return state.device_errors[device];
@@ -265,7 +266,8 @@ FAKE_EXPORT void fake_cuda_running(int is_running) {
   Get().caller = std::this_thread::get_id();
 }
 
-/*! \brief num_devices | delay_ns | can_pin | has_peers | has_words | has_one_channel. */
+/*! \brief num_devices | delay_ns | can_pin | has_peers | max_peers | has_words |
+ * has_one_channel. */
 FAKE_EXPORT void fake_cuda_set(const char* name, int64_t value) {
   std::lock_guard lock(Get().mutex);
   const std::string what = name;
@@ -273,6 +275,7 @@ FAKE_EXPORT void fake_cuda_set(const char* name, int64_t value) {
   if (what == "delay_ns") Get().delay_ns = value;
   if (what == "can_pin") Get().can_pin = value != 0;
   if (what == "has_peers") Get().has_peers = value != 0;
+  if (what == "max_peers") Get().max_peers = value;
   if (what == "has_words") Get().has_words = value != 0;
   if (what == "has_one_channel") Get().has_one_channel = value != 0;
   if (what == "is_released") Get().is_released = value != 0;
@@ -287,6 +290,7 @@ FAKE_EXPORT void fake_cuda_reset() {
   Get().reports.clear();
   std::memset(Get().device_errors, 0, sizeof(Get().device_errors));
   std::memset(Get().peers, 0, sizeof(Get().peers));
+  std::memset(Get().has_context, 0, sizeof(Get().has_context));
   Get().is_running = false;
   Get().is_released = false;
   for (int device = 0; device < kMaxDevices; ++device) {

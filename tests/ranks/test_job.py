@@ -23,6 +23,8 @@ from heteroplace.machine.hosts import hosts_of_cores
 from heteroplace.machine.probe import local_cpu_cluster
 from heteroplace.measure.ranks import MpiRanks, Ranks
 from heteroplace.model.cluster import Cluster
+from heteroplace.native.ranks import Group, launched_ranks
+from heteroplace.native.transports import local_transports
 
 TIMEOUT_S = 300.0
 
@@ -48,6 +50,37 @@ def test_ranks_of_one_machine_become_hosts_that_share_it() -> None:
     assert of_host[0] | of_host[1] == set(cores)
     whole = local_cpu_cluster("llvm", cores).memories[0].bytes
     assert [memory.bytes for memory in one.memories] == [whole // 2] * 2
+
+
+@pytest.mark.parametrize(
+    ("environment", "num_ranks"),
+    [
+        ("", 1),
+        ("OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=3", 3),
+        ("PMI_RANK=0 PMI_SIZE=2", 2),
+        ("PMIX_RANK=0 PMIX_SIZE=2", 2),
+        ("PMIX_RANK=1 SLURM_STEP_NUM_TASKS=4", 4),
+        ("PMI_RANK=0 PMI_SIZE=two SLURM_STEP_NUM_TASKS=2", 2),
+        ("SLURM_STEP_NUM_TASKS=4", 1),  # programs that are alone
+        ("PMI_RANK=0", 1),
+    ],
+)
+def test_launchers_are_known_by_what_they_write(
+    environment: str, num_ranks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in os.environ:
+        if name.startswith(("OMPI_", "PMI", "SLURM_")):
+            monkeypatch.delenv(name)
+    for setting in environment.split():
+        monkeypatch.setenv(*setting.split("="))
+    assert launched_ranks() == num_ranks
+
+
+@pytest.mark.parametrize("silence_s", [0.0, 1e-10, 2e9, float("nan")])
+def test_a_silence_that_nobody_could_hear_is_refused(silence_s: float) -> None:
+    (alone,) = local_transports(1)
+    with pytest.raises(ExecutionError, match=f"silence_s is {silence_s}; expected 0.001 to 1e"):
+        Group(alone, silence_s)
 
 
 class _Comm:

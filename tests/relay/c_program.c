@@ -135,6 +135,14 @@ static void misuse_handles(void) {
   options.helping = HETEROPLACE_HELPING_ON;
   options.is_rank = 2;
   tell("no rank", heteroplace_load("model.so", &options, &none));
+  options.is_rank = 0;
+  options.num_trusted_keys = 2;
+  tell("no keys", heteroplace_load("model.so", &options, &none));
+  options.num_trusted_keys = -1;
+  tell("fewer than no keys", heteroplace_load("model.so", &options, &none));
+  options.num_trusted_keys = 0;
+  options.silence_s = 1e-10;
+  tell("short silence", heteroplace_load("model.so", &options, &none));
   /* What an earlier header does not have is not looked at. */
   options.helping = 3;
   options.struct_size = offsetof(heteroplace_load_options, helping);

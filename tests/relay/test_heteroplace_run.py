@@ -126,6 +126,11 @@ def test_a_trace_of_one_run_is_of_that_run(network, tmp_path: Path) -> None:
     assert done.returncode == 4 and "/nowhere/trace.json" in done.stderr
 
 
+def test_a_process_alone_may_take_any_time(network, tmp_path: Path) -> None:
+    done = run_program(network[0], *saved(tmp_path, network[1]), "--timeout", "2e9")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_it_needs_no_python() -> None:
     libraries = subprocess.run(["ldd", PROGRAM], capture_output=True, text=True, check=True).stdout
     names = {line.split()[0].split("/")[-1].split(".")[0] for line in libraries.splitlines()}

@@ -160,6 +160,33 @@ def test_a_recording_may_end_before_its_calls(model: Path) -> None:
     assert on_ranks(model, work) == [None, None]
 
 
+def test_timed_calls_are_told_apart_from_those_beside_them(model: Path) -> None:
+    x = values()
+
+    def work(executor: RankedExecutor) -> None:
+        if not executor.is_feeding:
+            executor.serve()
+            return
+        executor.set_input("x", x)
+        is_over = threading.Event()
+
+        def call() -> None:
+            while not is_over.is_set():
+                executor.run(x=x)
+
+        beside = threading.Thread(target=call)
+        beside.start()
+        try:
+            timelines = [executor.timeline(3) for _ in range(5)]
+        finally:
+            is_over.set()
+            beside.join()
+            executor.close()
+        assert all(timeline.makespan_ns > 0 for timeline in timelines)
+
+    assert on_ranks(model, work) == [None, None]
+
+
 def test_functions_of_the_other_side_say_what_to_call(model: Path) -> None:
     x = values()
 

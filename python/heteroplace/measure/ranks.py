@@ -10,9 +10,9 @@ from typing import Any, Protocol, TypeVar
 
 from heteroplace.errors import ClusterError
 from heteroplace.model.cluster import Cluster
-from heteroplace.native.ranks import mpi_transport
+from heteroplace.native.ranks import launched_ranks, mpi_transport
 from heteroplace.native.transports import Transport
-from heteroplace.run.launcher import handle_of, launched_ranks, world
+from heteroplace.run.launcher import handle_of, world
 
 _LOOK_S = 0.001
 """How often who waits for slower ranks looks for them: it must not take their cores."""

@@ -99,6 +99,11 @@ class Request:
         """
         self._core.finish(timeout_s)
 
+    @property
+    def trace_number(self) -> int:
+        """Its number in the recording that was on when it was last submitted; -1: none was."""
+        return self._core.trace_number
+
     def cancel(self, why: str = "the request was cancelled") -> None:
         """End it early if it is in flight; `finish` then raises with this text. Any thread."""
         self._core.cancel(why)

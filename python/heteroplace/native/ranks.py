@@ -20,7 +20,12 @@ from heteroplace.native.compiled_file import CompiledFile
 from heteroplace.native.execute import Executor, Request
 from heteroplace.native.trace import RecordedTrace
 
-__all__ = ["Group", "RankedExecutor", "RankedRequest", "mpi_transport"]
+__all__ = ["Group", "RankedExecutor", "RankedRequest", "launched_ranks", "mpi_transport"]
+
+
+def launched_ranks() -> int:
+    """Return how many ranks the launcher of this process has started; 1: there is none."""
+    return _core.launched_ranks()
 
 
 def mpi_transport(communicator: int | None = None, library: str = "") -> _core.Transport:
@@ -56,8 +61,11 @@ class Group:
     """
 
     def __init__(self, transport: _core.Transport, silence_s: float) -> None:
-        if not 0 < silence_s < 1e9:
-            raise ExecutionError(f"silence_s is {silence_s}; expected seconds, more than 0")
+        least_s, most_s = 1e-3, 1e9  # as in src/exec/net/group.h
+        if not least_s <= silence_s <= most_s:
+            raise ExecutionError(
+                f"silence_s is {silence_s}; expected {least_s} to {most_s:g} seconds"
+            )
         self.core = _core.meet(transport, silence_s)
         self.rank: int = self.core.rank
         self.num_ranks: int = self.core.num_ranks
@@ -241,14 +249,25 @@ class RankedExecutor(Executor):
 
     def run_timed(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """As `Executor.run_timed`, of all hosts' instructions; it may not be recording."""
-        self.start_trace(1)
-        try:
-            self.run()
-        finally:
-            recorded = self.stop_trace()
-        start_ns = int(recorded.requests["start_ns"][-1])
-        events = recorded.events
-        return events["start_ns"] - start_ns, events["finish_ns"] - start_ns
+        request = self.begin()
+        assert request is not None  # it waits as long as it takes
+        with request:
+            self.start_trace()
+            try:
+                request.submit()
+                request.finish()
+            finally:
+                recorded = self.stop_trace()
+            # Others may be at work, and recorded, too.
+            number = request.trace_number
+        start_ns = recorded.requests["start_ns"][recorded.requests["request"] == number]
+        events = recorded.events[recorded.events["request"] == number]
+        if not len(start_ns):
+            raise ExecutionError(
+                "calls of other threads have taken the place of the timed one in the recording; "
+                "make fewer of them meanwhile"
+            )
+        return events["start_ns"] - start_ns[0], events["finish_ns"] - start_ns[0]
 
     def start_trace(self, max_requests: int | None = None) -> None:
         """As `Executor.start_trace`, on all ranks."""

@@ -90,14 +90,20 @@ class InputPorts:
 
     def _taken(self, name: str, array: Array, arrays: dict[str, np.ndarray]) -> list[str]:
         try:
-            arrays[name] = take_input(name, array)
+            arrays[name] = take_input(name, array, self._described[name][1])
         except ExecutionError as fault:
             return [str(fault)]
         return _mismatch(f"input {name!r}", *self._described[name], arrays[name])
 
 
-def take_input(name: str, array: Array) -> np.ndarray:
+def take_input(name: str, array: Array, dtype: str | None = None) -> np.ndarray:
     """Return an input as the core takes it: in host memory, in C order, of a type with bits.
+
+    Parameters
+    ----------
+    dtype
+        Of the port: a bfloat16 goes into one of that type by its bits, and into no other. None: it
+        is not known.
 
     Raises
     ------
@@ -106,6 +112,8 @@ def take_input(name: str, array: Array) -> np.ndarray:
     """
     found = np.asarray(_on_host(name, array), order="C")
     if found.dtype.name == "bfloat16":
+        if dtype not in (None, "bfloat16"):
+            raise ExecutionError(f"input {name!r}: expected {dtype}, got bfloat16 {found.shape}")
         return found.view(np.uint16)
     if found.dtype.kind not in "biufc" or not found.dtype.isnative:
         raise ExecutionError(f"input {name!r} cannot be an array of type {found.dtype}")
@@ -135,7 +143,7 @@ def take_outs(
     faults: list[str] = []
     taken = []
     for (name, shape, dtype), array in zip(ports, out, strict=True):
-        if isinstance(array, np.ndarray) and array.dtype.name == "bfloat16":
+        if isinstance(array, np.ndarray) and array.dtype.name == dtype == "bfloat16":
             array = array.view(np.uint16)
         taken.append(array)
         if array is not None:

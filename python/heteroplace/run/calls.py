@@ -8,11 +8,12 @@ it does not keep a program from ending, nor is it cut off when one ends.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Protocol
 
@@ -234,10 +235,21 @@ class Completer:
         if is_over or oldest.call.deadline.is_past:
             with self._changed:
                 self._pending.popleft()
-            oldest.complete()
+            _end(oldest.complete)
         with self._changed:
             late = [one for one in list(self._pending)[1:] if one.call.deadline.is_past]
             for one in late:
                 self._pending.remove(one)
         for one in late:
-            one.give_up()
+            _end(one.give_up)
+
+
+def _end(end: Callable[[], None]) -> None:
+    """End a call; what its callbacks raise is told, and is no matter of other calls."""
+    try:
+        end()
+    except BaseException:  # which no future catches: SystemExit and its like
+        # Without a local name for it, which would be a cycle that keeps the call.
+        threading.excepthook(
+            threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread()))
+        )

@@ -1,4 +1,4 @@
-"""The environment of a process -> the communicator of the ranks that a launcher of MPI started.
+"""This process -> the communicator of the ranks that a launcher of MPI started.
 
 mpi4py begins MPI and has the communicator; nothing else of it takes part.
 """
@@ -7,26 +7,9 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-import os
 from typing import Any
 
 from heteroplace.errors import ExecutionError, MissingPackageError
-
-_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE", "SLURM_STEP_NUM_TASKS")
-"""Where launchers write how many ranks they start: Open MPI, MPICH and its kin, Slurm."""
-_RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
-"""Where they write which one a process is."""
-
-
-def launched_ranks() -> int:
-    """Return how many ranks the launcher of this process has started; 1: there is none."""
-    if not any(name in os.environ for name in _RANKS):
-        return 1
-    for name in _SIZES:
-        text = os.environ.get(name, "")
-        if text.isdigit():
-            return int(text)
-    return 1
 
 
 def world() -> Any:

@@ -24,6 +24,7 @@ class LoadedProgram:
             tuple((p.name, p.shape, p.dtype) for p in ports if p.name not in state_ports)
             for ports in (native.inputs, native.outputs)
         )
+        self._dtypes = {port.name: port.dtype for port in native.inputs}
         self._completer = Completer()
 
     @property
@@ -58,7 +59,7 @@ class LoadedProgram:
         ExecutionError
             Unknown name, or wrong device, shape or dtype.
         """
-        self._native.set_input(name, take_input(name, array))
+        self._native.set_input(name, take_input(name, array, self._dtypes.get(name)))
 
     def run(
         self,

@@ -43,7 +43,7 @@ class ProgramState:
     def write(self, name: str, value: Array) -> None:
         """Set a state in all memories here that have it."""
         for port in self._here(name):
-            self._native.set_own_input(port, take_input(name, value))
+            self._native.set_own_input(port, take_input(name, value, self._ports[port].dtype))
 
     def _own(self, state: State) -> list[str]:
         return [port for port in state.ports if port in self._ports]

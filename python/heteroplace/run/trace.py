@@ -61,7 +61,7 @@ class Trace:
         Raises
         ------
         ExecutionError
-            It was not started.
+            It was not started, or `timeout_s` is no time.
         """
         recorded = self._native.stop_trace(timeout_s)
         self._recorded = recorded

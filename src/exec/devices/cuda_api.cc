@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 
+#include <array>
+#include <atomic>
 #include <type_traits>
 
 #include "support/error.h"
@@ -23,7 +25,6 @@ CudaRuntime LoadRuntime(void* library) {
     Take(library, name, "the loaded TVM has no CUDA runtime; use a TVM built with CUDA", out);
   };
   find("cudaGetDeviceCount", &cuda.GetDeviceCount);
-  find("cudaGetDevice", &cuda.GetDevice);
   find("cudaSetDevice", &cuda.SetDevice);
   find("cudaDeviceGetAttribute", &cuda.DeviceGetAttribute);
   find("cudaGetLastError", &cuda.GetLastError);
@@ -71,6 +72,10 @@ CudaDriver LoadDriver() {
   const auto find = [library](const char* name, auto* out) {
     Take(library, name, "the NVIDIA driver is too old; update it", out);
   };
+  find("cuInit", &driver.Init);
+  find("cuCtxGetCurrent", &driver.CtxGetCurrent);
+  find("cuCtxSetCurrent", &driver.CtxSetCurrent);
+  find("cuDevicePrimaryCtxRetain", &driver.DevicePrimaryCtxRetain);
   find("cuModuleLoadData", &driver.ModuleLoadData);
   find("cuModuleUnload", &driver.ModuleUnload);
   find("cuModuleGetFunction", &driver.ModuleGetFunction);
@@ -89,6 +94,27 @@ CudaDriver LoadDriver() {
   return driver;
 }
 
+/*!
+ * \brief The context of a device that the runtime works in; made where there is none yet.
+ *
+ * Held until the process ends, as the runtime holds its own.
+ */
+int FindContext(int device, CudaContext* context) {
+  constexpr int kInvalidDevice = 101;
+  static std::array<std::atomic<CudaContext>, 64> held{};
+  const auto d = static_cast<size_t>(device);
+  if (d >= held.size()) return kInvalidDevice;
+  *context = held[d].load();
+  if (*context != nullptr) return 0;
+  const CudaDriver& driver = TheDriver();
+  int number = 0;
+  int error = driver.Init(0);
+  if (error == 0) error = driver.DeviceGet(&number, device);
+  if (error == 0) error = driver.DevicePrimaryCtxRetain(context, number);
+  if (error == 0) held[d].store(*context);
+  return error;
+}
+
 }  // namespace
 
 std::string CudaRuntime::Describe(int error) const {
@@ -97,6 +123,17 @@ std::string CudaRuntime::Describe(int error) const {
 
 void CudaRuntime::Ignore(int error) const {
   if (error != 0) GetLastError();
+}
+
+int CudaRuntime::GetCapability(int device, int* capability) const {
+  // Of cudaDeviceAttr.
+  constexpr int kMajor = 75;
+  constexpr int kMinor = 76;
+  int major = 0, minor = 0;
+  int error = DeviceGetAttribute(&major, kMajor, device);
+  if (error == 0) error = DeviceGetAttribute(&minor, kMinor, device);
+  *capability = 10 * major + minor;
+  return error;
 }
 
 const CudaRuntime& RuntimeOf(const TvmAbi& abi) {
@@ -109,18 +146,26 @@ const CudaDriver& TheDriver() {
   return driver;
 }
 
-DeviceScope::DeviceScope(const CudaRuntime& cuda, int device)
-    : cuda_(cuda), device_(device), before_(device) {
-  cuda_.Ignore(cuda_.GetDevice(&before_));
-  // Also where it is the current one: it makes the device's context for the driver's functions.
-  error_ = cuda_.SetDevice(device_);
+DeviceScope::DeviceScope(const CudaRuntime& cuda, int device) : cuda_(cuda), device_(device) {
+  constexpr int kNoDevice = 100;
+  try {
+    const CudaDriver& driver = TheDriver();
+    CudaContext context = nullptr;
+    error_ = FindContext(device_, &context);
+    if (error_ == 0) error_ = driver.CtxGetCurrent(&before_);
+    has_before_ = error_ == 0;
+    if (error_ == 0) error_ = driver.CtxSetCurrent(context);
+  } catch (const Error&) {  // there is no driver, of which no destructor may tell
+    error_ = kNoDevice;
+  }
 }
 
 DeviceScope::~DeviceScope() {
-  cuda_.Ignore(error_);
-  if (before_ != device_) cuda_.Ignore(cuda_.SetDevice(before_));
+  if (has_before_) TheDriver().CtxSetCurrent(before_);
 }
 
-void DeviceScope::Check() const { cuda_.Check(error_, "cudaSetDevice for cuda:", device_); }
+void DeviceScope::Check() const {
+  cuda_.Check(error_, "the context of cuda:", device_, " cannot be made current");
+}
 
 }  // namespace heteroplace::exec

@@ -18,16 +18,17 @@ using CudaEvent = void*;
 using CudaStream = void*;
 using CudaModule = void*;
 using CudaFunction = void*;
+using CudaContext = void*;
 using CudaGraph = void*;
 using CudaGraphExec = void*;
 
 inline constexpr int kCudaNotReady = 600;
 inline constexpr int kCudaPeerAccessAlreadyEnabled = 704;
+inline constexpr int kCudaTooManyPeers = 711;
 
 /*! \brief Of libcudart. */
 struct CudaRuntime {
   int (*GetDeviceCount)(int* count);
-  int (*GetDevice)(int* device);
   int (*SetDevice)(int device);
   int (*DeviceGetAttribute)(int* value, int attribute, int device);
   int (*GetLastError)();
@@ -80,12 +81,20 @@ struct CudaRuntime {
   static std::string TextOf(const std::string& text) { return text; }
   static std::string TextOf(int64_t number) { return std::to_string(number); }
 
+  /*! \brief Compute capability of a GPU, 10 times major + minor. Returns 0, or the runtime's error.
+   */
+  int GetCapability(int device, int* capability) const;
+
   /*! \brief Forgets the error of a call that gives something back: its caller cannot mend it. */
   void Ignore(int error) const;
 };
 
 /*! \brief Of libcuda. */
 struct CudaDriver {
+  int (*Init)(unsigned flags);
+  int (*CtxGetCurrent)(CudaContext* context);
+  int (*CtxSetCurrent)(CudaContext context);
+  int (*DevicePrimaryCtxRetain)(CudaContext* context, int device);
   int (*ModuleLoadData)(CudaModule* module, const void* image);
   int (*ModuleUnload)(CudaModule module);
   int (*ModuleGetFunction)(CudaFunction* function, CudaModule module, const char* name);
@@ -115,6 +124,9 @@ const CudaDriver& TheDriver();
 /*!
  * \brief Makes a device the current one of the calling thread, and then the former again.
  *
+ * By the driver, whose current context is what the runtime works on: the runtime knows devices, not
+ * contexts, and to give one back would make a context on it where its user has made none.
+ *
  * Never throws, so that it serves destructors too; whoever asks for something calls Check.
  */
 class DeviceScope {
@@ -130,7 +142,9 @@ class DeviceScope {
  private:
   const CudaRuntime& cuda_;
   int device_;
-  int before_ = 0;
+  /*! \brief The caller's context; null: it had none. */
+  CudaContext before_ = nullptr;
+  bool has_before_ = false;
   int error_ = 0;
 };
 

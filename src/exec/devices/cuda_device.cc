@@ -79,7 +79,8 @@ class CudaDevice : public Device {
                 "cudaDeviceCanAccessPeer for ", pair);
     if (can_access == 0) return;  // the driver takes the copies through host memory
     const int error = cuda_.DeviceEnablePeerAccess(peer, 0);
-    if (error == kCudaPeerAccessAlreadyEnabled) {
+    // A GPU takes so many peers and no more: then it is as without access.
+    if (error == kCudaPeerAccessAlreadyEnabled || error == kCudaTooManyPeers) {
       cuda_.Ignore(error);
     } else {
       cuda_.Check(error, "cudaDeviceEnablePeerAccess for ", pair);

@@ -14,8 +14,6 @@ namespace heteroplace::exec {
 namespace {
 
 // Of cudaDeviceAttr and CUfunction_attribute.
-constexpr int kComputeCapabilityMajor = 75;
-constexpr int kComputeCapabilityMinor = 76;
 constexpr int kMaxSharedBytesOptIn = 97;
 constexpr int kFunctionSharedBytes = 1;
 constexpr int kFunctionMaxDynamicSharedBytes = 8;
@@ -197,19 +195,14 @@ void LoadedFunctions::Unload() {
   }
 }
 
-int LoadedFunctions::Attribute(int attribute) const {
-  int value = 0;
-  cuda_.Check(cuda_.DeviceGetAttribute(&value, attribute, device_),
-              "cudaDeviceGetAttribute of cuda:", device_);
-  return value;
-}
-
 CudaModule LoadedFunctions::LoadImage(const DeviceImage& image) const {
-  const int major = Attribute(kComputeCapabilityMajor);
-  const int minor = Attribute(kComputeCapabilityMinor);
+  int capability = 0;
+  cuda_.Check(cuda_.GetCapability(device_, &capability),
+              "cudaDeviceGetAttribute of cuda:", device_);
   CudaModule module = nullptr;
   // Machine code runs on GPUs of its major capability that are not older.
-  const bool is_for_device = image.capability / 10 == major && image.capability % 10 <= minor;
+  const bool is_for_device =
+      image.capability / 10 == capability / 10 && image.capability <= capability;
   int error = kNoBinaryForGpu;
   if (!image.machine_code.empty() && is_for_device) {
     error = TheDriver().ModuleLoadData(&module, image.machine_code.data());
@@ -218,8 +211,9 @@ CudaModule LoadedFunctions::LoadImage(const DeviceImage& image) const {
   if (error == 0) return module;
   throw Error(ErrorKind::kArtifact,
               "the model's code cannot be loaded on cuda:" + std::to_string(device_) +
-                  " (compute capability " + std::to_string(major) + "." + std::to_string(minor) +
-                  "): " + cuda_.Describe(error) + "; build the model for this GPU");
+                  " (compute capability " + std::to_string(capability / 10) + "." +
+                  std::to_string(capability % 10) + "): " + cuda_.Describe(error) +
+                  "; build the model for this GPU");
 }
 
 CudaFunction LoadedFunctions::LoadFunction(CudaModule module,
@@ -235,7 +229,10 @@ CudaFunction LoadedFunctions::LoadFunction(CudaModule module,
   cuda_.Check(TheDriver().FuncGetAttribute(&own_bytes, kFunctionSharedBytes, code), what,
               "cuFuncGetAttribute");
   if (function.HasDynamicShared()) {
-    const int most_bytes = std::max(Attribute(kMaxSharedBytesOptIn) - own_bytes, 0);
+    int most_bytes = 0;
+    cuda_.Check(cuda_.DeviceGetAttribute(&most_bytes, kMaxSharedBytesOptIn, device_), what,
+                "cudaDeviceGetAttribute");
+    most_bytes = std::max(most_bytes - own_bytes, 0);
     cuda_.Check(TheDriver().FuncSetAttribute(code, kFunctionMaxDynamicSharedBytes, most_bytes),
                 what, "cuFuncSetAttribute");
   }

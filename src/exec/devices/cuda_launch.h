@@ -70,7 +70,6 @@ class LoadedFunctions {
   CudaFunction At(int64_t function) const { return functions_[static_cast<size_t>(function)]; }
 
  private:
-  int Attribute(int attribute) const;
   CudaModule LoadImage(const DeviceImage& image) const;
   CudaFunction LoadFunction(CudaModule module, const DeviceFunction& function) const;
   void Unload();

@@ -1,6 +1,5 @@
 #include "exec/file/compiled_file.h"
 
-#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -74,16 +73,17 @@ void CompiledFile::CheckPrograms(const std::vector<std::string>& functions) cons
                std::to_string(needs_.hosts.size()) +
                " hosts need; the file was changed, compile it again");
   }
-  for (const Program& program : programs) CheckParts(program, functions);
+  const std::unordered_set<std::string_view> names(functions.begin(), functions.end());
+  for (const Program& program : programs) CheckParts(program, names);
 }
 
 /*! \brief Kernels, but those of NVIDIA's libraries, and weights of a host's program are in the
  * file. */
 void CompiledFile::CheckParts(const Program& program,
-                              const std::vector<std::string>& functions) const {
+                              const std::unordered_set<std::string_view>& functions) const {
   for (const std::string& kernel : program.kernels) {
     if (IsLibraryKernel(kernel)) continue;
-    if (std::find(functions.begin(), functions.end(), kernel) == functions.end()) {
+    if (functions.count(kernel) == 0) {
       file_.Fail("does not have kernel '" + kernel +
                  "'; build the program and its kernels together");
     }

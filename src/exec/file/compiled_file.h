@@ -5,6 +5,8 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "exec/file/elf_image.h"
@@ -101,7 +103,8 @@ class CompiledFile {
   ElfImage CheckedCode() const;
   void ExpectLoaded() const;
   void CheckPrograms(const std::vector<std::string>& functions) const;
-  void CheckParts(const Program& program, const std::vector<std::string>& functions) const;
+  void CheckParts(const Program& program,
+                  const std::unordered_set<std::string_view>& functions) const;
 
   OpenFile file_;
   FileEnd end_;

@@ -1,11 +1,10 @@
 #include "exec/file/needs.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <charconv>
 #include <optional>
 
+#include "exec/devices/cuda_api.h"
 #include "exec/file/processor.h"
 #include "support/error.h"
 
@@ -16,10 +15,6 @@ namespace {
 constexpr std::string_view kHeader = "heteroplace-needs 1";
 constexpr std::string_view kHostsHeader = "heteroplace-needs 2";
 constexpr int32_t kMaxRank = 1 << 20;
-
-/*! \brief Numbers of the attributes in CUDA's interface. */
-constexpr int kCapabilityMajor = 75;
-constexpr int kCapabilityMinor = 76;
 
 class NeedsReader {
  public:
@@ -114,15 +109,14 @@ class NeedsReader {
 };
 
 /*! \brief 10 times major + minor; none where there is no such GPU, or no CUDA. */
-std::optional<int32_t> CapabilityOf(const TvmAbi& abi, int32_t device_id) {
-  using GetAttribute = int (*)(int* value, int attribute, int device);
-  const auto get = reinterpret_cast<GetAttribute>(dlsym(abi.library, "cudaDeviceGetAttribute"));
-  int major = 0, minor = 0;
-  if (get == nullptr || get(&major, kCapabilityMajor, device_id) != 0 ||
-      get(&minor, kCapabilityMinor, device_id) != 0) {
-    return std::nullopt;
-  }
-  return 10 * major + minor;
+std::optional<int32_t> CapabilityOf(const TvmAbi& abi, int32_t device_id) try {
+  const CudaRuntime& cuda = RuntimeOf(abi);
+  int capability = 0;
+  const int error = cuda.GetCapability(device_id, &capability);
+  cuda.Ignore(error);
+  return error == 0 ? std::optional<int32_t>(capability) : std::nullopt;
+} catch (const Error&) {  // this TVM has no CUDA
+  return std::nullopt;
 }
 
 std::string CapabilityText(int32_t capability) {

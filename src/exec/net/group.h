@@ -25,6 +25,11 @@ namespace heteroplace::exec {
 /*! \brief Tags of messages that control the job; each is an order of its own per pair of ranks. */
 enum class ControlTag : int64_t { kBytes, kLength, kBeat, kOrder, kReplyLength, kReply, kClock };
 
+/*! \brief For how long a rank may be silent: not so short that nobody could hear it, nor too long
+ * for the clock's numbers. */
+inline constexpr double kLeastSilenceSeconds = 1e-3;
+inline constexpr double kMostSilenceSeconds = 1e9;
+
 /*! \brief What a group is told at its making. */
 struct GroupOptions {
   /*! \brief A rank that is silent for longer has failed. */
@@ -123,6 +128,8 @@ class Group : public std::enable_shared_from_this<Group> {
     bool is_sending = false;
     /*! \brief Its last beat was received. */
     bool is_silent = false;
+    /*! \brief It died without one, and the job was over: nobody waits for it. */
+    bool is_gone = false;
     std::atomic<int64_t> heard_ns{0};  // NowNs of the last beat
     std::atomic<int64_t> request{-1}, step{-1};
     std::atomic<bool> has_left{false};
@@ -135,6 +142,7 @@ class Group : public std::enable_shared_from_this<Group> {
   void HearFrom(Peer* peer);
   void LookAtPages();
   void LookForSilence();
+  void ForgetDead(std::vector<const OtherPage*>* pages);
   bool IsOver() const;
   std::string WithoutHost(const std::string& text) const;
   std::string TextOf(int rank, const std::string& cause) const;

@@ -46,7 +46,7 @@ void Group::Watch() {
       const uint32_t heard = own_page_.page().calls.load();
       BeatOnce();
       LookAtPages();
-      if (!has_ended_.load()) LookForSilence();
+      has_ended_.load() ? ForgetDead(&pages) : LookForSilence();
       if (HasFailed() || IsOver()) break;
       // At the end others answer at once.
       const int64_t rest_ns = has_ended_.load() ? kLastBeatNs : beat_ns;
@@ -119,6 +119,16 @@ void Group::LookForSilence() {
   if (!text.empty()) Keep(text);
 }
 
+/*! \brief At the end a rank that died without a goodbye is no failure, and its page, which stays
+ * as it is, nothing to wait for. */
+void Group::ForgetDead(std::vector<const OtherPage*>* pages) {
+  for (Peer& peer : peers_) {
+    if (peer.page == nullptr || peer.is_gone || !peer.page->IsDead()) continue;
+    peer.is_gone = true;
+    pages->erase(std::remove(pages->begin(), pages->end(), peer.page.get()), pages->end());
+  }
+}
+
 /*!
  * \brief Whether all have said goodbye: their last beats are received, and so are this rank's.
  *
@@ -127,7 +137,7 @@ void Group::LookForSilence() {
 bool Group::IsOver() const {
   if (!has_ended_.load()) return false;
   for (const Peer& peer : peers_) {
-    if (peer.send == nullptr) continue;
+    if (peer.send == nullptr || peer.is_gone) continue;
     if (peer.is_sending || peer.to.has_left == 0 || !peer.is_silent) {
       return is_leaving_.load() && NowNs() > leave_ns_.load();
     }

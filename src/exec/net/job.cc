@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <fstream>
 
 #include "exec/file/sha256.h"
@@ -91,13 +90,6 @@ std::vector<std::string> AgreeOnFile(Group* group, const JobFile& file, const st
     group->FailAlike(error.what());
   }
   return names;
-}
-
-bool IsFirstLaunched() {
-  for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"}) {
-    if (const char* text = std::getenv(variable); text != nullptr) return std::atoi(text) == 0;
-  }
-  return true;
 }
 
 void ExpectOneHost(const std::string& path, const std::string& program_text) {

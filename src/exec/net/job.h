@@ -38,10 +38,6 @@ JobFile JobFileOf(const std::string& path, const CompiledFile& file);
 std::vector<std::string> AgreeOnFile(Group* group, const JobFile& file, const std::string& hosts,
                                      int max_in_flight, const Limit& limit);
 
-/*! \brief Whether this is rank 0 of those that a launcher has started, or there is none: the one to
- * say what all would say before they meet. */
-bool IsFirstLaunched();
-
 /*! \brief Throws Error kExecution for programs of several hosts, which need as many ranks. */
 void ExpectOneHost(const std::string& path, const std::string& program_text);
 

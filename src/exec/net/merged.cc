@@ -32,13 +32,16 @@ Tensor Shifted(Tensor tensor, const Shift& by) {
   return tensor;
 }
 
-/*! \brief The queue or stream of a merged program that did a call. \param core as `own` counts. */
-int32_t ShiftedCore(int32_t core, size_t queue, const Program& own, const Program& merged,
-                    int32_t first_queue) {
-  if (core < static_cast<int32_t>(own.queues.size())) return core + first_queue;
+/*!
+ * \brief The queue or stream of a merged program that did a call.
+ * \param core as the program of its host counts.
+ * \param own, merged `FirstSides` of that program, and of the merged one.
+ */
+int32_t ShiftedCore(int32_t core, size_t queue, const std::vector<int32_t>& own,
+                    const std::vector<int32_t>& merged, int32_t first_queue) {
+  if (core < static_cast<int32_t>(own.size())) return core + first_queue;
   // Streams beside queues are counted behind all queues, here those of all hosts.
-  const size_t merged_queue = queue + static_cast<size_t>(first_queue);
-  return merged.FirstSide(merged_queue) + (core - own.FirstSide(queue));
+  return merged[queue + static_cast<size_t>(first_queue)] + (core - own[queue]);
 }
 
 /*! \brief How many ranks have each request that is recorded. */
@@ -94,9 +97,11 @@ Trace MergedTraces(const std::vector<Program>& programs, const Program& merged,
   }
   const auto num_left_out = static_cast<int64_t>(mine.requests.size() - all.requests.size());
   all.num_dropped = mine.num_dropped + num_left_out;
+  const std::vector<int32_t> merged_sides = merged.FirstSides();
   int32_t first_queue = 0;
   for (size_t host = 0; host < traces.size(); ++host) {
     const auto& [trace, first, last] = traces[host];
+    const std::vector<int32_t> own_sides = programs[host].FirstSides();
     const OwnTime own_time(first, last);
     const auto own_ns = [&, shift_ns = trace.origin_ns](int64_t ns) {
       return own_time(shift_ns + ns) - all.origin_ns;
@@ -104,8 +109,8 @@ Trace MergedTraces(const std::vector<Program>& programs, const Program& merged,
     for (TraceEvent event : trace.events) {
       if (!is_whole(event.request)) continue;
       if (event.core >= 0) {
-        event.core = ShiftedCore(event.core, static_cast<size_t>(event.queue), programs[host],
-                                 merged, first_queue);
+        event.core = ShiftedCore(event.core, static_cast<size_t>(event.queue), own_sides,
+                                 merged_sides, first_queue);
       }
       event.queue += first_queue;
       const int64_t length_ns = event.finish_ns - event.start_ns;

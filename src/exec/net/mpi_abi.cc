@@ -4,8 +4,12 @@
 #include <link.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
+#include <initializer_list>
+#include <optional>
 #include <string_view>
 #include <system_error>
 #include <vector>
@@ -187,6 +191,25 @@ std::vector<std::string> Candidates() {
   return candidates;
 }
 
+// What launchers write: Open MPI, MPICH and its kin, and Slurm, whose count of tasks says nothing
+// where no rank is written beside it: it starts programs that are alone, too.
+constexpr std::initializer_list<const char*> kSizes = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
+                                                       "PMIX_SIZE", "SLURM_STEP_NUM_TASKS"};
+constexpr std::initializer_list<const char*> kRanks = {"OMPI_COMM_WORLD_RANK", "PMI_RANK",
+                                                       "PMIX_RANK"};
+
+/*! \brief The first of some variables that is a number; none: there is none. */
+std::optional<int> NumberIn(std::initializer_list<const char*> variables) {
+  for (const char* variable : variables) {
+    const char* text = std::getenv(variable);
+    if (text == nullptr) continue;
+    int number = 0;
+    const char* end = text + std::strlen(text);
+    if (std::from_chars(text, end, number).ptr == end && end != text) return number;
+  }
+  return {};
+}
+
 }  // namespace
 
 void MpiAbi::Check(int code, const std::string& what) const {
@@ -249,11 +272,8 @@ MpiAbi FindMpi(const std::string& given) {
       "give its path");
 }
 
-std::optional<int> LaunchedRanks() {
-  for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
-    if (const char* text = std::getenv(variable); text != nullptr) return std::atoi(text);
-  }
-  return {};
-}
+int LaunchedRanks() { return NumberIn(kRanks).has_value() ? NumberIn(kSizes).value_or(1) : 1; }
+
+bool IsFirstLaunched() { return NumberIn(kRanks).value_or(0) == 0; }
 
 }  // namespace heteroplace::exec

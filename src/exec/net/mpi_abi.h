@@ -6,7 +6,6 @@
 
 #include <array>
 #include <cstdint>
-#include <optional>
 #include <string>
 
 namespace heteroplace::exec {
@@ -88,8 +87,11 @@ MpiAbi LoadMpiAbi(const std::string& path);
  */
 MpiAbi FindMpi(const std::string& given);
 
-/*! \brief How many ranks the launcher of this process says that it has started; none: no launcher.
- */
-std::optional<int> LaunchedRanks();
+/*! \brief How many ranks the launcher of this process says that it has started; 1: no launcher. */
+int LaunchedRanks();
+
+/*! \brief Whether this is rank 0 of those, or there is no launcher: the one to say what all would
+ * say before they meet. */
+bool IsFirstLaunched();
 
 }  // namespace heteroplace::exec

@@ -94,7 +94,7 @@ void MpiProcess::Begin(bool has_communicator) {
 void MpiProcess::CheckLauncher() const {
   int num_ranks = 0;
   abi_.Check(abi_.Comm_size(abi_.comm_world, &num_ranks), "MPI_Comm_size");
-  const int launched = LaunchedRanks().value_or(1);
+  const int launched = LaunchedRanks();
   // A launcher of another MPI: each process would take itself for all of the job.
   if (num_ranks == 1 && launched > 1) {
     throw Error(ErrorKind::kExecution,

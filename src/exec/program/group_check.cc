@@ -1,6 +1,7 @@
 // Groups of guarded calls, whose branches are done side by side.
 #include <set>
 #include <string>
+#include <vector>
 
 #include "exec/program/program.h"
 #include "support/error.h"
@@ -52,10 +53,14 @@ void CheckGroup(Queue* queue, size_t index) {
 
 }  // namespace
 
-int32_t Program::FirstSide(size_t queue) const {
-  auto first = static_cast<int32_t>(queues.size());
-  for (size_t q = 0; q < queue; ++q) first += queues[q].HasSideStreams() ? kSideStreams : 0;
-  return first;
+std::vector<int32_t> Program::FirstSides() const {
+  std::vector<int32_t> firsts;
+  auto next = static_cast<int32_t>(queues.size());
+  for (const Queue& queue : queues) {
+    firsts.push_back(next);
+    if (queue.HasSideStreams()) next += kSideStreams;
+  }
+  return firsts;
 }
 
 void CheckGroups(Program* program) {

@@ -212,8 +212,9 @@ struct Program {
   bool IsState(const Port& port) const;
   /*! \brief Whether any port is. */
   bool HasState() const;
-  /*! \brief The number of the first stream beside that of a queue, behind those of queues. */
-  int32_t FirstSide(size_t queue) const;
+  /*! \brief The number of the first stream beside that of each queue, behind those of queues.
+   * [num_queues] */
+  std::vector<int32_t> FirstSides() const;
   /*! \brief Branches of all routers, those of one name once. */
   size_t NumRoutedBranches() const;
 };

@@ -44,7 +44,7 @@ void Engine::BeginTrace(Slot* slot) {
   } else if (slot->kind == RequestKind::kRun && slot->has_timers) {
     slot->trace = trace_;
   }
-  if (slot->trace != nullptr) slot->trace_number = slot->trace->BeginRequest(slot->index());
+  slot->trace_number = slot->trace == nullptr ? -1 : slot->trace->BeginRequest(slot->index());
 }
 
 /*! \brief It is over, and no worker is in it. */

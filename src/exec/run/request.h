@@ -65,6 +65,9 @@ class Request {
   /*! \brief Ends it early if it is in flight: Finish then throws with this text. Any thread. */
   void Cancel(std::string_view why) noexcept;
 
+  /*! \brief Its number in the recording that was on when it was last submitted; -1: none was. */
+  int64_t trace_number() const { return slot_->trace_number; }
+
   /*! \brief Copies an output of the request. \throws Error kExecution before it has succeeded. */
   void GetOutput(const std::string& name, void* data);
 

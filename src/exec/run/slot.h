@@ -103,7 +103,7 @@ class Slot {
   int64_t start_ns = 0;
   /*! \brief Where its times are recorded, and its number there; null: they are not. */
   std::shared_ptr<TraceRecorder> trace;
-  int64_t trace_number = 0;
+  int64_t trace_number = -1;  // in `trace`, of the last request; -1: it was not recorded
   /*! \brief Whether the slot has its timers, or needs none. */
   bool has_timers = false;
   /*! \brief Stands for the value of each input: equal numbers are equal values; 0: none.

@@ -24,7 +24,7 @@ struct TraceEvent {
   int64_t start_ns;
   int64_t finish_ns;
   /*! \brief Of a call in a group that was done, the queue whose core did it, or the stream beside
-   * its queue's (`Program::FirstSide`); -1: of all others. */
+   * its queue's (`Program::FirstSides`); -1: of all others. */
   int32_t core = -1;
 };
 

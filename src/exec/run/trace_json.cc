@@ -150,13 +150,14 @@ class TraceWriter {
 
   void Names() {
     Name("process_name", kQueues, 0, "queues");
+    const std::vector<int32_t> first_sides = program_.FirstSides();
     for (size_t q = 0; q < program_.queues.size(); ++q) {
       const Queue& queue = program_.queues[q];
       Name("thread_name", kQueues, static_cast<int>(q) + 1,
            queue.name + " (" + DeviceName(queue.device) + ")");
       for (int32_t side = 0; queue.HasSideStreams() && side < kSideStreams; ++side) {
         Name(
-            "thread_name", kQueues, program_.FirstSide(q) + side + 1,
+            "thread_name", kQueues, first_sides[q] + side + 1,
             queue.name + " beside " + std::to_string(side) + " (" + DeviceName(queue.device) + ")");
       }
     }

@@ -310,6 +310,7 @@ class Worker {
   std::unique_ptr<Stream> stream_;
   /*! \brief Of a stream with groups: [kSideStreams]; and where they begin. Else none. */
   std::vector<std::unique_ptr<Stream>> sides_;
+  int32_t first_side_ = 0;  // of `Program::FirstSides`
   std::unique_ptr<Event> fork_;
   /*! \brief `reached` of this queue as its stream can write it; 0: cores look at events. */
   uint64_t word_ = 0;

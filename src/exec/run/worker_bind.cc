@@ -77,7 +77,10 @@ void Worker::MakeStream() {
   stream_ = MakeOneStream();
   while (!groups_.empty() && sides_.size() < static_cast<size_t>(kSideStreams))
     sides_.push_back(MakeOneStream());
-  if (!sides_.empty()) fork_ = stream_->MakeEvent(/*is_timed=*/false);
+  if (!sides_.empty()) {
+    fork_ = stream_->MakeEvent(/*is_timed=*/false);
+    first_side_ = image_->program().FirstSides()[index_];
+  }
   if (table_->is_pinned()) word_ = stream_->WordAddress(&progress_.reached);
   int32_t event = 0;
   for (size_t i = 0; i < instructions_.size(); ++i) {

@@ -126,7 +126,7 @@ void Worker::IssueLanes(BoundGroup* group) {
     is_active[order[n].second] = true;
     const size_t side = n % num_used;
     IssueLane(sides_[side].get(), group->lanes[order[n].second],
-              image_->program().FirstSide(index_) + static_cast<int32_t>(side));
+              first_side_ + static_cast<int32_t>(side));
   }
   for (size_t n = 0; n < is_active.size() && slot_->trace != nullptr; ++n) {
     if (!is_active[n]) IssueLane(stream_.get(), group->lanes[n], -1);
