@@ -7,7 +7,7 @@ above that by the search alone, whose bound is that of pairs of layers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -26,6 +26,7 @@ from heteroplace.dynamic.placement_search import search_placement
 from heteroplace.errors import InfeasibleError, RoutingError
 from heteroplace.model.route_profile import Cells
 from heteroplace.model.units import format_bytes
+from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.problem import SolveOptions
 
 MAX_EXACT_MEMBERS = 200
@@ -78,7 +79,8 @@ def place_branches(
     Parameters
     ----------
     options
-        `seed`, `time_limit_s` (of the program) and `engine` count; None: those by default.
+        `seed`, `time_limit_s` and `engine` count; None: those by default. The search has half of
+        the time, the program what is left.
 
     Raises
     ------
@@ -90,12 +92,14 @@ def place_branches(
     options = options or SolveOptions()
     _check_room(problem)
     default = in_order(problem)
-    best, solver = search_placement(problem, options.seed), "search"
+    deadline = Deadline.after(options.time_limit_s)
+    half = deadline.within(options.time_limit_s / 2)
+    best, solver = search_placement(problem, options.seed, half), "search"
     bound, tolerance, is_infeasible = relaxed_bound(problem), 0.0, False
     found_cost = np.inf if best is None else objective(problem, best)
     num_members = sum(layer.num_members for layer in problem.layers)
     if num_members <= MAX_EXACT_MEMBERS and found_cost > bound + _TOLERANCE * max(1.0, bound):
-        end = solve_program(problem, options)
+        end = solve_program(problem, replace(options, time_limit_s=deadline.left_s()))
         bound, is_infeasible = max(bound, end.bound), end.is_infeasible
         tolerance = 2 * end.tolerance
         if end.placement is not None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -123,7 +124,12 @@ class PlacementProblem:
             0 <= memory < self.num_memories for memory in members
         )
 
-    @property
+    @cached_property
+    def cell_arrays(self) -> tuple[Array, ...]:
+        """`cells`. [num_layers - 1], each [num_members][num_members of the next layer]"""
+        return tuple(np.array(matrix, dtype=np.float64) for matrix in self.cells)
+
+    @cached_property
     def move_ns(self) -> Array:
         """`cell_ns`, or 1 between different memories. [num_memories][num_memories]"""
         if self.cell_ns:
@@ -157,8 +163,8 @@ def objective(problem: PlacementProblem, placement: BranchMemories) -> float:
     for layer, members in zip(problem.layers, placement, strict=True):
         total += max(layer_loads(problem, layer, members), default=0.0)
     move = problem.move_ns
-    for matrix, src, dst in zip(problem.cells, placement, placement[1:], strict=False):
-        total += float((np.array(matrix) * move[np.ix_(src, dst)]).sum())
+    for cells, src, dst in zip(problem.cell_arrays, placement, placement[1:], strict=False):
+        total += float((cells * move[np.ix_(src, dst)]).sum())
     return total
 
 
@@ -175,8 +181,8 @@ def layer_loads(problem: PlacementProblem, layer: Layer, members: Sequence[int])
 def crossing_cells(problem: PlacementProblem, placement: BranchMemories) -> float:
     """Return the mean cells per run that change their memory between two layers."""
     return sum(
-        float((np.array(matrix) * (np.array(src)[:, None] != np.array(dst))).sum())
-        for matrix, src, dst in zip(problem.cells, placement, placement[1:], strict=False)
+        float((cells * (np.array(src)[:, None] != np.array(dst))).sum())
+        for cells, src, dst in zip(problem.cell_arrays, placement, placement[1:], strict=False)
     )
 
 
@@ -215,8 +221,7 @@ def relaxed_bound(problem: PlacementProblem) -> float:
     move = problem.move_ns
     off_diagonal = move[~np.eye(problem.num_memories, dtype=bool)]
     cheapest = float(off_diagonal.min(initial=np.inf)) if len(off_diagonal) else 0.0
-    for index, matrix in enumerate(problem.cells):
-        cells = np.array(matrix)
+    for index, cells in enumerate(problem.cell_arrays):
         share = [problem.even_sizes(problem.layers[index + side])[1] for side in (0, 1)]
         rows = np.sort(cells, axis=1)[:, ::-1][:, : share[1]].sum()
         columns = np.sort(cells, axis=0)[::-1][: share[0]].sum()

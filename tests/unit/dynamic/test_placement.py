@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from heteroplace.dynamic import placement_search
 from heteroplace.dynamic.placement import BranchPlacement, place_branches, replay
+from heteroplace.dynamic.placement_changes import LayerChanges
 from heteroplace.dynamic.placement_problem import (
     Layer,
     PlacementProblem,
@@ -17,6 +19,7 @@ from heteroplace.dynamic.placement_problem import (
     crossing_cells,
     fits,
     in_order,
+    layer_loads,
     objective,
     problem_of_profile,
     relaxed_bound,
@@ -26,10 +29,11 @@ from heteroplace.dynamic.placement_program import solve_program
 from heteroplace.dynamic.placement_search import search_placement
 from heteroplace.errors import InfeasibleError, RoutingError
 from heteroplace.model.route_profile import RouteProfile, RouterProfile
+from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.problem import SolveOptions
 from tests.corpus import corpus
 from tests.reference.branch_placements import least_objective
-from tests.strategies import exact_cases
+from tests.strategies import exact_cases, num_cases
 
 WORKED = ((1, 0, 0, 9), (0, 1, 9, 0), (9, 0, 1, 0), (0, 9, 0, 1))
 HIGHS = SolveOptions(engine="highs", time_limit_s=60)
@@ -149,6 +153,83 @@ def test_equal_seeds_give_equal_placements() -> None:
     cells = tuple(tuple(float(random.randint(0, 9)) for _ in range(16)) for _ in range(16))
     problem = PlacementProblem(4, tuple(Layer(f"r{i}", 16) for i in range(3)), (cells, cells))
     assert search_placement(problem, 3) == search_placement(problem, 3)
+
+
+def one_layer_changed(problem: PlacementProblem, layer: Layer, now: list[int]) -> set[object]:
+    """The members of a layer after every move that keeps it even, and every exchange."""
+    fewest, most = problem.even_sizes(layer)
+    counts = [now.count(memory) for memory in range(problem.num_memories)]
+    found: set[object] = set()
+    for one, memory in enumerate(now):
+        for dst in range(problem.num_memories):
+            if dst != memory and counts[memory] > fewest and counts[dst] < most:
+                found.add((*now[:one], dst, *now[one + 1 :]))
+        for other in range(one):
+            changed = list(now)
+            changed[one], changed[other] = now[other], memory
+            found.add(tuple(changed))
+    return found - {tuple(now)}
+
+
+@given(problems(max_members=6))
+@num_cases(60)
+def test_changes_of_a_layer_are_summed_as_they_are_evaluated(problem: PlacementProblem) -> None:
+    random = Random(0)
+    layer = problem.layers[0]
+    now = [random.randrange(problem.num_memories) for _ in range(layer.num_members)]
+    costs = [[random.random() for _ in range(problem.num_memories)] for _ in now]
+    weights = layer.weight_bytes or (0,) * len(now)
+    room = problem.memory_bytes or (3,) * problem.num_memories
+
+    def evaluated(members: tuple[int, ...]) -> tuple[float, float, int]:
+        used = [-each for each in room]
+        for memory, weight in zip(members, weights, strict=True):
+            used[memory] += weight
+        cost = sum(row[memory] for row, memory in zip(costs, members, strict=True))
+        slowest = max(layer_loads(problem, layer, members), default=0.0)
+        return cost, slowest, sum(max(0, each) for each in used)
+
+    sizes = problem.even_sizes(layer)
+    changes = LayerChanges(np.array(now), problem.num_memories, sizes, with_exchanges=True)
+    cost = changes.costs(np.array(costs))
+    load_ns = np.array(layer.load_ns or [[0.0] * problem.num_memories for _ in now])
+    slowest_now, slowest = changes.slowest(load_ns)
+    used = np.bincount(now, weights=weights, minlength=problem.num_memories).astype(np.int64)
+    above_now, above = changes.overflow(np.array(weights), used - np.array(room))
+    before = evaluated(tuple(now))
+    assert (slowest_now, above_now) == before[1:]
+    after = [changes.after(index) for index in range(len(cost))]
+    assert set(after) == one_layer_changed(problem, layer, now)
+    for index, members in enumerate(after):
+        found = (before[0] + cost[index], slowest[index], above[index])
+        assert found == pytest.approx(evaluated(members))
+
+
+def test_many_branches_with_weights_are_not_evaluated_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a placement uses is summed once for each look at all exchanges, of which a start takes
+    few dozen; with the deadline over there is one start."""
+    random, size, num_memories = Random(2), 128, 8
+    layers = tuple(
+        Layer(f"r{i}", size, tuple(random.randint(1, 9) for _ in range(size))) for i in range(3)
+    )
+    matrix = tuple(tuple(float(random.choice((0, 0, 0, 1, 5))) for _ in range(size))
+                   for _ in range(size))  # fmt: skip
+    room = sum(sum(layer.weight_bytes) for layer in layers) // num_memories + 2
+    problem = PlacementProblem(num_memories, layers, (matrix,) * 2, (), (room,) * num_memories)
+    calls = [0]
+
+    def counted(*arguments: object) -> tuple[int, ...]:
+        calls[0] += 1
+        return used_bytes(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(placement_search, "used_bytes", counted)
+    found = search_placement(problem, deadline=Deadline(0.0))
+    assert found is not None
+    assert fits(problem, found)
+    assert objective(problem, found) < objective(problem, in_order(problem))
+    assert calls[0] < 200
 
 
 def test_bytes_decide_where_cells_do_not() -> None:
