@@ -53,6 +53,8 @@ class BranchPlacement:
     """The bound is as high, up to the arithmetic of the engine."""
     solver: str
     """What found it."""
+    is_even: bool = True
+    """False: shares are as unequal as room makes them, where `place_anyhow` found no equal ones."""
 
     @property
     def saved_share(self) -> float:
@@ -64,10 +66,11 @@ class BranchPlacement:
     def text(self, unit: str = "cells") -> str:
         """Return it as a line; `unit`: of what goes between members."""
         proven = "optimal" if self.is_optimal else f"no less than {self.bound:.6g}"
+        shares = "" if self.is_even else "; no equal shares fit, so they are unequal"
         return (
             f"{self.crossing_cells:.6g} {unit} per run change their memory, in order "
             f"{self.default_cells:.6g} ({-100 * self.saved_share:.0f} %); objective "
-            f"{self.objective:.6g}, {proven}, by {self.solver}"
+            f"{self.objective:.6g}, {proven}, by {self.solver}{shares}"
         )
 
 
@@ -85,7 +88,7 @@ def place_branches(
     Raises
     ------
     InfeasibleError
-        No placement fits into the memories, or none was found.
+        No placement fits into the memories, or none was found; of even layers none that is even.
     SolverError
         The engine that was asked for cannot be used.
     """
@@ -119,6 +122,25 @@ def place_branches(
         cost <= bound + max(tolerance, _TOLERANCE * cost),
         solver,
     )
+
+
+def place_anyhow(problem: PlacementProblem, options: SolveOptions | None = None) -> BranchPlacement:
+    """Return what `place_branches` does; where no even placement fits, members lie anywhere.
+
+    Memories of very different sizes may have room for all branches, but not for equal shares.
+
+    Raises
+    ------
+    InfeasibleError, SolverError
+        As of `place_branches`, of the problem without even layers.
+    """
+    try:
+        return place_branches(problem, options)
+    except InfeasibleError:
+        if not _even_layers(problem):
+            raise
+    layers = tuple(replace(layer, is_even=False) for layer in problem.layers)
+    return replace(place_branches(replace(problem, layers=layers), options), is_even=False)
 
 
 def replay(
@@ -172,14 +194,23 @@ def _check_room(problem: PlacementProblem) -> None:
         default=(0, "", 0),
     )
     if total > sum(problem.memory_bytes) or largest[0] > max(problem.memory_bytes):
-        raise InfeasibleError(_no_room(problem, is_proven=True))
+        raise InfeasibleError(_no_room(problem, is_proven=True, is_for_all=True))
 
 
-def _no_room(problem: PlacementProblem, *, is_proven: bool) -> str:
+def _even_layers(problem: PlacementProblem) -> list[str]:
+    """Names of the layers of which each memory is to have an equal share."""
+    return [layer.name for layer in problem.layers if layer.is_even and layer.fixed is None]
+
+
+def _no_room(problem: PlacementProblem, *, is_proven: bool, is_for_all: bool = False) -> str:
+    """What to tell; `is_for_all`: also of shares that are not equal."""
     rooms = ", ".join(format_bytes(room) for room in problem.memory_bytes) or "any"
     weights = [weight for layer in problem.layers for weight in layer.weight_bytes]
+    shares = ""
+    if not is_for_all and _even_layers(problem):
+        shares = " with equal shares of a router in each memory"
     return (
-        f"no placement of {len(weights)} branches fits: their weights are "
+        f"no placement of {len(weights)} branches{shares} fits: their weights are "
         f"{format_bytes(sum(weights))}, the largest {format_bytes(max(weights, default=0))}; the "
         f"memories have {rooms}{'' if is_proven else ' (none was found in the time given)'}. Give "
         f"them more room, place fewer routers, or keep weights elsewhere and preload them"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from heteroplace.dynamic import placement_search
-from heteroplace.dynamic.placement import BranchPlacement, place_branches, replay
+from heteroplace.dynamic.placement import BranchPlacement, place_anyhow, place_branches, replay
 from heteroplace.dynamic.placement_changes import LayerChanges
 from heteroplace.dynamic.placement_problem import (
     Layer,
@@ -246,6 +246,23 @@ def test_weights_that_fit_nowhere_are_told() -> None:
     problem = PlacementProblem(2, (layer,), (), memory_bytes=(40, 10))
     with pytest.raises(InfeasibleError, match="their weights are 60 B, the largest 30 B"):
         place_branches(problem, HIGHS)
+
+
+def test_memories_with_room_for_all_but_not_for_equal_shares_are_filled_unequally() -> None:
+    problem = PlacementProblem(2, (Layer("a", 8, (10,) * 8),), (), memory_bytes=(10, 1000))
+    with pytest.raises(InfeasibleError, match="8 branches with equal shares of a router in each"):
+        place_branches(problem, HIGHS)
+    found = place_anyhow(problem, HIGHS)
+    assert max(used_bytes(problem, found.memories)) >= 70
+    assert used_bytes(problem, found.memories)[0] <= 10
+    assert found.text().endswith("no equal shares fit, so they are unequal")
+    assert place_anyhow(worked(), HIGHS) == place_branches(worked(), HIGHS)
+
+
+def test_what_fits_in_no_way_is_told_without_a_word_on_shares() -> None:
+    problem = PlacementProblem(2, (Layer("a", 3, (20,) * 3),), (), memory_bytes=(30, 30))
+    with pytest.raises(InfeasibleError, match="no placement of 3 branches fits"):
+        place_anyhow(problem, HIGHS)
 
 
 def test_heavy_branches_are_mixed_with_light_ones() -> None:

@@ -97,7 +97,8 @@ def PlaceBranches(  # noqa: N802
     by: str = PLACED_BY[0],
     **options: Any,
 ) -> tvm.transform.ModulePass:
-    """Return the pass that chooses the memories of branches, as many of a router in each.
+    """Return the pass that chooses the memories of branches, as many of a router in each, or, where
+    that does not fit, as many as there is room for.
 
     Parameters
     ----------
