@@ -228,6 +228,25 @@ def test_weights_of_several_blocks_are_cut_in_each() -> None:
         cut_inputs(sharded, {"w": whole}, 1)
     with pytest.raises(ShardingError, match=r"shape \[3, 6\].*expected \[2, 6\]"):
         cut_inputs(sharded, {"qkv": np.zeros((3, 9))}, 1)
+    for shape in ((2, 10), (2,), ()):
+        with pytest.raises(ShardingError, match="expected 9 along axis 1, for 2 parts"):
+            cut_inputs(sharded, {"qkv": np.zeros(shape)}, 1)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_single_numbers_are_for_all_items(shared: bool) -> None:
+    builder = ShardedBuilder("scaled", 1, 1)
+    builder.add_whole("rate", [builder.add_input("rate", (), "float64", shared=shared)])
+    builder.outputs = [
+        builder.add_op(TaskEntry(Task("op", "relu"), ("rate",), 0, 0), (), "float64", "y")
+    ]
+    sharded, rate = builder.finalize(), np.array(0.5)
+    assert cut_inputs(sharded, {"rate": rate}, 1) == {0: (rate,)}
+    if shared:
+        assert cut_inputs(sharded, {"rate": rate}, 4) == {0: (rate,)}
+    else:
+        with pytest.raises(ShardingError, match="'rate' is a single number for each of 4 items"):
+            cut_inputs(sharded, {"rate": rate}, 4)
 
 
 def test_graphs_that_are_cut_wrongly_are_refused() -> None:
