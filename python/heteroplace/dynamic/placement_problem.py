@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from math import inf
 
 import numpy as np
 import numpy.typing as npt
@@ -79,18 +80,21 @@ class PlacementProblem:
     def _layer_faults(self) -> list[str]:
         faults = []
         for layer in self.layers:
-            for name, found, width in (
-                ("weight_bytes", layer.weight_bytes, None),
-                ("load_ns", layer.load_ns, self.num_memories),
-            ):
+            if layer.num_members < 1:
+                faults.append(f"layer {layer.name!r} has {layer.num_members} members, expected one")
+            for name, found in (("weight_bytes", layer.weight_bytes), ("load_ns", layer.load_ns)):
                 if found and len(found) != layer.num_members:
                     faults.append(
                         f"layer {layer.name!r} has {layer.num_members} members, {name} of "
                         f"{len(found)}"
                     )
-                is_wide = width is None or all(len(row) == width for row in layer.load_ns)
-                if not is_wide or (found and np.min(found) < 0):
-                    faults.append(f"{name} of layer {layer.name!r}: expected {width} numbers >= 0")
+            if not _are_amounts(layer.weight_bytes):
+                faults.append(f"weight_bytes of layer {layer.name!r}: expected numbers >= 0")
+            if not _are_rows(layer.load_ns, self.num_memories):
+                faults.append(
+                    f"load_ns of layer {layer.name!r}: expected {self.num_memories} numbers >= 0 "
+                    f"for each member"
+                )
             if layer.fixed is not None and not self.is_placement(layer, layer.fixed):
                 faults.append(
                     f"layer {layer.name!r} is fixed to {layer.fixed}, expected memories below "
@@ -107,15 +111,22 @@ class PlacementProblem:
         found = [(len(matrix), len(matrix[0]) if matrix else 0) for matrix in self.cells]
         if found != expected:
             faults.append(f"cells between layers: expected matrices of {expected}, got {found}")
-        square = (self.num_memories, self.num_memories)
-        if self.cell_ns and (
-            np.shape(self.cell_ns) != square or np.diag(np.array(self.cell_ns)).any()
-        ):
-            faults.append(f"cell_ns: expected {square} numbers, 0 from a memory to itself")
-        if self.memory_bytes and len(self.memory_bytes) != self.num_memories:
+        for index, (matrix, (_, width)) in enumerate(zip(self.cells, expected, strict=False)):
+            if not _are_rows(matrix, width):
+                faults.append(
+                    f"cells between layers {index} and {index + 1}: expected {width} numbers >= 0 "
+                    f"for each member"
+                )
+        size = self.num_memories
+        is_square = len(self.cell_ns) == size and _are_rows(self.cell_ns, size)
+        if self.cell_ns and (not is_square or any(row[i] for i, row in enumerate(self.cell_ns))):
             faults.append(
-                f"memory_bytes: expected {self.num_memories} numbers, got {len(self.memory_bytes)}"
+                f"cell_ns: expected {(size, size)} numbers >= 0, 0 from a memory to itself"
             )
+        if self.memory_bytes and len(self.memory_bytes) != size:
+            faults.append(f"memory_bytes: expected {size} numbers, got {len(self.memory_bytes)}")
+        if not _are_amounts(self.memory_bytes):
+            faults.append(f"memory_bytes: expected numbers >= 0, got {self.memory_bytes}")
         return faults
 
     def is_placement(self, layer: Layer, members: Sequence[int]) -> bool:
@@ -142,6 +153,16 @@ class PlacementProblem:
             return 0, layer.num_members
         fewest, rest = divmod(layer.num_members, self.num_memories)
         return fewest, fewest + bool(rest)
+
+
+def _are_amounts(values: Sequence[float]) -> bool:
+    """Whether all are numbers and none is below 0."""
+    return all(0 <= value < inf for value in values)
+
+
+def _are_rows(rows: Sequence[Sequence[float]], width: int) -> bool:
+    """Whether all rows are of so many amounts."""
+    return all(len(row) == width and _are_amounts(row) for row in rows)
 
 
 def in_order(problem: PlacementProblem) -> BranchMemories:

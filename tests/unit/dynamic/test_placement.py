@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -309,6 +311,32 @@ def test_what_does_not_fit_together_is_told_at_once() -> None:
         PlacementProblem(2, (Layer("a", 2, (1,)), Layer("b", 2, fixed=(0, 2))), ())
     for text in ("weight_bytes of 1", "fixed to (0, 2)", "matrices of [(2, 2)], got []"):
         assert text in str(fault.value)
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"cells": (((1, NAN), (0, 1)),)}, "cells between layers 0 and 1: expected 2 numbers >= 0"),
+        ({"cells": (((1, -1), (0, 1)),)}, "cells between layers 0 and 1: expected 2 numbers >= 0"),
+        ({"cells": (((1, 1), (0,)),)}, "cells between layers 0 and 1: expected 2 numbers >= 0"),
+        ({"cell_ns": ((0, -1), (1, 0))}, r"cell_ns: expected \(2, 2\) numbers >= 0"),
+        ({"cell_ns": ((0, NAN), (1, 0))}, r"cell_ns: expected \(2, 2\) numbers >= 0"),
+        ({"cell_ns": ((0, 1), (1,))}, r"cell_ns: expected \(2, 2\) numbers >= 0"),
+        ({"cell_ns": ((1, 1), (1, 0))}, "0 from a memory to itself"),
+        ({"memory_bytes": (-1, 5)}, r"memory_bytes: expected numbers >= 0, got \(-1, 5\)"),
+        ({"layers": (Layer("a", 2, (1, -1)), Layer("b", 2))}, "weight_bytes of layer 'a'"),
+        ({"layers": (Layer("a", 2, (), ((1, 2), (NAN, 1))), Layer("b", 2))}, "load_ns of layer"),
+        ({"layers": (Layer("a", 2, (), ((1, 2), (1,))), Layer("b", 2))}, "load_ns of layer 'a'"),
+        ({"layers": (Layer("a", 0), Layer("b", 2)), "cells": ((),)}, "has 0 members"),
+    ],
+)
+def test_numbers_that_are_none_or_below_0_are_refused(changes: dict[str, Any], text: str) -> None:
+    good = PlacementProblem(2, (Layer("a", 2), Layer("b", 2)), (((1, 0), (0, 1)),))
+    with pytest.raises(RoutingError, match=text):
+        replace(good, **changes)
 
 
 def test_a_placement_says_what_it_saves() -> None:
