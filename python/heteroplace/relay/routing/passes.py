@@ -174,10 +174,10 @@ def PreloadWeights(  # noqa: N802
     ahead
         False: nothing is loaded before its router has decided.
 
-    What saves most time of loads stays within the budget, beside room for the largest branch, or
-    for two; of the others those are loaded ahead that are active in most runs, the rest on demand.
-    They are kept in another memory, or in the file of the compiled model. Where all weights fit
-    nothing is loaded. Raises, when the pass runs, RoutingError as `ChooseCapacities`, and
+    What saves most time of loads stays within the budget, beside room for the largest of the other
+    branches, or for two; of these those are loaded ahead that are active in most runs, the rest on
+    demand. They are kept in another memory, or in the file of the compiled model. Where all weights
+    fit nothing is loaded. Raises, when the pass runs, RoutingError as `ChooseCapacities`, and
     InfeasibleError where a branch is larger than the budget.
     """
 
