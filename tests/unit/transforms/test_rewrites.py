@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from heteroplace.bench.distir.gpt2 import Gpt2
 from heteroplace.errors import ShardingError
 from heteroplace.model.graph import Task
 from heteroplace.model.live_memory import live_peaks
@@ -265,6 +266,18 @@ def test_graphs_that_are_cut_wrongly_are_refused() -> None:
         ShardedGraph(graph, 1, 2, (1, *zeros[1:]), zeros, ahead)
     with pytest.raises(ShardingError, match="'x' stands for tensors"):
         ShardedGraph(graph, 1, 1, zeros, zeros, ahead, (), (WholeTensor("x", (99,)),))
+
+
+@pytest.mark.parametrize("size", ["num_layers", "width", "rows", "num_lanes", "num_heads"])
+def test_networks_of_no_size_are_refused_by_name(size: str) -> None:
+    makers = [Gpt2(2, 8, 2, 4)]
+    if size != "num_heads":
+        makers.append(Mlp(2, 8, 4))
+    for maker in makers:
+        with pytest.raises(ShardingError, match=f"cannot be built: {size} is 0; expected at least"):
+            replace(maker, **{size: 0}).inference()
+    with pytest.raises(ShardingError, match="a step of training cannot be built: batch is 0"):
+        Mlp(2, 8, 4).training(batch=0)
 
 
 def test_cuts_are_checked() -> None:
