@@ -12,8 +12,6 @@ namespace heteroplace::model {
 
 namespace {
 
-constexpr size_t kMaxTransfers = size_t{1} << 26;  // times that are kept; more are computed anew
-
 /*! \brief Largest value of a list plus one; 0 for an empty list. */
 int CountIds(const std::vector<int>& values) {
   return values.empty() ? 0 : *std::max_element(values.begin(), values.end()) + 1;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -11,6 +12,8 @@ namespace heteroplace::model {
 
 /*! \brief Marks a pair of memories, or a (task, device) pair, that cannot be used. */
 inline constexpr int64_t kImpossible = -1;
+/*! \brief How many times of transfers are kept, 32 MB of them; of more each is computed anew. */
+inline constexpr size_t kMaxTransfers = size_t{1} << 22;
 
 /*!
  * \brief One graph, one cluster and the costs, as flat vectors. Immutable after construction.

@@ -224,6 +224,16 @@ def test_options_of_the_search_are_those_of_heteroplace() -> None:
         make(time_limit="5")
 
 
+def test_a_small_memory_gets_fewer_branches_where_equal_shares_do_not_fit() -> None:
+    mod, cluster = two_layers(), mixed_cluster()
+    made = relay.transform.PlaceBranches(profile_of(mod, pairs), cluster)
+    assert {each.memories.count(cluster.memories[0].name) for each in options_of(made(mod))} == {2}
+    small = replace(cluster.memories[0], bytes=60)
+    cluster = replace(cluster, memories=(small, *cluster.memories[1:]))
+    made = relay.transform.PlaceBranches(profile_of(mod, pairs), cluster)
+    assert {each.memories.count(small.name) for each in options_of(made(mod))} == {0}
+
+
 def test_weights_that_fit_nowhere_are_told() -> None:
     mod, cluster = two_layers(), mixed_cluster()
     small = tuple(replace(memory, bytes=300) for memory in cluster.memories)

@@ -7,7 +7,7 @@ above that by the search alone, whose bound is that of pairs of layers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -26,6 +26,7 @@ from heteroplace.dynamic.placement_search import search_placement
 from heteroplace.errors import InfeasibleError, RoutingError
 from heteroplace.model.route_profile import Cells
 from heteroplace.model.units import format_bytes
+from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.problem import SolveOptions
 
 MAX_EXACT_MEMBERS = 200
@@ -52,6 +53,8 @@ class BranchPlacement:
     """The bound is as high, up to the arithmetic of the engine."""
     solver: str
     """What found it."""
+    is_even: bool = True
+    """False: shares are as unequal as room makes them, where `place_anyhow` found no equal ones."""
 
     @property
     def saved_share(self) -> float:
@@ -63,10 +66,11 @@ class BranchPlacement:
     def text(self, unit: str = "cells") -> str:
         """Return it as a line; `unit`: of what goes between members."""
         proven = "optimal" if self.is_optimal else f"no less than {self.bound:.6g}"
+        shares = "" if self.is_even else "; no equal shares fit, so they are unequal"
         return (
             f"{self.crossing_cells:.6g} {unit} per run change their memory, in order "
             f"{self.default_cells:.6g} ({-100 * self.saved_share:.0f} %); objective "
-            f"{self.objective:.6g}, {proven}, by {self.solver}"
+            f"{self.objective:.6g}, {proven}, by {self.solver}{shares}"
         )
 
 
@@ -78,24 +82,27 @@ def place_branches(
     Parameters
     ----------
     options
-        `seed`, `time_limit_s` (of the program) and `engine` count; None: those by default.
+        `seed`, `time_limit_s` and `engine` count; None: those by default. The search has half of
+        the time, the program what is left.
 
     Raises
     ------
     InfeasibleError
-        No placement fits into the memories, or none was found.
+        No placement fits into the memories, or none was found; of even layers none that is even.
     SolverError
         The engine that was asked for cannot be used.
     """
     options = options or SolveOptions()
     _check_room(problem)
     default = in_order(problem)
-    best, solver = search_placement(problem, options.seed), "search"
+    deadline = Deadline.after(options.time_limit_s)
+    half = deadline.within(options.time_limit_s / 2)
+    best, solver = search_placement(problem, options.seed, half), "search"
     bound, tolerance, is_infeasible = relaxed_bound(problem), 0.0, False
     found_cost = np.inf if best is None else objective(problem, best)
     num_members = sum(layer.num_members for layer in problem.layers)
     if num_members <= MAX_EXACT_MEMBERS and found_cost > bound + _TOLERANCE * max(1.0, bound):
-        end = solve_program(problem, options)
+        end = solve_program(problem, replace(options, time_limit_s=deadline.left_s()))
         bound, is_infeasible = max(bound, end.bound), end.is_infeasible
         tolerance = 2 * end.tolerance
         if end.placement is not None:
@@ -115,6 +122,25 @@ def place_branches(
         cost <= bound + max(tolerance, _TOLERANCE * cost),
         solver,
     )
+
+
+def place_anyhow(problem: PlacementProblem, options: SolveOptions | None = None) -> BranchPlacement:
+    """Return what `place_branches` does; where no even placement fits, members lie anywhere.
+
+    Memories of very different sizes may have room for all branches, but not for equal shares.
+
+    Raises
+    ------
+    InfeasibleError, SolverError
+        As of `place_branches`, of the problem without even layers.
+    """
+    try:
+        return place_branches(problem, options)
+    except InfeasibleError:
+        if not _even_layers(problem):
+            raise
+    layers = tuple(replace(layer, is_even=False) for layer in problem.layers)
+    return replace(place_branches(replace(problem, layers=layers), options), is_even=False)
 
 
 def replay(
@@ -168,14 +194,23 @@ def _check_room(problem: PlacementProblem) -> None:
         default=(0, "", 0),
     )
     if total > sum(problem.memory_bytes) or largest[0] > max(problem.memory_bytes):
-        raise InfeasibleError(_no_room(problem, is_proven=True))
+        raise InfeasibleError(_no_room(problem, is_proven=True, is_for_all=True))
 
 
-def _no_room(problem: PlacementProblem, *, is_proven: bool) -> str:
+def _even_layers(problem: PlacementProblem) -> list[str]:
+    """Names of the layers of which each memory is to have an equal share."""
+    return [layer.name for layer in problem.layers if layer.is_even and layer.fixed is None]
+
+
+def _no_room(problem: PlacementProblem, *, is_proven: bool, is_for_all: bool = False) -> str:
+    """What to tell; `is_for_all`: also of shares that are not equal."""
     rooms = ", ".join(format_bytes(room) for room in problem.memory_bytes) or "any"
     weights = [weight for layer in problem.layers for weight in layer.weight_bytes]
+    shares = ""
+    if not is_for_all and _even_layers(problem):
+        shares = " with equal shares of a router in each memory"
     return (
-        f"no placement of {len(weights)} branches fits: their weights are "
+        f"no placement of {len(weights)} branches{shares} fits: their weights are "
         f"{format_bytes(sum(weights))}, the largest {format_bytes(max(weights, default=0))}; the "
         f"memories have {rooms}{'' if is_proven else ' (none was found in the time given)'}. Give "
         f"them more room, place fewer routers, or keep weights elsewhere and preload them"

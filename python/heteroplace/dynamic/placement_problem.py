@@ -18,7 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
+from math import inf
 
 import numpy as np
 import numpy.typing as npt
@@ -78,18 +80,21 @@ class PlacementProblem:
     def _layer_faults(self) -> list[str]:
         faults = []
         for layer in self.layers:
-            for name, found, width in (
-                ("weight_bytes", layer.weight_bytes, None),
-                ("load_ns", layer.load_ns, self.num_memories),
-            ):
+            if layer.num_members < 1:
+                faults.append(f"layer {layer.name!r} has {layer.num_members} members, expected one")
+            for name, found in (("weight_bytes", layer.weight_bytes), ("load_ns", layer.load_ns)):
                 if found and len(found) != layer.num_members:
                     faults.append(
                         f"layer {layer.name!r} has {layer.num_members} members, {name} of "
                         f"{len(found)}"
                     )
-                is_wide = width is None or all(len(row) == width for row in layer.load_ns)
-                if not is_wide or (found and np.min(found) < 0):
-                    faults.append(f"{name} of layer {layer.name!r}: expected {width} numbers >= 0")
+            if not _are_amounts(layer.weight_bytes):
+                faults.append(f"weight_bytes of layer {layer.name!r}: expected numbers >= 0")
+            if not _are_rows(layer.load_ns, self.num_memories):
+                faults.append(
+                    f"load_ns of layer {layer.name!r}: expected {self.num_memories} numbers >= 0 "
+                    f"for each member"
+                )
             if layer.fixed is not None and not self.is_placement(layer, layer.fixed):
                 faults.append(
                     f"layer {layer.name!r} is fixed to {layer.fixed}, expected memories below "
@@ -106,15 +111,22 @@ class PlacementProblem:
         found = [(len(matrix), len(matrix[0]) if matrix else 0) for matrix in self.cells]
         if found != expected:
             faults.append(f"cells between layers: expected matrices of {expected}, got {found}")
-        square = (self.num_memories, self.num_memories)
-        if self.cell_ns and (
-            np.shape(self.cell_ns) != square or np.diag(np.array(self.cell_ns)).any()
-        ):
-            faults.append(f"cell_ns: expected {square} numbers, 0 from a memory to itself")
-        if self.memory_bytes and len(self.memory_bytes) != self.num_memories:
+        for index, (matrix, (_, width)) in enumerate(zip(self.cells, expected, strict=False)):
+            if not _are_rows(matrix, width):
+                faults.append(
+                    f"cells between layers {index} and {index + 1}: expected {width} numbers >= 0 "
+                    f"for each member"
+                )
+        size = self.num_memories
+        is_square = len(self.cell_ns) == size and _are_rows(self.cell_ns, size)
+        if self.cell_ns and (not is_square or any(row[i] for i, row in enumerate(self.cell_ns))):
             faults.append(
-                f"memory_bytes: expected {self.num_memories} numbers, got {len(self.memory_bytes)}"
+                f"cell_ns: expected {(size, size)} numbers >= 0, 0 from a memory to itself"
             )
+        if self.memory_bytes and len(self.memory_bytes) != size:
+            faults.append(f"memory_bytes: expected {size} numbers, got {len(self.memory_bytes)}")
+        if not _are_amounts(self.memory_bytes):
+            faults.append(f"memory_bytes: expected numbers >= 0, got {self.memory_bytes}")
         return faults
 
     def is_placement(self, layer: Layer, members: Sequence[int]) -> bool:
@@ -123,7 +135,12 @@ class PlacementProblem:
             0 <= memory < self.num_memories for memory in members
         )
 
-    @property
+    @cached_property
+    def cell_arrays(self) -> tuple[Array, ...]:
+        """`cells`. [num_layers - 1], each [num_members][num_members of the next layer]"""
+        return tuple(np.array(matrix, dtype=np.float64) for matrix in self.cells)
+
+    @cached_property
     def move_ns(self) -> Array:
         """`cell_ns`, or 1 between different memories. [num_memories][num_memories]"""
         if self.cell_ns:
@@ -136,6 +153,16 @@ class PlacementProblem:
             return 0, layer.num_members
         fewest, rest = divmod(layer.num_members, self.num_memories)
         return fewest, fewest + bool(rest)
+
+
+def _are_amounts(values: Sequence[float]) -> bool:
+    """Whether all are numbers and none is below 0."""
+    return all(0 <= value < inf for value in values)
+
+
+def _are_rows(rows: Sequence[Sequence[float]], width: int) -> bool:
+    """Whether all rows are of so many amounts."""
+    return all(len(row) == width and _are_amounts(row) for row in rows)
 
 
 def in_order(problem: PlacementProblem) -> BranchMemories:
@@ -157,8 +184,8 @@ def objective(problem: PlacementProblem, placement: BranchMemories) -> float:
     for layer, members in zip(problem.layers, placement, strict=True):
         total += max(layer_loads(problem, layer, members), default=0.0)
     move = problem.move_ns
-    for matrix, src, dst in zip(problem.cells, placement, placement[1:], strict=False):
-        total += float((np.array(matrix) * move[np.ix_(src, dst)]).sum())
+    for cells, src, dst in zip(problem.cell_arrays, placement, placement[1:], strict=False):
+        total += float((cells * move[np.ix_(src, dst)]).sum())
     return total
 
 
@@ -175,8 +202,8 @@ def layer_loads(problem: PlacementProblem, layer: Layer, members: Sequence[int])
 def crossing_cells(problem: PlacementProblem, placement: BranchMemories) -> float:
     """Return the mean cells per run that change their memory between two layers."""
     return sum(
-        float((np.array(matrix) * (np.array(src)[:, None] != np.array(dst))).sum())
-        for matrix, src, dst in zip(problem.cells, placement, placement[1:], strict=False)
+        float((cells * (np.array(src)[:, None] != np.array(dst))).sum())
+        for cells, src, dst in zip(problem.cell_arrays, placement, placement[1:], strict=False)
     )
 
 
@@ -215,8 +242,7 @@ def relaxed_bound(problem: PlacementProblem) -> float:
     move = problem.move_ns
     off_diagonal = move[~np.eye(problem.num_memories, dtype=bool)]
     cheapest = float(off_diagonal.min(initial=np.inf)) if len(off_diagonal) else 0.0
-    for index, matrix in enumerate(problem.cells):
-        cells = np.array(matrix)
+    for index, cells in enumerate(problem.cell_arrays):
         share = [problem.even_sizes(problem.layers[index + side])[1] for side in (0, 1)]
         rows = np.sort(cells, axis=1)[:, ::-1][:, : share[1]].sum()
         columns = np.sort(cells, axis=0)[::-1][: share[0]].sum()

@@ -76,7 +76,7 @@ class _Program:
         self._problem = problem
         self.mixed = MixedProgram()
         move = problem.move_ns
-        total = sum(float(np.array(matrix).sum()) for matrix in problem.cells) * float(move.max())
+        total = sum(float(cells.sum()) for cells in problem.cell_arrays) * float(move.max())
         total += sum(
             float(np.array(layer.load_ns).max(axis=1).sum())
             for layer in problem.layers
@@ -88,11 +88,11 @@ class _Program:
         self._add_memory()
         off_diagonal = move[~np.eye(problem.num_memories, dtype=bool)]
         is_uniform = not len(off_diagonal) or off_diagonal.min() == off_diagonal.max()
-        for index, matrix in enumerate(problem.cells):
+        for index, cells in enumerate(problem.cell_arrays):
             if is_uniform:
-                self._add_stays(index, np.array(matrix) * off_diagonal.max(initial=0.0))
+                self._add_stays(index, cells * off_diagonal.max(initial=0.0))
             else:
-                self._add_moves(index, np.array(matrix), move)
+                self._add_moves(index, cells, move)
         if is_uniform and self._is_symmetric():
             # The memories have no names: the first member may as well be in the first one.
             self.mixed.lower[int(self._x[0][0][0])] = 1.0

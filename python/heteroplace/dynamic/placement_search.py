@@ -13,17 +13,18 @@ from random import Random
 
 import numpy as np
 
+from heteroplace.dynamic.placement_changes import LayerChanges
 from heteroplace.dynamic.placement_problem import (
     Array,
     BranchMemories,
     PlacementProblem,
     fits,
     in_order,
-    layer_loads,
     objective,
     relaxed_bound,
     used_bytes,
 )
+from heteroplace.solve.deadline import NEVER, Deadline
 
 NUM_STARTS = 8
 _NUM_KICKS = 24
@@ -33,10 +34,13 @@ _LEAST_GAIN = 1e-9
 """As a part of the objective: less is rounding."""
 
 
-def search_placement(problem: PlacementProblem, seed: int = 0) -> BranchMemories | None:
-    """Return the best placement found, never worse than `in_order`; None: none fits.
+def search_placement(
+    problem: PlacementProblem, seed: int = 0, deadline: Deadline = NEVER
+) -> BranchMemories | None:
+    """Return the best placement found, never worse than `in_order`; None: none was found that fits.
 
-    Reproducible: equal seeds give equal placements.
+    Reproducible: equal seeds give equal placements, unless the deadline ends it: behind the first
+    start none begins after that.
     """
     random = Random(seed)
     search = _Search(problem)
@@ -46,6 +50,8 @@ def search_placement(problem: PlacementProblem, seed: int = 0) -> BranchMemories
         best = start
     bound = relaxed_bound(problem)
     for index in range(NUM_STARTS + _NUM_KICKS):
+        if index and deadline.is_over():
+            break
         if best is not None and objective(problem, best) <= bound * (1 + _LEAST_GAIN):
             break
         if index == 0:
@@ -93,7 +99,7 @@ class _Search:
     def __init__(self, problem: PlacementProblem) -> None:
         self._problem = problem
         self._move = problem.move_ns
-        self._cells = [np.array(matrix) for matrix in problem.cells]
+        self._cells = problem.cell_arrays
 
     def is_less(self, one: BranchMemories, other: BranchMemories) -> bool:
         """Whether a placement costs less, by more than rounding."""
@@ -180,43 +186,33 @@ class _Search:
         layer = problem.layers[index]
         costs = self._costs(index, placement)
         now = np.array(members)
-        here = costs[np.arange(len(members)), now]
-        # delta[e, f]: e and f, of different memories, exchange their places.
-        delta = costs[:, now] - here[:, None]
-        delta = delta + delta.T
         slack = _LEAST_GAIN * max(1.0, objective(problem, tuple(placement)))
         weighs = bool(layer.load_ns) or bool(problem.memory_bytes and layer.weight_bytes)
         if not weighs:
-            # All that a change does is in delta: the least one is the best.
+            # delta[e, f]: e and f, of different memories, exchange their places; that is all that a
+            # change does, so the least one is the best.
+            delta = costs[:, now] - costs[np.arange(len(members)), now][:, None]
+            delta = delta + delta.T
             one, other = np.unravel_index(int(np.argmin(delta)), delta.shape)
             if delta[one, other] < -slack:
                 return _swapped(members, int(one), int(other))
+        sizes = problem.even_sizes(layer)
+        changes = LayerChanges(now, problem.num_memories, sizes, with_exchanges=weighs)
+        cost, least = changes.costs(costs), -slack
+        if layer.load_ns:
+            before, slowest = changes.slowest(np.array(layer.load_ns))
+            cost += slowest - before
+        over, above = 0, np.zeros(len(cost), dtype=np.int64)
+        if problem.memory_bytes:
+            weights = np.array(layer.weight_bytes or (0,) * len(members), dtype=np.int64)
+            used = np.array(used_bytes(problem, tuple(placement)), dtype=np.int64)
+            over, above = changes.overflow(weights, used - np.array(problem.memory_bytes))
         best: tuple[int, ...] | None = None
-        state = self._state(index, placement, members)
-        candidates = _moves(problem, index, members)
-        if weighs:
-            candidates += [
-                _swapped(members, one, other)
-                for one in range(len(members))
-                for other in range(one)
-                if members[one] != members[other]
-            ]
-        for changed in candidates:
-            after = self._state(index, placement, changed)
-            if after[0] < state[0] or (after[0] == state[0] and after[1] < state[1] - slack):
-                best, state = changed, after
+        for change in np.flatnonzero((above < over) | ((above == over) & (cost < least))).tolist():
+            if above[change] < over or (above[change] == over and cost[change] < least):
+                over, least = above[change], cost[change] - slack
+                best = changes.after(change)
         return best
-
-    def _state(
-        self, index: int, placement: list[tuple[int, ...]], members: tuple[int, ...]
-    ) -> tuple[int, float]:
-        """Bytes over the memories' room, and what a layer costs with its neighbours."""
-        problem = self._problem
-        changed = (*placement[:index], members, *placement[index + 1 :])
-        costs = self._costs(index, changed)
-        total = float(costs[np.arange(len(members)), list(members)].sum())
-        total += max(layer_loads(problem, problem.layers[index], members), default=0.0)
-        return self._overflow(changed), total
 
     def _overflow(self, placement: BranchMemories) -> int:
         problem = self._problem
@@ -232,18 +228,3 @@ def _swapped(members: tuple[int, ...], one: int, other: int) -> tuple[int, ...]:
     changed = list(members)
     changed[one], changed[other] = members[other], members[one]
     return tuple(changed)
-
-
-def _moves(
-    problem: PlacementProblem, index: int, members: tuple[int, ...]
-) -> list[tuple[int, ...]]:
-    """Every way to move one member that keeps an even layer even."""
-    fewest, most = problem.even_sizes(problem.layers[index])
-    counts = [members.count(memory) for memory in range(problem.num_memories)]
-    return [
-        (*members[:member], memory, *members[member + 1 :])
-        for member, now in enumerate(members)
-        if counts[now] > fewest
-        for memory in range(problem.num_memories)
-        if memory != now and counts[memory] < most
-    ]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import fsum
 
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.units import format_bytes
@@ -21,7 +22,7 @@ from heteroplace.model.units import format_bytes
 MAX_EXACT_GROUPS = 64
 """Above this the knapsack is filled by value per byte."""
 _MAX_STATES = 100_000
-"""Of the exact knapsack: beyond it, which only adverse sizes reach, it ends by value per byte."""
+"""Of the exact knapsack: beyond it, which only adverse sizes reach, it is exact no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,9 @@ def choose_residents(groups: Sequence[WeightGroup], budget_bytes: int) -> tuple[
         Positions in `groups`, ascending. Optimal up to `MAX_EXACT_GROUPS` groups: of the sums of
         the first i groups only those stay in play that no other sum beats in bytes and value
         (Nemhauser and Ullmann, Management Science 15(9), 1969), so that groups of one size, as
-        those of equal branches, take O(n^2).
+        those of equal branches, take O(n^2). With more groups it is those of most value per byte;
+        where more sums than 100,000 are in play these, or the best of the sums, whichever is
+        better.
     """
     greedy = _by_density(groups, budget_bytes)
     if len(groups) > MAX_EXACT_GROUPS:
@@ -80,7 +83,8 @@ def choose_residents(groups: Sequence[WeightGroup], budget_bytes: int) -> tuple[
         ]
         states = _undominated([*states, *added])
         if len(states) > _MAX_STATES:
-            return greedy
+            states.append((0, sum(groups[index].value_ns for index in greedy), greedy))
+            break
     return max(states, key=lambda state: (state[1], -state[0]))[2]
 
 
@@ -96,28 +100,44 @@ def split_weights(
     least_activation
         From this share of the runs on a group is loaded ahead; None: none is.
 
-    Beside what stays there is room for the largest group; or for two of that size, where what is
-    loaded ahead, beside the group before it, is worth more than what could stay in its place.
+    Beside what stays there is room for the largest of the others; or for two of that size, where
+    what is loaded ahead, beside the group before it, is worth more than what could stay in its
+    place. Groups that are larger than a room stay: each size of a group is tried as the room.
     """
-    largest = max((group.weight_bytes for group in groups), default=0)
-    best: tuple[float, frozenset[int], frozenset[int]] | None = None
+    likely = {
+        index
+        for index, group in enumerate(groups)
+        if least_activation is not None and group.activation >= least_activation
+    }
+    best: tuple[float, frozenset[int]] | None = None
+    rooms = sorted({0, *(group.weight_bytes for group in groups)}, reverse=True)
     for num_rooms in (1,) if least_activation is None else (1, 2):
-        if num_rooms * largest > budget_bytes:
-            break
-        stays = frozenset(choose_residents(groups, budget_bytes - num_rooms * largest))
-        ahead = frozenset(
-            index
-            for index, group in enumerate(groups)
-            if least_activation is not None
-            and index not in stays
-            and group.activation >= least_activation
-        )
-        hidden = ahead if num_rooms > 1 else frozenset[int]()
-        value = sum(groups[index].value_ns for index in stays | hidden)
-        if best is None or value > best[0]:
-            best = value, stays, ahead
+        hidden = likely if num_rooms > 1 else set[int]()
+        for room in rooms:
+            stays = {index for index, group in enumerate(groups) if group.weight_bytes > room}
+            left = budget_bytes - num_rooms * room
+            left -= sum(groups[index].weight_bytes for index in stays)
+            others = [index for index in range(len(groups)) if index not in stays]
+            most = fsum(groups[index].value_ns for index in stays | hidden)
+            most += _most_ns([groups[index] for index in others if index not in hidden], left)
+            if left < 0 or (best is not None and most <= best[0]):
+                continue
+            chosen = choose_residents([groups[index] for index in others], left)
+            stays |= {others[index] for index in chosen}
+            value = fsum(groups[index].value_ns for index in sorted(stays | hidden))
+            if best is None or value > best[0]:
+                best = value, frozenset(stays)
     assert best is not None  # the budget holds each of them
-    return best[1], best[2]
+    return best[1], frozenset(likely) - best[1]
+
+
+def _most_ns(groups: Sequence[WeightGroup], budget_bytes: int) -> float:
+    """What no choice within a budget is worth more than: parts of groups may stay."""
+    found, left = 0.0, budget_bytes
+    for group in sorted(groups, key=_density, reverse=True):
+        share = min(1.0, max(0, left) / max(1, group.weight_bytes))
+        found, left = found + share * group.value_ns, left - group.weight_bytes
+    return found
 
 
 def _undominated(
@@ -132,13 +152,15 @@ def _undominated(
 
 def _by_density(groups: Sequence[WeightGroup], budget_bytes: int) -> tuple[int, ...]:
     """Groups by value per byte, as long as they fit."""
-    order = sorted(
-        range(len(groups)),
-        key=lambda index: (-groups[index].value_ns / max(1, groups[index].weight_bytes), index),
-    )
+    order = sorted(range(len(groups)), key=lambda index: (-_density(groups[index]), index))
     chosen, used = [], 0
     for index in order:
         if used + groups[index].weight_bytes <= budget_bytes:
             chosen.append(index)
             used += groups[index].weight_bytes
     return tuple(sorted(chosen))
+
+
+def _density(group: WeightGroup) -> float:
+    """Value per byte."""
+    return group.value_ns / max(1, group.weight_bytes)

@@ -30,10 +30,31 @@ _MAX_TOLD = 4
 _MAX_OPEN_RUNS = 1024
 
 
+class _Runs:
+    """Numbers of runs, most of them in a row, which takes no memory."""
+
+    def __init__(self) -> None:
+        self._row = range(0)
+        self._others: set[int] = set()
+
+    def __contains__(self, run: int) -> bool:
+        return run in self._row or run in self._others
+
+    def add(self, run: int) -> None:
+        """Add one that is not there."""
+        if not self._row:
+            self._row = range(run, run)
+        self._others.add(run)
+        while self._row.stop in self._others:
+            self._others.remove(self._row.stop)
+            self._row = range(self._row.start, self._row.stop + 1)
+
+
 class ProfileBuilder:
     """Adds up records of one model; not thread-safe.
 
-    Records of a run may be apart: the latest 1,024 runs that are not complete are remembered.
+    Records of a run may be apart, but not by 1,024 runs that are not complete: the oldest of these
+    is then over, as one that has the decisions of all routers.
 
     Parameters
     ----------
@@ -55,6 +76,7 @@ class ProfileBuilder:
         self._transition_runs = [0] * len(self._pairs)
         self._open: dict[int, dict[int, Cells | None]] = {}
         """Decisions of the latest runs of which not all routers have come, by run and router."""
+        self._over = _Runs()
 
     def add(self, record: RouteRecord) -> None:
         """Count a record.
@@ -62,7 +84,8 @@ class ProfileBuilder:
         Raises
         ------
         RoutingError
-            The model has no such router, it has other branches, or decides twice in this run.
+            The model has no such router, it has other branches, or decides twice in this run, which
+            is also said of a run that is over.
         """
         index = self._ids.get(record.router)
         if index is None or len(record.loads) != self._routers[index].num_branches:
@@ -72,12 +95,14 @@ class ProfileBuilder:
                 f"{len(record.loads)} branches; it has {known}"
                 f"{', ...' if len(self._routers) > _MAX_TOLD else ''}"
             )
-        decided = self._open.setdefault(record.run, {})
-        if index in decided:
+        is_over = record.run in self._over
+        if is_over or index in self._open.get(record.run, ()):
+            apart = f" or {_MAX_OPEN_RUNS} runs later than others" * is_over
             raise RoutingError(
-                f"run {record.run}: router {record.router!r} decides twice; profile each recording "
-                f"by itself, and merge the profiles"
+                f"run {record.run}: router {record.router!r} decides twice{apart}; profile each "
+                f"recording by itself, and merge the profiles"
             )
+        decided = self._open.setdefault(record.run, {})
         decided[index] = record.cells
         self._runs[index] += 1
         for counter, load in zip(self._loads[index], record.loads, strict=True):
@@ -85,9 +110,9 @@ class ProfileBuilder:
         self._sets[index][record.active] += 1
         self._count_transitions(index, decided)
         if len(decided) == len(self._routers):
-            del self._open[record.run]
+            self._end(record.run)
         elif len(self._open) > _MAX_OPEN_RUNS:
-            del self._open[next(iter(self._open))]
+            self._end(next(iter(self._open)))
 
     def profile(self) -> RouteProfile:
         """Return the profile of what was added so far."""
@@ -115,6 +140,11 @@ class ProfileBuilder:
             if runs
         )
         return RouteProfile(self._digest, routers, transitions)
+
+    def _end(self, run: int) -> None:
+        """Forget the decisions of a run, but not that it was there."""
+        del self._open[run]
+        self._over.add(run)
 
     def _count_transitions(self, index: int, known: Mapping[int, Cells | None]) -> None:
         """Count those of a run that the decision of router `index` makes complete."""

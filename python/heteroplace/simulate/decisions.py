@@ -72,12 +72,8 @@ def sampled_decisions(
 
 
 def _sampled_loads(router: Router, profile: RouterProfile, random: Random) -> tuple[int, ...]:
+    _require_runs(profile)
     sets = profile.active_sets
-    if not sets:
-        raise RoutingError(
-            f"the profile has no runs of router {profile.name!r}, of which to draw one; record "
-            f"runs in which it decides (executor.record)"
-        )
     active = random.choices([one for one, _ in sets], [count for _, count in sets])[0]
     loads = [0] * router.num_branches
     for branch in active:
@@ -88,6 +84,15 @@ def _sampled_loads(router: Router, profile: RouterProfile, random: Random) -> tu
     for _ in range(sum(loads) - router.num_cells * router.top_k):
         loads[loads.index(max(loads))] -= 1
     return tuple(loads)
+
+
+def _require_runs(profile: RouterProfile) -> None:
+    """Raise RoutingError for a router that is reached in no run of the profile."""
+    if not profile.active_sets:
+        raise RoutingError(
+            f"the profile has no runs of router {profile.name!r}, which is reached; record runs in "
+            f"which it decides (executor.record)"
+        )
 
 
 def expected_ns(
@@ -167,6 +172,11 @@ def load_shares(
         None: in each run of its router every branch has the same load.
     predicted
         (router id, branch) of whole tensors that are computed whenever there is a run.
+
+    Raises
+    ------
+    RoutingError
+        The profile lacks a router, or has no run of one that is reached.
     """
     shares: dict[tuple[str, int], LoadShares] = {}
     for router in graph.routers:
@@ -175,6 +185,8 @@ def load_shares(
             reached = sum(share for load, share in shares[router.parent] if load)
         even = ceil(router.num_cells * router.top_k / router.num_branches)
         known = None if profile is None else profile.router(router.name)
+        if known is not None and reached:
+            _require_runs(known)
         for branch in range(router.num_branches):
             pmf = ((even, 1.0),) if known is None else known.load_pmf(branch)
             shares[router.name, branch] = tuple((load, reached * share) for load, share in pmf)
@@ -200,7 +212,7 @@ def expected_table(
     MissingCostError
         `costs` has no times for a capacity.
     RoutingError
-        The profile lacks a router.
+        As `load_shares`.
     """
     shares = load_shares(graph, profile, predicted)
 
@@ -227,7 +239,7 @@ def typical_capacity(graph: TaskGraph, profile: RouteProfile | None) -> int:
     Parameters
     ----------
     profile
-        As of `load_shares`.
+        As of `load_shares`, which also says what is raised.
     """
     shares = load_shares(graph, profile)
     runs = sorted(

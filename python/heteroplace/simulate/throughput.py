@@ -19,11 +19,13 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Copy, Load, Plan, Step
-from heteroplace.model.step_values import occupied, step_ns
+from heteroplace.model.step_values import moved_bytes, occupied, step_ns
 
 
 def throughput_ns(graph: TaskGraph, cluster: Cluster, costs: CostTable, plan: Plan) -> int:
     """Return the time per item of `plan` in ns; 1e9 over it is the throughput in items per second.
+
+    Of a plan of several items it is an equal share of what all of them take, rounded up.
 
     Raises
     ------
@@ -39,12 +41,13 @@ def throughput_ns(graph: TaskGraph, cluster: Cluster, costs: CostTable, plan: Pl
     def duration_ns(step: Step) -> int:
         if not isinstance(step, Copy):
             return step_ns(graph, cluster, costs, step) or 0
-        key = (step.route, graph.tensors[step.tensor].bytes)
+        key = (step.route, moved_bytes(graph, step))
         if key not in transfers_ns:
             transfers_ns[key] = cluster.transfer_ns(*key)
         return transfers_ns[key]
 
-    return max(busy_ns(graph, cluster, plan.steps, map(duration_ns, plan.steps)))
+    busiest_ns = max(busy_ns(graph, cluster, plan.steps, map(duration_ns, plan.steps)))
+    return -(-busiest_ns // plan.items)
 
 
 def busy_ns(

@@ -11,8 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from heteroplace.errors import ShardingError
 from heteroplace.model.graph import Task, TaskGraphBuilder, tensor_bytes
 from heteroplace.transforms.sharded import ShardedGraph, WholeTensor
+
+
+def check_sizes(what: str, **sizes: int) -> None:
+    """Raise ShardingError unless each of the sizes of what is to be built is at least 1."""
+    faults = [f"{name} is {size}" for name, size in sizes.items() if size < 1]
+    if faults:
+        raise ShardingError(f"{what} cannot be built: {', '.join(faults)}; expected at least 1")
 
 
 @dataclass

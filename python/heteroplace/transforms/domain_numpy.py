@@ -79,11 +79,24 @@ def cut_inputs(
         parts = [arrays[whole.name]] * len(whole.tensors)
         if whole.axis is not None:
             extents = [graph.tensors[tensor].shape[whole.axis] for tensor in whole.tensors]
+            shape = arrays[whole.name].shape
+            if shape[whole.axis : whole.axis + 1] != (sum(extents),):
+                raise ShardingError(
+                    f"input {whole.name!r} has shape {list(shape)}; expected {sum(extents)} along "
+                    f"axis {whole.axis}, for {len(extents)} parts"
+                )
             parts = _cut(arrays[whole.name], whole.axis, extents, whole.blocks)
         for tensor, part in zip(whole.tensors, parts, strict=True):
             declared = graph.tensors[tensor]
             rows = 1 if declared.shared else num_items
-            expected = (declared.shape[0] * rows, *declared.shape[1:])
+            expected = declared.shape
+            if rows > 1:
+                if not expected:
+                    raise ShardingError(
+                        f"input {whole.name!r} is a single number for each of {rows} items, which "
+                        f"are cut along a first axis; declare it with one, or shared"
+                    )
+                expected = (expected[0] * rows, *expected[1:])
             if part.shape != expected:
                 raise ShardingError(
                     f"input {whole.name!r} has a part of shape {list(part.shape)} for tensor "

@@ -19,7 +19,7 @@ from math import prod
 from heteroplace.errors import ShardingError
 from heteroplace.model.collectives import collective_op
 from heteroplace.model.graph import Task, tensor_bytes
-from heteroplace.transforms.builder import ShardedBuilder, TaskEntry, TensorEntry
+from heteroplace.transforms.builder import ShardedBuilder, TaskEntry, TensorEntry, check_sizes
 from heteroplace.transforms.sharded import ShardedGraph
 
 
@@ -46,7 +46,8 @@ class Mlp:
         Raises
         ------
         ShardingError
-            The width cannot be cut into so many lanes, or a fused layer into any.
+            A size is below 1; the width cannot be cut into so many lanes, or a fused layer into
+            any.
         """
         return _Maker(self).inference()
 
@@ -67,8 +68,9 @@ class Mlp:
         Raises
         ------
         ShardingError
-            As `inference`.
+            As `inference`; or the batch is below 1.
         """
+        check_sizes("a step of training", batch=batch)
         return _Maker(self).training(batch, learning_rate, momentum)
 
 
@@ -76,6 +78,9 @@ class _Maker:
     def __init__(self, mlp: Mlp) -> None:
         self._mlp = mlp
         lanes, width = mlp.num_lanes, mlp.width
+        check_sizes(
+            "a perceptron", num_layers=mlp.num_layers, width=width, rows=mlp.rows, num_lanes=lanes
+        )
         if width % lanes:
             raise ShardingError(
                 f"layers of width {width} cannot be cut into {lanes} equal lanes; take a width "

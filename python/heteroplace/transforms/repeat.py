@@ -34,13 +34,18 @@ def repeat_layers(sharded: ShardedGraph, first: int, length: int, times: int) ->
     Raises
     ------
     ShardingError
-        The two groups are not equal, or what comes behind reads of the first; or it is a graph for
-        training, in which each layer has state of its own.
+        The two groups are not equal, or not both in the graph, or what comes behind reads of the
+        first; or it is a graph for training, in which each layer has state of its own.
     """
     if sharded.is_training or times < 1 or min(first, length - 1) < 0:
         raise ShardingError(
             f"layers {first} to {first + length - 1} cannot come {times} times: expected a graph "
             f"for inference, one layer or more, and once or more"
+        )
+    if first + 2 * length > sharded.num_layers:
+        raise ShardingError(
+            f"{sharded.graph.name!r} has {sharded.num_layers} layers, and two groups of {length} "
+            f"from layer {first} on need {first + 2 * length}; begin earlier, or take fewer"
         )
     pair = _Pair(sharded, first, length)
     builder = ShardedBuilder(

@@ -40,13 +40,19 @@ def add_sum(
     """Add the sum of a tensor over the replicas; `readers` and the graph's outputs then have it."""
     name = f"{tensor}.sum"
     add_collective(builder, kind, tensor, name, readers, root)
+    _return_instead(builder, tensor, name)
+
+
+def _return_instead(builder: ShardedBuilder, tensor: str, name: str) -> None:
+    """Let the graph's outputs have another tensor in the place of one."""
     builder.outputs = [name if output == tensor else output for output in builder.outputs]
 
 
 def sum_at_end(sharded: ShardedGraph) -> ShardedGraph:
     """Return the graph in which each sum over microbatches is a task of its own.
 
-    Tasks that added to their shared outputs make them for each microbatch, and an "add_up" adds.
+    Tasks that added to their shared outputs make them for each microbatch, and an "add_up" adds. An
+    output that is added up (a loss) is then what that makes.
     """
     builder = ShardedBuilder.of(sharded)
     for gradient in gradients(sharded):
@@ -60,6 +66,7 @@ def sum_at_end(sharded: ShardedGraph) -> ShardedGraph:
         builder.read_instead(gradient, total.name, builder.readers(gradient))
         builder.add_task(TaskEntry(task, (gradient,), maker.layer, maker.lane, True))
         builder.add_tensor(total, after=gradient)
+        _return_instead(builder, gradient, total.name)
     return builder.finalize()
 
 

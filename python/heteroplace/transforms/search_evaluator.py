@@ -167,9 +167,8 @@ class Evaluator:
     def _bound_ns(self, degrees: Degrees, stages: _Stages) -> int:
         layout = stages.layout
         has_engines = not self._is_exact(degrees)
-        is_training = layout.sharded.is_training
         return max(
-            bound_ns(times, layout.groups, degrees.micro_batches, is_training, has_engines)
+            bound_ns(times, layout.groups, degrees.micro_batches, has_engines)
             for times in stages.times
         )
 

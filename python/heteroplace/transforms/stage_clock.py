@@ -93,40 +93,107 @@ def makespan_ns(order: StageOrder, times: StageTimes) -> int:
     return max(free)
 
 
-def bound_ns(times: StageTimes, groups: Sequence[CopyGroup], micro_batches: int,
-             is_training: bool, has_engines: bool) -> int:  # fmt: skip
+def bound_ns(
+    times: StageTimes, groups: Sequence[CopyGroup], micro_batches: int, has_engines: bool
+) -> int:
     """Return what no order of the passes takes less than.
 
-    A stage works for all microbatches, after the first has come through the stages before it, and
-    before the last one goes on. Where devices have engines beside their cores, collectives and
-    copies do not count.
+    A stage passes and copies for all microbatches, each behind what the copies that it waits for
+    take of one microbatch, its head, and before what must follow it, its tail. Of any of these the
+    least head, all work and the least tail together are a bound, as for one machine (Carlier, The
+    one-machine sequencing problem, European Journal of Operational Research 11(1), 1982).
+
+    Where devices have engines beside their cores, collectives and copies do not count, and a stage
+    begins as soon as what it reads is made, maybe early in a pass: then it is the work alone.
     """
-    run_ns = times.work_ns if has_engines else times.pass_ns
-    num_stages = len(run_ns)
-    busy = [0] * num_stages
-    to_next = [0] * num_stages
-    to_last = [0] * num_stages
-    if not has_engines:
-        for group, copy_ns in zip(groups, times.copy_ns, strict=True):
-            busy[group.src] += copy_ns
-            busy[group.dst] += copy_ns
-            if not group.is_backward and group.dst == group.src + 1:
-                to_next[group.src] += copy_ns
-            elif group.is_backward and group.dst == group.src - 1:
-                to_last[group.src] += copy_ns
+    if has_engines:
+        return max(
+            micro_batches * (passes[FORWARD] + passes[BACKWARD]) + passes[UPDATE]
+            for passes in times.work_ns
+        )
+    sent: _Sent = [[{}, {}] for _ in times.pass_ns]
+    for (src, is_backward, _, dst), copy_ns in zip(groups, times.copy_ns, strict=True):
+        of_pass = sent[src][is_backward]
+        of_pass[dst] = of_pass.get(dst, 0) + copy_ns
+    return max(map(_machine_ns, _jobs(times.pass_ns, sent, micro_batches)))
+
+
+_Job = tuple[int, int, int]
+"""(head, work, tail) in ns: the work is of all microbatches, head and tail are of one."""
+_Sent = list[list[dict[int, int]]]
+"""What the copies to other stages behind a pass take, [num_stages][FORWARD or BACKWARD][dst]."""
+
+
+def _jobs(pass_ns: Sequence[Sequence[int]], sent: _Sent, micro_batches: int) -> list[list[_Job]]:
+    """What each stage does."""
+    heads, tails = _heads(pass_ns, sent), _tails(pass_ns, sent)
+    jobs: list[list[_Job]] = []
+    for stage, passes in enumerate(pass_ns):
+        jobs.append([(heads[stage][BACKWARD] + passes[BACKWARD], passes[UPDATE], 0)])
+        for phase in (FORWARD, BACKWARD):
+            work_ns = micro_batches * passes[phase]
+            jobs[stage].append((heads[stage][phase], work_ns, tails[stage][phase]))
+    for src, of_stage in enumerate(sent):
+        for phase, of_pass in enumerate(of_stage):
+            for dst, copy_ns in of_pass.items():
+                head = heads[src][phase] + pass_ns[src][phase]
+                job = (head, micro_batches * copy_ns, _rest_ns(pass_ns, tails, src, phase, dst))
+                jobs[src].append(job)
+                jobs[dst].append(job)
+    return jobs
+
+
+def _heads(pass_ns: Sequence[Sequence[int]], sent: _Sent) -> list[list[int]]:
+    """What is done before a pass of a stage, [num_stages][FORWARD or BACKWARD]."""
+    heads = [[0, 0] for _ in pass_ns]
+    ascending = range(len(pass_ns))
+    for phase, stages in ((FORWARD, ascending), (BACKWARD, reversed(ascending))):
+        for src in stages:
+            end = heads[src][phase] + pass_ns[src][phase]
+            if phase == FORWARD:
+                heads[src][BACKWARD] = max(heads[src][BACKWARD], end)
+            for dst, copy_ns in sent[src][phase].items():
+                # To a stage before it goes for a backward pass, whatever made it.
+                reader = BACKWARD if dst < src else phase
+                if phase == FORWARD or dst < src:
+                    heads[dst][reader] = max(heads[dst][reader], end + copy_ns)
+    return heads
+
+
+def _tails(pass_ns: Sequence[Sequence[int]], sent: _Sent) -> list[list[int]]:
+    """What is left behind a pass of a stage, [num_stages][FORWARD or BACKWARD]."""
+    tails = [[0, passes[UPDATE]] for passes in pass_ns]
+    ascending = range(len(pass_ns))
+    for phase, stages in ((BACKWARD, ascending), (FORWARD, reversed(ascending))):
+        for src in stages:
+            if phase == FORWARD:
+                tails[src][FORWARD] = pass_ns[src][BACKWARD] + tails[src][BACKWARD]
+            for dst, copy_ns in sent[src][phase].items():
+                rest = copy_ns + _rest_ns(pass_ns, tails, src, phase, dst)
+                tails[src][phase] = max(tails[src][phase], rest)
+    return tails
+
+
+def _rest_ns(
+    pass_ns: Sequence[Sequence[int]], tails: list[list[int]], src: int, phase: int, dst: int
+) -> int:
+    """What is left behind a copy."""
+    if phase == BACKWARD and dst > src:
+        return 0  # for an update, and the other work of that stage may be long done
+    reader = BACKWARD if dst < src else FORWARD
+    return pass_ns[dst][reader] + tails[dst][reader]
+
+
+def _machine_ns(jobs: Sequence[_Job]) -> int:
+    """The most that any of the jobs take together."""
     found = 0
-    for stage, passes in enumerate(run_ns):
-        work = micro_batches * (passes[FORWARD] + passes[BACKWARD] + busy[stage])
-        # Copies of the first microbatch to this stage are in `busy`.
-        before = sum(run_ns[s][FORWARD] for s in range(stage))
-        before += sum(to_next[: max(stage - 1, 0)])
-        if is_training:
-            after = sum(run_ns[s][BACKWARD] for s in range(stage))
-            after += sum(to_last[1:stage])
-            found = max(found, before + work + max(passes[UPDATE], after + run_ns[0][UPDATE]))
-        else:
-            after = sum(run_ns[s][FORWARD] for s in range(stage + 1, num_stages))
-            found = max(found, before + work + after + sum(to_next[stage + 1 :]))
+    latest_first = sorted(jobs, reverse=True)
+    for least in {tail for _, _, tail in jobs}:
+        work = 0
+        for head, ns, tail in latest_first:
+            if tail >= least:
+                work += ns
+                found = max(found, head + work + least)
     return found
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 
-from heteroplace.dynamic.placement import BranchPlacement, place_branches, replay
+from heteroplace.dynamic import placement_search
+from heteroplace.dynamic.placement import BranchPlacement, place_anyhow, place_branches, replay
+from heteroplace.dynamic.placement_changes import LayerChanges
 from heteroplace.dynamic.placement_problem import (
     Layer,
     PlacementProblem,
@@ -17,6 +21,7 @@ from heteroplace.dynamic.placement_problem import (
     crossing_cells,
     fits,
     in_order,
+    layer_loads,
     objective,
     problem_of_profile,
     relaxed_bound,
@@ -26,10 +31,11 @@ from heteroplace.dynamic.placement_program import solve_program
 from heteroplace.dynamic.placement_search import search_placement
 from heteroplace.errors import InfeasibleError, RoutingError
 from heteroplace.model.route_profile import RouteProfile, RouterProfile
+from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.problem import SolveOptions
 from tests.corpus import corpus
 from tests.reference.branch_placements import least_objective
-from tests.strategies import exact_cases
+from tests.strategies import exact_cases, num_cases
 
 WORKED = ((1, 0, 0, 9), (0, 1, 9, 0), (9, 0, 1, 0), (0, 9, 0, 1))
 HIGHS = SolveOptions(engine="highs", time_limit_s=60)
@@ -151,6 +157,83 @@ def test_equal_seeds_give_equal_placements() -> None:
     assert search_placement(problem, 3) == search_placement(problem, 3)
 
 
+def one_layer_changed(problem: PlacementProblem, layer: Layer, now: list[int]) -> set[object]:
+    """The members of a layer after every move that keeps it even, and every exchange."""
+    fewest, most = problem.even_sizes(layer)
+    counts = [now.count(memory) for memory in range(problem.num_memories)]
+    found: set[object] = set()
+    for one, memory in enumerate(now):
+        for dst in range(problem.num_memories):
+            if dst != memory and counts[memory] > fewest and counts[dst] < most:
+                found.add((*now[:one], dst, *now[one + 1 :]))
+        for other in range(one):
+            changed = list(now)
+            changed[one], changed[other] = now[other], memory
+            found.add(tuple(changed))
+    return found - {tuple(now)}
+
+
+@given(problems(max_members=6))
+@num_cases(60)
+def test_changes_of_a_layer_are_summed_as_they_are_evaluated(problem: PlacementProblem) -> None:
+    random = Random(0)
+    layer = problem.layers[0]
+    now = [random.randrange(problem.num_memories) for _ in range(layer.num_members)]
+    costs = [[random.random() for _ in range(problem.num_memories)] for _ in now]
+    weights = layer.weight_bytes or (0,) * len(now)
+    room = problem.memory_bytes or (3,) * problem.num_memories
+
+    def evaluated(members: tuple[int, ...]) -> tuple[float, float, int]:
+        used = [-each for each in room]
+        for memory, weight in zip(members, weights, strict=True):
+            used[memory] += weight
+        cost = sum(row[memory] for row, memory in zip(costs, members, strict=True))
+        slowest = max(layer_loads(problem, layer, members), default=0.0)
+        return cost, slowest, sum(max(0, each) for each in used)
+
+    sizes = problem.even_sizes(layer)
+    changes = LayerChanges(np.array(now), problem.num_memories, sizes, with_exchanges=True)
+    cost = changes.costs(np.array(costs))
+    load_ns = np.array(layer.load_ns or [[0.0] * problem.num_memories for _ in now])
+    slowest_now, slowest = changes.slowest(load_ns)
+    used = np.bincount(now, weights=weights, minlength=problem.num_memories).astype(np.int64)
+    above_now, above = changes.overflow(np.array(weights), used - np.array(room))
+    before = evaluated(tuple(now))
+    assert (slowest_now, above_now) == before[1:]
+    after = [changes.after(index) for index in range(len(cost))]
+    assert set(after) == one_layer_changed(problem, layer, now)
+    for index, members in enumerate(after):
+        found = (before[0] + cost[index], slowest[index], above[index])
+        assert found == pytest.approx(evaluated(members))
+
+
+def test_many_branches_with_weights_are_not_evaluated_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a placement uses is summed once for each look at all exchanges, of which a start takes
+    few dozen; with the deadline over there is one start."""
+    random, size, num_memories = Random(2), 128, 8
+    layers = tuple(
+        Layer(f"r{i}", size, tuple(random.randint(1, 9) for _ in range(size))) for i in range(3)
+    )
+    matrix = tuple(tuple(float(random.choice((0, 0, 0, 1, 5))) for _ in range(size))
+                   for _ in range(size))  # fmt: skip
+    room = sum(sum(layer.weight_bytes) for layer in layers) // num_memories + 2
+    problem = PlacementProblem(num_memories, layers, (matrix,) * 2, (), (room,) * num_memories)
+    calls = [0]
+
+    def counted(*arguments: object) -> tuple[int, ...]:
+        calls[0] += 1
+        return used_bytes(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(placement_search, "used_bytes", counted)
+    found = search_placement(problem, deadline=Deadline(0.0))
+    assert found is not None
+    assert fits(problem, found)
+    assert objective(problem, found) < objective(problem, in_order(problem))
+    assert calls[0] < 200
+
+
 def test_bytes_decide_where_cells_do_not() -> None:
     weights = (6, 2, 2, 2)
     layers = (Layer("a", 4, weights, is_even=False), Layer("b", 4, weights, is_even=False))
@@ -165,6 +248,23 @@ def test_weights_that_fit_nowhere_are_told() -> None:
     problem = PlacementProblem(2, (layer,), (), memory_bytes=(40, 10))
     with pytest.raises(InfeasibleError, match="their weights are 60 B, the largest 30 B"):
         place_branches(problem, HIGHS)
+
+
+def test_memories_with_room_for_all_but_not_for_equal_shares_are_filled_unequally() -> None:
+    problem = PlacementProblem(2, (Layer("a", 8, (10,) * 8),), (), memory_bytes=(10, 1000))
+    with pytest.raises(InfeasibleError, match="8 branches with equal shares of a router in each"):
+        place_branches(problem, HIGHS)
+    found = place_anyhow(problem, HIGHS)
+    assert max(used_bytes(problem, found.memories)) >= 70
+    assert used_bytes(problem, found.memories)[0] <= 10
+    assert found.text().endswith("no equal shares fit, so they are unequal")
+    assert place_anyhow(worked(), HIGHS) == place_branches(worked(), HIGHS)
+
+
+def test_what_fits_in_no_way_is_told_without_a_word_on_shares() -> None:
+    problem = PlacementProblem(2, (Layer("a", 3, (20,) * 3),), (), memory_bytes=(30, 30))
+    with pytest.raises(InfeasibleError, match="no placement of 3 branches fits"):
+        place_anyhow(problem, HIGHS)
 
 
 def test_heavy_branches_are_mixed_with_light_ones() -> None:
@@ -211,6 +311,32 @@ def test_what_does_not_fit_together_is_told_at_once() -> None:
         PlacementProblem(2, (Layer("a", 2, (1,)), Layer("b", 2, fixed=(0, 2))), ())
     for text in ("weight_bytes of 1", "fixed to (0, 2)", "matrices of [(2, 2)], got []"):
         assert text in str(fault.value)
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"cells": (((1, NAN), (0, 1)),)}, "cells between layers 0 and 1: expected 2 numbers >= 0"),
+        ({"cells": (((1, -1), (0, 1)),)}, "cells between layers 0 and 1: expected 2 numbers >= 0"),
+        ({"cells": (((1, 1), (0,)),)}, "cells between layers 0 and 1: expected 2 numbers >= 0"),
+        ({"cell_ns": ((0, -1), (1, 0))}, r"cell_ns: expected \(2, 2\) numbers >= 0"),
+        ({"cell_ns": ((0, NAN), (1, 0))}, r"cell_ns: expected \(2, 2\) numbers >= 0"),
+        ({"cell_ns": ((0, 1), (1,))}, r"cell_ns: expected \(2, 2\) numbers >= 0"),
+        ({"cell_ns": ((1, 1), (1, 0))}, "0 from a memory to itself"),
+        ({"memory_bytes": (-1, 5)}, r"memory_bytes: expected numbers >= 0, got \(-1, 5\)"),
+        ({"layers": (Layer("a", 2, (1, -1)), Layer("b", 2))}, "weight_bytes of layer 'a'"),
+        ({"layers": (Layer("a", 2, (), ((1, 2), (NAN, 1))), Layer("b", 2))}, "load_ns of layer"),
+        ({"layers": (Layer("a", 2, (), ((1, 2), (1,))), Layer("b", 2))}, "load_ns of layer 'a'"),
+        ({"layers": (Layer("a", 0), Layer("b", 2)), "cells": ((),)}, "has 0 members"),
+    ],
+)
+def test_numbers_that_are_none_or_below_0_are_refused(changes: dict[str, Any], text: str) -> None:
+    good = PlacementProblem(2, (Layer("a", 2), Layer("b", 2)), (((1, 0), (0, 1)),))
+    with pytest.raises(RoutingError, match=text):
+        replace(good, **changes)
 
 
 def test_a_placement_says_what_it_saves() -> None:

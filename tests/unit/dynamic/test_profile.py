@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -267,6 +268,33 @@ def test_a_router_that_decides_twice_in_a_run_is_refused(tmp_path: Path) -> None
         writer.write(RUNS[0])
     with pytest.raises(RoutingError, match="run 0: router 'a' decides twice"):
         read_profile(path)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (5, 3, 9)])
+def test_a_run_that_is_complete_does_not_begin_anew(order: tuple[int, ...]) -> None:
+    builder = ProfileBuilder("m", SHAPES)
+    whole = [replace(record, run=run) for run in order for record in RUNS[:3]]
+    for record in whole:
+        builder.add(record)
+    for record in whole:
+        with pytest.raises(
+            RoutingError, match=f"run {record.run}: router .* decides twice or 1024"
+        ):
+            builder.add(record)
+    assert builder.profile().router("a").num_runs == 3
+    builder.add(replace(RUNS[0], run=4))
+
+
+def test_the_oldest_of_many_runs_without_all_decisions_is_over() -> None:
+    """As where a router in a branch is not reached."""
+    builder = ProfileBuilder("m", SHAPES)
+    for run in range(1025):
+        builder.add(replace(RUNS[0], run=run))
+    builder.add(replace(RUNS[1], run=1))
+    with pytest.raises(
+        RoutingError, match="run 0: router 'early' decides twice or 1024 runs later"
+    ):
+        builder.add(RUNS[1])
 
 
 def test_records_of_another_router_are_refused() -> None:

@@ -21,6 +21,7 @@ from heteroplace.simulate.decisions import (
     expected_ns,
     expected_table,
     full_table,
+    load_shares,
     sampled_decisions,
     typical_capacity,
 )
@@ -46,6 +47,7 @@ PROFILE = RouteProfile(
         ),
     ),
 )
+WITHOUT_RUNS = replace(PROFILE, routers=(RouterProfile("r", 6, 2, 0, ((), ()), ()),))
 
 
 @pytest.mark.costly
@@ -263,6 +265,23 @@ def test_sampled_decisions_follow_the_profile() -> None:
     other = replace(PROFILE, routers=(replace(PROFILE.routers[0], name="q"),))
     with pytest.raises(RoutingError, match="has no router 'r'"):
         sampled_decisions(LAYER, other, 1, seed=0)
-    none = RouterProfile("r", 6, 2, 0, ((), ()), ())
     with pytest.raises(RoutingError, match="has no runs of router 'r'"):
-        sampled_decisions(LAYER, replace(PROFILE, routers=(none,)), 1, seed=0)
+        sampled_decisions(LAYER, WITHOUT_RUNS, 1, seed=0)
+
+
+def test_nothing_is_expected_of_a_router_without_runs() -> None:
+    table = build_table(LAYER, cluster(), lambda *_: Cost.given(10), batches=(1, 2, 4, 6))
+    with pytest.raises(RoutingError, match="has no runs of router 'r', which is reached"):
+        expected_table(LAYER, cluster(), table, WITHOUT_RUNS)
+    with pytest.raises(RoutingError, match="has no runs of router 'r'"):
+        load_shares(LAYER, WITHOUT_RUNS)
+
+
+def test_a_router_that_is_never_reached_needs_no_runs() -> None:
+    inner = replace(LAYER.routers[0], name="s", parent=("r", 1))
+    nested = replace(LAYER, routers=(*LAYER.routers, inner))
+    never = RouterProfile("r", 6, 2, 4, (((1, 4),), ((0, 4),)), (((0,), 4),))
+    none = RouterProfile("s", 6, 2, 0, ((), ()), ())
+    assert load_shares(nested, replace(PROFILE, routers=(never, none)))["s", 0] == ()
+    with pytest.raises(RoutingError, match="has no runs of router 's'"):
+        load_shares(nested, replace(PROFILE, routers=(*PROFILE.routers, none)))

@@ -82,6 +82,29 @@ def test_steady_state_is_the_busiest_resource() -> None:
     assert throughput_ns(case.graph, case.cluster, case.costs, plan) == 7
 
 
+@given(ANY_PLAN, st.integers(1, 3))
+@num_cases(100)
+def test_plans_of_several_items_are_judged_per_item(
+    case: tuple[Instance, Plan], count: int
+) -> None:
+    found, plan = case
+    whole = found.graph, found.cluster, found.costs
+    busiest_ns = max(loads(found, plan))
+    assert throughput_ns(*whole, plan) == -(-busiest_ns // plan.items)
+    repeated = repeat_plan(plan, count)
+    assert throughput_ns(*whole, repeated) == throughput_ns(*whole, plan)
+
+
+def test_a_copy_of_several_items_takes_as_long_as_all_of_them() -> None:
+    case, plan = there_and_back()
+    slow = replace(case.cluster.links[0], bytes_per_second=10**8, latency_ns=1000)
+    cluster = replace(case.cluster, links=(slow, *case.cluster.links[1:]))
+    together = [replace(step, items=(0, 1)) for step in plan.steps if isinstance(step, Copy)]
+    several = replace(plan, steps=tuple(together), items=2)
+    copied_ns = cluster.transfer_ns((0,), 2 * case.graph.tensors[0].bytes)
+    assert throughput_ns(case.graph, cluster, case.costs, several) == -(-copied_ns // 2)
+
+
 def test_a_plan_that_takes_no_time_has_no_limit() -> None:
     case = instance([], {"a": (0, 0)}, gpus({}, 2))
     plan = Plan(case.graph.digest(), case.cluster.digest(), (Run(0, 0),), "by hand")

@@ -88,6 +88,9 @@ def test_what_cannot_be_repeated_is_refused():
         repeat_layers(inference, 0, 2, 0)
     with pytest.raises(ShardingError, match="layers 0 and 1 have other tasks"):
         repeat_layers(inference, 0, 1, 2)
+    for first, length in ((3, 1), (4, 1), (10, 1), (0, 3), (2, 2)):
+        with pytest.raises(ShardingError, match=f"has 4 layers, and two groups of {length} from"):
+            repeat_layers(inference, first, length, 3)
 
 
 @pytest.mark.parametrize(

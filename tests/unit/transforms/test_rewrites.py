@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from heteroplace.bench.distir.gpt2 import Gpt2
 from heteroplace.errors import ShardingError
 from heteroplace.model.graph import Task
 from heteroplace.model.live_memory import live_peaks
@@ -228,6 +229,25 @@ def test_weights_of_several_blocks_are_cut_in_each() -> None:
         cut_inputs(sharded, {"w": whole}, 1)
     with pytest.raises(ShardingError, match=r"shape \[3, 6\].*expected \[2, 6\]"):
         cut_inputs(sharded, {"qkv": np.zeros((3, 9))}, 1)
+    for shape in ((2, 10), (2,), ()):
+        with pytest.raises(ShardingError, match="expected 9 along axis 1, for 2 parts"):
+            cut_inputs(sharded, {"qkv": np.zeros(shape)}, 1)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_single_numbers_are_for_all_items(shared: bool) -> None:
+    builder = ShardedBuilder("scaled", 1, 1)
+    builder.add_whole("rate", [builder.add_input("rate", (), "float64", shared=shared)])
+    builder.outputs = [
+        builder.add_op(TaskEntry(Task("op", "relu"), ("rate",), 0, 0), (), "float64", "y")
+    ]
+    sharded, rate = builder.finalize(), np.array(0.5)
+    assert cut_inputs(sharded, {"rate": rate}, 1) == {0: (rate,)}
+    if shared:
+        assert cut_inputs(sharded, {"rate": rate}, 4) == {0: (rate,)}
+    else:
+        with pytest.raises(ShardingError, match="'rate' is a single number for each of 4 items"):
+            cut_inputs(sharded, {"rate": rate}, 4)
 
 
 def test_graphs_that_are_cut_wrongly_are_refused() -> None:
@@ -246,6 +266,18 @@ def test_graphs_that_are_cut_wrongly_are_refused() -> None:
         ShardedGraph(graph, 1, 2, (1, *zeros[1:]), zeros, ahead)
     with pytest.raises(ShardingError, match="'x' stands for tensors"):
         ShardedGraph(graph, 1, 1, zeros, zeros, ahead, (), (WholeTensor("x", (99,)),))
+
+
+@pytest.mark.parametrize("size", ["num_layers", "width", "rows", "num_lanes", "num_heads"])
+def test_networks_of_no_size_are_refused_by_name(size: str) -> None:
+    makers = [Gpt2(2, 8, 2, 4)]
+    if size != "num_heads":
+        makers.append(Mlp(2, 8, 4))
+    for maker in makers:
+        with pytest.raises(ShardingError, match=f"cannot be built: {size} is 0; expected at least"):
+            replace(maker, **{size: 0}).inference()
+    with pytest.raises(ShardingError, match="a step of training cannot be built: batch is 0"):
+        Mlp(2, 8, 4).training(batch=0)
 
 
 def test_cuts_are_checked() -> None:

@@ -1,8 +1,10 @@
 """Sums over stages are what the simulation of every step finds, to the nanosecond and the byte."""
 
 from dataclasses import replace
+from random import Random
 
 import pytest
+from hypothesis import given
 
 from heteroplace.bench.distir.gpt2 import Gpt2
 from heteroplace.bench.distir.machine import MachineFigures, machine_cluster, machine_collectives
@@ -10,13 +12,19 @@ from heteroplace.costs.op_costs import OpCosts
 from heteroplace.costs.op_regression import LinearCost, OpRegression
 from heteroplace.errors import ShardingError
 from heteroplace.model.cluster import Cluster, Link
+from heteroplace.model.graph import Task
+from heteroplace.transforms.builder import ShardedBuilder, TaskEntry
 from heteroplace.transforms.degrees import Degrees, enumerate_degrees
 from heteroplace.transforms.mlp import Mlp
 from heteroplace.transforms.recompute import recompute
 from heteroplace.transforms.search_evaluator import Evaluator, SearchProblem, sum_replicas
 from heteroplace.transforms.search_rows import REFUSED, STAGES, WHOLE
-from heteroplace.transforms.stage_layout import StageLayout
+from heteroplace.transforms.stage_clock import bound_ns, makespan_ns, stage_order
+from heteroplace.transforms.stage_layout import CopyGroup, StageLayout
+from heteroplace.transforms.stage_times import StageTimes
 from heteroplace.transforms.zero import shard_states
+from tests.corpus import corpus
+from tests.strategies import num_cases
 
 # Times of all kinds matter: launches, bytes, flops, exchange.
 FIGURES = MachineFigures(10**12, 3 * 10**9, 10**9, 700, 900, 10**9)
@@ -204,3 +212,95 @@ def test_the_link_of_a_pair_is_enough():
     cluster = replace(search_problem.cluster, links=chain)
     evaluator = Evaluator(replace(search_problem, cluster=cluster, costs=OpCosts(cluster)))
     assert evaluator.row(16, Degrees(1, 1, 4, 2)).method == WHOLE
+
+
+def bound_and_makespan(num_stages, micro_batches, ways, phases=(10, 0, 0)):
+    """Of equal stages and copies (src, dst) -> ns, forward; the better of two schedules."""
+    groups = [CopyGroup(src, False, number, dst) for number, (src, dst) in enumerate(ways)]
+    run_ns = (phases,) * num_stages
+    times = StageTimes(run_ns, run_ns, run_ns, run_ns, tuple(ways.values()))
+    order = stage_order("1f1b", num_stages, micro_batches, phases[1] > 0, groups)
+    return bound_ns(times, groups, micro_batches, False), makespan_ns(order, times)
+
+
+def test_copies_past_a_stage_come_while_it_computes():
+    assert bound_and_makespan(3, 1, {(0, 1): 5, (0, 2): 5, (1, 2): 5}) == (40, 40)
+    skip = {(0, 1): 1, (0, 3): 8, (1, 2): 1, (2, 3): 1}
+    bound, makespan = bound_and_makespan(4, 2, skip)
+    assert bound <= makespan == 64
+
+
+def test_a_chain_is_bounded_by_its_busiest_stage():
+    chain = {(0, 1): 3, (1, 2): 3}
+    assert bound_and_makespan(3, 4, chain) == (84, 84)
+    assert bound_and_makespan(3, 1, {}, (10, 20, 5)) == (35, 35)
+
+
+@corpus
+def stages_and_copies(random: Random):
+    """Stages in a chain or with copies from any to any other, for inference or training."""
+    num_stages, is_training = random.randint(1, 5), random.random() < 0.6
+    groups = [
+        CopyGroup(src, is_backward, number, dst)
+        for src in range(num_stages)
+        for is_backward in (False, True)[: 1 + is_training]
+        for number, dst in enumerate(range(num_stages))
+        if dst > src or (is_training and dst < src)
+        if random.random() < 0.4
+    ]
+    run_ns = tuple(
+        (random.randint(0, 9), *(random.randint(0, 9) * is_training for _ in range(2)))
+        for _ in range(num_stages)
+    )
+    copy_ns = tuple(random.randint(0, 9) for _ in groups)
+    times = StageTimes(run_ns, run_ns, run_ns, run_ns, copy_ns)
+    return times, groups, random.randint(1, 5), is_training
+
+
+@given(stages_and_copies())
+@num_cases(300)
+def test_no_order_takes_less_than_the_bound(case):
+    times, groups, micro_batches, is_training = case
+    bound = bound_ns(times, groups, micro_batches, False)
+    for schedule in ("1f1b", "gpipe"):
+        order = stage_order(schedule, len(times.pass_ns), micro_batches, is_training, groups)
+        assert bound <= makespan_ns(order, times)
+
+
+def towers(is_linked):
+    """Two layers of equal work; the second reads what the first makes at its beginning, or not."""
+
+    def source(lanes, rows, batch):
+        builder = ShardedBuilder("towers", lanes, 2)
+        shape = (rows, 4)
+        x = builder.add_input("x", shape, "float32")
+        builder.add_whole("x", [x])
+        early = builder.add_op(TaskEntry(Task("early", "relu"), (x,), 0, 0), shape, "float32", "e")
+        read = {"first": early, "second": early if is_linked else x}
+        builder.outputs = [
+            builder.add_op(
+                TaskEntry(Task(name, "relu", flops=10**6 * rows), (tensor,), layer, 0),
+                shape,
+                "float32",
+                f"{name}.out",
+            )
+            for layer, (name, tensor) in enumerate(read.items())
+        ]
+        return builder.finalize()
+
+    return source
+
+
+@pytest.mark.parametrize("engines", [0, 1])
+@pytest.mark.parametrize("is_linked", [False, True])
+def test_stages_that_work_beside_each_other_are_not_excluded(is_linked, engines):
+    search_problem = problem(towers(is_linked), 2)
+    devices = tuple(
+        replace(device, copy_engines=engines) for device in search_problem.cluster.devices
+    )
+    cluster = replace(search_problem.cluster, devices=devices)
+    search_problem = replace(search_problem, cluster=cluster, costs=OpCosts(cluster))
+    evaluator = Evaluator(search_problem)
+    row = evaluator.row(1, Degrees(1, 1, 2, 1))
+    assert row.bound_ns <= row.makespan_ns
+    assert evaluator.row(1, Degrees(1, 1, 2, 1), row.makespan_ns) == row

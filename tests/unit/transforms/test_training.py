@@ -17,6 +17,7 @@ from heteroplace.model.collectives import collective_op
 from heteroplace.model.plan import Collective, Plan, Run
 from heteroplace.simulate.simulator import simulate
 from heteroplace.transforms.assemble import assemble
+from heteroplace.transforms.builder import ShardedBuilder
 from heteroplace.transforms.degrees import Degrees
 from heteroplace.transforms.dispatch import Level
 from heteroplace.transforms.domain_cost import CostDomain
@@ -105,6 +106,21 @@ def test_programs_have_as_many_ops_as_distirs(
     assert distir_counts(sharded, degrees, plan) == expected
     found, _ = run_reference(sharded, cluster, plan, ARRAYS)
     assert worst_difference(found, EXPECTED) <= TOLERANCE
+
+
+def test_an_output_that_is_added_up_at_the_end_is_the_sum_of_all_microbatches() -> None:
+    strategy = Strategy(Degrees(1, 1, 2, 4))
+    builder = ShardedBuilder.of(training(strategy, BATCH))
+    builder.outputs = ["dw0"]
+    added = builder.finalize()
+    at_end = sum_at_end(added)
+    cluster = ranks(strategy.degrees.num_devices)
+    plan = plan_of(at_end, strategy, cluster, sums_at_end=sums_of(at_end))
+    check(at_end, cluster, plan)
+    (found,) = run_reference(at_end, cluster, plan, ARRAYS)[1]
+    (expected,) = run_reference(added, cluster, plan_of(added, strategy, cluster), ARRAYS)[1]
+    assert found.shape == expected.shape == (WIDTH, WIDTH)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE)
 
 
 def test_one_of_each_is_the_program_itself() -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from heteroplace.errors import ShardingError
 from heteroplace.model.collectives import collective_op
 from heteroplace.model.graph import Task, tensor_bytes
-from heteroplace.transforms.builder import ShardedBuilder, TaskEntry
+from heteroplace.transforms.builder import ShardedBuilder, TaskEntry, check_sizes
 from heteroplace.transforms.sharded import ShardedGraph
 
 VOCABULARY = 50257
@@ -43,7 +43,7 @@ class Gpt2:
         Raises
         ------
         ShardingError
-            Lanes do not divide the width, or some would have no head.
+            A size is below 1; lanes do not divide the width, or some would have no head.
         """
         return _Maker(self).inference()
 
@@ -51,6 +51,15 @@ class Gpt2:
 class _Maker:
     def __init__(self, gpt2: Gpt2) -> None:
         lanes = gpt2.num_lanes
+        check_sizes(
+            "GPT-2",
+            num_layers=gpt2.num_layers,
+            width=gpt2.width,
+            num_heads=gpt2.num_heads,
+            rows=gpt2.rows,
+            num_lanes=lanes,
+            sequence=gpt2.sequence,
+        )
         if gpt2.width % gpt2.num_heads or gpt2.width % lanes or gpt2.num_heads < lanes:
             raise ShardingError(
                 f"GPT-2 of width {gpt2.width} with {gpt2.num_heads} heads cannot be cut into "

@@ -16,7 +16,7 @@ from typing import Any
 import tvm
 
 from heteroplace.dynamic.gather import without_homes
-from heteroplace.dynamic.placement import place_branches
+from heteroplace.dynamic.placement import place_anyhow
 from heteroplace.dynamic.placement_problem import (
     balanced_problem,
     problem_of_profile,
@@ -161,7 +161,7 @@ def _by_homes(
     routers = [(of_name[name], routed.uses[name], routed.profile.router(name)) for name in known]
     room = [cluster.memories[id].bytes for id in ids]
     problems = [home_problem(routers, cluster, ids, room, home) for home in range(len(ids))]
-    each = [place_branches(problem, options) for problem in problems]
+    each = [place_anyhow(problem, options) for problem in problems]
     best = min(each, key=lambda placement: placement.objective)
     home = cluster.memories[ids[each.index(best)]].name
     _LOG.info("branches of %s, home %s: %s", ", ".join(known), home, best.text("bytes"))
@@ -183,7 +183,7 @@ def _by_chains(
         weights = [[use.weight_bytes for use in routed.uses[name]] for name in chain]
         make = problem_of_profile if len(chain) > 1 else balanced_problem
         problem = make(routed.profile, chain, len(ids), weight_bytes=weights, memory_bytes=room)
-        found = place_branches(problem, options)
+        found = place_anyhow(problem, options)
         _LOG.info("branches of %s: %s", ", ".join(chain), found.text())
         room = [
             left - used

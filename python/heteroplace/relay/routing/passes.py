@@ -97,7 +97,8 @@ def PlaceBranches(  # noqa: N802
     by: str = PLACED_BY[0],
     **options: Any,
 ) -> tvm.transform.ModulePass:
-    """Return the pass that chooses the memories of branches, as many of a router in each.
+    """Return the pass that chooses the memories of branches, as many of a router in each, or, where
+    that does not fit, as many as there is room for.
 
     Parameters
     ----------
@@ -173,10 +174,10 @@ def PreloadWeights(  # noqa: N802
     ahead
         False: nothing is loaded before its router has decided.
 
-    What saves most time of loads stays within the budget, beside room for the largest branch, or
-    for two; of the others those are loaded ahead that are active in most runs, the rest on demand.
-    They are kept in another memory, or in the file of the compiled model. Where all weights fit
-    nothing is loaded. Raises, when the pass runs, RoutingError as `ChooseCapacities`, and
+    What saves most time of loads stays within the budget, beside room for the largest of the other
+    branches, or for two; of these those are loaded ahead that are active in most runs, the rest on
+    demand. They are kept in another memory, or in the file of the compiled model. Where all weights
+    fit nothing is loaded. Raises, when the pass runs, RoutingError as `ChooseCapacities`, and
     InfeasibleError where a branch is larger than the budget.
     """
 
