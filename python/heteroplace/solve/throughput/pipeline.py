@@ -28,7 +28,7 @@ from heteroplace.solve.feasibility import check_possible
 from heteroplace.solve.lp.engines import ChosenEngine
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, report
 from heteroplace.solve.throughput.assignment import is_small, solve_assignment
-from heteroplace.solve.throughput.prices import price_bound
+from heteroplace.solve.throughput.prices import PRICES, price_bound
 from heteroplace.solve.throughput.solver import MAX_PRICE_EVALUATIONS, listed_plan
 from heteroplace.solve.throughput.stage_splits import stage_splits
 
@@ -184,6 +184,8 @@ class _Run:
         groups = np.array(self.problem.native.task_group)
         run_ns = self.problem.native.run_ns
         tried, is_better = 0, True
+        if found.left_out:
+            self.tried.append((PRICES, None, found.left_out))
         while is_better:
             is_better = False
             for task in range(len(groups)):
