@@ -27,7 +27,7 @@ from heteroplace.native.graph import IntArray, SegmentRules
 
 @dataclass(frozen=True)
 class BreakpointOptions:
-    """How far fusion goes."""
+    """How far fusion goes. Checked on construction: SolverError."""
 
     max_tasks: int | None = None
     """R of Celeritas, most tasks in a group; None: see `default_max_tasks`."""
@@ -36,6 +36,15 @@ class BreakpointOptions:
     order: str = "cpd"
     """Which order is cut; see `heteroplace.coarsen.topo`."""
 
+
+    def __post_init__(self) -> None:
+        max_tasks = 1 if self.max_tasks is None else self.max_tasks
+        max_bytes = 0 if self.max_bytes is None else self.max_bytes
+        if max_tasks < 1 or max_bytes < 0:
+            raise SolverError(
+                f"a group may have {max_tasks} tasks and {max_bytes} bytes; expected max_tasks "
+                f">= 1 and max_bytes >= 0"
+            )
 
 @dataclass(frozen=True)
 class Segments:
@@ -58,7 +67,7 @@ def fuse_segments(
     Raises
     ------
     SolverError
-        An option is out of range.
+        There is no such order.
     InfeasibleError
         No device can run some task.
     MissingCostError
