@@ -14,6 +14,7 @@ from itertools import islice, permutations
 
 import numpy as np
 
+from heteroplace.coarsen.transfers import mean_ns_per_byte
 from heteroplace.native.arrays import IMPOSSIBLE, IntArray
 from heteroplace.native.graph import Dag
 from heteroplace.solve.lp.program import FloatArray
@@ -114,7 +115,8 @@ def _loads(problem: Problem, order: _Order, device: int) -> FloatArray:
         sums.append(total[None, :] - total[:, None])
     run, num_bad, num_bytes = sums
     memory = cluster.devices[device].memory
-    speed = _mean_ns_per_byte(problem, memory)
+    sizes = native.tensor_bytes[native.producer >= 0].astype(np.float64)
+    speed = mean_ns_per_byte(cluster, memory, sizes)
     load: FloatArray = np.maximum(run, np.maximum(order.read_bytes, order.sent_bytes) * speed)
     room = cluster.memories[memory].bytes - workspace
     load[(num_bad > 0) | (num_bytes + order.read_bytes > room)] = np.inf
@@ -122,18 +124,7 @@ def _loads(problem: Problem, order: _Order, device: int) -> FloatArray:
     return load
 
 
-def _mean_ns_per_byte(problem: Problem, memory: int) -> float:
-    """Of the routes that leave a memory; 0 where there is none."""
-    cluster = problem.cluster
-    times = [
-        1e9 / min(cluster.links[link].bytes_per_second for link in cluster.route(memory, dst))
-        for dst in range(len(cluster.memories))
-        if dst != memory and cluster.is_reachable(memory, dst)
-    ]
-    return sum(times) / len(times) if times else 0.0
-
-
-def _device_orders(problem: Problem) -> list[tuple[int, ...]]:
+def _device_orders(problem: Problem, deadline: Deadline) -> list[tuple[int, ...]]:
     """Orders of the devices, one for all that differ by equal devices only."""
     cluster, run_ns = problem.cluster, problem.native.run_ns
     kinds = [
