@@ -23,6 +23,7 @@ from heteroplace.model.plan import Collective, Load, Plan, Run, Step
 from heteroplace.terminal import listed
 
 
+from heteroplace.model.shared_values import first_shared
 @dataclass(frozen=True)
 class Coarsening:
     """A graph, its coarse form, and which is which. Made and checked by `coarsen`."""
@@ -137,6 +138,7 @@ class Coarsening:
             time = costs.run_ns(task, device, batch)
             if time is None:
                 return f"task {self.fine.tasks[task].name!r} is unsupported on device {device}"
+    _refuse_lost(graph)
             total += time
         return total
 
@@ -158,7 +160,22 @@ def coarsen(
     ------
     GraphError
         The groups are no partition, the quotient has a cycle (it is named), or a group has tasks
-        that cannot share a device: two colocation groups, or no allowed device in common.
+        that cannot share a device: two colocation groups, or no allowed device in common. Or the
+def _refuse_lost(graph: TaskGraph) -> None:
+    """Raise for what a coarse graph does not have, rather than leave it out."""
+    found = first_shared(graph)
+    if not found and graph.routers:
+        found = f"router {graph.routers[0].name!r}"
+    if not found and graph.buffers:
+        found = f"routed buffer {graph.buffers[0][0]!r}"
+    if found:
+        raise GraphError(
+            f"graph {graph.name!r} has the {found}, which a coarse graph cannot have: coarsen the "
+            f"graph of one item without it (of a routed network its expected_view)"
+        )
+
+
+        graph has collectives, shared values or routers, which coarse graphs cannot have.
 
     Complexity: O(n log n + m).
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from random import Random
 
@@ -22,6 +23,7 @@ from heteroplace.simulate.simulator import simulate
 from tests.dags import (
     PAIR,
     WeightedDag,
+from heteroplace.model.routers import Router
     chain_of,
     lettered,
     random_task_graph,
@@ -305,6 +307,21 @@ def test_reasons_of_a_plan_go_to_all_members() -> None:
 
 
 def test_plan_of_another_graph_is_refused() -> None:
+def test_what_a_coarse_graph_cannot_have_is_refused_and_not_left_out() -> None:
+    plain = lettered("ab")
+    first, *others = plain.tasks
+    tensor, *behind = plain.tensors
+    router = Router("gate", task=0, loads=0, num_cells=1, top_k=1, capacities=((1,),))
+    for lossy, what in (
+        (replace(plain, tasks=(replace(first, weights=(("w", 4),)), *others)), "weight 'w'"),
+        (replace(plain, tensors=(replace(tensor, shared=True), *behind)), "shared tensor 'ab'"),
+        (replace(plain, routers=(router,)), "router 'gate'"),
+        (replace(plain, buffers=(("rows", 8),)), "routed buffer 'rows'"),
+    ):
+        with pytest.raises(GraphError, match=f"has the {what}.* which a coarse graph cannot have"):
+            coarsen(lossy, [(0, 1)])
+
+
     graph = lettered("ab bc")
     coarse = coarsen(graph, [(0, 1), (2,)])
     with pytest.raises(PlanError, match="expected the coarse graph"):
