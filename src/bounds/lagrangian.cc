@@ -28,20 +28,24 @@ constexpr int kPolishTurns = 3;
 constexpr double kLeastStep = 0.004;  // ends the ascent
 constexpr int kPricePatience = 4;     // rounds without gain before the step is halved
 
+/*! \brief Pairs of devices of all distinct modules: with more their bounds take gigabytes. */
+constexpr size_t kMostPairs = size_t{1} << 22;
+
 using Clock = ModuleBound::Clock;
 
 class BoundSearch {
  public:
-  BoundSearch(const model::Problem& problem, const BoundOptions& options,
-              const std::function<bool()>& stop)
+  BoundSearch(const model::Problem& problem, decompose::Modules modules,
+              const BoundOptions& options, const std::function<bool()>& stop)
       : problem_(problem),
         options_(options),
         stop_(stop),
-        modules_(decompose::DecomposeForBounds(problem)),
+        modules_(std::move(modules)),
         width_(static_cast<size_t>(problem.num_devices)),
         deadline_(Deadline(options.time_limit_s)) {
     for (const decompose::Module& module : modules_.classes) {
       module_bounds_.emplace_back(problem, module, options.num_samples > 0);
+      class_tasks_ += module.num_tasks;
     }
     tables_.resize(modules_.classes.size());
     for (int memory = 0; memory < problem.num_memories; ++memory) {
@@ -51,7 +55,6 @@ class BoundSearch {
   }
 
   BoundOutcome Run(std::vector<double> price) {
-    price.resize(static_cast<size_t>(problem_.num_memories), 0.0);
     BoundOutcome outcome{0, price, 0, {}};
     std::vector<double> direction(price.size(), 0.0);
     double step = 1.0;
@@ -220,8 +223,7 @@ class BoundSearch {
     for (int module = modules_.num_modules() - 1; module >= 0; --module) {
       const int before = from[static_cast<size_t>(module) * states + static_cast<size_t>(state)];
       if (before < 0) break;
-      const auto& used = module_bounds_[modules_.module_class[module]].Used(before - 1, state - 1);
-      for (size_t memory = 0; memory < used.size(); ++memory) slope[memory] += used[memory];
+      module_bounds_[modules_.module_class[module]].AddUsed(before - 1, state - 1, slope);
       state = before;
       path_[static_cast<size_t>(module)] = before - 1;
     }
@@ -266,10 +268,8 @@ class BoundSearch {
   int64_t WorkPerRound(const decompose::Module& module) const {
     const int rounds = std::max(1, options_.rounds);
     if (options_.max_work == 0) return std::numeric_limits<int64_t>::max() / 2 / rounds;
-    double tasks = 0;
-    for (const decompose::Module& other : modules_.classes) tasks += other.num_tasks;
-    return static_cast<int64_t>(static_cast<double>(options_.max_work) * module.num_tasks / tasks /
-                                rounds / LookWork()) +
+    return static_cast<int64_t>(static_cast<double>(options_.max_work) * module.num_tasks /
+                                class_tasks_ / rounds / LookWork()) +
            1;
   }
 
@@ -314,6 +314,7 @@ class BoundSearch {
   std::vector<double> room_;                 // [num_memories], bytes
   std::vector<int> path_;                    // [num_modules + 1], device of the cut before, or -1
   Clock::time_point deadline_;
+  double class_tasks_ = 0;  // of all classes
   int64_t least_work_ = 0;  // of all evaluations so far
 };
 
@@ -321,14 +322,15 @@ class BoundSearch {
 
 BoundOutcome LagrangianBound(const model::Problem& problem, std::vector<double> price,
                              const BoundOptions& options, const std::function<bool()>& stop) {
+  price.resize(static_cast<size_t>(problem.num_memories), 0.0);
   // Sets of devices and memories are words of 32 bits.
-  if (problem.num_devices > 32 || problem.num_memories > 32) {
-    price.resize(static_cast<size_t>(problem.num_memories), 0.0);
-    return {0, std::move(price), 0, {}};
-  }
+  if (problem.num_devices > 32 || problem.num_memories > 32) return {0, std::move(price), 0, {}};
   // A tensor may be gone before the next one comes: only what every order needs is charged.
   const model::Problem without_tensors = problem.WithoutTensors({});
-  return BoundSearch(without_tensors, options, stop).Run(std::move(price));
+  decompose::Modules modules = decompose::DecomposeForBounds(without_tensors);
+  const auto states = static_cast<size_t>(problem.num_devices) + 1;
+  if (modules.classes.size() > kMostPairs / (states * states)) return {0, std::move(price), 0, {}};
+  return BoundSearch(without_tensors, std::move(modules), options, stop).Run(std::move(price));
 }
 
 }  // namespace heteroplace::bounds

@@ -41,7 +41,7 @@ struct BoundOutcome {
  * on time plus memory of each module (ModuleBound), and that path less the price of all room is a
  * bound, for every choice of prices >= 0 (Lagrangian relaxation of the memory limits). Equal
  * modules are bounded once. 0 where nothing is proven: no plan exists, the time is too short, or
- * there are more than 32 devices or memories.
+ * there are more than 32 devices or memories, or too many pairs of devices for distinct modules.
  *
  * \param price Prices to begin with; empty: zeros.  \param stop Asked now and then; true ends it.
  */

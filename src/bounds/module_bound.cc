@@ -26,65 +26,77 @@ ModuleBound::ModuleBound(const model::Problem& problem, const decompose::Module&
       trees_(problem, module),
       is_enumerable_(problem.num_devices <= kMaxDevicesToTry),
       keeps_samples_(keeps_samples),
-      is_copying_(static_cast<size_t>(problem.num_resources), false),
-      pairs_((module.num_devices + 1) * (module.num_devices + 1)) {
+      is_copying_(static_cast<size_t>(problem.num_resources), false) {
   for (int resource : problem.route_resources.values) is_copying_[resource] = true;
   for (int tensor = 0; tensor < module.num_tensors; ++tensor) {
     if (module.is_from_cut[tensor] != 0) cut_tensors_.push_back(tensor);
   }
 }
 
-double ModuleBound::Direct(int entry, int exit, std::span<const double> price) const {
-  if (exit < 0) return 0;
+ModuleBound::Own ModuleBound::OwnOf(int entry, int exit) const {
+  Own own;
+  if (exit < 0) return own;
   const int task = module_.num_tasks - 1;
   const int memory = problem_.device_memory[exit];
-  double ready = 0, bytes = static_cast<double>(module_.weight_bytes[task]), cost = 0;
+  double ready = 0;
+  own.kept_bytes = static_cast<double>(module_.weight_bytes[task]);
   for (int tensor : module_.reads[task]) {
     const bool is_input = entry < 0 && module_.source[tensor] >= 0 && module_.producer[tensor] < 0;
     if (module_.is_from_cut[tensor] == 0 && !is_input) continue;
     const int home = is_input ? module_.source[tensor] : problem_.device_memory[entry];
     if (home == memory) continue;
     const int64_t transfer = module_.Transfer(tensor, home, memory);
-    if (transfer == model::kImpossible) return kImpossibleBound;
+    if (transfer == model::kImpossible) {
+      own.is_possible = false;
+      return own;
+    }
     ready = std::max(ready, static_cast<double>(transfer));
     // Copies of a cut that inner tasks share are charged to them; the host has room set aside.
     const bool is_set_aside = memory == problem_.host && module_.is_free_at_host[tensor] != 0;
     if (trees_.num_inner() == 0 && !is_input && !is_set_aside) {
-      cost += price[memory] * static_cast<double>(module_.charged_bytes[tensor]);
+      own.copied_bytes += static_cast<double>(module_.charged_bytes[tensor]);
     }
   }
   for (int tensor : module_.makes[task]) {
     const bool is_set_aside = memory == problem_.host && module_.is_free_at_host[tensor] != 0;
-    if (!is_set_aside) bytes += static_cast<double>(module_.charged_bytes[tensor]);
+    if (!is_set_aside) own.kept_bytes += static_cast<double>(module_.charged_bytes[tensor]);
   }
-  cost += price[memory] * bytes;
+  if (trees_.num_inner() == 0) own.ns = ready + static_cast<double>(module_.Run(task, exit));
+  return own;
+}
+
+double ModuleBound::OwnCost(const Own& own, int exit, std::span<const double> price) const {
+  if (exit < 0) return 0;
+  if (!own.is_possible) return kImpossibleBound;
+  const double rate = price[problem_.device_memory[exit]];
+  return rate * own.copied_bytes + rate * own.kept_bytes + own.ns;
+}
+
+void ModuleBound::AddUsed(int entry, int exit, std::vector<double>& total) const {
   if (trees_.num_inner() == 0) {
-    cost += ready + static_cast<double>(module_.Run(task, exit));
+    if (exit < 0) return;
+    const Own own = OwnOf(entry, exit);
+    total[problem_.device_memory[exit]] += own.copied_bytes + own.kept_bytes;
+    return;
   }
-  return cost;
+  const std::vector<double>& used = At(entry, exit).used;
+  for (size_t memory = 0; memory < used.size(); ++memory) total[memory] += used[memory];
 }
 
 double ModuleBound::Bound(int entry, int exit, std::span<const double> price, int iterations) {
   if (exit >= 0 && module_.Run(module_.num_tasks - 1, exit) == model::kImpossible)
     return kImpossibleBound;
-  Pair& pair = At(entry, exit);
-  const double own = Direct(entry, exit, price);
-  if (!pair.is_ready && IsOver()) {
-    pair.used.assign(module_.num_memories, 0.0);
-    return own;
+  const Own own = OwnOf(entry, exit);
+  const double own_cost = OwnCost(own, exit, price);
+  if (trees_.num_inner() == 0) return own_cost;
+  if (pairs_.empty()) {
+    if (IsOver()) return own_cost;
+    pairs_.resize((module_.num_devices + 1) * (module_.num_devices + 1));
   }
-  if (!pair.is_ready) Prepare(entry, exit, pair);
-  if (trees_.num_inner() == 0) {
-    if (exit < 0) return 0;
-    std::fill(pair.used.begin(), pair.used.end(), 0.0);
-    std::vector<double> unit(module_.num_memories, 0.0);
-    for (size_t memory = 0; memory < unit.size(); ++memory) {
-      unit[memory] = 1;
-      std::vector<double> none(module_.num_memories, 0.0);
-      pair.used[memory] = Direct(entry, exit, unit) - Direct(entry, exit, none);
-      unit[memory] = 0;
-    }
-    return own;
+  Pair& pair = At(entry, exit);
+  if (!pair.is_ready) {
+    if (IsOver()) return own_cost;
+    Prepare(entry, exit, pair);
   }
   double least = kImpossibleBound;
   std::vector<double> used;
@@ -103,15 +115,10 @@ double ModuleBound::Bound(int entry, int exit, std::span<const double> price, in
     }
   }
   if (least >= kImpossibleBound) return kImpossibleBound;
-  if (exit >= 0) {
-    std::vector<double> none(module_.num_memories, 0.0), unit(none);
-    for (size_t memory = 0; memory < unit.size(); ++memory) {
-      unit[memory] = 1;
-      pair.used[memory] += Direct(entry, exit, unit) - Direct(entry, exit, none);
-      unit[memory] = 0;
-    }
+  if (exit >= 0 && own.is_possible) {
+    pair.used[problem_.device_memory[exit]] += own.copied_bytes + own.kept_bytes;
   }
-  return least + own;
+  return least + own_cost;
 }
 
 double ModuleBound::LeastMemory(const Scope& scope, std::span<const double> price) const {
@@ -274,8 +281,9 @@ double ModuleBound::Maximise(int entry, int exit, Case& one, std::span<const dou
 
 void ModuleBound::Sample(int entry, int exit, double turn, std::span<int> device) const {
   if (exit >= 0) device.back() = exit;
+  if (pairs_.empty()) return;
   const std::vector<Met>& met = At(entry, exit).met;
-  if (trees_.num_inner() == 0 || met.empty()) return;
+  if (met.empty()) return;
   double total = 0;
   for (const Met& one : met) total += one.weight;
   // Trees take turns, so that each placement gets its share of them.

@@ -60,8 +60,11 @@ class ModuleBound {
     deadline_ = deadline;
   }
 
-  /*! \brief Mean memory use of the placements that the latest Bound for the pair met. */
-  const std::vector<double>& Used(int entry, int exit) const { return At(entry, exit).used; }
+  /*!
+   * \brief Adds the mean memory use of the placements that the latest Bound for the pair met.
+   * \param total [num_memories], bytes
+   */
+  void AddUsed(int entry, int exit, std::vector<double>& total) const;
 
   /*!
    * \brief A placement of the module that is close to what the latest Bound for the pair met on
@@ -94,10 +97,17 @@ class ModuleBound {
     int iterations;
     double enough;  // another case is not above it
   };
+  /*! \brief What the exit takes beside the inner tasks. */
+  struct Own {
+    bool is_possible = true;
+    double ns = 0;            // if there are no inner tasks
+    double copied_bytes = 0;  // copies that no inner task is charged for
+    double kept_bytes = 0;    // weights, and what it makes
+  };
   struct Pair {
     bool is_ready = false;
     std::vector<Case> cases;
-    std::vector<double> used;  // [num_memories]
+    std::vector<double> used;  // [num_memories]; empty: nothing was looked at
     size_t latest = 0;         // case that decided the latest bound
     std::vector<Met> met;      // placements of that case
   };
@@ -116,7 +126,8 @@ class ModuleBound {
   bool AddCutCopy(int home, int memory, const Case& one, const Prices& prices, double& value);
   double Direction(const Case& one, std::span<const double> resource,
                    std::vector<double>& mean_slope);
-  double Direct(int entry, int exit, std::span<const double> price) const;
+  Own OwnOf(int entry, int exit) const;
+  double OwnCost(const Own& own, int exit, std::span<const double> price) const;
   double Maximise(int entry, int exit, Case& one, std::span<const double> price,
                   const Effort& effort, std::vector<double>& used, std::vector<Met>& met);
   double Evaluate(int entry, int exit, const Case& one, const Prices& prices);
@@ -130,7 +141,7 @@ class ModuleBound {
   bool keeps_samples_;
   std::vector<int> cut_tensors_;  // made by the cut before the module
   std::vector<bool> is_copying_;  // [num_resources], copies occupy it
-  std::vector<Pair> pairs_;
+  std::vector<Pair> pairs_;       // [entry + 1][exit + 1]; empty: none was asked for yet
   bool is_limited_ = false;
   int64_t work_ = std::numeric_limits<int64_t>::max();
   Clock::time_point deadline_ = Clock::time_point::max();

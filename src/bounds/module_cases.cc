@@ -20,7 +20,6 @@ uint32_t FirstOnes(int count) { return count == 0 ? 0 : ~0U >> (32 - count); }
 void ModuleBound::Prepare(int entry, int exit, Pair& pair) {
   pair.is_ready = true;
   pair.used.assign(module_.num_memories, 0.0);
-  if (trees_.num_inner() == 0) return;
   const uint32_t all_devices = FirstOnes(problem_.num_devices);
   const uint32_t all_memories = FirstOnes(problem_.num_memories);
   if (!is_enumerable_) {

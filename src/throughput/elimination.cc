@@ -13,6 +13,10 @@ namespace {
 /*! \brief Largest and smallest limit of the entries of one table, its variable included. */
 constexpr int64_t kMaxEntries = 1 << 16;
 constexpr int64_t kMinEntries = 1 << 7;
+/*! \brief Entries of a table, its variable included, up to which copies of it share factors. */
+constexpr int64_t kMaxShared = 1 << 23;
+/*! \brief Entries that all eliminations read, above which kMaxShared is the limit of one table. */
+constexpr int64_t kManyReads = 1 << 27;
 /*! \brief Sizes above are not told apart. */
 constexpr int64_t kManyEntries = 1 << 24;
 
@@ -98,7 +102,13 @@ class Planner {
   }
 
   void EliminateVariable(int variable) {
-    std::vector<Bucket> buckets = Split(variable);
+    std::vector<Bucket> buckets = Split(variable, true);
+    // Many sets of memories at one task, 127 values each, would make a table that no memory holds.
+    const int64_t most = plan_.work > kManyReads ? max_entries_ : kMaxShared;
+    const bool is_too_large = std::any_of(buckets.begin(), buckets.end(), [&](const Bucket& one) {
+      return Entries(one.scope, variable) > most;
+    });
+    if (is_too_large) buckets = Split(variable, false);
     plan_.is_exact = plan_.is_exact && buckets.size() == 1;
     std::vector<int> neighbours;
     for (const Bucket& bucket : buckets) {
@@ -111,12 +121,16 @@ class Planner {
     for (int other : neighbours) Rank(other);
   }
 
-  /*! \brief Factors of a variable in parts whose tables stay below the limit. */
-  std::vector<Bucket> Split(int variable) {
+  /*!
+   * \brief Factors of a variable in parts whose tables stay below the limit, but for what all parts
+   * share; where nothing but factors of the variable alone is shared the value is lower.
+   */
+  std::vector<Bucket> Split(int variable, bool shares) {
     std::vector<int> shared, own;
     for (int id : unary_[variable]) shared.push_back(id);
     for (int id : wide_[variable]) {
-      if (live_[id].is_alive) (live_[id].factor.is_shared ? shared : own).push_back(id);
+      if (!live_[id].is_alive) continue;
+      (shares && live_[id].factor.is_shared ? shared : own).push_back(id);
     }
     std::stable_sort(own.begin(), own.end(), [this](int a, int b) {
       return live_[a].factor.scope.size() > live_[b].factor.scope.size();

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <numeric>
+#include <string>
 #include <utility>
+
+#include "support/error.h"
 
 namespace heteroplace::throughput {
 
@@ -25,9 +28,18 @@ FactorGraph::FactorGraph(const model::Problem& problem) : problem_(problem) {
 }
 
 template <typename Fill>
-int FactorGraph::TableFor(const std::vector<int64_t>& key, Fill fill) {
+int FactorGraph::TableFor(const std::vector<int64_t>& key, int64_t num_steps, Fill fill) {
   const auto [found, is_new] = known_.emplace(key, static_cast<int>(tables.size()));
-  if (is_new) tables.push_back({fill()});
+  if (!is_new) return found->second;
+  num_steps_ += num_steps;
+  if (num_steps_ > kMaxSteps) {
+    throw Error(ErrorKind::kSolverLimit,
+                "prices of " + std::to_string(problem_.num_tasks) + " tasks on " +
+                    std::to_string(problem_.num_devices) + " devices need tables of more than " +
+                    std::to_string(kMaxSteps) + " runs and copies: coarsen the graph, or use " +
+                    "fewer devices");
+  }
+  tables.push_back({fill()});
   return found->second;
 }
 
@@ -113,7 +125,7 @@ void FactorGraph::AddTasks() {
     }
     std::vector<int64_t> key{kTask, bytes, host_bytes};
     for (int device = 0; device < p.num_devices; ++device) key.push_back(p.Run(task, device));
-    const int table = TableFor(key, [&] {
+    const int table = TableFor(key, p.num_devices, [&] {
       std::vector<Amounts> entries(p.num_devices);
       for (int device = 0; device < p.num_devices; ++device) {
         const int64_t run = p.Run(task, device);
@@ -154,7 +166,7 @@ void FactorGraph::AddShared(int tensor, int maker, const std::vector<int>& reade
   const double scale = shares > 0 ? 1.0 / shares : 1.0;
   const auto memory = [&p](int device) { return p.device_memory[device]; };
   if (goes_to_host) {
-    const int table = TableFor({kMade, p.tensor_bytes[tensor]}, [&] {
+    const int table = TableFor({kMade, p.tensor_bytes[tensor]}, p.num_devices, [&] {
       std::vector<Amounts> entries;
       for (int d = 0; d < p.num_devices; ++d) {
         entries.push_back(CopyAmounts(tensor, memory(d), p.host));
@@ -165,7 +177,7 @@ void FactorGraph::AddShared(int tensor, int maker, const std::vector<int>& reade
   }
   for (int reader : readers) {
     if (maker < 0) {
-      const int table = TableFor({kInput, p.tensor_bytes[tensor]}, [&] {
+      const int table = TableFor({kInput, p.tensor_bytes[tensor]}, p.num_devices, [&] {
         std::vector<Amounts> entries;
         for (int d = 0; d < p.num_devices; ++d) {
           entries.push_back(CopyAmounts(tensor, p.host, memory(d)));
@@ -175,7 +187,8 @@ void FactorGraph::AddShared(int tensor, int maker, const std::vector<int>& reade
       factors.push_back({table, scale, {reader}});
       continue;
     }
-    const int table = TableFor({kPair, p.tensor_bytes[tensor], charge}, [&] {
+    const int64_t pairs = int64_t{p.num_devices} * p.num_devices;
+    const int table = TableFor({kPair, p.tensor_bytes[tensor], charge}, pairs, [&] {
       std::vector<Amounts> entries;
       for (int from = 0; from < p.num_devices; ++from) {
         for (int to = 0; to < p.num_devices; ++to) {
@@ -205,9 +218,12 @@ void FactorGraph::AddStar(int tensor, int maker, const std::vector<int>& readers
   };
   const int64_t charge = (p.IsChargedToHost(tensor) ? 1 : 0) + (goes_to_host ? 2 : 0);
   const std::vector<int64_t> key{maker < 0 ? kInputSet : kMakerSet, p.tensor_bytes[tensor], charge};
-  const int made = TableFor(key, [&] {
+  const int num_homes = maker < 0 ? 1 : p.num_devices;
+  // Half of the memories are in a set, on average.
+  const int64_t num_copies = int64_t{num_homes} * num_sets * (1 + p.num_memories / 2);
+  const int made = TableFor(key, num_copies, [&] {
     std::vector<Amounts> entries;
-    for (int device = 0; device < (maker < 0 ? 1 : p.num_devices); ++device) {
+    for (int device = 0; device < num_homes; ++device) {
       const int home = maker < 0 ? p.host : p.device_memory[device];
       for (int value = 0; value < num_sets; ++value) entries.push_back(copies(home, value));
     }
@@ -215,7 +231,7 @@ void FactorGraph::AddStar(int tensor, int maker, const std::vector<int>& readers
   });
   const std::vector<int> scope = maker < 0 ? std::vector<int>{set} : std::vector<int>{maker, set};
   factors.push_back({made, 1.0, scope, /*is_shared=*/true});
-  const int read = TableFor({kSetReader}, [&] {
+  const int read = TableFor({kSetReader}, int64_t{num_sets} * p.num_devices, [&] {
     std::vector<Amounts> entries;
     for (int value = 0; value < num_sets; ++value) {
       for (int device = 0; device < p.num_devices; ++device) {

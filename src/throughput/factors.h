@@ -45,11 +45,14 @@ struct FactorGraph {
   std::vector<BaseTable> tables;   // distinct
   std::vector<Factor> factors;
 
+  /*! \brief Throws Error (kSolverLimit) where the tables would take gigabytes. */
   explicit FactorGraph(const model::Problem& problem);
 
  private:
   /*! \brief Memories up to which sets of them are variables; with more, readers share the price. */
   static constexpr int kMaxMemories = 7;
+  /*! \brief Runs and copies that all tables describe, some 100 bytes each. */
+  static constexpr int64_t kMaxSteps = 5'000'000;
 
   void AddVariables();
   void AddTasks();
@@ -58,14 +61,15 @@ struct FactorGraph {
   void AddStar(int tensor, int maker, const std::vector<int>& readers);
   Amounts CopyAmounts(int tensor, int src, int dst) const;
   int64_t BytesIn(int tensor, int memory) const;
-  /*! \brief The table with this key, made by `fill` if it is new. */
+  /*! \brief The table with this key, made by `fill` if it is new; it describes so many steps. */
   template <typename Fill>
-  int TableFor(const std::vector<int64_t>& key, Fill fill);
+  int TableFor(const std::vector<int64_t>& key, int64_t num_steps, Fill fill);
 
   const model::Problem& problem_;
   std::vector<int> set_variable_;          // [num_tensors], -1: none
   std::vector<std::vector<int>> readers_;  // [num_tensors], variables but the maker's, each once
   std::map<std::vector<int64_t>, int> known_;
+  int64_t num_steps_ = 0;  // of all tables
 };
 
 }  // namespace heteroplace::throughput

@@ -76,6 +76,8 @@ void IdealGraph::FindPassed(const model::Problem& problem) {
 
 bool IdealGraph::FindIdeals(int most) {
   const size_t nodes = tasks.size();
+  // A chain has the fewest: one more than nodes.
+  if (static_cast<int64_t>(nodes) >= most) return false;
   const NodeSet none((nodes + 63) / 64, 0);
   std::map<NodeSet, int> known{{none, 0}};
   ideals.assign(1, none);

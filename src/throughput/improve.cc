@@ -41,17 +41,19 @@ class Improver {
            const std::vector<std::vector<int>>& patterns, const ImproveOptions& options,
            const ImproveHook& hook)
       : data_(problem, patterns), options_(options), hook_(hook) {
-    std::vector<std::unique_ptr<Annealer>> all;
-    for (const std::vector<int>& start : initial) {
-      all.push_back(std::make_unique<Annealer>(data_, start, options.seed));
+    // One at a time: initial placements are many, and an annealer holds all of its loads.
+    std::vector<Start> starts;
+    for (const std::vector<int>& device : initial) {
+      const Annealer annealer(data_, device, options.seed);
+      starts.push_back({annealer.Promise(), Rank(annealer), &device});
     }
-    std::stable_sort(all.begin(), all.end(),
-                     [](const auto& a, const auto& b) { return a->Promise() < b->Promise(); });
-    for (const auto& annealer : all) Record(*annealer);
+    std::stable_sort(starts.begin(), starts.end(),
+                     [](const Start& a, const Start& b) { return a.promise < b.promise; });
+    for (const Start& start : starts) Record(start.rank, *start.device);
     for (int annealer = 0; annealer < kAnnealers; ++annealer) {
-      const auto& start = *all[static_cast<size_t>(annealer) % all.size()];
+      const Start& start = starts[static_cast<size_t>(annealer) % starts.size()];
       annealers_.push_back(std::make_unique<Annealer>(
-          data_, start.best(), options.seed * kAnnealers + static_cast<uint64_t>(annealer)));
+          data_, *start.device, options.seed * kAnnealers + static_cast<uint64_t>(annealer)));
     }
   }
 
@@ -70,7 +72,7 @@ class Improver {
         RunRound(0);
         RunRound(1);
       }
-      for (const auto& annealer : annealers_) Record(*annealer);
+      for (const auto& annealer : annealers_) Record(Rank(*annealer), annealer->best());
       // In the last half the worse annealer goes on from the best of all.
       const int worse = Rank(*annealers_[0]) < Rank(*annealers_[1]) ? 1 : 0;
       for (int index = 0; index < kAnnealers; ++index) {
@@ -83,15 +85,23 @@ class Improver {
 
  private:
   /*! \brief (violation, time per item): less is better. */
-  static std::pair<int64_t, int64_t> Rank(const Annealer& annealer) {
+  using RankOf = std::pair<int64_t, int64_t>;
+  /*! \brief An initial placement. */
+  struct Start {
+    double promise;
+    RankOf rank;
+    const std::vector<int>* device;
+  };
+
+  static RankOf Rank(const Annealer& annealer) {
     return {annealer.best_violation(), annealer.best_ns()};
   }
 
-  /*! \brief Keeps the best placement of a annealer if it is the best of all. */
-  void Record(const Annealer& annealer) {
-    if (!best_.empty() && Rank(annealer) >= best_rank_) return;
-    best_ = annealer.best();
-    best_rank_ = Rank(annealer);
+  /*! \brief Keeps a placement if it is the best of all. */
+  void Record(const RankOf& rank, const std::vector<int>& device) {
+    if (!best_.empty() && rank >= best_rank_) return;
+    best_ = device;
+    best_rank_ = rank;
   }
 
   void RunRound(int index) {
@@ -135,11 +145,11 @@ class Improver {
   const Clock::time_point begin_ = Clock::now();
   Clock::time_point asked_ = begin_;
   std::vector<std::unique_ptr<Annealer>> annealers_;
-  std::vector<int> best_;                    // of all initial solutions and annealers
-  std::pair<int64_t, int64_t> best_rank_{};  // its (violation, time per item)
-  int round_ = 0;                            // written between the rounds only
-  std::atomic<int64_t> moves_{0};            // both threads
-  std::atomic<bool> stop_{false};            // both threads
+  std::vector<int> best_;          // of all initial solutions and annealers
+  RankOf best_rank_{};             // its (violation, time per item)
+  int round_ = 0;                  // written between the rounds only
+  std::atomic<int64_t> moves_{0};  // both threads
+  std::atomic<bool> stop_{false};  // both threads
   bool was_stopped_ = false;
 };
 

@@ -22,12 +22,13 @@ from heteroplace.errors import SolverError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
+from heteroplace.native.arrays import group_ids
 from heteroplace.native.graph import IntArray, SegmentRules
 
 
 @dataclass(frozen=True)
 class BreakpointOptions:
-    """How far fusion goes."""
+    """How far fusion goes. Checked on construction: SolverError."""
 
     max_tasks: int | None = None
     """R of Celeritas, most tasks in a group; None: see `default_max_tasks`."""
@@ -35,6 +36,15 @@ class BreakpointOptions:
     """Mc of Celeritas, most bytes in a group; None: a quarter of the smallest device's memory."""
     order: str = "cpd"
     """Which order is cut; see `heteroplace.coarsen.topo`."""
+
+    def __post_init__(self) -> None:
+        max_tasks = 1 if self.max_tasks is None else self.max_tasks
+        max_bytes = 0 if self.max_bytes is None else self.max_bytes
+        if max_tasks < 1 or max_bytes < 0:
+            raise SolverError(
+                f"a group may have {max_tasks} tasks and {max_bytes} bytes; expected max_tasks "
+                f">= 1 and max_bytes >= 0"
+            )
 
 
 @dataclass(frozen=True)
@@ -52,44 +62,39 @@ def fuse_segments(
     cluster: Cluster,
     costs: CostTable,
     options: BreakpointOptions | None = None,
+    *,
+    items: int = 1,
 ) -> Segments:
     """Return the groups of Optimal Operation Fusion; give them to `coarsen`.
+
+    Parameters
+    ----------
+    items
+        Of the plans that are made, as of `levels.run_times`.
 
     Raises
     ------
     SolverError
-        An option is out of range.
+        There is no such order.
     InfeasibleError
         No device can run some task.
     MissingCostError
         A cost is unknown.
     """
     options = options or BreakpointOptions()
-    weights = level_weights(graph, cluster, costs)
+    weights = level_weights(graph, cluster, costs, items=items)
     max_tasks = options.max_tasks
     if max_tasks is None:
         max_tasks = default_max_tasks(len(graph.tasks), len(cluster.devices))
     max_bytes = options.max_bytes
     if max_bytes is None:
         max_bytes = default_max_bytes(cluster)
-    if max_tasks < 1 or max_bytes < 0:
-        raise SolverError(
-            f"a group may have {max_tasks} tasks and {max_bytes} bytes; expected max_tasks >= 1 "
-            f"and max_bytes >= 0"
-        )
-    group_ids: dict[str, int] = {}
     rules = SegmentRules(
         max_tasks,
         max_bytes,
         task_bytes(graph),
-        np.array(
-            [
-                -1 if task.together is None else group_ids.setdefault(task.together, len(group_ids))
-                for task in graph.tasks
-            ],
-            dtype=np.int64,
-        ),
-        usable_devices(graph, cluster, costs),
+        np.array(group_ids(graph), dtype=np.int64),
+        usable_devices(graph, cluster, costs, items=items),
     )
     return cut_order(weights, order_tasks(weights, options.order), rules)
 

@@ -14,12 +14,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
+from heteroplace.coarsen.group_costs import GroupCosts
 from heteroplace.coarsen.levels import task_dag
 from heteroplace.errors import GraphError, InfeasibleError, PlanError
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.cost import SOURCES_WITH_TIME, Cost, CostTable, build_table
+from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.model.plan import Collective, Load, Plan, Run, Step
+from heteroplace.model.shared_values import first_shared
 from heteroplace.terminal import listed
 
 
@@ -53,27 +57,17 @@ class Coarsening:
             A cost is unknown.
         """
         costs.check(self.fine, cluster)
-        groups, devices = range(len(self.members)), range(len(cluster.devices))
-        sums = {
-            batch: [
-                [self._sum_ns(costs, group, device, batch) for device in devices]
-                for group in groups
-            ]
-            for batch in costs.batches
-        }
-        for group, times in enumerate(sums[1]):
-            if all(isinstance(time, str) for time in times):
-                raise InfeasibleError(
-                    f"no device of cluster {cluster.name!r} can run all tasks of group "
-                    f"{self.graph.tasks[group].name!r}: {'; '.join(map(str, times))}. Group only "
-                    f"tasks that have a device in common"
-                )
+        sums = {batch: GroupCosts(costs, self.members, batch) for batch in costs.batches}
+        for group in np.flatnonzero(~sums[1].is_possible())[:1].tolist():
+            reasons = [sums[1].why_not(group, d) for d in range(len(cluster.devices))]
+            raise InfeasibleError(
+                f"no device of cluster {cluster.name!r} can run all tasks of group "
+                f"{self.graph.tasks[group].name!r}: {'; '.join(reasons)}. Group only tasks that "
+                f"have a device in common"
+            )
 
         def cost(group: int, device: int, batch: int = 1) -> Cost:
-            time = sums[batch][group][device]
-            if isinstance(time, str):
-                return Cost.unsupported(time)
-            return self._sum(costs, group, device, batch, time)
+            return sums[batch].cost(group, device)
 
         return build_table(self.graph, cluster, cost, costs.batches)
 
@@ -115,31 +109,6 @@ class Coarsening:
         reasons = tuple(plan.reasons[group] for group in self.group_of) if plan.reasons else ()
         return replace(plan, graph_digest=self.fine.digest(), steps=tuple(steps), reasons=reasons)
 
-    def _sum(self, costs: CostTable, group: int, device: int, batch: int, total_ns: int) -> Cost:
-        """The cost of a group that takes `total_ns`: as trustworthy as its least certain member."""
-        parts = [costs.cost(task, device, batch) for task in self.members[group]]
-        reason = f"sum over {len(parts)} tasks"
-        source = max((part.source for part in parts), key=SOURCES_WITH_TIME.index)
-        if source == "measured":
-            return Cost.measured(total_ns, sum(part.spread_ns for part in parts), reason)
-        errors = [(part.error, part.ns) for part in parts if part.ns]
-        error = 0.0
-        for relative, ns in errors:
-            if relative is None:
-                return Cost(total_ns, source, 0, reason)
-            error += relative * ns
-        return Cost(total_ns, source, 0, reason, error / total_ns if total_ns else None)
-
-    def _sum_ns(self, costs: CostTable, group: int, device: int, batch: int) -> int | str:
-        """Run time of a group, or why there is none."""
-        total = 0
-        for task in self.members[group]:
-            time = costs.run_ns(task, device, batch)
-            if time is None:
-                return f"task {self.fine.tasks[task].name!r} is unsupported on device {device}"
-            total += time
-        return total
-
 
 def coarsen(
     graph: TaskGraph, groups: Sequence[Sequence[int]], *, keeps_inner: bool = True
@@ -158,7 +127,8 @@ def coarsen(
     ------
     GraphError
         The groups are no partition, the quotient has a cycle (it is named), or a group has tasks
-        that cannot share a device: two colocation groups, or no allowed device in common.
+        that cannot share a device: two colocation groups, or no allowed device in common. Or the
+        graph has collectives, shared values or routers, which coarse graphs cannot have.
 
     Complexity: O(n log n + m).
 
@@ -168,6 +138,7 @@ def coarsen(
     >>> coarsen(builder.finalize([builder.add_tensor("b")]), [(0, 1)]).graph.tasks[0].op
     'conv+relu'
     """
+    _refuse_lost(graph)
     ordered = [tuple(sorted(group)) for group in groups]
     group_of = _partition(graph, ordered)
     _refuse_cycle(graph, ordered, group_of)
@@ -188,6 +159,20 @@ def coarsen(
         tuple(members),
         tuple(None if t.name in inner else fine_id[t.name] for t in coarse.tensors),
     )
+
+
+def _refuse_lost(graph: TaskGraph) -> None:
+    """Raise for what a coarse graph does not have, rather than leave it out."""
+    found = first_shared(graph)
+    if not found and graph.routers:
+        found = f"router {graph.routers[0].name!r}"
+    if not found and graph.buffers:
+        found = f"routed buffer {graph.buffers[0][0]!r}"
+    if found:
+        raise GraphError(
+            f"graph {graph.name!r} has the {found}, which a coarse graph cannot have: coarsen the "
+            f"graph of one item without it (of a routed network its expected_view)"
+        )
 
 
 def _partition(graph: TaskGraph, groups: Sequence[tuple[int, ...]]) -> list[int]:

@@ -59,7 +59,9 @@ def join_colocation_groups(
     labels = [task.together for task in graph.tasks]
     if len({*labels} - {None}) < 2:
         return graph
-    window = options.max_tasks or default_max_tasks(len(graph.tasks), len(cluster.devices))
+    window = options.max_tasks
+    if window is None:
+        window = default_max_tasks(len(graph.tasks), len(cluster.devices))
     limit = default_max_bytes(cluster) if options.max_bytes is None else options.max_bytes
     num_bytes = dict.fromkeys(labels, 0)
     for label, size in zip(labels, task_bytes(graph).tolist(), strict=True):

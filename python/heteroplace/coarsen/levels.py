@@ -2,10 +2,8 @@
 
 Celeritas, section 4.1 (DOI 10.48550/arXiv.2208.00184): t-level, b-level, critical path and CCR
 (equations 1 to 3). Unlike Celeritas, whose devices are all equal: the weight of a task is the mean
-over the devices able to run it, and that of an edge the mean over ordered pairs of different
-devices, as in HEFT (Topcuoglu et al. 2002). Transfers are linear in bytes, so the mean over pairs
-is linear too: it is one slope and one intercept for a cluster, rounded to whole nanoseconds once
-per tensor.
+over the devices where it may be, and that of an edge the mean over ordered pairs of different
+devices, as in HEFT (Topcuoglu et al. 2002), rounded to whole nanoseconds once per tensor.
 """
 
 from __future__ import annotations
@@ -14,10 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from heteroplace.coarsen.transfers import mean_transfer_ns
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.cost import CostTable, without_barred
+from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
+from heteroplace.native.arrays import IMPOSSIBLE, allowed_run_ns, group_ids
 from heteroplace.native.graph import BoolArray, Dag, IntArray, Levels
 
 
@@ -45,11 +45,18 @@ class LevelWeights:
         return _ratio(int(self.edge_ns.sum()), int(self.task_ns.sum()))
 
 
-def level_weights(graph: TaskGraph, cluster: Cluster, costs: CostTable) -> LevelWeights:
+def level_weights(
+    graph: TaskGraph, cluster: Cluster, costs: CostTable, *, items: int = 1
+) -> LevelWeights:
     """Return the mean run and transfer times of a graph. O(n K + m).
 
     An edge between two tasks weighs as much as the transfers of all tensors that the second reads
     from the first. Model inputs and outputs are no edges.
+
+    Parameters
+    ----------
+    items
+        As of `run_times`.
 
     Raises
     ------
@@ -60,11 +67,11 @@ def level_weights(graph: TaskGraph, cluster: Cluster, costs: CostTable) -> Level
     """
     dag, edge_of_read, tensor_of_read = _edges(graph)
     sizes = np.array([tensor.bytes for tensor in graph.tensors], dtype=np.float64)
-    slope, intercept = _mean_transfer(cluster)
-    tensor_ns = np.rint(intercept + slope * sizes).astype(np.int64)
+    distinct, size_of_tensor = np.unique(sizes, return_inverse=True)
+    tensor_ns = np.rint(mean_transfer_ns(cluster, distinct)).astype(np.int64)[size_of_tensor]
     edge_ns = np.zeros(dag.num_edges, dtype=np.int64)
     np.add.at(edge_ns, edge_of_read, tensor_ns[tensor_of_read])
-    return LevelWeights(dag, _mean_run_ns(graph, cluster, costs), edge_ns)
+    return LevelWeights(dag, _mean_run_ns(graph, cluster, costs, items), edge_ns)
 
 
 def task_dag(graph: TaskGraph) -> Dag:
@@ -72,21 +79,42 @@ def task_dag(graph: TaskGraph) -> Dag:
     return _edges(graph)[0]
 
 
-def usable_devices(graph: TaskGraph, cluster: Cluster, costs: CostTable) -> BoolArray:
-    """Return [num_tasks, num_devices]: the device can run all of the task's colocation group."""
-    num_devices = len(cluster.devices)
-    usable = np.zeros((len(graph.tasks), num_devices), dtype=bool)
-    costs = without_barred(costs, graph, cluster)
-    for task in range(len(graph.tasks)):
-        for device in range(num_devices):
-            usable[task, device] = costs.run_ns(task, device) is not None
-    colocated: dict[str, list[int]] = {}
-    for task_id, task_value in enumerate(graph.tasks):
-        if task_value.together is not None:
-            colocated.setdefault(task_value.together, []).append(task_id)
-    for tasks in colocated.values():
-        usable[tasks] = usable[tasks].all(axis=0)
+def usable_devices(
+    graph: TaskGraph, cluster: Cluster, costs: CostTable, *, items: int = 1
+) -> BoolArray:
+    """Return [num_tasks, num_devices]: the task, with its colocation group, may be there.
+
+    Raises
+    ------
+    MissingCostError
+        A cost is unknown.
+    """
+    usable: BoolArray = run_times(graph, cluster, costs, items=items) != IMPOSSIBLE
     return usable
+
+
+def run_times(graph: TaskGraph, cluster: Cluster, costs: CostTable, *, items: int = 1) -> IntArray:
+    """Return [num_tasks, num_devices] of run times of one item; IMPOSSIBLE: as solvers have it.
+
+    Parameters
+    ----------
+    items
+        Of the plans that are made: where a device takes larger batches only, its time is that of
+        an item in the smallest batch of at most so many.
+
+    Raises
+    ------
+    MissingCostError
+        A cost is unknown.
+    """
+    groups = group_ids(graph)
+    times = allowed_run_ns(graph, cluster, costs, groups, 1)
+    for batch in costs.batches[1:]:
+        if batch <= items:
+            in_batch = allowed_run_ns(graph, cluster, costs, groups, batch)
+            is_new = (times == IMPOSSIBLE) & (in_batch != IMPOSSIBLE)
+            times[is_new] = in_batch[is_new] // batch
+    return times
 
 
 def _edges(graph: TaskGraph) -> tuple[Dag, IntArray, IntArray]:
@@ -104,39 +132,22 @@ def _edges(graph: TaskGraph) -> tuple[Dag, IntArray, IntArray]:
     return dag, dag.edge_ids(src, dst), np.array(tensors, dtype=np.int64)
 
 
-def _mean_run_ns(graph: TaskGraph, cluster: Cluster, costs: CostTable) -> IntArray:
-    weights = np.zeros(len(graph.tasks), dtype=np.int64)
-    devices = range(len(cluster.devices))
-    costs = without_barred(costs, graph, cluster)
-    for task in range(len(graph.tasks)):
-        times = [costs.run_ns(task, device) for device in devices]
-        known = [time for time in times if time is not None]
-        if not known:
-            raise InfeasibleError(
-                f"task {graph.tasks[task].name!r} can run on no device of cluster "
-                f"{cluster.name!r}; give it a cost on one, or allow more devices for it"
-            )
-        weights[task] = (2 * sum(known) + len(known)) // (2 * len(known))  # Rounded half up.
-    return weights
-
-
-def _mean_transfer(cluster: Cluster) -> tuple[float, float]:
-    """Nanoseconds per byte and fixed nanoseconds, over ordered pairs that reach each other.
-
-    Devices of one memory count as pairs with no transfer time.
-    """
-    slopes: list[float] = []
-    intercepts: list[int] = []
-    for src_id, src in enumerate(cluster.devices):
-        for dst_id, dst in enumerate(cluster.devices):
-            if src_id == dst_id or not cluster.is_reachable(src.memory, dst.memory):
-                continue
-            links = [cluster.links[link] for link in cluster.route(src.memory, dst.memory)]
-            widths = [link.bytes_per_second for link in links]
-            slopes.append(1e9 / min(widths) if widths else 0.0)
-            intercepts.append(sum(link.latency_ns for link in links))
-    count = max(1, len(slopes))
-    return sum(slopes) / count, sum(intercepts) / count
+def _mean_run_ns(graph: TaskGraph, cluster: Cluster, costs: CostTable, items: int) -> IntArray:
+    """Of each task over the devices where it may be, rounded half up."""
+    times = run_times(graph, cluster, costs, items=items)
+    is_usable = times != IMPOSSIBLE
+    count = is_usable.sum(axis=1)
+    for task in np.flatnonzero(count == 0)[:1].tolist():
+        group = graph.tasks[task].together
+        with_group = "" if group is None else f", with its colocation group {group!r},"
+        raise InfeasibleError(
+            f"task {graph.tasks[task].name!r}{with_group} can run on no device of cluster "
+            f"{cluster.name!r}; give it a cost on one, or allow more devices for it"
+        )
+    # Divided before they are added up, so that no sum is above the longest time.
+    parts, rests = np.divmod(np.where(is_usable, times, 0), count[:, None])
+    mean: IntArray = parts.sum(axis=1) + (2 * rests.sum(axis=1) + count) // (2 * count)
+    return mean
 
 
 def _ratio(part: int, whole: int) -> float:

@@ -55,7 +55,7 @@ def module_chain(
     for module, boundary in zip(path.modules, (*path.boundaries, None), strict=True):
         tasks.extend(module)
         cut = None if boundary is None else boundary.channels[0][0]
-        if boundary is not None and (cut is None or cut not in tasks or is_blocked[cut]):
+        if boundary is not None and (cut is None or is_blocked[cut] or cut not in tasks):
             continue
         modules.append(ChainModule(tuple(sorted(tasks)), entry, cut))
         tasks, entry = [], cut

@@ -151,9 +151,8 @@ def allowed_run_ns(
         if group >= 0:
             members.setdefault(group, []).append(task_id)
     for tasks in members.values():
-        for device_id in range(num_devices):
-            if (run_ns[tasks, device_id] == IMPOSSIBLE).any():
-                run_ns[tasks, device_id] = IMPOSSIBLE
+        is_barred = (run_ns[tasks] == IMPOSSIBLE).any(axis=0)
+        run_ns[np.array(tasks)[:, None], np.flatnonzero(is_barred)] = IMPOSSIBLE
     return run_ns
 
 

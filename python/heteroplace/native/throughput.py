@@ -62,7 +62,13 @@ class Relaxation:
     """Least priced cost over all placements; see `src/throughput/relaxation.h`. Not thread-safe."""
 
     def __init__(self, problem: NativeProblem) -> None:
-        """Plan the eliminations of the variables, once for all prices."""
+        """Plan the eliminations of the variables, once for all prices.
+
+        Raises
+        ------
+        SolverLimitError
+            Tasks, sizes and devices are so many that the tables would take gigabytes.
+        """
         self._core = _core.Relaxation(problem.core, _MAX_WORK)
         self.num_units = len(problem.cluster.units)
         self.num_resources = len(problem.cluster.resources)

@@ -61,11 +61,13 @@ def solve_coarsened(problem: Problem, options: SolveOptions, solver: SolverOfSiz
     count = len(problem.graph.tasks)
     plain = replace(options, coarsening=FUSE_OPS)
     if options.coarsening != AUTO:
-        groups = _groups(problem, options.coarsening)
+        groups = _groups(problem, options)
         return _solve_groups(problem, groups, plain, options.coarsening, solver, begin)
     limit = solver.max_tasks
     if limit is not None and count > limit:
-        return _solve_groups(problem, _at_most(problem, limit), plain, AUTO, solver, begin)
+        return _solve_groups(
+            problem, _at_most(problem, limit, options.items), plain, AUTO, solver, begin
+        )
     if default_max_tasks(count, len(problem.cluster.devices)) == 1:
         return solver.solve(problem, plain)  # groups of one
     fine: SolveResult | None = None
@@ -79,7 +81,7 @@ def solve_coarsened(problem: Problem, options: SolveOptions, solver: SolverOfSiz
     left_s = options.time_limit_s - (time.perf_counter() - begin)
     rest = replace(_with_share(plain, 1 - _FINE_SHARE), time_limit_s=max(0.01, left_s))
     try:
-        coarse = _solve_groups(problem, _groups(problem, AUTO), rest, AUTO, solver, begin)
+        coarse = _solve_groups(problem, _groups(problem, options), rest, AUTO, solver, begin)
     except SolverLimitError:
         if fine is None:
             assert fault is not None  # there is no plan
@@ -99,19 +101,24 @@ def _with_share(options: SolveOptions, share: float) -> SolveOptions:
     return replace(options, time_limit_s=options.time_limit_s * share, iterations=iterations)
 
 
-def _groups(problem: Problem, coarsening: str) -> Sequence[Sequence[int]]:
-    if coarsening == MOIRAI:
+def _groups(problem: Problem, options: SolveOptions) -> Sequence[Sequence[int]]:
+    if options.coarsening == MOIRAI:
         return fuse_by_rules(problem.graph, MOIRAI_RULES)
-    return fuse_segments(problem.graph, problem.cluster, problem.costs).groups
+    return _segments(problem, None, options.items)
 
 
-def _at_most(problem: Problem, limit: int) -> Sequence[Sequence[int]]:
+def _segments(problem: Problem, max_tasks: int | None, items: int) -> Sequence[Sequence[int]]:
+    options = BreakpointOptions(max_tasks=max_tasks)
+    graph, cluster, costs = problem.graph, problem.cluster, problem.costs
+    return fuse_segments(graph, cluster, costs, options, items=items).groups
+
+
+def _at_most(problem: Problem, limit: int, items: int) -> Sequence[Sequence[int]]:
     """Segments, the smallest of which there are at most `limit`; else as few as can be."""
     count = len(problem.graph.tasks)
     max_tasks = default_max_tasks(count, len(problem.cluster.devices))
     while True:
-        options = BreakpointOptions(max_tasks=max_tasks)
-        groups = fuse_segments(problem.graph, problem.cluster, problem.costs, options).groups
+        groups = _segments(problem, max_tasks, items)
         if len(groups) <= limit or max_tasks >= count:
             return groups
         max_tasks = min(2 * max_tasks, count)

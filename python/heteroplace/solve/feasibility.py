@@ -123,6 +123,9 @@ def why_not(problem: Problem, task: int, device: int) -> str:
             is_pinned = other.devices is not None and name not in other.devices
             if is_pinned or problem.costs.cost(other_id, device).ns is None:
                 return f"{other.name!r}, in its colocation group {group!r}, cannot"
+    sizes = cluster.devices[device].batch_sizes
+    if 1 not in sizes:
+        return f"it takes batches of {', '.join(map(str, sizes))} items only"
     return "no link leads there from the host memory, or back"
 
 

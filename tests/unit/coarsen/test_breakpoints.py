@@ -184,9 +184,9 @@ def test_order_that_is_not_topological_is_refused() -> None:
 
 
 def test_options_out_of_range_are_refused() -> None:
-    for options in (BreakpointOptions(max_tasks=0), BreakpointOptions(max_bytes=-1)):
+    for limits in ({"max_tasks": 0}, {"max_tasks": -1}, {"max_bytes": -1}):
         with pytest.raises(SolverError, match="expected max_tasks >= 1 and max_bytes >= 0"):
-            fuse_segments(example_graph(), PAIR, example_costs(), options)
+            BreakpointOptions(**limits)
 
 
 def test_defaults() -> None:

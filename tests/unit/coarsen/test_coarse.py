@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from random import Random
 
@@ -10,12 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heteroplace.coarsen.coarse import Coarsening, coarsen
-from heteroplace.errors import CostMismatchError, GraphError, InfeasibleError, PlanError
+from heteroplace.errors import (
+    CostMismatchError,
+    GraphError,
+    InfeasibleError,
+    MissingCostError,
+    PlanError,
+)
 from heteroplace.model.check import check_plan
-from heteroplace.model.cost import Cost, CostTable, build_table
+from heteroplace.model.cost import MAX_NS, Cost, CostTable, build_table
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.model.memory import memory_use
 from heteroplace.model.plan import Copy, Plan, Run
+from heteroplace.model.routers import Router
 from heteroplace.native.list import heft
 from heteroplace.native.problem import NativeProblem
 from heteroplace.simulate.simulator import simulate
@@ -192,6 +200,23 @@ def test_group_that_no_device_can_run_is_named() -> None:
         coarsen(graph, [(0, 1)]).project_costs(costs, PAIR)
 
 
+def test_unknown_cost_in_a_group_is_named_where_the_group_else_could_be() -> None:
+    graph = lettered("ab bc")
+    rows = {0: Cost.given(1), 1: Cost.unknown(), 2: Cost.unsupported("no kernel")}
+    costs = build_table(graph, PAIR, lambda t, d: rows[0] if d else rows[t])
+    with pytest.raises(MissingCostError, match="task 'b' on device 'gpu0' is unknown"):
+        coarsen(graph, [(0, 1), (2,)]).project_costs(costs, PAIR)
+    table = coarsen(graph, [(0, 1, 2)]).project_costs(costs, PAIR)
+    assert [table.run_ns(0, device) for device in (0, 1)] == [None, 3]
+
+
+def test_cost_of_a_group_that_no_table_can_hold_is_refused() -> None:
+    graph = lettered("ab bc")
+    costs = build_table(graph, PAIR, lambda task, device: Cost.given(MAX_NS // 2 + 1))
+    with pytest.raises(CostMismatchError, match=f"a run time of {MAX_NS + 1} ns"):
+        coarsen(graph, [(0, 1), (2,)]).project_costs(costs, PAIR)
+
+
 def test_costs_of_another_graph_are_refused() -> None:
     graph = lettered("ab")
     other = lettered("ab bc")
@@ -280,6 +305,21 @@ def test_tensors_inside_a_fused_kernel_can_be_left_out() -> None:
     assert [(t.name, t.bytes) for t in kept.tensors] == [("bc", 5), ("c.out", 1), ("a..b.inner", 7)]
     fused = coarsen(graph, [(0, 1), (2,)], keeps_inner=False).graph
     assert [(t.name, t.bytes) for t in fused.tensors] == [("bc", 5), ("c.out", 1)]
+
+
+def test_what_a_coarse_graph_cannot_have_is_refused_and_not_left_out() -> None:
+    plain = lettered("ab")
+    first, *others = plain.tasks
+    tensor, *behind = plain.tensors
+    router = Router("gate", task=0, loads=0, num_cells=1, top_k=1, capacities=((1,),))
+    for lossy, what in (
+        (replace(plain, tasks=(replace(first, weights=(("w", 4),)), *others)), "weight 'w'"),
+        (replace(plain, tensors=(replace(tensor, shared=True), *behind)), "shared tensor 'ab'"),
+        (replace(plain, routers=(router,)), "router 'gate'"),
+        (replace(plain, buffers=(("rows", 8),)), "routed buffer 'rows'"),
+    ):
+        with pytest.raises(GraphError, match=f"has the {what}.* which a coarse graph cannot have"):
+            coarsen(lossy, [(0, 1)])
 
 
 def test_names_that_are_taken_get_a_mark() -> None:

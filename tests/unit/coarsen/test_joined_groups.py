@@ -12,6 +12,7 @@ from heteroplace.coarsen.breakpoints import BreakpointOptions, fuse_segments, ta
 from heteroplace.coarsen.coarse import coarsen
 from heteroplace.coarsen.joined_groups import join_colocation_groups
 from heteroplace.coarsen.levels import usable_devices
+from heteroplace.errors import SolverError
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraph
 from tests.dags import PAIR, chain_of, task_graphs
@@ -50,6 +51,13 @@ def test_groups_within_the_window_are_joined() -> None:
     tasks = [Task(name, "op", together=name) for name in "abcd"]
     assert labels(join(chain_of(*tasks), BreakpointOptions(max_tasks=2))) == ["a", "a", "c", "c"]
     assert labels(join(chain_of(*tasks), BreakpointOptions(max_tasks=3))) == ["a", "a", "a", "d"]
+
+
+def test_windows_of_no_task_are_refused_rather_than_replaced() -> None:
+    tasks = [Task(name, "op", together=name) for name in "abcd"]
+    assert labels(join(chain_of(*tasks), BreakpointOptions(max_tasks=1))) == list("abcd")
+    with pytest.raises(SolverError, match="may have 0 tasks"):
+        join(chain_of(*tasks), BreakpointOptions(max_tasks=0))
 
 
 def test_joined_groups_stay_below_the_limit_of_bytes() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -89,6 +90,18 @@ def test_pairs_that_cannot_reach_each_other_do_not_count() -> None:
     assert weights.edge_ns.tolist() == [6]
 
 
+def test_edge_weight_counts_what_was_measured_of_links() -> None:
+    there = Link("there", 0, 1, 10**9, 3, "there", measured=((10, 100), (20, 120)))
+    cluster = gpus({(1, 0): 2}, 2)
+    cluster = replace(cluster, links=(there, *cluster.links))
+    expected = {4: (43 + 2) / 2, 10: (103 + 5) / 2, 16: (115 + 8) / 2, 30: (133 + 15) / 2}
+    for num_bytes, mean_ns in expected.items():
+        weights = _weights(lettered("ab", None, ab=num_bytes), cluster)
+        route = cluster.route(0, 1), cluster.route(1, 0)
+        assert sum(cluster.transfer_ns(way, num_bytes) for way in route) / 2 == mean_ns
+        assert weights.edge_ns.tolist() == [round(mean_ns)]
+
+
 def test_one_device_has_no_transfers() -> None:
     assert _weights(lettered("ab", None, ab=6), gpus({}, 1)).edge_ns.tolist() == [0]
 
@@ -120,6 +133,25 @@ def test_usable_devices_are_those_of_all_tasks_of_a_colocation_group() -> None:
     costs = build_table(graph, PAIR, lambda task, device: Cost.given(1))
     usable = usable_devices(graph, PAIR, costs)
     assert usable.tolist() == [[True, False], [True, False], [True, True]]
+
+
+def test_usable_devices_take_single_items_and_have_ways_from_and_to_the_host() -> None:
+    builder = TaskGraphBuilder("chain")
+    builder.add_task(Task("a", "op"), [builder.add_input("x", num_bytes=1)])
+    builder.add_task(Task("b", "op"), [builder.add_tensor("a", num_bytes=1)])
+    builder.add_task(Task("c", "op"), [builder.add_tensor("b", num_bytes=1)])
+    graph = builder.finalize([builder.add_tensor("c", num_bytes=1)])
+    cluster = gpus({(0, 1): 1, (1, 0): 1, (0, 2): 1}, 3, host=0)
+    devices = (*cluster.devices[:1], replace(cluster.devices[1], batch_sizes=(4,)))
+    cluster = replace(cluster, devices=(*devices, cluster.devices[2]))
+    costs = build_table(graph, cluster, lambda t, d, n: Cost.given(10 * (d + 1) * n), (1, 4))
+    usable = usable_devices(graph, cluster, costs)
+    # Batches of four only on the second, and from the third nothing comes back.
+    assert usable.tolist() == [[True, False, True], [True, False, True], [True, False, False]]
+    assert level_weights(graph, cluster, costs).task_ns.tolist() == [20, 20, 10]
+    usable = usable_devices(graph, cluster, costs, items=4)
+    assert usable.tolist() == [[True, True, True], [True, True, True], [True, True, False]]
+    assert level_weights(graph, cluster, costs, items=4).task_ns.tolist() == [20, 20, 15]
 
 
 def test_an_edge_that_is_given_twice_is_one_edge() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,10 +12,10 @@ from heteroplace.bench.suites.catalogue import layered
 from heteroplace.bench.suites.layered import Layered
 from heteroplace.errors import MissingPackageError, SolverError, SolverLicenceError
 from heteroplace.solve import SOLVERS, SolveOptions, get_solver
-from heteroplace.solve.lp import engines
+from heteroplace.solve.lp import engines, gurobi
 from heteroplace.solve.lp.engines import ChosenEngine, mip_engines
 from heteroplace.solve.lp.highs import HighsEngine
-from heteroplace.solve.lp.program import FloatArray, MipAnswer, MipLimits, MixedProgram
+from heteroplace.solve.lp.program import INFEASIBLE, FloatArray, MipAnswer, MipLimits, MixedProgram
 from heteroplace.solve.problem import ENGINES, OBJECTIVES
 from tests.exact_engines import needs_gurobi
 
@@ -99,3 +101,45 @@ def test_every_solver_says_which_engines_it_takes(objective: str) -> None:
         if objective in solver.objectives and not solver.engines(objective):
             with pytest.raises(SolverError, match=f"solver '{name}' solves no programme by engine"):
                 solver.check(SolveOptions(objective, engine="highs"))
+
+
+class FakeModel:
+    """What `GurobiEngine` uses of a model: the first solve tells infeasible from unbounded not."""
+
+    def __init__(self, env: object) -> None:
+        self.Params = SimpleNamespace(DualReductions=1)
+        self.Status, self.SolCount, self.ObjBound, self.NodeCount = 0, 0, 0.0, 1
+
+    def __enter__(self) -> FakeModel:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def addMVar(self, *_: object, **__: object) -> SimpleNamespace:  # noqa: N802
+        return SimpleNamespace()
+
+    def addMConstr(self, *_: object) -> None:  # noqa: N802
+        pass
+
+    def optimize(self) -> None:
+        self.Status = GRB.INF_OR_UNBD if self.Params.DualReductions else GRB.INFEASIBLE
+
+
+GRB = SimpleNamespace(
+    OPTIMAL=2, INFEASIBLE=3, INF_OR_UNBD=4, NODE_LIMIT=8, TIME_LIMIT=9, INTERRUPTED=11
+)
+
+
+def test_gurobi_solves_again_where_its_presolve_leaves_open_whether_a_programme_is_infeasible(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fake = SimpleNamespace(
+        GRB=GRB, GurobiError=ZeroDivisionError, Env=lambda params: nullcontext(), Model=FakeModel
+    )
+    monkeypatch.setattr(gurobi, "_gurobipy", lambda: fake)
+    program = MixedProgram()
+    program.add_column(0.0, 1.0)
+    program.add_row([(0, 1.0)], 2.0, 3.0)
+    found = gurobi.GurobiEngine(1, 0).solve(program, MipLimits(1.0, 0.0, None), None)
+    assert (found.status, found.values) == (INFEASIBLE, None)

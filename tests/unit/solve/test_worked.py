@@ -171,6 +171,14 @@ def test_task_allowed_nowhere_is_named_with_reasons(name: str) -> None:
         solve(case, name)
 
 
+def test_device_that_takes_larger_batches_only_is_told_from_one_out_of_reach() -> None:
+    cluster = gpus({}, 1)
+    devices = (replace(cluster.devices[0], batch_sizes=(2, 4)),)
+    case = instance([], {"a": (1,)}, replace(cluster, devices=devices))
+    with pytest.raises(InfeasibleError, match="gpu0: it takes batches of 2, 4 items only"):
+        solve(case, "heft")
+
+
 @pytest.mark.parametrize("name", ["auto", "heft", "search", "cpsat", "moirai"])
 def test_task_too_large_for_every_memory_is_named_with_sizes(name: str) -> None:
     case = instance([], {"a": (5, 5)}, gpus({}, 2, 2048), weight_bytes=4096)

@@ -18,7 +18,7 @@ items in them, since those of the whole plan may be.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -179,15 +179,13 @@ class _Side:
         """For each number of items, less one, the least time for the modules up to a step."""
         for step, module in enumerate(self._order[:-1]):
             alone = [self.subsets.bound_ns(self.path.modules[module], n) for n in counts]
-            both = [max(self._sum(step, first, n), first[n - 1]) for n in counts] if step else alone
+            both = alone
+            if step:
+                rest = {n: self._rest(step - 1, n) for n in counts}
+                both = [max(_sum(first, rest, n), first[n - 1]) for n in counts]
             first = list(map(max, alone, both))
-        return self._sum(len(self._order) - 1, first, items)
-
-    def _sum(self, step: int, first: Sequence[int], items: int) -> int:
-        """Time up to the module before, and of what then still waits at its outputs."""
-        return max(
-            first[left - 1] + self._rest(step - 1, items - left + 1) for left in range(1, items + 1)
-        )
+        # All items first: where the time for modules ends, that is worth most.
+        return _sum(first, {n: self._rest(len(self._order) - 2, n) for n in counts[::-1]}, items)
 
     def _rest(self, step: int, items: int) -> int:
         """Least time for so many items behind the outputs of a module, at the next one."""
@@ -228,3 +226,8 @@ class _Side:
             return [(task, boundary.split) for task in readers if task in reads]
         pairs = boundary.channels
         return [(dst, src) if self.is_mirrored else (src, dst) for src, dst in pairs]
+
+
+def _sum(first: Sequence[int], rest: Mapping[int, int], items: int) -> int:
+    """Time up to the module before, and of what then still waits at its outputs."""
+    return max(first[left - 1] + rest[items - left + 1] for left in range(1, items + 1))

@@ -17,15 +17,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from heteroplace.coarsen.breakpoints import fuse_segments
 from heteroplace.coarsen.coarse import coarsen
 from heteroplace.coarsen.joined_groups import join_colocation_groups
-from heteroplace.coarsen.levels import level_weights
+from heteroplace.coarsen.levels import level_weights, run_times
 from heteroplace.coarsen.topo import ORDERS, order_tasks
 from heteroplace.errors import InfeasibleError, SolverError
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.cost import CostTable, without_barred
+from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
+from heteroplace.native.arrays import IMPOSSIBLE
 from heteroplace.solve.feasibility import excess_bytes
 from heteroplace.solve.list.adjusting_placement import AdjustingPlacementSolver
 from heteroplace.solve.problem import Problem
@@ -99,7 +102,7 @@ class _Filling:
     def __init__(self, graph: TaskGraph, cluster: Cluster, costs: CostTable) -> None:
         self._graph = graph
         self._cluster = cluster
-        self._costs = without_barred(costs, graph, cluster)
+        self._run_ns = run_times(graph, cluster, costs)
         self._used = [0] * len(cluster.memories)
         self._workspace = [0] * len(cluster.memories)
         self._held: list[set[int]] = [set() for _ in cluster.memories]
@@ -136,14 +139,11 @@ class _Filling:
 
     def _device_sequence(self) -> list[int]:
         """One device of each memory, the fastest first, then the others, for tasks pinned there."""
-        num_tasks, devices = len(self._graph.tasks), range(len(self._cluster.devices))
-
-        def burden(device: int) -> tuple[int, int, int]:
-            times = [self._costs.run_ns(task, device) for task in range(num_tasks)]
-            known = [ns for ns in times if ns is not None]
-            return num_tasks - len(known), sum(known), device
-
-        ranked = sorted(devices, key=burden)
+        is_barred = self._run_ns == IMPOSSIBLE
+        num_barred = is_barred.sum(axis=0).tolist()
+        total_ns = np.where(is_barred, 0, self._run_ns).sum(axis=0).tolist()
+        devices = range(len(self._cluster.devices))
+        ranked = sorted(devices, key=lambda device: (num_barred[device], total_ns[device], device))
         first: list[int] = []
         for device in ranked:
             memories = {self._cluster.devices[other].memory for other in first}
@@ -153,11 +153,8 @@ class _Filling:
 
     def _choose(self, members: Sequence[int], sequence: list[int], current: int) -> int:
         """The current device while it has room, else the next; if none has, the least full."""
-        possible = [
-            device
-            for device in sequence
-            if all(self._costs.run_ns(member, device) is not None for member in members)
-        ]
+        is_possible = (self._run_ns[list(members)] != IMPOSSIBLE).all(axis=0)
+        possible = [device for device in sequence if is_possible[device]]
         if not possible:
             names = ", ".join(repr(self._graph.tasks[member].name) for member in members[:4])
             raise InfeasibleError(

@@ -93,6 +93,10 @@ class GurobiEngine:
             if start is not None:
                 columns.Start = start
             model.optimize()
+            if model.Status == gurobi.GRB.INF_OR_UNBD:
+                # Presolve did not tell which; without such reductions the solve does.
+                model.Params.DualReductions = 0
+                model.optimize()
             return self._answer(gurobi.GRB, model, columns)
 
     def _answer(self, constants: Any, model: Any, columns: Any) -> MipAnswer:

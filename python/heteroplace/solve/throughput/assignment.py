@@ -42,6 +42,8 @@ _MAX_PLACES = 2000
 """Tasks times devices up to which the programme is solved."""
 _MAX_COPIES = 30_000
 """And tensors times pairs of memories: with more HiGHS overruns its time limit by seconds."""
+_MAX_STAGE_ROWS = 200_000
+"""And rows that keep stages in order: cycles of three devices, pairs of devices for each edge."""
 _BOUND_SLACK = 1e-6
 """Error of HiGHS' bound that is allowed for, in units of the reference: its tolerance of rows."""
 
@@ -58,10 +60,15 @@ class Assignment:
     """It was proven that nothing fits."""
 
 
-def is_small(problem: Problem) -> bool:
-    """Say whether the programme is small enough to be solved."""
+def is_small(problem: Problem, *, is_contiguous: bool = False) -> bool:
+    """Say whether the programme is small enough to be solved, with an order of stages or not."""
     num_copies = len(problem.graph.tensors) * len(problem.cluster.memories) ** 2
-    return problem.native.run_ns.size <= _MAX_PLACES and num_copies <= _MAX_COPIES
+    num_devices, num_rows = len(problem.cluster.devices), 0
+    if is_contiguous:
+        num_edges = sum(map(len, problem.graph.predecessors))
+        num_rows = num_devices**3 // 3 + num_edges * num_devices**2
+    is_fast = num_copies <= _MAX_COPIES and num_rows <= _MAX_STAGE_ROWS
+    return problem.native.run_ns.size <= _MAX_PLACES and is_fast
 
 
 def solve_assignment(
@@ -124,8 +131,8 @@ class _Model:
             column = self._program.add_binary()
             before[one, other], constant[one, other] = [(column, 1.0)], 0.0
             before[other, one], constant[other, one] = [(column, -1.0)], 1.0
-        for a, b, c in permutations(devices, 3):
-            if a < min(b, c):
+        for a in devices:
+            for b, c in permutations(devices[a + 1 :], 2):
                 cycle = (a, b), (b, c), (c, a)
                 terms = [term for pair in cycle for term in before[pair]]
                 self._program.add_row(terms, -math.inf, 2.0 - sum(constant[pair] for pair in cycle))

@@ -24,16 +24,19 @@ from heteroplace.errors import InfeasibleError, SolverLimitError
 from heteroplace.native.arrays import IMPOSSIBLE, IntArray
 from heteroplace.native.throughput import contiguous_splits, placement_loads
 from heteroplace.simulate.throughput import throughput_ns
+from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.feasibility import check_possible
 from heteroplace.solve.lp.engines import ChosenEngine
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, report
 from heteroplace.solve.throughput.assignment import is_small, solve_assignment
-from heteroplace.solve.throughput.prices import price_bound
+from heteroplace.solve.throughput.prices import PRICES, price_bound
 from heteroplace.solve.throughput.solver import MAX_PRICE_EVALUATIONS, listed_plan
 from heteroplace.solve.throughput.stage_splits import stage_splits
 
 _NODES_PER_ITERATION = 1 / 200
 """Nodes of the programme for one iteration of a deterministic budget."""
+_SPLIT_SHARE = 0.5
+"""Part of the time for splits of an order, at most."""
 _PRICE_SHARE = 0.3
 """Part of the time for the bound of large graphs, at most."""
 _MILP_SHARE = 0.8
@@ -100,7 +103,7 @@ class _Run:
         self._report("initial solutions")
         if problem.graph.tasks:
             self._find_prices()
-            if is_small(problem) and (self.best is None or self._is_open()):
+            if is_small(problem, is_contiguous=True) and (self.best is None or self._is_open()):
                 self._solve_assignment()
         if self.best is not None and self._is_open():
             self._move_borders()
@@ -121,7 +124,11 @@ class _Run:
         """Splits along an order of the tasks, and all on one device."""
         native = self.problem.native
         count = len(self.problem.graph.tasks)
-        found = contiguous_splits(native) + stage_splits(self.problem) if count else []
+        found: list[IntArray] = []
+        if count:
+            share = _SPLIT_SHARE if self.options.iterations is None else 1.0
+            deadline = Deadline.after(self.options.time_limit_s * share, self.begin)
+            found = contiguous_splits(native) + stage_splits(self.problem, deadline)
         for device in range(len(self.problem.cluster.devices)):
             # Of a graph without tasks these are the only placements.
             if (native.run_ns[:, device] != IMPOSSIBLE).all():
@@ -177,6 +184,8 @@ class _Run:
         limit = self._left_s() * (_PRICE_SHARE if self.options.iterations is None else 1.0)
         found = price_bound(self.problem, reference, MAX_PRICE_EVALUATIONS, limit)
         self.bound_ns = self.staged_ns = max(self.bound_ns, found.bound_ns)
+        if found.left_out:
+            self.tried.append((PRICES, None, found.left_out))
         self._report("prices")
 
     def _move_borders(self) -> None:

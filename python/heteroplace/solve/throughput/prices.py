@@ -24,12 +24,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from heteroplace.errors import SolverLimitError
 from heteroplace.native.arrays import IntArray
 from heteroplace.native.throughput import Relaxation
 from heteroplace.solve.lp.linear import LinearFailure, linear_optimum
 from heteroplace.solve.lp.program import FloatArray, MixedProgram
 from heteroplace.solve.problem import Problem
 
+PRICES = "prices"
+"""Name of the bound among the candidates, where it is left out."""
 SLACK = 1e-9
 """Relative error allowed for sums of the relaxation: above (terms of the sum) * 2^-52."""
 _FIRST_BOX = 0.3
@@ -56,6 +59,8 @@ class PriceBound:
     num_evaluations: int
     is_exact: bool
     """The inner minima were exact, not relaxed further."""
+    left_out: str = ""
+    """Why there are no prices, and the bound is 0; "": there are."""
 
 
 def price_bound(
@@ -75,7 +80,10 @@ def price_bound(
         Asked after each evaluation with the bound so far in ns.
     """
     begin = time.perf_counter()
-    search = _PriceSearch(problem, reference_ns)
+    try:
+        search = _PriceSearch(problem, reference_ns)
+    except SolverLimitError as err:
+        return PriceBound(0, (), 0, False, f"left out: {err}")
     return search.run(max_evaluations, begin + time_limit_s, should_stop)
 
 

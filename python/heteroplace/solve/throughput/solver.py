@@ -44,7 +44,7 @@ from heteroplace.solve.search.initial_solutions import InitialSolutions, initial
 from heteroplace.solve.throughput.assignment import is_small, solve_assignment
 from heteroplace.solve.throughput.convex_combination import combined_placements
 from heteroplace.solve.throughput.few_changes import with_few_changes
-from heteroplace.solve.throughput.prices import price_bound
+from heteroplace.solve.throughput.prices import PRICES, price_bound
 from heteroplace.solve.throughput.subset_bound import subset_bound
 
 MAX_PRICE_EVALUATIONS = 400
@@ -294,6 +294,8 @@ class _Run:
             should_stop=lambda bound_ns: best is not None and best <= bound_ns,
         )
         self.bound_ns = max(self.bound_ns, found.bound_ns)
+        if found.left_out:
+            self.tried.append((PRICES, None, found.left_out))
         self.patterns = [placement for _, placement in found.combination]
         self.initial = combined_placements(problem, found.combination) + self.initial
         self._report("prices")

@@ -14,14 +14,22 @@ from itertools import islice, permutations
 
 import numpy as np
 
+from heteroplace.coarsen.transfers import mean_ns_per_byte
 from heteroplace.native.arrays import IMPOSSIBLE, IntArray
 from heteroplace.native.graph import Dag
+from heteroplace.solve.deadline import NEVER, Deadline, TimeUpError
 from heteroplace.solve.lp.program import FloatArray
 from heteroplace.solve.problem import Problem
 
 MAX_SPLIT_NODES = 600
 """Nodes of an order that are cut: time and memory grow with their square."""
+_MAX_LOADS = 2**25
+"""Loads of stages on all devices, 8 bytes each."""
 _MAX_DEVICE_ORDERS = 60
+_TRIED_ORDERS = 50_000
+"""Orders of devices that are looked at for some that differ: of 7 devices there are 5040."""
+_ORDERS_PER_LOOK = 100
+"""Of those between looks at the clock."""
 
 
 @dataclass(frozen=True)
@@ -36,19 +44,32 @@ class _Order:
     """[first, last + 1], of tensors that go to nodes behind."""
 
 
-def stage_splits(problem: Problem) -> list[IntArray]:
-    """Return placements in stages, for some orders of tasks and devices; empty: too many nodes."""
-    splits = []
-    for order in _orders(problem):
-        loads = [_loads(problem, order, device) for device in range(len(problem.cluster.devices))]
-        for devices in _device_orders(problem):
-            placement = _cut(order, [loads[device] for device in devices], devices)
-            if placement is not None:
-                splits.append(placement)
+def stage_splits(problem: Problem, deadline: Deadline = NEVER) -> list[IntArray]:
+    """Return placements in stages, for some orders of tasks and devices.
+
+    Parameters
+    ----------
+    deadline
+        Past it what was found so far is returned; too many nodes or devices give nothing.
+    """
+    splits: list[IntArray] = []
+    try:
+        device_orders = _device_orders(problem, deadline)
+        for order in _orders(problem, deadline):
+            loads = []
+            for device in range(len(problem.cluster.devices)):
+                loads.append(_loads(problem, order, device))
+                deadline.check()
+            for devices in device_orders:
+                placement = _cut(order, [loads[device] for device in devices], devices, deadline)
+                if placement is not None:
+                    splits.append(placement)
+    except TimeUpError:
+        pass
     return splits
 
 
-def _orders(problem: Problem) -> Iterable[_Order]:
+def _orders(problem: Problem, deadline: Deadline) -> Iterable[_Order]:
     graph, groups = problem.graph, problem.native.task_group
     edges = [(p, t) for t, before in enumerate(graph.predecessors) for p in before]
     first: dict[int, int] = {}
@@ -62,7 +83,8 @@ def _orders(problem: Problem) -> Iterable[_Order]:
     # What lies between tasks of one group goes with them.
     component = merged.strong_components()[node_of]
     names, component = np.unique(component, return_inverse=True)
-    if len(names) > MAX_SPLIT_NODES:
+    num_loads = len(problem.cluster.devices) * (len(names) + 1) ** 2
+    if len(names) > MAX_SPLIT_NODES or num_loads > _MAX_LOADS:
         return
     pairs = [(int(component[a]), int(component[b])) for a, b in edges]
     pairs = [(a, b) for a, b in pairs if a != b]
@@ -72,10 +94,12 @@ def _orders(problem: Problem) -> Iterable[_Order]:
         members[node].append(task)
     for order in (dag.breadth_first_order(), dag.depth_first_order()):
         nodes = [members[node] for node in order.tolist()]
-        yield _Order(nodes, *_crossing_bytes(problem, nodes))
+        yield _Order(nodes, *_crossing_bytes(problem, nodes, deadline))
 
 
-def _crossing_bytes(problem: Problem, nodes: list[list[int]]) -> tuple[FloatArray, FloatArray]:
+def _crossing_bytes(
+    problem: Problem, nodes: list[list[int]], deadline: Deadline
+) -> tuple[FloatArray, FloatArray]:
     graph = problem.graph
     count = len(nodes)
     position = {task: index for index, tasks in enumerate(nodes) for task in tasks}
@@ -87,6 +111,7 @@ def _crossing_bytes(problem: Problem, nodes: list[list[int]]) -> tuple[FloatArra
         readers = sorted({position[task] for task in tensor.consumers} - {made})
         if not readers:
             continue
+        deadline.check()
         # Stages that hold the producer but not the last reader.
         sent[: made + 1, made + 1 : readers[-1] + 1] += tensor.bytes
         # Stages that begin behind the producer: those with some reader, by the first of them.
@@ -114,7 +139,8 @@ def _loads(problem: Problem, order: _Order, device: int) -> FloatArray:
         sums.append(total[None, :] - total[:, None])
     run, num_bad, num_bytes = sums
     memory = cluster.devices[device].memory
-    speed = _mean_ns_per_byte(problem, memory)
+    sizes = native.tensor_bytes[native.producer >= 0].astype(np.float64)
+    speed = mean_ns_per_byte(cluster, memory, sizes)
     load: FloatArray = np.maximum(run, np.maximum(order.read_bytes, order.sent_bytes) * speed)
     room = cluster.memories[memory].bytes - workspace
     load[(num_bad > 0) | (num_bytes + order.read_bytes > room)] = np.inf
@@ -122,28 +148,21 @@ def _loads(problem: Problem, order: _Order, device: int) -> FloatArray:
     return load
 
 
-def _mean_ns_per_byte(problem: Problem, memory: int) -> float:
-    """Of the routes that leave a memory; 0 where there is none."""
-    cluster = problem.cluster
-    times = [
-        1e9 / min(cluster.links[link].bytes_per_second for link in cluster.route(memory, dst))
-        for dst in range(len(cluster.memories))
-        if dst != memory and cluster.is_reachable(memory, dst)
-    ]
-    return sum(times) / len(times) if times else 0.0
-
-
-def _device_orders(problem: Problem) -> list[tuple[int, ...]]:
+def _device_orders(problem: Problem, deadline: Deadline) -> list[tuple[int, ...]]:
     """Orders of the devices, one for all that differ by equal devices only."""
     cluster, run_ns = problem.cluster, problem.native.run_ns
-    kinds = [
-        (run_ns[:, d].tobytes(), cluster.memories[device.memory].bytes)
-        for d, device in enumerate(cluster.devices)
-    ]
+    known: dict[tuple[bytes, int], int] = {}
+    kinds = []
+    for device_id, device in enumerate(cluster.devices):
+        kind = run_ns[:, device_id].tobytes(), cluster.memories[device.memory].bytes
+        kinds.append(known.setdefault(kind, len(known)))
+    if len(known) == 1:
+        return [tuple(range(len(kinds)))]
     seen = set()
     orders = []
-    # Equal devices are many: of 7 devices there are 5040 orders.
-    for order in islice(permutations(range(len(kinds))), 50_000):
+    for number, order in enumerate(islice(permutations(range(len(kinds))), _TRIED_ORDERS)):
+        if number % _ORDERS_PER_LOOK == 0:
+            deadline.check()
         pattern = tuple(kinds[device] for device in order)
         if pattern not in seen:
             seen.add(pattern)
@@ -153,13 +172,16 @@ def _device_orders(problem: Problem) -> list[tuple[int, ...]]:
     return orders
 
 
-def _cut(order: _Order, loads: list[FloatArray], devices: tuple[int, ...]) -> IntArray | None:
+def _cut(
+    order: _Order, loads: list[FloatArray], devices: tuple[int, ...], deadline: Deadline
+) -> IntArray | None:
     """The cuts of least largest load; None: no stages fit."""
     count = len(order.nodes)
     best = np.full(count + 1, np.inf)
     best[0] = 0.0
     choices = []
     for load in loads:
+        deadline.check()
         worst = np.maximum(best[:, None], np.where(np.tri(count + 1, k=-1) > 0, np.inf, load))
         choice = worst.argmin(axis=0)
         best = worst[choice, np.arange(count + 1)]

@@ -14,7 +14,7 @@ from heteroplace.bench.suites.transformer import (
     transformer_costs,
     transformer_graph,
 )
-from heteroplace.model.cluster import Cluster, Memory
+from heteroplace.model.cluster import Cluster, Device, Memory
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.native.bounds import LagrangianBound, lagrangian_bound
@@ -246,3 +246,16 @@ def test_work_limits_the_last_search_over_prices_too() -> None:
     found = lagrangian_bound(native, max_work=1)
     assert not any(found.prices)
     assert found.bound_ns <= bound_of(case).bound_ns
+
+
+def test_long_chains_of_unlike_tasks_on_many_devices_have_no_bound() -> None:
+    """Bounds of all pairs of devices of each distinct module would take gigabytes."""
+    devices = tuple(Device(f"cpu.{i}", "cpu", "", 0, 0, (i,)) for i in range(32))
+    cluster = Cluster("many", (Memory("ram", AMPLE),), devices)
+    for num_tasks, is_bounded in ((500, True), (5000, False)):
+        names = [f"t{i}" for i in range(num_tasks)]
+        run_ns = {name: (1 + index,) * 32 for index, name in enumerate(names)}
+        case = instance(list(pairwise(names)), run_ns, cluster)
+        native = NativeProblem(case.graph, case.cluster, case.costs)
+        bound = lagrangian_bound(native, rounds=1, iterations=1).bound_ns
+        assert bound == (num_tasks * (num_tasks + 1) // 2 if is_bounded else 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from heteroplace.bench.suites.catalogue import layered
@@ -9,11 +11,13 @@ from heteroplace.bench.suites.layered import Layered
 from heteroplace.coarsen.breakpoints import fuse_segments
 from heteroplace.coarsen.coarse import coarsen
 from heteroplace.model.check import check_plan
+from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.plan import Plan
 from heteroplace.native.list import adjusting_placement, critical_path_order, order_place
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve import Problem, SolveOptions, get_solver
 from heteroplace.solve.feasibility import overflow
+from tests.instances import instance, problem_of
 
 CASES = [(seed, fill) for seed in range(4) for fill in (0.2, 0.6)]
 
@@ -47,3 +51,32 @@ def test_the_better_of_both_placements_of_the_groups_is_taken(seed: int, fill: f
     placement = found.plan.placement(len(graph.tasks))
     assert len(groups) < len(graph.tasks)
     assert all(len({placement[task] for task in group}) == 1 for group in groups)
+
+
+@pytest.mark.parametrize(
+    ("solver", "options"),
+    [
+        ("celeritas", SolveOptions()),
+        ("heft", SolveOptions(coarsening="breakpoints")),
+    ],
+)
+def test_tasks_are_not_fused_for_a_device_that_takes_no_single_items(
+    solver: str, options: SolveOptions
+) -> None:
+    """Even tasks run on the CPU, odd ones on the GPU, all on a third device, in batches of four."""
+    names = [f"t{i}" for i in range(48)]
+    memories = tuple(Memory(f"m{i}", 10**9) for i in range(3))
+    devices = (
+        Device("cpu", "cpu", "", 0, 0, (0,)),
+        Device("gpu", "cuda", "", 0, 1),
+        Device("batcher", "ext_dev", "", 0, 2, batch_sizes=(4,)),
+    )
+    pairs = [(a, b) for a in range(3) for b in range(3) if a != b]
+    links = tuple(Link(f"{a}-{b}", a, b, 10**9, 0, f"{a}-{b}") for a, b in pairs)
+    cluster = Cluster("mixed", memories, devices, links)
+    run_ns: dict[str, tuple[int | None, ...]] = {
+        name: (None, 10, 1) if index % 2 else (10, None, 1) for index, name in enumerate(names)
+    }
+    case = instance(list(pairwise(names)), run_ns, cluster)
+    found = get_solver(solver).solve(problem_of(case), options)
+    assert found.objective_ns == 48 * 10 + 47 * 10

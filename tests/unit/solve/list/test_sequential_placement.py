@@ -41,6 +41,16 @@ def test_first_device_is_filled_to_its_limit(order: str) -> None:
     assert found.excess_bytes == {}
 
 
+@pytest.mark.parametrize("order", SEQUENTIAL_ORDERS)
+def test_device_that_takes_no_single_items_is_not_filled(order: str) -> None:
+    case = chain(70)
+    devices = (case.cluster.devices[0], replace(case.cluster.devices[1], batch_sizes=(4,)))
+    cluster = replace(case.cluster, devices=devices)
+    found = sequential_placement(case.graph, cluster, case.costs, order)
+    assert set(found.devices) == {0}
+    assert list(found.excess_bytes) == ["m0"]
+
+
 def test_memory_exactly_full_is_used() -> None:
     problem = chain(70)
     assert sequential_placement(problem.graph, problem.cluster, problem.costs, "cpd").devices == (

@@ -150,3 +150,12 @@ def test_many_unlike_devices_have_too_many_uses(num_devices: int) -> None:
     case = instance([("a", "b")], times, equal_gpus(num_devices, 0))
     split = ideal_split(problem_of(case).native, MANY, MANY)
     assert (split.placement, split.num_ideals) == (None, 0)
+
+
+def test_a_chain_of_as_many_tasks_as_ideals_may_be_has_one_too_many() -> None:
+    names = [f"t{i}" for i in range(30)]
+    problem = problem_of(
+        instance(list(pairwise(names)), dict.fromkeys(names, (1, 1)), equal_gpus(2, 1))
+    )
+    assert ideal_split(problem.native, 30, MANY).num_ideals == 0
+    assert ideal_split(problem.native, 31, MANY).num_ideals == 31

@@ -11,11 +11,13 @@ from hypothesis import given
 
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.check import check_plan
+from heteroplace.model.cluster import Cluster, Device, Memory
 from heteroplace.native.throughput import placement_loads
 from heteroplace.simulate.simulator import simulate
 from heteroplace.simulate.throughput import repeat_plan
 from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver
-from heteroplace.solve.throughput.assignment import solve_assignment
+from heteroplace.solve.deadline import Deadline
+from heteroplace.solve.throughput.assignment import is_small, solve_assignment
 from heteroplace.solve.throughput.pipeline import stage_order
 from heteroplace.solve.throughput.stage_splits import stage_splits
 from tests.instances import gpus, instance, problem_of
@@ -227,3 +229,40 @@ def test_stages_that_fit_nowhere_are_infeasible() -> None:
     assert solve(case, "throughput").objective_ns == 10
     with pytest.raises(InfeasibleError, match=r"no plan exists .* one contiguous stage"):
         solve(case)
+
+
+def test_splits_end_at_their_deadline() -> None:
+    problem = problem_of(chain(6))
+    assert stage_splits(problem)
+    assert stage_splits(problem, Deadline.after(-1.0)) == []
+
+
+def test_splits_on_so_many_devices_that_their_loads_take_gigabytes_are_left_out() -> None:
+    names = [f"t{i}" for i in range(400)]
+    case = instance(list(pairwise(names)), dict.fromkeys(names, (1,) * 300), gpus({}, 300))
+    assert stage_splits(problem_of(case)) == []
+
+
+def test_programme_with_an_order_of_many_devices_is_not_small() -> None:
+    """300 devices have 9 million cycles of three; without stages the programme has no such rows."""
+    names = [f"t{i}" for i in range(6)]
+    devices = tuple(Device(f"cpu.{i}", "cpu", "", 0, 0, (i,)) for i in range(300))
+    cluster = Cluster("many", (Memory("ram", 10**9),), devices)
+    problem = problem_of(instance(list(pairwise(names)), dict.fromkeys(names, (1,) * 300), cluster))
+    assert is_small(problem)
+    assert not is_small(problem, is_contiguous=True)
+    assert is_small(problem_of(chain(100)), is_contiguous=True)
+
+
+def test_splits_know_what_was_measured_of_links() -> None:
+    """10 bytes took 500 ns, not 1: stages of three and three tasks would wait for the copy."""
+    names = [f"t{i}" for i in range(6)]
+    run_ns = dict.fromkeys(names, (20, 20))
+    cluster = gpus({(0, 1): 10, (1, 0): 10}, 2)
+    links = tuple(replace(link, measured=((10, 500), (20, 510))) for link in cluster.links)
+    fast, slow = (
+        stage_splits(problem_of(instance(list(pairwise(names)), run_ns, one)))[0].tolist()
+        for one in (cluster, replace(cluster, links=links))
+    )
+    assert sorted(fast) == [0, 0, 0, 1, 1, 1]
+    assert len(set(slow)) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from random import Random
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from heteroplace.errors import HeteroPlaceError, InfeasibleError, SolverError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import CONGESTION_MODES, COPY_ENGINES, Cluster
+from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.native.arrays import IMPOSSIBLE
 from heteroplace.native.problem import NativeProblem
 from heteroplace.native.throughput import (
@@ -22,12 +24,12 @@ from heteroplace.native.throughput import (
     placement_loads,
 )
 from heteroplace.simulate.throughput import throughput_ns
-from heteroplace.solve import SolveOptions, get_solver
+from heteroplace.solve import Problem, SolveOptions, get_solver
 from heteroplace.solve.throughput.assignment import solve_assignment
 from heteroplace.solve.throughput.convex_combination import combined_placements
-from heteroplace.solve.throughput.prices import price_bound
+from heteroplace.solve.throughput.prices import PRICES, price_bound
 from tests.corpus import corpus
-from tests.instances import cpu, gpus, instance, problem_of
+from tests.instances import cpu, given_costs, gpus, instance, problem_of
 from tests.reference.placements import fits, is_allowed, used_bytes
 from tests.reference.throughput import busy_times, least_item_ns
 from tests.strategies import Instance, exact_cases, random_instance
@@ -322,3 +324,35 @@ def test_progress_is_reported_and_its_errors_end_the_solve() -> None:
     options = SolveOptions(objective="throughput", time_limit_s=5, progress=refuse)
     with pytest.raises(Enough):
         get_solver("throughput").solve(problem, options)
+
+
+def test_many_tensors_that_the_same_tasks_read_are_told_apart_within_memory() -> None:
+    """Five tensors in sets of seven memories: one table of them all had 7 * 127^5 entries."""
+    builder = TaskGraphBuilder("shared")
+    builder.add_task(Task("source", "op"), [])
+    made = [builder.add_tensor("source", num_bytes=1000) for _ in range(5)]
+    names = [f"t{index}" for index in range(6)]
+    for name in names:
+        builder.add_task(Task(name, "op"), made)
+    graph = builder.finalize([builder.add_tensor(name, num_bytes=1) for name in names])
+    pairs = [(a, b) for a in range(7) for b in range(7) if a != b]
+    cluster = gpus(dict.fromkeys(pairs, 100), 7)
+    costs = given_costs(graph, cluster, {name: [70] * 7 for name in ("source", *names)})
+    problem = Problem(graph, cluster, costs)
+    found = price_bound(problem, 100, 5, 60.0)
+    assert not found.is_exact
+    # Seven tasks of 70 ns on seven devices.
+    assert 70 <= found.bound_ns <= 80
+
+
+@pytest.mark.parametrize("solver", ["throughput", "pipeline"])
+def test_prices_are_left_out_where_their_tables_would_take_gigabytes(solver: str) -> None:
+    names = [f"t{index}" for index in range(60)]
+    sizes = {name: 1 + index for index, name in enumerate(names)}
+    case = instance(
+        list(pairwise(names)), dict.fromkeys(names, (1,) * 300), gpus({}, 300), tensor_bytes=sizes
+    )
+    result = get_solver(solver).solve(problem_of(case), replace(SMALL, iterations=1))
+    (told,) = (note for name, _, note in result.candidates if name == PRICES)
+    what = "left out: prices of 60 tasks on 300 devices need tables of more than 5000000 runs"
+    assert told.startswith(what)
