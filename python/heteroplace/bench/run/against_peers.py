@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from statistics import geometric_mean
 
 import numpy as np
 
 from heteroplace import pipeline
+from heteroplace.bench.differences import relative_difference
 from heteroplace.bench.implementations import task_providers
 from heteroplace.bench.models.catalogue import Model, load_model, peer_network_names
 from heteroplace.bench.peers.runtimes import (
@@ -212,19 +213,6 @@ def row_of(
         )
     )
     return row
-
-
-def relative_difference(found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> float:
-    """Return the largest difference of two sets of outputs, each over its output's largest value.
-
-    >>> relative_difference([np.array([1.0, -4.0])], [np.array([1.0, -5.0])])
-    0.2
-    """
-    pairs = zip(found, expected, strict=True)
-    return max(
-        float(np.abs(ours - theirs).max() / max(np.abs(theirs).max(), np.finfo(np.float32).tiny))
-        for ours, theirs in pairs
-    )
 
 
 def table(rows: list[dict[str, object]]) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from heteroplace import pipeline
+from heteroplace.bench.differences import largest_difference
 from heteroplace.bench.models.catalogue import Model
 from heteroplace.bench.peers.runtimes import OnnxExecutor
 from heteroplace.bench.peers.stock import (
@@ -108,8 +109,7 @@ class Comparison:
         """Return the largest difference of two sets of outputs; None: one does not exist."""
         if name not in self.outputs or other not in self.outputs:
             return None
-        pairs = zip(self.outputs[name], self.outputs[other], strict=True)
-        return max(float(np.abs(left - right).max()) for left, right in pairs)
+        return largest_difference(self.outputs[name], self.outputs[other])
 
 
 def prepare_model(model: Model, cluster: Cluster, say: Say = lambda line: None) -> Prepared:
