@@ -75,7 +75,7 @@ def test_a_runtime_takes_inputs_in_turns(runtime) -> None:
     peer = runtime(model, given, local_cluster(has_gpus=False).devices[0].cores)
     try:
         assert [float(peer.run()[0].max()) for _ in range(3)] == [1.0, 0.0, 1.0]
-        assert len(peer.benchmark(4)) == 4
+        assert len(peer.time_calls(4)) == 4
     finally:
         peer.close()
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import itertools
 import re
-import threading
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from heteroplace.bench.dynamic.trace_runs import TraceRuns, timer_of
 from heteroplace.bench.models.routed import RoutedNetwork
 from heteroplace.bench.models.routed_catalogue import HALVES
 from heteroplace.bench.peers.stock import time_runs
-from heteroplace.bench.peers.timed_runs import TimedRuns, Timer
+from heteroplace.bench.peers.timed_runs import TimedRuns, Timer, at_once
 from heteroplace.measure.bound_thread import BoundThread
 from heteroplace.model.capacities import padded_load
 from heteroplace.model.cluster import Cluster
@@ -155,25 +155,14 @@ def _halves(stack: ExitStack, name: str, runs: TraceRuns, clusters: Sequence[Clu
         executor = Executor(heteroplace.build(mod, cluster, params=params))
         stack.callback(executor.close)
         timers.append(timer_of(executor, runs.inputs()))
-    return _together(timers)
+    return together(timers)
 
 
-def _together(timers: Sequence[Timer]) -> Timer:
+def together(timers: Sequence[Timer]) -> Timer:
     """Runs of all at once, each of which takes the longest one's mean time."""
 
     def timer(num_runs: int) -> list[int]:
-        start = threading.Barrier(len(timers))
-        totals = [0] * len(timers)
-
-        def run(index: int) -> None:
-            start.wait()
-            totals[index] = sum(timers[index](num_runs))
-
-        threads = [threading.Thread(target=run, args=(index,)) for index in range(len(timers))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return [max(totals) // num_runs] * num_runs
+        times = at_once([partial(each, num_runs) for each in timers])
+        return [max(map(sum, times)) // num_runs] * num_runs
 
     return timer

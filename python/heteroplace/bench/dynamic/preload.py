@@ -32,11 +32,11 @@ from tvm import relay
 
 import heteroplace
 from heteroplace.bench.dynamic.row import new_row
-from heteroplace.bench.dynamic.trace_runs import Inputs, mean_run_ns, timer_of
+from heteroplace.bench.dynamic.trace_runs import Inputs, mean_run_ns, time_trace, timer_of
 from heteroplace.bench.models.routed import RoutedNetwork
 from heteroplace.bench.models.routed_chain import chain_records, routed_chain
 from heteroplace.bench.peers.stock import in_pass_context
-from heteroplace.bench.peers.timed_runs import TimedRuns, time_in_turns
+from heteroplace.bench.peers.timed_runs import TimedRuns
 from heteroplace.codegen.executable import Executable
 from heteroplace.dynamic.profile import ProfileBuilder
 from heteroplace.machine.local import local_cluster
@@ -97,7 +97,7 @@ def rows_of(
         outputs = {name: _outputs(each, inputs) for name, each in executors.items()}
         say("measuring")
         timers = {name: timer_of(each, inputs) for name, each in executors.items()}
-        timed = time_in_turns(timers, num_rounds=num_rounds, turn_ns=80_000_000)
+        timed = time_trace(timers, len(inputs), num_rounds=num_rounds, turn_ns=80_000_000)
         run_ns = mean_run_ns({name: (each, inputs) for name, each in executors.items()})
         return [
             new_row(

@@ -29,7 +29,13 @@ from dataclasses import dataclass, replace
 
 import heteroplace
 from heteroplace.bench.dynamic.row import new_row
-from heteroplace.bench.dynamic.trace_runs import Inputs, TraceRuns, passes, timer_of
+from heteroplace.bench.dynamic.trace_runs import (
+    Inputs,
+    TraceRuns,
+    passes,
+    time_trace,
+    timer_of,
+)
 from heteroplace.bench.models.routed_catalogue import ROUTED
 from heteroplace.bench.models.routed_steps import (
     ROUTER,
@@ -240,12 +246,9 @@ def many_rows(
         name: replayed_hits(executor, built[name].solution, runs)
         for name, executor in executors.items()
     }
-    timers = {
-        name: passes(timer_of(executor, inputs), len(inputs))
-        for name, executor in executors.items()
-    }
+    timers = {name: timer_of(executor, inputs) for name, executor in executors.items()}
     say("measuring")
-    timed = time_in_turns(timers, num_rounds=num_rounds, min_runs=1)
+    timed = time_trace(timers, len(inputs), num_rounds=num_rounds)
     return [
         _many_row(name, built[name].solution, executor, (runs, hits[name]), timed)
         for name, executor in executors.items()
@@ -264,10 +267,10 @@ def _many_row(
     num_runs = len(runs.inputs())
     return new_row(
         *("", "", name, "+".join(solution.devices_used)),
-        ours_ms=timed.median_ns(name) / num_runs / 1e6,
+        ours_ms=timed.median_ns(name) / 1e6,
         hit_rate=_rate(hits, num_runs),
         predicted_ms=_mean_ns(solution, runs.records, executor) / 1e6,
-        default_ms=timed.median_ns("default") / num_runs / 1e6,
+        default_ms=timed.median_ns("default") / 1e6,
         speed_up=1 / timed.ratio(name, "default"),
         trace_rate=_rate(trace_hits(solution, runs.records), num_runs),
         num_predicted=len(hits),

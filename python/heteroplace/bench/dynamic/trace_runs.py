@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from heteroplace.bench.models.routed import RoutedNetwork
 from heteroplace.bench.peers.stock import time_runs
-from heteroplace.bench.peers.timed_runs import Timer
+from heteroplace.bench.peers.timed_runs import TimedRuns, Timer, time_in_turns
 from heteroplace.dynamic.profile import ProfileBuilder
 from heteroplace.dynamic.traces import TraceOptions, reached_records, synthesise
 from heteroplace.model.route_profile import RouteProfile, RouteRecord
@@ -118,3 +118,44 @@ def timer_of(executor: Executor, inputs: Sequence[Inputs]) -> Timer:
 def passes(timer: Timer, num_runs: int) -> Timer:
     """Return the timer of so many runs together, such as those of a whole trace."""
     return lambda num_passes: [sum(timer(num_runs)) for _ in range(num_passes)]
+
+
+def time_trace(
+    timers: Mapping[str, Timer],
+    num_runs: int,
+    *,
+    steady: Collection[str] = (),
+    num_rounds: int,
+    turn_ns: int = 40_000_000,
+) -> TimedRuns:
+    """Time in turns what goes through the runs of a trace; return mean times of a run.
+
+    A turn is of whole passes: where runs differ, the median of single ones is that of the commoner
+    ones.
+
+    Parameters
+    ----------
+    num_runs
+        Of the trace.
+    steady
+        Names of what takes as long in every run: the median of single ones is taken.
+    num_rounds, turn_ns
+        See `time_in_turns`.
+    """
+    timed = time_in_turns(
+        {
+            name: timer if name in steady else passes(timer, num_runs)
+            for name, timer in timers.items()
+        },
+        num_rounds=num_rounds,
+        turn_ns=turn_ns,
+        min_runs=1,
+    )
+    return TimedRuns(
+        {
+            name: turns
+            if name in steady
+            else tuple(replace(turn, median_ns=round(turn.median_ns / num_runs)) for turn in turns)
+            for name, turns in timed.turns.items()
+        }
+    )

@@ -1,7 +1,8 @@
 """Traces of stated skew -> networks specialised to them, in turns with what users run instead.
 
 All variants run in one process, from arrays to arrays, over the runs of the trace one after the
-other:
+other. Times of ours are means of a run of the trace, and so is that of halves; what computes
+everything takes as long in every run. Variants are:
 
 - ours: routers with the capacities of no profile ("default"; not of routers with many branches,
   each of which has about ten then), or what a pass makes of the trace's profile ("capacities":
@@ -58,6 +59,7 @@ from heteroplace.bench.dynamic.trace_runs import (
     Inputs,
     TraceRuns,
     mean_run_ns,
+    time_trace,
     timer_of,
     with_all_active,
 )
@@ -65,7 +67,7 @@ from heteroplace.bench.models.routed_catalogue import ROUTED, TRACES
 from heteroplace.bench.models.routed_onnx import ONNX_FORMS
 from heteroplace.bench.peers.runtimes import OnnxExecutor
 from heteroplace.bench.peers.stock import StockExecutor, build_stock, in_pass_context
-from heteroplace.bench.peers.timed_runs import TimedRuns, Timer, time_in_turns
+from heteroplace.bench.peers.timed_runs import TimedRuns, Timer
 from heteroplace.files.route_profile import save_route_profile
 from heteroplace.machine.local import local_cluster
 from heteroplace.model.cluster import Cluster
@@ -81,8 +83,8 @@ MAX_UNPROFILED = 16
 PROFILED = ("capacities", "specialised")
 """Variants whose plans are made for the trace's profile too."""
 NUM_ROUNDS = 9
-MIN_RUNS = 2
-"""Of a turn: the dense layers of many experts take about a second."""
+STEADY = ("dense", "padded", "stock", "onnxruntime", "read")
+"""What takes as long whatever is decided."""
 TURN_NS = 300_000_000
 """Of a turn: the first runs after a pause are slower, those with many products more than others."""
 
@@ -133,7 +135,9 @@ def rows_of(
         timers |= bound_timers(stack, names[0], runs, cluster)
         timers |= _peers(stack, runs, dense, cluster, inputs[0], form)
         say("measuring")
-        timed = time_in_turns(timers, num_rounds=num_rounds, turn_ns=TURN_NS, min_runs=MIN_RUNS)
+        timed = time_trace(
+            timers, len(inputs), steady=STEADY, num_rounds=num_rounds, turn_ns=TURN_NS
+        )
         run_ns = mean_run_ns({name: (built[name], inputs) for name in mods})
         return [
             _row(names, name, runs, mods[name], built[name], timed) | {"run_ms": run_ns[name] / 1e6}

@@ -1,6 +1,7 @@
 """`bench run --peers`: our plans against stock TVM, onnxruntime and OpenVINO, on one core and all.
 
-All of a network runs in turns in one process, by one clock. Ours on one core is the plan of the
+All of a network runs in turns in one process, each call from arrays to arrays, by Python's clock:
+what the caller takes is in the times of all. Ours on one core is the plan of the
 first device alone; on all cores it is the plan that may use every device. A network that is written
 in Relay has stock TVM alone as its peer.
 """
@@ -33,7 +34,13 @@ from heteroplace.bench.peers.stock import (
 )
 from heteroplace.bench.peers.timed_runs import TimedRuns, Timer, time_in_turns
 from heteroplace.bench.row_table import row_table
-from heteroplace.bench.run.comparison import Prepared, compile_once, place_on, prepare_model
+from heteroplace.bench.run.comparison import (
+    Prepared,
+    call_timers,
+    compile_once,
+    place_on,
+    prepare_model,
+)
 from heteroplace.machine.local import local_cluster
 from heteroplace.measure.cost_models import CostOptions, choose_cost_model
 from heteroplace.model.cluster import Cluster
@@ -93,11 +100,13 @@ class PeerPrograms:
     """Of all of them, on the same inputs."""
     providers: Mapping[str, int]
     """Number of our tasks by who made their kernels."""
+    inputs: Mapping[str, np.ndarray]
+    """Of every call."""
 
     def timers(self) -> dict[str, Timer]:
         """Return what is timed, by name."""
-        runners = {**self.executors, **self.peers}
-        return {_name(*key): runner.benchmark for key, runner in runners.items()}
+        timers = call_timers(self.executors, self.peers, self.inputs)
+        return {_name(*key): timer for key, timer in timers.items()}
 
     def close(self) -> None:
         """End the threads of the peers."""
@@ -139,7 +148,7 @@ def make_programs(
     outputs = {key: executor.run(model.inputs) for key, executor in executors.items()}
     outputs |= {key: peer.run() for key, peer in peers.items()}
     providers = Counter(task_providers(prepared.costed.compiled, cluster))
-    return PeerPrograms(executors, peers, outputs, providers)
+    return PeerPrograms(executors, peers, outputs, providers, model.inputs)
 
 
 def measure_peers(
