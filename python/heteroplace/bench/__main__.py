@@ -94,8 +94,9 @@ _PLACE_TEXT = "solvers against each other on graphs of up to 50,560 tasks"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one benchmark: 0 done, 1 after an error of ours, 2 wrong usage.
 
-    An error late in a long run, or Ctrl-C, loses no row: the JSON file has all that are measured
-    then, and is written anew every second at most while they come.
+    An error late in a long run, or Ctrl-C, loses no row: the JSON file has all that have come then,
+    and is written anew every second at most while they come. They come as they are measured, graph
+    by graph; those of `place --growth`, `--peers` and `--saga`, which take minutes, at the end.
     """
     parser = make_parser()
     options = parser.parse_args(arguments)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from heteroplace.bench.conformance.cases import load_cases
 from heteroplace.bench.conformance.page import page
@@ -21,14 +21,16 @@ LIMIT_S = 300.0
 _MAX_REASON = 120
 
 
-def run(options: argparse.Namespace, say: Callable[[str], None]) -> list[Row]:
-    """Run the cases that are asked for; return a row for each."""
+def run(options: argparse.Namespace, say: Callable[[str], None]) -> Iterator[Row]:
+    """Run the cases that are asked for; yield a row for each."""
     cases = load_cases(options.only, options.share, options.seed)
     say(f"{len(cases)} cases")
-    rows = run_cases(cases, options.workers, LIMIT_S, say)
-    if options.page is not None:
+    rows = []
+    for row in run_cases(cases, options.workers, LIMIT_S, say):
+        rows.append(row)
+        yield row
+    if options.page is not None and rows:
         options.page.write_text(page(rows))
-    return rows
 
 
 def table(rows: Sequence[Mapping[str, object]]) -> str:

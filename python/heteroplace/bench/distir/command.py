@@ -24,14 +24,14 @@ from __future__ import annotations
 import argparse
 import importlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from heteroplace.bench.distir import table as distir_table
 from heteroplace.bench.distir.grids import Comparison, Grid, compare, measure_growth, run_grid
 from heteroplace.bench.distir.machine import GIB, MachineFigures
-from heteroplace.bench.distir.published import MODELS
+from heteroplace.bench.distir.published import MODELS, PublishedModel
 from heteroplace.bench.distir.run_table import run_table
 from heteroplace.bench.plots import check_can_plot, plot_fronts
 from heteroplace.transforms.search_rows import SearchRow
@@ -80,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, say: Say) -> Iterable[Row]:
-    """Simulate the grids that the command line asks for; return the rows.
+    """Simulate the grids that the command line asks for; return the rows, grid by grid.
 
     Raises
     ------
@@ -97,13 +97,24 @@ def run(arguments: argparse.Namespace, say: Say) -> Iterable[Row]:
     figures = MachineFigures(memory_bytes=round(arguments.memory_gib * GIB))
     models = [model for model in MODELS if re.search(arguments.only or "", model.name)]
     if arguments.growth:
-        return [
+        return (
             {"model": model.name, **asdict(growth)}
             for model in models
             for growth in measure_growth(model, figures)
-        ]
-    grids = [
-        run_grid(
+        )
+    return _grid_rows(arguments, models, figures, batches, say)
+
+
+def _grid_rows(
+    arguments: argparse.Namespace,
+    models: Sequence[PublishedModel],
+    figures: MachineFigures,
+    batches: Sequence[int],
+    say: Say,
+) -> Iterator[Row]:
+    grids = []
+    for model in models:
+        grid = run_grid(
             model,
             figures,
             batches or None,
@@ -112,14 +123,13 @@ def run(arguments: argparse.Namespace, say: Say) -> Iterable[Row]:
             say,
             arguments.imported,
         )
-        for model in models
-    ]
-    comparisons = compare(grids)
+        grids.append(grid)
+        comparisons = compare([grid])
+        yield from [_json_row(grid, row, comparisons) for row in grid.rows]
     if arguments.plot is not None and grids:
         plot_fronts(arguments.plot, distir_table.fronts(grids))
         say(f"plot: {arguments.plot}")
-    say(distir_table.grid_table(grids, comparisons))
-    return [_json_row(grid, row, comparisons) for grid in grids for row in grid.rows]
+    say(distir_table.grid_table(grids, compare(grids)))
 
 
 def table(rows: list[Row]) -> str:

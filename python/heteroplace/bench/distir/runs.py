@@ -201,13 +201,12 @@ class _Runs:
     def _shard_options(self, batch: int) -> ShardOptions:
         return read_shard_options({"batch": batch, **self._given})
 
-    def rows(self) -> list[Row]:
-        """Return a row for each batch and degrees."""
-        rows = []
+    def rows(self) -> Iterator[Row]:
+        """Yield a row for each batch and degrees."""
         for batch in self._options.batches or self._model.batches:
             with in_pass_context():
-                rows += self._rows_of(batch)
-        return rows
+                rows = self._rows_of(batch)
+            yield from rows
 
     def _rows_of(self, batch: int) -> list[Row]:
         options, cluster = self._shard_options(batch), self._cluster

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,7 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(arguments: argparse.Namespace, say: Say) -> list[Row]:
+def run(arguments: argparse.Namespace, say: Say) -> Iterable[Row]:
     """Run what the command line asks for; return the rows.
 
     Raises
@@ -118,10 +118,19 @@ def run(arguments: argparse.Namespace, say: Say) -> list[Row]:
         return exact_rows(options, say)
     draw = _picture_of(select_cases(options.only))
     check_can_plot(arguments.plot)
-    rows = exact_rows(options, say)
-    draw(arguments.plot, rows)
-    say(f"plot: {arguments.plot}")
-    return rows
+    return _drawn(exact_rows(options, say), arguments.plot, draw, say)
+
+
+def _drawn(
+    rows: Iterable[Row], path: Path, draw: Callable[[Path, Sequence[Row]], None], say: Say
+) -> Iterator[Row]:
+    """The rows; when all have come they are drawn."""
+    found = []
+    for row in rows:
+        found.append(row)
+        yield row
+    draw(path, found)
+    say(f"plot: {path}")
 
 
 def _picture_of(cases: list[Case]) -> Callable[[Path, Sequence[Row]], None]:
@@ -144,15 +153,15 @@ def table(rows: list[Row]) -> str:
     return exact_table.tables(rows)
 
 
-def exact_rows(options: ExactOptions, say: Say) -> list[Row]:
-    """Run the cases; [] if none matches. See the module for the keys.
+def exact_rows(options: ExactOptions, say: Say) -> Iterator[Row]:
+    """Run the cases; yield the rows of each. See the module for the keys.
 
     Raises
     ------
     SolverError
         A solver's name is unknown, or the budget or the seed is out of range.
     HeteroPlaceError
-        A graph cannot be built.
+        From the iterator: a graph cannot be built.
     """
     # Wrong options are told here, once, and not by every process.
     SolveOptions(time_limit_s=options.budget_s, seed=options.seed)
@@ -161,7 +170,10 @@ def exact_rows(options: ExactOptions, say: Say) -> list[Row]:
     missing = {name for case in cases for name in case.solvers if name not in SOLVERS}
     for name in sorted(missing):
         say(f"solver {name} is not registered: its rows are left out")
-    rows: list[Row] = []
+    return _with_original_tasks(_rows_of(cases, options, say))
+
+
+def _rows_of(cases: Sequence[Case], options: ExactOptions, say: Say) -> Iterator[Row]:
     for case in cases:
         names = tuple(
             name
@@ -169,8 +181,7 @@ def exact_rows(options: ExactOptions, say: Say) -> list[Row]:
             if name in SOLVERS and (not options.solvers or name in options.solvers)
         )
         if names:
-            rows += _case_rows(case, names, options, say)
-    return _with_original_tasks(rows)
+            yield from _case_rows(case, names, options, say)
 
 
 def select_cases(only: str | None) -> list[Case]:
@@ -200,7 +211,7 @@ def _case_rows(case: Case, names: tuple[str, ...], options: ExactOptions, say: S
         jobs=options.jobs,
     )
     instance = get_instance(case.instance)
-    rows = place_rows(place, lambda line: say(f"{case.table}: {line}"), [instance])
+    rows = list(place_rows(place, lambda line: say(f"{case.table}: {line}"), [instance]))
     by_solver = {str(row["solver"]): row for row in rows}
     return [{**row, **_extra(case, row, by_solver)} for row in rows]
 
@@ -234,13 +245,14 @@ def _extra(case: Case, row: Row, by_solver: dict[str, Row]) -> Row:
     return extra | {"paper": None if paper is None else dict(paper)}
 
 
-def _with_original_tasks(rows: list[Row]) -> list[Row]:
-    """Coarse rows learn the size of their original, where it is among the rows."""
-    sizes = {row["graph"]: row["tasks"] for row in rows}
+def _with_original_tasks(rows: Iterable[Row]) -> Iterator[Row]:
+    """Coarse rows learn the size of their original, where it is among the rows before them."""
+    sizes: dict[object, object] = {}
     for row in rows:
+        sizes[row["graph"]] = row["tasks"]
         if row["table"] == COARSE:
             row["original_tasks"] = sizes.get(row["original"])
-    return rows
+        yield row
 
 
 def _over(value: object, other: object, digits: int = 4) -> float | None:

@@ -14,7 +14,8 @@ its seconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, object]
 Say = Callable[[str], None]
-Solve = Callable[["PlaceOptions", Say], list[Row]]
+Solve = Callable[["PlaceOptions", Say], Iterable[Row]]
 
 AUTO = "auto"
 LATE_RATIO = 0.05
@@ -35,20 +36,20 @@ LATE_S = 0.1
 
 def auto_rows(
     options: PlaceOptions, names: Sequence[str], solve: Solve, say: Say = lambda _: None
-) -> list[Row]:
-    """Run `auto` and the others, and compare.
+) -> Iterator[Row]:
+    """Run `auto` and the others, and compare; yield a row for each graph.
 
     Parameters
     ----------
     names
         Of the solvers; `auto` need not be among them.
     solve
-        Runs all of `options.solvers` on what `options.only` selects: `place_rows`.
+        Runs all of `options.solvers` on what `options.only` selects, graph by graph: `place_rows`.
     """
     others = [name for name in names if name != AUTO]
-    rows = solve(replace(options, solvers=(*others, AUTO)), say)
-    graphs = dict.fromkeys(str(row["graph"]) for row in rows)
-    return [compare([row for row in rows if row["graph"] == graph]) for graph in graphs]
+    rows = iter(solve(replace(options, solvers=(*others, AUTO)), say))
+    while of_graph := list(itertools.islice(rows, len(others) + 1)):
+        yield compare(of_graph)
 
 
 def compare(rows: Sequence[Row]) -> Row:

@@ -33,7 +33,7 @@ repeated N times in order of service.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -164,8 +164,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(arguments: argparse.Namespace, say: Say) -> list[Row]:
-    """Run what the command line asks for; return the rows.
+def run(arguments: argparse.Namespace, say: Say) -> Iterable[Row]:
+    """Run what the command line asks for; return the rows, graph by graph where there are many.
 
     Raises
     ------
@@ -239,17 +239,17 @@ def default_solvers(options: PlaceOptions) -> tuple[str, ...]:
 
 def place_rows(
     options: PlaceOptions, say: Say, chosen: Sequence[Instance] | None = None
-) -> list[Row]:
-    """Run the solvers on `chosen`, or on what `options.only` selects. See the module for the keys.
+) -> Iterator[Row]:
+    """Run the solvers on `chosen`, or on what `options.only` selects; yield the rows of each graph.
 
-    [] if there is no instance.
+    See the module for the keys.
 
     Raises
     ------
     SolverError
         A solver's name is unknown, or the budget or the seed is out of range.
     HeteroPlaceError
-        An instance cannot be built.
+        From the iterator: an instance cannot be built.
     """
     # Wrong options are told here, once, and not by every process.
     SolveOptions(time_limit_s=options.budget_s, seed=options.seed, items=options.items)
@@ -263,13 +263,18 @@ def place_rows(
     names = options.solvers or default_solvers(options)
     for name in names:
         get_solver(name)
-    rows: list[Row] = []
-    for instance in select(options.only) if chosen is None else chosen:
+    return _rows_of(select(options.only) if chosen is None else chosen, names, options, say)
+
+
+def _rows_of(
+    chosen: Sequence[Instance], names: Sequence[str], options: PlaceOptions, say: Say
+) -> Iterator[Row]:
+    for instance in chosen:
         processes = Processes(instance.name, options.worker_arguments, options.budget_s)
         reference = processes.reference()
         answers = processes.answers(names, options.jobs, say)
-        rows += _finish(instance.name, reference, list(zip(names, answers, strict=True)), options)
-    return rows
+        found = list(zip(names, answers, strict=True))
+        yield from _finish(instance.name, reference, found, options)
 
 
 def _finish(
