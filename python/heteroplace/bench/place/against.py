@@ -6,7 +6,8 @@ the other rows of `bench place`. A row has the keys
     graph, tasks, cluster, budget_seconds, auto, auto_seconds, best, best_solver, ratio, behind,
     late
 
-`auto` and `best` are makespans in ns, `best` that of the best other solver whose plan is valid, and
+`auto` and `best` are makespans in ns, or times from one item to the next where plans are made for
+those, `best` that of the best other solver whose plan is valid, and
 ratio = auto / best: at most 1 where `auto` is not behind. `behind` lists the solvers with shorter
 plans. `late` gives for each solver that took more than LATE_RATIO beyond its budget, and LATE_S,
 its seconds.
@@ -55,12 +56,13 @@ def auto_rows(
 def compare(rows: Sequence[Row]) -> Row:
     """Return the row of one graph, from those of all solvers; `auto` is one of them."""
     auto = next(row for row in rows if row["solver"] == AUTO)
+    key = "item_ns" if "item_ns" in auto else "makespan"
     valid = {
-        str(row["solver"]): int(str(row["makespan"]))
+        str(row["solver"]): int(str(row[key]))
         for row in rows
-        if row is not auto and row["makespan"] is not None and row["memory_ok"]
+        if row is not auto and row[key] is not None and row["memory_ok"]
     }
-    found = None if auto["makespan"] is None else int(str(auto["makespan"]))
+    found = None if auto[key] is None else int(str(auto[key]))
     best = min(valid.values(), default=None)
     behind = [name for name, ns in valid.items() if found is None or ns < found]
     return {
