@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from heteroplace.bench.dynamic.bounds import together
-from heteroplace.bench.dynamic.trace_runs import time_trace, timer_of
+from heteroplace.bench.dynamic.trace_runs import passes, time_trace, timer_of
 from heteroplace.bench.peers.timed_runs import Timer, side_by_side, time_in_turns
 from heteroplace.bench.run.against_peers import OURS, PeerPrograms, row_of
 from heteroplace.bench.run.calls import NUM_CALLERS, callers_timer, stream_timer
@@ -59,6 +59,13 @@ def test_the_mean_of_a_trace_has_its_rare_runs() -> None:
     timed = time_trace(timers, len(inputs), steady=("dense",), num_rounds=1, turn_ns=1)
     assert timed.median_ns("ours") >= 4 * MS
     assert timed.median_ns("dense") == 5 * MS
+
+
+def test_a_disturbed_run_does_not_count_in_the_mean_of_a_trace() -> None:
+    times = itertools.chain([900, 900, 900, 1, 1, 10, 700, 1, 10], itertools.cycle([1, 1, 10]))
+    timer = passes(lambda count: [next(times) for _ in range(count)], 3)
+    assert timer(4) == [12] * 4
+    assert timer(1) == [12]
 
 
 @pytest.mark.parametrize("in_flight", [1, 3])

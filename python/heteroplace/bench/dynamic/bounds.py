@@ -10,13 +10,13 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 
 import numpy as np
 
-import heteroplace
+from heteroplace.bench.dynamic.builds import Builds
 from heteroplace.bench.dynamic.trace_runs import TraceRuns, timer_of
 from heteroplace.bench.models.routed import RoutedNetwork
 from heteroplace.bench.models.routed_catalogue import HALVES
@@ -58,7 +58,7 @@ def branch_bytes(network: RoutedNetwork) -> list[int]:
 
 
 def bound_timers(
-    stack: ExitStack, name: str, runs: TraceRuns, cluster: Cluster
+    stack: ExitStack, name: str, runs: TraceRuns, cluster: Cluster, say: Callable[[str], None]
 ) -> dict[str, Timer]:
     """Return what to time: "read", and "halves" where the network can be halved on two cores."""
     if not is_bounded(runs):
@@ -69,7 +69,7 @@ def bound_timers(
     single = [number for number, device in enumerate(cluster.devices) if len(device.cores) == 1]
     if name in HALVES and len(cores) == 2 and len(single) == 2:
         timers["halves"] = _halves(
-            stack, name, runs, [with_devices(cluster, [number]) for number in single]
+            *(stack, name, runs), [with_devices(cluster, [number]) for number in single], say
         )
     return timers
 
@@ -143,7 +143,13 @@ def halves_of(runs: TraceRuns) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return tuple(sorted(halves[0])), tuple(sorted(halves[1]))
 
 
-def _halves(stack: ExitStack, name: str, runs: TraceRuns, clusters: Sequence[Cluster]) -> Timer:
+def _halves(
+    stack: ExitStack,
+    name: str,
+    runs: TraceRuns,
+    clusters: Sequence[Cluster],
+    say: Callable[[str], None],
+) -> Timer:
     (router,) = runs.network.routers
     (chosen,) = routers_of(ChooseCapacities(runs.profile)(runs.network.mod))
     timers = []
@@ -152,7 +158,7 @@ def _halves(stack: ExitStack, name: str, runs: TraceRuns, clusters: Sequence[Clu
         sizes = tuple(chosen.options.capacities[branch] for branch in branches)
         mod = update_routers(half.mod, {router.name: {"capacities": sizes}})
         params = {each: runs.network.params[each] for each in half.params}
-        executor = Executor(heteroplace.build(mod, cluster, params=params))
+        executor = Executor(Builds(cluster, params).ours(mod, say))
         stack.callback(executor.close)
         timers.append(timer_of(executor, runs.inputs()))
     return together(timers)

@@ -27,7 +27,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import heteroplace
+from heteroplace.bench.dynamic.builds import SOLVER_S, Builds
 from heteroplace.bench.dynamic.row import new_row
 from heteroplace.bench.dynamic.trace_runs import (
     Inputs,
@@ -143,12 +143,13 @@ class Guess:
         network = guessing(*self.layers, is_one_kernel=self.is_apart)
         far = {"memories": "far,far"} if self.is_apart else {}
         say("building")
-        default = heteroplace.build(
-            update_routers(network.mod, {ROUTER: far}), self.cluster, params=network.params
-        )
+        builds = Builds(self.cluster, network.params)
+        default = builds.ours(update_routers(network.mod, {ROUTER: far}), say)
         asked = update_routers(network.mod, {ROUTER: {**far, "predict": "0"}})
         options = PlaceOptions(params=network.params)
-        compiled, solution = place(asked, self.cluster, options, SolveOptions())
+        compiled, solution = place(
+            asked, self.cluster, options, SolveOptions(time_limit_s=SOLVER_S)
+        )
         built = {share: build(compiled, _with_share(solution, share)) for share in shares}
         always = build(compiled, solution)
         taken = [network.steered(guesses(1, share)) for share in (1.0, 0.0)]
@@ -177,7 +178,7 @@ class Guess:
         timers: dict[str, Timer] = {}
         for name, part in alone.items():
             say(f"building {name}")
-            built = heteroplace.build(part.mod, cluster, params=part.params)
+            built = Builds(cluster, part.params).ours(part.mod, say)
             timers[name] = _timer(Executor(built, helping=False), [part.inputs()])
         return timers
 
@@ -235,7 +236,7 @@ def many_rows(
     for name, predictions in asked.items():
         say(f"placing {name}")
         solution = solve_routed(
-            *(costed.graph, cluster, costed.costs, SolveOptions()),
+            *(costed.graph, cluster, costed.costs, SolveOptions(time_limit_s=SOLVER_S)),
             profile=runs.profile,
             predictions=predictions,
         )
