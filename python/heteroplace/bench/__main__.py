@@ -19,6 +19,7 @@ from heteroplace.bench.place import command as place
 from heteroplace.bench.prediction import options as prediction_options
 from heteroplace.bench.ranks.options import add_ranks_arguments
 from heteroplace.bench.tables import command as tables
+from heteroplace.files.output import check_writable, write_text
 from heteroplace.tvm_bridge import require_tvm
 
 Row = dict[str, object]
@@ -111,6 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     fault: HeteroPlaceError | None = None
     written = 0.0
     try:
+        check_writable(options.json)
         measure, table = _benchmark(options, parser)
         for row in measure():
             rows.append(row)
@@ -133,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _write(path: Path | None, rows: Sequence[Row]) -> None:
     if path is not None and rows:
-        path.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+        write_text(json.dumps({"rows": rows}, indent=1) + "\n", path)
 
 
 def _benchmark(

@@ -113,3 +113,11 @@ def test_a_process_that_fails_by_two_rules_becomes_a_note(
     assert [row["solver"] for row in rows] == ["heft", "etf"]
     assert rows[0]["note"] == "its process ended with -9: out of memory"
     assert "of 0 solves" in capsys.readouterr().out
+
+
+def test_where_rows_cannot_go_is_told_before_they_are_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "run", lambda *_: pytest.fail("measured"))
+    assert main(["place", "--json", str(tmp_path / "none" / "rows.json")]) == 1
+    assert "does not exist; make it first" in capsys.readouterr().err

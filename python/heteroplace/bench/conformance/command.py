@@ -14,6 +14,7 @@ from heteroplace.bench.conformance.cases import load_cases
 from heteroplace.bench.conformance.page import page
 from heteroplace.bench.conformance.pool import Row, run_cases
 from heteroplace.bench.conformance.worker import REFUSED, RESULTS
+from heteroplace.files.output import check_writable, write_text
 from heteroplace.report.tables import format_table
 
 LIMIT_S = 300.0
@@ -23,6 +24,7 @@ _MAX_REASON = 120
 
 def run(options: argparse.Namespace, say: Callable[[str], None]) -> Iterator[Row]:
     """Run the cases that are asked for; yield a row for each."""
+    check_writable(options.page)
     cases = load_cases(options.only, options.share, options.seed)
     say(f"{len(cases)} cases")
     rows = []
@@ -30,7 +32,7 @@ def run(options: argparse.Namespace, say: Callable[[str], None]) -> Iterator[Row
         rows.append(row)
         yield row
     if options.page is not None and rows:
-        options.page.write_text(page(rows))
+        write_text(page(rows), options.page)
 
 
 def table(rows: Sequence[Mapping[str, object]]) -> str:
