@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from pathlib import Path
 
 import onnx
 import pytest
 
 from heteroplace.bench import recompile
+from heteroplace.bench.__main__ import main
+from heteroplace.bench.conformance import command as conformance
 from heteroplace.bench.conformance import pool
 from heteroplace.bench.conformance.cases import Case
 from heteroplace.bench.ranks import command as ranks
@@ -66,3 +69,14 @@ def test_cases_of_a_suite_come_in_their_order_and_faults_with_them(
     assert [next(rows)["case"] for _ in range(2)] == ["a", "b"]
     with pytest.raises(OSError, match="no more processes"):
         next(rows)
+
+
+def test_no_case_makes_no_page(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(conformance, "load_cases", lambda *_: [])
+    page = tmp_path / "page.md"
+    with pytest.raises(SystemExit):
+        main(["conformance", "--only", "none", "--page", str(page)])
+    assert "--only 'none' matches no network" in capsys.readouterr().err
+    assert not page.exists()

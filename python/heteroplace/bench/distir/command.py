@@ -34,6 +34,7 @@ from heteroplace.bench.distir.machine import GIB, MachineFigures
 from heteroplace.bench.distir.published import MODELS, PublishedModel
 from heteroplace.bench.distir.run_table import run_table
 from heteroplace.bench.plots import check_can_plot, plot_fronts
+from heteroplace.options import Argument, count
 from heteroplace.transforms.search_rows import SearchRow
 from heteroplace.tvm_bridge import require_tvm
 
@@ -47,10 +48,18 @@ _RUNS = "heteroplace.bench.distir.runs"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark; `--only` and `--json` are those of all benchmarks."""
     parser.add_argument(
-        "--batches", metavar="B,B", help="only these batches (default: those of the paper)"
+        "--batches",
+        type=Argument(_batches),
+        default=(),
+        metavar="B,B",
+        help="only these batches (default: those of the paper)",
     )
     parser.add_argument(
-        "--processes", type=int, default=1, metavar="N", help="share the work (default: 1)"
+        "--processes",
+        type=Argument(count),
+        default=1,
+        metavar="N",
+        help="share the work (default: 1)",
     )
     kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument(
@@ -66,10 +75,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--growth", action="store_true", help="time of the grids against layers, and no rows else"
     )
     parser.add_argument(
-        "--rounds", type=int, default=15, metavar="N", help="turns of each run (default: 15)"
+        "--rounds",
+        type=Argument(count),
+        default=15,
+        metavar="N",
+        help="turns of each run (default: 15)",
     )
     parser.add_argument(
-        "--memory-gib", type=float, default=32.0, metavar="GIB", help="of a device (default: 32)"
+        "--memory-gib",
+        type=Argument(_gib),
+        default=32.0,
+        metavar="GIB",
+        help="of a device (default: 32)",
     )
     parser.add_argument(
         "--rows", type=Path, metavar="FILE", help="table of rows; those it has are not simulated"
@@ -77,6 +94,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plot", type=Path, metavar="FILE", help="picture of throughput over peak memory"
     )
+
+
+def _batches(text: str) -> tuple[int, ...]:
+    return tuple(count(batch) for batch in text.split(","))
+
+
+def _gib(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise ValueError(f"expected a number of GiB above 0, got {text!r}")
+    return value
 
 
 def run(arguments: argparse.Namespace, say: Say) -> Iterable[Row]:
@@ -89,10 +117,9 @@ def run(arguments: argparse.Namespace, say: Say) -> Iterable[Row]:
     """
     if arguments.plot is not None:
         check_can_plot(arguments.plot)
-    batches = [int(batch) for batch in filter(None, (arguments.batches or "").split(","))]
     if arguments.runs:
         require_tvm()
-        rows: Iterable[Row] = importlib.import_module(_RUNS).run(arguments, batches, say)
+        rows: Iterable[Row] = importlib.import_module(_RUNS).run(arguments, say)
         return rows
     figures = MachineFigures(memory_bytes=round(arguments.memory_gib * GIB))
     models = [model for model in MODELS if re.search(arguments.only or "", model.name)]
@@ -102,14 +129,13 @@ def run(arguments: argparse.Namespace, say: Say) -> Iterable[Row]:
             for model in models
             for growth in measure_growth(model, figures)
         )
-    return _grid_rows(arguments, models, figures, batches, say)
+    return _grid_rows(arguments, models, figures, say)
 
 
 def _grid_rows(
     arguments: argparse.Namespace,
     models: Sequence[PublishedModel],
     figures: MachineFigures,
-    batches: Sequence[int],
     say: Say,
 ) -> Iterator[Row]:
     grids = []
@@ -117,7 +143,7 @@ def _grid_rows(
         grid = run_grid(
             model,
             figures,
-            batches or None,
+            arguments.batches or None,
             arguments.processes,
             arguments.rows,
             say,

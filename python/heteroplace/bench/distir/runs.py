@@ -77,10 +77,11 @@ class RunOptions:
     waits again. Far ones take ten times as long for what one of them hands to the other."""
 
 
-def run(arguments: argparse.Namespace, batches: Sequence[int], say: Say) -> Iterator[Row]:
+def run(arguments: argparse.Namespace, say: Say) -> Iterator[Row]:
     """Run what the command line asks for; see `run_all`."""
     models = [model for model in RANK_MODELS if re.search(arguments.only or "", model.name)]
-    return run_all(RunOptions(tuple(models), batches=tuple(batches), rounds=arguments.rounds), say)
+    options = RunOptions(tuple(models), batches=arguments.batches, rounds=arguments.rounds)
+    return run_all(options, say)
 
 
 def run_all(options: RunOptions, say: Say) -> Iterator[Row]:
