@@ -33,7 +33,9 @@ from heteroplace.bench.distir.grids import Comparison, Grid, compare, measure_gr
 from heteroplace.bench.distir.machine import GIB, MachineFigures
 from heteroplace.bench.distir.published import MODELS, PublishedModel
 from heteroplace.bench.distir.run_table import run_table
+from heteroplace.bench.ignored import refuse_ignored
 from heteroplace.bench.plots import check_can_plot, plot_fronts
+from heteroplace.errors import HeteroPlaceError
 from heteroplace.options import Argument, count
 from heteroplace.transforms.search_rows import SearchRow
 from heteroplace.tvm_bridge import require_tvm
@@ -43,6 +45,7 @@ Row = dict[str, object]
 
 _RUNS = "heteroplace.bench.distir.runs"
 """Imports TVM, so it is imported when it is asked for."""
+_ROUNDS = 15
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,7 +71,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     kinds.add_argument(
         "--run",
         action="store_true",
-        dest="runs",
         help="small networks on two one-core ranks of this machine, predicted and run (needs TVM)",
     )
     kinds.add_argument(
@@ -77,9 +79,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rounds",
         type=Argument(count),
-        default=15,
+        default=_ROUNDS,
         metavar="N",
-        help="turns of each run (default: 15)",
+        help=f"turns of each run (default: {_ROUNDS})",
     )
     parser.add_argument(
         "--memory-gib",
@@ -115,9 +117,15 @@ def run(arguments: argparse.Namespace, say: Say) -> Iterable[Row]:
     HeteroPlaceError
         The file of rows or the picture cannot be written, or a configuration cannot be made.
     """
+    if arguments.run:
+        refuse_ignored(arguments, add_arguments, "run", ("batches", "rounds"))
+    elif arguments.growth:
+        refuse_ignored(arguments, add_arguments, "growth", ("memory_gib",))
+    elif arguments.rounds != _ROUNDS:
+        raise HeteroPlaceError("--rounds are turns of --run: leave it out, or add that")
     if arguments.plot is not None:
         check_can_plot(arguments.plot)
-    if arguments.runs:
+    if arguments.run:
         require_tvm()
         rows: Iterable[Row] = importlib.import_module(_RUNS).run(arguments, say)
         return rows

@@ -38,6 +38,7 @@ from heteroplace.bench.exact.cases import (
     all_cases,
 )
 from heteroplace.bench.exact.pictures import PICTURES
+from heteroplace.bench.ignored import refuse_ignored
 from heteroplace.bench.place.command import PlaceOptions, Row, place_rows
 from heteroplace.bench.plots import check_can_plot
 from heteroplace.bench.suites.catalogue import get_instance
@@ -102,16 +103,14 @@ def run(arguments: argparse.Namespace, say: Say) -> Iterable[Row]:
         A solver's name is unknown, the budget or the seed is out of range, or `--plot` is asked for
         what has no picture.
     """
-    if arguments.symmetry or arguments.fusion:
-        if (
-            arguments.only
-            or arguments.solvers
-            or arguments.plot
-            or (arguments.symmetry and arguments.fusion)
-        ):
-            option = "--symmetry" if arguments.symmetry else "--fusion"
-            raise SolverError(f"{option} has instances and solvers of its own: leave out the rest")
-        return (symmetry.symmetry_rows if arguments.symmetry else fusion.fusion_rows)(say)
+    kinds: dict[str, Callable[[Say], Iterable[Row]]] = {
+        "symmetry": symmetry.symmetry_rows,
+        "fusion": fusion.fusion_rows,
+    }
+    for kind, rows_of in kinds.items():
+        if getattr(arguments, kind):
+            refuse_ignored(arguments, add_arguments, kind)
+            return rows_of(say)
     solvers = tuple(filter(None, (arguments.solvers or "").split(",")))
     options = ExactOptions(arguments.only, solvers, arguments.budget, arguments.seed)
     if arguments.plot is None:

@@ -33,10 +33,11 @@ repeated N times in order of service.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from heteroplace.bench.ignored import refuse_ignored
 from heteroplace.bench.place.against import auto_rows, auto_table
 from heteroplace.bench.place.growth import growth_rows, growth_series, growth_table
 from heteroplace.bench.place.memory import memory_rows, memory_table
@@ -70,6 +71,13 @@ COLUMNS = (
 """Keys of a row that readers of the JSON may rely on."""
 
 _LATENCY, _THROUGHPUT = OBJECTIVES
+_PLAIN = ("only", "solvers", "budget", "seed", "objective", "items", "jobs")
+_READ: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("growth", "peers", "saga"), ()),
+    "memory": ("only", "solvers", "seed"),
+    "auto": _PLAIN,
+}
+"""The options that each kind of run reads beside its own."""
 
 
 @dataclass(frozen=True)
@@ -170,8 +178,12 @@ def run(arguments: argparse.Namespace, say: Say) -> Iterable[Row]:
     Raises
     ------
     SolverError
-        A solver's name is unknown, or the budget or the seed is out of range.
+        A solver's name is unknown, the budget or the seed is out of range, or an option is given
+        that what is asked for does not read.
     """
+    for kind, reads in _READ.items():
+        if getattr(arguments, kind):
+            refuse_ignored(arguments, add_arguments, kind, reads)
     if arguments.growth:
         return _growth(arguments.json, say)
     if arguments.peers:
