@@ -138,14 +138,17 @@ def compare_rules(problem: Problem, solver: str, options: SolveOptions) -> Row:
     note = ""
     for rule, one in problems.items():
         _ = one.native  # made once, as it is for both alike
+        begin = time.perf_counter()
         try:
             makespans[rule] = _solve(one, solver, options)
         except HeteroPlaceError as refusal:
             makespans[rule] = None
             note = note or f"{rule}: {type(refusal).__name__}: {refusal}".partition("\n")[0]
+        if time.perf_counter() - begin >= options.time_limit_s:
+            note = note or f"{rule}: ended by the limit of {options.time_limit_s:g} s"
     row: Row = {"tasks": len(problem.graph.tasks), "solver": solver, **makespans}
     static, lifetime = makespans["static"], makespans["lifetime"]
-    if static is None or lifetime is None:
+    if static is None or lifetime is None or note:
         return row | _NOT_COMPARED | {"note": note}
     while not _is_enough(seconds):
         for rule, one in problems.items():
