@@ -106,6 +106,7 @@ def test_an_invalid_plan_has_no_makespan(monkeypatch: pytest.MonkeyPatch) -> Non
     row = with_plan(monkeypatch, problem, short)
     assert row["makespan"] is None
     assert "is never run" in str(row["note"])
+    assert row["best_seconds"] is None
 
 
 REFERENCE: place.Row = {
