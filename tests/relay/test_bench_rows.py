@@ -13,8 +13,10 @@ from heteroplace.bench.__main__ import main
 from heteroplace.bench.conformance import command as conformance
 from heteroplace.bench.conformance import pool
 from heteroplace.bench.conformance.cases import Case
+from heteroplace.bench.distir.runs import fits
 from heteroplace.bench.ranks import command as ranks
 from heteroplace.errors import ExecutionError
+from heteroplace.model.cluster import Cluster, Device, Memory
 
 
 def test_a_case_over_ranks_has_the_name_by_which_it_is_chosen(
@@ -80,3 +82,11 @@ def test_no_case_makes_no_page(
         main(["conformance", "--only", "none", "--page", str(page)])
     assert "--only 'none' matches no network" in capsys.readouterr().err
     assert not page.exists()
+
+
+def test_degrees_fit_where_every_rank_has_room() -> None:
+    memories = (Memory("ram.0", 100), Memory("ram.1", 50))
+    devices = tuple(Device(f"cpu.{n}", "cpu", "llvm", 0, n, (n,)) for n in range(2))
+    cluster = Cluster("ranks", memories, devices)
+    assert fits([100, 50], cluster)
+    assert not fits([90, 51], cluster)

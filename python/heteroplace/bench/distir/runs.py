@@ -296,7 +296,7 @@ class _Runs:
             "measured_ms": _ms(median(times)),
             "predicted_peak_bytes": peaks[fullest],
             "measured_peak_bytes": held[fullest],
-            "fits": peaks[fullest] <= self._cluster.memories[fullest].bytes,
+            "fits": fits(peaks, solution.cluster),
             "published": False,
             "grid_s": None,
             "chosen": is_chosen,
@@ -309,6 +309,12 @@ class _Runs:
             "core_to_core_ns": timed.median_core_to_core_ns,
             "others_cores": round(median([turn.others_cores for turn in turns]), 3),
         }
+
+
+def fits(peak_bytes: Sequence[int], cluster: Cluster) -> bool:
+    """Say whether so many bytes of each memory are there."""
+    sizes = [memory.bytes for memory in cluster.memories]
+    return all(peak <= size for peak, size in zip(peak_bytes, sizes, strict=True))
 
 
 def exchange_ns(solution: Solution) -> int:
