@@ -155,7 +155,7 @@ def add_arguments(
             continue
         parser.add_argument(
             *flags,
-            type=_Argument(entry.parse) if reads_texts else str,
+            type=Argument(entry.parse) if reads_texts else str,
             action="store" if entry.join is None else "append",
             metavar=entry.metavar,
             choices=None if entry.choices is None else list(entry.choices()),
@@ -232,7 +232,7 @@ def _read(entry: Option, flag: str, value: Any) -> Any:
         raise HeteroPlaceError(f"{flag} {value!r}: {err}") from err
 
 
-class _Argument:
+class Argument:
     """A reader of texts for argparse, whose faults keep their words."""
 
     def __init__(self, parse: Callable[[str], Any]) -> None:

@@ -9,13 +9,14 @@ import pytest
 
 from heteroplace.bench import kernels as kernels_bench
 from heteroplace.bench.__main__ import USAGE, main
+from heteroplace.bench.differences import largest_difference, relative_difference
 from heteroplace.bench.implementations import OWN, TVM, task_providers
 from heteroplace.bench.models.catalogue import Model, import_model, peer_network_names
 from heteroplace.bench.models.onnx_graph import FLOAT, OnnxGraph
 from heteroplace.bench.peers.runtimes import OnnxExecutor, OpenVinoExecutor, missing_runtime
 from heteroplace.bench.peers.stock import in_pass_context
 from heteroplace.bench.run import against_peers
-from heteroplace.bench.run.against_peers import PeerOptions, measure_peers, relative_difference
+from heteroplace.bench.run.against_peers import PeerOptions, measure_peers
 from heteroplace.bench.run.calls import tiny_model
 from heteroplace.bench.run.comparison import compile_once
 from heteroplace.machine.local import local_cluster
@@ -74,7 +75,7 @@ def test_a_runtime_takes_inputs_in_turns(runtime) -> None:
     peer = runtime(model, given, local_cluster(has_gpus=False).devices[0].cores)
     try:
         assert [float(peer.run()[0].max()) for _ in range(3)] == [1.0, 0.0, 1.0]
-        assert len(peer.benchmark(4)) == 4
+        assert len(peer.time_calls(4)) == 4
     finally:
         peer.close()
 
@@ -88,6 +89,13 @@ def test_difference_is_over_the_largest_value() -> None:
     assert (
         relative_difference([np.array([2.0]), np.zeros(2)], [np.array([4.0]), np.zeros(2)]) == 0.5
     )
+
+
+def test_a_value_that_is_no_number_is_infinitely_far() -> None:
+    right, wrong = np.array([1.0]), np.array([np.nan])
+    for difference in (largest_difference, relative_difference):
+        assert difference([right, wrong], [right, right]) == np.inf
+        assert difference([right, right], [right, wrong]) == np.inf
 
 
 def test_networks_that_are_held_against_peers_are_enough() -> None:

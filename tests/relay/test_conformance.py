@@ -41,7 +41,7 @@ class Death:
 def all_rows() -> list[Row]:
     """Of cases of our own, then of the drawn ones, in one process where none dies."""
     cases = [*own_cases(), *load_cases(share=_SHARE, seed=commit_seed())]
-    return run_cases(cases, num_workers=1, limit_s=_LIMIT_S)
+    return list(run_cases(cases, num_workers=1, limit_s=_LIMIT_S))
 
 
 @pytest.fixture

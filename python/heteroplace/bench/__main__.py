@@ -19,6 +19,7 @@ from heteroplace.bench.place import command as place
 from heteroplace.bench.prediction import options as prediction_options
 from heteroplace.bench.ranks.options import add_ranks_arguments
 from heteroplace.bench.tables import command as tables
+from heteroplace.files.output import check_writable, write_text
 from heteroplace.tvm_bridge import require_tvm
 
 Row = dict[str, object]
@@ -94,8 +95,9 @@ _PLACE_TEXT = "solvers against each other on graphs of up to 50,560 tasks"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one benchmark: 0 done, 1 after an error of ours, 2 wrong usage.
 
-    An error late in a long run, or Ctrl-C, loses no row: the JSON file has all that are measured
-    then, and is written anew every second at most while they come.
+    An error late in a long run, or Ctrl-C, loses no row: the JSON file has all that have come then,
+    and is written anew every second at most while they come. They come as they are measured, graph
+    by graph; those of `place --growth`, `--peers` and `--saga`, which take minutes, at the end.
     """
     parser = make_parser()
     options = parser.parse_args(arguments)
@@ -110,6 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     fault: HeteroPlaceError | None = None
     written = 0.0
     try:
+        check_writable(options.json)
         measure, table = _benchmark(options, parser)
         for row in measure():
             rows.append(row)
@@ -132,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _write(path: Path | None, rows: Sequence[Row]) -> None:
     if path is not None and rows:
-        path.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+        write_text(json.dumps({"rows": rows}, indent=1) + "\n", path)
 
 
 def _benchmark(

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
 
@@ -32,18 +32,18 @@ NUM_ROUNDS = 3
 _ERROR_LINES = 3
 
 
-def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
-    """Measure the networks whose name matches the regular expression `only`; return the rows."""
+def run(only: str, say: Callable[[str], None]) -> Iterator[dict[str, object]]:
+    """Measure the networks whose name matches the regular expression `only`; yield the rows."""
     names = list(filter(re.compile(only or DEFAULT).search, light_model_names()))
     with tempfile.TemporaryDirectory(prefix="heteroplace-recompile-") as folder:
-        rounds: dict[str, list[dict[str, float]]] = {name: [] for name in names}
         for name in names:
-            onnx.save(light_model(name), str(Path(folder, f"{name}.onnx")))
-        for index in range(NUM_ROUNDS):
-            for name in names:
+            path = Path(folder, f"{name}.onnx")
+            onnx.save(light_model(name), str(path))
+            rounds = []
+            for index in range(NUM_ROUNDS):
                 say(f"{name}: round {index + 1} of {NUM_ROUNDS}")
-                rounds[name].append(_round(Path(folder, f"{name}.onnx")))
-    return [_row(name, found) for name, found in rounds.items()]
+                rounds.append(_round(path))
+            yield _row(name, rounds)
 
 
 def table(rows: list[dict[str, object]]) -> str:

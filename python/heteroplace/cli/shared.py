@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeAlias
 
 from heteroplace.costs.store import PATH_VARIABLE
-from heteroplace.errors import HeteroPlaceError
-from heteroplace.files.output import final_path, is_replaceable
+from heteroplace.files.output import check_writable as check_writable
 
 Parsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -90,32 +87,6 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Add --json."""
     parser.add_argument("--json", action="store_true", help="print JSON, no text and no tables")
-
-
-def check_writable(*paths: str | Path | None) -> None:
-    """Raise HeteroPlaceError before the work if a file could not be written after it."""
-    for path in paths:
-        if path is None:
-            continue
-        folder = Path(path).parent
-        if not folder.is_dir():
-            raise HeteroPlaceError(f"{path}: folder {str(folder)!r} does not exist; make it first")
-        if Path(path).is_dir():
-            raise HeteroPlaceError(f"{path}: is a folder; give the name of a file")
-        target = final_path(path)
-        if not is_replaceable(target):  # Asked of the file alone: it is not replaced.
-            if not os.access(target, os.W_OK):
-                raise HeteroPlaceError(f"{path}: cannot be written to; give another file")
-            continue
-        folder = target.parent
-        if not folder.is_dir():
-            raise HeteroPlaceError(
-                f"{path}: leads to {target}, whose folder does not exist; make it first"
-            )
-        if not os.access(folder, os.W_OK):
-            raise HeteroPlaceError(
-                f"{path}: folder {str(folder)!r} cannot be written to; give another one"
-            )
 
 
 def print_json(value: object) -> None:

@@ -13,6 +13,8 @@ import stat
 import sys
 from pathlib import Path
 
+from heteroplace.errors import HeteroPlaceError
+
 
 def write_text(text: str, path: str | os.PathLike[str]) -> None:
     """Write `text` to `path` as UTF-8; see `write_bytes`."""
@@ -78,6 +80,32 @@ def _mode_of(target: Path) -> int | None:
         return target.stat().st_mode & 0o777
     except FileNotFoundError:
         return None
+
+
+def check_writable(*paths: str | Path | None) -> None:
+    """Raise HeteroPlaceError before the work if a file could not be written after it."""
+    for path in paths:
+        if path is None:
+            continue
+        folder = Path(path).parent
+        if not folder.is_dir():
+            raise HeteroPlaceError(f"{path}: folder {str(folder)!r} does not exist; make it first")
+        if Path(path).is_dir():
+            raise HeteroPlaceError(f"{path}: is a folder; give the name of a file")
+        target = final_path(path)
+        if not is_replaceable(target):  # Asked of the file alone: it is not replaced.
+            if not os.access(target, os.W_OK):
+                raise HeteroPlaceError(f"{path}: cannot be written to; give another file")
+            continue
+        folder = target.parent
+        if not folder.is_dir():
+            raise HeteroPlaceError(
+                f"{path}: leads to {target}, whose folder does not exist; make it first"
+            )
+        if not os.access(folder, os.W_OK):
+            raise HeteroPlaceError(
+                f"{path}: folder {str(folder)!r} cannot be written to; give another one"
+            )
 
 
 def final_path(path: str | os.PathLike[str]) -> Path:

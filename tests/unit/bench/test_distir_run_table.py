@@ -81,3 +81,10 @@ def test_programs_side_by_side_have_their_common_rate(
 ) -> None:
     timers = [lambda num_runs, found=found: found * num_runs for found in times]
     assert side_by_side(timers)(2) == together * 2
+
+
+def test_an_unknown_latency_is_none_and_not_zero() -> None:
+    unknown = [{**each, "core_to_core_ns": None} for each in ROWS]
+    assert line_of(run_table(unknown), "MLP", len(ROWS))[-2] == "-"
+    some = [*unknown[1:], ROWS[0]]
+    assert line_of(run_table(some), "MLP", len(ROWS))[-2] == "60"

@@ -65,7 +65,7 @@ def small(
     said: list[str] = []
     monkeypatch.setattr(exact, "all_cases", lambda: list(cases))
     monkeypatch.setattr(processes, "run_worker", work_here)
-    return exact_rows(ExactOptions(".", budget_s=budget_s), said.append), said
+    return list(exact_rows(ExactOptions(".", budget_s=budget_s), said.append)), said
 
 
 @pytest.mark.costly

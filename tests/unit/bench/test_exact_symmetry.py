@@ -11,7 +11,7 @@ from heteroplace.bench.exact.symmetry import symmetry_rows
 @pytest.mark.costly
 def test_all_orders_have_the_same_optimum() -> None:
     said: list[str] = []
-    rows = symmetry_rows(said.append, tasks=3, seeds=2)
+    rows = list(symmetry_rows(said.append, tasks=3, seeds=2))
     assert len(said) == len(rows) == 2 * 3 + 3 * 2
     optimum = {row["graph"]: row["value_ns"] for row in rows if row["order"] == "none"}
     assert all(row["value_ns"] == optimum[row["graph"]] for row in rows)

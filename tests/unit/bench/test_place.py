@@ -108,6 +108,7 @@ def test_an_invalid_plan_has_no_makespan(monkeypatch: pytest.MonkeyPatch) -> Non
     row = with_plan(monkeypatch, problem, short)
     assert row["makespan"] is None
     assert "is never run" in str(row["note"])
+    assert row["best_seconds"] is None
 
 
 REFERENCE: place.Row = {
@@ -261,7 +262,7 @@ def test_a_process_that_fails_becomes_a_note() -> None:
 
 def test_solvers_that_run_at_once_answer_in_their_order_and_share_the_cores() -> None:
     options = place.PlaceOptions("rwnn/er10x1$", ("sa", "heft", "met"), budget_s=0.5, jobs=3)
-    rows = place.place_rows(options, lambda line: None)
+    rows = list(place.place_rows(options, lambda line: None))
     assert [row["solver"] for row in rows] == ["sa", "heft", "met"]
     assert {row["threads"] for row in rows} == {max(1, usable_cores() // 3)}
     assert all(isinstance(row["makespan"], int) for row in rows)

@@ -33,6 +33,12 @@ def test_shorter_plans_that_fit_put_auto_behind() -> None:
     assert "auto is behind on 1 of 1 graphs (g)" in auto_table([found])
 
 
+def test_plans_for_throughput_are_compared_by_the_time_of_an_item() -> None:
+    rows = [row("auto", 100) | {"item_ns": 40}, row("heft", 90) | {"item_ns": 80}]
+    found = compare(rows)
+    assert (found["auto"], found["best"], found["ratio"], found["behind"]) == (40, 80, 0.5, [])
+
+
 def test_auto_without_a_plan_is_behind_all_that_have_one() -> None:
     assert compare([row("auto", None), row("heft", 90), row("etf", None)])["behind"] == ["heft"]
 

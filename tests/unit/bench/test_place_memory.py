@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,23 @@ def test_the_rules_take_turns_on_one_problem(monkeypatch: pytest.MonkeyPatch) ->
     assert not any(solver.fits_statically[1::2])
     assert row["ratio"] == pytest.approx(row["lifetime"] / row["static"], abs=1e-6)
     assert row["slowdown"] > 0 and row["note"] == ""
+
+
+class Slow(Noted):
+    """Takes all the time there is."""
+
+    def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
+        time.sleep(options.time_limit_s)
+        return super().solve(problem, options)
+
+
+def test_what_the_limit_ends_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    solver = Slow()
+    monkeypatch.setitem(SOLVERS, "noted", solver)
+    row = compare_rules(layered(Layered(200)), "noted", SolveOptions(time_limit_s=0.01))
+    assert len(solver.rules) == 2 and row["static"] and row["lifetime"]
+    assert (row["ratio"], row["slowdown"]) == (None, None)
+    assert row["note"] == "static: ended by the limit of 0.01 s"
 
 
 def row(solver: str, static: int | None, lifetime: int | None, slowdown: float | None) -> Row:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from heteroplace.bench.conformance.cases import load_cases
 from heteroplace.bench.conformance.page import page
 from heteroplace.bench.conformance.pool import Row, run_cases
 from heteroplace.bench.conformance.worker import REFUSED, RESULTS
+from heteroplace.files.output import check_writable, write_text
 from heteroplace.report.tables import format_table
 
 LIMIT_S = 300.0
@@ -21,14 +22,17 @@ LIMIT_S = 300.0
 _MAX_REASON = 120
 
 
-def run(options: argparse.Namespace, say: Callable[[str], None]) -> list[Row]:
-    """Run the cases that are asked for; return a row for each."""
+def run(options: argparse.Namespace, say: Callable[[str], None]) -> Iterator[Row]:
+    """Run the cases that are asked for; yield a row for each."""
+    check_writable(options.page)
     cases = load_cases(options.only, options.share, options.seed)
     say(f"{len(cases)} cases")
-    rows = run_cases(cases, options.workers, LIMIT_S, say)
-    if options.page is not None:
-        options.page.write_text(page(rows))
-    return rows
+    rows = []
+    for row in run_cases(cases, options.workers, LIMIT_S, say):
+        rows.append(row)
+        yield row
+    if options.page is not None and rows:
+        write_text(page(rows), options.page)
 
 
 def table(rows: Sequence[Mapping[str, object]]) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import multiprocessing
 import tempfile
-import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
+from queue import SimpleQueue
 
 from heteroplace.bench.conformance import worker
 from heteroplace.bench.conformance.cases import Case
@@ -22,8 +23,8 @@ def run_cases(
     num_workers: int,
     limit_s: float,
     say: Callable[[str], None] = lambda line: None,
-) -> list[Row]:
-    """Run every case in one of several processes.
+) -> Iterator[Row]:
+    """Run every case in one of several processes; yield a row for each, in their order.
 
     Parameters
     ----------
@@ -32,54 +33,31 @@ def run_cases(
     say
         Called with a line for each case that is wrong or crashes; from several threads.
 
-    Returns
-    -------
-    One row for each case, in their order: "case", "op", "result" and "reason".
+    Yields
+    ------
+    "case", "op", "result" and "reason".
     """
-    results: dict[str, worker.Result] = {}
-    remaining = iter(cases)
-    lock = threading.Lock()
+    # As many as workers: each takes one for a case; one that died, or was never there, is None.
+    idle: SimpleQueue[_Process | None] = SimpleQueue()
 
-    def draw() -> Case | None:
-        with lock:
-            return next(remaining, None)
+    def check(case: Case) -> Row:
+        process = idle.get()
+        try:
+            process = process or _Process()
+            result, reason = process.check(case, limit_s)
+        finally:
+            idle.put(None if process is None or process.is_dead else process)
+        if result in (worker.WRONG, worker.CRASH):
+            say(f"{case.name}: {result}: {reason}")
+        return {"case": case.name, "op": case.op, "result": result, "reason": reason}
 
-    def work() -> None:
-        for case, result in _results(draw, limit_s):
-            results[case.name] = result
-            if result[0] in (worker.WRONG, worker.CRASH):
-                say(f"{case.name}: {result[0]}: {result[1]}")
-
-    threads = [threading.Thread(target=work) for _ in range(num_workers)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return [
-        {
-            "case": case.name,
-            "op": case.op,
-            "result": results[case.name][0],
-            "reason": results[case.name][1],
-        }
-        for case in cases
-    ]
-
-
-def _results(
-    draw: Callable[[], Case | None], limit_s: float
-) -> Iterator[tuple[Case, worker.Result]]:
-    """Yield results of the cases that `draw` gives; a process that died is replaced."""
-    process: _Process | None = None
-    while (case := draw()) is not None:
-        if process is None:
-            process = _Process()
-        result = process.check(case, limit_s)
-        yield case, result
-        if process.is_dead:
-            process = None
-    if process is not None:
-        process.stop()
+    with ThreadPoolExecutor(num_workers) as pool:
+        for _ in range(num_workers):
+            idle.put(None)
+        yield from pool.map(check, cases)
+    while not idle.empty():
+        if (process := idle.get()) is not None:
+            process.stop()
 
 
 class _Process:

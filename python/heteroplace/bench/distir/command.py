@@ -24,16 +24,19 @@ from __future__ import annotations
 import argparse
 import importlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from heteroplace.bench.distir import table as distir_table
 from heteroplace.bench.distir.grids import Comparison, Grid, compare, measure_growth, run_grid
 from heteroplace.bench.distir.machine import GIB, MachineFigures
-from heteroplace.bench.distir.published import MODELS
+from heteroplace.bench.distir.published import MODELS, PublishedModel
 from heteroplace.bench.distir.run_table import run_table
+from heteroplace.bench.ignored import refuse_ignored
 from heteroplace.bench.plots import check_can_plot, plot_fronts
+from heteroplace.errors import HeteroPlaceError
+from heteroplace.options import Argument, count
 from heteroplace.transforms.search_rows import SearchRow
 from heteroplace.tvm_bridge import require_tvm
 
@@ -42,15 +45,24 @@ Row = dict[str, object]
 
 _RUNS = "heteroplace.bench.distir.runs"
 """Imports TVM, so it is imported when it is asked for."""
+_ROUNDS = 15
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark; `--only` and `--json` are those of all benchmarks."""
     parser.add_argument(
-        "--batches", metavar="B,B", help="only these batches (default: those of the paper)"
+        "--batches",
+        type=Argument(_batches),
+        default=(),
+        metavar="B,B",
+        help="only these batches (default: those of the paper)",
     )
     parser.add_argument(
-        "--processes", type=int, default=1, metavar="N", help="share the work (default: 1)"
+        "--processes",
+        type=Argument(count),
+        default=1,
+        metavar="N",
+        help="share the work (default: 1)",
     )
     kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument(
@@ -59,17 +71,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     kinds.add_argument(
         "--run",
         action="store_true",
-        dest="runs",
         help="small networks on two one-core ranks of this machine, predicted and run (needs TVM)",
     )
     kinds.add_argument(
         "--growth", action="store_true", help="time of the grids against layers, and no rows else"
     )
     parser.add_argument(
-        "--rounds", type=int, default=15, metavar="N", help="turns of each run (default: 15)"
+        "--rounds",
+        type=Argument(count),
+        default=_ROUNDS,
+        metavar="N",
+        help=f"turns of each run (default: {_ROUNDS})",
     )
     parser.add_argument(
-        "--memory-gib", type=float, default=32.0, metavar="GIB", help="of a device (default: 32)"
+        "--memory-gib",
+        type=Argument(_gib),
+        default=32.0,
+        metavar="GIB",
+        help="of a device (default: 32)",
     )
     parser.add_argument(
         "--rows", type=Path, metavar="FILE", help="table of rows; those it has are not simulated"
@@ -79,47 +98,72 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _batches(text: str) -> tuple[int, ...]:
+    return tuple(count(batch) for batch in text.split(","))
+
+
+def _gib(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise ValueError(f"expected a number of GiB above 0, got {text!r}")
+    return value
+
+
 def run(arguments: argparse.Namespace, say: Say) -> Iterable[Row]:
-    """Simulate the grids that the command line asks for; return the rows.
+    """Simulate the grids that the command line asks for; return the rows, grid by grid.
 
     Raises
     ------
     HeteroPlaceError
         The file of rows or the picture cannot be written, or a configuration cannot be made.
     """
+    if arguments.run:
+        refuse_ignored(arguments, add_arguments, "run", ("batches", "rounds"))
+    elif arguments.growth:
+        refuse_ignored(arguments, add_arguments, "growth", ("memory_gib",))
+    elif arguments.rounds != _ROUNDS:
+        raise HeteroPlaceError("--rounds are turns of --run: leave it out, or add that")
     if arguments.plot is not None:
         check_can_plot(arguments.plot)
-    batches = [int(batch) for batch in filter(None, (arguments.batches or "").split(","))]
-    if arguments.runs:
+    if arguments.run:
         require_tvm()
-        rows: Iterable[Row] = importlib.import_module(_RUNS).run(arguments, batches, say)
+        rows: Iterable[Row] = importlib.import_module(_RUNS).run(arguments, say)
         return rows
     figures = MachineFigures(memory_bytes=round(arguments.memory_gib * GIB))
     models = [model for model in MODELS if re.search(arguments.only or "", model.name)]
     if arguments.growth:
-        return [
+        return (
             {"model": model.name, **asdict(growth)}
             for model in models
             for growth in measure_growth(model, figures)
-        ]
-    grids = [
-        run_grid(
+        )
+    return _grid_rows(arguments, models, figures, say)
+
+
+def _grid_rows(
+    arguments: argparse.Namespace,
+    models: Sequence[PublishedModel],
+    figures: MachineFigures,
+    say: Say,
+) -> Iterator[Row]:
+    grids = []
+    for model in models:
+        grid = run_grid(
             model,
             figures,
-            batches or None,
+            arguments.batches or None,
             arguments.processes,
             arguments.rows,
             say,
             arguments.imported,
         )
-        for model in models
-    ]
-    comparisons = compare(grids)
+        grids.append(grid)
+        comparisons = compare([grid])
+        yield from [_json_row(grid, row, comparisons) for row in grid.rows]
     if arguments.plot is not None and grids:
         plot_fronts(arguments.plot, distir_table.fronts(grids))
         say(f"plot: {arguments.plot}")
-    say(distir_table.grid_table(grids, comparisons))
-    return [_json_row(grid, row, comparisons) for grid in grids for row in grid.rows]
+    say(distir_table.grid_table(grids, compare(grids)))
 
 
 def table(rows: list[Row]) -> str:

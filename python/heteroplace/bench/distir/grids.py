@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -139,22 +139,20 @@ class Growth:
     """Processor time, here."""
 
 
-def measure_growth(model: PublishedModel, figures: MachineFigures) -> list[Growth]:
-    """Return what the grid of a model takes with an eighth, a quarter, half and all of its layers.
+def measure_growth(model: PublishedModel, figures: MachineFigures) -> Iterator[Growth]:
+    """Yield what the grid of a model takes with an eighth, a quarter, half and all of its layers.
 
     Raises
     ------
     ShardingError
         As `search`.
     """
-    found = []
     for divisor in (8, 4, 2, 1):
         part = replace(model, layers=model.layers // divisor)
         tasks = len(ModelSource(part)(1, 2, 2).graph.tasks)
         start = time.process_time()
         run_grid(part, figures)
-        found.append(Growth(part.layers, tasks, time.process_time() - start))
-    return found
+        yield Growth(part.layers, tasks, time.process_time() - start)
 
 
 def grid_batches(model: PublishedModel) -> tuple[int, ...]:

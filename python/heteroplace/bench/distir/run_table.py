@@ -85,7 +85,7 @@ def _groups(rows: Sequence[Row]) -> str:
                 _speed(chosen, "over_one_core", lambda row: row["P"] == 2),
                 _speed(chosen, "over_one_core", lambda row: row["P"] == 2 and row["K"] == 8),
                 f"{_auto(chosen):.3f}",
-                f"{median([_number(row, 'core_to_core_ns') for row in chosen]):.0f}",
+                _median_or_none(chosen, "core_to_core_ns"),
                 f"{median([_number(row, 'others_cores') for row in chosen]):.2f}",
             ]
         )
@@ -191,6 +191,10 @@ def _keys(rows: Sequence[Row]) -> list[tuple[str, str, str]]:
     return list(dict.fromkeys(_group(row) for row in rows))
 
 
+def _median_or_none(rows: Sequence[Row], key: str) -> str:
+    known = [_number(row, key) for row in rows if row[key] is not None]
+    return f"{median(known):.0f}" if known else "-"
+
+
 def _number(row: Row, key: str) -> float:
-    value = row[key]
-    return float(str(value)) if value is not None else 0.0
+    return float(str(row[key]))

@@ -77,10 +77,11 @@ class RunOptions:
     waits again. Far ones take ten times as long for what one of them hands to the other."""
 
 
-def run(arguments: argparse.Namespace, batches: Sequence[int], say: Say) -> Iterator[Row]:
+def run(arguments: argparse.Namespace, say: Say) -> Iterator[Row]:
     """Run what the command line asks for; see `run_all`."""
     models = [model for model in RANK_MODELS if re.search(arguments.only or "", model.name)]
-    return run_all(RunOptions(tuple(models), batches=tuple(batches), rounds=arguments.rounds), say)
+    options = RunOptions(tuple(models), batches=arguments.batches, rounds=arguments.rounds)
+    return run_all(options, say)
 
 
 def run_all(options: RunOptions, say: Say) -> Iterator[Row]:
@@ -201,13 +202,12 @@ class _Runs:
     def _shard_options(self, batch: int) -> ShardOptions:
         return read_shard_options({"batch": batch, **self._given})
 
-    def rows(self) -> list[Row]:
-        """Return a row for each batch and degrees."""
-        rows = []
+    def rows(self) -> Iterator[Row]:
+        """Yield a row for each batch and degrees."""
         for batch in self._options.batches or self._model.batches:
             with in_pass_context():
-                rows += self._rows_of(batch)
-        return rows
+                rows = self._rows_of(batch)
+            yield from rows
 
     def _rows_of(self, batch: int) -> list[Row]:
         options, cluster = self._shard_options(batch), self._cluster
@@ -296,7 +296,7 @@ class _Runs:
             "measured_ms": _ms(median(times)),
             "predicted_peak_bytes": peaks[fullest],
             "measured_peak_bytes": held[fullest],
-            "fits": peaks[fullest] <= self._cluster.memories[fullest].bytes,
+            "fits": fits(peaks, solution.cluster),
             "published": False,
             "grid_s": None,
             "chosen": is_chosen,
@@ -309,6 +309,12 @@ class _Runs:
             "core_to_core_ns": timed.median_core_to_core_ns,
             "others_cores": round(median([turn.others_cores for turn in turns]), 3),
         }
+
+
+def fits(peak_bytes: Sequence[int], cluster: Cluster) -> bool:
+    """Say whether so many bytes of each memory are there."""
+    sizes = [memory.bytes for memory in cluster.memories]
+    return all(peak <= size for peak, size in zip(peak_bytes, sizes, strict=True))
 
 
 def exchange_ns(solution: Solution) -> int:

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import itertools
 import re
-import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 
 import numpy as np
 
-import heteroplace
+from heteroplace.bench.dynamic.builds import Builds
 from heteroplace.bench.dynamic.trace_runs import TraceRuns, timer_of
 from heteroplace.bench.models.routed import RoutedNetwork
 from heteroplace.bench.models.routed_catalogue import HALVES
 from heteroplace.bench.peers.stock import time_runs
-from heteroplace.bench.peers.timed_runs import TimedRuns, Timer
+from heteroplace.bench.peers.timed_runs import TimedRuns, Timer, at_once
 from heteroplace.measure.bound_thread import BoundThread
 from heteroplace.model.capacities import padded_load
 from heteroplace.model.cluster import Cluster
@@ -58,7 +58,7 @@ def branch_bytes(network: RoutedNetwork) -> list[int]:
 
 
 def bound_timers(
-    stack: ExitStack, name: str, runs: TraceRuns, cluster: Cluster
+    stack: ExitStack, name: str, runs: TraceRuns, cluster: Cluster, say: Callable[[str], None]
 ) -> dict[str, Timer]:
     """Return what to time: "read", and "halves" where the network can be halved on two cores."""
     if not is_bounded(runs):
@@ -69,7 +69,7 @@ def bound_timers(
     single = [number for number, device in enumerate(cluster.devices) if len(device.cores) == 1]
     if name in HALVES and len(cores) == 2 and len(single) == 2:
         timers["halves"] = _halves(
-            stack, name, runs, [with_devices(cluster, [number]) for number in single]
+            *(stack, name, runs), [with_devices(cluster, [number]) for number in single], say
         )
     return timers
 
@@ -143,7 +143,13 @@ def halves_of(runs: TraceRuns) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return tuple(sorted(halves[0])), tuple(sorted(halves[1]))
 
 
-def _halves(stack: ExitStack, name: str, runs: TraceRuns, clusters: Sequence[Cluster]) -> Timer:
+def _halves(
+    stack: ExitStack,
+    name: str,
+    runs: TraceRuns,
+    clusters: Sequence[Cluster],
+    say: Callable[[str], None],
+) -> Timer:
     (router,) = runs.network.routers
     (chosen,) = routers_of(ChooseCapacities(runs.profile)(runs.network.mod))
     timers = []
@@ -152,28 +158,17 @@ def _halves(stack: ExitStack, name: str, runs: TraceRuns, clusters: Sequence[Clu
         sizes = tuple(chosen.options.capacities[branch] for branch in branches)
         mod = update_routers(half.mod, {router.name: {"capacities": sizes}})
         params = {each: runs.network.params[each] for each in half.params}
-        executor = Executor(heteroplace.build(mod, cluster, params=params))
+        executor = Executor(Builds(cluster, params).ours(mod, say))
         stack.callback(executor.close)
         timers.append(timer_of(executor, runs.inputs()))
-    return _together(timers)
+    return together(timers)
 
 
-def _together(timers: Sequence[Timer]) -> Timer:
+def together(timers: Sequence[Timer]) -> Timer:
     """Runs of all at once, each of which takes the longest one's mean time."""
 
     def timer(num_runs: int) -> list[int]:
-        start = threading.Barrier(len(timers))
-        totals = [0] * len(timers)
-
-        def run(index: int) -> None:
-            start.wait()
-            totals[index] = sum(timers[index](num_runs))
-
-        threads = [threading.Thread(target=run, args=(index,)) for index in range(len(timers))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return [max(totals) // num_runs] * num_runs
+        times = at_once([partial(each, num_runs) for each in timers])
+        return [max(map(sum, times)) // num_runs] * num_runs
 
     return timer

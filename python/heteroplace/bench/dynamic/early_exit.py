@@ -10,7 +10,7 @@ of labels `early_exit/msdnet/TRACE` images leave it at its exits, or at its end,
 - `sum_ms`: the shares times these, what the trace should take;
 - `static_ms`, `onnxruntime_static_ms`: the same layers without exits, ours and theirs;
 - `against_if`: `ours_ms` / `onnxruntime_ms`, whose exits are `If`s; `against_static` the same of
-  the two without exits. onnxruntime has one core, and ours one or all.
+  the two without exits. onnxruntime has the cores that ours has, one or all.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from contextlib import ExitStack
 
 import numpy as np
 
-import heteroplace
+from heteroplace.bench.dynamic.builds import Builds
 from heteroplace.bench.dynamic.row import new_row
 from heteroplace.bench.dynamic.trace_runs import Inputs, mean_run_ns, passes, timer_of
 from heteroplace.bench.models.routed import RoutedNetwork
@@ -76,18 +76,18 @@ def rows_of(
     """Return the rows of some traces on one cluster."""
     network, static = msdnet(layers), msdnet(layers, has_exits=False)
     say("building")
-    executable = heteroplace.build(network.mod, cluster, params=network.params)
-    core = cluster.devices[0].cores[0]
+    executable = Builds(cluster, network.params).ours(network.mod, say)
+    cores = sorted({core for device in cluster.devices for core in device.cores})
     orders = {trace: _order(SHARES[trace]) for trace in traces}
     with ExitStack() as stack:
 
         def peer(of: RoutedNetwork, inputs: Sequence[Inputs]) -> OnnxExecutor:
-            found = OnnxExecutor(exits(of), inputs, [core])
+            found = OnnxExecutor(exits(of), inputs, cores)
             stack.callback(found.close)
             return found
 
         x = [static.inputs()]
-        built = heteroplace.build(static.mod, cluster, params=static.params)
+        built = Builds(cluster, static.params).ours(static.mod, say)
         timers: dict[str, Timer] = {
             "static": passes(timer_of(Executor(built), x), NUM_IMAGES),
             "onnxruntime static": passes(peer(static, x).time_calls, NUM_IMAGES),

@@ -31,7 +31,7 @@ import numpy as np
 
 from heteroplace import pipeline
 from heteroplace.bench.dynamic.row import new_row
-from heteroplace.bench.dynamic.trace_runs import TraceRuns, timer_of
+from heteroplace.bench.dynamic.trace_runs import TraceRuns, time_trace, timer_of
 from heteroplace.bench.models.routed import RoutedNetwork
 from heteroplace.bench.models.routed_catalogue import TRACES
 from heteroplace.bench.models.routed_exchange import (
@@ -41,7 +41,6 @@ from heteroplace.bench.models.routed_exchange import (
     spread_experts,
 )
 from heteroplace.bench.peers.stock import in_pass_context
-from heteroplace.bench.peers.timed_runs import time_in_turns
 from heteroplace.codegen.executable import Executable
 from heteroplace.dynamic.all_to_all import Counts, dense_cells, sparse_bytes, sparse_cells
 from heteroplace.dynamic.gather import gather_cost
@@ -115,7 +114,7 @@ def rows_of(
     counted = {name: count_bytes(each, executors[name], runs) for name, each in built.items()}
     say("measuring")
     timers = {name: timer_of(executor, inputs) for name, executor in executors.items()}
-    timed = time_in_turns(timers, num_rounds=num_rounds)
+    timed = time_trace(timers, len(inputs), num_rounds=num_rounds)
     return [
         new_row(
             f"task_moe_{count}",

@@ -30,13 +30,13 @@ from contextlib import ExitStack
 import tvm
 from tvm import relay
 
-import heteroplace
+from heteroplace.bench.dynamic.builds import Builds
 from heteroplace.bench.dynamic.row import new_row
-from heteroplace.bench.dynamic.trace_runs import Inputs, mean_run_ns, timer_of
+from heteroplace.bench.dynamic.trace_runs import Inputs, mean_run_ns, time_trace, timer_of
 from heteroplace.bench.models.routed import RoutedNetwork
 from heteroplace.bench.models.routed_chain import chain_records, routed_chain
 from heteroplace.bench.peers.stock import in_pass_context
-from heteroplace.bench.peers.timed_runs import TimedRuns, time_in_turns
+from heteroplace.bench.peers.timed_runs import TimedRuns
 from heteroplace.codegen.executable import Executable
 from heteroplace.dynamic.profile import ProfileBuilder
 from heteroplace.machine.local import local_cluster
@@ -61,25 +61,27 @@ Say = Callable[[str], None]
 
 def rows(only: re.Pattern[str], say: Say) -> Iterator[dict[str, object]]:
     """Measure the traces whose label, preload/model/trace, matches."""
-    for trace, share in SHARES.items():
-        label = f"preload/{MODEL}/{trace}"
-        if only.search(label):
-            with in_pass_context():
-                network = routed_chain()
-                records = chain_records(network, share, NUM_RUNS)
-                yield from rows_of(network, records, trace, prefixed(say, label))
+    labels = {trace: f"preload/{MODEL}/{trace}" for trace in SHARES}
+    traces = [trace for trace, label in labels.items() if only.search(label)]
+    if traces:
+        cores = {core for each in local_cluster(has_gpus=False).devices for core in each.cores}
+        with in_pass_context():
+            network = routed_chain()
+            builds = Builds(local_cluster([min(cores)], has_gpus=False), network.params)
+            for trace in traces:
+                records = chain_records(network, SHARES[trace], NUM_RUNS)
+                yield from rows_of(network, builds, records, trace, prefixed(say, labels[trace]))
 
 
 def rows_of(
     network: RoutedNetwork,
+    builds: Builds,
     records: Sequence[RouteRecord],
     trace: str,
     say: Say = lambda line: None,
     num_rounds: int = NUM_ROUNDS,
 ) -> list[dict[str, object]]:
     """Return the figures of a network and the decisions of a trace, a row for each variant."""
-    cores = sorted({core for each in local_cluster(has_gpus=False).devices for core in each.cores})
-    cluster = local_cluster(cores[:1], has_gpus=False)
     runs: dict[int, list[RouteRecord]] = {}
     for record in records:
         runs.setdefault(record.run, []).append(record)
@@ -90,14 +92,14 @@ def rows_of(
     with ExitStack() as stack:
         for name, mod in mods.items():
             say(f"building {name}")
-            built[name] = heteroplace.build(mod, cluster, params=network.params)
+            built[name] = builds.ours(mod, say)
             executors[name] = Executor(built[name])
             stack.callback(executors[name].close)
             executors[name].predict(predicted_of(built[name]))
         outputs = {name: _outputs(each, inputs) for name, each in executors.items()}
         say("measuring")
         timers = {name: timer_of(each, inputs) for name, each in executors.items()}
-        timed = time_in_turns(timers, num_rounds=num_rounds, turn_ns=80_000_000)
+        timed = time_trace(timers, len(inputs), num_rounds=num_rounds, turn_ns=80_000_000)
         run_ns = mean_run_ns({name: (each, inputs) for name, each in executors.items()})
         return [
             new_row(

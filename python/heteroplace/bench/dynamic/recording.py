@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-import heteroplace
+from heteroplace.bench.dynamic.builds import Builds
 from heteroplace.bench.dynamic.row import new_row
 from heteroplace.bench.dynamic.trace_runs import Inputs, TraceRuns
 from heteroplace.bench.models.routed_catalogue import ROUTED, TRACES
@@ -53,12 +53,12 @@ def rows_of(
 ) -> list[dict[str, object]]:
     """Return the rows of a network, one for each level."""
     say("building")
-    executable = heteroplace.build(runs.network.mod, cluster, params=runs.network.params)
-    executor = Executor(executable)
+    executable = Builds(cluster, runs.network.params).ours(runs.network.mod, say)
+    executor, inputs = Executor(executable), runs.inputs()
     say("measuring")
     found = []
     for level in LEVELS:
-        slices = [_slice(executor, runs.inputs(), level, slice_s) for _ in range(NUM_SLICES)]
+        slices = [_slice(executor, inputs, level, slice_s) for _ in range(NUM_SLICES)]
         shares, recorded, plain = (median(list(figures)) for figures in zip(*slices, strict=True))
         found.append(
             new_row(

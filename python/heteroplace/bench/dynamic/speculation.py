@@ -27,9 +27,15 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import heteroplace
+from heteroplace.bench.dynamic.builds import SOLVER_S, Builds
 from heteroplace.bench.dynamic.row import new_row
-from heteroplace.bench.dynamic.trace_runs import Inputs, TraceRuns, passes, timer_of
+from heteroplace.bench.dynamic.trace_runs import (
+    Inputs,
+    TraceRuns,
+    passes,
+    time_trace,
+    timer_of,
+)
 from heteroplace.bench.models.routed_catalogue import ROUTED
 from heteroplace.bench.models.routed_steps import (
     ROUTER,
@@ -137,12 +143,13 @@ class Guess:
         network = guessing(*self.layers, is_one_kernel=self.is_apart)
         far = {"memories": "far,far"} if self.is_apart else {}
         say("building")
-        default = heteroplace.build(
-            update_routers(network.mod, {ROUTER: far}), self.cluster, params=network.params
-        )
+        builds = Builds(self.cluster, network.params)
+        default = builds.ours(update_routers(network.mod, {ROUTER: far}), say)
         asked = update_routers(network.mod, {ROUTER: {**far, "predict": "0"}})
         options = PlaceOptions(params=network.params)
-        compiled, solution = place(asked, self.cluster, options, SolveOptions())
+        compiled, solution = place(
+            asked, self.cluster, options, SolveOptions(time_limit_s=SOLVER_S)
+        )
         built = {share: build(compiled, _with_share(solution, share)) for share in shares}
         always = build(compiled, solution)
         taken = [network.steered(guesses(1, share)) for share in (1.0, 0.0)]
@@ -171,7 +178,7 @@ class Guess:
         timers: dict[str, Timer] = {}
         for name, part in alone.items():
             say(f"building {name}")
-            built = heteroplace.build(part.mod, cluster, params=part.params)
+            built = Builds(cluster, part.params).ours(part.mod, say)
             timers[name] = _timer(Executor(built, helping=False), [part.inputs()])
         return timers
 
@@ -229,7 +236,7 @@ def many_rows(
     for name, predictions in asked.items():
         say(f"placing {name}")
         solution = solve_routed(
-            *(costed.graph, cluster, costed.costs, SolveOptions()),
+            *(costed.graph, cluster, costed.costs, SolveOptions(time_limit_s=SOLVER_S)),
             profile=runs.profile,
             predictions=predictions,
         )
@@ -240,12 +247,9 @@ def many_rows(
         name: replayed_hits(executor, built[name].solution, runs)
         for name, executor in executors.items()
     }
-    timers = {
-        name: passes(timer_of(executor, inputs), len(inputs))
-        for name, executor in executors.items()
-    }
+    timers = {name: timer_of(executor, inputs) for name, executor in executors.items()}
     say("measuring")
-    timed = time_in_turns(timers, num_rounds=num_rounds, min_runs=1)
+    timed = time_trace(timers, len(inputs), num_rounds=num_rounds)
     return [
         _many_row(name, built[name].solution, executor, (runs, hits[name]), timed)
         for name, executor in executors.items()
@@ -264,10 +268,10 @@ def _many_row(
     num_runs = len(runs.inputs())
     return new_row(
         *("", "", name, "+".join(solution.devices_used)),
-        ours_ms=timed.median_ns(name) / num_runs / 1e6,
+        ours_ms=timed.median_ns(name) / 1e6,
         hit_rate=_rate(hits, num_runs),
         predicted_ms=_mean_ns(solution, runs.records, executor) / 1e6,
-        default_ms=timed.median_ns("default") / num_runs / 1e6,
+        default_ms=timed.median_ns("default") / 1e6,
         speed_up=1 / timed.ratio(name, "default"),
         trace_rate=_rate(trace_hits(solution, runs.records), num_runs),
         num_predicted=len(hits),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -12,15 +12,19 @@ import numpy as np
 
 from heteroplace.bench.models.routed import RoutedNetwork
 from heteroplace.bench.peers.stock import time_runs
-from heteroplace.bench.peers.timed_runs import Timer
+from heteroplace.bench.peers.timed_runs import TimedRuns, Timer, time_in_turns
 from heteroplace.dynamic.profile import ProfileBuilder
 from heteroplace.dynamic.traces import TraceOptions, reached_records, synthesise
 from heteroplace.model.route_profile import RouteProfile, RouteRecord
 from heteroplace.relay.routing.rewrite import model_digest, routers_of
 from heteroplace.run.executor import Executor
+from heteroplace.stats import median
 
 Inputs = Mapping[str, np.ndarray]
 _WARM_RUNS = 3
+_LEAST_ROUNDS, _MOST_ROUNDS = 3, 7
+_ROUNDS_NS = 4_000_000_000
+"""Of all runs of one executor in all rounds, within these limits."""
 
 
 @dataclass(frozen=True)
@@ -88,17 +92,21 @@ def run_ns(executor: Executor, inputs: Sequence[Inputs]) -> list[int]:
 
 
 def mean_run_ns(
-    executors: Mapping[str, tuple[Executor, Sequence[Inputs]]], num_rounds: int = 7
+    executors: Mapping[str, tuple[Executor, Sequence[Inputs]]],
 ) -> dict[str, float]:
     """Return the mean time of a run of the inputs of several executors by name, without Python's
     part: what is predicted is that.
 
     All take turns, so that they see the machine in one state. Of each run the second shortest of
-    the rounds counts, as of the rounds by which kernels are costed: others only lengthen it.
+    the rounds counts, as of the rounds by which kernels are costed: others only lengthen it. There
+    are fewer rounds where the runs of one take long.
     """
-    rounds = [
-        {name: run_ns(*given) for name, given in executors.items()} for _ in range(num_rounds)
-    ]
+    rounds: list[dict[str, list[int]]] = []
+    num_rounds = _MOST_ROUNDS
+    while len(rounds) < num_rounds:
+        rounds.append({name: run_ns(*given) for name, given in executors.items()})
+        longest_ns = max(1, *map(sum, rounds[0].values()))
+        num_rounds = min(_MOST_ROUNDS, max(_LEAST_ROUNDS, _ROUNDS_NS // longest_ns))
     return {
         name: float(np.sort([times[name] for times in rounds], axis=0)[1].mean())
         for name in executors
@@ -116,5 +124,56 @@ def timer_of(executor: Executor, inputs: Sequence[Inputs]) -> Timer:
 
 
 def passes(timer: Timer, num_runs: int) -> Timer:
-    """Return the timer of so many runs together, such as those of a whole trace."""
-    return lambda num_passes: [sum(timer(num_runs)) for _ in range(num_passes)]
+    """Return the timer of so many runs together, such as those of a whole trace.
+
+    Of each run the median over the passes counts, without the first pass, which warms up: a mean of
+    everything would be that of the few runs that other programs disturb.
+    """
+
+    def timed(num_passes: int) -> list[int]:
+        found = [timer(num_runs) for _ in range(num_passes)]
+        total = round(sum(median(times) for times in zip(*(found[1:] or found), strict=True)))
+        return [total] * num_passes
+
+    return timed
+
+
+def time_trace(
+    timers: Mapping[str, Timer],
+    num_runs: int,
+    *,
+    steady: Collection[str] = (),
+    num_rounds: int,
+    turn_ns: int = 40_000_000,
+) -> TimedRuns:
+    """Time in turns what goes through the runs of a trace; return mean times of a run.
+
+    A turn is of whole passes: where runs differ, the median of single ones is that of the commoner
+    ones.
+
+    Parameters
+    ----------
+    num_runs
+        Of the trace.
+    steady
+        Names of what takes as long in every run: the median of single ones is taken.
+    num_rounds, turn_ns
+        See `time_in_turns`.
+    """
+    timed = time_in_turns(
+        {
+            name: timer if name in steady else passes(timer, num_runs)
+            for name, timer in timers.items()
+        },
+        num_rounds=num_rounds,
+        turn_ns=turn_ns,
+        min_runs=1,
+    )
+    return TimedRuns(
+        {
+            name: turns
+            if name in steady
+            else tuple(replace(turn, median_ns=round(turn.median_ns / num_runs)) for turn in turns)
+            for name, turns in timed.turns.items()
+        }
+    )

@@ -1,7 +1,8 @@
 """Traces of stated skew -> networks specialised to them, in turns with what users run instead.
 
 All variants run in one process, from arrays to arrays, over the runs of the trace one after the
-other:
+other. Times of ours are means of a run of the trace, and so is that of halves; what computes
+everything takes as long in every run. Variants are:
 
 - ours: routers with the capacities of no profile ("default"; not of routers with many branches,
   each of which has about ten then), or what a pass makes of the trace's profile ("capacities":
@@ -12,7 +13,7 @@ other:
   branches a cell of the fullest one, so that every branch computes that many rows in every run, as
   Tutel and others do it; only of routers with rows that drop none;
 - stock: `relay.build` of the dense network, on all cores;
-- onnxruntime: the network's ONNX form, on one core, where it has one.
+- onnxruntime: the network's ONNX form, on all cores, where it has one.
 
 Further figures of a row; all but the first of networks with one router of rows (`bounds`):
 
@@ -43,9 +44,9 @@ import onnx
 import tvm
 from tvm import relay
 
-import heteroplace
 from heteroplace import routing
 from heteroplace.bench.dynamic.bounds import bound_figures, bound_timers, is_bounded
+from heteroplace.bench.dynamic.builds import Builds
 from heteroplace.bench.dynamic.figures import (
     copied_bytes,
     executed_rows,
@@ -58,17 +59,17 @@ from heteroplace.bench.dynamic.trace_runs import (
     Inputs,
     TraceRuns,
     mean_run_ns,
+    time_trace,
     timer_of,
     with_all_active,
 )
 from heteroplace.bench.models.routed_catalogue import ROUTED, TRACES
 from heteroplace.bench.models.routed_onnx import ONNX_FORMS
 from heteroplace.bench.peers.runtimes import OnnxExecutor
-from heteroplace.bench.peers.stock import StockExecutor, build_stock, in_pass_context
-from heteroplace.bench.peers.timed_runs import TimedRuns, Timer, time_in_turns
+from heteroplace.bench.peers.stock import StockExecutor, in_pass_context
+from heteroplace.bench.peers.timed_runs import TimedRuns, Timer
 from heteroplace.files.route_profile import save_route_profile
 from heteroplace.machine.local import local_cluster
-from heteroplace.model.cluster import Cluster
 from heteroplace.model.route_profile import RouteRecord
 from heteroplace.model.solution import Solution
 from heteroplace.progress import prefixed
@@ -81,8 +82,8 @@ MAX_UNPROFILED = 16
 PROFILED = ("capacities", "specialised")
 """Variants whose plans are made for the trace's profile too."""
 NUM_ROUNDS = 9
-MIN_RUNS = 2
-"""Of a turn: the dense layers of many experts take about a second."""
+STEADY = ("dense", "padded", "stock", "onnxruntime", "read")
+"""What takes as long whatever is decided."""
 TURN_NS = 300_000_000
 """Of a turn: the first runs after a pause are slower, those with many products more than others."""
 
@@ -92,27 +93,30 @@ Say = Callable[[str], None]
 def rows(only: re.Pattern[str], say: Say) -> Iterator[dict[str, object]]:
     """Measure the networks and traces whose label, name/trace, matches."""
     cluster = local_cluster(has_gpus=False)
-    for name, trace in ((name, trace) for name in ROUTED for trace in TRACES):
-        label = f"{name}/{trace}"
-        if only.search(label):
+    for name, make in ROUTED.items():
+        traces = [trace for trace in TRACES if only.search(f"{name}/{trace}")]
+        if traces:
             with in_pass_context():
-                runs = TraceRuns(ROUTED[name](), TRACES[trace])
+                network = make()
                 form = ONNX_FORMS[name]() if name in ONNX_FORMS else None
-                yield from rows_of((name, trace), runs, cluster, form, prefixed(say, label))
+                builds = Builds(cluster, network.params)
+                for trace in traces:
+                    runs, tell = TraceRuns(network, TRACES[trace]), prefixed(say, f"{name}/{trace}")
+                    yield from rows_of((name, trace), runs, builds, form, tell)
 
 
 def rows_of(
     names: tuple[str, str],
     runs: TraceRuns,
-    cluster: Cluster,
+    builds: Builds,
     form: onnx.ModelProto | None = None,
     say: Say = lambda line: None,
     num_rounds: int = NUM_ROUNDS,
 ) -> list[dict[str, object]]:
     """Return the figures of one network and trace, a row for each variant of ours; times in ms."""
-    network, inputs = runs.network, runs.inputs()
+    inputs = runs.inputs()
     mods = variants(runs)
-    dense = routing.dense_masked(network.mod)
+    dense = routing.dense_masked(runs.network.mod)
     peers = {"dense": (dense, inputs)}
     padded = padded_to_fullest(runs)
     if padded is not None:
@@ -125,15 +129,16 @@ def rows_of(
         for name, (mod, given) in ({each: (mods[each], inputs) for each in mods} | peers).items():
             say(f"building {name}")
             known = routes if name in PROFILED else None
-            executable = heteroplace.build(mod, cluster, params=network.params, routes=known)
-            built[name] = Executor(executable)
+            built[name] = Executor(builds.ours(mod, say, known))
             stack.callback(built[name].close)
             timers[name] = timer_of(built[name], given)
         say("building peers")
-        timers |= bound_timers(stack, names[0], runs, cluster)
-        timers |= _peers(stack, runs, dense, cluster, inputs[0], form)
+        timers |= bound_timers(stack, names[0], runs, builds.cluster, say)
+        timers |= _peers(stack, dense, builds, inputs[0], form)
         say("measuring")
-        timed = time_in_turns(timers, num_rounds=num_rounds, turn_ns=TURN_NS, min_runs=MIN_RUNS)
+        timed = time_trace(
+            timers, len(inputs), steady=STEADY, num_rounds=num_rounds, turn_ns=TURN_NS
+        )
         run_ns = mean_run_ns({name: (built[name], inputs) for name in mods})
         return [
             _row(names, name, runs, mods[name], built[name], timed) | {"run_ms": run_ns[name] / 1e6}
@@ -172,22 +177,20 @@ def padded_to_fullest(runs: TraceRuns) -> tvm.IRModule | None:
 
 def _peers(
     stack: ExitStack,
-    runs: TraceRuns,
     dense: tvm.IRModule,
-    cluster: Cluster,
+    builds: Builds,
     inputs: Inputs,
     form: onnx.ModelProto | None,
 ) -> dict[str, Timer]:
     """Whatever is decided they compute everything, so that one run stands for the trace."""
-    cores = sorted({core for device in cluster.devices for core in device.cores})
-    library = build_stock(dense, runs.network.params, cluster.devices[0].target)
-    stock = StockExecutor(library, inputs, cores)
+    cores = sorted({core for device in builds.cluster.devices for core in device.cores})
+    stock = StockExecutor(builds.stock(dense), inputs, cores)
     stack.callback(stock.close)
     timers: dict[str, Timer] = {"stock": stock.time_calls}
     if form is not None:
         names = {value.name for value in form.graph.input}
         given = {name: array for name, array in inputs.items() if name in names}
-        peer = OnnxExecutor(form, given, cores[:1])
+        peer = OnnxExecutor(form, given, cores)
         stack.callback(peer.close)
         timers["onnxruntime"] = peer.time_calls
     return timers

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +38,7 @@ from heteroplace.bench.exact.cases import (
     all_cases,
 )
 from heteroplace.bench.exact.pictures import PICTURES
+from heteroplace.bench.ignored import refuse_ignored
 from heteroplace.bench.place.command import PlaceOptions, Row, place_rows
 from heteroplace.bench.plots import check_can_plot
 from heteroplace.bench.suites.catalogue import get_instance
@@ -93,7 +94,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(arguments: argparse.Namespace, say: Say) -> list[Row]:
+def run(arguments: argparse.Namespace, say: Say) -> Iterable[Row]:
     """Run what the command line asks for; return the rows.
 
     Raises
@@ -102,26 +103,33 @@ def run(arguments: argparse.Namespace, say: Say) -> list[Row]:
         A solver's name is unknown, the budget or the seed is out of range, or `--plot` is asked for
         what has no picture.
     """
-    if arguments.symmetry or arguments.fusion:
-        if (
-            arguments.only
-            or arguments.solvers
-            or arguments.plot
-            or (arguments.symmetry and arguments.fusion)
-        ):
-            option = "--symmetry" if arguments.symmetry else "--fusion"
-            raise SolverError(f"{option} has instances and solvers of its own: leave out the rest")
-        return (symmetry.symmetry_rows if arguments.symmetry else fusion.fusion_rows)(say)
+    kinds: dict[str, Callable[[Say], Iterable[Row]]] = {
+        "symmetry": symmetry.symmetry_rows,
+        "fusion": fusion.fusion_rows,
+    }
+    for kind, rows_of in kinds.items():
+        if getattr(arguments, kind):
+            refuse_ignored(arguments, add_arguments, kind)
+            return rows_of(say)
     solvers = tuple(filter(None, (arguments.solvers or "").split(",")))
     options = ExactOptions(arguments.only, solvers, arguments.budget, arguments.seed)
     if arguments.plot is None:
         return exact_rows(options, say)
     draw = _picture_of(select_cases(options.only))
     check_can_plot(arguments.plot)
-    rows = exact_rows(options, say)
-    draw(arguments.plot, rows)
-    say(f"plot: {arguments.plot}")
-    return rows
+    return _drawn(exact_rows(options, say), arguments.plot, draw, say)
+
+
+def _drawn(
+    rows: Iterable[Row], path: Path, draw: Callable[[Path, Sequence[Row]], None], say: Say
+) -> Iterator[Row]:
+    """The rows; when all have come they are drawn."""
+    found = []
+    for row in rows:
+        found.append(row)
+        yield row
+    draw(path, found)
+    say(f"plot: {path}")
 
 
 def _picture_of(cases: list[Case]) -> Callable[[Path, Sequence[Row]], None]:
@@ -144,15 +152,15 @@ def table(rows: list[Row]) -> str:
     return exact_table.tables(rows)
 
 
-def exact_rows(options: ExactOptions, say: Say) -> list[Row]:
-    """Run the cases; [] if none matches. See the module for the keys.
+def exact_rows(options: ExactOptions, say: Say) -> Iterator[Row]:
+    """Run the cases; yield the rows of each. See the module for the keys.
 
     Raises
     ------
     SolverError
         A solver's name is unknown, or the budget or the seed is out of range.
     HeteroPlaceError
-        A graph cannot be built.
+        From the iterator: a graph cannot be built.
     """
     # Wrong options are told here, once, and not by every process.
     SolveOptions(time_limit_s=options.budget_s, seed=options.seed)
@@ -161,7 +169,10 @@ def exact_rows(options: ExactOptions, say: Say) -> list[Row]:
     missing = {name for case in cases for name in case.solvers if name not in SOLVERS}
     for name in sorted(missing):
         say(f"solver {name} is not registered: its rows are left out")
-    rows: list[Row] = []
+    return _with_original_tasks(_rows_of(cases, options, say))
+
+
+def _rows_of(cases: Sequence[Case], options: ExactOptions, say: Say) -> Iterator[Row]:
     for case in cases:
         names = tuple(
             name
@@ -169,8 +180,7 @@ def exact_rows(options: ExactOptions, say: Say) -> list[Row]:
             if name in SOLVERS and (not options.solvers or name in options.solvers)
         )
         if names:
-            rows += _case_rows(case, names, options, say)
-    return _with_original_tasks(rows)
+            yield from _case_rows(case, names, options, say)
 
 
 def select_cases(only: str | None) -> list[Case]:
@@ -200,7 +210,7 @@ def _case_rows(case: Case, names: tuple[str, ...], options: ExactOptions, say: S
         jobs=options.jobs,
     )
     instance = get_instance(case.instance)
-    rows = place_rows(place, lambda line: say(f"{case.table}: {line}"), [instance])
+    rows = list(place_rows(place, lambda line: say(f"{case.table}: {line}"), [instance]))
     by_solver = {str(row["solver"]): row for row in rows}
     return [{**row, **_extra(case, row, by_solver)} for row in rows]
 
@@ -234,13 +244,14 @@ def _extra(case: Case, row: Row, by_solver: dict[str, Row]) -> Row:
     return extra | {"paper": None if paper is None else dict(paper)}
 
 
-def _with_original_tasks(rows: list[Row]) -> list[Row]:
-    """Coarse rows learn the size of their original, where it is among the rows."""
-    sizes = {row["graph"]: row["tasks"] for row in rows}
+def _with_original_tasks(rows: Iterable[Row]) -> Iterator[Row]:
+    """Coarse rows learn the size of their original, where it is among the rows before them."""
+    sizes: dict[object, object] = {}
     for row in rows:
+        sizes[row["graph"]] = row["tasks"]
         if row["table"] == COARSE:
             row["original_tasks"] = sizes.get(row["original"])
-    return rows
+        yield row
 
 
 def _over(value: object, other: object, digits: int = 4) -> float | None:

@@ -10,7 +10,7 @@ paper's graphs and machine; its measurement times are minutes, of which only the
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from heteroplace.bench.exact.paper import CELERITAS_FUSION
 from heteroplace.bench.row_table import row_table
@@ -29,14 +29,14 @@ MEASURING_ORDERS: Mapping[str, str] = {"m": "m_topo", "dfs": "dfs_topo", PIPELIN
 """Orders of Standard Evaluation, and what their columns begin with."""
 
 
-def fusion_rows(say: Callable[[str], None], names: tuple[str, ...] = tuple(TRAINED)) -> list[Row]:
-    """Return a row for each of the training graphs of these names."""
-    rows = []
+def fusion_rows(
+    say: Callable[[str], None], names: tuple[str, ...] = tuple(TRAINED)
+) -> Iterator[Row]:
+    """Yield a row for each of the training graphs of these names."""
     for name in names:
         say(f"celeritas/{name}")
         problem = exact_instances()[f"celeritas/{name}"].build()
-        rows.append(fusion_row(problem) | {"paper": dict(CELERITAS_FUSION[name])})
-    return rows
+        yield fusion_row(problem) | {"paper": dict(CELERITAS_FUSION[name])}
 
 
 def fusion_row(problem: Problem) -> Row:

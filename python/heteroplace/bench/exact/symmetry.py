@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from random import Random
 from threading import Event
 
@@ -48,8 +48,8 @@ _MAX_TRANSFER_BYTES = 3
 
 def symmetry_rows(
     say: Callable[[str], None], *, tasks: int = 5, seeds: int = 6, time_limit_s: float = 60.0
-) -> list[Row]:
-    """Return a row for each instance and order.
+) -> Iterator[Row]:
+    """Yield a row for each instance and order.
 
     Parameters
     ----------
@@ -58,11 +58,9 @@ def symmetry_rows(
     time_limit_s
         For one solve of the programme.
     """
-    rows: list[Row] = []
-    for row in (*_split_rows(), *_programme_rows(tasks, seeds, time_limit_s)):
+    for row in chain(_split_rows(), _programme_rows(tasks, seeds, time_limit_s)):
         say(f"{row['what']}: {row['graph']}: {row['order']}: {row['work']}")
-        rows.append(row)
-    return rows
+        yield row
 
 
 def symmetry_table(rows: list[Row]) -> str:

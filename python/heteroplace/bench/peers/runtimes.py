@@ -49,10 +49,6 @@ class RuntimeExecutor:
         """Run once and return the outputs."""
         return self._thread.call(self._infer, next(self._turns))
 
-    def benchmark(self, num_runs: int) -> list[int]:
-        """Run `num_runs` times; return the wall time of each in ns."""
-        return self.time_calls(num_runs)
-
     def time_calls(self, num_runs: int, pause_s: float = 0.0) -> list[int]:
         """Return the wall time, in ns, of calls from arrays to arrays; see `time_runs`."""
         return self._thread.call(

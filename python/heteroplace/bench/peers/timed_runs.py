@@ -14,8 +14,11 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from heteroplace.costs.measurement import NEAR_CORES_NS
 from heteroplace.machine.usage import QUIET_CORES, Usage
@@ -23,6 +26,7 @@ from heteroplace.stats import median
 
 Timer = Callable[[int], Sequence[int]]
 """Runs something so many times and returns the wall time of each run in ns."""
+Result = TypeVar("Result")
 
 MIN_RUNS = 4
 MAX_RUNS = 200
@@ -192,22 +196,25 @@ def side_by_side(timers: Sequence[Timer]) -> Timer:
     """
 
     def timer(num_runs: int) -> list[int]:
-        start = threading.Barrier(len(timers))
-        times: dict[int, Sequence[int]] = {}
-
-        def run(index: int) -> None:
-            start.wait()
-            times[index] = timers[index](num_runs)
-
-        threads = [threading.Thread(target=run, args=(index,)) for index in range(len(timers))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        together = zip(*(times[index] for index in range(len(timers))), strict=True)
+        together = zip(*at_once([partial(each, num_runs) for each in timers]), strict=True)
         return [round(len(timers) / sum(1 / ns for ns in each)) for each in together]
 
     return timer
+
+
+def at_once(calls: Sequence[Callable[[], Result]]) -> list[Result]:
+    """Make all calls at once, each from a thread of its own; return what they return, in order.
+
+    When all have ended, what one of them raised is raised.
+    """
+    start = threading.Barrier(len(calls))
+
+    def run(call: Callable[[], Result]) -> Result:
+        start.wait()
+        return call()
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return list(pool.map(run, calls))
 
 
 def _take_turn(

@@ -6,7 +6,8 @@ the other rows of `bench place`. A row has the keys
     graph, tasks, cluster, budget_seconds, auto, auto_seconds, best, best_solver, ratio, behind,
     late
 
-`auto` and `best` are makespans in ns, `best` that of the best other solver whose plan is valid, and
+`auto` and `best` are makespans in ns, or times from one item to the next where plans are made for
+those, `best` that of the best other solver whose plan is valid, and
 ratio = auto / best: at most 1 where `auto` is not behind. `behind` lists the solvers with shorter
 plans. `late` gives for each solver that took more than LATE_RATIO beyond its budget, and LATE_S,
 its seconds.
@@ -14,7 +15,8 @@ its seconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, object]
 Say = Callable[[str], None]
-Solve = Callable[["PlaceOptions", Say], list[Row]]
+Solve = Callable[["PlaceOptions", Say], Iterable[Row]]
 
 AUTO = "auto"
 LATE_RATIO = 0.05
@@ -35,31 +37,32 @@ LATE_S = 0.1
 
 def auto_rows(
     options: PlaceOptions, names: Sequence[str], solve: Solve, say: Say = lambda _: None
-) -> list[Row]:
-    """Run `auto` and the others, and compare.
+) -> Iterator[Row]:
+    """Run `auto` and the others, and compare; yield a row for each graph.
 
     Parameters
     ----------
     names
         Of the solvers; `auto` need not be among them.
     solve
-        Runs all of `options.solvers` on what `options.only` selects: `place_rows`.
+        Runs all of `options.solvers` on what `options.only` selects, graph by graph: `place_rows`.
     """
     others = [name for name in names if name != AUTO]
-    rows = solve(replace(options, solvers=(*others, AUTO)), say)
-    graphs = dict.fromkeys(str(row["graph"]) for row in rows)
-    return [compare([row for row in rows if row["graph"] == graph]) for graph in graphs]
+    rows = iter(solve(replace(options, solvers=(*others, AUTO)), say))
+    while of_graph := list(itertools.islice(rows, len(others) + 1)):
+        yield compare(of_graph)
 
 
 def compare(rows: Sequence[Row]) -> Row:
     """Return the row of one graph, from those of all solvers; `auto` is one of them."""
     auto = next(row for row in rows if row["solver"] == AUTO)
+    key = "item_ns" if "item_ns" in auto else "makespan"
     valid = {
-        str(row["solver"]): int(str(row["makespan"]))
+        str(row["solver"]): int(str(row[key]))
         for row in rows
-        if row is not auto and row["makespan"] is not None and row["memory_ok"]
+        if row is not auto and row[key] is not None and row["memory_ok"]
     }
-    found = None if auto["makespan"] is None else int(str(auto["makespan"]))
+    found = None if auto[key] is None else int(str(auto[key]))
     best = min(valid.values(), default=None)
     behind = [name for name, ns in valid.items() if found is None or ns < found]
     return {

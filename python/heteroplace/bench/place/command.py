@@ -35,10 +35,11 @@ repeated N times in order of service.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from heteroplace.bench.ignored import refuse_ignored
 from heteroplace.bench.place.against import auto_rows, auto_table
 from heteroplace.bench.place.growth import growth_rows, growth_series, growth_table
 from heteroplace.bench.place.memory import memory_rows, memory_table
@@ -73,6 +74,13 @@ COLUMNS = (
 """Keys of a row that readers of the JSON may rely on."""
 
 _LATENCY, _THROUGHPUT = OBJECTIVES
+_PLAIN = ("only", "solvers", "budget", "seed", "objective", "items", "jobs")
+_READ: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("growth", "peers", "saga"), ()),
+    "memory": ("only", "solvers", "seed"),
+    "auto": _PLAIN,
+}
+"""The options that each kind of run reads beside its own."""
 
 
 @dataclass(frozen=True)
@@ -172,14 +180,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(arguments: argparse.Namespace, say: Say) -> list[Row]:
-    """Run what the command line asks for; return the rows.
+def run(arguments: argparse.Namespace, say: Say) -> Iterable[Row]:
+    """Run what the command line asks for; return the rows, graph by graph where there are many.
 
     Raises
     ------
     SolverError
-        A solver's name is unknown, or the budget or the seed is out of range.
+        A solver's name is unknown, the budget or the seed is out of range, or an option is given
+        that what is asked for does not read.
     """
+    for kind, reads in _READ.items():
+        if getattr(arguments, kind):
+            refuse_ignored(arguments, add_arguments, kind, reads)
     if arguments.growth:
         return _growth(arguments.json, say)
     if arguments.peers:
@@ -251,17 +263,17 @@ def default_solvers(options: PlaceOptions) -> tuple[str, ...]:
 
 def place_rows(
     options: PlaceOptions, say: Say, chosen: Sequence[Instance] | None = None
-) -> list[Row]:
-    """Run the solvers on `chosen`, or on what `options.only` selects. See the module for the keys.
+) -> Iterator[Row]:
+    """Run the solvers on `chosen`, or on what `options.only` selects; yield the rows of each graph.
 
-    [] if there is no instance.
+    See the module for the keys.
 
     Raises
     ------
     SolverError
         A solver's name is unknown, or the budget or the seed is out of range.
     HeteroPlaceError
-        An instance cannot be built.
+        From the iterator: an instance cannot be built.
     """
     # Wrong options are told here, once, and not by every process.
     SolveOptions(time_limit_s=options.budget_s, seed=options.seed, items=options.items)
@@ -275,13 +287,18 @@ def place_rows(
     names = options.solvers or default_solvers(options)
     for name in names:
         get_solver(name)
-    rows: list[Row] = []
-    for instance in select(options.only) if chosen is None else chosen:
+    return _rows_of(select(options.only) if chosen is None else chosen, names, options, say)
+
+
+def _rows_of(
+    chosen: Sequence[Instance], names: Sequence[str], options: PlaceOptions, say: Say
+) -> Iterator[Row]:
+    for instance in chosen:
         processes = Processes(instance.name, options.worker_arguments, options.budget_s)
         reference = processes.reference()
         answers = processes.answers(names, options.jobs, say)
-        rows += _finish(instance.name, reference, list(zip(names, answers, strict=True)), options)
-    return rows
+        found = list(zip(names, answers, strict=True))
+        yield from _finish(instance.name, reference, found, options)
 
 
 def _finish(

@@ -11,6 +11,7 @@ of the ratios within turns, of processor time. Solvers that go on as long as the
     turns, note
 
 `static` and `lifetime` are makespans in ns, None where there is no plan; ratio = lifetime / static.
+A process that fails becomes a note.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from heteroplace.bench.suites.catalogue import get_instance, instances, select
+from heteroplace.bench.suites.catalogue import Instance, get_instance, instances, select
 from heteroplace.bench.suites.clusters import fill_memories
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.model.check import check_plan
@@ -58,20 +59,21 @@ _ENOUGH_S = 2.0
 """Processor time of all turns after which there are no more."""
 _LARGEST_SLOWDOWN = 1.2
 _NOTE_CHARACTERS = 80
+_NOT_COMPARED = dict.fromkeys(("ratio", "static_seconds", "lifetime_seconds", "slowdown")) | {
+    "turns": 0
+}
 
 Row = dict[str, object]
 Say = Callable[[str], None]
 
 
-def memory_rows(only: str | None, solvers: Sequence[str], seed: int, say: Say) -> list[Row]:
-    """Run the solvers by both rules; see the module for the keys.
+def memory_rows(only: str | None, solvers: Sequence[str], seed: int, say: Say) -> Iterator[Row]:
+    """Run the solvers by both rules; yield the rows. See the module for the keys.
 
     Raises
     ------
     SolverError
         A solver's name is unknown, or one of them serves only several items.
-    HeteroPlaceError
-        An instance cannot be built.
     """
     names = solvers or SOLVERS
     for name in names:
@@ -81,13 +83,17 @@ def memory_rows(only: str | None, solvers: Sequence[str], seed: int, say: Say) -
         chosen = [known[name] for name in GRAPHS] + select(_PUBLISHED)
     else:
         chosen = select(only)
-    rows = []
+    return _rows_of(chosen, names, seed, say)
+
+
+def _rows_of(
+    chosen: Sequence[Instance], names: Sequence[str], seed: int, say: Say
+) -> Iterator[Row]:
     for instance in chosen:
         for solver in names:
             row = _in_own_process(instance.name, solver, seed)
-            rows.append(row)
             say(f"{instance.name}: {solver}: {_summary(row)}")
-    return rows
+            yield row
 
 
 def memory_table(rows: list[Row]) -> str:
@@ -97,7 +103,7 @@ def memory_table(rows: list[Row]) -> str:
     cells = [
         [
             str(row["graph"]),
-            str(row["tasks"]),
+            _number(row["tasks"], "{}", 1),
             str(row["solver"]),
             *(_number(row[rule], "{:.3f}", 1e-6) for rule in ("static", "lifetime")),
             _number(row["ratio"], "{:.4f}"),
@@ -132,16 +138,18 @@ def compare_rules(problem: Problem, solver: str, options: SolveOptions) -> Row:
     note = ""
     for rule, one in problems.items():
         _ = one.native  # made once, as it is for both alike
+        begin = time.perf_counter()
         try:
             makespans[rule] = _solve(one, solver, options)
         except HeteroPlaceError as refusal:
             makespans[rule] = None
             note = note or f"{rule}: {type(refusal).__name__}: {refusal}".partition("\n")[0]
+        if time.perf_counter() - begin >= options.time_limit_s:
+            note = note or f"{rule}: ended by the limit of {options.time_limit_s:g} s"
     row: Row = {"tasks": len(problem.graph.tasks), "solver": solver, **makespans}
     static, lifetime = makespans["static"], makespans["lifetime"]
-    if static is None or lifetime is None:
-        empty = dict.fromkeys(("ratio", "static_seconds", "lifetime_seconds", "slowdown"))
-        return row | empty | {"turns": 0, "note": note}
+    if static is None or lifetime is None or note:
+        return row | _NOT_COMPARED | {"note": note}
     while not _is_enough(seconds):
         for rule, one in problems.items():
             begin = time.process_time()
@@ -181,7 +189,9 @@ def _in_own_process(instance: str, solver: str, seed: int) -> Row:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         last = " / ".join(done.stderr.strip().splitlines()[-3:])
-        raise HeteroPlaceError(f"{solver} on {instance} by two rules of memory failed: {last}")
+        failed = dict.fromkeys(("tasks", "static", "lifetime")) | _NOT_COMPARED
+        note = f"its process ended with {done.returncode}: {last}"
+        return {"graph": instance, "solver": solver, **failed, "note": note}
     row: Row = json.loads(done.stdout.splitlines()[-1])
     return row
 

@@ -131,11 +131,10 @@ def measure(problem: Problem, solver: str, options: SolveOptions) -> Row:
     dict
         What `judge` returns, "makespan" None if the solver gives no plan, with the reason in
         "note"; "bound", and for throughput "item_bound", as the solver has proven it, in ns, or
-        None; "best_seconds", when it had its best plan; "incumbents", [seconds, ns] of each better
-        plan that it told of (none of one item where several are served); wall and processor seconds
-        of the solve,
-        which include turning the problem into the core's arrays; "peak_mb" of the process (MB,
-        10**6 bytes) at its end.
+        None; "best_seconds", when it had its plan, None if that is invalid; "incumbents",
+        [seconds, ns] of each better plan that it told of (none of one item where several are
+        served); wall and processor seconds of the solve, which include turning the problem into the
+        core's arrays; "peak_mb" of the process (MB, 10**6 bytes) at its end.
     """
     chosen = get_solver(solver)
     _load(chosen, len(problem.graph.tasks))
@@ -170,7 +169,10 @@ def measure(problem: Problem, solver: str, options: SolveOptions) -> Row:
     if found.plan.items == options.items and (options.items == 1 or solver not in _ONE_BATCH):
         is_item_bound = asked.objective == THROUGHPUT
         row["item_bound" if is_item_bound else "bound"] = found.bound_ns
-    return row | judge(problem, found.plan, options)
+    judged = judge(problem, found.plan, options)
+    if judged["makespan"] is None:
+        row["best_seconds"] = None  # whenever it was there, it is no plan
+    return row | judged
 
 
 def _load(solver: RegisteredSolver, num_tasks: int) -> None:

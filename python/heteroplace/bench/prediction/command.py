@@ -12,8 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-import numpy as np
-
+from heteroplace.bench.differences import largest_difference
 from heteroplace.bench.models.catalogue import Model, load_model, model_names
 from heteroplace.bench.peers.stock import in_pass_context
 from heteroplace.bench.peers.timed_runs import TimedRuns, balanced_rounds, time_in_turns
@@ -243,10 +242,7 @@ def _output_differences(runs: Sequence[PlannedRun], model: Model) -> dict[str, f
     """Run each plan once; return the largest difference of its outputs to those of the first."""
     outputs = {item.name: item.executor.run(model.inputs) for item in runs}
     first = outputs[runs[0].name]
-    return {
-        name: max(float(np.abs(a - b).max()) for a, b in zip(arrays, first, strict=True))
-        for name, arrays in outputs.items()
-    }
+    return {name: largest_difference(arrays, first) for name, arrays in outputs.items()}
 
 
 def _remaining_time(num_rounds: int, say: Say) -> Callable[[int], None]:

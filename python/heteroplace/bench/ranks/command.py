@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from heteroplace.bench.ranks.messages import SIZES, message_rows
 from heteroplace.bench.ranks.options import RanksOptions
@@ -45,8 +45,8 @@ _FIELDS = (
 )
 
 
-def run(arguments: argparse.Namespace, say: Callable[[str], None]) -> list[Row]:
-    """Measure the cases whose name matches `arguments.only`; return the rows.
+def run(arguments: argparse.Namespace, say: Callable[[str], None]) -> Iterator[Row]:
+    """Measure the cases whose name matches `arguments.only`; yield the rows.
 
     Raises
     ------
@@ -54,11 +54,16 @@ def run(arguments: argparse.Namespace, say: Callable[[str], None]) -> list[Row]:
         Ranks cannot be started, or fail; the kernel allows no shaped links.
     """
     asked = from_arguments(RanksOptions, arguments)
-    matches = re.compile(arguments.only).search
-    rows: list[Row] = []
+    for row in _rows(asked, re.compile(arguments.only).search, say):
+        yield {field: row.get(field) for field in _FIELDS}
+
+
+def _rows(
+    asked: RanksOptions, matches: Callable[[str], object], say: Callable[[str], None]
+) -> Iterator[Row]:
     sizes = [size for size in SIZES if matches(f"message/{size}")]
     if sizes:
-        rows += message_rows(sizes, say)
+        yield from message_rows(sizes, say)
     here = PlanOptions(
         num_random=asked.plans,
         budget_s=asked.budget,
@@ -69,7 +74,8 @@ def run(arguments: argparse.Namespace, say: Callable[[str], None]) -> list[Row]:
         for num_ranks in (2, 4):
             name = f"plan/{model}/{num_ranks}"
             if matches(name):
-                rows += plan_rows(model, num_ranks, None, here, prefixed(say, name))
+                found = plan_rows(model, num_ranks, None, here, prefixed(say, name))
+                yield from [{"case": name, **row} for row in found]
     # Slow links take most of the time, so that a turn is one run.
     over_links = PlanOptions(
         num_random=asked.shaped_plans,
@@ -84,8 +90,7 @@ def run(arguments: argparse.Namespace, say: Callable[[str], None]) -> list[Row]:
             if matches(name):
                 _check_links()
                 found = plan_rows(model, 2, link, over_links, prefixed(say, name))
-                rows += [{**row, "case": name} for row in found]
-    return [{field: row.get(field) for field in _FIELDS} for row in rows]
+                yield from [{"case": name, **row} for row in found]
 
 
 def shaped_name(link: ShapedLink, model: str) -> str:

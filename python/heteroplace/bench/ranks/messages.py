@@ -14,7 +14,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -37,9 +37,8 @@ _SOURCE = Path(__file__).with_name("raw_messages.c")
 Row = dict[str, object]
 
 
-def message_rows(sizes: Sequence[int], say: Callable[[str], None]) -> list[Row]:
-    """Start two ranks that measure messages of each size; return their rows."""
-    rows: list[Row] = []
+def message_rows(sizes: Sequence[int], say: Callable[[str], None]) -> Iterator[Row]:
+    """Start two ranks that measure messages of each size; yield their rows."""
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder, "raw.so")
         _compile(library)
@@ -47,8 +46,7 @@ def message_rows(sizes: Sequence[int], say: Callable[[str], None]) -> list[Row]:
             say(f"messages of {size} B")
             arguments = [str(library), str(size), str(NUM_ROUNDS)]
             found = json.loads(run_ranks(2, module_of(__name__, *arguments)))
-            rows.append({"case": f"message/{size}", "bytes": size, "ranks": 2, **found})
-    return rows
+            yield {"case": f"message/{size}", "bytes": size, "ranks": 2, **found}
 
 
 def _compile(library: Path) -> None:

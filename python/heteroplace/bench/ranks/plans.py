@@ -241,7 +241,6 @@ def _rows(
             hosts, alone = f"hosts.{index}", f"alone.{index}"
             rows.append(
                 {
-                    "case": f"plan/{network.name}",
                     "model": network.name,
                     "plan": plan.origin,
                     "ranks": num_ranks,

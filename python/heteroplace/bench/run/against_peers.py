@@ -1,6 +1,7 @@
 """`bench run --peers`: our plans against stock TVM, onnxruntime and OpenVINO, on one core and all.
 
-All of a network runs in turns in one process, by one clock. Ours on one core is the plan of the
+All of a network runs in turns in one process, each call from arrays to arrays, by Python's clock:
+what the caller takes is in the times of all. Ours on one core is the plan of the
 first device alone; on all cores it is the plan that may use every device. A network that is written
 in Relay has stock TVM alone as its peer.
 """
@@ -9,13 +10,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from statistics import geometric_mean
 
 import numpy as np
 
 from heteroplace import pipeline
+from heteroplace.bench.differences import relative_difference
 from heteroplace.bench.implementations import task_providers
 from heteroplace.bench.models.catalogue import Model, load_model, peer_network_names
 from heteroplace.bench.peers.runtimes import (
@@ -32,7 +34,13 @@ from heteroplace.bench.peers.stock import (
 )
 from heteroplace.bench.peers.timed_runs import TimedRuns, Timer, time_in_turns
 from heteroplace.bench.row_table import row_table
-from heteroplace.bench.run.comparison import Prepared, compile_once, place_on, prepare_model
+from heteroplace.bench.run.comparison import (
+    Prepared,
+    call_timers,
+    compile_once,
+    place_on,
+    prepare_model,
+)
 from heteroplace.machine.local import local_cluster
 from heteroplace.measure.cost_models import CostOptions, choose_cost_model
 from heteroplace.model.cluster import Cluster
@@ -92,11 +100,13 @@ class PeerPrograms:
     """Of all of them, on the same inputs."""
     providers: Mapping[str, int]
     """Number of our tasks by who made their kernels."""
+    inputs: Mapping[str, np.ndarray]
+    """Of every call."""
 
     def timers(self) -> dict[str, Timer]:
         """Return what is timed, by name."""
-        runners = {**self.executors, **self.peers}
-        return {_name(*key): runner.benchmark for key, runner in runners.items()}
+        timers = call_timers(self.executors, self.peers, self.inputs)
+        return {_name(*key): timer for key, timer in timers.items()}
 
     def close(self) -> None:
         """End the threads of the peers."""
@@ -138,7 +148,7 @@ def make_programs(
     outputs = {key: executor.run(model.inputs) for key, executor in executors.items()}
     outputs |= {key: peer.run() for key, peer in peers.items()}
     providers = Counter(task_providers(prepared.costed.compiled, cluster))
-    return PeerPrograms(executors, peers, outputs, providers)
+    return PeerPrograms(executors, peers, outputs, providers, model.inputs)
 
 
 def measure_peers(
@@ -212,19 +222,6 @@ def row_of(
         )
     )
     return row
-
-
-def relative_difference(found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> float:
-    """Return the largest difference of two sets of outputs, each over its output's largest value.
-
-    >>> relative_difference([np.array([1.0, -4.0])], [np.array([1.0, -5.0])])
-    0.2
-    """
-    pairs = zip(found, expected, strict=True)
-    return max(
-        float(np.abs(ours - theirs).max() / max(np.abs(theirs).max(), np.finfo(np.float32).tiny))
-        for ours, theirs in pairs
-    )
 
 
 def table(rows: list[dict[str, object]]) -> str:

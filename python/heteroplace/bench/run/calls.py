@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import itertools
 import re
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import onnx
@@ -28,7 +28,7 @@ from heteroplace.bench.peers.stock import (
     silence_tuning_hint,
     time_runs,
 )
-from heteroplace.bench.peers.timed_runs import TimedRuns, Timer, time_in_turns
+from heteroplace.bench.peers.timed_runs import TimedRuns, Timer, at_once, time_in_turns
 from heteroplace.bench.row_table import row_table
 from heteroplace.bench.run.comparison import CORES, place_on, plan_names, prepare_model
 from heteroplace.machine.local import local_cluster
@@ -129,18 +129,6 @@ def _timers(
     def call() -> list[np.ndarray]:
         return executor.run(model.inputs)
 
-    def callers(num_runs: int) -> list[int]:
-        start_ns = time.perf_counter_ns()
-        threads = [
-            threading.Thread(target=_call_often, args=(executors[n % 2], model.inputs, num_runs))
-            for n in range(NUM_CALLERS)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return [(time.perf_counter_ns() - start_ns) // (NUM_CALLERS * num_runs)] * num_runs
-
     def rarely(time_calls: Callable[[int, float], list[int]]) -> Timer:
         return lambda num_runs: time_calls(min(num_runs, _MOST_IDLE_RUNS), IDLE_S)
 
@@ -148,7 +136,7 @@ def _timers(
         _key(_OURS, _CORE): executor.benchmark,
         _key(_OURS, _LOOP): lambda num_runs: time_runs(call, num_runs),
         _key(_OURS, _IDLE): rarely(lambda num_runs, pause_s: time_runs(call, num_runs, pause_s)),
-        _key(_OURS, _CALLERS, NUM_CALLERS): callers,
+        _key(_OURS, _CALLERS, NUM_CALLERS): callers_timer(executors, model.inputs),
         _key(_STOCK, _CORE): stock.benchmark,
         _key(_STOCK, _LOOP): stock.time_calls,
         _key(_STOCK, _IDLE): rarely(stock.time_calls),
@@ -165,21 +153,35 @@ def _timers(
 
 
 def stream_timer(executor: Executor, inputs: Mapping[str, np.ndarray], in_flight: int) -> Timer:
-    """Return the timer of `run_many`: a run is an item, all take as long."""
+    """Return the timer of `run_many`: a run is an item, all take as long.
+
+    The first `in_flight` results fill it and the last ones drain it: they are not counted.
+    """
 
     def timer(num_runs: int) -> list[int]:
-        items = itertools.repeat(inputs, num_runs)
-        start = time.perf_counter_ns()
-        for _ in executor.run_many(items, in_flight=in_flight):
-            pass
-        return [(time.perf_counter_ns() - start) // num_runs] * num_runs
+        items = itertools.repeat(inputs, num_runs + 2 * in_flight - 1)
+        results = executor.run_many(items, in_flight=in_flight)
+        stamps = [time.perf_counter_ns() for _ in results]
+        counted_ns = stamps[in_flight - 1 + num_runs] - stamps[in_flight - 1]
+        return [counted_ns // num_runs] * num_runs
 
     return timer
 
 
-def _call_often(executor: Executor, inputs: Mapping[str, np.ndarray], num_runs: int) -> None:
-    for _ in range(num_runs):
-        executor.run(inputs)
+def callers_timer(executors: Sequence[Executor], inputs: Mapping[str, np.ndarray]) -> Timer:
+    """Return the timer of NUM_CALLERS threads that call the executors, each in a loop: a run is a
+    call of any of them, all take as long. The first call of each is not counted."""
+    loops = [
+        partial(time_runs, partial(executors[number % len(executors)].run, inputs))
+        for number in range(NUM_CALLERS)
+    ]
+
+    def timer(num_runs: int) -> list[int]:
+        times = at_once([partial(loop, num_runs + 1) for loop in loops])
+        calls_per_ns = sum(num_runs / sum(each[1:]) for each in times)
+        return [round(1 / calls_per_ns)] * num_runs
+
+    return timer
 
 
 def _key(who: str, mode: str, in_flight: int = 1) -> str:

@@ -20,9 +20,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from heteroplace import pipeline
+from heteroplace.bench.differences import largest_difference
 from heteroplace.bench.models.catalogue import Model, matching_models
 from heteroplace.bench.peers.stock import in_pass_context
 from heteroplace.bench.peers.timed_runs import time_in_turns
@@ -101,10 +100,7 @@ def measure_choice(
             "ratio_ours": round(timed.ratio(way, OURS), 3),
             "ratio_first": round(timed.ratio(way, FIRST), 3),
             "ratio_fastest": round(timed.ratio(way, FASTEST), 3),
-            "max_abs_diff": max(
-                float(np.abs(one - other).max())
-                for one, other in zip(outputs[way], outputs[OURS], strict=True)
-            ),
+            "max_abs_diff": largest_difference(outputs[way], outputs[OURS]),
         }
         for way, executable in executables.items()
     ]

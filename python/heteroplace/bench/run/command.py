@@ -1,5 +1,6 @@
 """`bench run`: run times of the chosen plan and of plans on one device, against the peers.
 
+All times are of calls from arrays to arrays.
 Two questions: is our executor as fast as stock TVM where both run the same kernels on the same
 cores (aim: within 3 %), and what is the chosen plan worth.
 """

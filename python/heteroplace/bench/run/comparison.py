@@ -1,5 +1,6 @@
 """Place one network in several ways, build each, and measure all of them beside the stock peers.
 
+All are timed from arrays to arrays, by Python's clock: inputs and outputs are copied by each.
 The ways share everything that does not depend on the placement: the network is optimised, compiled
 and measured once, on the whole cluster; a part of the cluster gets its part of the cost table.
 """
@@ -8,19 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
 from heteroplace import pipeline
+from heteroplace.bench.differences import largest_difference
 from heteroplace.bench.models.catalogue import Model
-from heteroplace.bench.peers.runtimes import OnnxExecutor
+from heteroplace.bench.peers.runtimes import OnnxExecutor, RuntimeExecutor
 from heteroplace.bench.peers.stock import (
     StockExecutor,
     build_stock,
     cpu_seconds,
     in_pass_context,
+    time_runs,
 )
-from heteroplace.bench.peers.timed_runs import TimedRuns, time_in_turns
+from heteroplace.bench.peers.timed_runs import TimedRuns, Timer, time_in_turns
 from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.codegen.executable import Executable
 from heteroplace.measure.cost_models import CostOptions, choose_cost_model
@@ -34,6 +39,7 @@ from heteroplace.stage_log import StageLog
 
 Say = Callable[[str], None]
 """Called with a line of text whenever something long begins."""
+Key = TypeVar("Key")
 
 CHOSEN = "chosen"
 """Name of the plan that may use every device."""
@@ -108,8 +114,7 @@ class Comparison:
         """Return the largest difference of two sets of outputs; None: one does not exist."""
         if name not in self.outputs or other not in self.outputs:
             return None
-        pairs = zip(self.outputs[name], self.outputs[other], strict=True)
-        return max(float(np.abs(left - right).max()) for left, right in pairs)
+        return largest_difference(self.outputs[name], self.outputs[other])
 
 
 def prepare_model(model: Model, cluster: Cluster, say: Say = lambda line: None) -> Prepared:
@@ -187,7 +192,7 @@ def compare_plans(
     say(f"measuring {len(executors)} plans and {len(peers)} peers in {options.num_rounds} rounds")
     options.on_round(0)
     timed = time_in_turns(
-        {name: runner.benchmark for name, runner in {**executors, **peers}.items()},
+        call_timers(executors, peers, model.inputs),
         num_rounds=options.num_rounds,
         turn_ns=options.turn_ns,
         core_to_core_ns=core_to_core_probe(executors),
@@ -210,6 +215,19 @@ def _peers(
     if model.onnx_model is not None:
         peers[ONNXRUNTIME] = OnnxExecutor(model.onnx_model, model.inputs, first[:1])
     return peers
+
+
+def call_timers(
+    executors: Mapping[Key, Executor],
+    peers: Mapping[Key, StockExecutor | RuntimeExecutor],
+    inputs: Mapping[str, np.ndarray],
+) -> dict[Key, Timer]:
+    """Return what times calls of ours and of the peers, all from arrays to arrays."""
+    ours = {
+        key: partial(time_runs, partial(executor.run, inputs))
+        for key, executor in executors.items()
+    }
+    return ours | {key: peer.time_calls for key, peer in peers.items()}
 
 
 def core_to_core_probe(executors: Mapping[str, Executor]) -> Callable[[], int | None] | None:

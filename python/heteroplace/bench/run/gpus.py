@@ -22,6 +22,7 @@ import tvm
 from tvm.contrib import graph_executor
 
 from heteroplace import build, pipeline
+from heteroplace.bench.differences import largest_difference
 from heteroplace.bench.models.catalogue import Model, import_model, load_model, model_names
 from heteroplace.bench.peers.stock import (
     build_stock,
@@ -187,9 +188,8 @@ def measure_gpu(
         executor = make()
         ten_ns = [_call_ns(executor, model) for _ in range(10)]
         found = executor.run(model.inputs)
-        difference = max(float(np.abs(a - b).max()) for a, b in zip(found, expected, strict=True))
         figures[mode] = {
-            "max_abs_diff": difference,
+            "max_abs_diff": largest_difference(found, expected),
             "first_to_tenth": round(ten_ns[0] / ten_ns[-1], 2),
         }
         timers[mode] = executor.benchmark

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-import numpy as np
-
+from heteroplace.bench.differences import largest_difference
 from heteroplace.bench.models.catalogue import Model, matching_models
 from heteroplace.bench.peers.stock import (
     StockExecutor,
@@ -106,10 +105,8 @@ def measure_helping(
                 "ratio": round(timed.ratio(names[without], names[with_]), 3),
                 "stock_one_core_ms": _ms(timed.median_ns(_STOCK)),
                 "ratio_to_stock": round(timed.ratio(names[with_], _STOCK), 3),
-                "max_abs_diff": max(
-                    float(np.abs(ours - theirs).max())
-                    for key in (with_, without)
-                    for ours, theirs in zip(outputs[key], expected, strict=True)
+                "max_abs_diff": largest_difference(
+                    [*outputs[with_], *outputs[without]], [*expected, *expected]
                 ),
                 "core_to_core_ns": timed.median_core_to_core_ns,
             }

@@ -87,7 +87,8 @@ def _exact_measure(cases: list[Case]) -> Callable[[str, float, Say], list[Row]]:
 
     def measure(graph: str, budget_s: float, say: Say) -> list[Row]:
         only = f"^{re.escape(of_graph[graph].name)}$"
-        return exact_rows(ExactOptions(only, budget_s=budget_s, jobs=usable_cores()), say)
+        options = ExactOptions(only, budget_s=budget_s, jobs=usable_cores())
+        return list(exact_rows(options, say))
 
     return measure
 
@@ -110,7 +111,7 @@ def _place_parts() -> Iterator[Part]:
 def _place_measure(objective: str) -> Callable[[str, float, Say], list[Row]]:
     def measure(graph: str, budget_s: float, say: Say) -> list[Row]:
         options = PlaceOptions(budget_s=budget_s, objective=objective, jobs=usable_cores())
-        return place_rows(options, say, [instances()[graph]])
+        return list(place_rows(options, say, [instances()[graph]]))
 
     return measure
 

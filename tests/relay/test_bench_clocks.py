@@ -1,0 +1,99 @@
+"""What the timers of benchmarks count, of executors that only wait."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+import pytest
+
+from heteroplace.bench.dynamic.bounds import together
+from heteroplace.bench.dynamic.trace_runs import passes, time_trace, timer_of
+from heteroplace.bench.peers.timed_runs import Timer, side_by_side, time_in_turns
+from heteroplace.bench.run.against_peers import OURS, PeerPrograms, row_of
+from heteroplace.bench.run.calls import NUM_CALLERS, callers_timer, stream_timer
+from heteroplace.errors import ExecutionError
+
+MS = 1_000_000
+INPUTS: Mapping[str, np.ndarray] = {}
+
+
+class Waiting:
+    """An executor whose calls take stated times, one after the other, then from the first on."""
+
+    def __init__(self, *times_ms: float, then_ms: float | None = None) -> None:
+        turns = itertools.cycle(times_ms)
+        self._times_ms = (
+            turns if then_ms is None else itertools.chain(times_ms, itertools.repeat(then_ms))
+        )
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        time.sleep(next(self._times_ms) / 1e3)
+        return []
+
+    def run_many(
+        self, inputs: Iterable[Mapping[str, np.ndarray]], *, in_flight: int
+    ) -> Iterator[list[np.ndarray]]:
+        return map(self.run, inputs)
+
+    def benchmark(self, num_runs: int) -> list[int]:
+        return [1] * num_runs
+
+
+class Failing(Waiting):
+    def run(self, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        raise ExecutionError("kernel fell")
+
+
+def test_times_beside_peers_have_what_the_caller_takes() -> None:
+    programs = PeerPrograms({(OURS, 1): Waiting(2)}, {}, {}, {}, INPUTS)
+    timed = time_in_turns(programs.timers(), num_rounds=1, turn_ns=1)
+    assert row_of("m", 1, timed, programs)["ours_ms"] >= 2
+
+
+def test_the_mean_of_a_trace_has_its_rare_runs() -> None:
+    inputs = [INPUTS] * 3
+    timers = {"ours": timer_of(Waiting(1, 1, 10), inputs), "dense": lambda count: [5 * MS] * count}
+    timed = time_trace(timers, len(inputs), steady=("dense",), num_rounds=1, turn_ns=1)
+    assert timed.median_ns("ours") >= 4 * MS
+    assert timed.median_ns("dense") == 5 * MS
+
+
+def test_a_disturbed_run_does_not_count_in_the_mean_of_a_trace() -> None:
+    times = itertools.chain([900, 900, 900, 1, 1, 10, 700, 1, 10], itertools.cycle([1, 1, 10]))
+    timer = passes(lambda count: [next(times) for _ in range(count)], 3)
+    assert timer(4) == [12] * 4
+    assert timer(1) == [12]
+
+
+@pytest.mark.parametrize("in_flight", [1, 3])
+def test_a_stream_is_counted_once_it_is_full(in_flight: int) -> None:
+    timer = stream_timer(Waiting(*[200] * in_flight, then_ms=1), INPUTS, in_flight)
+    found = timer(4)
+    assert len(found) == 4
+    assert MS <= found[0] < 40 * MS
+
+
+def test_the_first_call_of_callers_is_not_counted() -> None:
+    executors = [Waiting(*[400] * (NUM_CALLERS // 2), then_ms=NUM_CALLERS) for _ in range(2)]
+    found = callers_timer(executors, INPUTS)(2)
+    # Each takes that many ms for a call, and all work at once.
+    assert len(found) == 2 and 0.9 * MS <= found[0] < 20 * MS
+
+
+def timers_of_a_failure() -> dict[str, Timer]:
+    one, other = Waiting(1), Failing()
+    both = [timer_of(executor, [INPUTS]) for executor in (one, other)]
+    return {
+        "callers": callers_timer([one, other], INPUTS),
+        "halves": together(both),
+        "side by side": side_by_side(both),
+    }
+
+
+@pytest.mark.parametrize("name", ["callers", "halves", "side by side"])
+def test_what_a_thread_raises_is_raised(name: str) -> None:
+    with pytest.raises(ExecutionError, match="kernel fell"):
+        timers_of_a_failure()[name](2)
