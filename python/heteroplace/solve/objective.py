@@ -20,7 +20,7 @@ from heteroplace.solve.list.single import (
     single_native_plan,
     single_plan,
 )
-from heteroplace.solve.problem import Problem, SolveOptions, SolveResult
+from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, status_of
 
 THROUGHPUT = "throughput"
 """Of `OBJECTIVES`: the one that is no makespan."""
@@ -159,6 +159,6 @@ def with_least_gain(
     plan = single_plan_of_items(problem, problem.cluster.device_id(name), options.items)
     assert plan is not None  # it has an objective
     note = f"the plan takes {result.objective_ns} ns; min_gain_ratio is {least}"
-    status = "optimal" if singles[name] == result.bound_ns else "feasible"
+    status = status_of(singles[name], result.bound_ns, result.status == "interrupted")
     tried = (*result.candidates, (f"single {name}", singles[name], note))
     return replace(result, plan=plan, objective_ns=singles[name], status=status, candidates=tried)

@@ -18,8 +18,13 @@ from heteroplace.report.tables import solution_headline
 from heteroplace.simulate.interference import Interference, no_interference
 from heteroplace.simulate.simulator import simulate
 from heteroplace.simulate.throughput import throughput_ns
-from heteroplace.solve import Problem, SolveOptions, solve_network
-from heteroplace.solve.objective import single_objectives, single_plan_of_items
+from heteroplace.solve import Problem, SolveOptions, get_solver, solve_network
+from heteroplace.solve.objective import (
+    num_devices,
+    single_objectives,
+    single_plan_of_items,
+    with_least_gain,
+)
 from tests.instances import cpu, gpus, instance, problem_of
 
 THROUGHPUT = SolveOptions("throughput", time_limit_s=1.0, iterations=200, threads=1)
@@ -140,6 +145,19 @@ def test_items_are_split_into_batches_of_least_time(times: dict[int, int], items
     )
     least = min((sum(times[size] for size in way), len(way)) for way in ways)
     assert (sum(times[size] for size in found), len(found)) == least
+
+
+def test_an_interrupted_solve_stays_one_where_one_device_is_almost_as_good() -> None:
+    problem = chain()
+    options = SolveOptions(min_gain_ratio=0.5, items=2)
+    costs = build_table(problem.graph, problem.cluster, lambda *_: Cost.measured(1000))
+    problem = Problem(problem.graph, problem.cluster, costs)
+    result = get_solver("bheft").solve(problem, options)
+    assert num_devices(problem, result.plan) == 2
+    for bound, status in ((0, "interrupted"), (4000, "optimal")):
+        ended = replace(result, status="interrupted", bound_ns=bound)
+        chosen = with_least_gain(problem, ended, options, {"cpu.0": 4000})
+        assert (chosen.objective_ns, chosen.status) == (4000, status)
 
 
 def test_a_plan_of_several_items_says_how_many_in_its_headline() -> None:
