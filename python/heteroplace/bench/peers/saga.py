@@ -86,7 +86,7 @@ def _cluster_of(network: Any) -> Cluster:
         for src, dst in permutations(range(len(names)), 2)
         for speed in [network.get_edge(names[src], names[dst]).speed]
     ]
-    # A mean over pairs then has the loops too; nothing else uses these ways, as all nodes are linked.
+    # A mean over pairs then has the loops too; no copy goes there, as all nodes are linked.
     links += [
         Link(f"{names[src]} {way}", *ends, _AT_ONCE, 0, f"{src} {way}")
         for src in range(len(names))
