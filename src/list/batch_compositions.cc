@@ -158,7 +158,7 @@ std::vector<double> BatchRanks(const model::Problem& problem, int num_items) {
   const double items = static_cast<double>(num_items);
   std::vector<double> below(problem.num_tasks, 0.0);  // max over readers of transfer + rank
   std::vector<double> rank(problem.num_tasks, 0.0);
-  const std::vector<double> transfer = MeanTransfersOfItems(problem, num_items);
+  const std::vector<double> transfer = MeanTransfers(problem, num_items);
   for (int task = problem.num_tasks - 1; task >= 0; --task) {
     double run = 0;
     double devices = 0;

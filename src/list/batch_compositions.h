@@ -44,7 +44,7 @@ void SortByTimePerItem(const model::Problem& problem, int task,
 /*!
  * \brief Upward ranks in ns, [num_tasks]: mean over the devices of the time of all items at the
  * best batch size, plus the largest mean transfer of all items + rank of a reader (HEFT, equation
- * 4, for one item). Transfers are those of MeanTransfersOfItems().
+ * 4, for one item). Transfers are those of MeanTransfers().
  */
 std::vector<double> BatchRanks(const model::Problem& problem, int num_items);
 

@@ -23,7 +23,7 @@ class FastestFiller {
   void Place(int task) {
     if (device_[task] < 0) {
       const int chosen = Choose(task);
-      for (int member : ColocatedTasks(problem_, task)) {
+      for (int member : problem_.Colocated(task)) {
         device_[member] = chosen;
         use_.AddTask(member, chosen);
       }
@@ -53,18 +53,23 @@ class FastestFiller {
   }
 
   int Choose(int task) const {
+    const std::span<const int> tasks = problem_.Colocated(task);
+    std::vector<int> reads;  // each once, whatever reads it
+    for (int member : tasks) {
+      const auto own = problem_.task_reads[member];
+      reads.insert(reads.end(), own.begin(), own.end());
+    }
+    std::sort(reads.begin(), reads.end());
+    reads.erase(std::unique(reads.begin(), reads.end()), reads.end());
     int best = -1;
     int64_t best_lack = 0;
     int64_t best_run = 0;
     for (int device : problem_.allowed[task]) {
       const int memory = problem_.device_memory[device];
       int64_t run = 0;
-      int64_t lack = -use_.Free(memory);
-      for (int member : ColocatedTasks(problem_, task)) {
-        run += problem_.Run(member, device);
-        lack += use_.ExtraForTask(member, device);
-        for (int tensor : problem_.task_reads[member]) lack += CopyCost(tensor, memory);
-      }
+      int64_t lack = use_.ExtraForTasks(tasks, device) - use_.Free(memory);
+      for (int member : tasks) run += problem_.Run(member, device);
+      for (int tensor : reads) lack += CopyCost(tensor, memory);
       lack = std::max<int64_t>(0, lack);
       if (best < 0 || lack < best_lack || (lack == best_lack && run < best_run)) {
         best = device;
@@ -92,11 +97,6 @@ class FastestFiller {
 };
 
 }  // namespace
-
-std::span<const int> ColocatedTasks(const model::Problem& problem, const int& task) {
-  const int group = problem.task_group[task];
-  return group < 0 ? std::span<const int>(&task, 1) : problem.group_tasks[group];
-}
 
 std::vector<int> FastestMapping(const model::Problem& problem, std::span<const int> order) {
   FastestFiller filler(problem);

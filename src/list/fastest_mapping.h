@@ -7,10 +7,6 @@
 
 namespace heteroplace::list {
 
-/*! \brief The tasks that share one device by their group, or the task alone; `task` must outlive
- * it. */
-std::span<const int> ColocatedTasks(const model::Problem& problem, const int& task);
-
 /*!
  * \brief Device of each task by MET: the one with the least run time whose memory has room for
  * the task, its outputs and the copies it reads; without any room the one that lacks least.

@@ -32,8 +32,7 @@ class Filler {
   void Place(int task) {
     const int group = problem_.task_group[task];
     if (group >= 0 && group_device_[group] >= 0) return;  // Placed with the first of its group.
-    const std::span<const int> tasks =
-        group >= 0 ? problem_.group_tasks[group] : std::span<const int>(&task, 1);
+    const std::span<const int> tasks = problem_.Colocated(task);
     const auto [device, position] = Choose(tasks);
     if (group >= 0) group_device_[group] = device;
     Charge(tasks, device);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -124,10 +125,12 @@ class ReadyRounds {
       if (count > 0 && (count == 1 || key < second)) second = key;
       ++count;
     }
-    if (count == 1) second = best;
     double merit = best.value;
     if (priority_ == Priority::kMinMin) merit = -best.value;
-    if (priority_ == Priority::kSufferage) merit = second.value - best.value;
+    if (priority_ == Priority::kSufferage) {
+      const bool has_second = count > 1 && second.violation <= best.violation;
+      merit = has_second ? second.value - best.value : std::numeric_limits<double>::infinity();
+    }
     return {-best.violation, merit};
   }
 

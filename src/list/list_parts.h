@@ -19,7 +19,8 @@ enum class Priority {
   kLookahead,    // of the ready tasks the one of highest mean optimistic cost (PEFT)
   kMinMin,       // of a batch of ready tasks the one whose best choice is least
   kMaxMin,       // of a batch of ready tasks the one whose best choice is greatest
-  kSufferage,    // of the ready tasks the one that loses most by its second best choice
+  kSufferage,    // of the ready tasks the one that loses most by its second best choice: all, where
+                 // that lacks more memory or is not there
 };
 
 /*! \brief What the device of a task is chosen by: the least of it. */

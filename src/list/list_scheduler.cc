@@ -19,7 +19,6 @@ ListScheduler::ListScheduler(const model::Problem& problem, Watch watch, Freeing
           kNotThere),
       home_(static_cast<size_t>(problem.num_tensors), -1),
       group_device_(static_cast<size_t>(problem.num_groups), -1),
-      workspace_(static_cast<size_t>(problem.num_devices), 0),
       released_(static_cast<size_t>(problem.num_memories), 0) {
   if (problem.counts_lifetimes && freeing == Freeing::kByReaders) {
     num_readers_.assign(static_cast<size_t>(problem.num_tensors), 0);
@@ -100,15 +99,7 @@ int64_t ListScheduler::ExtraBytes(int task, int device) const {
   const int group = problem_.task_group[task];
   if (group < 0) return use_.ExtraForTask(task, device);
   if (group_device_[group] >= 0) return 0;
-  int64_t extra = 0;
-  int64_t largest = 0;
-  for (int member : problem_.group_tasks[group]) {
-    const int64_t workspace =
-        std::max<int64_t>(0, problem_.workspace_bytes[member] - workspace_[device]);
-    extra += use_.ExtraForTask(member, device) - workspace;
-    largest = std::max(largest, workspace);
-  }
-  return extra + largest;
+  return use_.ExtraForTasks(problem_.group_tasks[group], device);
 }
 
 int64_t ListScheduler::Lack(int memory, int64_t extra_bytes) const {
@@ -199,21 +190,16 @@ void ListScheduler::Commit(int task, const Candidate& chosen) {
   }
   const int group = problem_.task_group[task];
   if (group < 0) {
-    Charge(task, device);
+    use_.AddTask(task, device);
   } else if (group_device_[group] < 0) {
     group_device_[group] = device;
-    for (int member : problem_.group_tasks[group]) Charge(member, device);
+    for (int member : problem_.group_tasks[group]) use_.AddTask(member, device);
   }
   if (!num_readers_.empty()) Release(task);
   if (chosen.violation >= model::kUnreachablePenalty) model::AddUnreachable(plan_.violation);
   plan_.device[task] = device;
   plan_.start_ns[task] = chosen.start_ns;
   plan_.makespan_ns = std::max(plan_.makespan_ns, chosen.finish_ns);
-}
-
-void ListScheduler::Charge(int task, int device) {
-  use_.AddTask(task, device);
-  workspace_[device] = std::max(workspace_[device], problem_.workspace_bytes[task]);
 }
 
 void ListScheduler::CommitCopy(const model::ScheduledCopy& copy) {

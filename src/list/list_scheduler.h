@@ -144,7 +144,6 @@ class ListScheduler {
   /*! \brief Bytes that the task brings; for the first of a group those of the whole group. */
   int64_t ExtraBytes(int task, int device) const;
   void CommitCopy(const model::ScheduledCopy& copy);
-  void Charge(int task, int device);
   /*! \brief Bytes that a memory lacks if it gets so many more. */
   int64_t Lack(int memory, int64_t extra_bytes) const;
   /*! \brief Frees what nobody reads any more now that the task is placed. */
@@ -163,7 +162,6 @@ class ListScheduler {
   std::vector<int64_t> there_ns_;       // [num_tensors][num_memories]
   std::vector<int> home_;               // [num_tensors], memory where it is made; -1: not yet
   std::vector<int> group_device_;       // [num_groups], -1: not chosen yet
-  std::vector<int64_t> workspace_;      // [num_devices], largest so far
   std::vector<int> num_readers_;        // [num_tensors], to be placed yet; empty: static rule
   std::vector<int64_t> released_;       // [num_memories], bytes in use_ that are free again
   model::NativePlan plan_;

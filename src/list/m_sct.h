@@ -20,7 +20,7 @@ namespace heteroplace::list {
  * ranked by the end of what its device has, even where it would fit into the gap that waiting left.
  *
  * \param favourite [num_tasks], the favourite child of each task, -1: none; at most one parent
- * each. From a linear programme, see solve/m_sct_lp.py.
+ * each. From a linear programme, see solve/baselines/m_sct_lp.py.
  * Complexity: as MEtf, plus a trial on each device for every task met while a device is awake.
  */
 model::NativePlan MSct(const model::Problem& problem, std::span<const int> favourite,

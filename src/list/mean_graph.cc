@@ -11,10 +11,9 @@ namespace heteroplace::list {
 
 MeanGraph MakeMeanGraph(const model::Problem& problem) {
   MeanGraph graph{graph::Dag(problem.successors), {}, {}};
-  const std::vector<uint8_t> all(static_cast<size_t>(problem.num_devices), uint8_t{1});
   for (double run : MeanRuns(problem, problem.allowed)) graph.run_ns.push_back(std::llround(run));
   std::vector<int64_t> transfer;
-  for (double mean : MeanTransfers(problem, all)) transfer.push_back(std::llround(mean));
+  for (double mean : MeanTransfers(problem)) transfer.push_back(std::llround(mean));
   graph.transfer_ns.assign(static_cast<size_t>(graph.dag.num_edges()), 0);
   for (int task = 0; task < problem.num_tasks; ++task) {
     const auto before = graph.dag.predecessors[task];

@@ -19,7 +19,7 @@ std::vector<uint8_t> AllDevices(const model::Problem& problem) {
  * \param weight [num_ways]
  */
 std::vector<double> MeanOfSizes(const model::Problem& problem, std::span<const double> weight,
-                                double total, int num_items = 1) {
+                                double total, int num_items) {
   const size_t count = problem.sizes.size();
   const size_t stride = 1 + count * weight.size() / kMostTransfers;
   std::vector<double> mean(count, 0.0);
@@ -87,9 +87,12 @@ std::vector<double> MeanRuns(const model::Problem& problem, const model::Csr& de
   return mean;
 }
 
-std::vector<double> MeanTransfersOfItems(const model::Problem& problem, int num_items) {
-  std::vector<double> count(static_cast<size_t>(problem.num_memories), 0.0);  // of devices
-  for (int memory : problem.device_memory) count[memory] += 1.0;
+std::vector<double> MeanTransfers(const model::Problem& problem, std::span<const uint8_t> preferred,
+                                  int num_items) {
+  std::vector<double> count(static_cast<size_t>(problem.num_memories), 0.0);
+  for (int device = 0; device < problem.num_devices; ++device) {
+    if (preferred[device] != 0) count[problem.device_memory[device]] += 1.0;
+  }
   double pairs = 0;
   std::vector<double> weight(problem.pair_of.size(), 0.0);
   for (int src = 0; src < problem.num_memories; ++src) {
@@ -104,29 +107,8 @@ std::vector<double> MeanTransfersOfItems(const model::Problem& problem, int num_
   return OfTensors(problem, MeanOfSizes(problem, weight, std::max(1.0, pairs), num_items));
 }
 
-std::vector<double> MeanTransfers(const model::Problem& problem,
-                                  std::span<const uint8_t> preferred) {
-  const size_t memories = static_cast<size_t>(problem.num_memories);
-  std::vector<double> count(memories, 0.0);  // preferred devices in each memory
-  double devices = 0;
-  for (int device = 0; device < problem.num_devices; ++device) {
-    if (preferred[device] == 0) continue;
-    count[problem.device_memory[device]] += 1.0;
-    devices += 1.0;
-  }
-  const double pairs = std::max(1.0, devices * (devices - 1.0));
-  std::vector<double> weight(problem.pair_of.size(), 0.0);
-  for (int src = 0; src < problem.num_memories; ++src) {
-    for (int dst = 0; dst < problem.num_memories; ++dst) {
-      const int way = problem.way_of[problem.Pair(src, dst)];
-      if (way >= 0 && src != dst) weight[way] += count[src] * count[dst];
-    }
-  }
-  return OfTensors(problem, MeanOfSizes(problem, weight, pairs));
-}
-
-std::vector<double> MeanTransfers(const model::Problem& problem) {
-  return MeanTransfers(problem, AllDevices(problem));
+std::vector<double> MeanTransfers(const model::Problem& problem, int num_items) {
+  return MeanTransfers(problem, AllDevices(problem), num_items);
 }
 
 std::vector<double> UpwardRanks(const model::Problem& problem, std::span<const uint8_t> preferred) {

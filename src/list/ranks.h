@@ -17,20 +17,14 @@ model::Csr PreferredDevices(const model::Problem& problem, std::span<const uint8
 std::vector<double> MeanRuns(const model::Problem& problem, const model::Csr& devices);
 
 /*!
- * \brief Mean transfer time of each tensor in ns over the ordered pairs of distinct preferred
- * devices, [num_tensors]; pairs in one memory count as 0, pairs without a route are left out.
+ * \brief Mean transfer time of so many items of each tensor, as one copy, in ns over the ordered
+ * pairs of distinct preferred devices with a route, [num_tensors]; pairs in one memory count as 0.
  */
-std::vector<double> MeanTransfers(const model::Problem& problem,
-                                  std::span<const uint8_t> preferred);
+std::vector<double> MeanTransfers(const model::Problem& problem, std::span<const uint8_t> preferred,
+                                  int num_items = 1);
 
 /*! \brief Mean transfer times over all devices. */
-std::vector<double> MeanTransfers(const model::Problem& problem);
-
-/*!
- * \brief Mean transfer time of so many items of each tensor, as one copy, in ns over the ordered
- * pairs of distinct devices with a route, [num_tensors]; pairs in one memory count as 0.
- */
-std::vector<double> MeanTransfersOfItems(const model::Problem& problem, int num_items);
+std::vector<double> MeanTransfers(const model::Problem& problem, int num_items = 1);
 
 /*!
  * \brief Upward ranks in ns, [num_tasks]: mean run time, plus the largest mean transfer + rank of

@@ -12,12 +12,19 @@ void MemoryUse::Clear() {
 }
 
 int64_t MemoryUse::ExtraForTask(int task, int device) const {
+  return ExtraForTasks(std::span<const int>(&task, 1), device);
+}
+
+int64_t MemoryUse::ExtraForTasks(std::span<const int> tasks, int device) const {
   const int memory = problem_.device_memory[device];
-  int64_t extra = problem_.weight_bytes[task];
-  for (int tensor : problem_.task_makes[task]) {
-    extra += ExtraForCopy(tensor, memory);
+  int64_t extra = 0;
+  int64_t workspace = workspace_[device];
+  for (int task : tasks) {
+    extra += problem_.weight_bytes[task];
+    for (int tensor : problem_.task_makes[task]) extra += ExtraForCopy(tensor, memory);
+    workspace = std::max(workspace, problem_.workspace_bytes[task]);
   }
-  return extra + std::max<int64_t>(0, problem_.workspace_bytes[task] - workspace_[device]);
+  return extra + workspace - workspace_[device];
 }
 
 int64_t MemoryUse::ExtraForCopy(int tensor, int memory) const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "model/problem.h"
@@ -36,6 +37,8 @@ class MemoryUse {
   void AddCopy(int tensor, int memory, int num_items = 1);
   /*! \brief Bytes that AddTask would add. */
   int64_t ExtraForTask(int task, int device) const;
+  /*! \brief Bytes that AddTask of each of some tasks would add: of workspaces the largest. */
+  int64_t ExtraForTasks(std::span<const int> tasks, int device) const;
   /*! \brief Bytes that AddCopy would add. */
   int64_t ExtraForCopy(int tensor, int memory) const;
   /*! \brief Bytes in use. */

@@ -110,6 +110,12 @@ struct Problem {
   int BatchSize(int task, int num_items) const {
     return !is_made_once_.empty() && is_made_once_[task] != 0 ? 1 : num_items;
   }
+  /*! \brief The tasks that share one device by their group, or the task alone; `task` must outlive
+   * it. */
+  std::span<const int> Colocated(const int& task) const {
+    const int group = task_group[static_cast<size_t>(task)];
+    return group < 0 ? std::span<const int>(&task, 1) : group_tasks[group];
+  }
   /*! \brief Row of `route_links` and `route_resources` for a pair of memories. */
   int Pair(int src, int dst) const { return src * num_memories + dst; }
   /*! \brief Time to copy a tensor between two memories, or kImpossible. */

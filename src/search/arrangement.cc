@@ -138,7 +138,8 @@ void Arrangement::MoveWorkspace(int task, int from, int to) {
   }
   if (bytes > 0 && bytes == workspace_[from]) {
     int64_t largest = 0;
-    for (int other = 0; other < module_.num_tasks; ++other) {
+    // None is larger than it was.
+    for (int other = 0; other < module_.num_tasks && largest < bytes; ++other) {
       if (other != task && device_[other] == from) {
         largest = std::max(largest, module_.workspace_bytes[other]);
       }

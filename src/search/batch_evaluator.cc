@@ -32,7 +32,7 @@ BatchEvaluator::BatchEvaluator(const model::Problem& problem, int num_items, int
       checks_memory_(MayOverflow(problem, num_items)),
       use_(problem, num_items),
       free_ns_(static_cast<size_t>(problem.num_resources), 0),
-      there_(static_cast<size_t>(problem.num_tensors) * static_cast<size_t>(problem.num_memories)),
+      there_(problem.num_tensors, static_cast<size_t>(problem.num_memories)),
       waits_(static_cast<size_t>(problem.num_tasks) * static_cast<size_t>(problem.num_devices)) {}
 
 int64_t BatchEvaluator::operator()(BatchSlots& slots, bool is_joint, list::StepLog* log) {
@@ -40,7 +40,7 @@ int64_t BatchEvaluator::operator()(BatchSlots& slots, bool is_joint, list::StepL
   log_ = log;
   violation_ = makespan_ns_ = 0;
   std::fill(free_ns_.begin(), free_ns_.end(), 0);
-  for (int row : touched_) there_[static_cast<size_t>(row)].clear();
+  for (size_t row : touched_) there_[row].clear();
   touched_.clear();
   if (checks_memory_) use_.Clear();
   const auto later = [](const Ready& left, const Ready& right) {
@@ -139,8 +139,7 @@ int64_t BatchEvaluator::Bring(const BatchSlots& slots, int tensor, int memory, u
 }
 
 int64_t BatchEvaluator::Copy(int tensor, int src, int memory, int64_t made, uint64_t blocks) {
-  const size_t row = static_cast<size_t>(tensor) * static_cast<size_t>(problem_.num_memories) +
-                     static_cast<size_t>(memory);
+  const size_t row = there_.Row(tensor, memory);
   int64_t ready = made;
   for (const There& there : there_[row]) {
     if ((there.blocks & blocks) == 0) continue;
@@ -153,7 +152,7 @@ int64_t BatchEvaluator::Copy(int tensor, int src, int memory, int64_t made, uint
     model::AddUnreachable(violation_);
     return ready;
   }
-  if (there_[row].empty()) touched_.push_back(static_cast<int>(row));
+  if (there_[row].empty()) touched_.push_back(row);
   const int items = std::popcount(blocks) * block_;
   if (checks_memory_) use_.AddCopy(tensor, memory, items);
   const int64_t bytes = problem_.tensor_bytes[static_cast<size_t>(tensor)];

@@ -8,6 +8,7 @@
 #include "model/memory_use.h"
 #include "model/problem.h"
 #include "search/batch_slots.h"
+#include "search/pair_table.h"
 
 namespace heteroplace::search {
 
@@ -56,8 +57,8 @@ class BatchEvaluator {
   int64_t makespan_ns_ = 0;
   model::MemoryUse use_;
   std::vector<int64_t> free_ns_;            // [num_resources]
-  std::vector<std::vector<There>> there_;   // [num_tensors][num_memories], what was copied
-  std::vector<int> touched_;                // rows of `there_` that are not empty
+  PairTable<std::vector<There>> there_;     // what was copied of a tensor to a memory
+  std::vector<size_t> touched_;             // rows of `there_` that are not empty
   std::vector<int> waits_;                  // [num_tasks][num_devices], batches not yet scheduled
   std::vector<Ready> ready_;                // a heap
   std::vector<std::pair<int, int>> order_;  // task and slot, as they were taken

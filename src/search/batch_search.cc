@@ -4,10 +4,13 @@
 #include <bit>
 #include <chrono>
 #include <cmath>
+#include <span>
 #include <string>
 #include <utility>
 
+#include "list/evaluate.h"
 #include "search/batch_evaluator.h"
+#include "search/batch_sizes.h"
 #include "support/error.h"
 #include "support/jobs.h"
 #include "support/random.h"
@@ -16,10 +19,13 @@ namespace heteroplace::search {
 
 namespace {
 
-constexpr int kMovesPerTurn = 256;
+constexpr int kMovesPerTurn = 256;        // at one heat
+constexpr int kTasksPerLook = 16'384;     // that are scheduled between two looks at the clock
 constexpr double kLeastHeat = 1e-5;       // of the first makespan
 constexpr int kLongestWalk = 24;          // tasks changed alike in one move
 constexpr double kViolationWeight = 1e3;  // ns for each byte over a memory
+
+using Clock = std::chrono::steady_clock;
 
 size_t Index(int index) { return static_cast<size_t>(index); }
 
@@ -33,15 +39,8 @@ class BatchAnnealer {
         num_blocks_(num_items / options.block),
         random_(options.seed + 1),
         evaluate_(problem, num_items, options.block),
-        sizes_(Index(problem.num_tasks) * Index(problem.num_devices), 0) {
+        sizes_(problem, options.block, num_blocks_) {
     for (int task = 0; task < problem.num_tasks; ++task) {
-      for (int device = 0; device < problem.num_devices; ++device) {
-        for (int size = 1; size <= num_blocks_; ++size) {
-          if (problem.BatchRun(task, device, size * options.block) == model::kImpossible) continue;
-          sizes_[Index(task) * Index(problem.num_devices) + Index(device)] |= uint64_t{1}
-                                                                              << (size - 1);
-        }
-      }
       if (Pin(task) != BatchPin::kDevices) movable_.push_back(task);
     }
   }
@@ -55,40 +54,44 @@ class BatchAnnealer {
         const double key = first.key[Index(task) * Index(problem_.num_devices) + Index(device)];
         Place(own, device, uint64_t{1} << block, key);
       }
-      if (!IsAllowed(task, own)) {
-        throw Error(
-            ErrorKind::kInfeasible,
-            "task " + std::to_string(task) + " begins with a batch that its device does not run");
-      }
+      const int leader = problem_.Colocated(task).front();
+      const char* fault = nullptr;
+      if (!IsAlike(slots_[Index(leader)], own)) fault = "other batches than those of its group";
+      if (!sizes_.HasAll(task, own)) fault = "a batch that its device does not run";
+      if (fault == nullptr) continue;
+      throw Error(ErrorKind::kInfeasible, "task " + std::to_string(task) + " begins with " + fault);
     }
     is_joint_ = first.is_joint;
-    makespan_ns_ = evaluate_(slots_, is_joint_);
-    cost_ = CostOf(makespan_ns_);
+    value_ = Evaluate();
     evaluate_.SetKeys(slots_);
     KeepBest();
   }
 
   void Run(const std::function<bool(int64_t)>& poll) {
-    using Clock = std::chrono::steady_clock;
     const auto begin = Clock::now();
-    const double first_heat = options_.first_heat * static_cast<double>(makespan_ns_);
-    double progress = 0, heat = first_heat, polled_s = 0;
-    while (!movable_.empty() && progress < 1 && num_evaluations_ < options_.max_evaluations &&
-           !IsProven()) {
-      for (int move = 0; move < kMovesPerTurn && num_evaluations_ < options_.max_evaluations;
-           ++move) {
-        Step(heat);
-      }
-      const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-      progress = std::max(seconds / std::max(1e-9, options_.time_limit_s),
-                          static_cast<double>(num_evaluations_) /
-                              static_cast<double>(std::max<int64_t>(1, options_.max_evaluations)));
-      heat = first_heat * std::pow(kLeastHeat / options_.first_heat, std::min(1.0, progress));
+    const double first_heat = options_.first_heat * static_cast<double>(value_.makespan_ns);
+    double heat = first_heat, polled_s = 0, seconds = 0;
+    bool is_over = movable_.empty();
+    const auto look = [&] {
+      seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+      is_over = seconds >= options_.time_limit_s;
       // Not often: each time may wait for the interpreter's lock.
-      if (poll && seconds - polled_s >= kHookSeconds) {
-        polled_s = seconds;
-        if (poll(num_evaluations_)) break;
+      if (!poll || seconds - polled_s < kHookSeconds) return;
+      polled_s = seconds;
+      if (poll(num_evaluations_)) is_over = true;
+    };
+    const int moves_per_look = kTasksPerLook / std::max(1, problem_.num_tasks) + 1;
+    const auto has_more = [&] { return !is_over && num_evaluations_ < options_.max_evaluations; };
+    while (has_more() && !IsProven()) {
+      for (int move = 1; move <= kMovesPerTurn && has_more(); ++move) {
+        Step(heat);
+        if (move % moves_per_look == 0 || move == kMovesPerTurn) look();
       }
+      const double progress =
+          std::max(seconds / std::max(1e-9, options_.time_limit_s),
+                   static_cast<double>(num_evaluations_) /
+                       static_cast<double>(std::max<int64_t>(1, options_.max_evaluations)));
+      heat = first_heat * std::pow(kLeastHeat / options_.first_heat, std::min(1.0, progress));
     }
   }
 
@@ -121,27 +124,24 @@ class BatchAnnealer {
     return options_.pins.empty() ? BatchPin::kFree : options_.pins[Index(task)];
   }
 
-  bool Runs(int task, int device, int size) const {
-    return size == 0 ||
-           (sizes_[Index(task) * Index(problem_.num_devices) + Index(device)] >> (size - 1) & 1) !=
-               0;
+  list::Value Evaluate() {
+    const int64_t makespan_ns = evaluate_(slots_, is_joint_);
+    return {makespan_ns, evaluate_.violation()};
   }
 
-  bool IsAllowed(int task, const std::vector<BatchSlot>& slots) const {
-    return std::all_of(slots.begin(), slots.end(),
-                       [&](const BatchSlot& slot) { return Runs(task, slot.device, Size(slot)); });
+  /*! \brief What annealing goes by: it may pass through layouts that lack a little memory. */
+  static double CostOf(const list::Value& value) {
+    return static_cast<double>(value.makespan_ns) +
+           kViolationWeight * static_cast<double>(value.violation);
   }
 
-  double CostOf(int64_t makespan_ns) const {
-    return static_cast<double>(makespan_ns) +
-           kViolationWeight * static_cast<double>(evaluate_.violation());
+  bool IsProven() const {
+    return best_value_.violation == 0 && best_value_.makespan_ns <= options_.bound_ns;
   }
-
-  bool IsProven() const { return best_cost_ <= static_cast<double>(options_.bound_ns); }
 
   void KeepBest() {
     best_ = slots_;
-    best_cost_ = cost_;
+    best_value_ = value_;
     best_joint_ = is_joint_;
   }
 
@@ -166,13 +166,13 @@ class BatchAnnealer {
     const bool is_new = Move(random_.Below(16), task);
     if (is_new) {
       ++num_evaluations_;
-      const int64_t makespan = evaluate_(slots_, is_joint_);
-      const double cost = CostOf(makespan);
-      if (cost <= cost_ - heat * std::log(random_.Unit())) {
-        makespan_ns_ = makespan;
-        cost_ = cost;
+      const list::Value value = Evaluate();
+      const double most = CostOf(value_) - heat * std::log(random_.Unit());
+      const bool is_best = value < best_value_;
+      if (is_best || CostOf(value) <= most) {
+        value_ = value;
         evaluate_.SetKeys(slots_);
-        if (cost_ < best_cost_) KeepBest();
+        if (is_best) KeepBest();
         return;
       }
     }
@@ -190,30 +190,34 @@ class BatchAnnealer {
     return slots_[Index(task)];
   }
 
-  /*! \brief Gives a task, and its group, other batches; false if one of them cannot have them. */
+  /*! \brief Gives a task, and its group, other batches; false, with nothing changed, if one of them
+   * cannot have them. */
   bool Give(int task, const std::vector<BatchSlot>& batches) {
-    const int group = problem_.task_group[Index(task)];
-    if (group < 0) return GiveOne(task, batches);
-    for (int member : problem_.group_tasks[group]) {
-      if (!GiveOne(member, batches)) return false;
-    }
+    const std::span<const int> tasks = problem_.Colocated(task);
+    const auto may_have = [&](int member) { return MayHave(member, batches); };
+    if (!std::all_of(tasks.begin(), tasks.end(), may_have)) return false;
+    for (int member : tasks) GiveOne(member, batches);
     return true;
   }
 
-  bool GiveOne(int task, const std::vector<BatchSlot>& batches) {
-    if (!IsAllowed(task, batches) || Pin(task) == BatchPin::kDevices) return false;
+  bool MayHave(int task, const std::vector<BatchSlot>& batches) {
+    if (!sizes_.HasAll(task, batches) || Pin(task) == BatchPin::kDevices) return false;
+    return Pin(task) == BatchPin::kFree ||
+           std::all_of(batches.begin(), batches.end(), [&](const BatchSlot& batch) {
+             const BatchSlot* known = Find(slots_[Index(task)], batch.device);
+             return known != nullptr && Size(*known) == Size(batch);
+           });
+  }
+
+  void GiveOne(int task, const std::vector<BatchSlot>& batches) {
     std::vector<BatchSlot> next;
     for (const BatchSlot& batch : batches) {
-      BatchSlot* known = Find(slots_[Index(task)], batch.device);
-      if (Pin(task) == BatchPin::kSizes && (known == nullptr || Size(*known) != Size(batch))) {
-        return false;
-      }
+      const BatchSlot* known = Find(slots_[Index(task)], batch.device);
       // Where it is new on a device it keeps the place in the order that the task had.
       const double key = known != nullptr ? known->key : slots_[Index(task)].front().key;
       next.push_back({batch.device, batch.blocks, key});
     }
     Change(task) = std::move(next);
-    return true;
   }
 
   /*! \brief A task that makes for or reads from this one; -1: there is none. */
@@ -263,8 +267,8 @@ class BatchAnnealer {
     const int total = Size(from) + std::popcount(theirs);
     int choices = 0, chosen = -1;
     for (int mine = 0; mine <= total; ++mine) {
-      if (mine == Size(from) || !Runs(task, from.device, mine) ||
-          !Runs(task, device, total - mine)) {
+      if (mine == Size(from) || !sizes_.Has(task, from.device, mine) ||
+          !sizes_.Has(task, device, total - mine)) {
         continue;
       }
       if (random_.Below(++choices) == 0) chosen = mine;
@@ -364,15 +368,14 @@ class BatchAnnealer {
   const int num_blocks_;
   Random random_;
   BatchEvaluator evaluate_;
-  std::vector<uint64_t> sizes_;  // [num_tasks][num_devices], bit n - 1: runs batches of n blocks
-  std::vector<int> movable_;     // task ids
+  BatchSizes sizes_;
+  std::vector<int> movable_;  // task ids
   BatchSlots slots_;
   bool is_joint_ = false;
-  int64_t makespan_ns_ = 0;
-  double cost_ = 0;
+  list::Value value_;
   BatchSlots best_;
   bool best_joint_ = false;
-  double best_cost_ = 0;
+  list::Value best_value_;
   int64_t num_evaluations_ = 0;
   int64_t num_idle_ = 0;
   std::vector<std::pair<int, std::vector<BatchSlot>>> changed_;

@@ -53,7 +53,8 @@ inline constexpr int kMaxBlocks = 64;
  * One batch of a task on each device at most, as in DiviML (section III), and one block of items on
  * one device. Batches are taken in the order of their keys, as their inputs are there; each starts
  * when its units are free. Tasks of a group move together. Throws Error(kInfeasible) if the first
- * layout has a batch of a size that its device does not run.
+ * layout has a batch of a size that its device does not run, or different batches of one group. The
+ * result has the least violation of all that was tried, then the least makespan.
  *
  * \param poll Told now and then how many layouts were tried; true ends the search.
  * Complexity: O(batches * (log batches + reads * batches of a producer)) for each layout.

@@ -6,7 +6,6 @@
 #include <queue>
 #include <utility>
 
-#include "list/fastest_mapping.h"
 #include "support/jobs.h"
 #include "support/random.h"
 
@@ -89,7 +88,7 @@ class Walk {
 
   void Set(int task, int device) {
     if (device_[task] == device) return;
-    for (int member : list::ColocatedTasks(problem_, task)) {
+    for (int member : problem_.Colocated(task)) {
       undo_.emplace_back(member, device_[member]);
       device_[member] = device;
     }

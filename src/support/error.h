@@ -7,7 +7,7 @@
 
 namespace heteroplace {
 
-/*! \brief What went wrong, as one of the Python package's exception types (see errors.py). */
+/*! \brief What went wrong, as one of the exception types of heteroplace/errors.py. */
 enum class ErrorKind {
   kGraph,
   kCluster,
@@ -22,7 +22,7 @@ enum class ErrorKind {
 /*!
  * \brief An error of the core. The bindings rethrow it as the Python exception of the same kind.
  *
- * The text follows the rules of errors.py: what, where, expected and got, how to mend.
+ * The text follows the rules of heteroplace/errors.py: what, where, expected and got, how to mend.
  */
 class Error : public std::runtime_error {
  public:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from itertools import permutations
+from math import inf
 from operator import add
 
 from heteroplace.solve import Problem
@@ -18,15 +19,14 @@ def mean_run(problem: Problem, task: int) -> float:
 
 
 def mean_transfer(problem: Problem, tensor: int) -> float:
-    """Over the ordered pairs of distinct devices; pairs in one memory count as 0."""
+    """Over the ordered pairs of distinct devices with a route; those in one memory count as 0."""
     cluster, size = problem.cluster, problem.graph.tensors[tensor].bytes
     memories = [device.memory for device in cluster.devices]
-    total = sum(
-        cluster.transfer_ns(cluster.route(src, dst), size)
-        for src, dst in permutations(memories, 2)
-        if src != dst and cluster.is_reachable(src, dst)
-    )
-    return total / max(1, len(memories) * (len(memories) - 1))
+    pairs = [pair for pair in permutations(memories, 2) if cluster.is_reachable(*pair)]
+    times = [
+        cluster.transfer_ns(cluster.route(*pair), size) for pair in pairs if len(set(pair)) > 1
+    ]
+    return sum(times) / max(1, len(pairs))
 
 
 def upward_ranks(problem: Problem) -> list[float]:
@@ -163,9 +163,11 @@ def judge_of(
 
 def merit_of(priority: str, keys: list[tuple[float, ...]]) -> tuple[float, float]:
     """By the sorted keys of a ready task; the largest goes first."""
-    best, second = keys[0], keys[min(1, len(keys) - 1)]
-    merit = {"min-min": -best[2], "max-min": best[2], "sufferage": second[2] - best[2]}[priority]
-    return -best[0], merit
+    best = keys[0]
+    if priority == "sufferage":
+        seconds = [key for key in keys[1:2] if key[0] <= best[0]]
+        return -best[0], seconds[0][2] - best[2] if seconds else inf
+    return -best[0], {"min-min": -best[2], "max-min": best[2]}[priority]
 
 
 def by_parts(problem: Problem, parts: tuple[str, str, str], frees: bool = True) -> Scheduler:

@@ -1,7 +1,7 @@
 """`bench batches`: Standard Evaluation of Celeritas: predict batch 16 from batches 1, 2 and 4.
 
 Each network is measured in place on one core, at each size, in interleaved rounds; the small sizes
-once as they are and once with the memory traffic of the large one (`run/traffic.py`). Compared
+once as they are and once with the memory traffic of the large one (`measure/traffic.py`). Compared
 with the times measured at 16:
 
 - "line": Celeritas' own estimate, a line through the times as they are;

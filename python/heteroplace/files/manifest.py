@@ -21,7 +21,7 @@ from heteroplace.model.solution import Solution
 from heteroplace.model.verification import Verification
 
 FORMAT_VERSION = 5
-"""Version of the manifest, and of the file that holds it (`kFileFormat` in parts.h)."""
+"""Version of the manifest, and of the file that holds it (`kFileFormat` of exec/file/parts.h)."""
 
 ELF_MAGIC = b"\x7fELF"
 

@@ -2,7 +2,7 @@
 
 What is costed is what is run: the kernels are those of the one-device plan, and a plan on one
 target uses exactly these. A task's cost is the sum of its kernels, measured in a run of the whole
-network (`in_place.py`) or alone (`alone.py`), which is quicker, enough for a first plan, shared
+network (`in_place.py`) or alone (`isolated.py`), which is quicker, enough for a first plan, shared
 between networks, and the only way where a device is too small or on another machine.
 """
 

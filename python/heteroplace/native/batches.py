@@ -47,7 +47,7 @@ class FoundLayout:
     makespan_ns: int
     """As the search had it; the simulated one is never later."""
     violation: int
-    """As in `NativePlan`, by the static rule; 0: it can be run."""
+    """As in `NativePlan`, by the static rule; 0: it can be run. The least of all that was tried."""
     num_evaluations: int
 
     @cached_property
@@ -92,7 +92,8 @@ def search_batches(
     GraphError
         The layout does not match the problem, or the blocks do not match the items.
     InfeasibleError
-        The first layout has a batch of a size that its device does not run.
+        The first layout has a batch of a size that its device does not run, or different batches of
+        tasks of one colocation group.
     """
     kinds = ints([_PINS[pin] for pin in pins])
     device, key, is_joint, rows, offsets, values, makespan_ns, violation, count = (

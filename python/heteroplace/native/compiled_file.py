@@ -16,7 +16,7 @@ from heteroplace.errors import ArtifactError
 from heteroplace.files.manifest import Manifest
 
 SIGNATURE_BYTES = 96
-"""Of a public key and a signature (`kSignatureBytes` in signature.h)."""
+"""Of a public key and a signature (`kSignatureBytes` in src/exec/file/signature.h)."""
 
 
 class CompiledFile:

@@ -238,9 +238,15 @@ def simulate_plan(native: NativeProblem, plan: NativePlan) -> StepTimes:
     return _times(_core.simulate(native.core, rows, ends, values, *csr(()), 1))
 
 
-def native_plan_of(native: NativeProblem, steps: Sequence[Step]) -> NativePlan:
-    """Return steps of one item, with copies along `Cluster.route`, that fit, as a native plan."""
-    makespan_ns = simulate_steps(native, steps).makespan_ns
+def native_plan_of(
+    native: NativeProblem, steps: Sequence[Step], makespan_ns: int | None = None
+) -> NativePlan:
+    """Return steps of one item, with copies along `Cluster.route`, that fit, as a native plan.
+
+    Its makespan is simulated where it is not given, as of a plan that lacks copies.
+    """
+    if makespan_ns is None:
+        makespan_ns = simulate_steps(native, steps).makespan_ns
     return NativePlan(_rows(steps)[0], makespan_ns, 0, native.cluster)
 
 

@@ -17,7 +17,9 @@ from heteroplace.coarsen.coarse import Coarsening, coarsen
 from heteroplace.coarsen.fusion_rules import MOIRAI_RULES, fuse_by_rules
 from heteroplace.errors import InfeasibleError, SolverLimitError
 from heteroplace.model.plan import Plan
+from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.judge import judge_plan
+from heteroplace.solve.objective import THROUGHPUT
 from heteroplace.solve.problem import (
     COARSENINGS,
     Problem,
@@ -25,11 +27,14 @@ from heteroplace.solve.problem import (
     ProgressReport,
     SolveOptions,
     SolveResult,
+    status_of,
 )
 
 FUSE_OPS, MOIRAI, BREAKPOINTS, AUTO = COARSENINGS
 _FINE_SHARE = 0.5
 """Part of the budget of "auto" for the tasks themselves."""
+_BOUND_SHARE = 0.1
+"""Part of the time for the bound of the tasks, for throughput: other bounds are quick."""
 
 
 class SolverOfSize(Protocol):
@@ -58,15 +63,23 @@ def solve_coarsened(problem: Problem, options: SolveOptions, solver: SolverOfSiz
         See `Solver.solve`.
     """
     begin = time.perf_counter()
+    deadline = Deadline.after(options.time_limit_s, begin)
+    result = _solve_coarsened(problem, options, solver, deadline)
+    return replace(result, wall_s=time.perf_counter() - begin)
+
+
+def _solve_coarsened(
+    problem: Problem, options: SolveOptions, solver: SolverOfSize, deadline: Deadline
+) -> SolveResult:
     count = len(problem.graph.tasks)
     plain = replace(options, coarsening=FUSE_OPS)
     if options.coarsening != AUTO:
         groups = _groups(problem, options)
-        return _solve_groups(problem, groups, plain, options.coarsening, solver, begin)
+        return _solve_groups(problem, groups, plain, options.coarsening, solver, deadline)
     limit = solver.max_tasks
     if limit is not None and count > limit:
         return _solve_groups(
-            problem, _at_most(problem, limit, options.items), plain, AUTO, solver, begin
+            problem, _at_most(problem, limit, options.items), plain, AUTO, solver, deadline
         )
     if default_max_tasks(count, len(problem.cluster.devices)) == 1:
         return solver.solve(problem, plain)  # groups of one
@@ -78,22 +91,26 @@ def solve_coarsened(problem: Problem, options: SolveOptions, solver: SolverOfSiz
         fault = err
     if fine is not None and fine.status != "feasible":
         return fine
-    left_s = options.time_limit_s - (time.perf_counter() - begin)
-    rest = replace(_with_share(plain, 1 - _FINE_SHARE), time_limit_s=max(0.01, left_s))
+    left_s = max(0.01, deadline.left_s())
+    rest = replace(_with_share(plain, 1 - _FINE_SHARE), time_limit_s=left_s)
     try:
-        coarse = _solve_groups(problem, _groups(problem, options), rest, AUTO, solver, begin)
+        coarse = _solve_groups(problem, _groups(problem, options), rest, AUTO, solver, deadline)
     except SolverLimitError:
         if fine is None:
             assert fault is not None  # there is no plan
             raise fault from None
-        return replace(fine, wall_s=time.perf_counter() - begin)
+        return fine
     if fine is None:
         return coarse
     tried = (*fine.candidates, *coarse.candidates)
     better = coarse if coarse.objective_ns < fine.objective_ns else fine
     bound = max(fine.bound_ns, coarse.bound_ns)
-    wall_s = time.perf_counter() - begin
-    return replace(better, bound_ns=bound, candidates=tried, wall_s=wall_s)
+    return replace(
+        better,
+        bound_ns=bound,
+        status=status_of(better.objective_ns, bound, coarse.status == "interrupted"),
+        candidates=tried,
+    )
 
 
 def _with_share(options: SolveOptions, share: float) -> SolveOptions:
@@ -130,15 +147,17 @@ def _solve_groups(
     options: SolveOptions,
     coarsening: str,
     solver: SolverOfSize,
-    begin: float,
+    deadline: Deadline,
 ) -> SolveResult:
     """Place the groups and expand the plan."""
     coarse = coarsen(problem.graph, groups)
     if len(coarse.members) == len(problem.graph.tasks):
         return solver.solve(problem, options)
     noted = options
+    if options.objective == THROUGHPUT:
+        noted = replace(options, time_limit_s=options.time_limit_s * (1 - _BOUND_SHARE))
     if options.progress is not None:
-        noted = replace(options, progress=partial(_report, coarse, options.progress))
+        noted = replace(noted, progress=partial(_report, coarse, options.progress))
     try:
         costs = coarse.project_costs(problem.costs, problem.cluster)
         groups_problem = replace(problem, graph=coarse.graph, costs=costs)
@@ -158,7 +177,8 @@ def _solve_groups(
         plan,
         options,
         found.solver,
-        time.perf_counter() - begin,
+        found.wall_s,
+        deadline,
         candidates=((f"coarsening: {coarsening}", None, size), *tried),
         was_interrupted=found.status == "interrupted",
     )

@@ -233,7 +233,7 @@ def nearest_allowed(problem: Problem) -> IntArray:
 
     The device itself where the task can be there, else the fastest one where it can: for tasks of
     one colocation group the one with the least sum of run times. Ties: the lower device id. Every
-    task needs an allowed device (see `heft.check_possible`).
+    task needs an allowed device (see `check_possible`).
     """
     run_ns = problem.native.run_ns
     total = np.where(run_ns == IMPOSSIBLE, np.inf, run_ns.astype(np.float64))

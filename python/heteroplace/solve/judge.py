@@ -12,7 +12,13 @@ from heteroplace.solve.batched.list_solver import batch_bound
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.objective import THROUGHPUT, objective_ns
-from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, check_items_of
+from heteroplace.solve.problem import (
+    Problem,
+    SolveOptions,
+    SolveResult,
+    check_items_of,
+    status_of,
+)
 from heteroplace.solve.throughput.prices import price_bound
 
 REPLAY = "plan_in"
@@ -33,7 +39,8 @@ def replay(problem: Problem, plan: Plan, options: SolveOptions) -> SolveResult:
     """
     begin = time.perf_counter()
     num_items(plan, options)
-    result = judge_plan(problem, plan, options, REPLAY, 0.0)
+    deadline = Deadline.after(options.time_limit_s, begin)
+    result = judge_plan(problem, plan, options, REPLAY, 0.0, deadline)
     return replace(result, wall_s=time.perf_counter() - begin)
 
 
@@ -54,11 +61,17 @@ def judge_plan(
     options: SolveOptions,
     solver: str,
     wall_s: float,
+    deadline: Deadline,
     *,
     candidates: tuple[tuple[str, int | None, str], ...] = (),
     was_interrupted: bool = False,
 ) -> SolveResult:
     """Check a plan and return it with its objective and a bound that is there at once.
+
+    Parameters
+    ----------
+    deadline
+        When the bound ends, after the least that it takes.
 
     Raises
     ------
@@ -67,23 +80,23 @@ def judge_plan(
     """
     check_plan(problem.graph, problem.cluster, problem.costs, plan)
     objective = objective_ns(problem, plan, options.objective)
-    bound = _bound_ns(problem, plan, options, objective)
-    status = "interrupted" if was_interrupted else "feasible"
-    if objective == bound:
-        status = "optimal"
+    bound = _bound_ns(problem, plan, options.objective, objective, deadline)
+    status = status_of(objective, bound, was_interrupted)
     return SolveResult(plan, objective, bound, status, solver, wall_s, candidates)
 
 
-def _bound_ns(problem: Problem, plan: Plan, options: SolveOptions, known_ns: int) -> int:
+def _bound_ns(
+    problem: Problem, plan: Plan, objective: str, known_ns: int, deadline: Deadline
+) -> int:
     if not problem.graph.tasks:
         return 0
-    if options.objective == THROUGHPUT:
-        limit = options.time_limit_s
+    if objective == THROUGHPUT:
 
         def is_met(bound_ns: int) -> bool:
             return bound_ns >= known_ns
 
-        return price_bound(problem, known_ns, _PRICE_EVALUATIONS, limit, is_met).bound_ns
+        left_s = deadline.left_s()
+        return price_bound(problem, known_ns, _PRICE_EVALUATIONS, left_s, is_met).bound_ns
     if plan.items > 1:
-        return batch_bound(problem, plan.items, Deadline.after(options.time_limit_s))
-    return lower_bound(problem, time_limit_s=options.time_limit_s).ns
+        return batch_bound(problem, plan.items, deadline)
+    return lower_bound(problem, time_limit_s=deadline.left_s()).ns

@@ -167,6 +167,7 @@ def choose_expected(
         result.bound_ns,
         result.solver,
         result.wall_s,
+        was_interrupted=result.status == "interrupted",
         candidates=(*result.candidates, (f"single {name}, as expected", singles[name], note)),
     )
     return chosen, alone

@@ -7,7 +7,7 @@ only by the number of the objective that was asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from heteroplace.model.plan import Copy, Load, Plan, Run, Step
@@ -20,7 +20,7 @@ from heteroplace.solve.list.single import (
     single_native_plan,
     single_plan,
 )
-from heteroplace.solve.problem import Problem, SolveOptions, SolveResult
+from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, status_of
 
 THROUGHPUT = "throughput"
 """Of `OBJECTIVES`: the one that is no makespan."""
@@ -75,7 +75,7 @@ def single_plan_of_items(problem: Problem, device: int, items: int) -> Plan | No
     if isinstance(plan, str) or items == 1:
         return None if isinstance(plan, str) else plan
     everything = tuple(range(items))
-    batches = [_batches(problem, task, device, items) for task in range(len(problem.graph.tasks))]
+    batches = _all_batches(problem, device, items)
     steps: list[Step] = []
     for step in plan.steps:
         if isinstance(step, Copy):
@@ -89,26 +89,44 @@ def single_plan_of_items(problem: Problem, device: int, items: int) -> Plan | No
     return replace(plan, steps=tuple(steps), items=items)
 
 
-def _batches(problem: Problem, task: int, device: int, items: int) -> list[tuple[int, ...]]:
-    """The items in batches that take least time in sum; ties: fewer; [] if no sizes add up."""
+def _all_batches(problem: Problem, device: int, items: int) -> list[list[tuple[int, ...]]]:
+    """For each task the items in batches on the device, as `_batches` has them."""
     allowed = problem.cluster.devices[device].batch_sizes
     sizes = [size for size in problem.costs.batches if size in allowed]
-    times = {size: problem.costs.run_ns(task, device, size) for size in sizes}
-    known = {size: ns for size, ns in times.items() if ns is not None}
-    best: list[tuple[int, tuple[int, ...]] | None] = [(0, ())]
+    known: dict[tuple[tuple[int, int], ...], list[tuple[int, ...]]] = {}
+    found = []
+    for task in range(len(problem.graph.tasks)):
+        times = tuple(
+            (size, ns)
+            for size in sizes
+            if (ns := problem.costs.run_ns(task, device, size)) is not None
+        )
+        if times not in known:
+            known[times] = _batches(times, items)
+        found.append(known[times])
+    return found
+
+
+def _batches(times: Sequence[tuple[int, int]], items: int) -> list[tuple[int, ...]]:
+    """The items in batches that take least time in sum; ties: fewer; [] if no sizes add up.
+
+    `times` are those of each size, (size, ns), ascending. O(items * sizes).
+    """
+    best: list[tuple[int, int, int] | None] = [(0, 0, 0)]
+    """For so many items (ns, number of batches, size of the last one)."""
     for count in range(1, items + 1):
         choices = [
-            (before[0] + ns, (*before[1], size))
-            for size, ns in known.items()
+            (before[0] + ns, before[1] + 1, size)
+            for size, ns in times
             if size <= count and (before := best[count - size]) is not None
         ]
-        best.append(min(choices, key=lambda one: (one[0], len(one[1])), default=None))
-    chosen = best[items]
-    begin, found = 0, []
-    for size in () if chosen is None else chosen[1]:
-        found.append(tuple(range(begin, begin + size)))
-        begin += size
-    return found
+        best.append(min(choices, default=None))
+    found: list[tuple[int, ...]] = []
+    left = items
+    while left and (chosen := best[left]) is not None:
+        left -= chosen[2]
+        found.append(tuple(range(left, left + chosen[2])))
+    return found[::-1]
 
 
 def least_gain_ratio(problem: Problem, options: SolveOptions) -> float:
@@ -141,6 +159,6 @@ def with_least_gain(
     plan = single_plan_of_items(problem, problem.cluster.device_id(name), options.items)
     assert plan is not None  # it has an objective
     note = f"the plan takes {result.objective_ns} ns; min_gain_ratio is {least}"
-    status = "optimal" if singles[name] == result.bound_ns else "feasible"
+    status = status_of(singles[name], result.bound_ns, result.status == "interrupted")
     tried = (*result.candidates, (f"single {name}", singles[name], note))
     return replace(result, plan=plan, objective_ns=singles[name], status=status, candidates=tried)

@@ -299,6 +299,13 @@ def report(
         options.progress(ProgressReport(phase, elapsed, best_ns, bound_ns, plan))
 
 
+def status_of(objective_ns: int, bound_ns: int, was_interrupted: bool) -> str:
+    """Return the one of STATUSES that a plan has whose solve ended so."""
+    if objective_ns == bound_ns:
+        return "optimal"
+    return "interrupted" if was_interrupted else "feasible"
+
+
 def make_result(
     problem: Problem,
     plan: Plan,
@@ -320,7 +327,5 @@ def make_result(
         objective = simulate_steps(native, plan.steps, plan.items).makespan_ns
     else:
         objective = simulate_plan(native, native_plan).makespan_ns
-    status = "interrupted" if was_interrupted else "feasible"
-    if objective == bound_ns:
-        status = "optimal"
+    status = status_of(objective, bound_ns, was_interrupted)
     return SolveResult(plan, objective, bound_ns, status, solver, wall_s, candidates)

@@ -1,7 +1,7 @@
 """ONNX models and inputs -> their outputs by onnxruntime: as they stand, nothing optimised.
 
 One thread and one run: what is asked for are numbers, and starting costs more than running. It is
-done in a process of its own (`onnx_process.py`), since a model may end the one that runs it.
+done in a process of its own (`frontend/onnx_process.py`), as a model may end the one that runs it.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +17,8 @@ from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.simulate.simulator import simulate
 from heteroplace.simulate.throughput import throughput_ns
 from heteroplace.solve import Problem, SolveOptions, get_solver
-from heteroplace.solve.problem import COARSENINGS, ProgressReport
+from heteroplace.solve.coarsened import solve_coarsened
+from heteroplace.solve.problem import COARSENINGS, ProgressReport, SolveResult
 from tests.instances import cpu, given_costs, gpus, instance, problem_of
 from tests.reference.brute_force import optimal_makespan
 from tests.strategies import Instance, exact_cases, instances
@@ -86,6 +89,23 @@ def test_auto_is_never_longer_than_its_half_of_the_budget_without_groups() -> No
     assert any(name.startswith("groups: ") for name, _, _ in found.candidates) or (
         "coarsening: auto" in dict((name, note) for name, _, note in found.candidates)
     )
+
+
+def test_auto_that_was_interrupted_with_groups_says_so() -> None:
+    problem = layered(Layered(80), fill=0.3)
+    found = get_solver("heft").solve(problem, options())
+    statuses = iter(("feasible", "interrupted"))
+
+    class Interrupted:
+        max_tasks = None
+
+        def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
+            result = get_solver("heft").solve(problem, options)
+            return replace(result, status=next(statuses))
+
+    both = solve_coarsened(problem, options(coarsening="auto"), Interrupted())
+    assert both.objective_ns <= found.objective_ns
+    assert both.status == "interrupted"
 
 
 @pytest.mark.costly

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -15,7 +17,8 @@ from heteroplace.model.cost import Cost, build_table
 from heteroplace.native.list import heft
 from heteroplace.native.search import search_plans
 from heteroplace.native.simulate import simulate_plan
-from heteroplace.solve import Problem, SolveOptions, get_solver
+from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver, judge
+from heteroplace.solve.coarsened import solve_coarsened
 from heteroplace.solve.deadline import NEVER, Deadline, TimeUpError
 from heteroplace.solve.exact.cpsat import run_cpsat
 from heteroplace.solve.exact.formulate import formulate
@@ -23,6 +26,7 @@ from heteroplace.solve.lns.engine import run_lns
 from heteroplace.solve.refinement import choose_route
 from heteroplace.solve.search.initial_solutions import InitialSolutions
 from heteroplace.solve.split.solver import run_split
+from heteroplace.solve.throughput.prices import PriceBound, price_bound
 from tests.dags import random_task_graph
 
 PAST = Deadline.after(-1.0)
@@ -75,6 +79,31 @@ def test_search_tries_nothing_after_it(problem: Problem) -> None:
 def test_some_initial_solutions_are_made_whatever_the_time(problem: Problem) -> None:
     names = [name for name, _ in InitialSolutions(problem).native_plans(0.0)]
     assert [name.split()[0] for name in names] == ["single", "heft", "order-place"]
+
+
+def test_the_bound_of_the_tasks_has_no_more_than_groups_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problem = layered(Layered(60), fill=0.2)
+    limits: list[float] = []
+
+    class Slow:
+        max_tasks = None
+
+        def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
+            found = get_solver("throughput").solve(problem, replace(options, iterations=1))
+            time.sleep(options.time_limit_s)
+            return found
+
+    def price_bound_in(*given: object) -> PriceBound:
+        limits.append(given[3])
+        return price_bound(*given)
+
+    monkeypatch.setattr(judge, "price_bound", price_bound_in)
+    options = SolveOptions("throughput", coarsening="breakpoints", time_limit_s=0.2, threads=1)
+    solve_coarsened(problem, options, Slow())
+    assert len(limits) == 1
+    assert limits[0] <= 0.1 * options.time_limit_s
 
 
 @pytest.mark.parametrize("name", ["auto", "search", "lns", "split", "cpsat", "moirai", "heft"])

@@ -74,6 +74,12 @@ def test_one_device_is_taken_where_the_others_would_only_disturb(problem: Proble
     assert "as expected" in chosen.candidates[-1][0]
 
 
+def test_an_interrupted_solve_stays_one_where_one_device_is_taken(problem: Problem) -> None:
+    result = replace(solved(problem), status="interrupted")
+    chosen, _ = choose_expected(problem, result, expecting(problem, 2.5), 0.02)
+    assert (chosen.objective_ns, chosen.status) == (2000, "interrupted")
+
+
 def test_a_gain_below_the_least_one_is_left(problem: Problem) -> None:
     # 1960 ns expected against 2000 on one device.
     chosen, _ = choose_expected(problem, solved(problem), expecting(problem, 1.96), 0.03)

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
+from itertools import combinations_with_replacement
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from heteroplace.model.check import check_plan
 from heteroplace.model.cost import Cost, build_table
+from heteroplace.model.plan import Run
 from heteroplace.report.tables import solution_headline
 from heteroplace.simulate.interference import Interference, no_interference
 from heteroplace.simulate.simulator import simulate
 from heteroplace.simulate.throughput import throughput_ns
-from heteroplace.solve import Problem, SolveOptions, solve_network
-from heteroplace.solve.objective import single_objectives, single_plan_of_items
+from heteroplace.solve import Problem, SolveOptions, get_solver, solve_network
+from heteroplace.solve.objective import (
+    num_devices,
+    single_objectives,
+    single_plan_of_items,
+    with_least_gain,
+)
 from tests.instances import cpu, gpus, instance, problem_of
 
 THROUGHPUT = SolveOptions("throughput", time_limit_s=1.0, iterations=200, threads=1)
@@ -87,6 +97,67 @@ def test_several_items_are_compared_with_as_many_on_one_device() -> None:
     assert plan is not None
     check_plan(problem.graph, problem.cluster, costs, plan)
     assert throughput_ns(problem.graph, problem.cluster, costs, plan) > 0
+
+
+def test_many_items_take_memory_in_proportion_to_their_number() -> None:
+    """Of 20,000 items a table of their batches for each smaller number would take 400 MB."""
+    items, times = 20_000, {1: 10, 2: 16, 4: 30}
+    cluster = replace(
+        cpu(), devices=tuple(replace(d, batch_sizes=(1, 2, 4)) for d in cpu().devices)
+    )
+    one = instance([("a", "b")], {"a": (10,) * 3, "b": (10,) * 3}, cluster)
+    costs = build_table(
+        one.graph, cluster, lambda task, device, batch: Cost.given(times[batch]), tuple(times)
+    )
+    problem = Problem(one.graph, cluster, costs)
+    tracemalloc.start()
+    try:
+        plan = single_plan_of_items(problem, 0, items)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert plan is not None
+    batches = [step.items for step in plan.steps if isinstance(step, Run) and step.task == 0]
+    assert [item for batch in batches for item in batch] == list(range(items))
+    assert {len(batch) for batch in batches} == {4}
+    assert peak < 60 * 2**20
+
+
+@given(
+    st.dictionaries(st.integers(1, 6), st.integers(0, 9), min_size=1).map(lambda d: d | {1: 9}),
+    st.integers(2, 12),
+)
+def test_items_are_split_into_batches_of_least_time(times: dict[int, int], items: int) -> None:
+    sizes = tuple(sorted(times))
+    cluster = replace(cpu(), devices=tuple(replace(d, batch_sizes=sizes) for d in cpu().devices))
+    one = instance([], {"a": (times[1],) * 3}, cluster)
+    costs = build_table(
+        one.graph, cluster, lambda task, device, batch=1: Cost.given(times[batch]), sizes
+    )
+    plan = single_plan_of_items(Problem(one.graph, cluster, costs), 0, items)
+    assert plan is not None
+    found = [len(step.items) for step in plan.steps if isinstance(step, Run)]
+    ways = (
+        way
+        for count in range(1, items + 1)
+        for way in combinations_with_replacement(sizes, count)
+        if sum(way) == items
+    )
+    least = min((sum(times[size] for size in way), len(way)) for way in ways)
+    assert (sum(times[size] for size in found), len(found)) == least
+
+
+def test_an_interrupted_solve_stays_one_where_one_device_is_almost_as_good() -> None:
+    problem = chain()
+    options = SolveOptions(min_gain_ratio=0.5, items=2)
+    costs = build_table(problem.graph, problem.cluster, lambda *_: Cost.measured(1000))
+    problem = Problem(problem.graph, problem.cluster, costs)
+    result = get_solver("bheft").solve(problem, options)
+    assert num_devices(problem, result.plan) == 2
+    for bound, status in ((0, "interrupted"), (4000, "optimal")):
+        ended = replace(result, status="interrupted", bound_ns=bound)
+        chosen = with_least_gain(problem, ended, options, {"cpu.0": 4000})
+        assert (chosen.objective_ns, chosen.status) == (4000, status)
 
 
 def test_a_plan_of_several_items_says_how_many_in_its_headline() -> None:

@@ -1,6 +1,6 @@
 """What `bench exact` runs: for each table of the papers the graphs, the solvers and their numbers.
 
-Solvers are named, whether they are registered or not; `exact.py` leaves those out that are not.
+Solvers are named, whether they are registered or not; `command.py` leaves those out that are not.
 """
 
 from __future__ import annotations

@@ -29,6 +29,8 @@ from heteroplace.solve.problem import Problem
 
 UNIT_NS = 10**9
 _ROOM = 2**60
+_AT_ONCE = 10**18
+"""Bytes per second of the ways that stand for loops: any tensor takes 1 ns."""
 _LOOPS = "loops"
 
 
@@ -83,6 +85,12 @@ def _cluster_of(network: Any) -> Cluster:
         Link(f"{names[src]}-{names[dst]}", src, dst, round(speed * UNIT_NS), 0, f"{src}-{dst}")
         for src, dst in permutations(range(len(names)), 2)
         for speed in [network.get_edge(names[src], names[dst]).speed]
+    ]
+    # A mean over pairs then has the loops too; no copy goes there, as all nodes are linked.
+    links += [
+        Link(f"{names[src]} {way}", *ends, _AT_ONCE, 0, f"{src} {way}")
+        for src in range(len(names))
+        for way, ends in (("out", (src, len(names))), ("back", (len(names), src)))
     ]
     names.append(_LOOPS)
     return Cluster(

@@ -6,8 +6,8 @@ the start of each batch; the end of all. Numbers of conditions are the paper's.
 Unlike DiviML: condition 3 holds a batch back only for its own items (`BatchRules.condition3`), by
 way of a finish of each (task, item), so that a row is needed for each reader's device and not for
 each pair of devices; condition 5 is an equation without big-M; a copy is made once per tensor and
-memory. Conditions 6 and 7 are `limits.py` and `order.py`. Every big-M is the room that the horizon
-leaves.
+memory. Conditions 6 and 7 are `divi_limits.py` and `divi_order.py`. Every big-M is the room that
+the horizon leaves.
 Transfers never wait for each other (congestion "none"); in other modes the optimum is a bound.
 """
 

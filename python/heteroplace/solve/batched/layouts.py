@@ -68,29 +68,40 @@ def first_layout(problem: Problem, items: int, block: int) -> BatchLayout | None
     whose sizes are multiples of the block and make up the items."""
     num_tasks, num_devices = len(problem.graph.tasks), len(problem.cluster.devices)
     device = np.zeros((num_tasks, items // block), dtype=np.int64)
-    for task in range(num_tasks):
-        parts = _short_parts(problem, task, items, block)
+    for tasks in tasks_split_alike(problem):
+        parts = _short_parts(problem, tasks, items, block)
         if parts is None:
             return None
-        device[task] = [where for where, size in parts for _ in range(size // block)]
+        device[tasks] = [where for where, size in parts for _ in range(size // block)]
     order = np.arange(num_tasks, dtype=np.float64)
     return BatchLayout(device, np.repeat(order[:, None], num_devices, axis=1))
 
 
-def _short_parts(problem: Problem, task: int, items: int, block: int) -> Composition | None:
-    """Batches of a task, (device, size): of all choices of sizes that with the least longest batch,
-    on the devices where their times have the least sum. As few as can be, where that is more than
-    MAX_PARTS."""
+def tasks_split_alike(problem: Problem) -> list[list[int]]:
+    """Return the tasks of each colocation group, and each other task alone."""
+    found: dict[int, list[int]] = {}
+    for task, group in enumerate(problem.native.task_group):
+        found.setdefault(group if group >= 0 else -1 - task, []).append(task)
+    return list(found.values())
+
+
+def _short_parts(
+    problem: Problem, tasks: Sequence[int], items: int, block: int
+) -> Composition | None:
+    """Batches of tasks split alike, (device, size): of all choices of sizes that with the least
+    longest batch, on the devices where their times have the least sum. As few as can be, where that
+    is more than MAX_PARTS."""
     from scipy.optimize import linear_sum_assignment
 
-    run_ns = problem.native.batch_run_ns[:, task]
+    run_ns = problem.native.batch_run_ns[:, tasks]
+    sum_ns = np.where(run_ns == IMPOSSIBLE, np.inf, run_ns).sum(axis=1)
     rows = {
-        size: np.where(run_ns[row] == IMPOSSIBLE, np.inf, run_ns[row])
+        size: sum_ns[row]
         for row, size in enumerate(problem.costs.batches)
-        if size % block == 0 and size <= items and (run_ns[row] != IMPOSSIBLE).any()
+        if size % block == 0 and size <= items and np.isfinite(sum_ns[row]).any()
     }
     found: list[tuple[float, Composition]] = []
-    for count in range(1, run_ns.shape[1] + 1):
+    for count in range(1, sum_ns.shape[1] + 1):
         if count > MAX_PARTS and found:
             break
         for sizes in combinations_with_replacement(rows, count):

@@ -17,7 +17,7 @@ from heteroplace.coarsen.coarse import Coarsening, coarsen
 from heteroplace.coarsen.joined_groups import join_colocation_groups
 from heteroplace.errors import SolverLimitError
 from heteroplace.native.list import adjusting_placement, critical_path_order, order_place
-from heteroplace.native.problem import NativePlan
+from heteroplace.native.problem import UNREACHABLE_PENALTY, NativePlan
 from heteroplace.native.simulate import native_plan_of
 from heteroplace.solve.deadline import NEVER, Deadline
 from heteroplace.solve.feasibility import overflow
@@ -58,5 +58,8 @@ class CeleritasSolver(ListSolver):
     ) -> NativePlan:
         """The plan of the tasks; tensors inside segments live too, which their graph hides."""
         steps = fused.expand_plan(groups.native.plan(plan.steps, self.name)).steps
+        if plan.violation >= UNREACHABLE_PENALTY:  # It lacks copies, and cannot be timed.
+            expanded = native_plan_of(problem.native, steps, plan.makespan_ns)
+            return replace(expanded, violation=plan.violation)
         violation = max(plan.violation, sum(overflow(problem, steps)))
         return replace(native_plan_of(problem.native, steps), violation=violation)

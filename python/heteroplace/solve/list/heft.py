@@ -1,7 +1,8 @@
 """HEFT as a solver, and the device sets worth a try with it.
 
-C++: src/list/heft.cc (list::Heft). Topcuoglu, Hariri, Wu, "Performance-Effective and Low-Complexity
-Task Scheduling for Heterogeneous Computing", 2002, section 4.2 (10.1109/71.993206).
+C++: src/list/list_parts.cc (list::PlanByParts). Topcuoglu, Hariri, Wu, "Performance-Effective and
+Low-Complexity Task Scheduling for Heterogeneous Computing", 2002, section 4.2
+(10.1109/71.993206).
 
 On devices that share units plain HEFT takes the fastest one again and again and so blocks the
 others; trying each set of devices with disjoint units ("antichain") beside all of them mends that.
@@ -10,6 +11,7 @@ others; trying each set of devices with disjoint units ("antichain") beside all 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from heapq import heappop, heappush
 
 from heteroplace.native.list import heft
 from heteroplace.native.problem import NativePlan
@@ -54,22 +56,26 @@ def heft_native_plan(
 
 
 def repair(problem: Problem, plan: NativePlan, time_limit_s: float) -> NativePlan:
-    """Return a plan that overflows less, by a short search from it and from Order-Place."""
-    return search_plans(
+    """Return the plan that overflows least of it, Order-Place and a short search from both."""
+    initial = [plan, OrderPlaceSolver().native_plan(problem)]
+    found = search_plans(
         problem.native,
-        [plan, OrderPlaceSolver().native_plan(problem)],
+        initial,
         max_evaluations=_REPAIR_EVALUATIONS,
         time_limit_s=time_limit_s,
         seed=0,
         patience=_REPAIR_EVALUATIONS // 2,
         finds_bound=False,
     ).native_plan
+    # The search schedules them anew, and may then lack memory where they do not.
+    return min(found, *initial, key=lambda one: one.violation)
 
 
 def device_sets(problem: Problem) -> list[tuple[int, ...]]:
     """Return the sets of devices worth a HEFT: all, the maximal antichains, those of one memory.
 
     An antichain is a set of at least two devices no two of which share a unit.
+    Complexity: O(sets * devices^2), whatever the number of antichains.
     """
     cluster = problem.cluster
     everything = tuple(range(len(cluster.devices)))
@@ -77,30 +83,46 @@ def device_sets(problem: Problem) -> list[tuple[int, ...]]:
     groups = [everything]
     for memory in range(len(cluster.memories)):
         groups.append(tuple(d for d in everything if cluster.devices[d].memory == memory))
-    for group in groups:
+    for group in dict.fromkeys(groups):
         sets.extend(found for found in _antichains(cluster.unit_ids, group) if len(found) > 1)
     return list(dict.fromkeys(sets))[:_MAX_SETS]
 
 
 def _antichains(unit_ids: Sequence[Sequence[int]], devices: Sequence[int]) -> list[tuple[int, ...]]:
-    """Maximal sets of devices without a common unit, at most _MAX_SETS of them."""
-    clashes = {
-        device: {other for other in devices if set(unit_ids[device]) & set(unit_ids[other])}
-        for device in devices
-    }
+    """The lexicographically first _MAX_SETS maximal sets of devices without a common unit.
+
+    Johnson, Yannakakis, Papadimitriou, "On generating all maximal independent sets", 1988, section
+    3 (10.1016/0020-0190(88)90065-8): each set takes O(devices^2), where walking over all choices of
+    devices may pass through very many that no set comes of. Sets of positions are words of bits.
+    """
+    units = [set(unit_ids[device]) for device in devices]
+    clashes = [sum(1 << at for at, other in enumerate(units) if own & other) for own in units]
+
+    def completed(positions: list[int]) -> tuple[int, ...]:
+        """The first maximal set with these."""
+        chosen, taken = list(positions), 0
+        for position in positions:
+            taken |= clashes[position] | 1 << position
+        for position, clash in enumerate(clashes):
+            if not taken >> position & 1:
+                chosen.append(position)
+                taken |= clash | 1 << position
+        return tuple(sorted(chosen))
+
+    waiting = [completed([])]
+    seen = set(waiting)
     found: list[tuple[int, ...]] = []
-
-    def grow(chosen: tuple[int, ...], rest: Sequence[int]) -> None:
-        if len(found) >= _MAX_SETS:
-            return
-        if not rest:
-            if all(clashes[device] & set(chosen) for device in devices):
-                found.append(chosen)
-            return
-        first, others = rest[0], rest[1:]
-        grow((*chosen, first), [other for other in others if other not in clashes[first]])
-        if clashes[first] - {first}:
-            grow(chosen, others)
-
-    grow((), list(devices))
+    while waiting and len(found) < _MAX_SETS:
+        positions = heappop(waiting)
+        found.append(tuple(devices[position] for position in positions))
+        for position, clash in enumerate(clashes):
+            before = [other for other in positions if other < position]
+            kept = [other for other in before if not clash >> other & 1]
+            if len(kept) == len(before):
+                continue  # It is there, or leads to a set that comes earlier.
+            another = completed([*kept, position])
+            # Among the devices up to this one it has to be maximal with no others.
+            if [other for other in another if other < position] == kept and another not in seen:
+                seen.add(another)
+                heappush(waiting, another)
     return found

@@ -48,8 +48,8 @@ class SequentialPlacement:
     order: tuple[int, ...]
     """Task ids in the order in which devices were filled; topological."""
     excess_bytes: dict[str, int]
-    """Bytes that memories lack, by name; empty: it fits. Of the pipeline by lifetime, else by the
-    static rule, which no order is needed for."""
+    """Bytes that memories lack, by name; empty: it fits, or some tensor does not reach a reader. Of
+    the pipeline by lifetime, else by the static rule, which no order is needed for."""
 
 
 def sequential_placement(
@@ -117,17 +117,17 @@ class _Filling:
     def run(self, order: Sequence[int]) -> SequentialPlacement:
         devices = [-1] * len(self._graph.tasks)
         sequence = self._device_sequence()
+        position = {device: at for at, device in enumerate(sequence)}
         current = 0
         for task in order:
             if devices[task] >= 0:
                 continue
             members = self._with_group(task)
             chosen = self._choose(members, sequence, current)
+            current = max(current, position[chosen])
             for member in members:
                 devices[member] = chosen
                 self._charge(member, chosen)
-            if chosen in sequence[current:]:
-                current = sequence.index(chosen)
         excess = {
             memory.name: used + workspace - memory.bytes
             for memory, used, workspace in zip(
@@ -144,31 +144,34 @@ class _Filling:
         total_ns = np.where(is_barred, 0, self._run_ns).sum(axis=0).tolist()
         devices = range(len(self._cluster.devices))
         ranked = sorted(devices, key=lambda device: (num_barred[device], total_ns[device], device))
-        first: list[int] = []
+        first: dict[int, int] = {}
         for device in ranked:
-            memories = {self._cluster.devices[other].memory for other in first}
-            if self._cluster.devices[device].memory not in memories:
-                first.append(device)
-        return first + [device for device in ranked if device not in first]
+            first.setdefault(self._cluster.devices[device].memory, device)
+        chosen = set(first.values())
+        return [*first.values(), *(device for device in ranked if device not in chosen)]
 
     def _choose(self, members: Sequence[int], sequence: list[int], current: int) -> int:
         """The current device while it has room, else the next; if none has, the least full."""
         is_possible = (self._run_ns[list(members)] != IMPOSSIBLE).all(axis=0)
-        possible = [device for device in sequence if is_possible[device]]
+        possible: list[int] = []
+        for step in range(len(sequence)):
+            device = sequence[(current + step) % len(sequence)]
+            if not is_possible[device]:
+                continue
+            if self._need(members, device) <= self._limit(device):
+                return device
+            possible.append(device)
         if not possible:
             names = ", ".join(repr(self._graph.tasks[member].name) for member in members[:4])
             raise InfeasibleError(
                 f"no device of cluster {self._cluster.name!r} can run {names}; add one that can, "
                 f"or change what the tasks are pinned to"
             )
-        ahead = [device for device in possible if sequence.index(device) >= current]
-        for device in (*ahead, *(device for device in possible if device not in ahead)):
-            if self._need(members, device) <= self._limit(device):
-                return device
+        alone = self._alone(members)
         return min(
             possible,
             key=lambda device: (
-                self._alone(members) > self._limit(device),
+                alone > self._limit(device),
                 self._relative_use(device),
                 device,
             ),

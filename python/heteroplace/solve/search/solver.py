@@ -1,8 +1,8 @@
 """The search of the core over placement and order, with the bounds it finds on the way.
 
-C++: src/search/search.cc (search::Search). Column generation over the modules of the graph, with
-annealing as pricing. The annealing is that of DiviML (section V, arXiv 2308.00127) with moves of
-the order, chains and branches, which their random walk on the mapping lacks.
+C++: src/search/search.cc (search::PlanSearch). Column generation over the modules of the graph,
+with annealing as pricing. The annealing is that of DiviML (section V, arXiv 2308.00127) with moves
+of the order, chains and branches, which their random walk on the mapping lacks.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class SearchRun:
             plans=plans,
             progress=None if options.progress is None else progress,
         )
-        if found.native_plan.violation:  # So did all before; there is nothing to be simulated.
+        if found.native_plan.violation and not self._known:  # There is nothing to be simulated.
             makespan_ns, best = found.native_plan.makespan_ns, found.native_plan
         else:
             self._note([found.native_plan])
@@ -137,7 +137,8 @@ class SearchRun:
     def _note(self, plans: Sequence[NativePlan]) -> None:
         """Keep the shortest plan that fits.
 
-        The search schedules without gaps on units, so it may be behind an insertion scheduler.
+        The search schedules without gaps on units, so it may be behind an insertion scheduler, and
+        what fits by lifetime there may lack memory as the search has it.
         """
         native = self._problem.native
         fitting = [plan for plan in plans if not plan.violation]

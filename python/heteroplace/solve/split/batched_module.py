@@ -23,7 +23,7 @@ from heteroplace.model.cost import Cost, TableBuilder
 from heteroplace.native.arrays import IntArray
 from heteroplace.native.batches import BatchLayout, FoundLayout, Pin, search_batches
 from heteroplace.solve.batched.device_symmetry import DeviceSymmetry
-from heteroplace.solve.batched.layouts import first_layout
+from heteroplace.solve.batched.layouts import first_layout, tasks_split_alike
 from heteroplace.solve.batched.list_solver import batch_bound
 from heteroplace.solve.bounds.subproblem import Key, subproblem, subproblem_key
 from heteroplace.solve.deadline import Deadline
@@ -181,22 +181,29 @@ class BatchedModule:
         return None if found.violation else found
 
     def _first(self, entry: State, exit_: State) -> BatchLayout | None:
-        """All tasks split as the entry is, else as the exit, else in the way that is fastest."""
+        """All tasks split as the entry is, else as the exit, else in the way that is fastest; the
+        ends and what is in a group with them as they are to be."""
         before = blocks_of(entry)
         behind = matched(before, exit_) if entry and exit_ else blocks_of(exit_)
         num_blocks = self.items // self.block
         device = np.zeros((len(self.tasks), num_blocks), dtype=np.int64)
-        for task in range(len(self.tasks)):
-            choices = [before, behind]
-            if task in (self.entry, self.exit):
-                choices = [before if task == self.entry else behind]
-            fitting = [choice for choice in choices if choice and self._runs(task, choice)]
+        for tasks in tasks_split_alike(self.problem):
+            ends = [
+                end for task, end in ((self.entry, before), (self.exit, behind)) if task in tasks
+            ]
+            fitting = [
+                choice
+                for choice in (before, behind)
+                if choice
+                and all(choice == end for end in ends)
+                and all(self._runs(task, choice) for task in tasks)
+            ]
             if fitting:
-                device[task] = fitting[0]
-            elif task in (self.entry, self.exit) or self._plain is None:
+                device[tasks] = fitting[0]
+            elif ends or self._plain is None:
                 return None
             else:
-                device[task] = self._plain.device[task]
+                device[tasks] = self._plain.device[tasks]
         order = np.arange(len(self.tasks), dtype=np.float64)
         key = np.repeat(order[:, None], len(self.whole.cluster.devices), axis=1)
         return BatchLayout(device, key)

@@ -27,7 +27,7 @@ from heteroplace.simulate.throughput import throughput_ns
 from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.feasibility import check_possible
 from heteroplace.solve.lp.engines import ChosenEngine
-from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, report
+from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, report, status_of
 from heteroplace.solve.throughput.assignment import is_small, solve_assignment
 from heteroplace.solve.throughput.prices import PRICES, price_bound
 from heteroplace.solve.throughput.solver import MAX_PRICE_EVALUATIONS, listed_plan
@@ -112,7 +112,7 @@ class _Run:
         self._report("search")
         plan = listed_plan(problem, self.best, f"{PipelineSolver.name} seed {self.options.seed}")
         objective = throughput_ns(problem.graph, problem.cluster, problem.costs, plan)
-        status = "optimal" if objective == self.bound_ns else "feasible"
+        status = status_of(objective, self.bound_ns, was_interrupted=False)
         wall = time.perf_counter() - self.begin
         proof = ("stages", objective, f"no stages take less than {self.staged_ns} ns per item")
         return SolveResult(

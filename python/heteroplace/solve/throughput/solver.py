@@ -39,7 +39,7 @@ from heteroplace.solve.list.order_place import OrderPlaceSolver
 from heteroplace.solve.list.single import max_singles
 from heteroplace.solve.lp.engines import ChosenEngine
 from heteroplace.solve.objective import least_gain_ratio
-from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, report
+from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, report, status_of
 from heteroplace.solve.search.initial_solutions import InitialSolutions, initial_s
 from heteroplace.solve.throughput.assignment import is_small, solve_assignment
 from heteroplace.solve.throughput.convex_combination import combined_placements
@@ -342,9 +342,7 @@ class _Run:
         problem = self.problem
         plan = self._plan(placement)
         objective = throughput_ns(problem.graph, problem.cluster, problem.costs, plan)
-        status = "interrupted" if was_interrupted else "feasible"
-        if objective == self.bound_ns:
-            status = "optimal"
+        status = status_of(objective, self.bound_ns, was_interrupted)
         wall = time.perf_counter() - self.begin
         return SolveResult(
             plan, objective, self.bound_ns, status, ThroughputSolver.name, wall, tuple(self.tried)

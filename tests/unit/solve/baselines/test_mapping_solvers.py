@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from heteroplace.errors import GraphError, InfeasibleError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cost import Cost, build_table
-from heteroplace.model.graph import TaskGraph
+from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.native.arrays import IMPOSSIBLE
 from heteroplace.native.list import (
     breadth_first_order,
@@ -255,6 +255,25 @@ def test_fastest_mapping_stops_filling_a_memory_that_is_full() -> None:
     case = instance([], run_ns, gpus({}, 2, capacity=330), weight_bytes=100)
     native = problem_of(case).native
     assert fastest_mapping(native, range(5)) == (0, 0, 0, 1, 1)
+
+
+def test_a_group_needs_one_workspace_and_each_tensor_once() -> None:
+    """Of two tasks of a group on the quicker device: 60 B of workspace, and 60 B that both read."""
+    builder = TaskGraphBuilder("group")
+    builder.add_task(Task("a", "op", devices=("gpu1",)), [])
+    read = builder.add_tensor("a", num_bytes=60)
+    for group, workspace, reads in (("working", 60, []), ("reading", 0, [read])):
+        for index in range(2):
+            task = Task(f"{group}{index}", "op", workspace_bytes=workspace, together=group)
+            builder.add_task(task, reads)
+            builder.add_tensor(task.name, num_bytes=0)
+    graph = builder.finalize(
+        [f"{group}{i}.0" for group in ("working", "reading") for i in range(2)]
+    )
+    for capacity, devices in ((120, (1, 0, 0, 0, 0)), (119, (1, 0, 0, 1, 1))):
+        cluster = gpus({(1, 0): 1}, 2, capacity)
+        costs = build_table(graph, cluster, lambda _, device: Cost.given(1 + 8 * device))
+        assert fastest_mapping(Problem(graph, cluster, costs).native, range(5)) == devices
 
 
 @given(instances(max_tasks=8))

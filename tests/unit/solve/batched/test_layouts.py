@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heteroplace.model.cost import Cost, build_table
+from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.native.arrays import IMPOSSIBLE
 from heteroplace.native.list import batch_compositions
 from heteroplace.solve import Problem
 from heteroplace.solve.batched.layouts import first_layout
-from tests.instances import gpus, instance
+from tests.instances import given_costs, gpus, instance
 from tests.strategies import Instance, exact_cases, instances
 
 
@@ -56,6 +57,18 @@ def test_the_fastest_of_many_devices_are_taken(num_devices: int) -> None:
     assert layout is not None
     found = [sorted(row) for row in layout.device.tolist()]
     assert found == [[0, 1, 2], list(range(num_devices - 3, num_devices))]
+
+
+def test_a_group_has_the_batches_that_are_fastest_for_all_of_it() -> None:
+    builder = TaskGraphBuilder("group")
+    for name in "ab":
+        builder.add_task(Task(name, "op", together="g"), [])
+        builder.add_tensor(name, num_bytes=1)
+    graph, cluster = builder.finalize(["a.0", "b.0"]), gpus({}, 4)
+    costs = given_costs(graph, cluster, {"a": (1, 4, 9, 5), "b": (9, 4, 1, 3)})
+    layout = first_layout(Problem(graph, cluster, costs), 2, 1)
+    assert layout is not None
+    assert layout.device.tolist() == [[1, 3]] * 2
 
 
 def test_more_parts_are_taken_where_few_do_not_do() -> None:

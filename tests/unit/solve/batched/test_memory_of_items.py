@@ -6,12 +6,14 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster, Device, Memory
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraphBuilder
+from heteroplace.native.batches import BatchLayout, search_batches
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver
 from heteroplace.solve.bounds.batched import batched_lower_bound
@@ -138,3 +140,20 @@ def test_several_devices_have_to_gain_enough_for_several_items() -> None:
     careful = solve(problem, "auto", 2, min_gain_ratio=0.6)
     assert careful.objective_ns == 198
     assert "min_gain_ratio" in careful.candidates[-1][2]
+
+
+def test_a_layout_that_fits_is_not_given_up_for_a_shorter_one_that_lacks_memory() -> None:
+    """Annealing may pass through one of 9.5 ms that lacks 90 B, but begins with 10 ms."""
+    case = instance([], {"a": (10_000_000, 9_500_000)}, boxes(1000, 900), 10, weight_bytes=980)
+    native = Problem(case.graph, case.cluster, case.costs).native
+    first = BatchLayout(np.zeros((1, 1), dtype=np.int64), np.zeros((1, 2)))
+    found = search_batches(native, 1, first, max_evaluations=200, time_limit_s=10, first_heat=1.0)
+    assert (found.violation, found.makespan_ns) == (0, 10_000_000)
+
+
+def test_the_annealing_of_a_large_graph_looks_at_the_clock_after_each_layout() -> None:
+    names = [f"t{index}" for index in range(17_000)]
+    case = instance([], dict.fromkeys(names, (1, 1)), boxes(10**9, 10**9), 1)
+    native = Problem(case.graph, case.cluster, case.costs).native
+    first = BatchLayout(np.zeros((17_000, 1), dtype=np.int64), np.zeros((17_000, 2)))
+    assert search_batches(native, 1, first, time_limit_s=1e-9).num_evaluations <= 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -10,6 +11,7 @@ from heteroplace.bench.suites.catalogue import layered
 from heteroplace.bench.suites.layered import Layered
 from heteroplace.coarsen.breakpoints import fuse_segments
 from heteroplace.coarsen.coarse import coarsen
+from heteroplace.errors import SolverLimitError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.plan import Plan
@@ -17,7 +19,8 @@ from heteroplace.native.list import adjusting_placement, critical_path_order, or
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve import Problem, SolveOptions, get_solver
 from heteroplace.solve.feasibility import overflow
-from tests.instances import instance, problem_of
+from tests.instances import gpus, instance, problem_of
+from tests.strategies import AMPLE
 
 CASES = [(seed, fill) for seed in range(4) for fill in (0.2, 0.6)]
 
@@ -80,3 +83,20 @@ def test_tasks_are_not_fused_for_a_device_that_takes_no_single_items(
     case = instance(list(pairwise(names)), run_ns, cluster)
     found = get_solver(solver).solve(problem_of(case), options)
     assert found.objective_ns == 48 * 10 + 47 * 10
+
+
+def one_way(capacity: int) -> Problem:
+    """A chain that runs ten times as fast where there is little memory and no way back from."""
+    cluster = gpus({(0, 1): 1}, 2)
+    cluster = replace(cluster, memories=(Memory("large", AMPLE), Memory("small", capacity)))
+    times = {name: (20, 2) for name in "abc"}
+    return problem_of(instance([("a", "b"), ("b", "c")], times, cluster))
+
+
+def test_a_plan_of_groups_that_lacks_a_copy_is_passed_over() -> None:
+    """Groups go back to the large memory, to which no link leads; tasks alone fit into the other,
+    two tensors at a time."""
+    result = get_solver("celeritas").solve(one_way(25), SolveOptions())
+    assert result.objective_ns == 6
+    with pytest.raises(SolverLimitError, match="memory 'small' has 15 B and lacks 5 B"):
+        get_solver("celeritas").solve(one_way(15), SolveOptions())

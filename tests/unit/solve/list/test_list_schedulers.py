@@ -26,6 +26,7 @@ from heteroplace.native.list import (
     m_sct,
     mean_graph,
     plan_by,
+    upward_ranks,
 )
 from heteroplace.native.problem import NativePlan
 from heteroplace.native.simulate import simulate_plan, simulate_steps
@@ -39,7 +40,7 @@ from heteroplace.solve.list.earliest import EtfSolver, MEtfSolver
 from heteroplace.solve.list.m_topo import MTopoSolver, UniformMTopoSolver
 from heteroplace.solve.list.order_place import OrderPlaceSolver
 from tests.corpus import corpus
-from tests.instances import given_costs, gpus, problem_of
+from tests.instances import given_costs, gpus, instance, problem_of
 from tests.reference import list_schedulers as reference
 from tests.reference.list_engine import Scheduler
 from tests.strategies import Instance, exact_cases, num_cases, random_instance
@@ -147,6 +148,45 @@ def test_plans_on_many_devices_are_those_of_plain_loops(problem: Problem, parts:
 @exact_cases(300)
 def test_any_parts_are_those_of_plain_loops(problem: Problem, parts: ListParts) -> None:
     assert_equal(problem, plan_by(problem.native, parts), expected_by(parts, problem))
+
+
+def test_where_routes_lack_means_are_over_those_that_there_are() -> None:
+    case = instance([("a", "b")], {"a": (1, 1, 1), "b": (1, 1, 1)}, gpus({(0, 1): 1, (0, 2): 2}, 3))
+    native = problem_of(case).native
+    assert mean_graph(native).transfer_ns.tolist() == [8]  # of 10 and 5
+    assert upward_ranks(native).tolist() == [1 + 7.5 + 1, 1]
+    for seed in range(150):
+        random = Random(seed)
+        case = random_instance(random, 8)
+        links = tuple(link for link in case.cluster.links if random.random() < 0.6)
+        problem = Problem(case.graph, replace(case.cluster, links=links, host=None), case.costs)
+        if not (problem.native.run_ns >= 0).any(axis=1).all():
+            continue
+        assert upward_ranks(problem.native) == pytest.approx(reference.upward_ranks(problem)), seed
+        for name in ("heft", "cpop", "peft"):
+            assert_equal(problem, PLANS[name](problem), expected_by(NAMED_PARTS[name], problem))
+
+
+def test_a_task_with_one_device_that_holds_it_suffers_most() -> None:
+    """`large` loses no time on the other device, but has no room there."""
+    builder = TaskGraphBuilder("sizes")
+    for name, size in (("small", 50), ("large", 80)):
+        builder.add_task(Task(name, "op", weight_bytes=size), [])
+        builder.add_tensor(name, num_bytes=0)
+    graph = builder.finalize(["small.0", "large.0"])
+    cluster = gpus({}, 2, 100)
+    memories = (cluster.memories[0], replace(cluster.memories[1], bytes=60))
+    cluster = replace(cluster, memories=memories)
+    costs = given_costs(graph, cluster, {"small": (1, 2), "large": (5, 5)})
+    found = PLANS["sufferage"](Problem(graph, cluster, costs))
+    assert (found.violation, found.devices(2).tolist()) == (0, [1, 0])
+
+
+def test_a_task_with_one_device_alone_suffers_most() -> None:
+    case = instance([], {"any": (1, 9), "one": (5, None)}, gpus({}, 2))
+    found = PLANS["sufferage"](problem_of(case))
+    assert found.makespan_ns == 6
+    assert [step.task for step in found.steps] == [1, 0]
 
 
 def test_parts_given_as_an_option_are_those_of_the_named_solver() -> None:

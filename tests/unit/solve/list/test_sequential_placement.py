@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heteroplace.errors import InfeasibleError, SolverError
-from heteroplace.model.cost import Cost, build_table
+from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.memory import memory_use
 from heteroplace.solve.list.sequential_placement import SEQUENTIAL_ORDERS, sequential_placement
 from tests.instances import cpu, gpus, instance
@@ -115,6 +115,22 @@ def test_devices_of_one_memory_are_one() -> None:
     problem = instance(CHAIN, {name: (4, 4, 3) for name in "abcd"}, cpu(), weight_bytes=20)
     found = sequential_placement(problem.graph, problem.cluster, problem.costs, "cpd")
     assert set(found.devices) == {2}
+
+
+def test_devices_behind_one_with_room_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    names, count = [f"t{index}" for index in range(30)], 20
+    case = instance([], dict.fromkeys(names, (1,) * count), gpus({}, count))
+    asked, run_ns = list[int](), CostTable.run_ns
+
+    def counted(costs: CostTable, task: int, device: int, batch: int = 1) -> int | None:
+        asked.append(device)
+        return run_ns(costs, task, device, batch)
+
+    monkeypatch.setattr(CostTable, "run_ns", counted)
+    found = sequential_placement(case.graph, case.cluster, case.costs, "m")
+    assert set(found.devices) == {0}
+    # Of all: once for the lengths of paths, once for the order of the devices.
+    assert len(asked) <= 2 * len(names) * count + len(names)
 
 
 def test_task_that_nobody_can_run_is_named() -> None:

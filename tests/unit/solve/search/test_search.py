@@ -16,8 +16,11 @@ from heteroplace.bench.suites.layered import Layered
 from heteroplace.bench.suites.transformer import Transformer
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.check import check_plan
+from heteroplace.native.list import heft
+from heteroplace.native.search import search_plans
 from heteroplace.native.simulate import simulate_plan, simulate_steps
 from heteroplace.solve import Problem, ProgressReport, SolveOptions, SolveResult, get_solver
+from heteroplace.solve.list import heft as heft_module
 from heteroplace.solve.search.initial_solutions import InitialSolutions
 from tests.instances import problem_of
 from tests.programs import environment
@@ -254,6 +257,46 @@ def test_ctrl_c_ends_a_search_in_another_process_with_its_best_plan() -> None:
         rest, _ = child.communicate(timeout=60)
     assert rest == "interrupted\n"
     assert child.returncode == 0
+
+
+def fits_as_heft_has_it() -> Problem:
+    """Memories of what HEFT's plan needs at once; the search schedules its devices and order anew,
+    and lacks memory then."""
+    random = Random(501)
+    case = random_instance(random, random.choice([8, 12, 20]))
+    ample = problem_of(case)
+    plan = heft(ample.native, range(len(case.cluster.devices)))
+    memories = tuple(
+        replace(memory, bytes=peak)
+        for memory, peak in zip(
+            case.cluster.memories, simulate_plan(ample.native, plan).peak_bytes, strict=True
+        )
+    )
+    return Problem(case.graph, replace(case.cluster, memories=memories), case.costs)
+
+
+@pytest.mark.parametrize("solver", ["search", "lns"])
+def test_an_initial_solution_that_fits_is_kept_where_the_search_has_none(solver: str) -> None:
+    problem = fits_as_heft_has_it()
+    plans = [plan for _, plan in InitialSolutions(problem).native_plans(9)]
+    initial_ns = [simulate_plan(problem.native, p).makespan_ns for p in plans if not p.violation]
+    assert initial_ns
+    found = search_plans(problem.native, plans, max_evaluations=0, time_limit_s=60, seed=0)
+    assert found.native_plan.violation > 0
+    result = get_solver(solver).solve(problem, replace(SMALL, iterations=0))
+    check_plan(problem.graph, problem.cluster, problem.costs, result.plan)
+    assert result.objective_ns <= min(initial_ns)
+
+
+def test_a_mended_plan_lacks_no_more_than_what_it_was_made_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problem = fits_as_heft_has_it()
+    plan = heft(problem.native, range(len(problem.cluster.devices)))
+    report = search_plans(problem.native, [plan], max_evaluations=0, time_limit_s=60, seed=0)
+    assert report.native_plan.violation > plan.violation == 0
+    monkeypatch.setattr(heft_module, "search_plans", lambda *_, **__: report)
+    assert heft_module.repair(problem, plan, 1.0) is plan
 
 
 def test_where_heft_overflows_a_memory_its_mended_plan_is_a_start() -> None:
