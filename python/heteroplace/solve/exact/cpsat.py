@@ -89,7 +89,7 @@ def run_cpsat(
         options = replace(options, iterations=options.iterations // len(rules))
     is_infeasible = False
     for index, charges_tensors in enumerate(rules):
-        until = deadline.within(deadline.left_s() / (len(rules) - index))
+        until = deadline.part(1 / (len(rules) - index), options.iterations)
         try:
             formulation = formulate(
                 problem, bound_ns, charges_tensors=charges_tensors, deadline=until

@@ -117,8 +117,9 @@ def _improved(
         start = None if steps is None else schedule_of_steps(formulation, steps)
         if start is not None and start.makespan_ns <= bound_ns:
             break
-        left = seconds_left(options, begin) / (len(rules) - index)
-        end = _solve(formulation, start, options, left, tried)
+        left = Deadline.after(seconds_left(options, begin))
+        left_s = left.part(1 / (len(rules) - index), options.iterations).left_s()
+        end = _solve(formulation, start, options, left_s, tried)
         was_interrupted = end.was_interrupted
         if index == 0:
             bound_ns, is_infeasible = end.bound_ns, end.is_infeasible

@@ -143,10 +143,7 @@ class BatchedSplit:
         return self._stop.is_set() or self._deadline.is_over() or self.best_ns == self.bound_ns
 
     def _within(self, share: float) -> Deadline:
-        """A budget in iterations is not cut short by the clock, save at the very end."""
-        if self.options.iterations is not None:
-            return self._deadline
-        return self._deadline.within(share * self._deadline.left_s())
+        return self._deadline.part(share, self.options.iterations)
 
     def _offer(self, name: str, steps: tuple[Step, ...], note: str = "") -> int:
         """Keep a plan if it fits and is the best so far; return its makespan."""
@@ -167,7 +164,7 @@ class BatchedSplit:
 
     def _list_schedules(self, block: int | None) -> None:
         for rule in _RULES:
-            limit_s = _LIST_SHARE * self._deadline.left_s()
+            limit_s = self._within(_LIST_SHARE).left_s()
             try:
                 plan = schedule_batches(self.problem.native, self.options.items, rule, limit_s)
             except SolverLimitError:
@@ -190,7 +187,7 @@ class BatchedSplit:
         options = replace(
             self.options,
             items=share,
-            time_limit_s=max(1e-3, _NODE_SHARE * self._deadline.left_s()),
+            time_limit_s=max(1e-3, self._within(_NODE_SHARE).left_s()),
             iterations=None if iterations is None else iterations // 4,
             progress=None,
         )
@@ -289,7 +286,7 @@ class BatchedSplit:
         end = self._within(_SMALL_SHARE if is_small else self._shares.annealing)
         for index in range(rounds):
             if self._layouts and not self._is_done():
-                deadline = end.within(end.left_s() / (rounds - index))
+                deadline = end.part(1 / (rounds - index), self.options.iterations)
                 self._anneal_round(block, index * self.options.threads, deadline)
 
     def _anneal_round(self, block: int, first_seed: int, deadline: Deadline) -> None:
@@ -354,7 +351,7 @@ class BatchedSplit:
             self.problem,
             self.options.items,
             BatchRules(memory=memory),
-            time_limit_s=share * self._deadline.left_s(),
+            time_limit_s=self._within(share).left_s(),
             node_limit=None if iterations is None else 1 + iterations // 200,
             horizon_ns=self.best_ns,
             bound_ns=self.bound_ns,

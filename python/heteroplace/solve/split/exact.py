@@ -22,6 +22,9 @@ from heteroplace.solve.problem import Problem
 _EVALUATIONS_PER_TASK = 5000
 """Schedules that are tried before a problem is solved exactly."""
 
+_SEARCH_SHARE = 0.25
+"""Of the time of a solve."""
+
 
 @dataclass(frozen=True)
 class Proof:
@@ -52,7 +55,7 @@ def search_and_prove(
         native,
         initial,
         max_evaluations=_EVALUATIONS_PER_TASK * len(problem.graph.tasks),
-        time_limit_s=effort.deadline.left_s() / 4,
+        time_limit_s=effort.deadline.part(_SEARCH_SHARE, effort.deterministic_s).left_s(),
         seed=effort.seed,
         bound_ns=bound_ns,
         finds_bound=False,

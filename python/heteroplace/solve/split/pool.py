@@ -49,12 +49,11 @@ class Pool:
         """Return the seconds until the deadline."""
         return self.budget.deadline.left_s()
 
-    def rest(self, time_limit_s: float) -> Pool:
-        """Return a pool of what is left of the budget, for so many seconds."""
+    def rest(self, deadline: Deadline) -> Pool:
+        """Return a pool of what is left of the budget, until an earlier deadline."""
         left = self.budget.deterministic_s
         if left is not None:
             left = max(0.0, left - self._used_s)
-        deadline = self.budget.deadline.within(time_limit_s)
         return Pool(replace(self.budget, deadline=deadline, deterministic_s=left))
 
     def run(self, jobs: Sequence[Job]) -> list[Proof]:
@@ -70,9 +69,10 @@ class Pool:
             # What earlier jobs left over is shared by those to come.
             turns = -(-(len(jobs) - index) // budget.threads)
             share = _SHARE if len(jobs) > budget.threads else 1.0
-            limit = max(_LEAST_S, self.left_s() / turns * share)
-            effort = Effort(budget.deadline.within(limit), deterministic, budget.seed)
-            return jobs[index](effort, self._stopper)
+            until = budget.deadline
+            if deterministic is None:
+                until = until.within(max(_LEAST_S, self.left_s() / turns * share))
+            return jobs[index](Effort(until, deterministic, budget.seed), self._stopper)
 
         with ThreadPoolExecutor(budget.threads) as executor:
             futures: list[Future[Proof]] = [

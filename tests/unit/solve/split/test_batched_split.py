@@ -244,6 +244,22 @@ def test_equal_budgets_give_equal_plans() -> None:
     assert solve(problem, 4, options).plan == solve(problem, 4, options).plan
 
 
+def test_one_node_of_a_budget_in_iterations_has_all_of_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limits = []
+    improve = BatchedSplit._improve
+
+    def noted(one: BatchedSplit) -> None:
+        limits.append(one.options.time_limit_s)
+        improve(one)
+
+    monkeypatch.setattr(BatchedSplit, "_improve", noted)
+    solve(nodes((3, 5, 4, 2)), 4)
+    assert len(limits) > 1
+    assert limits[1] > 0.9 * limits[0]
+
+
 def test_equal_nodes_share_the_items() -> None:
     result = solve(nodes((3, 5, 4, 2)), 4)
     times = {name: ns for name, ns, _ in result.candidates}

@@ -21,11 +21,13 @@ from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver
 from heteroplace.solve.deadline import NEVER, Deadline
+from heteroplace.solve.exact.one_thread import Effort, Stopper
 from heteroplace.solve.feasibility import overflow
 from heteroplace.solve.problem import ProgressReport
 from heteroplace.solve.split.chain_program import end_prices, shortest_path, value
 from heteroplace.solve.split.chain_split import ChainSplit
 from heteroplace.solve.split.channel_split import ChannelSplit
+from heteroplace.solve.split.exact import Proof
 from heteroplace.solve.split.memory import _choices, _held, _room, fitting_chain
 from heteroplace.solve.split.module_plans import ModulePlans
 from heteroplace.solve.split.module_problem import NO_END, LocalModule, ModuleProblem, split_steps
@@ -245,6 +247,20 @@ def shortest_by_all_combinations(
         if meets and all(a <= b for a, b in zip(used, room, strict=True)):
             times_ns.append(sum(one.time_ns for one in chosen))
     return min(times_ns, default=None)
+
+
+def test_a_budget_of_work_is_not_cut_by_the_clock() -> None:
+    limits = []
+
+    def job(effort: Effort, _stopper: Stopper) -> Proof:
+        limits.append(effort.deadline)
+        return Proof(None, 0, False, 1.0)
+
+    counted, timed = pool(), pool(deterministic_s=None)
+    for one in (counted, timed):
+        one.run([job, job])
+    assert limits[:2] == [counted.budget.deadline] * 2
+    assert all(limit.at_s < timed.budget.deadline.at_s - 1 for limit in limits[2:])
 
 
 def test_equal_modules_are_solved_once() -> None:
