@@ -340,6 +340,7 @@ class _Auto:
         except SolverError as err:
             self._tried.append(("cpsat", None, f"left out: {err}"))
             return
+        self._was_interrupted |= end.was_interrupted
         if end.is_infeasible:
             raise no_placement_error(problem, is_proven=True)
         if end.steps is None:

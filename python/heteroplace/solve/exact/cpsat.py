@@ -55,7 +55,12 @@ class CpSatSolver:
         plan = problem.native.plan(end.steps, f"cpsat seed {options.seed}")
         wall = time.perf_counter() - begin
         return make_result(
-            problem, plan, end.bound_ns, self.name, wall, was_interrupted=known.was_interrupted
+            problem,
+            plan,
+            end.bound_ns,
+            self.name,
+            wall,
+            was_interrupted=known.was_interrupted or end.was_interrupted,
         )
 
 
@@ -68,6 +73,8 @@ class CpSatEnd:
     bound_ns: int
     is_infeasible: bool
     """It is proven that no placement exists."""
+    was_interrupted: bool = False
+    """Ctrl-C ended it."""
 
 
 def run_cpsat(
@@ -87,7 +94,7 @@ def run_cpsat(
     rules = memory_rules(problem)
     if options.iterations is not None:
         options = replace(options, iterations=options.iterations // len(rules))
-    is_infeasible = False
+    is_infeasible = was_interrupted = False
     for index, charges_tensors in enumerate(rules):
         until = deadline.part(1 / (len(rules) - index), options.iterations)
         try:
@@ -98,15 +105,19 @@ def run_cpsat(
             end = solve_by_cpsat(formulation, known, options, until)
         except TimeUpError:
             continue
+        except KeyboardInterrupt:  # While the model was made.
+            was_interrupted = True
+            break
+        was_interrupted = end.was_interrupted
         if index == 0:
             bound_ns, is_infeasible = end.bound_ns, end.is_infeasible and best is None
         found = None if end.schedule is None else steps_of_schedule(formulation, end.schedule)
         if found is not None and not any(overflow(problem, found)):
             best = found if best is None else _shorter(problem, best, found)
             break
-        if is_infeasible:
+        if is_infeasible or was_interrupted:
             break
-    return CpSatEnd(best, bound_ns, is_infeasible)
+    return CpSatEnd(best, bound_ns, is_infeasible, was_interrupted)
 
 
 def _shorter(problem: Problem, best: tuple[Step, ...], found: tuple[Step, ...]) -> tuple[Step, ...]:

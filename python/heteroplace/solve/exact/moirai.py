@@ -114,6 +114,9 @@ def _improved(
         except TimeUpError:
             tried.append((MoiraiSolver.name, None, "left out: its program was not made in time"))
             break
+        except KeyboardInterrupt:
+            was_interrupted = True
+            break
         start = None if steps is None else schedule_of_steps(formulation, steps)
         if start is not None and start.makespan_ns <= bound_ns:
             break

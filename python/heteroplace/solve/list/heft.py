@@ -54,8 +54,14 @@ def heft_native_plan(
 
 
 def repair(problem: Problem, plan: NativePlan, time_limit_s: float) -> NativePlan:
-    """Return a plan that overflows less, by a short search from it and from Order-Place."""
-    return search_plans(
+    """Return a plan that overflows less, by a short search from it and from Order-Place.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        Ctrl-C came meanwhile.
+    """
+    found = search_plans(
         problem.native,
         [plan, OrderPlaceSolver().native_plan(problem)],
         max_evaluations=_REPAIR_EVALUATIONS,
@@ -63,7 +69,10 @@ def repair(problem: Problem, plan: NativePlan, time_limit_s: float) -> NativePla
         seed=0,
         patience=_REPAIR_EVALUATIONS // 2,
         finds_bound=False,
-    ).native_plan
+    )
+    if found.was_interrupted:
+        raise KeyboardInterrupt
+    return found.native_plan
 
 
 def device_sets(problem: Problem) -> list[tuple[int, ...]]:

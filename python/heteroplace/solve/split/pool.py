@@ -7,7 +7,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 
 from heteroplace.solve.deadline import Deadline
-from heteroplace.solve.exact.one_thread import Effort, Stopper
+from heteroplace.solve.exact.one_thread import Effort, Stopper, stop_until_done
 from heteroplace.solve.split.exact import Proof
 
 _LEAST_S = 0.05
@@ -66,6 +66,8 @@ class Pool:
             deterministic = (budget.deterministic_s - self._used_s) * _SHARE / len(jobs)
 
         def start(index: int) -> Proof:
+            if self._stopper.is_set:
+                return Proof(None, 0, False, 0.0)
             # What earlier jobs left over is shared by those to come.
             turns = -(-(len(jobs) - index) // budget.threads)
             share = _SHARE if len(jobs) > budget.threads else 1.0
@@ -84,7 +86,7 @@ class Pool:
                     waiting = wait(waiting, timeout=0.1, return_when=FIRST_COMPLETED).not_done
             except KeyboardInterrupt:
                 self.was_interrupted = True
-                self._stopper.stop()
+                stop_until_done(self._stopper.stop, futures)
         proofs = [future.result() for future in futures]
         self._used_s += sum(max(proof.deterministic_s, _LEAST_DETERMINISTIC_S) for proof in proofs)
         return proofs

@@ -148,6 +148,7 @@ class _Split:
         end = run_cpsat(problem, None, options, self._deadline, self._bound_ns)
         if end.steps is None:
             raise no_placement_error(problem, is_proven=end.is_infeasible)
+        self._was_interrupted |= end.was_interrupted
         self._bound_ns = max(self._bound_ns, end.bound_ns)
         self._offer("whole", end.steps, "no heuristic plan fits")
 
@@ -296,6 +297,7 @@ class _Split:
         except SolverError as err:
             self._notes.append(("whole", None, f"left out: {err}"))
             return
+        self._was_interrupted |= end.was_interrupted
         self._bound_ns = max(self._bound_ns, end.bound_ns)
         if end.steps is not None:
             self._offer("whole", end.steps)

@@ -9,6 +9,7 @@ from itertools import pairwise, product
 
 import pytest
 from hypothesis import given
+from ortools.sat.python import cp_model
 
 from heteroplace.bench.suites.catalogue import get_instance, rwnn
 from heteroplace.bench.suites.rwnn import RwnnStack
@@ -336,6 +337,42 @@ def test_progress_has_bounds_and_a_plan() -> None:
     assert found[-1].bound_ns == result.bound_ns
     assert found[-1].plan is not None
     assert [one.bound_ns for one in found] == sorted(one.bound_ns for one in found)
+
+
+def test_ctrl_c_ends_a_solve_that_has_not_begun_and_all_behind_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun = []
+
+    class Slow(cp_model.CpSolver):
+        """It begins late, and forgets that it was told to stop before."""
+
+        is_told = False
+
+        def solve(self, *_: object) -> cp_model.CpSolverStatus:
+            time.sleep(0.6)
+            self.is_told = False
+            until = time.perf_counter() + 5
+            while not self.is_told and time.perf_counter() < until:
+                time.sleep(0.01)
+            return cp_model.OPTIMAL if self.is_told else cp_model.UNKNOWN
+
+        def stop_search(self) -> None:
+            self.is_told = True
+
+    def job(effort: Effort, stopper: Stopper) -> Proof:
+        begun.append(effort)
+        end = stopper.solve(cp_model.CpModel(), effort)
+        assert end is not None
+        return Proof(None, 0, end[1] == cp_model.OPTIMAL, 0.0)
+
+    monkeypatch.setattr(cp_model, "CpSolver", Slow)
+    one = pool()
+    with ctrl_c_after(0.2):
+        proofs = one.run([job, job, job])
+    assert one.was_interrupted
+    assert len(begun) == 1
+    assert [proof.is_final for proof in proofs] == [True, False, False]
 
 
 @pytest.mark.costly
