@@ -37,7 +37,10 @@ class CpSatSolver:
     max_tasks = MAX_CPSAT_TASKS
 
     def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
-        """See `Solver.solve`. SolverError above MAX_CPSAT_TASKS tasks."""
+        """See `Solver.solve`. `candidates` says why CP-SAT gave up, if it did.
+
+        SolverError above MAX_CPSAT_TASKS tasks.
+        """
         begin = time.perf_counter()
         deadline = Deadline.after(options.time_limit_s, begin)
         if len(problem.graph.tasks) > MAX_CPSAT_TASKS:
@@ -48,8 +51,14 @@ class CpSatSolver:
         check_possible(problem)
         known = find_incumbent(problem, options)
         end = CpSatEnd(known.steps, known.bound_ns, False)
+        tried: tuple[tuple[str, int | None, str], ...] = ()
         if not known.was_interrupted:
-            end = run_cpsat(problem, known.steps, options, deadline, known.bound_ns)
+            try:
+                end = run_cpsat(problem, known.steps, options, deadline, known.bound_ns)
+            except SolverError as err:
+                if known.steps is None:
+                    raise
+                tried = ((self.name, None, f"left out: {err}"),)
         if end.steps is None:
             raise no_placement_error(problem, is_proven=end.is_infeasible)
         plan = problem.native.plan(end.steps, f"cpsat seed {options.seed}")
@@ -61,6 +70,7 @@ class CpSatSolver:
             self.name,
             wall,
             was_interrupted=known.was_interrupted or end.was_interrupted,
+            candidates=tried,
         )
 
 

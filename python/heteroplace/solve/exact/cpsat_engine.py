@@ -7,6 +7,7 @@ before it repeats a hint.
 
 from __future__ import annotations
 
+import math
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -61,12 +62,20 @@ def solve_by_cpsat(
             f"cpsat cannot hold graph {formulation.problem.graph.name!r}: "
             f"{model.model.validate()}; times or sizes are too large, use 'search'"
         )
-    if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        # The bound is an integer in exact arithmetic; the solver reports it as a float.
-        bound = max(formulation.bound_ns, round(solver.best_objective_bound))
-        return EngineEnd(model.read(solver), bound, False, was_interrupted)
-    is_infeasible = status == cp_model.INFEASIBLE
-    return EngineEnd(None, formulation.bound_ns, is_infeasible, was_interrupted)
+    if status == cp_model.INFEASIBLE:
+        return EngineEnd(None, formulation.bound_ns, True, was_interrupted)
+    bound_ns = proven_ns(solver, formulation.bound_ns, model.horizon_ns)
+    found = None if status == cp_model.UNKNOWN else model.read(solver)
+    return EngineEnd(found, bound_ns, False, was_interrupted)
+
+
+def proven_ns(solver: cp_model.CpSolver, bound_ns: int, horizon_ns: int) -> int:
+    """Return the better one of a bound and of what a solve proved, also one without a solution."""
+    # An integer in exact arithmetic; the solver reports it as a float, beyond the horizon if it
+    # proved nothing.
+    found = solver.best_objective_bound
+    is_proven = math.isfinite(found) and found <= horizon_ns
+    return max(bound_ns, round(found)) if is_proven else bound_ns
 
 
 class CpSatModel(ScheduleModel):
@@ -83,7 +92,8 @@ class CpSatModel(ScheduleModel):
         self._deadline = deadline
         self._formulation = formulation
         horizon = formulation.longest_ns if incumbent is None else incumbent.makespan_ns
-        self._horizon = horizon
+        self.horizon_ns = horizon
+        """No makespan is longer."""
         self._literals = [
             self.model.new_bool_var(f"choice{index}") for index in range(len(formulation.choices))
         ]
@@ -117,8 +127,8 @@ class CpSatModel(ScheduleModel):
         model, formulation = self.model, self._formulation
         for activity, ids in enumerate(formulation.of_activity):
             self._deadline.check()
-            start = model.new_int_var(0, self._horizon, f"start{activity}")
-            finish = model.new_int_var(0, self._horizon, f"finish{activity}")
+            start = model.new_int_var(0, self.horizon_ns, f"start{activity}")
+            finish = model.new_int_var(0, self.horizon_ns, f"finish{activity}")
             self._start.append(start)
             self._finish.append(finish)
             durations = []

@@ -122,7 +122,15 @@ def _improved(
             break
         left = Deadline.after(seconds_left(options, begin))
         left_s = left.part(1 / (len(rules) - index), options.iterations).left_s()
-        end = _solve(formulation, start, options, left_s, tried)
+        try:
+            end = _solve(formulation, start, options, left_s, tried)
+        except SolverLicenceError:
+            raise
+        except SolverError as err:
+            if steps is None:
+                raise
+            tried.append((MoiraiSolver.name, None, f"left out: {err}"))
+            continue
         was_interrupted = end.was_interrupted
         if index == 0:
             bound_ns, is_infeasible = end.bound_ns, end.is_infeasible

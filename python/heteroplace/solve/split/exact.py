@@ -12,7 +12,7 @@ from heteroplace.native.problem import NativePlan
 from heteroplace.native.search import search_plans
 from heteroplace.native.simulate import simulate_plan, simulate_steps
 from heteroplace.solve.deadline import TimeUpError
-from heteroplace.solve.exact.cpsat_engine import CpSatModel
+from heteroplace.solve.exact.cpsat_engine import CpSatModel, proven_ns
 from heteroplace.solve.exact.formulate import formulate
 from heteroplace.solve.exact.one_thread import Effort, Stopper
 from heteroplace.solve.exact.schedule import schedule_of_steps, steps_of_schedule
@@ -103,7 +103,7 @@ def prove(
     used = solver.response_proto.deterministic_time
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE, cp_model.UNKNOWN):
         raise AssertionError(f"a model with a plan became {solver.status_name(status)}")
-    bound_ns = max(bound_ns, round(solver.best_objective_bound))
+    bound_ns = proven_ns(solver, bound_ns, model.horizon_ns)
     steps = tuple(incumbent)
     if status != cp_model.UNKNOWN:
         found = steps_of_schedule(formulation, model.read(solver))

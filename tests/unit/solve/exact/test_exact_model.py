@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import signal
 import threading
@@ -27,6 +28,7 @@ from heteroplace.solve import ProgressReport, SolveOptions, get_solver, lower_bo
 from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.exact import moirai
 from heteroplace.solve.exact.cpsat import run_cpsat
+from heteroplace.solve.exact.cpsat_engine import solve_by_cpsat
 from heteroplace.solve.exact.formulate import formulate
 from heteroplace.solve.exact.incumbent import EngineEnd
 from heteroplace.solve.exact.lazy_rows import solve_lazily
@@ -289,6 +291,22 @@ def test_interrupt_during_cpsat_ends_the_solver_around_it(name: str) -> None:
     result = get_solver(name).solve(problem, options)
     check_plan(problem.graph, problem.cluster, problem.costs, result.plan)
     assert result.status == "interrupted"
+
+
+@pytest.mark.parametrize(("found", "expected"), [(9.0, 9), (math.inf, 5), (-math.inf, 5), (1e9, 5)])
+def test_what_cpsat_proves_counts_also_without_a_plan(
+    found: float, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Late(cp_model.CpSolver):
+        best_objective_bound = found
+
+        def solve(self, *_: Any) -> cp_model.CpSolverStatus:
+            return cp_model.UNKNOWN
+
+    monkeypatch.setattr(cp_model, "CpSolver", Late)
+    formulation = formulate(problem_of(diamond()), 5)
+    end = solve_by_cpsat(formulation, None, SolveOptions(), Deadline.after(9))
+    assert (end.schedule, end.bound_ns) == (None, expected)
 
 
 def test_progress_tells_plan_and_bound_of_each_round() -> None:
