@@ -270,10 +270,10 @@ class NeighbourhoodSearch:
             equals = EqualNeighbourhoods(before, self._classes)
             taken = [cut.neighbourhood for cut, _ in changes]
             for cut, solution in changes:
-                for other in equals.others(cut, taken):
+                for other in equals.others(cut, taken, self._deadline):
                     candidates.append((other, solution))
                     taken.append(other.neighbourhood)
-            self._best = improve(before, candidates, before)
+            self._best = improve(before, candidates, before, self._deadline)
         if self._best is not before:
             return
         for cut, _ in changes:
