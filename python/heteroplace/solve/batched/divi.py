@@ -43,6 +43,7 @@ from heteroplace.solve.batched.list_solver import (
 )
 from heteroplace.solve.bounds.batched import batched_lower_bound
 from heteroplace.solve.deadline import Deadline
+from heteroplace.solve.feasibility import fits
 from heteroplace.solve.lp.engines import ChosenEngine
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result, report
 
@@ -170,7 +171,7 @@ class _Run:
         return its makespan."""
         times = simulate_steps(self.problem.native, steps, self.options.items)
         is_better = self.best_ns is None or times.makespan_ns < self.best_ns
-        if is_better and times.fits(self.problem.cluster):
+        if is_better and fits(self.problem, times):
             self.best, self.best_ns = steps, times.makespan_ns
         return times.makespan_ns
 

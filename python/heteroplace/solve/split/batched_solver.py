@@ -40,6 +40,7 @@ from heteroplace.solve.batched.layouts import block_of, first_layout, layout_of_
 from heteroplace.solve.batched.list_solver import batch_bound, check_compositions, no_plan_error
 from heteroplace.solve.bounds.batched import batched_lower_bound
 from heteroplace.solve.deadline import Deadline, TimeUpError
+from heteroplace.solve.feasibility import fits
 from heteroplace.solve.lp.engines import ChosenEngine
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result, report
 from heteroplace.solve.split.batched_chain import BatchedChain, ChainBudget, too_large
@@ -148,10 +149,10 @@ class BatchedSplit:
     def _offer(self, name: str, steps: tuple[Step, ...], note: str = "") -> int:
         """Keep a plan if it fits and is the best so far; return its makespan."""
         times = simulate_steps(self.problem.native, steps, self.options.items)
-        fits, makespan = times.fits(self.problem.cluster), times.makespan_ns
-        known = (makespan, note) if fits else (None, "overflows a memory")
+        is_kept, makespan = fits(self.problem, times), times.makespan_ns
+        known = (makespan, note) if is_kept else (None, "overflows a memory")
         self.candidates.append((name, *known))
-        if fits and (self.best_ns is None or makespan < self.best_ns):
+        if is_kept and (self.best_ns is None or makespan < self.best_ns):
             self.best, self.best_ns = steps, makespan
         return makespan
 
