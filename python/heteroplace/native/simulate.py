@@ -16,7 +16,6 @@ from heteroplace.errors import PlanError
 from heteroplace.model.check_collective import collective_faults
 from heteroplace.model.check_guards import unknown_guard
 from heteroplace.model.check_parts import unknown_ids
-from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.decision import Decision
 from heteroplace.model.groups import grouped_ns, groups_of
@@ -51,11 +50,6 @@ class StepTimes:
     """For each memory when there are as many first."""
     peak_step: tuple[int, ...]
     """For each memory the step at whose start that is; -1: before any step."""
-
-    def fits(self, cluster: Cluster) -> bool:
-        """Say whether all memories hold what is live."""
-        sizes = (memory.bytes for memory in cluster.memories)
-        return all(peak <= size for peak, size in zip(self.peak_bytes, sizes, strict=True))
 
 
 def simulate_steps(

@@ -115,7 +115,7 @@ def _solve_coarsened(
 
 def _with_share(options: SolveOptions, share: float) -> SolveOptions:
     iterations = None if options.iterations is None else int(options.iterations * share)
-    return replace(options, time_limit_s=options.time_limit_s * share, iterations=iterations)
+    return replace(options, time_limit_s=options.part_s(share), iterations=iterations)
 
 
 def _groups(problem: Problem, options: SolveOptions) -> Sequence[Sequence[int]]:

@@ -30,6 +30,17 @@ class Deadline:
         """Return the moment so many seconds from now, but not a later one than this."""
         return Deadline(min(self.at_s, time.perf_counter() + seconds))
 
+    def part(self, share: float, work: float | None) -> Deadline:
+        """Return the moment when this share of what is left is used up.
+
+        Parameters
+        ----------
+        work
+            A budget that ends by itself, in iterations or the like; None: there is none. With one
+            the clock may cut nothing short but at the very end, or the result is not reproducible.
+        """
+        return self.within(share * self.left_s()) if work is None else self
+
     def left_s(self) -> float:
         """Return the seconds that are left; 0 from then on."""
         return max(0.0, self.at_s - time.perf_counter())

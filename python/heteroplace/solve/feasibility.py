@@ -208,6 +208,12 @@ def overflow(problem: Problem, steps: Sequence[Step]) -> tuple[int, ...]:
     return tuple(max(0, need - m.bytes) for need, m in zip(needs, memories, strict=True))
 
 
+def fits(problem: Problem, times: StepTimes) -> bool:
+    """Say whether all memories hold what a plan needs, of however many items."""
+    needs = _needed_bytes(problem, times)
+    return all(need <= m.bytes for need, m in zip(needs, problem.cluster.memories, strict=True))
+
+
 def _needed_bytes(problem: Problem, times: StepTimes) -> tuple[int, ...]:
     """What a plan needs in each memory, by the rule of the problem."""
     return times.peak_bytes if problem.frees_tensors else times.used_bytes

@@ -21,6 +21,7 @@ from heteroplace.native.arrays import IMPOSSIBLE, IntArray
 from heteroplace.native.list import what_if
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.native.throughput import placement_loads
+from heteroplace.solve.feasibility import fits
 from heteroplace.solve.objective import THROUGHPUT, objective_ns
 from heteroplace.solve.problem import Problem
 
@@ -134,7 +135,7 @@ def _moved_items(problem: Problem, plan: Plan, tasks: tuple[int, ...]) -> Moves:
 
     def makespan(steps: Sequence[Step]) -> int | None:
         times = simulate_steps(problem.native, steps, plan.items)
-        return times.makespan_ns if times.fits(cluster) else None
+        return times.makespan_ns if fits(problem, times) else None
 
     rows: list[tuple[int | None, ...]] = []
     for task in tasks:

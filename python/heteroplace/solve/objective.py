@@ -14,6 +14,7 @@ from heteroplace.model.plan import Copy, Load, Plan, Run, Step
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.native.throughput import placement_loads
 from heteroplace.simulate.throughput import throughput_ns
+from heteroplace.solve.feasibility import fits
 from heteroplace.solve.list.single import (
     devices_to_compare,
     single_makespans,
@@ -84,7 +85,7 @@ def single_plan_of_items(problem: Problem, device: int, items: int) -> Plan | No
             return None
         else:
             steps += [Run(step.task, device, batch) for batch in batches[step.task]]
-    if not simulate_steps(problem.native, steps, items).fits(problem.cluster):
+    if not fits(problem, simulate_steps(problem.native, steps, items)):
         return None
     return replace(plan, steps=tuple(steps), items=items)
 

@@ -152,7 +152,7 @@ class _Auto:
         problem, options = self._problem, self._options
         initial, self._bound_ns = begin_solve(problem, options, self._begin)
         self._deadline = before_copies(problem, self._deadline, initial.first()[1])
-        starting_s = initial_s(problem, options.time_limit_s)
+        starting_s = initial_s(problem, options)
         self._initial_deadline = self._deadline.within(2 * starting_s)
         plans = initial.native_plans(starting_s)
         self._note_singles({name for name, _ in plans})
@@ -292,10 +292,11 @@ class _Auto:
         return end
 
     def _refine_while_it_gains(self, name: str, turn_s: float) -> None:
+        has_work = self._options.iterations is not None  # which ends the only turn
         while not self._is_over() and (name, self._best_ns) not in self._exhausted:
             before_ns = self._best_ns
-            self._refine(name, self._deadline.within(turn_s))
-            if self._options.iterations is not None or before_ns is None or self._best_ns is None:
+            self._refine(name, self._deadline if has_work else self._deadline.within(turn_s))
+            if has_work or before_ns is None or self._best_ns is None:
                 return
             if self._best_ns > (1 - _GAIN_RATIO) * before_ns:
                 return
@@ -339,6 +340,7 @@ class _Auto:
         except SolverError as err:
             self._tried.append(("cpsat", None, f"left out: {err}"))
             return
+        self._was_interrupted |= end.was_interrupted
         if end.is_infeasible:
             raise no_placement_error(problem, is_proven=True)
         if end.steps is None:

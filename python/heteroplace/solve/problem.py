@@ -216,6 +216,11 @@ class SolveOptions:
             if not is_right:
                 raise SolverError(f"{name} must be {expected}, got {getattr(self, name)!r}")
 
+    def part_s(self, share: float) -> float:
+        """Return this share of the time; all of it where `iterations` end what it is for, as in
+        `Deadline.part`."""
+        return self.time_limit_s * (share if self.iterations is None else 1.0)
+
     def leaving(self, after_s: float) -> SolveOptions:
         """Return them for a solver that leaves `after_s` of the time, or half of it, to what comes
         behind it."""

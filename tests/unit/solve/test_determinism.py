@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 
+from heteroplace.bench.suites.catalogue import rwnn
+from heteroplace.bench.suites.rwnn import RwnnStack
 from heteroplace.model.check import check_plan
 from heteroplace.model.text import print_plan
 from heteroplace.native.list import evaluate_order, heft, list_schedule, what_if
 from heteroplace.native.problem import NativeProblem
 from heteroplace.native.search import search_plans
 from heteroplace.native.simulate import simulate_steps
-from heteroplace.solve import Problem, SolveOptions, get_solver
+from heteroplace.solve import Problem, SolveOptions, get_solver, portfolio
+from heteroplace.solve.batched import divi
+from heteroplace.solve.exact import incumbent
+from heteroplace.solve.lns import solver as lns_solver
+from heteroplace.solve.search import initial_solutions
+from heteroplace.solve.search import solver as search_solver
+from heteroplace.solve.split import chain_split, module_plans
+from heteroplace.solve.split import exact as split_exact
+from heteroplace.solve.split import solver as split_solver
 from tests.instances import cpu, instance, problem_of
 from tests.interrupts import ctrl_c_after
 from tests.programs import run_python
 from tests.strategies import Instance, exact_cases, instances, num_cases
+from tests.unit.solve.batched.test_divi import nodes
 
 
 def layered(num_layers: int = 8, width: int = 4) -> Instance:
@@ -54,6 +66,47 @@ def test_result_does_not_depend_on_the_hash_seed_or_the_run() -> None:
     )
     texts = [run_python(program, PYTHONHASHSEED=hash_seed) for hash_seed in ("1", "2")]
     assert texts[0] == texts[1] == "".join(plan_text(name, 3) for name in names)
+
+
+SHARES = {
+    chain_split: ("_FIRST_SHARE", "_BOUND_SHARE"),
+    divi: ("_BOUND_SHARE", "_HEURISTIC_SHARE", "_BLOCK_SHARE", "_MILP_SHARE"),
+    incumbent: ("_SHARE",),
+    initial_solutions: ("INITIAL_SHARE",),
+    module_plans: ("_FIRST_TRY_S",),
+    portfolio: ("_LEAST_TURN_SHARE",),
+    search_solver: ("INITIAL_SHARE",),
+    split_exact: ("_SEARCH_SHARE",),
+    split_solver: ("_CHAIN_SEARCH_SHARE", "_CHANNEL_SEARCH_SHARE"),
+}
+"""Parts of the time that phases of solvers have; where a budget in iterations ends them, none."""
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize(
+    ("name", "items"),
+    [("auto", 1), ("cpsat", 1), ("lns", 1), ("moirai", 1), ("split", 1), ("divi", 4)],
+)
+def test_a_budget_in_iterations_is_not_cut_by_parts_of_the_time(
+    name: str, items: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problems = [problem_of(layered(3)), rwnn(RwnnStack("er", 3, 3))]
+    if items > 1:
+        problems = [nodes((3, 5, 4, 2))]
+    options = SolveOptions(iterations=1000, threads=1, items=items, time_limit_s=60)
+
+    def found() -> list[tuple[object, ...]]:
+        results = [get_solver(name).solve(problem, options) for problem in problems]
+        return [(one.plan.steps, one.bound_ns, one.candidates) for one in results]
+
+    each = replace(options, iterations=500)
+    monkeypatch.setattr(lns_solver, "_with_iterations", lambda *_: each)
+    expected = found()
+    for module, shares in SHARES.items():
+        for share in shares:
+            monkeypatch.setattr(module, share, 1e-6)
+    monkeypatch.setattr(lns_solver, "search_share", lambda *_, of_large: 1e-6 * of_large)
+    assert found() == expected
 
 
 def test_search_uses_its_whole_budget_and_no_more() -> None:

@@ -9,10 +9,13 @@ import pytest
 
 from heteroplace.errors import InfeasibleError, SolverLimitError
 from heteroplace.model.check import check_plan
+from heteroplace.model.cost import table_from_rows
 from heteroplace.model.memory import plan_memory_use
 from heteroplace.model.plan import Run
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve import Problem, SolveOptions, get_solver
+from heteroplace.solve.moves import moved_steps, moves
+from heteroplace.solve.objective import single_plan_of_items
 from tests.instances import cpu, gpus, instance, problem_of
 
 NUM_LAYERS = 12
@@ -52,6 +55,29 @@ def test_a_problem_that_frees_nothing_is_solved_by_the_static_rule(solver: str) 
     assert max(used) <= 12 * 10 + 680
     with pytest.raises(InfeasibleError):
         get_solver(solver).solve(replace(deep(12 * 10 + 200), frees_tensors=False), QUICK)
+
+
+@pytest.mark.parametrize("solver", ["split", "auto", "divi"])
+def test_a_problem_that_frees_nothing_holds_all_of_several_items(solver: str) -> None:
+    # Two items have 24 tensors of 100 bytes, of which one device holds no more than 17.
+    capacity = 12 * 10 + 1780
+    plain = deep(capacity)
+    devices = tuple(replace(one, batch_sizes=(1, 2)) for one in plain.cluster.devices)
+    cluster = replace(plain.cluster, devices=devices)
+    costs = table_from_rows(plain.graph, cluster, plain.costs.rows, {2: plain.costs.rows})
+    by_lifetime = Problem(plain.graph, cluster, costs)
+    problem = replace(by_lifetime, frees_tensors=False)
+    result = get_solver(solver).solve(problem, replace(QUICK, items=2))
+    check_plan(problem.graph, cluster, costs, result.plan)
+    assert max(simulate_steps(problem.native, result.plan.steps, 2).used_bytes) <= capacity
+    single = single_plan_of_items(by_lifetime, 0, 2)
+    assert single is not None
+    assert single_plan_of_items(problem, 0, 2) is None
+    for task, row in enumerate(moves(problem, result.plan, range(NUM_LAYERS)).objective_ns):
+        for device, moved_ns in enumerate(row):
+            moved = moved_steps(problem, result.plan, task, device)
+            used = simulate_steps(problem.native, tuple(moved), 2).used_bytes
+            assert (moved_ns is None) == (max(used) > capacity)
 
 
 def test_the_optimum_by_lifetime_is_proven_where_weights_alone_leave_no_choice() -> None:

@@ -54,7 +54,7 @@ class CrossEntropySolver:
         """
         begin = time.perf_counter()
         check_possible(problem)
-        bound = lower_bound(problem, time_limit_s=INITIAL_SHARE * options.time_limit_s).ns
+        bound = lower_bound(problem, time_limit_s=options.part_s(INITIAL_SHARE)).ns
         search = _Search(problem, options, begin, bound)
         search.run()
         if search.best is None:

@@ -34,7 +34,7 @@ class MappingSolver:
         """See `Solver.solve`."""
         begin = time.perf_counter()
         check_possible(problem)
-        bound = lower_bound(problem, time_limit_s=INITIAL_SHARE * options.time_limit_s).ns
+        bound = lower_bound(problem, time_limit_s=options.part_s(INITIAL_SHARE)).ns
         order = breadth_first_order(problem.native)
 
         def progress(_evaluations: int, best_ns: int) -> None:

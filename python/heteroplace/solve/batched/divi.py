@@ -43,6 +43,7 @@ from heteroplace.solve.batched.list_solver import (
 )
 from heteroplace.solve.bounds.batched import batched_lower_bound
 from heteroplace.solve.deadline import Deadline
+from heteroplace.solve.feasibility import fits
 from heteroplace.solve.lp.engines import ChosenEngine
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result, report
 
@@ -114,9 +115,7 @@ class _Run:
         problem, items = self.problem, self.options.items
         if self.rules.rounds == 1:
             check_compositions(problem, items)
-        self.bound_ns = batch_bound(
-            problem, items, self._deadline.within(_BOUND_SHARE * self._deadline.left_s())
-        )
+        self.bound_ns = batch_bound(problem, items, self._part(_BOUND_SHARE))
         self._find_heuristics()
         self._report("heuristics")
         for rules, share in self._forms():
@@ -137,6 +136,9 @@ class _Run:
             candidates=tuple(self.candidates),
         )
 
+    def _part(self, share: float) -> Deadline:
+        return self._deadline.part(share, self.options.iterations)
+
     def _forms(self) -> Iterator[tuple[BatchRules, float]]:
         """Forms of the programme in turn, and the part of the time that is left for each."""
         if _is_ours(self.rules):
@@ -154,7 +156,7 @@ class _Run:
             return
         for solver in _HEURISTICS:
             try:
-                limit_s = _HEURISTIC_SHARE * self._deadline.left_s()
+                limit_s = self._part(_HEURISTIC_SHARE).left_s()
                 plan = schedule_batches(native, items, solver.rule, limit_s)
             except SolverLimitError:
                 self.candidates.append((solver.name, None, "left out: the time was up"))
@@ -169,7 +171,7 @@ class _Run:
         return its makespan."""
         times = simulate_steps(self.problem.native, steps, self.options.items)
         is_better = self.best_ns is None or times.makespan_ns < self.best_ns
-        if is_better and times.fits(self.problem.cluster):
+        if is_better and fits(self.problem, times):
             self.best, self.best_ns = steps, times.makespan_ns
         return times.makespan_ns
 
@@ -197,8 +199,7 @@ class _Run:
             note = f"not built: {pairs} pairs of batches, at most {MAX_SLOT_PAIRS}"
             self.candidates.append((name, None, note))
             return
-        left = self._deadline.left_s()
-        if not left:
+        if self._deadline.is_over():
             self.candidates.append((name, None, "left out: the time was up"))
             return
         iterations = self.options.iterations
@@ -207,7 +208,7 @@ class _Run:
             self.problem,
             self.options.items,
             rules,
-            time_limit_s=left * share,
+            time_limit_s=self._part(share).left_s(),
             node_limit=None if iterations is None else 1 + int(iterations * _NODES_PER_ITERATION),
             # Plans of the list schedulers need not keep the published conditions.
             horizon_ns=self.best_ns if _is_ours(rules) else None,

@@ -37,7 +37,10 @@ class CpSatSolver:
     max_tasks = MAX_CPSAT_TASKS
 
     def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
-        """See `Solver.solve`. SolverError above MAX_CPSAT_TASKS tasks."""
+        """See `Solver.solve`. `candidates` says why CP-SAT gave up, if it did.
+
+        SolverError above MAX_CPSAT_TASKS tasks.
+        """
         begin = time.perf_counter()
         deadline = Deadline.after(options.time_limit_s, begin)
         if len(problem.graph.tasks) > MAX_CPSAT_TASKS:
@@ -48,14 +51,26 @@ class CpSatSolver:
         check_possible(problem)
         known = find_incumbent(problem, options)
         end = CpSatEnd(known.steps, known.bound_ns, False)
+        tried: tuple[tuple[str, int | None, str], ...] = ()
         if not known.was_interrupted:
-            end = run_cpsat(problem, known.steps, options, deadline, known.bound_ns)
+            try:
+                end = run_cpsat(problem, known.steps, options, deadline, known.bound_ns)
+            except SolverError as err:
+                if known.steps is None:
+                    raise
+                tried = ((self.name, None, f"left out: {err}"),)
         if end.steps is None:
             raise no_placement_error(problem, is_proven=end.is_infeasible)
         plan = problem.native.plan(end.steps, f"cpsat seed {options.seed}")
         wall = time.perf_counter() - begin
         return make_result(
-            problem, plan, end.bound_ns, self.name, wall, was_interrupted=known.was_interrupted
+            problem,
+            plan,
+            end.bound_ns,
+            self.name,
+            wall,
+            was_interrupted=known.was_interrupted or end.was_interrupted,
+            candidates=tried,
         )
 
 
@@ -68,6 +83,8 @@ class CpSatEnd:
     bound_ns: int
     is_infeasible: bool
     """It is proven that no placement exists."""
+    was_interrupted: bool = False
+    """Ctrl-C ended it."""
 
 
 def run_cpsat(
@@ -87,9 +104,9 @@ def run_cpsat(
     rules = memory_rules(problem)
     if options.iterations is not None:
         options = replace(options, iterations=options.iterations // len(rules))
-    is_infeasible = False
+    is_infeasible = was_interrupted = False
     for index, charges_tensors in enumerate(rules):
-        until = deadline.within(deadline.left_s() / (len(rules) - index))
+        until = deadline.part(1 / (len(rules) - index), options.iterations)
         try:
             formulation = formulate(
                 problem, bound_ns, charges_tensors=charges_tensors, deadline=until
@@ -98,15 +115,19 @@ def run_cpsat(
             end = solve_by_cpsat(formulation, known, options, until)
         except TimeUpError:
             continue
+        except KeyboardInterrupt:  # While the model was made.
+            was_interrupted = True
+            break
+        was_interrupted = end.was_interrupted
         if index == 0:
             bound_ns, is_infeasible = end.bound_ns, end.is_infeasible and best is None
         found = None if end.schedule is None else steps_of_schedule(formulation, end.schedule)
         if found is not None and not any(overflow(problem, found)):
             best = found if best is None else _shorter(problem, best, found)
             break
-        if is_infeasible:
+        if is_infeasible or was_interrupted:
             break
-    return CpSatEnd(best, bound_ns, is_infeasible)
+    return CpSatEnd(best, bound_ns, is_infeasible, was_interrupted)
 
 
 def _shorter(problem: Problem, best: tuple[Step, ...], found: tuple[Step, ...]) -> tuple[Step, ...]:

@@ -7,9 +7,9 @@ before it repeats a hint.
 
 from __future__ import annotations
 
-import signal
-import threading
+import math
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from ortools.sat.python import cp_model
 
@@ -19,6 +19,7 @@ from heteroplace.solve.exact.cpsat_model import ScheduleModel
 from heteroplace.solve.exact.formulation import Formulation, Sum
 from heteroplace.solve.exact.incumbent import EngineEnd
 from heteroplace.solve.exact.load_rows import load_rows
+from heteroplace.solve.exact.one_thread import stop_until_done
 from heteroplace.solve.exact.schedule import NOT_TAKEN, Schedule
 from heteroplace.solve.problem import ProgressReport, SolveOptions
 
@@ -55,17 +56,26 @@ def solve_by_cpsat(
         solver.parameters.interleave_search = True
     begin = time.perf_counter()
     report = None if options.progress is None else _Report(options, begin)
-    status = _solve_keeping_signals(solver, model.model, report)
+    status, was_interrupted = _solve_on_thread(solver, model.model, report)
     if status == cp_model.MODEL_INVALID:
         raise SolverError(
             f"cpsat cannot hold graph {formulation.problem.graph.name!r}: "
             f"{model.model.validate()}; times or sizes are too large, use 'search'"
         )
-    if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        # The bound is an integer in exact arithmetic; the solver reports it as a float.
-        bound = max(formulation.bound_ns, round(solver.best_objective_bound))
-        return EngineEnd(model.read(solver), bound, False)
-    return EngineEnd(None, formulation.bound_ns, status == cp_model.INFEASIBLE)
+    if status == cp_model.INFEASIBLE:
+        return EngineEnd(None, formulation.bound_ns, True, was_interrupted)
+    bound_ns = proven_ns(solver, formulation.bound_ns, model.horizon_ns)
+    found = None if status == cp_model.UNKNOWN else model.read(solver)
+    return EngineEnd(found, bound_ns, False, was_interrupted)
+
+
+def proven_ns(solver: cp_model.CpSolver, bound_ns: int, horizon_ns: int) -> int:
+    """Return the better one of a bound and of what a solve proved, also one without a solution."""
+    # An integer in exact arithmetic; the solver reports it as a float, beyond the horizon if it
+    # proved nothing.
+    found = solver.best_objective_bound
+    is_proven = math.isfinite(found) and found <= horizon_ns
+    return max(bound_ns, round(found)) if is_proven else bound_ns
 
 
 class CpSatModel(ScheduleModel):
@@ -82,7 +92,8 @@ class CpSatModel(ScheduleModel):
         self._deadline = deadline
         self._formulation = formulation
         horizon = formulation.longest_ns if incumbent is None else incumbent.makespan_ns
-        self._horizon = horizon
+        self.horizon_ns = horizon
+        """No makespan is longer."""
         self._literals = [
             self.model.new_bool_var(f"choice{index}") for index in range(len(formulation.choices))
         ]
@@ -116,8 +127,8 @@ class CpSatModel(ScheduleModel):
         model, formulation = self.model, self._formulation
         for activity, ids in enumerate(formulation.of_activity):
             self._deadline.check()
-            start = model.new_int_var(0, self._horizon, f"start{activity}")
-            finish = model.new_int_var(0, self._horizon, f"finish{activity}")
+            start = model.new_int_var(0, self.horizon_ns, f"start{activity}")
+            finish = model.new_int_var(0, self.horizon_ns, f"finish{activity}")
             self._start.append(start)
             self._finish.append(finish)
             durations = []
@@ -249,23 +260,22 @@ class CpSatModel(ScheduleModel):
         return Schedule(chosen, tuple(starts), tuple(finishes), max(finishes, default=0))
 
 
-def _solve_keeping_signals(
+def _solve_on_thread(
     solver: cp_model.CpSolver, model: cp_model.CpModel, report: _Report | None
-) -> cp_model.CpSolverStatus:
-    """Solve; Ctrl-C ends it early with its best plan.
+) -> tuple[cp_model.CpSolverStatus, bool]:
+    """Solve; Ctrl-C ends it early with its best plan, and the second value says so.
 
-    OR-Tools takes over SIGINT and afterwards leaves the system's default, which would end the whole
-    process at the next Ctrl-C: Python's handler is put back. Only the main thread may do that, so
-    in other threads OR-Tools must not touch the signal.
+    On a thread, since Python sees Ctrl-C only between steps of the main one. OR-Tools' own handler
+    would tell nobody, and leave the system's default behind.
     """
-    is_main = threading.current_thread() is threading.main_thread()
-    solver.parameters.catch_sigint_signal = is_main
-    handler = signal.getsignal(signal.SIGINT)
-    try:
-        return solver.solve(model, report)
-    finally:
-        if is_main and handler is not None:
-            signal.signal(signal.SIGINT, handler)
+    solver.parameters.catch_sigint_signal = False
+    with ThreadPoolExecutor(1) as executor:
+        solve = executor.submit(solver.solve, model, report)
+        try:
+            return solve.result(), False
+        except KeyboardInterrupt:
+            stop_until_done(solver.stop_search, [solve])
+            return solve.result(), True
 
 
 class _Report(cp_model.CpSolverSolutionCallback):

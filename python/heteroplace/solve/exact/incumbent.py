@@ -54,20 +54,21 @@ class Incumbent:
 def find_incumbent(
     problem: Problem, options: SolveOptions, num_evaluations: int = INCUMBENT_EVALUATIONS
 ) -> Incumbent:
-    """Run the list schedulers and a short search, in half of the time at most.
+    """Run the list schedulers and a short search, in half of the time at most, or by a budget in
+    iterations in all of it.
 
     Parameters
     ----------
     num_evaluations
         Schedules that the search tries.
     """
-    limit = options.time_limit_s * _SHARE
+    deadline, limit = Deadline.after(options.time_limit_s), options.part_s(_SHARE)
     bound = lower_bound(problem, time_limit_s=limit / 2).ns
     initial = [native_plan for _, native_plan in InitialSolutions(problem).native_plans(limit)]
     if not initial:
         return Incumbent(None, bound)
     short = SolveOptions(seed=options.seed, iterations=num_evaluations)
-    found = run_search(problem, initial, short, Deadline.after(limit), bound)
+    found = run_search(problem, initial, short, deadline.within(limit), bound)
     steps = found.native_plan.steps if found.native_plan.violation == 0 else None
     return Incumbent(steps, max(bound, found.bound_ns), found.was_interrupted)
 

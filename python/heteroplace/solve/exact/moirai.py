@@ -114,11 +114,23 @@ def _improved(
         except TimeUpError:
             tried.append((MoiraiSolver.name, None, "left out: its program was not made in time"))
             break
+        except KeyboardInterrupt:
+            was_interrupted = True
+            break
         start = None if steps is None else schedule_of_steps(formulation, steps)
         if start is not None and start.makespan_ns <= bound_ns:
             break
-        left = seconds_left(options, begin) / (len(rules) - index)
-        end = _solve(formulation, start, options, left, tried)
+        left = Deadline.after(seconds_left(options, begin))
+        left_s = left.part(1 / (len(rules) - index), options.iterations).left_s()
+        try:
+            end = _solve(formulation, start, options, left_s, tried)
+        except SolverLicenceError:
+            raise
+        except SolverError as err:
+            if steps is None:
+                raise
+            tried.append((MoiraiSolver.name, None, f"left out: {err}"))
+            continue
         was_interrupted = end.was_interrupted
         if index == 0:
             bound_ns, is_infeasible = end.bound_ns, end.is_infeasible

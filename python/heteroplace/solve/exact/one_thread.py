@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
+from typing import Any
 
 from ortools.sat.python import cp_model
 
 from heteroplace.solve.deadline import Deadline
+
+_AGAIN_S = 0.1
+
+
+def stop_until_done(stop: Callable[[], None], solves: Sequence[Future[Any]]) -> None:
+    """End solves and wait for them. OR-Tools forgets a stop that comes while a solve begins, so
+    they are told again."""
+    stop()
+    while wait(solves, timeout=_AGAIN_S).not_done:
+        stop()
 
 
 @dataclass(frozen=True)
@@ -27,6 +40,12 @@ class Stopper:
         self._lock = threading.Lock()
         self._is_set = False  # guarded by _lock, as is _running
         self._running: list[cp_model.CpSolver] = []
+
+    @property
+    def is_set(self) -> bool:
+        """Whether all was ended."""
+        with self._lock:
+            return self._is_set
 
     def stop(self) -> None:
         """End all solves."""

@@ -56,7 +56,13 @@ def heft_native_plan(
 
 
 def repair(problem: Problem, plan: NativePlan, time_limit_s: float) -> NativePlan:
-    """Return the plan that overflows least of it, Order-Place and a short search from both."""
+    """Return the plan that overflows least of it, Order-Place and a short search from both.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        Ctrl-C came meanwhile.
+    """
     initial = [plan, OrderPlaceSolver().native_plan(problem)]
     found = search_plans(
         problem.native,
@@ -66,9 +72,11 @@ def repair(problem: Problem, plan: NativePlan, time_limit_s: float) -> NativePla
         seed=0,
         patience=_REPAIR_EVALUATIONS // 2,
         finds_bound=False,
-    ).native_plan
+    )
+    if found.was_interrupted:
+        raise KeyboardInterrupt
     # The search schedules them anew, and may then lack memory where they do not.
-    return min(found, *initial, key=lambda one: one.violation)
+    return min(found.native_plan, *initial, key=lambda one: one.violation)
 
 
 def device_sets(problem: Problem) -> list[tuple[int, ...]]:

@@ -9,11 +9,11 @@ from ortools.sat.python import cp_model
 
 from heteroplace.native.arrays import COPY, RUN, IntArray
 from heteroplace.native.simulate import simulate_plan
+from heteroplace.solve.deadline import NEVER, Deadline
 from heteroplace.solve.lns.model import SubSolution
 from heteroplace.solve.lns.neighbourhood import Cut, Neighbourhood, SubProblem, cut_out
-from heteroplace.solve.lns.schedule import ProblemLists, Schedule, repaired
+from heteroplace.solve.lns.schedule import ProblemLists, Row, Schedule, repaired
 
-Row = tuple[int, int, int, int]
 Change = tuple[Cut, SubSolution]
 
 _MAX_EQUAL = 1000
@@ -24,13 +24,15 @@ _SELECTION_LIMIT = 0.1
 """Deterministic seconds for the choice of changes that fit together."""
 
 
-def improve(schedule: Schedule, changes: Sequence[Change], best: Schedule) -> Schedule:
+def improve(
+    schedule: Schedule, changes: Sequence[Change], best: Schedule, deadline: Deadline = NEVER
+) -> Schedule:
     """Return `schedule` with as many of the changes as make it ever better, else `best`.
 
     Better is what `Schedule.rank` says: also a schedule of equal length with fewer critical steps,
     since where several paths are critical no single neighbourhood makes the plan shorter. The
     changes are of neighbourhoods apart from each other, best ones first. Those that gain most of
-    all that fit the memories together are tried together, then halves of them.
+    all that fit the memories together are tried together, then halves of them until the deadline.
     """
     chosen: list[Change] = []
     num_tried = 0
@@ -38,7 +40,8 @@ def improve(schedule: Schedule, changes: Sequence[Change], best: Schedule) -> Sc
     def grow(more: Sequence[Change]) -> None:
         nonlocal best, num_tried
         num_tried += 1
-        if num_tried > _MAX_MERGES:
+        # The first is tried also when the time is up: else what the last round found were lost.
+        if num_tried > 1 and (num_tried > _MAX_MERGES or deadline.is_over()):
             return
         found = merged(schedule, [*chosen, *more], best.makespan_ns)
         if found is not None and found.rank < best.rank:
@@ -102,7 +105,7 @@ def growth_bytes(lists: ProblemLists, cut: Cut, solution: SubSolution) -> list[i
 def merged(schedule: Schedule, changes: Sequence[Change], limit_ns: int) -> Schedule | None:
     """Return the schedule with all changes; None if it is longer than the limit or does not fit."""
     lists = schedule.lists
-    old: list[Row] = list(map(tuple, schedule.native_plan.rows.tolist()))
+    old = schedule.rows
     rows: list[Row] = []
     position = 0
     for cut, solution in sorted(changes, key=lambda change: change[0].neighbourhood.first):
@@ -148,8 +151,11 @@ class EqualNeighbourhoods:
         look = np.stack([rows[:, 0], what, rows[:, 2], rows[:, 3]], axis=1)
         self._codes = np.unique(look, axis=0, return_inverse=True)[1].reshape(-1)
 
-    def others(self, cut: Cut, taken: Sequence[Neighbourhood]) -> list[Cut]:
-        """Return the cuts of all neighbourhoods like that of `cut`, apart from `taken`."""
+    def others(
+        self, cut: Cut, taken: Sequence[Neighbourhood], deadline: Deadline = NEVER
+    ) -> list[Cut]:
+        """Return the cuts of all neighbourhoods like that of `cut`, apart from `taken`; those found
+        by the deadline."""
         neighbourhood = cut.neighbourhood
         length = neighbourhood.last - neighbourhood.first
         codes = self._codes
@@ -159,13 +165,16 @@ class EqualNeighbourhoods:
                 break
             starts = starts[codes[starts + offset] == codes[neighbourhood.first + offset]]
         found: list[Cut] = []
+        structure = _structure(cut.problem)
         end = 0
         for start in starts.tolist()[:_MAX_EQUAL]:
             other = Neighbourhood(start, start + length, neighbourhood.devices)
             if start < end or any(start < t.last and t.first < other.last for t in taken):
                 continue
+            if deadline.is_over():
+                break
             candidate = cut_out(self._schedule, other)
-            if _structure(candidate.problem) == _structure(cut.problem):
+            if _structure(candidate.problem) == structure:
                 found.append(candidate)
                 end = other.last
         return found

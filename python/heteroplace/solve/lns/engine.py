@@ -13,7 +13,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from ortools.sat.python import cp_model
@@ -24,7 +24,7 @@ from heteroplace.native.problem import NativePlan
 from heteroplace.native.simulate import simulate_plan
 from heteroplace.solve.deadline import Deadline, TimeUpError
 from heteroplace.solve.exact.cpsat_engine import ITERATIONS_PER_DETERMINISTIC_SECOND
-from heteroplace.solve.exact.one_thread import Effort, Stopper
+from heteroplace.solve.exact.one_thread import Effort, Stopper, stop_until_done
 from heteroplace.solve.lns.apply import Change, EqualNeighbourhoods, improve, task_classes
 from heteroplace.solve.lns.choose import Chooser, byte_values_fs, whole
 from heteroplace.solve.lns.model import FS_PER_NS, SubModel, SubSolution
@@ -270,10 +270,10 @@ class NeighbourhoodSearch:
             equals = EqualNeighbourhoods(before, self._classes)
             taken = [cut.neighbourhood for cut, _ in changes]
             for cut, solution in changes:
-                for other in equals.others(cut, taken):
+                for other in equals.others(cut, taken, self._deadline):
                     candidates.append((other, solution))
                     taken.append(other.neighbourhood)
-            self._best = improve(before, candidates, before)
+            self._best = improve(before, candidates, before, self._deadline)
         if self._best is not before:
             return
         for cut, _ in changes:
@@ -295,18 +295,22 @@ class _SolverPool:
         self._options = options
         self._pool = ThreadPoolExecutor(options.threads)
         self._stopper = Stopper()
+        self._solves: list[Future[_Outcome]] = []
+        """Of the latest round."""
 
     def close(self) -> None:
         """Stop what runs."""
-        self._stopper.stop()
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        stop_until_done(self._stopper.stop, [one for one in self._solves if not one.cancel()])
+        self._pool.shutdown(wait=True)
 
     def solve(
         self, lists: ProblemLists, cuts: list[Cut], limit: float, least: int, deadline: Deadline
     ) -> list[_Outcome]:
         """Return the outcomes in the order of `cuts`; what the time did not reach is open."""
-        futures = [self._pool.submit(self._one, lists, cut, limit, least, deadline) for cut in cuts]
-        return [future.result() for future in futures]
+        self._solves = [
+            self._pool.submit(self._one, lists, cut, limit, least, deadline) for cut in cuts
+        ]
+        return [solve.result() for solve in self._solves]
 
     def _one(
         self, lists: ProblemLists, cut: Cut, limit: float, least: int, deadline: Deadline

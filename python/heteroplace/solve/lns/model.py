@@ -288,13 +288,21 @@ class SubModel(ScheduleModel):
             model.add(finish <= dues[memory] + self._late).only_enforce_if(made)
         for run, literal in readers:
             self.wait(run.start, finish, [made, literal])
-        if _is(made, 1) and memory in old and any(_is(literal, 1) for _, literal in readers):
+        if _is(made, 1) and memory in old and self._is_between_kept(tensor, memory):
             for resource in self._lists.ways[next(iter(chosen))][memory] or ():
                 self._kept[resource].append((old[memory][1], start, finish))
         num_bytes = tensor.charged[memory]
         is_due = memory in dues
         self._bytes[memory].append(num_bytes * (total(sources.values()) if is_due else made))
         self._copies[index, memory] = _CopyVars(start, finish, chosen, made)
+
+    def _is_between_kept(self, tensor: SubTensor, memory: int) -> bool:
+        """Whether a tensor is certainly read in a memory, and who makes or reads it there keeps its
+        order: where nobody does, as in a whole plan of pinned tasks, copies are free as well."""
+        ends = [r for r in tensor.readers if _is(self._in_memory[r][memory], 1)]
+        if ends and tensor.producer >= 0:
+            ends.append(tensor.producer)
+        return any(self._problem.tasks[end].is_kept for end in ends)
 
     def _made_at(self, tensor: SubTensor) -> Term:
         return self._runs[tensor.producer].finish if tensor.producer >= 0 else tensor.ready_ns

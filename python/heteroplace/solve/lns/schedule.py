@@ -18,6 +18,9 @@ from heteroplace.native.problem import NativePlan
 from heteroplace.native.simulate import StepTimes, simulate_plan
 from heteroplace.solve.problem import Problem
 
+Row = tuple[int, int, int, int]
+"""A step of a plan; see `NativePlan.rows`."""
+
 
 class ProblemLists:
     """A problem as plain lists, which single entries are read from faster than from arrays."""
@@ -209,6 +212,11 @@ class Schedule:
         return [position for position, is_run in enumerate(self.is_run) if is_run]
 
     @cached_property
+    def rows(self) -> list[Row]:
+        """The steps, one tuple each."""
+        return list(map(tuple, self.native_plan.rows.tolist()))
+
+    @cached_property
     def workspaces(self) -> list[list[tuple[int, int]]]:
         """For each device (bytes, task) of what runs there, largest workspace first."""
         found: list[list[tuple[int, int]]] = [[] for _ in range(self.lists.num_devices)]
@@ -218,7 +226,7 @@ class Schedule:
         return [sorted(entries, reverse=True) for entries in found]
 
 
-def repaired(lists: ProblemLists, rows: Sequence[tuple[int, int, int, int]]) -> NativePlan:
+def repaired(lists: ProblemLists, rows: Sequence[Row]) -> NativePlan:
     """Return steps whose runs are in a valid order as a plan whose copies are right.
 
     Copies leave their tensor's home, once for each memory that reads it there; a copy that is
@@ -236,7 +244,7 @@ def repaired(lists: ProblemLists, rows: Sequence[tuple[int, int, int, int]]) -> 
     if lists.host is not None:
         requested.update((tensor, lists.host) for tensor in lists.outputs)
     there: set[tuple[int, int]] = set()
-    kept: list[tuple[int, int, int, int]] = []
+    kept: list[Row] = []
     violation = 0
 
     def bring(tensor: int, memory: int) -> None:

@@ -6,7 +6,6 @@ import time
 from dataclasses import replace
 from typing import ClassVar
 
-from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.feasibility import no_placement_error
 from heteroplace.solve.lns.engine import run_lns
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result
@@ -25,14 +24,14 @@ class LnsSolver:
         """See `Solver.solve`; `candidates` of the result say what each part achieved."""
         begin = time.perf_counter()
         initial, bound = begin_solve(problem, options, begin)
-        native_plans = initial.native_plans(initial_s(problem, options.time_limit_s))
+        native_plans = initial.native_plans(initial_s(problem, options))
         deadline = solve_deadline(problem, options, begin)
         share = search_share(problem, of_large=0.8)
         end = run_search(
             problem,
             [native_plan for _, native_plan in native_plans] or [initial.first()[1]],
             _with_iterations(options, share),
-            Deadline.after(share * deadline.left_s()),
+            deadline.part(share, options.iterations),
             bound,
         )
         if end.native_plan.violation:

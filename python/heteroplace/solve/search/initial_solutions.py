@@ -33,7 +33,7 @@ from heteroplace.solve.baselines.metis import has_pymetis, partition_plan
 from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.list.heft import device_sets, repair
 from heteroplace.solve.list.single import devices_to_compare, single_native_plan
-from heteroplace.solve.problem import Problem
+from heteroplace.solve.problem import Problem, SolveOptions
 from heteroplace.terminal import listed
 
 INITIAL_SHARE = 0.1
@@ -59,10 +59,11 @@ _MAX_NAMES = 32
 """Of devices in the name of a plan."""
 
 
-def initial_s(problem: Problem, time_limit_s: float) -> float:
+def initial_s(problem: Problem, options: SolveOptions) -> float:
     """Return the time that finding initial solutions may take, of that of a solve."""
-    is_large = len(problem.graph.tasks) > _LARGE
-    return (_LARGE_SHARE if is_large else INITIAL_SHARE) * time_limit_s
+    if len(problem.graph.tasks) > _LARGE:
+        return _LARGE_SHARE * options.time_limit_s  # else there is none left for anything else
+    return options.part_s(INITIAL_SHARE)
 
 
 def _has_few_devices(problem: Problem) -> bool:

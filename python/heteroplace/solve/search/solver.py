@@ -158,7 +158,7 @@ class SearchSolver:
         deadline = solve_deadline(problem, options, begin)
         initial, bound = begin_solve(problem, options, begin)
         deadline = before_copies(problem, deadline, initial.first()[1])
-        starting_s = initial_s(problem, options.time_limit_s)
+        starting_s = initial_s(problem, options)
         plans = [plan for _, plan in initial.native_plans(starting_s)]
         plans = plans or [initial.first()[1]]
         end = run_search(problem, plans, options, deadline, bound, LONG_PATIENCE_PER_TASK)
@@ -223,7 +223,7 @@ def begin_solve(
     is_bounded = len(problem.graph.tasks) <= MAX_TASKS_TO_BOUND
     if not is_bounded:
         return initial, 0
-    return initial, lower_bound(problem, time_limit_s=INITIAL_SHARE * options.time_limit_s).ns
+    return initial, lower_bound(problem, time_limit_s=options.part_s(INITIAL_SHARE)).ns
 
 
 def run_search(

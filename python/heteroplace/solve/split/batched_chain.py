@@ -186,10 +186,11 @@ class BatchedChain:
             if place is not None:
                 # Block i of the module is the one that is where its entry has it.
                 order = _matching(local[module.entry].tolist(), place)
+            ranks = _ranks(layout.key)
             for position, task in enumerate(module.tasks):
                 if position != module.entry:
                     device[task, order] = local[position]
-                    key[task, own] = index + _ranks(layout.key)[position]
+                    key[task, own] = index + ranks[position]
             if module.exit >= 0:
                 place = device[module.tasks[module.exit]].tolist()
                 shown = self._symmetry.canonical(behind)

@@ -40,6 +40,7 @@ from heteroplace.solve.batched.layouts import block_of, first_layout, layout_of_
 from heteroplace.solve.batched.list_solver import batch_bound, check_compositions, no_plan_error
 from heteroplace.solve.bounds.batched import batched_lower_bound
 from heteroplace.solve.deadline import Deadline, TimeUpError
+from heteroplace.solve.feasibility import fits
 from heteroplace.solve.lp.engines import ChosenEngine
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result, report
 from heteroplace.solve.split.batched_chain import BatchedChain, ChainBudget, too_large
@@ -143,18 +144,15 @@ class BatchedSplit:
         return self._stop.is_set() or self._deadline.is_over() or self.best_ns == self.bound_ns
 
     def _within(self, share: float) -> Deadline:
-        """A budget in iterations is not cut short by the clock, save at the very end."""
-        if self.options.iterations is not None:
-            return self._deadline
-        return self._deadline.within(share * self._deadline.left_s())
+        return self._deadline.part(share, self.options.iterations)
 
     def _offer(self, name: str, steps: tuple[Step, ...], note: str = "") -> int:
         """Keep a plan if it fits and is the best so far; return its makespan."""
         times = simulate_steps(self.problem.native, steps, self.options.items)
-        fits, makespan = times.fits(self.problem.cluster), times.makespan_ns
-        known = (makespan, note) if fits else (None, "overflows a memory")
+        is_kept, makespan = fits(self.problem, times), times.makespan_ns
+        known = (makespan, note) if is_kept else (None, "overflows a memory")
         self.candidates.append((name, *known))
-        if fits and (self.best_ns is None or makespan < self.best_ns):
+        if is_kept and (self.best_ns is None or makespan < self.best_ns):
             self.best, self.best_ns = steps, makespan
         return makespan
 
@@ -167,7 +165,7 @@ class BatchedSplit:
 
     def _list_schedules(self, block: int | None) -> None:
         for rule in _RULES:
-            limit_s = _LIST_SHARE * self._deadline.left_s()
+            limit_s = self._within(_LIST_SHARE).left_s()
             try:
                 plan = schedule_batches(self.problem.native, self.options.items, rule, limit_s)
             except SolverLimitError:
@@ -190,7 +188,7 @@ class BatchedSplit:
         options = replace(
             self.options,
             items=share,
-            time_limit_s=max(1e-3, _NODE_SHARE * self._deadline.left_s()),
+            time_limit_s=max(1e-3, self._within(_NODE_SHARE).left_s()),
             iterations=None if iterations is None else iterations // 4,
             progress=None,
         )
@@ -289,7 +287,7 @@ class BatchedSplit:
         end = self._within(_SMALL_SHARE if is_small else self._shares.annealing)
         for index in range(rounds):
             if self._layouts and not self._is_done():
-                deadline = end.within(end.left_s() / (rounds - index))
+                deadline = end.part(1 / (rounds - index), self.options.iterations)
                 self._anneal_round(block, index * self.options.threads, deadline)
 
     def _anneal_round(self, block: int, first_seed: int, deadline: Deadline) -> None:
@@ -354,7 +352,7 @@ class BatchedSplit:
             self.problem,
             self.options.items,
             BatchRules(memory=memory),
-            time_limit_s=share * self._deadline.left_s(),
+            time_limit_s=self._within(share).left_s(),
             node_limit=None if iterations is None else 1 + iterations // 200,
             horizon_ns=self.best_ns,
             bound_ns=self.bound_ns,

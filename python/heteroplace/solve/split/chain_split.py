@@ -17,6 +17,7 @@ from heteroplace.model.plan import Run, Step
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve.bounds.quick import quick_bound
 from heteroplace.solve.deadline import Deadline
+from heteroplace.solve.exact.one_thread import Effort
 from heteroplace.solve.problem import MAX_CPSAT_TASKS, Problem
 from heteroplace.solve.split.chain_program import end_prices, shortest_path, value
 from heteroplace.solve.split.memory import fitting_chain
@@ -33,6 +34,8 @@ from heteroplace.solve.split.pool import Pool
 
 _FIRST_SHARE = 0.4
 """Part of the time for first plans and first bounds of all modules."""
+_BOUND_SHARE = 0.5
+"""Part of that of a module for its bounds."""
 _MEMORY_SHARES = (0.75, 0.5, 0.25)
 """Of the bytes of the fastest plan of a module: what memory-constrained ones may use."""
 _WORTH = 0.2
@@ -54,12 +57,13 @@ class ChainSplit:
     def start(self, plan: Sequence[Step]) -> None:
         """Find first bounds and plans for all pairs, beginning from a plan of the whole."""
         self._offer_shares(plan)
-        deadline = self._pool.budget.deadline.within(self._pool.left_s() * _FIRST_SHARE)
+        budget = self._pool.budget
+        deadline = budget.deadline.part(_FIRST_SHARE, budget.deterministic_s)
         for index, plans in enumerate(self.classes):
-            of_class = deadline.within(deadline.left_s() / (len(self.classes) - index))
-            self._bound(plans, of_class.left_s() / 2)
+            until = deadline.part(1 / (len(self.classes) - index), budget.deterministic_s)
+            self._bound(plans, until.part(_BOUND_SHARE, budget.deterministic_s).left_s())
             if not self._pool.is_over():
-                plans.try_all_pairs(self._pool.budget.seed, of_class)
+                plans.try_all_pairs(Effort(until, budget.deterministic_s, budget.seed))
 
     def bound_ns(self) -> int:
         """Return what is proven about the whole."""

@@ -75,6 +75,8 @@ class ChannelSplit:
             bound = subsets.bound_ns(tasks)
             jobs.append(partial(search_and_prove, problem, [start], bound))
         for tasks, proof in zip(waiting, self._pool.run(jobs), strict=True):
+            if proof.steps is None and self._pool.was_interrupted:
+                continue  # It did not begin.
             bound, is_final = proof.bound_ns, proof.is_final
             if proof.steps is None:
                 # The exact solver needs a plan to begin with, and none is found.

@@ -12,7 +12,7 @@ from heteroplace.native.problem import NativePlan
 from heteroplace.native.search import search_plans
 from heteroplace.native.simulate import simulate_plan, simulate_steps
 from heteroplace.solve.deadline import TimeUpError
-from heteroplace.solve.exact.cpsat_engine import CpSatModel
+from heteroplace.solve.exact.cpsat_engine import CpSatModel, proven_ns
 from heteroplace.solve.exact.formulate import formulate
 from heteroplace.solve.exact.one_thread import Effort, Stopper
 from heteroplace.solve.exact.schedule import schedule_of_steps, steps_of_schedule
@@ -21,6 +21,9 @@ from heteroplace.solve.problem import Problem
 
 _EVALUATIONS_PER_TASK = 5000
 """Schedules that are tried before a problem is solved exactly."""
+
+_SEARCH_SHARE = 0.25
+"""Of the time of a solve."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ def search_and_prove(
         native,
         initial,
         max_evaluations=_EVALUATIONS_PER_TASK * len(problem.graph.tasks),
-        time_limit_s=effort.deadline.left_s() / 4,
+        time_limit_s=effort.deadline.part(_SEARCH_SHARE, effort.deterministic_s).left_s(),
         seed=effort.seed,
         bound_ns=bound_ns,
         finds_bound=False,
@@ -100,7 +103,7 @@ def prove(
     used = solver.response_proto.deterministic_time
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE, cp_model.UNKNOWN):
         raise AssertionError(f"a model with a plan became {solver.status_name(status)}")
-    bound_ns = max(bound_ns, round(solver.best_objective_bound))
+    bound_ns = proven_ns(solver, bound_ns, model.horizon_ns)
     steps = tuple(incumbent)
     if status != cp_model.UNKNOWN:
         found = steps_of_schedule(formulation, model.read(solver))

@@ -92,12 +92,15 @@ class ModuleBound:
         native_plan = heft(native, range(len(native.cluster.devices)))
         if native_plan.violation:
             limit = _EVALUATIONS_PER_TASK * len(self.relaxed.graph.tasks)
-            native_plan = search_plans(
+            found = search_plans(
                 native,
                 [native_plan],
                 max_evaluations=limit,
                 time_limit_s=time_limit_s,
                 seed=0,
                 finds_bound=False,
-            ).native_plan
+            )
+            if found.was_interrupted:
+                raise KeyboardInterrupt
+            native_plan = found.native_plan
         return None if native_plan.violation else native_plan

@@ -9,7 +9,6 @@ from heteroplace.native.list import critical_path_order, evaluate_order, heft, o
 from heteroplace.native.problem import NativePlan
 from heteroplace.native.search import search_plans
 from heteroplace.native.simulate import native_plan_of, simulate_plan, simulate_steps
-from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.exact.one_thread import Effort, Stopper
 from heteroplace.solve.split.exact import Proof, search_and_prove
 from heteroplace.solve.split.module_problem import LocalModule, LocalStep, ModuleProblem, Pair
@@ -58,7 +57,7 @@ class ModulePlans:
             bound_ns = min(bound_ns, self.upper[pair][0])
         self.lower_ns[pair] = max(self.lower_ns[pair], bound_ns)
 
-    def try_all_pairs(self, seed: int, deadline: Deadline) -> None:
+    def try_all_pairs(self, effort: Effort) -> None:
         """Find first plans for all pairs that the time allows, from a known one if there is one."""
         module = self.module
         free = module.free()
@@ -67,9 +66,9 @@ class ModulePlans:
         if self.upper:
             known = min(self.upper, key=lambda pair: (self.upper[pair][0], pair))
             initial.append(native_plan_of(native, free.with_ends(known, self.upper[known][1])))
-        self.spread(free, self._search(free, initial, seed, deadline))
+        self.spread(free, self._search(free, initial, effort))
         for pair in self.lower_ns:
-            if deadline.is_over():
+            if effort.deadline.is_over():
                 return
             pinned = module.pinned(pair)
             if pair in self.upper:
@@ -77,17 +76,20 @@ class ModulePlans:
                 initial = [native_plan_of(pinned.problem.native, steps)]
             else:
                 initial = [heft(pinned.problem.native, range(len(native.cluster.devices)))]
-            self.spread(pinned, self._search(pinned, initial, seed, deadline))
+            self.spread(pinned, self._search(pinned, initial, effort))
 
     def _search(
-        self, priced: ModuleProblem, initial: list[NativePlan], seed: int, deadline: Deadline
+        self, priced: ModuleProblem, initial: list[NativePlan], effort: Effort
     ) -> NativePlan:
+        until = effort.deadline
+        if effort.deterministic_s is None:
+            until = until.within(_FIRST_TRY_S)
         found = search_plans(
             priced.problem.native,
             initial,
             max_evaluations=_FIRST_EVALUATIONS_PER_TASK * len(self.module.extent.tasks),
-            time_limit_s=deadline.within(_FIRST_TRY_S).left_s(),
-            seed=seed,
+            time_limit_s=until.left_s(),
+            seed=effort.seed,
             finds_bound=False,
         )
         if found.was_interrupted:

@@ -7,7 +7,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 
 from heteroplace.solve.deadline import Deadline
-from heteroplace.solve.exact.one_thread import Effort, Stopper
+from heteroplace.solve.exact.one_thread import Effort, Stopper, stop_until_done
 from heteroplace.solve.split.exact import Proof
 
 _LEAST_S = 0.05
@@ -49,12 +49,11 @@ class Pool:
         """Return the seconds until the deadline."""
         return self.budget.deadline.left_s()
 
-    def rest(self, time_limit_s: float) -> Pool:
-        """Return a pool of what is left of the budget, for so many seconds."""
+    def rest(self, deadline: Deadline) -> Pool:
+        """Return a pool of what is left of the budget, until an earlier deadline."""
         left = self.budget.deterministic_s
         if left is not None:
             left = max(0.0, left - self._used_s)
-        deadline = self.budget.deadline.within(time_limit_s)
         return Pool(replace(self.budget, deadline=deadline, deterministic_s=left))
 
     def run(self, jobs: Sequence[Job]) -> list[Proof]:
@@ -67,12 +66,15 @@ class Pool:
             deterministic = (budget.deterministic_s - self._used_s) * _SHARE / len(jobs)
 
         def start(index: int) -> Proof:
+            if self._stopper.is_set:
+                return Proof(None, 0, False, 0.0)
             # What earlier jobs left over is shared by those to come.
             turns = -(-(len(jobs) - index) // budget.threads)
             share = _SHARE if len(jobs) > budget.threads else 1.0
-            limit = max(_LEAST_S, self.left_s() / turns * share)
-            effort = Effort(budget.deadline.within(limit), deterministic, budget.seed)
-            return jobs[index](effort, self._stopper)
+            until = budget.deadline
+            if deterministic is None:
+                until = until.within(max(_LEAST_S, self.left_s() / turns * share))
+            return jobs[index](Effort(until, deterministic, budget.seed), self._stopper)
 
         with ThreadPoolExecutor(budget.threads) as executor:
             futures: list[Future[Proof]] = [
@@ -84,7 +86,7 @@ class Pool:
                     waiting = wait(waiting, timeout=0.1, return_when=FIRST_COMPLETED).not_done
             except KeyboardInterrupt:
                 self.was_interrupted = True
-                self._stopper.stop()
+                stop_until_done(self._stopper.stop, futures)
         proofs = [future.result() for future in futures]
         self._used_s += sum(max(proof.deterministic_s, _LEAST_DETERMINISTIC_S) for proof in proofs)
         return proofs

@@ -99,8 +99,10 @@ class _Split:
         self._options = options
         self._begin = time.perf_counter()
         self._deadline = deadline
-        self._time_s = deadline.left_s()
-        """All that it has."""
+        self._last_s = _CHANNEL_SEARCH_SHARE * deadline.left_s()
+        """For the search behind modules with several channels."""
+        if options.iterations is not None:
+            self._last_s = 0.0
         self._was_interrupted = False
         self._bound_ns = 0
         self._best_ns: int | None = None
@@ -113,10 +115,10 @@ class _Split:
         name, native_plan = initial.first()
         if native_plan.violation == 0:
             self._offer(name, native_plan.steps)
-        starting_s = initial_s(problem, options.time_limit_s)
+        starting_s = initial_s(problem, options)
         native_plans = [plan for _, plan in initial.native_plans(starting_s)]
         share = _CHAIN_SEARCH_SHARE if len(problem.modules.chain) > 1 else _CHANNEL_SEARCH_SHARE
-        self._search("search", native_plans or [native_plan], share * self._time_s)
+        self._search("search", native_plans or [native_plan], self._part(share))
         if self._best_ns is None:
             self._find_any_plan()
         self._solve_modules()
@@ -146,6 +148,7 @@ class _Split:
         end = run_cpsat(problem, None, options, self._deadline, self._bound_ns)
         if end.steps is None:
             raise no_placement_error(problem, is_proven=end.is_infeasible)
+        self._was_interrupted |= end.was_interrupted
         self._bound_ns = max(self._bound_ns, end.bound_ns)
         self._offer("whole", end.steps, "no heuristic plan fits")
 
@@ -163,8 +166,8 @@ class _Split:
     def _is_done(self) -> bool:
         return self._was_interrupted or self._best_ns == self._bound_ns
 
-    def _left_s(self) -> float:
-        return self._deadline.left_s()
+    def _part(self, share: float) -> Deadline:
+        return self._deadline.part(share, self._options.iterations)
 
     def _offer(self, name: str, steps: tuple[Step, ...], note: str = "") -> None:
         """Keep a plan that fits if it is the best so far."""
@@ -184,33 +187,21 @@ class _Split:
             lambda: self._problem.native.plan(steps, SplitSolver.name),
         )
 
-    def _search(self, name: str, initial: list[NativePlan], time_limit_s: float) -> None:
-        end = run_search(
-            self._problem,
-            initial,
-            self._options,
-            self._deadline.within(time_limit_s),
-            self._bound_ns,
-        )
+    def _search(self, name: str, initial: list[NativePlan], deadline: Deadline) -> None:
+        end = run_search(self._problem, initial, self._options, deadline, self._bound_ns)
         self._was_interrupted |= end.was_interrupted
         self._bound_ns = max(self._bound_ns, end.bound_ns)
         if end.native_plan.violation == 0:
             self._offer(name, end.native_plan.steps, f"{end.num_evaluations} schedules tried")
 
-    def _pool(self, time_limit_s: float) -> Pool:
+    def _pool(self, deadline: Deadline) -> Pool:
         options = self._options
         limit = options.iterations
-        return Pool(
-            Budget(
-                self._deadline.within(time_limit_s),
-                None if limit is None else limit / ITERATIONS_PER_DETERMINISTIC_SECOND,
-                options.seed,
-                options.threads,
-            )
-        )
+        work_s = None if limit is None else limit / ITERATIONS_PER_DETERMINISTIC_SECOND
+        return Pool(Budget(deadline, work_s, options.seed, options.threads))
 
     def _solve_chain(self) -> None:
-        pool, left_s = self._pool(self._left_s()), self._left_s()
+        pool, until_memory = self._pool(self._deadline), self._part(1 - _MEMORY_TIME_SHARE)
         chain = self._problem.modules.chain
         split = ChainSplit(self._problem, chain, pool)
         split.start(self._steps)
@@ -220,7 +211,7 @@ class _Split:
             if not any(lacking):
                 self._offer("joined modules", split.steps())
             self._report()
-            is_late = any(lacking) and self._left_s() < _MEMORY_TIME_SHARE * left_s
+            is_late = any(lacking) and until_memory.is_over()
             if self._is_done() or is_late or not split.improve():
                 break
         self._was_interrupted |= pool.was_interrupted
@@ -232,8 +223,8 @@ class _Split:
 
     def _mend_memory(self, split: ChainSplit, lacking: tuple[int, ...], pool: Pool) -> None:
         """Each module fits, all together do not: memory-constrained plans, then the whole again."""
-        pool = pool.rest(_MEMORY_MODULES_SHARE * self._left_s())
-        deadline = self._deadline.within(_MEMORY_CHAIN_SHARE * self._left_s())
+        pool = pool.rest(self._part(_MEMORY_MODULES_SHARE))
+        deadline = self._part(_MEMORY_CHAIN_SHARE)
         steps = split.constrain_memory(lacking, pool, deadline)
         self._was_interrupted |= pool.was_interrupted
         names = [memory.name for memory in self._problem.cluster.memories]
@@ -249,9 +240,9 @@ class _Split:
     def _solve_whole(self) -> None:
         """The whole at once: exactly if it is small, else by search."""
         if len(self._problem.graph.tasks) > MAX_CPSAT_TASKS:
-            self._search("search again", self._native_plans(), self._left_s())
+            self._search("search again", self._native_plans(), self._deadline)
             return
-        pool = self._pool(self._left_s())
+        pool = self._pool(self._deadline)
         if pool.is_over():
             return
         job = partial(search_and_prove, self._problem, self._native_plans(), self._bound_ns)
@@ -269,8 +260,7 @@ class _Split:
             self._notes.append(("modules", None, "left out: the graph has no narrow cuts"))
             self._solve_whole()
             return
-        last = _CHANNEL_SEARCH_SHARE * self._time_s
-        pool = self._pool(self._left_s() - last)
+        pool = self._pool(self._deadline.earlier(self._last_s))
         splits = [ChannelSplit(inner, path, pool) for path in paths]
         for is_thorough in (False, True):
             for split in splits:
@@ -286,8 +276,10 @@ class _Split:
                 self._notes.append(("barriers", found[0], f"{len(found[1])} modules"))
                 initial.append(splits[0].without_barriers(found[1]))
         if not self._is_done():
-            is_small = len(self._problem.graph.tasks) <= MAX_CPSAT_TASKS
-            self._search("without barriers", initial, last if is_small else self._left_s())
+            until = self._deadline
+            if self._last_s and len(self._problem.graph.tasks) <= MAX_CPSAT_TASKS:
+                until = until.within(self._last_s)
+            self._search("without barriers", initial, until)
         self._prove_small()
 
     def _prove_small(self) -> None:
@@ -305,6 +297,7 @@ class _Split:
         except SolverError as err:
             self._notes.append(("whole", None, f"left out: {err}"))
             return
+        self._was_interrupted |= end.was_interrupted
         self._bound_ns = max(self._bound_ns, end.bound_ns)
         if end.steps is not None:
             self._offer("whole", end.steps)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heteroplace.bench.suites.catalogue import get_instance, select
+from heteroplace.bench.suites.catalogue import get_instance, rwnn, select
+from heteroplace.bench.suites.rwnn import RwnnStack
 from heteroplace.decompose.decomposition import MAX_MODULE_TASKS
 from heteroplace.decompose.narrow_cuts import (
     Boundary,
@@ -20,11 +22,16 @@ from heteroplace.decompose.narrow_cuts import (
 )
 from heteroplace.decompose.serial_modules import module_chain
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
+from heteroplace.native.list import heft
+from heteroplace.native.problem import NativePlan, NativeProblem
+from heteroplace.native.search import SearchReport, search_plans
 from heteroplace.solve import Bound, Problem, SolveOptions, get_solver, lower_bound
 from heteroplace.solve.bounds.module_recursion import ModuleRecursion
 from heteroplace.solve.bounds.subproblem import spine, subproblem, subproblem_key
 from heteroplace.solve.bounds.subset_bounds import SubsetBounds
 from heteroplace.solve.deadline import Deadline
+from heteroplace.solve.list import heft as list_heft
+from heteroplace.solve.split import module_bound
 from heteroplace.solve.split.channel_split import ChannelSplit
 from heteroplace.solve.split.module_bound import ModuleBound
 from heteroplace.solve.split.pool import Budget, Pool
@@ -40,6 +47,27 @@ def solved(problem: Problem, path: ModulePath, at_most: int | None = None) -> in
         while split.improve(is_thorough=is_thorough):
             assert at_most is None or split.bound_ns() <= at_most
     return split.bound_ns()
+
+
+def test_ctrl_c_while_a_first_plan_is_looked_for_is_not_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def heft_that_overflows(native: NativeProblem, devices: Sequence[int]) -> NativePlan:
+        return replace(heft(native, devices), violation=1)
+
+    def interrupted(*arguments: Any, **more: Any) -> SearchReport:
+        return replace(search_plans(*arguments, **more), was_interrupted=True)
+
+    for module in (module_bound, list_heft):
+        monkeypatch.setattr(module, "search_plans", interrupted)
+    monkeypatch.setattr(module_bound, "heft", heft_that_overflows)
+    problem = rwnn(RwnnStack("er", 10, 2))
+    modules = ModuleBound(problem)
+    assert modules.chain
+    with pytest.raises(KeyboardInterrupt):
+        modules.prove(9, 1, 0)
+    with pytest.raises(KeyboardInterrupt):
+        list_heft.repair(problem, heft(problem.native, [0, 1]), 9)
 
 
 def two_channels() -> Instance:

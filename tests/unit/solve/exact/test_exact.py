@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import pytest
 from hypothesis import given
 
-from heteroplace.errors import InfeasibleError, SolverLimitError
+from heteroplace.errors import InfeasibleError, SolverError, SolverLimitError
 from heteroplace.model.check import check_plan
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver, lower_bound
+from heteroplace.solve.exact import cpsat, moirai
+from heteroplace.solve.exact.incumbent import EngineEnd, Incumbent
+from tests.instances import diamond, problem_of
 from tests.reference.brute_force import optimal_makespan
 from tests.strategies import Instance, exact_cases, instances
 
@@ -101,3 +106,27 @@ def test_solvers_against_brute_force_with_tight_memory() -> None:
     check()
     assert found
     assert sum(found) >= 0.95 * len(found), sum(found) / len(found)
+
+
+@pytest.mark.parametrize(("name", "gives_up"), [("cpsat", cpsat), ("moirai", moirai)])
+def test_an_engine_that_gives_up_leaves_the_plan_that_was_known(
+    name: str, gives_up: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> EngineEnd:
+        raise SolverError("the engine has an error of its own")
+
+    of_module = {"cpsat": "solve_by_cpsat", "moirai": "solve_lazily"}
+    monkeypatch.setattr(gives_up, of_module[name], fail)
+    problem = problem_of(diamond())
+    monkeypatch.setattr(gives_up, "find_incumbent", found_by_heft)
+    result = get_solver(name).solve(problem, SMALL)
+    check_plan(problem.graph, problem.cluster, problem.costs, result.plan)
+    assert (name, None, "left out: the engine has an error of its own") in result.candidates
+    monkeypatch.setattr(gives_up, "find_incumbent", lambda *_: Incumbent(None, 0))
+    with pytest.raises(SolverError, match="error of its own"):
+        get_solver(name).solve(problem, SMALL)
+
+
+def found_by_heft(problem: Problem, *_: object) -> Incumbent:
+    """A plan of which nothing is proven."""
+    return Incumbent(get_solver("heft").solve(problem, SMALL).plan.steps, 0)

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import math
+import os
+import signal
+import threading
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ortools.sat.python import cp_model
 
 from heteroplace.bench.suites.catalogue import rwnn
 from heteroplace.bench.suites.rwnn import RwnnStack
@@ -18,7 +25,10 @@ from heteroplace.model.cluster import CONGESTION_MODES
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.solve import ProgressReport, SolveOptions, get_solver, lower_bound
+from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.exact import moirai
+from heteroplace.solve.exact.cpsat import run_cpsat
+from heteroplace.solve.exact.cpsat_engine import solve_by_cpsat
 from heteroplace.solve.exact.formulate import formulate
 from heteroplace.solve.exact.incumbent import EngineEnd
 from heteroplace.solve.exact.lazy_rows import solve_lazily
@@ -242,6 +252,61 @@ def test_interrupt_ends_the_rounds_with_a_proven_bound() -> None:
         end = solve_lazily(formulation, HighsEngine(), known, SolveOptions(), 5)
     assert end.was_interrupted
     assert formulation.bound_ns <= end.bound_ns <= start.objective_ns
+
+
+@pytest.fixture
+def press_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Ctrl-C 0.3 seconds after each solve of CP-SAT began, if it lasts so long."""
+    solve = cp_model.CpSolver.solve
+
+    def pressed(*arguments: Any) -> Any:
+        timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        try:
+            return solve(*arguments)
+        finally:
+            timer.cancel()
+
+    monkeypatch.setattr(cp_model.CpSolver, "solve", pressed)
+    with ctrl_c_after(600):
+        yield
+
+
+@pytest.mark.usefixtures("press_ctrl_c")
+def test_interrupt_during_cpsat_keeps_the_plan_and_is_told() -> None:
+    problem = rwnn(RwnnStack("ba", 32, 1))
+    start = get_solver("heft").solve(problem, SolveOptions())
+    options = SolveOptions(threads=2, time_limit_s=20)
+    end = run_cpsat(problem, start.plan.steps, options, Deadline.after(20), 0)
+    assert end.was_interrupted
+    assert end.steps is not None
+
+
+@pytest.mark.costly
+@pytest.mark.usefixtures("press_ctrl_c")
+@pytest.mark.parametrize("name", ["auto", "cpsat"])
+def test_interrupt_during_cpsat_ends_the_solver_around_it(name: str) -> None:
+    problem = rwnn(RwnnStack("ba", 32, 1))
+    options = SolveOptions(threads=2, time_limit_s=8)
+    result = get_solver(name).solve(problem, options)
+    check_plan(problem.graph, problem.cluster, problem.costs, result.plan)
+    assert result.status == "interrupted"
+
+
+@pytest.mark.parametrize(("found", "expected"), [(9.0, 9), (math.inf, 5), (-math.inf, 5), (1e9, 5)])
+def test_what_cpsat_proves_counts_also_without_a_plan(
+    found: float, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Late(cp_model.CpSolver):
+        best_objective_bound = found
+
+        def solve(self, *_: Any) -> cp_model.CpSolverStatus:
+            return cp_model.UNKNOWN
+
+    monkeypatch.setattr(cp_model, "CpSolver", Late)
+    formulation = formulate(problem_of(diamond()), 5)
+    end = solve_by_cpsat(formulation, None, SolveOptions(), Deadline.after(9))
+    assert (end.schedule, end.bound_ns) == (None, expected)
 
 
 def test_progress_tells_plan_and_bound_of_each_round() -> None:

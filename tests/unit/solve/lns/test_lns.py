@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 from hypothesis import assume, given
@@ -12,7 +13,7 @@ from ortools.sat.python import cp_model
 from heteroplace.errors import HeteroPlaceError, InfeasibleError
 from heteroplace.model.check import check_plan
 from heteroplace.model.plan import Plan, Run
-from heteroplace.native.arrays import RUN
+from heteroplace.native.arrays import COPY, RUN
 from heteroplace.native.list import evaluate_order
 from heteroplace.native.problem import NativePlan
 from heteroplace.native.simulate import simulate_plan, simulate_steps
@@ -23,6 +24,7 @@ from heteroplace.solve.lns.engine import LnsEnd, NeighbourhoodSearch, run_lns
 from heteroplace.solve.lns.model import FS_PER_NS, SubModel, SubSolution
 from heteroplace.solve.lns.neighbourhood import Cut, Neighbourhood, cut_out
 from heteroplace.solve.lns.schedule import ProblemLists, Schedule, repaired
+from tests.corpus import corpus
 from tests.instances import gpus, instance, problem_of
 from tests.interrupts import ctrl_c_after
 from tests.reference.brute_force import optimal_makespan
@@ -183,6 +185,58 @@ def test_small_plans_become_optimal_from_any_start(case: tuple[Instance, Plan]) 
     # Nothing is to be proven of a plan that takes no time.
     assert end.is_optimal or optimum == 0
     assert end.note.endswith("proven optimal") == end.is_optimal
+
+
+def test_pinned_tasks_leave_the_order_of_their_copies_free() -> None:
+    """What is read longest is copied first: 1 + 10 + 100 and a reader of 1."""
+    times: dict[str, tuple[int | None, ...]] = {
+        "p1": (1, None),
+        "p2": (1, None),
+        "r1": (None, 1),
+        "r2": (None, 100),
+    }
+    case = instance([("p1", "r1"), ("p2", "r2")], times, gpus({(0, 1): 1}, 2))
+    problem = problem_of(case)
+    rows = [(RUN, 0, 0, -1), (RUN, 1, 0, -1), (COPY, 0, 1, 0), (COPY, 1, 1, 0)]
+    start = repaired(ProblemLists(problem), [*rows, (RUN, 2, 1, -1), (RUN, 3, 1, -1)])
+    end = improved(problem, start)
+    assert (end.start_ns, end.makespan_ns, end.is_optimal) == (121, 112, True)
+
+
+@corpus
+def pinned(random: Random) -> tuple[Instance, list[int]]:
+    """Pairs of tasks, nearly all pinned, whose tensors share links; and an order of the tasks."""
+    count = random.randint(2, 3)
+    run_ns: dict[str, tuple[int | None, ...]] = {}
+    for side, home in (("p", 0), ("r", 1)):
+        for index in range(count):
+            row: list[int | None] = [random.choice([1, 2, 5, 30]) for _ in range(2)]
+            if random.random() < 0.85:
+                row[1 - home] = None
+            run_ns[f"{side}{index}"] = tuple(row)
+    edges = [(f"p{index}", f"r{index}") for index in range(count)]
+    edges += [("p0", f"r{count - 1}")] * (random.random() < 0.3)
+    sizes = {f"p{index}": random.choice([0, 3, 10]) for index in range(count)}
+    host = random.choice([None, 0, 1])
+    cluster = gpus({(0, 1): 1, (1, 0): 1}, 2, host=host)
+    order = [*random.sample(range(count), count), *random.sample(range(count, 2 * count), count)]
+    return instance(edges, run_ns, cluster, 2, tensor_bytes=sizes), order
+
+
+@pytest.mark.costly
+@given(pinned())
+@exact_cases(40)
+def test_bounds_hold_where_tasks_are_pinned(drawn: tuple[Instance, list[int]]) -> None:
+    case, order = drawn
+    problem = problem_of(case)
+    optimum = optimal_makespan(case.graph, case.cluster, case.costs)
+    lists = ProblemLists(problem)
+    rows = [(RUN, task, lists.allowed(task)[0], -1) for task in order]
+    end = improved(problem, repaired(lists, rows))
+    assert (end.makespan_ns, end.is_optimal) == (optimum, True)
+    for name in ("lns", "auto"):
+        result = get_solver(name).solve(problem, SHORT)
+        assert optimum is not None and result.bound_ns <= optimum <= result.objective_ns
 
 
 @pytest.mark.costly

@@ -8,6 +8,7 @@ from itertools import pairwise, product
 from random import Random
 from threading import Event
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,7 +28,8 @@ from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver
 from heteroplace.solve.batched.device_symmetry import DeviceSymmetry, device_symmetry
 from heteroplace.solve.batched.list_solver import batch_bound
 from heteroplace.solve.deadline import Deadline
-from heteroplace.solve.split.batched_chain import BatchedChain, ChainBudget
+from heteroplace.solve.split import batched_chain
+from heteroplace.solve.split.batched_chain import BatchedChain, ChainBudget, _ranks
 from heteroplace.solve.split.batched_module import BatchedModule, Effort, State, blocks_of, matched
 from heteroplace.solve.split.batched_solver import BatchedSplit
 from tests.instances import instance
@@ -197,6 +199,20 @@ def test_symmetry_solves_a_tenth_of_the_pairs_at_the_same_optimum(
         assert len({tuple(row) for row in layout.device.tolist()}) == 1
 
 
+def test_keys_of_a_module_are_ranked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = line(6, ("node",) * 2)
+    chain = joined(problem, alone(problem), 2)
+    ranked = []
+
+    def ranks(keys: np.ndarray) -> np.ndarray:
+        ranked.append(keys)
+        return _ranks(keys)
+
+    monkeypatch.setattr(batched_chain, "_ranks", ranks)
+    chain.layout()
+    assert len(ranked) == len(chain.modules) > 1
+
+
 def random_line(seed: int) -> Problem:
     """A chain with any times on equal nodes of one or two equal devices."""
     random = Random(seed)
@@ -242,6 +258,22 @@ def test_equal_budgets_give_equal_plans() -> None:
     problem = with_batches(rwnn(RwnnStack("er", 10, 2)), 4)
     options = replace(OPTIONS, iterations=5_000, threads=2)
     assert solve(problem, 4, options).plan == solve(problem, 4, options).plan
+
+
+def test_one_node_of_a_budget_in_iterations_has_all_of_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limits = []
+    improve = BatchedSplit._improve
+
+    def noted(one: BatchedSplit) -> None:
+        limits.append(one.options.time_limit_s)
+        improve(one)
+
+    monkeypatch.setattr(BatchedSplit, "_improve", noted)
+    solve(nodes((3, 5, 4, 2)), 4)
+    assert len(limits) > 1
+    assert limits[1] > 0.9 * limits[0]
 
 
 def test_equal_nodes_share_the_items() -> None:

@@ -9,6 +9,7 @@ from itertools import pairwise, product
 
 import pytest
 from hypothesis import given
+from ortools.sat.python import cp_model
 
 from heteroplace.bench.suites.catalogue import get_instance, rwnn
 from heteroplace.bench.suites.rwnn import RwnnStack
@@ -21,11 +22,13 @@ from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver
 from heteroplace.solve.deadline import NEVER, Deadline
+from heteroplace.solve.exact.one_thread import Effort, Stopper
 from heteroplace.solve.feasibility import overflow
 from heteroplace.solve.problem import ProgressReport
 from heteroplace.solve.split.chain_program import end_prices, shortest_path, value
 from heteroplace.solve.split.chain_split import ChainSplit
 from heteroplace.solve.split.channel_split import ChannelSplit
+from heteroplace.solve.split.exact import Proof
 from heteroplace.solve.split.memory import _choices, _held, _room, fitting_chain
 from heteroplace.solve.split.module_plans import ModulePlans
 from heteroplace.solve.split.module_problem import NO_END, LocalModule, ModuleProblem, split_steps
@@ -247,6 +250,20 @@ def shortest_by_all_combinations(
     return min(times_ns, default=None)
 
 
+def test_a_budget_of_work_is_not_cut_by_the_clock() -> None:
+    limits = []
+
+    def job(effort: Effort, _stopper: Stopper) -> Proof:
+        limits.append(effort.deadline)
+        return Proof(None, 0, False, 1.0)
+
+    counted, timed = pool(), pool(deterministic_s=None)
+    for one in (counted, timed):
+        one.run([job, job])
+    assert limits[:2] == [counted.budget.deadline] * 2
+    assert all(limit.at_s < timed.budget.deadline.at_s - 1 for limit in limits[2:])
+
+
 def test_equal_modules_are_solved_once() -> None:
     run_ns: dict[str, tuple[int | None, ...]] = {}
     edges = []
@@ -320,6 +337,42 @@ def test_progress_has_bounds_and_a_plan() -> None:
     assert found[-1].bound_ns == result.bound_ns
     assert found[-1].plan is not None
     assert [one.bound_ns for one in found] == sorted(one.bound_ns for one in found)
+
+
+def test_ctrl_c_ends_a_solve_that_has_not_begun_and_all_behind_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun = []
+
+    class Slow(cp_model.CpSolver):
+        """It begins late, and forgets that it was told to stop before."""
+
+        is_told = False
+
+        def solve(self, *_: object) -> cp_model.CpSolverStatus:
+            time.sleep(0.6)
+            self.is_told = False
+            until = time.perf_counter() + 5
+            while not self.is_told and time.perf_counter() < until:
+                time.sleep(0.01)
+            return cp_model.OPTIMAL if self.is_told else cp_model.UNKNOWN
+
+        def stop_search(self) -> None:
+            self.is_told = True
+
+    def job(effort: Effort, stopper: Stopper) -> Proof:
+        begun.append(effort)
+        end = stopper.solve(cp_model.CpModel(), effort)
+        assert end is not None
+        return Proof(None, 0, end[1] == cp_model.OPTIMAL, 0.0)
+
+    monkeypatch.setattr(cp_model, "CpSolver", Slow)
+    one = pool()
+    with ctrl_c_after(0.2):
+        proofs = one.run([job, job, job])
+    assert one.was_interrupted
+    assert len(begun) == 1
+    assert [proof.is_final for proof in proofs] == [True, False, False]
 
 
 @pytest.mark.costly
