@@ -79,6 +79,7 @@ _READ: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("growth", "peers", "saga"), ()),
     "memory": ("only", "solvers", "seed"),
     "auto": _PLAIN,
+    "scaling": ("only", "solvers", "budget", "seed", "objective"),
 }
 """The options that each kind of run reads beside its own."""
 
