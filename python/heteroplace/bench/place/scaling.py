@@ -145,10 +145,9 @@ def _solve(graph: str, solver: str, options: PlaceOptions, threads: int) -> Row:
 
 def _seconds_to(answer: Row, target_ns: int) -> float | None:
     """When its plan was at most as long; None: never."""
-    told = [(answer["best_seconds"], answer["makespan"])]
-    if isinstance(answer["incumbents"], list):
-        told = answer["incumbents"] + told
-    return next((float(str(seconds)) for seconds, ns in told if ns <= target_ns), None)
+    told = answer["incumbents"] if isinstance(answer["incumbents"], list) else []
+    told = [*told, (answer["best_seconds"], answer["makespan"])]
+    return next((float(seconds) for seconds, ns in told if ns <= target_ns), None)
 
 
 def _summary(row: Row) -> str:

@@ -138,8 +138,8 @@ class _Run:
             return self._result(np.zeros(0, dtype=np.int64), False)
         self.splits = contiguous_splits(problem.native)[:2]
         self.initial = self.splits + self._single_placements()
-        limit_s = self.options.time_limit_s
-        listed = InitialSolutions(problem, limit_s).native_plans(initial_s(problem, limit_s))
+        starting = InitialSolutions(problem, self.options.time_limit_s)
+        listed = starting.native_plans(initial_s(problem, self.options))
         self.initial += [plan.devices(len(problem.graph.tasks)) for _, plan in listed]
         self._split_ideals()
         self._report("initial solutions")
