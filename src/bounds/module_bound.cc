@@ -79,6 +79,7 @@ void ModuleBound::AddUsed(int entry, int exit, std::vector<double>& total) const
     total[problem_.device_memory[exit]] += own.copied_bytes + own.kept_bytes;
     return;
   }
+  if (pairs_.empty()) return;  // the time was over
   const std::vector<double>& used = At(entry, exit).used;
   for (size_t memory = 0; memory < used.size(); ++memory) total[memory] += used[memory];
 }
