@@ -27,9 +27,11 @@ import numpy as np
 from heteroplace.errors import SolverLimitError
 from heteroplace.native.arrays import IntArray
 from heteroplace.native.throughput import Relaxation
+from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.lp.linear import LinearFailure, linear_optimum
 from heteroplace.solve.lp.program import FloatArray, MixedProgram
 from heteroplace.solve.problem import Problem
+from heteroplace.solve.throughput.work_bound import work_bound
 
 PRICES = "prices"
 """Name of the bound among the candidates, where it is left out."""
@@ -44,6 +46,8 @@ _LEAST_WEIGHT = 1e-6
 _SPARE_RATIO = 0.012
 """Part of each memory that the combination leaves free, where that is possible."""
 _SPARE_BOX = 1.0
+_WORK_SHARE = 0.1
+"""Of the time, for the bound of the work alone."""
 _MAX_COMBINED = 16
 
 
@@ -60,7 +64,7 @@ class PriceBound:
     is_exact: bool
     """The inner minima were exact, not relaxed further."""
     left_out: str = ""
-    """Why there are no prices, and the bound is 0; "": there are."""
+    """Why there are no prices, and the bound is that of the work alone; "": there are."""
 
 
 def price_bound(
@@ -70,7 +74,7 @@ def price_bound(
     time_limit_s: float,
     should_stop: Callable[[int], bool] = lambda bound_ns: False,
 ) -> PriceBound:
-    """Search for prices with a large bound.
+    """Search for prices with a large bound, from that of `work_bound`.
 
     Parameters
     ----------
@@ -79,25 +83,26 @@ def price_bound(
     should_stop
         Asked after each evaluation with the bound so far in ns.
     """
-    begin = time.perf_counter()
+    deadline = Deadline.after(time_limit_s)
+    work_ns = work_bound(problem, deadline.within(_WORK_SHARE * time_limit_s))
     try:
-        search = _PriceSearch(problem, reference_ns)
+        search = _PriceSearch(problem, reference_ns, work_ns)
     except SolverLimitError as err:
-        return PriceBound(0, (), 0, False, f"left out: {err}")
-    return search.run(max_evaluations, begin + time_limit_s, should_stop)
+        return PriceBound(work_ns, (), 0, False, f"left out: {err}")
+    return search.run(max_evaluations, deadline.at_s, should_stop)
 
 
 class _PriceSearch:
     """Cutting planes in units of the reference time and of the memories' sizes."""
 
-    def __init__(self, problem: Problem, reference_ns: int) -> None:
+    def __init__(self, problem: Problem, reference_ns: int, known_ns: int) -> None:
         self._relaxation = Relaxation(problem.native)
         self._num_resources = self._relaxation.num_resources
         self._reference = float(max(1, reference_ns))
         self._capacity = np.array([float(m.bytes) for m in problem.cluster.memories])
         self._planes: list[FloatArray] = []
         self._points: list[FloatArray] = []
-        self._best_bound = 0.0
+        self._best_bound = float(known_ns)
 
     def run(
         self, max_evaluations: int, deadline: float, should_stop: Callable[[int], bool]

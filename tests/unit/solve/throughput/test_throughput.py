@@ -356,3 +356,4 @@ def test_prices_are_left_out_where_their_tables_would_take_gigabytes(solver: str
     (told,) = (note for name, _, note in result.candidates if name == PRICES)
     what = "left out: prices of 60 tasks on 300 devices need tables of more than 5000000 runs"
     assert told.startswith(what)
+    assert result.bound_ns == 1  # of the work alone
