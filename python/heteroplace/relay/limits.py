@@ -14,6 +14,7 @@ import tvm
 from tvm import relay
 
 from heteroplace.errors import HeteroPlaceError
+from heteroplace.model.graph import tensor_bytes
 from heteroplace.relay.expressions import known_shape, post_order, static_shape
 from heteroplace.terminal import listed
 
@@ -92,7 +93,7 @@ def call_fault(call: relay.Call, result_type: Any) -> str | None:
     """
     if result_type is not None:
         for shape, part in _parts(result_type):
-            num_bytes = num_elements(shape) * tvm.DataType(part.dtype).bits // 8
+            num_bytes = tensor_bytes(shape, part.dtype)
             if num_bytes > MAX_CONSTANT_BYTES:
                 return (
                     f"{call.op.name} makes a constant of {num_bytes} bytes, of the shape {shape}, "

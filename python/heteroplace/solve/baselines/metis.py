@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from heteroplace.coarsen.transfers import mean_transfer_ns
 from heteroplace.errors import SolverError
 from heteroplace.native.arrays import IMPOSSIBLE, IntArray
 from heteroplace.native.list import list_schedule, rank_order, upward_ranks
@@ -40,8 +41,6 @@ _IMBALANCE_PER_MILLE = 30
 """METIS' `ufactor`: the heaviest part has at most 1.03 of the mean weight."""
 _TOTAL_WEIGHT = 1 << 30
 """METIS' integers may have 32 bits; weights are scaled to this sum."""
-_PROBE_BYTES = 10**9
-"""Size at which the slope of a link's transfer time is read."""
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -151,10 +150,11 @@ class _TaskWeights:
 
     def _edges(self, problem: Problem) -> tuple[IntArray, IntArray, FloatArray]:
         """Compressed rows of neighbours, with the transfer time between each two vertices."""
-        latency_ns, ns_per_byte = _mean_transfer(problem)
+        sizes = np.array([tensor.bytes for tensor in problem.graph.tensors], dtype=np.float64)
+        means_ns = mean_transfer_ns(problem.cluster, sizes).tolist()
         ends: list[tuple[int, int]] = []
         transfer_ns: list[float] = []
-        for tensor in problem.graph.tensors:
+        for tensor, mean_ns in zip(problem.graph.tensors, means_ns, strict=True):
             if tensor.producer is None:
                 continue
             src = int(self._vertex[tensor.producer])
@@ -162,7 +162,7 @@ class _TaskWeights:
                 dst = int(self._vertex[consumer])
                 if src != dst:
                     ends += [(src, dst), (dst, src)]
-                    transfer_ns += [latency_ns + ns_per_byte * tensor.bytes] * 2
+                    transfer_ns += [mean_ns] * 2
         pairs = np.array(ends, dtype=np.int64).reshape(-1, 2)
         keys, edge = np.unique(pairs[:, 0] * self._num_vertices + pairs[:, 1], return_inverse=True)
         rows = np.bincount(keys // max(1, self._num_vertices), minlength=self._num_vertices)
@@ -188,24 +188,6 @@ def _scaled(weight: FloatArray) -> IntArray:
     scale = _TOTAL_WEIGHT / total if total > 0 else 0.0
     whole: IntArray = np.maximum(1, np.rint(weight * scale)).astype(np.int64)
     return whole
-
-
-def _mean_transfer(problem: Problem) -> tuple[float, float]:
-    """Latency in ns and ns per byte, means over the pairs of devices that reach each other."""
-    cluster = problem.cluster
-    memories = [device.memory for device in cluster.devices]
-    latencies = []
-    slopes = []
-    for src, dst in itertools.permutations(memories, 2):
-        if src == dst:
-            latencies.append(0)
-            slopes.append(0.0)
-        elif cluster.is_reachable(src, dst):
-            route = cluster.route(src, dst)
-            latencies.append(cluster.transfer_ns(route, 0))
-            slopes.append((cluster.transfer_ns(route, _PROBE_BYTES) - latencies[-1]) / _PROBE_BYTES)
-    count = max(1, len(latencies))
-    return sum(latencies) / count, sum(slopes) / count
 
 
 def _best_mapping(problem: Problem, part: IntArray) -> tuple[int, int, IntArray]:
