@@ -12,7 +12,7 @@ import tvm
 from numpy_relay import run_by_numpy
 
 from heteroplace import routing
-from heteroplace.bench.dynamic.bounds import active_bytes, branch_bytes, halves_of
+from heteroplace.bench.dynamic.bounds import active_bytes, branch_bytes, halves_of, is_bounded
 from heteroplace.bench.dynamic.trace_runs import TraceRuns
 from heteroplace.bench.models.routed import STEER, RoutedNetwork
 from heteroplace.bench.models.routed_catalogue import ROUTED
@@ -115,6 +115,12 @@ def test_weights_are_of_the_branches_that_are_active() -> None:
     assert branch_bytes(runs.network) == [each] * 3
     active = sum(len(record.active) for record in runs.records) / 4
     assert active_bytes(runs) == round(active * each)
+
+
+@pytest.mark.parametrize(("name", "expected"), [("switch_layer_small", True), ("live_sr", False)])
+def test_bounds_are_told_of_equal_branches_alone(name: str, expected: bool) -> None:
+    """A row of an unlike branch is no fixed part of the dense network."""
+    assert is_bounded(TraceRuns(ROUTED[name](), TraceOptions(num_runs=1))) is expected
 
 
 def test_the_grid_has_as_many_routers_as_that_of_its_source() -> None:

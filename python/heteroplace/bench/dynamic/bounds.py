@@ -1,4 +1,4 @@
-"""A network with one router of rows -> what its time is compared with, beside that of its peers.
+"""A network with one router of equal branches -> what its time is compared with beside its peers'.
 
 No build can take less than reading the weights of its active branches once, and what a branch
 computes takes its share of the dense network's time. On two cores two programs of half of the
@@ -35,8 +35,13 @@ _READ_ITEM = np.dtype("int64")
 
 
 def is_bounded(runs: TraceRuns) -> bool:
-    """Say whether a network has one router, and that one rows."""
-    return len(runs.network.routers) == 1 and runs.network.routers[0].num_cells > 1
+    """Say whether a network has one router, of rows, whose branches have equal weights: a row is
+    then the same part of the dense network in each of them."""
+    routers = runs.network.routers
+    if len(routers) != 1 or routers[0].num_cells == 1:
+        return False
+    sizes = set(branch_bytes(runs.network))
+    return len(sizes) == 1 and 0 not in sizes
 
 
 def active_bytes(runs: TraceRuns) -> int:

@@ -15,7 +15,8 @@ everything takes as long in every run. Variants are:
 - stock: `relay.build` of the dense network, on all cores;
 - onnxruntime: the network's ONNX form, on all cores, where it has one.
 
-Further figures of a row; all but the first of networks with one router of rows (`bounds`):
+Further figures of a row; all but the first of networks with one router of equal branches
+(`bounds`):
 
 - run_ms: the mean of the runs of the trace without the caller's part, which `predicted_ms` is of;
   of each run the second shortest of several rounds;
