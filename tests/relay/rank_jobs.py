@@ -26,6 +26,8 @@ from heteroplace.relay.annotate.writer import annotate
 
 PROGRAM = Path(sysconfig.get_path("scripts")) / "heteroplace-run"
 LIMIT_S = 120
+END_S = 20
+"""Most seconds from a rank's end to that of the others: only a hang takes as long."""
 NUM_STEPS = 4
 
 
@@ -131,13 +133,45 @@ def running(count: int, *command: object) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
+def is_launcher(pid: int) -> bool:
+    """Whether a process starts others and waits for them."""
+    name = Path(f"/proc/{pid}/comm").read_text().strip()
+    return name.startswith(("hydra", "mpiexec", "prte"))
+
+
 def ranks_of(pid: int) -> list[int]:
     """The processes below a launcher that are no launchers, lowest first."""
     found = []
     for child in children_of(pid):
-        name = Path(f"/proc/{child}/comm").read_text().strip()
-        found += ranks_of(child) if name.startswith(("hydra", "mpiexec", "prte")) else [child]
+        found += ranks_of(child) if is_launcher(child) else [child]
     return sorted(found)
+
+
+@contextmanager
+def stopped_launchers(pid: int) -> Iterator[None]:
+    """The launchers of a job, halted, so that they end nobody meanwhile."""
+    launchers = [pid, *filter(is_launcher, children_of(pid))]
+    for launcher in launchers:
+        os.kill(launcher, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for launcher in launchers:
+            os.kill(launcher, signal.SIGCONT)
+
+
+def wait_for_end(pid: int) -> None:
+    """Until a process has ended, whether or not its parent has looked."""
+    end = time.monotonic() + END_S
+    while time.monotonic() < end:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except FileNotFoundError:
+            return
+        if state in "ZX":
+            return
+        time.sleep(0.002)
+    raise AssertionError(f"process {pid} has not ended within {END_S} s")
 
 
 def children_of(pid: int) -> list[int]:
