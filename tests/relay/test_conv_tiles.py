@@ -16,15 +16,17 @@ from heteroplace.codegen.conv_tiles import conv_tile
 pytestmark = pytest.mark.relay
 
 
-def test_tiles_divide_the_result_and_stay_in_registers() -> None:
+@pytest.mark.parametrize("registers", [16, 32])
+def test_tiles_divide_the_result_and_stay_in_registers(registers: int) -> None:
     random = Random(0)
     for _ in range(500):
         blocks, height, width = (random.randint(1, 64) for _ in range(3))
-        tile = conv_tile(blocks, height, width)
+        tile = conv_tile(blocks, height, width, registers)
         assert not blocks % tile.blocks and not height % tile.rows and not width % tile.columns
-        # With the elements of the map, which of one block are read in the products, and filters.
-        read = tile.blocks + (tile.rows * tile.columns if tile.blocks > 1 else 0)
-        assert tile.sums + read <= 32
+        # With elements of the map, or filters, and one at a time of the other. With 32 registers
+        # elements of one block are read in the products.
+        held = sorted((tile.blocks, tile.rows * tile.columns))
+        assert tile.sums + held[0] + (registers == 16 or held[0] > 1) <= registers
 
 
 def _random_convolutions(random: Random) -> tuple[tvm.IRModule, dict[str, np.ndarray]]:

@@ -39,7 +39,8 @@ def by_winograd(
     blocks, num_out = channels // lanes, len(filters)
     blocked = filters.reshape(num_out // lanes, lanes, blocks, lanes, 3, 3)
     blocked = np.ascontiguousarray(blocked.transpose(0, 2, 4, 5, 3, 1))
-    spread = spread_filters(blocked, tile, *beside.shape[2:])
+    with tvm.target.Target(TARGET):
+        spread = spread_filters(blocked, tile, *beside.shape[2:])
     x, y = var("x", (n, blocks, height, width, lanes)), var("y", _in_blocks(beside, lanes).shape)
     made = winograd(x, relay.const(spread), tile, padding)
     mod = module([x, y], relay.nn.relu(relay.add(made, y)))

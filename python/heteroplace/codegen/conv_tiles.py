@@ -23,15 +23,16 @@ from tvm import te
 from tvm.topi.utils import traverse_inline
 
 from heteroplace.codegen.fused_schedules import largest_divisor, schedule_by_tag
-from heteroplace.codegen.product_tiles import shape_of
+from heteroplace.codegen.product_tiles import shape_of, vector_registers
 
 _TAG = "conv2d_NCHWc"
-_POSITIONS = {2: 10, 3: 7, 1: 16}
-"""By blocks of channels in a tile, best first: elements of a map for which sums are in registers,
-beside these elements and a vector of the filter for each block."""
-_MOST_POSITIONS = 28
+_POSITIONS = {32: {2: 10, 3: 7, 1: 16}, 16: {4: 3, 3: 4, 2: 6, 1: 12}}
+"""By registers, and by blocks of channels in a tile, best first: elements of a map for which sums
+are in registers, beside these elements, or one of them, and a vector of the filter for each block.
+Sums for which there is no register halve the speed."""
+_MOST_POSITIONS = {32: 28, 16: 12}
 """Of one block, where no fewer divide the columns."""
-_ENOUGH_SUMS = 14
+_ENOUGH_SUMS = {32: 14, 16: 8}
 """An addition takes four cycles, and two begin in each; what is more saves little."""
 _MIN_PARTS = 8
 """Into which rows are cut that are padded at a time, for several cores."""
@@ -52,26 +53,34 @@ class Tile(NamedTuple):
         return self.blocks * self.rows * self.columns
 
 
-def conv_tile(blocks: int, height: int, width: int) -> Tile:
+def conv_tile(blocks: int, height: int, width: int, registers: int) -> Tile:
     """Return the tile for so many blocks of channels of a result of that size.
+
+    Parameters
+    ----------
+    registers
+        Of vectors: 32 or 16.
 
     Examples
     --------
-    >>> [tuple(conv_tile(12, size, size)) for size in (1, 4, 7, 14, 17, 56, 128)]
+    >>> [tuple(conv_tile(12, size, size, 32)) for size in (1, 4, 7, 14, 17, 56, 128)]
     [(3, 1, 1), (2, 2, 4), (2, 1, 7), (2, 1, 7), (1, 1, 17), (2, 1, 8), (2, 1, 8)]
-    >>> tuple(conv_tile(9, 56, 56)), tuple(conv_tile(1, 128, 128))
+    >>> tuple(conv_tile(9, 56, 56, 32)), tuple(conv_tile(1, 128, 128, 32))
     ((3, 1, 7), (1, 1, 16))
+    >>> [tuple(conv_tile(12, size, size, 16)) for size in (1, 4, 7, 14, 17, 56)]
+    [(4, 1, 1), (4, 1, 2), (1, 1, 7), (4, 1, 2), (4, 1, 1), (4, 1, 2)]
     """
+    positions, enough = _POSITIONS[registers], _ENOUGH_SUMS[registers]
     tiles = []
-    for together, most in _POSITIONS.items():
+    for together, most in positions.items():
         if blocks % together == 0:
             columns = largest_divisor(width, most)
             rows = largest_divisor(height, most // width) if columns == width else 1
             tiles.append(Tile(together, rows, columns))
-    if tiles[-1].sums * 2 <= _POSITIONS[1]:
-        columns = largest_divisor(width, _MOST_POSITIONS)
+    if tiles[-1].sums * 2 <= positions[1]:
+        columns = largest_divisor(width, _MOST_POSITIONS[registers])
         tiles.append(Tile(1, 1, columns))
-    return max(tiles, key=lambda each: min(each.sums, _ENOUGH_SUMS))
+    return max(tiles, key=lambda each: min(each.sums, enough))
 
 
 def can_schedule_conv(outs: Any) -> bool:
@@ -103,7 +112,7 @@ def _schedule(schedule: te.Schedule, conv: te.Tensor, result: te.Tensor) -> None
     data, _ = conv.op.input_tensors
     is_padded = isinstance(data.op, te.ComputeOp) and "pad" in data.op.tag
     _, blocks, height, width, _ = shape_of(conv)
-    tile = conv_tile(blocks, height, width)
+    tile = conv_tile(blocks, height, width, vector_registers())
     part_rows = largest_divisor(height, height // _MIN_PARTS) if is_padded else 0
     by_parts = part_rows >= _MIN_ROWS
     sums = schedule.cache_write(conv, "global") if conv == result else conv

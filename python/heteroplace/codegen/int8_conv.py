@@ -21,7 +21,7 @@ from tvm.topi.x86.tensor_intrin import dot_16x1x16_uint8_int8_int32
 
 from heteroplace.codegen.conv_tiles import conv_tile
 from heteroplace.codegen.fused_schedules import schedule_by_tag
-from heteroplace.codegen.product_tiles import shape_of
+from heteroplace.codegen.product_tiles import shape_of, vector_registers
 
 _TAG = "conv2d_NCHWc_int8"
 _LANES = 16
@@ -35,7 +35,7 @@ def schedule_int8_conv(outs: Any) -> te.Schedule:
 
 def _schedule(schedule: te.Schedule, conv: te.Tensor, result: te.Tensor) -> None:
     data, _ = conv.op.input_tensors
-    tile = conv_tile(*shape_of(conv)[1:4])
+    tile = conv_tile(*shape_of(conv)[1:4], vector_registers())
     sums = schedule.cache_write(conv, "global")
     whole = schedule[result]
     n, c, y, x, lane = whole.op.axis

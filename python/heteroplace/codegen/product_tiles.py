@@ -71,6 +71,12 @@ def vector_bytes() -> int:
     return 4 * int(get_simd_32bit_lanes())
 
 
+def vector_registers() -> int:
+    """Return how many vectors the current target holds in registers."""
+    is_arm = str(tvm.target.Target.current().attrs.get("mtriple", "")).startswith("aarch64")
+    return 32 if is_arm or vector_bytes() == 64 else 16
+
+
 def panel_width(columns: int, dtype: str) -> int:
     """Return the columns of a panel: as many as some vectors of the current target hold."""
     lanes = 8 * vector_bytes() // int(tvm.DataType(dtype).bits)

@@ -29,7 +29,7 @@ from tvm.topi import tag
 
 from heteroplace.codegen.conv_tiles import Tile, conv_tile
 from heteroplace.codegen.fused_schedules import largest_divisor, schedule_by_tag
-from heteroplace.codegen.product_tiles import shape_of
+from heteroplace.codegen.product_tiles import shape_of, vector_registers
 from heteroplace.codegen.winograd_forms import FILTER, FORMS, Form, Values
 from heteroplace.relay.expressions import static_shape
 from heteroplace.tvm_bridge import add_relay_op
@@ -79,7 +79,7 @@ def winograd(
 
 
 def spread_filters(filters: np.ndarray, tile: int, height: int, width: int) -> np.ndarray:
-    """Return filters at the points, in the order in which they are read.
+    """Return filters at the points, in the order in which the current target reads them.
 
     Parameters
     ----------
@@ -244,7 +244,7 @@ class _Chunks(NamedTuple):
 
 def _chunks(form: Form, data_channels: int, channels: _Blocks, tiles: tuple[int, int]) -> _Chunks:
     rows, columns = tiles
-    tile = conv_tile(channels.blocks, rows, columns)
+    tile = conv_tile(channels.blocks, rows, columns, vector_registers())
     groups = channels.blocks // tile.blocks
     place_bytes = form.seen**2 * _ITEM_BYTES
     row_bytes = place_bytes * columns * data_channels
@@ -268,9 +268,10 @@ def _chunks(form: Form, data_channels: int, channels: _Blocks, tiles: tuple[int,
 def _tiles(form: Form, blocks: int, height: int, width: int) -> tuple[int, int]:
     """Rows and columns of tiles: with some more columns if these divide better."""
     rows, columns = -(-height // form.tile), -(-width // form.tile)
+    registers = vector_registers()
 
     def work(number: int) -> float:
-        sums = conv_tile(blocks, rows, number).sums
+        sums = conv_tile(blocks, rows, number, registers).sums
         return number * (max(sums, _ENOUGH_SUMS) + _TILE_SUMS) / sums
 
     return rows, min(range(columns, columns + _MOST_ADDED), key=work)
