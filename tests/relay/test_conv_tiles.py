@@ -12,6 +12,7 @@ from relay_models import module, random_inputs, var, weights
 from tvm import relay
 
 from heteroplace.codegen.conv_tiles import conv_tile
+from heteroplace.codegen.product_tiles import vector_registers
 
 pytestmark = pytest.mark.relay
 
@@ -27,6 +28,20 @@ def test_tiles_divide_the_result_and_stay_in_registers(registers: int) -> None:
         # elements of one block are read in the products.
         held = sorted((tile.blocks, tile.rows * tile.columns))
         assert tile.sums + held[0] + (registers == 16 or held[0] > 1) <= registers
+
+
+@pytest.mark.parametrize(
+    ("target", "registers"),
+    [
+        ("llvm -mcpu=skylake-avx512", 32),
+        ("llvm -mcpu=core-avx2", 16),
+        ("llvm -mtriple=x86_64-linux-gnu", 16),
+        ("llvm -mtriple=aarch64-linux-gnu -mattr=+neon", 32),
+    ],
+)
+def test_registers_are_those_of_the_target(target: str, registers: int) -> None:
+    with tvm.target.Target(target):
+        assert vector_registers() == registers
 
 
 def _random_convolutions(random: Random) -> tuple[tvm.IRModule, dict[str, np.ndarray]]:
