@@ -35,7 +35,8 @@ def schedule_int8_conv(outs: Any) -> te.Schedule:
 
 def _schedule(schedule: te.Schedule, conv: te.Tensor, result: te.Tensor) -> None:
     data, _ = conv.op.input_tensors
-    tile = conv_tile(*shape_of(conv)[1:4], vector_registers())
+    _, blocks, height, width, _ = shape_of(conv)
+    tile = conv_tile(blocks, height, width, vector_registers())
     sums = schedule.cache_write(conv, "global")
     whole = schedule[result]
     n, c, y, x, lane = whole.op.axis
