@@ -27,10 +27,10 @@ from heteroplace.codegen.product_tiles import shape_of, vector_registers
 
 _TAG = "conv2d_NCHWc"
 _POSITIONS = {32: {2: 10, 3: 7, 1: 16}, 16: {4: 3, 3: 4, 2: 6, 1: 12}}
-"""By registers of the target, then by blocks of channels in a tile, best first: for how many elements
-of a map sums are in registers. Beside the sums these hold the elements, or a vector of the filter
-for each block, whichever are fewer, and of 16 one of the others at a time. Sums for which there is
-no register are in memory, and the tile takes twice as long."""
+"""By registers of the target, then by blocks of channels in a tile, best first: for how many
+elements of a map sums are in registers. Beside the sums these hold the elements, or a vector of the
+filter for each block, whichever are fewer, and of 16 one of the others at a time. Sums for which
+there is no register are in memory, and the tile takes twice as long."""
 _MOST_POSITIONS = {32: 28, 16: 12}
 """Of one block, where no fewer divide the columns; of 16 registers more are not held."""
 _ENOUGH_SUMS = {32: 14, 16: 8}
