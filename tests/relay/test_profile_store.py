@@ -271,7 +271,9 @@ def test_networks_in_place_are_measured_in_turns_unless_each_is_to_be_finished(
 ) -> None:
     found: list[int] = []
     times = dict.fromkeys(range(99), SiteTimes(5, 1, 5, 9))
-    monkeypatch.setattr(profiler, "sample_in_turns", lambda rounds, _: found.append(len(rounds)))
+    monkeypatch.setattr(
+        profiler, "sample_until_settled", lambda rounds, *_: found.append(len(rounds)) or 0.0
+    )
     monkeypatch.setattr(profiler, "site_times", lambda *_: times)
     extraction = extraction_of(two_branches())
     options = ProfileOptions(finishes_each=finishes_each, round_ns=1)

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from heteroplace.measure import rounds as rounds_module
 from heteroplace.measure.plan_program import PlanProgram
-from heteroplace.measure.rounds import Rounds, sample_in_turns
+from heteroplace.measure.rounds import Rounds, sample_in_turns, sample_until_settled
 
 pytestmark = pytest.mark.relay
 
@@ -73,3 +74,55 @@ def test_rounds_of_several_programs_alternate() -> None:
         )
     sample_in_turns([Rounds(loaded, 1) for loaded in several], 2)
     assert "".join(order) == "abab"
+
+
+def clocks(monkeypatch: pytest.MonkeyPatch, others_cores: list[float]) -> None:
+    """Let other programs use so many cores, turn by turn."""
+    seen = iter(others_cores)
+    usage = SimpleNamespace(others_since=lambda before: next(seen))
+    monkeypatch.setattr(rounds_module, "Usage", SimpleNamespace(now=lambda: usage))
+
+
+@pytest.mark.parametrize(
+    ("lengths", "others_cores", "num_rounds", "least_cores"),
+    [
+        ([10, 10, 99, 99], [0.0], 2, 0.0),  # quiet, and two that agree
+        ([10, 15, 10, 99], [0.0, 0.0], 4, 0.0),  # none agree with the shortest at first
+        ([20, 20, 10, 10], [0.9, 0.05], 4, 0.05),  # all were as long, beside another program
+        ([10, 10, 10, 10, 10, 10], [0.9, 0.5, 0.7], 6, 0.5),  # others never rest
+        ([10, 20, 30, 40, 50, 60], [0.0, 0.0, 0.0], 6, 0.0),  # nor does the device
+    ],
+)
+def test_rounds_go_on_until_others_rest_and_two_agree(
+    lengths: list[int],
+    others_cores: list[float],
+    num_rounds: int,
+    least_cores: float,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clocks(monkeypatch, others_cores)
+    rounds = Rounds(program([runs(ns, 1, ns, ns) for ns in lengths]), 1)
+    assert sample_until_settled([rounds], 2) == least_cores
+    assert len(rounds._found) == num_rounds
+
+
+def test_all_programs_must_settle(monkeypatch: pytest.MonkeyPatch) -> None:
+    clocks(monkeypatch, [0.0, 0.0])
+    steady = Rounds(program([runs(10, 1, 10, 10)] * 4), 1)
+    drifting = Rounds(program([runs(ns, 1, ns, ns) for ns in (30, 20, 10, 10)]), 1)
+    sample_until_settled([steady, drifting], 2)
+    assert len(steady._found) == len(drifting._found) == 4
+    assert drifting.task_times() == [24, 12, 0]
+
+
+def test_a_budget_allows_one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    clocks(monkeypatch, [2.0])
+    rounds = Rounds(program([runs(10, 1, 10, 10)] * 2), 1)
+    assert sample_until_settled([rounds], 2, most_turns=1) == 2.0
+
+
+def test_what_takes_long_has_one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    clocks(monkeypatch, [2.0])
+    monkeypatch.setattr(rounds_module, "PATIENCE_S", 0.0)
+    rounds = Rounds(program([runs(10, 1, 10, 10)] * 2), 1)
+    assert sample_until_settled([rounds], 2) == 2.0

@@ -23,7 +23,7 @@ from heteroplace.errors import MissingCostError
 from heteroplace.measure.devices_under_test import device_class
 from heteroplace.measure.kernel_calls import with_kernel_workspaces
 from heteroplace.measure.plan_program import serial_plan, serial_program
-from heteroplace.measure.rounds import ROUND_NS, Rounds, sample_in_turns
+from heteroplace.measure.rounds import ROUND_NS, Rounds, sample_until_settled
 from heteroplace.measure.traffic import SPACER, spacer_kernel, with_traffic
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, CostTable, build_table
@@ -208,7 +208,7 @@ def measure_batches(
     graphs = {batch: program.graph for batch, program in programs.items()}
     check_same_tasks(graphs)
     rounds = {batch: program.rounds(large) for batch, program in programs.items()}
-    sample_in_turns(rounds.values(), _NUM_ROUNDS)
+    sample_until_settled(rounds.values(), _NUM_ROUNDS)
     tables = {
         batch: device_table(graphs[batch], cluster, device, of_batch.task_times())
         for batch, of_batch in rounds.items()

@@ -47,7 +47,7 @@ class ProfileOptions:
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
     """Of kernels alone."""
     num_rounds: int = 5
-    """Of the network in place."""
+    """Of the network in place; without a budget up to three times as many, until others rest."""
     round_ns: int = 200_000_000
     """A round of one device takes about this long: at least 9 runs, at most 100."""
     finishes_each: bool = False

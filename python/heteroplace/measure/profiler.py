@@ -14,6 +14,7 @@ from heteroplace.codegen.library import KernelLibrary, compile_kernels
 from heteroplace.costs.measurement import Conditions, Measurement
 from heteroplace.costs.sampling import Summary
 from heteroplace.files.measurements import KernelKey
+from heteroplace.machine.usage import QUIET_CORES
 from heteroplace.measure.background_compiler import BackgroundCompiler, Compile
 from heteroplace.measure.conditions import Watch
 from heteroplace.measure.in_place import MIN_RUNS, ROUTED_RUNS, SiteTimes, site_times
@@ -23,7 +24,7 @@ from heteroplace.measure.kernel_identity import KernelDescription
 from heteroplace.measure.options import ProfileOptions, Step
 from heteroplace.measure.plan_program import PlanProgram, serial_program
 from heteroplace.measure.requests import MeasurementRequest
-from heteroplace.measure.rounds import Rounds, sample_in_turns
+from heteroplace.measure.rounds import MOST_TURNS, Rounds, sample_until_settled
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 
@@ -164,10 +165,17 @@ class Profiler:
         self.tell(f"the whole network on {names}")
         watch = Watch.start()
         several = [self._rounds(*pair) for pair in zip(group, libraries, strict=True)]
-        sample_in_turns(several, self.options.num_rounds)
+        most_turns = MOST_TURNS if self.options.budget_s is None else 1
+        others_cores = sample_until_settled(several, self.options.num_rounds, most_turns)
+        if others_cores > QUIET_CORES and self.options.progress is not None:
+            self.options.progress(
+                f"other programs never rested while {names} were measured, and used "
+                f"{others_cores:.1f} cores: the shortest rounds count"
+            )
         for job, rounds in zip(group, several, strict=True):
             times = site_times(rounds, job.request.calls, self.graph)
-            conditions = watch.conditions(rounds.program.executor.core_to_core_ns())
+            hop_ns = rounds.program.executor.core_to_core_ns()
+            conditions = replace(watch.conditions(hop_ns), others_cores=round(others_cores, 3))
             calls = job.request.calls.calls
             found = {
                 key: make_measurement(

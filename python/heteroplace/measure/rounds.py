@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection
 
 import numpy as np
 
+from heteroplace.machine.usage import QUIET_CORES, Usage
 from heteroplace.measure.plan_program import PlanProgram
 
 ROUND_NS = 200_000_000
 """The usual length of a round."""
+MOST_TURNS = 3
+"""Of all rounds, where other programs do not rest."""
+PATIENCE_S = 10.0
+"""After which no other turn begins: what takes so long averages over others by itself."""
+SETTLED_RATIO = 1.03
+"""Rounds that differ by less saw the device in one state."""
 
 _MAX_RUNS = 100
 _QUARTILES = (25, 50, 75)
@@ -39,15 +47,19 @@ class Rounds:
         """Return the quartiles of the last round in ns, [3, num_instructions]."""
         return self._found[-1]
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether the round that counts is hardly longer than the shortest."""
+        shortest, counted = self._ranked()[0], self._counted()
+        return self._length(counted) <= SETTLED_RATIO * self._length(shortest)
+
     def quartiles(self) -> np.ndarray:
         """Return the quartiles of the second shortest round in ns, [3, num_instructions].
 
         Other programs only ever lengthen a run, so long rounds say more about them than about the
         device; one round is kept whole, as times of different rounds do not add up.
         """
-        is_counted = [task is not None for task in self.program.task_of]
-        ranked = sorted(self._found, key=lambda found: float(found[1][is_counted].sum()))
-        return ranked[min(1, len(ranked) - 1)]
+        return self._counted()
 
     def task_times(self) -> list[int]:
         """Return the time of each task in that round, in ns: the medians of its kernels."""
@@ -55,9 +67,52 @@ class Rounds:
         times: list[int] = self.program.by_task(medians).tolist()
         return times
 
+    def _counted(self) -> np.ndarray:
+        ranked = self._ranked()
+        return ranked[min(1, len(ranked) - 1)]
+
+    def _ranked(self) -> list[np.ndarray]:
+        return sorted(self._found, key=self._length)
+
+    def _length(self, found: np.ndarray) -> float:
+        is_of_task = [task is not None for task in self.program.task_of]
+        return float(found[1][is_of_task].sum())
+
 
 def sample_in_turns(several: Collection[Rounds], num_rounds: int) -> None:
     """Measure rounds of several programs in turns, so that all see the machine in one state."""
     for _ in range(num_rounds):
         for rounds in several:
             rounds.sample()
+
+
+def sample_until_settled(
+    several: Collection[Rounds], num_rounds: int, most_turns: int = MOST_TURNS
+) -> float:
+    """Measure rounds of several programs in turns, and all of them again until others rested.
+
+    Other programs that work for a second or two lengthen every round of a short network, which then
+    agree with each other; so others must have rested once, and of each program two rounds must be
+    of nearly the same, shortest length.
+
+    Parameters
+    ----------
+    num_rounds, most_turns
+        Rounds of each program in a turn; the turns there are at most, none of which begins after
+        PATIENCE_S.
+
+    Returns
+    -------
+    float
+        How many cores others used in the turn in which they used least.
+    """
+    least_cores, begin = float("inf"), time.perf_counter()
+    for turn in range(most_turns):
+        if turn and time.perf_counter() - begin > PATIENCE_S:
+            break
+        before = Usage.now()
+        sample_in_turns(several, num_rounds)
+        least_cores = min(least_cores, Usage.now().others_since(before))
+        if least_cores <= QUIET_CORES and all(rounds.is_settled for rounds in several):
+            break
+    return least_cores

@@ -22,7 +22,7 @@ from heteroplace.errors import InfeasibleError, MissingCostError
 from heteroplace.measure.devices_under_test import device_class
 from heteroplace.measure.kernel_calls import only_calls
 from heteroplace.measure.plan_program import serial_program
-from heteroplace.measure.rounds import ROUND_NS, Rounds, sample_in_turns
+from heteroplace.measure.rounds import ROUND_NS, Rounds, sample_until_settled
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.graph import TaskGraph
@@ -102,7 +102,7 @@ def _measured(
 ) -> list[int]:
     """Run the kernels one after the other; return the time of each task, 0 ns without one."""
     rounds = Rounds(serial_program(kernels, graph, cluster, devices), ROUND_NS)
-    sample_in_turns([rounds], _NUM_ROUNDS)
+    sample_until_settled([rounds], _NUM_ROUNDS)
     return rounds.task_times()
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.measure.devices_under_test import device_class
 from heteroplace.measure.plan_program import PlanProgram, load_programs
-from heteroplace.measure.rounds import Rounds, sample_in_turns
+from heteroplace.measure.rounds import Rounds, sample_until_settled
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.collectives import collective_kind
 from heteroplace.model.cost import Cost, CostTable, build_table
@@ -95,7 +95,7 @@ def _tables(several: Sequence[PlanToTime]) -> list[CostTable]:
             for used, memory in zip(held, each.cluster.memories, strict=True)
         )
         if is_full or number == len(several):
-            sample_in_turns(loaded, _NUM_ROUNDS)
+            sample_until_settled(loaded, _NUM_ROUNDS)
             timed = several[number - len(loaded) : number]
             for each, rounds in zip(timed, loaded, strict=True):
                 tables.append(_table(each, rounds.program, rounds.quartiles()))
