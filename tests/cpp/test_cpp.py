@@ -42,6 +42,7 @@ THREADED = {
     "check_faults": [],
     "check_helping": [],
     "check_jobs": [],
+    "check_lanes": [],
     "check_led": [],
     "check_ranks": [],
     "check_search": ["threads"],

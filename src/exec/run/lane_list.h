@@ -1,8 +1,11 @@
 // The branches of a group that are to be done in a request, and which worker does which.
 //
-// The leader lists the active ones, those with most rows first; it and all who have joined it take
-// the next one until none is left (list scheduling; Graham, "Bounds on Multiprocessing Timing
-// Anomalies", SIAM J. Appl. Math. 17, 1969, doi:10.1137/0117039).
+// The leader lists the active ones by their rows; it and all who have joined it take one until none
+// is left. One with many rows computes, one with few waits for its weights, and cores that all do
+// the same at a time leave either the memory or their arithmetic idle. So half of the cores begin
+// with the fewest rows, as long as many branches are left; of the last ones all take the one with
+// most rows (list scheduling; Graham, "Bounds on Multiprocessing Timing Anomalies", SIAM J. Appl.
+// Math. 17, 1969, doi:10.1137/0117039).
 #pragma once
 
 #include <algorithm>
@@ -28,7 +31,7 @@ struct Lane {
  * take; the leader goes on when all that was listed is finished, so nothing changes under them.
  *
  * The ticket is the turn (32 bits; of the request), so that who comes late takes nothing of another
- * request, the number of lanes (16) and the next one (16).
+ * request, and of the lanes that are left the end (16) and the first (16).
  */
 class LaneList {
  public:
@@ -38,7 +41,7 @@ class LaneList {
 
   void Clear() { order_.clear(); }
   void Add(size_t lane, int64_t rows) { order_.emplace_back(-rows, lane); }
-  /*! \brief Lanes in the order in which they begin. */
+  /*! \brief Lanes, those with most rows first. */
   const std::vector<std::pair<int64_t, size_t>>& Sort() {
     std::sort(order_.begin(), order_.end());
     return order_;
@@ -54,23 +57,28 @@ class LaneList {
   // Of any worker of the team.
 
   bool HasNext(uint32_t turn) const { return IsLeft(ticket_.load(), turn); }
-  /*! \brief A lane that was taken, of how many. */
-  struct Taken {
-    size_t lane;
-    size_t num_lanes;
-  };
-  /*! \brief Takes a lane; none if none is left. */
-  std::optional<Taken> Take(uint32_t turn) {
+  /*!
+   * \brief Takes a lane; none if none is left.
+   * \param least_left if more than that are left, the one with fewest rows; else with most.
+   */
+  std::optional<size_t> Take(uint32_t turn, size_t least_left) {
     uint64_t ticket = ticket_.load();
-    do {
+    for (;;) {
       if (!IsLeft(ticket, turn)) return {};
-    } while (!ticket_.compare_exchange_weak(ticket, ticket + 1));
-    return Taken{order_[Next(ticket)].second, End(ticket)};
+      const bool is_last = End(ticket) - Next(ticket) > least_left;
+      const size_t taken = is_last ? End(ticket) - 1 : Next(ticket);
+      const uint64_t after = is_last ? ticket - kOneEnd : ticket + 1;
+      if (ticket_.compare_exchange_weak(ticket, after)) return order_[taken].second;
+    }
   }
-  /*! \brief It is done; whether all are, of which the leader is to be told. */
-  bool Finish(const Taken& taken) { return num_finished_.fetch_add(1) + 1 == taken.num_lanes; }
+  /*! \brief One that was taken is done; whether all are, of which the leader is to be told. */
+  bool Finish() {
+    const size_t num_lanes = order_.size();  // read before: then the leader may list others
+    return num_finished_.fetch_add(1) + 1 == num_lanes;
+  }
 
  private:
+  static constexpr uint64_t kOneEnd = 1 << 16;
   static size_t Next(uint64_t ticket) { return ticket & 0xffff; }
   static size_t End(uint64_t ticket) { return ticket >> 16 & 0xffff; }
   static bool IsLeft(uint64_t ticket, uint32_t turn) {

@@ -228,7 +228,7 @@ class Worker {
   // Groups of them: see worker_group.cc.
   void BindGroup(size_t index);
   bool DoGroup(const BoundInstruction& instruction) noexcept;
-  void DoLanes(BoundGroup* group) noexcept;
+  void DoLanes(BoundGroup* group, TeamRole role) noexcept;
   void DoLane(const BoundGroup& group, Lane lane) noexcept;
   void JoinGroup(const BoundInstruction& instruction);
   void ListLanes(BoundGroup* group);

@@ -11,6 +11,13 @@
 
 namespace heteroplace::exec {
 
+namespace {
+
+/*! \brief Branches for each core that are left for the end, when all take the largest. */
+constexpr size_t kLastLanes = 2;
+
+}  // namespace
+
 /*! \brief Lists the active branches of a group, and forgets what is nested in the others. */
 void Worker::ListLanes(BoundGroup* group) {
   group->list.Clear();
@@ -41,7 +48,7 @@ void Worker::ListLanes(BoundGroup* group) {
   }
   group->list.Open(static_cast<uint32_t>(next_));
   if (instruction.has_joins) team_.bell()->Ring();
-  DoLanes(group);
+  DoLanes(group, instruction.role);
   // Also after a failure: others are in the slot until then.
   WaitFor(team_.bell(), [&] { return group->list.IsOver(); }, Spins());
   return !slot_->HasFailed();
@@ -59,15 +66,17 @@ void Worker::ListLanes(BoundGroup* group) {
     WaitFor(
         instruction.team->bell(), [&] { return group->list.HasNext(turn) || is_over(); },
         engine_->run_spins());
-    DoLanes(group);
+    DoLanes(group, instruction.role);
   }
 }
 
 /*! \brief Does branches of a group, of this queue or another, until none is left to begin. */
-void Worker::DoLanes(BoundGroup* group) noexcept {
-  while (const auto taken = group->list.Take(static_cast<uint32_t>(next_))) {
-    if (!slot_->HasFailed()) DoLane(*group, group->lanes[taken->lane]);
-    if (group->list.Finish(*taken)) group->owner->team_.bell()->Ring();
+void Worker::DoLanes(BoundGroup* group, TeamRole role) noexcept {
+  const bool has_fewest = role.rank % 2 == 1;
+  const size_t least_left = has_fewest ? kLastLanes * role.threads : SIZE_MAX;
+  while (const auto lane = group->list.Take(static_cast<uint32_t>(next_), least_left)) {
+    if (!slot_->HasFailed()) DoLane(*group, group->lanes[*lane]);
+    if (group->list.Finish()) group->owner->team_.bell()->Ring();
   }
 }
 
