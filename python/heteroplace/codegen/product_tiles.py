@@ -49,8 +49,10 @@ _MOST_PLACES = {1: 384, 2: 768, 5: 1536}
 """In depth, of a panel's part that is read before tiles ask for more, by least tiles of a block:
 what is asked for too early takes turns with what is read in the second cache."""
 _MOST_TOGETHER, _MIN_GROUPS = 4, 8
-"""Of panels that one row reads side by side: one alone has fewer sums than an addition takes
+"""Of panels that few rows read side by side: one alone has fewer sums than an addition takes
 cycles, and its memory comes a page at a time. Groups of them are what several cores share."""
+_SUMS_TOGETHER = {64: 18}
+"""Of these panels, by bytes of a vector, else 12: what LLVM holds in registers."""
 _TRANSPOSED = "is_left_transposed"
 _MIN_STORED = 4
 """Elements of the vectors that are stored; where there would be fewer, LLVM makes them."""
@@ -152,9 +154,10 @@ class TiledProduct(NamedTuple):
     @property
     def is_by_registers(self) -> bool:
         """Whether its tiles are functions of `register_tiles`: TVM matches no axes of one element,
-        and cuts a single panel to its columns."""
+        and cuts a single panel to its columns; and they are of one panel."""
         has_tiles = has_register_tiles(self.dtype, self.lanes * self.item_bytes)
-        return has_tiles and self.columns >= self.width and min(self.rows, self.depth) > 1
+        is_matched = self.columns >= self.width and min(self.rows, self.depth) > 1
+        return has_tiles and is_matched and self.panels_together == 1
 
     @property
     def panels(self) -> int:
@@ -184,7 +187,12 @@ class TiledProduct(NamedTuple):
     @property
     def is_asked_for(self) -> bool:
         """Whether tiles ask memory for the right matrix; what the kernel makes is in a cache."""
-        return self.is_by_registers and not self.around and self.right_bytes > _ASKED_BYTES
+        return self.is_by_registers and self._is_from_memory
+
+    @property
+    def _is_from_memory(self) -> bool:
+        """Whether the right matrix comes from there."""
+        return not self.around and self.right_bytes > _ASKED_BYTES
 
     @property
     def has_few_panels(self) -> bool:
@@ -202,8 +210,15 @@ class TiledProduct(NamedTuple):
 
     @property
     def panels_together(self) -> int:
-        """How many are summed up at once."""
-        return 1 if self.rows > 1 else min(_MOST_TOGETHER, -(-self.panels // _MIN_GROUPS))
+        """How many are summed up at once.
+
+        Tiles of two or three rows that ask memory for what comes later take 1.3 times as long as
+        memory (AMD EPYC, Zen 4). Of several panels the processor goes on with each by itself.
+        """
+        if self.rows > 1 and not self._is_from_memory:
+            return 1
+        most = _SUMS_TOGETHER.get(vector_bytes(), 12) // (self.rows * self.width // self.lanes)
+        return max(1, min(_MOST_TOGETHER, most, -(-self.panels // _MIN_GROUPS)))
 
     def compute(
         self,
