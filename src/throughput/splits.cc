@@ -1,5 +1,8 @@
 #include <algorithm>
 #include <numeric>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "support/random.h"
 #include "throughput/improve.h"
@@ -10,17 +13,24 @@ namespace heteroplace::throughput {
 namespace {
 
 constexpr int kSteps = 20;
+/*! \brief Splits that are mended where none fits, and how often each is looked at meanwhile. */
+constexpr size_t kMended = 2;
+constexpr int kLooks = 5;
 
 /*! \brief Fills devices one after the other. */
 class Splitter {
  public:
-  explicit Splitter(const model::Problem& problem) : problem_(problem) {
+  explicit Splitter(const model::Problem& problem)
+      : problem_(problem), reserved_(problem.base_bytes) {
     for (int task = 0; task < problem.num_tasks; ++task) {
       int64_t bytes = problem.weight_bytes[task];
       for (int tensor : problem.task_makes[task]) bytes += problem.tensor_bytes[tensor];
       bytes_.push_back(bytes);
     }
   }
+
+  /*! \brief Bytes of each memory that are not for tasks and what they make. */
+  void Reserve(std::vector<int64_t> bytes) { reserved_ = std::move(bytes); }
 
   /*! \brief The split with the least limit found; empty if none holds all tasks. */
   std::vector<int> Best(const std::vector<int>& devices) {
@@ -52,7 +62,7 @@ class Splitter {
   /*! \brief Splits with a limit on run times; false if a task finds no place. */
   bool Fill(const std::vector<int>& devices, int64_t limit_ns) {
     busy_.assign(problem_.num_units, 0);
-    used_ = problem_.base_bytes;
+    used_ = reserved_;
     device_.assign(problem_.num_tasks, -1);
     size_t current = 0;
     for (int task = 0; task < problem_.num_tasks; ++task) {
@@ -102,7 +112,8 @@ class Splitter {
   }
 
   const model::Problem& problem_;
-  std::vector<int64_t> bytes_;  // [num_tasks], weights and what it makes
+  std::vector<int64_t> bytes_;     // [num_tasks], weights and what it makes
+  std::vector<int64_t> reserved_;  // [num_memories]
   std::vector<int64_t> busy_;
   std::vector<int64_t> used_;
   std::vector<int> device_;
@@ -127,21 +138,63 @@ std::vector<std::vector<int>> DeviceOrders(int num_devices, int count) {
   return orders;
 }
 
+/*! \brief A split and its rank: what does not fit, then the time per item. */
+struct Split {
+  std::pair<int64_t, int64_t> rank;
+  std::vector<int> device;
+  std::vector<int> order;
+};
+
+Split Ranked(const Loads& loads, const std::vector<int>& order) {
+  return {{loads.Overflow() + loads.num_unreachable(), loads.ItemNs()}, loads.device(), order};
+}
+
+/*!
+ * \brief The split again with as much room left as the copies of the one before lacked, which are
+ * not counted while splitting; one without devices if none fits.
+ */
+Split Mended(const model::Problem& problem, const Split& split) {
+  Splitter splitter(problem);
+  std::vector<int64_t> reserved = problem.base_bytes;
+  std::vector<int> device = split.device;
+  for (int look = 0; look < kLooks && !device.empty(); ++look) {
+    const Loads loads(problem, device);
+    if (loads.Overflow() == 0) return Ranked(loads, split.order);
+    for (int memory = 0; memory < problem.num_memories; ++memory) {
+      const int64_t over = loads.used_bytes()[memory] - problem.memory_bytes[memory];
+      reserved[memory] += std::max<int64_t>(0, over);
+    }
+    splitter.Reserve(reserved);
+    device = splitter.Best(split.order);
+  }
+  return {};
+}
+
 }  // namespace
 
 std::vector<std::vector<int>> ContiguousSplits(const model::Problem& problem, int max_orders) {
   Splitter splitter(problem);
-  std::vector<std::pair<std::pair<int64_t, int64_t>, std::vector<int>>> found;
+  std::vector<Split> found;
   for (const std::vector<int>& order : DeviceOrders(problem.num_devices, max_orders)) {
-    std::vector<int> split = splitter.Best(order);
+    const std::vector<int> split = splitter.Best(order);
     if (split.empty() && problem.num_tasks > 0) continue;
-    const Loads loads(problem, split);
-    found.push_back({{loads.Overflow() + loads.num_unreachable(), loads.ItemNs()}, split});
+    found.push_back(Ranked(Loads(problem, split), order));
   }
-  std::stable_sort(found.begin(), found.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  const auto sort = [&found] {
+    std::stable_sort(found.begin(), found.end(),
+                     [](const Split& a, const Split& b) { return a.rank < b.rank; });
+  };
+  sort();
+  if (!found.empty() && found[0].rank.first > 0) {
+    const size_t num_mended = std::min(kMended, found.size());
+    for (size_t i = 0; i < num_mended; ++i) {
+      Split mended = Mended(problem, found[i]);
+      if (!mended.device.empty()) found.push_back(std::move(mended));
+    }
+    sort();
+  }
   std::vector<std::vector<int>> splits;
-  for (auto& [rank, split] : found) splits.push_back(std::move(split));
+  for (Split& split : found) splits.push_back(std::move(split.device));
   return splits;
 }
 

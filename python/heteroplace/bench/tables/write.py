@@ -14,6 +14,8 @@ from heteroplace.bench.tables import parts as of_parts
 from heteroplace.bench.tables.parts import Part
 from heteroplace.bench.tables.store import Made, Measured
 
+UNFIT = "*"
+"""Behind the time of a plan that does not fit in memory."""
 OLDER, NOT_YET = "an older run, not by `make tables`", "not run yet"
 _MARKED = re.compile(r"<!-- (\S+) -->\n(.*?)<!-- end -->", re.DOTALL)
 
@@ -99,6 +101,8 @@ def _graph_cells(part: Part, rows: Sequence[Row]) -> list[str]:
         row = of_solver.get(solver)
         value = None if row is None else row.get("item_ns" if is_item else key)
         cell = form.format(value * factor) if isinstance(value, int | float) else "-"
+        if row is not None and cell != "-" and row.get("memory_ok") is False:
+            cell += UNFIT
         paper = None if row is None else row.get("paper")
         if part.name == SPLIT and row is not None and cell != "-":
             cell += f" at {row['vs_bound']:.3f}"

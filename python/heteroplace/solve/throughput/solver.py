@@ -25,7 +25,7 @@ import numpy as np
 
 from heteroplace.model.plan import Plan
 from heteroplace.native.arrays import IMPOSSIBLE, IntArray
-from heteroplace.native.list import list_schedule
+from heteroplace.native.list import list_schedule, m_topo
 from heteroplace.native.throughput import (
     Improvement,
     contiguous_splits,
@@ -137,7 +137,8 @@ class _Run:
         if not problem.graph.tasks:
             return self._result(np.zeros(0, dtype=np.int64), False)
         self.splits = contiguous_splits(problem.native)[:2]
-        self.initial = self.splits + self._single_placements()
+        uniform = m_topo(problem.native, is_uniform=True).devices(len(problem.graph.tasks))
+        self.initial = [*self.splits, *self._single_placements(), uniform]
         starting = InitialSolutions(problem, self.options.time_limit_s)
         listed = starting.native_plans(initial_s(problem, self.options))
         self.initial += [plan.devices(len(problem.graph.tasks)) for _, plan in listed]
