@@ -15,9 +15,9 @@ from heteroplace.bench.tables.command import (
     measure_missing,
     write_documents,
 )
-from heteroplace.bench.tables.parts import DOCUMENTS, PLACE, Part, all_parts
-from heteroplace.bench.tables.store import Stamp, Store, read_manifest, write_manifest
-from heteroplace.bench.tables.write import manifest_table, marked
+from heteroplace.bench.tables.parts import DOCUMENTS, PLACE, THROUGHPUT, Part, all_parts
+from heteroplace.bench.tables.store import Measured, Stamp, Store, read_manifest, write_manifest
+from heteroplace.bench.tables.write import manifest_table, marked, part_table
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.solve import SOLVERS
 
@@ -43,6 +43,19 @@ def cells(line: str) -> list[str]:
 def test_every_part_has_its_place_in_a_document() -> None:
     names = {part.name for part in all_parts()}
     assert set(written()) == names | {f"{name} manifest" for name in DOCUMENTS}
+
+
+def test_a_plan_that_does_not_fit_has_a_star() -> None:
+    solvers = ("auto", "heft", "met")
+    part = Part(THROUGHPUT, PLACE, "", ("g",), solvers, lambda *_: [])
+    known = {"tasks": 3, "item_bound": 1_000_000}
+    rows: list[dict[str, object]] = [
+        {**known, "solver": "auto", "item_ns": 3_000_000, "memory_ok": True},
+        {**known, "solver": "heft", "item_ns": 2_000_000, "memory_ok": False},
+        {**known, "solver": "met", "item_ns": None, "memory_ok": False},
+    ]
+    line = part_table(part, {"g": Measured(STAMP, "", 1.0, 1.0, rows)}).splitlines()[-1]
+    assert cells(line) == ["g", "3", "1.000", "3.000", "2.000*", "-"]
 
 
 def test_rows_of_all_tables_are_graphs_and_solvers_of_the_registries() -> None:
