@@ -148,7 +148,7 @@ def random_routed_plan(random: Random, has_seats: bool = False) -> RoutedCase:
 def random_speculated_plan(random: Random, graph: TaskGraph, cluster: Cluster) -> Plan:
     """A plan of a random order on random devices, in which some branches of whole tensors are
     predicted, as `solve_routed` makes it of what a solver has found."""
-    predicted = [branch for branch in _predictable(graph) if random.random() < 0.5]
+    predicted = [branch for branch in predictable(graph) if random.random() < 0.5]
     view = speculated_view(graph, graph, predicted)
     steps = placed_steps(view, cluster, _at_random(random, view, cluster))
     plan = Plan(graph.digest(), cluster.digest(), steps, "at random")
@@ -156,7 +156,7 @@ def random_speculated_plan(random: Random, graph: TaskGraph, cluster: Cluster) -
     return speculated(graph, cluster, guarded(graph, cluster, plan), predicted)
 
 
-def _predictable(graph: TaskGraph) -> list[tuple[int, int]]:
+def predictable(graph: TaskGraph) -> list[tuple[int, int]]:
     """Branches of whole tensors that have no router in them."""
     parents = {router.parent for router in graph.routers}
     return [

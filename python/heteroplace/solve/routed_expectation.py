@@ -10,16 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.decision import Decision
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan
-from heteroplace.model.route_profile import RouteProfile
-from heteroplace.model.solution import RunTime
+from heteroplace.model.route_profile import RouteProfile, RouterProfile
+from heteroplace.model.routers import Router
+from heteroplace.model.solution import RunTime, Solution
 from heteroplace.model.speculation import Prediction
-from heteroplace.simulate.decisions import sampled_decisions
+from heteroplace.simulate.decisions import expected_ns, sampled_decisions
 from heteroplace.simulate.expect import expect_decisions
 from heteroplace.simulate.interference import Interference
 
@@ -27,6 +29,7 @@ NUM_DECISIONS = 64
 _NUM_OF_FEW = 1024
 """Where few decisions make up all, so many more cost nothing, and tell how often each is."""
 _SEED = 0
+_ASSUMED_RUNS = 1000
 
 
 @dataclass(frozen=True)
@@ -85,3 +88,51 @@ class RoutedExpectation:
             return expect_decisions(*of, known, self.decisions)
 
         return run_time
+
+
+def mean_ns(found: Solution, profile: RouteProfile) -> float:
+    """Return what a plan with its predictions takes over decisions that a profile makes likely: by
+    what its runs are expected to take, else by the costs.
+
+    Raises
+    ------
+    RoutingError
+        As of `sampled_decisions`.
+    """
+    if found.expected is not None:
+        return found.expected.expected_ns
+    predicted = {each.prediction.router: each.prediction.branches for each in found.predictions}
+    decisions = sampled_decisions(found.graph, profile, NUM_DECISIONS, _SEED, predicted)
+    return expected_ns(found.graph, found.cluster, found.costs, found.plan, decisions)
+
+
+def assumed_profile(graph: TaskGraph, predictions: Sequence[Prediction]) -> RouteProfile:
+    """Return what is known of the routers where no profile is: they are right as often as their
+    predictions say, and take all their branches alike else."""
+    told = {each.router: each for each in predictions}
+    return RouteProfile("", tuple(_assumed(each, told.get(each.name)) for each in graph.routers))
+
+
+def _assumed(router: Router, prediction: Prediction | None) -> RouterProfile:
+    count = router.num_branches
+    branches = range(count)
+    if router.num_cells > 1:
+        sets = {tuple(branches): _ASSUMED_RUNS}
+    elif prediction is None or prediction.probability is None:
+        first = branches if prediction is None else prediction.branches
+        sets = {(branch,): _ASSUMED_RUNS for branch in first}
+    else:
+        hits = round(prediction.probability * _ASSUMED_RUNS)
+        others = [branch for branch in branches if branch not in prediction.branches]
+        each = (_ASSUMED_RUNS - hits) / max(1, len(others))
+        sets = {prediction.branches: hits} | {(branch,): ceil(each) for branch in others}
+    sets = {active: runs for active, runs in sets.items() if runs}
+    num_runs = sum(sets.values())
+    even = ceil(router.num_cells * router.top_k / count)
+    active_runs = [sum(runs for active, runs in sets.items() if b in active) for b in branches]
+    loads = tuple(
+        tuple((load, runs) for load, runs in ((0, num_runs - active), (even, active)) if runs)
+        for active in active_runs
+    )
+    shape = router.name, router.num_cells, count, num_runs
+    return RouterProfile(*shape, loads, tuple(sorted(sets.items())))

@@ -14,13 +14,14 @@ from heteroplace.model.plan import Plan
 from heteroplace.model.route_profile import RouteProfile
 from heteroplace.model.solution import Solution
 from heteroplace.model.speculation import Prediction
+from heteroplace.model.units import format_ns
 from heteroplace.simulate.interference import Interference
 from heteroplace.simulate.speculation import planned_predictions
 from heteroplace.solve.network import solve_network
 from heteroplace.solve.preloaded import Preloading, preloaded, preloading_view
 from heteroplace.solve.problem import Problem, SolveOptions
 from heteroplace.solve.routed import expected_view, guarded
-from heteroplace.solve.routed_expectation import RoutedExpectation
+from heteroplace.solve.routed_expectation import RoutedExpectation, assumed_profile, mean_ns
 from heteroplace.solve.speculated import behind_routers, speculated, speculated_view
 
 _LOG = logging.getLogger("heteroplace")
@@ -46,8 +47,9 @@ def solve_routed(
     profile
         How often branches have which loads; None: all branches of a router are alike.
     predictions
-        Branches that may be run before their routers have decided. Those that do not pay by the
-        costs of the plan are left out of it, as far as it is known how often they are right.
+        Branches that may be run before their routers have decided. As far as it is known how often
+        they are right, those are left out that do not pay by the costs of the plan, and all where
+        a plan without them takes less on average: what is begun early stands in the way of others.
     weights
         Which weights of branches stay under which budget; None: all do.
     interference
@@ -66,12 +68,29 @@ def solve_routed(
     RoutingError
         The profile lacks a router; a branch cannot be predicted.
     """
+    chosen = [each for each in predictions if each.probability is not None]
+    if not chosen:
+        asked = graph, cluster, costs, options, solver, profile, weights, interference
+        return _solved(*asked, predictions)
+    options = replace(options, time_limit_s=options.part_s(1 / 3))
     asked = graph, cluster, costs, options, solver, profile, weights, interference
+    without = _solved(*asked, [each for each in predictions if each not in chosen])
     found = _solved(*asked, predictions)
     kept = [each.prediction for each in found.predictions if each.is_on]
-    for each in found.predictions:
-        _LOG.info("%s", each.text())
-    return found if len(kept) == len(predictions) else _solved(*asked, kept)
+    for planned in found.predictions:
+        _LOG.info("%s", planned.text())
+    if not any(each in chosen for each in kept):
+        return without
+    if len(kept) < len(predictions):
+        found = _solved(*asked, kept)
+    likely = assumed_profile(graph, predictions) if profile is None else profile
+    with_ns, without_ns = mean_ns(found, likely), mean_ns(without, likely)
+    pays = with_ns < without_ns
+    _LOG.info(
+        "all of them together: a run takes %s on average, %s without: %s",
+        *(format_ns(with_ns), format_ns(without_ns), "yes" if pays else "no"),
+    )
+    return found if pays else without
 
 
 def _solved(

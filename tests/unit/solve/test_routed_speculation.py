@@ -17,12 +17,19 @@ from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import guard_of
 from heteroplace.model.solution import Solution
 from heteroplace.model.speculation import Prediction, SpeculationGain
-from heteroplace.simulate.decisions import expected_ns
+from heteroplace.simulate.decisions import expected_ns, sampled_decisions
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve.problem import SolveOptions
+from heteroplace.solve.routed_expectation import NUM_DECISIONS, assumed_profile
 from heteroplace.solve.routed_network import solve_routed
 from tests.instances import cpu
-from tests.routed_plans import RoutedCase, layer_graph, random_speculated_plan, routed_plans
+from tests.routed_plans import (
+    RoutedCase,
+    layer_graph,
+    predictable,
+    random_speculated_plan,
+    routed_plans,
+)
 from tests.strategies import exact_cases
 
 OPTIONS = SolveOptions(time_limit_s=5, min_gain_ratio=0.0)
@@ -132,3 +139,42 @@ def test_what_has_not_begun_when_its_router_decides_is_left_out() -> None:
     plan = replace(found.plan, steps=tuple(found.plan.steps[number] for number in order))
     check_plan(graph, cluster, found.costs, plan)
     assert expected_ns(graph, cluster, found.costs, plan, [decision]) == 40_000
+
+
+def test_what_is_assumed_where_nothing_was_recorded() -> None:
+    graph = whole_tensors(branches=3)
+    (said,) = assumed_profile(graph, [Prediction("r", (1,), 0.75)]).routers
+    assert said.active_sets == (((0,), 125), ((1,), 750), ((2,), 125))
+    assert said.loads == (((0, 875), (1, 125)), ((0, 250), (1, 750)), ((0, 875), (1, 125)))
+    (even,) = assumed_profile(graph, []).routers
+    assert [even.activation(branch) for branch in range(3)] == pytest.approx([1 / 3] * 3)
+    (rows,) = assumed_profile(layer_graph(), []).routers
+    assert rows.active_sets == (((0, 1, 2), 1000),)
+    assert [rows.mean_load(branch) for branch in range(3)] == [4, 4, 4]  # 6 cells, two of 3 each
+
+
+@pytest.mark.costly(5)
+@given(routed_plans(), integers(0, 2**32))
+@exact_cases(60)
+def test_no_predictions_are_made_that_together_take_longer(case: RoutedCase, seed: int) -> None:
+    """Each may pay beside the others, in a plan that is longer than one without any."""
+    random, one = Random(seed), case.instance
+    graph, cluster, costs = one.graph, one.cluster, one.costs
+    told = {
+        graph.routers[router].name: Prediction(
+            graph.routers[router].name, (branch,), random.choice((0.4, 0.7, 0.9))
+        )
+        for router, branch in predictable(graph)
+    }
+    predictions = list(told.values())
+    profile = assumed_profile(graph, predictions)
+
+    def average_ns(found: Solution) -> float:
+        sets = {each.prediction.router: each.prediction.branches for each in found.predictions}
+        decisions = sampled_decisions(graph, profile, NUM_DECISIONS, 0, sets)
+        return expected_ns(graph, cluster, costs, found.plan, decisions)
+
+    asked = graph, cluster, costs, OPTIONS, "heft", None
+    found = solve_routed(*asked, predictions)
+    assert average_ns(found) <= average_ns(solve_routed(*asked))
+    assert bool(found.predictions) == is_predicted(found)

@@ -15,9 +15,9 @@ beside those of every row:
   by the executor.
 
 `speculation/MODEL/habits`: a network with many routers, on all cores as any is run, with all those
-predicted whose most frequent set is more than half of the trace ("asked"), and with those that pay
-by the build's own times ("predicted"); `default_ms` is without any. `hit_rate` is what the executor
-has counted when the trace was replayed once, `trace_rate` what the trace says, for the
+predicted whose most frequent set is more than half of the trace ("asked"), and with those that a
+build makes, which may be none ("predicted"); `default_ms` is without any. `hit_rate` is what the
+executor has counted when the trace was replayed once, `trace_rate` what the trace says, for the
 `num_predicted` routers that are predicted; of each of them hits and calls must be the same.
 """
 
@@ -225,7 +225,8 @@ def many_rows(
     model = choose_cost_model("measure", CostOptions(PlaceOptions.store, None, "refuse"))
     network = prepare(mod, runs.network.params, cluster=cluster)
     compiled = compile_network(network, cluster, model)
-    costed = cost(compiled, cluster, model, batches=batches_of(cluster, 1, compiled.graph))
+    batches = batches_of(cluster, 1, compiled.graph)
+    costed = cost(compiled, cluster, model, batches=batches, profile=runs.profile)
     told = predictions_of(network)
     asked = {
         "default": (),
@@ -239,6 +240,7 @@ def many_rows(
             *(costed.graph, cluster, costed.costs, SolveOptions(time_limit_s=SOLVER_S)),
             profile=runs.profile,
             predictions=predictions,
+            interference=costed.interference_known,
         )
         built[name] = build(compiled, solution)
     executors = {name: Executor(each) for name, each in built.items()}
