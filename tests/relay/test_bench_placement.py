@@ -16,7 +16,7 @@ def test_a_replayed_trace_moves_what_the_placement_says(count: int) -> None:
         has_one_message_size=count > 4,
     )
     rows = {row["variant"]: row for row in rows_of(count, sizes, "coactive", num_rounds=1)}
-    assert list(rows) == ["halves", "placed", *(["dense"] if count == 2 else [])]
+    assert list(rows) == ["halves", "placed", *(["dense", "timed"] if count == 2 else [])]
     for row in rows.values():
         assert row["cross_bytes"] == row["cross_predicted"]
         assert row["row_bytes"] == row["row_predicted"]

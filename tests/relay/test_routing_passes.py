@@ -21,7 +21,7 @@ from heteroplace.dynamic.profile import ProfileBuilder
 from heteroplace.dynamic.speculation import SpeculationTimes
 from heteroplace.errors import InfeasibleError, RoutingError, SolverError
 from heteroplace.files.route_profile import save_route_profile
-from heteroplace.model.cluster import Memory
+from heteroplace.model.cluster import Cluster, Memory
 from heteroplace.model.route_profile import RouteProfile, RouteRecord, RouterShape
 from heteroplace.relay.routing.branch_uses import branch_uses
 from heteroplace.relay.routing.rewrite import model_digest, named_routers, routers_of
@@ -172,6 +172,26 @@ def test_branches_of_the_same_cells_share_a_memory() -> None:
 
 def heavy(run: int, router: int) -> tuple[int, ...]:
     return (1, 1, 1, 3, 3, 3, 0, 2)
+
+
+def test_branches_of_the_same_cells_are_apart_where_devices_are_slow() -> None:
+    """Branches 1 and 3 have six of eight cells, some of which go from one to the other: together
+    nothing would cross, and one device would do nearly all."""
+    mod, cluster = two_layers(), mixed_cluster()
+
+    def mixed(run: int, router: int) -> tuple[int, ...]:
+        return (1, 1, 1, 3, 3, 3, 0, 2) if router == 0 else (1, 3, 1, 3, 1, 3, 2, 0)
+
+    def apart(cluster: Cluster) -> list[bool]:
+        profile = profile_of(mod, mixed)
+        found = relay.transform.PlaceBranches(profile, cluster, by="coactivation")(mod)
+        memories = [each.memories.split(",") for each in options_of(found)]
+        return [one[1] != one[3] for one in memories]
+
+    assert apart(cluster) == [False, False]
+    slow = {"flops_per_second": 10**6, "memory_bytes_per_second": 10**9}
+    devices = tuple(replace(device, **slow) for device in cluster.devices)
+    assert apart(replace(cluster, devices=devices)) == [True, True]
 
 
 def test_branches_with_many_cells_lie_where_the_cells_are() -> None:

@@ -2,9 +2,11 @@
 
 Labels are placement/task_moe_N/TRACE, of layers of experts over N memories of this machine
 (`bench.models.routed_exchange`), each beside a core; cores are used in turn where there are fewer.
-Variants: "halves", experts in order, as many in each memory; "placed", by co-activation
-(`dynamic.placement`); "dense" (two memories), placed, and memories exchange all of their rows. All
-are timed in turns over the runs of the trace; `ratio` is the time over that of halves.
+Variants: "halves", experts in order, as many in each memory; "placed", with the fewest cells that
+change their memory (`dynamic.placement`); of two memories also "dense", placed, and memories
+exchange all of their rows, and "timed", with the least time of devices and cells by the speeds of
+the cluster, as `PlaceBranches` by "coactivation". All are timed in turns over the runs of the
+trace; `ratio` is the time over that of halves.
 
 Figures beyond those of all rows, per run of the trace:
 
@@ -45,7 +47,12 @@ from heteroplace.codegen.executable import Executable
 from heteroplace.dynamic.all_to_all import Counts, dense_cells, sparse_bytes, sparse_cells
 from heteroplace.dynamic.gather import gather_cost
 from heteroplace.dynamic.placement import BranchPlacement, place_branches, replay
-from heteroplace.dynamic.placement_problem import BranchMemories, in_order, problem_of_profile
+from heteroplace.dynamic.placement_problem import (
+    BranchMemories,
+    PlacementProblem,
+    in_order,
+    problem_of_profile,
+)
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.files.routes import RoutesReader
 from heteroplace.machine.local import local_cluster
@@ -53,7 +60,7 @@ from heteroplace.measure.batches import batches_of
 from heteroplace.measure.cost_models.model import CostOptions, choose_cost_model
 from heteroplace.model.cluster import Cluster, Link, Memory
 from heteroplace.model.plan import Copy
-from heteroplace.model.route_profile import Cells
+from heteroplace.model.route_profile import Cells, RouteProfile
 from heteroplace.progress import prefixed
 from heteroplace.run.executor import Executor
 from heteroplace.simulate.copied import copied_bytes
@@ -106,6 +113,10 @@ def rows_of(
     built["placed"] = Spread.of(found.memories, sizes, cluster)
     if count == 2:
         built["dense"] = Spread.of(found.memories, sizes, cluster, is_sparse=False)
+        timed_problem = with_times(problem, runs.profile, sizes, cluster)
+        timed_placement = place_branches(timed_problem, SolveOptions(time_limit_s=10))
+        say(timed_placement.text())
+        built["timed"] = Spread.of(timed_placement.memories, sizes, cluster)
     inputs = runs.inputs()
     executors = {name: Executor(each.executable) for name, each in built.items()}
     first = [executor.run(inputs[0]) for executor in executors.values()]
@@ -127,6 +138,27 @@ def rows_of(
         )
         for name, each in built.items()
     ]
+
+
+def with_times(
+    problem: PlacementProblem, profile: RouteProfile, sizes: ExpertLayers, cluster: Cluster
+) -> PlacementProblem:
+    """Return the problem with the times of experts and of cells that change their memory, ns."""
+    flops = [device.flops_per_second or _FLOPS_PER_SECOND for device in cluster.devices]
+    row_flops = 4 * sizes.width * sizes.hidden
+
+    def times(name: str) -> tuple[tuple[float, ...], ...]:
+        seen = profile.router(name)
+        loads = (seen.mean_load(branch) for branch in range(seen.num_branches))
+        return tuple(tuple(load * row_flops * 1e9 / speed for speed in flops) for load in loads)
+
+    cell_ns = _cell_bytes(sizes) * 1e9 / _LINK_BYTES_PER_SECOND
+    places = range(problem.num_memories)
+    return replace(
+        problem,
+        layers=tuple(replace(layer, load_ns=times(layer.name)) for layer in problem.layers),
+        cell_ns=tuple(tuple(cell_ns * (src != dst) for dst in places) for src in places),
+    )
 
 
 def spread_cluster(count: int) -> Cluster:

@@ -18,6 +18,7 @@ import tvm
 from heteroplace.dynamic.gather import without_homes
 from heteroplace.dynamic.placement import place_anyhow
 from heteroplace.dynamic.placement_problem import (
+    PlacementProblem,
     balanced_problem,
     problem_of_profile,
     used_bytes,
@@ -30,6 +31,7 @@ from heteroplace.dynamic.speculation import SpeculationTimes, choose_predictions
 from heteroplace.errors import RoutingError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.route_profile import RouteProfile, RouterProfile, following_routers
+from heteroplace.relay.routing.branch_times import MemorySpeeds, memory_speeds
 from heteroplace.relay.routing.branch_uses import BranchUse, aligned_bytes, branch_uses
 from heteroplace.relay.routing.branch_weights import BranchWeights
 from heteroplace.relay.routing.homes import home_problem
@@ -180,9 +182,13 @@ def _by_chains(
     room = [cluster.memories[id].bytes for id in ids]
     placed: dict[str, tuple[int, ...]] = {}
     for chain in _chains(routed, is_linked=by == COACTIVATION):
-        weights = [[use.weight_bytes for use in routed.uses[name]] for name in chain]
-        make = problem_of_profile if len(chain) > 1 else balanced_problem
-        problem = make(routed.profile, chain, len(ids), weight_bytes=weights, memory_bytes=room)
+        if by == COACTIVATION:
+            problem = _chain_problem(routed, chain, memory_speeds(cluster, ids), room)
+        else:
+            weights = [[use.weight_bytes for use in routed.uses[name]] for name in chain]
+            problem = balanced_problem(
+                routed.profile, chain, len(ids), weight_bytes=weights, memory_bytes=room
+            )
         found = place_anyhow(problem, options)
         _LOG.info("branches of %s: %s", ", ".join(chain), found.text())
         room = [
@@ -191,6 +197,24 @@ def _by_chains(
         ]
         placed |= zip(chain, found.memories, strict=True)
     return placed
+
+
+def _chain_problem(
+    routed: Routed, chain: Sequence[str], speeds: MemorySpeeds, room: Sequence[int]
+) -> PlacementProblem:
+    """What branches take, and cells that go from one router's to the next's."""
+    options = {router.options.name: router.options for router in routed.routers}
+    uses = [routed.uses[name] for name in chain]
+    return problem_of_profile(
+        *(routed.profile, chain, len(speeds.flops_per_ns)),
+        weight_bytes=[[use.weight_bytes for use in branches] for branches in uses],
+        load_ns=[
+            speeds.load_ns(options[name], routed.uses[name], routed.profile.router(name))
+            for name in chain
+        ],
+        cell_ns=speeds.cell_ns(max(use.row_bytes for branches in uses for use in branches)),
+        memory_bytes=room,
+    )
 
 
 def _chains(routed: Routed, *, is_linked: bool) -> list[list[str]]:

@@ -106,9 +106,10 @@ def PlaceBranches(  # noqa: N802
         As of `HeteroPlace`; with one memory nothing changes.
     by
         One of `PLACED_BY`. "homes": for plans as solvers make them, in which a router's rows leave
-        one memory and come back: the least time of devices and links; "coactivation": branches that
-        the same cells take together, for networks that send cells from router to router by
-        themselves; needs a recording of level 2; "balance": equal loads for each router.
+        one memory and come back: the least time of devices and links; "coactivation": for
+        networks that send cells from router to router by themselves, the least time of devices and
+        of cells that change their memory in between; needs a recording of level 2; "balance":
+        equal loads for each router.
     options
         As of `HeteroPlace`: `time_limit`, `seed`, `engine`.
 
