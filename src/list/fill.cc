@@ -22,9 +22,13 @@ class Filler {
                     static_cast<size_t>(problem.num_memories)),
         stamp_(static_cast<size_t>(problem.num_tensors), 0),
         group_device_(static_cast<size_t>(problem.num_groups), -1),
-        device_(static_cast<size_t>(problem.num_tasks), -1) {
+        device_(static_cast<size_t>(problem.num_tasks), -1),
+        memory_devices_(static_cast<size_t>(problem.num_memories)) {
     for (size_t memory = 0; memory < room_.size(); ++memory) {
       room_[memory] -= problem.base_bytes[memory];
+    }
+    for (int device = 0; device < problem.num_devices; ++device) {
+      memory_devices_[problem.device_memory[device]].push_back(device);
     }
     RankMemories();
   }
@@ -58,10 +62,8 @@ class Filler {
         total[memory] += fastest[memory] == never ? slowest : fastest[memory];
       }
     }
-    std::vector<uint8_t> has_device(room_.size(), 0);
-    for (int memory : problem_.device_memory) has_device[memory] = 1;
     for (int memory = 0; memory < problem_.num_memories; ++memory) {
-      if (has_device[memory] != 0) memories_.push_back(memory);
+      if (!memory_devices_[memory].empty()) memories_.push_back(memory);
     }
     std::stable_sort(memories_.begin(), memories_.end(),
                      [&total](int left, int right) { return total[left] < total[right]; });
@@ -96,8 +98,8 @@ class Filler {
   int Fastest(std::span<const int> tasks, int memory) const {
     int best = -1;
     int64_t best_run = 0;
-    for (int device : problem_.allowed[tasks.front()]) {
-      if (problem_.device_memory[device] != memory) continue;
+    for (int device : memory_devices_[memory]) {
+      if (problem_.Run(tasks.front(), device) == model::kImpossible) continue;
       int64_t run = 0;
       for (int task : tasks) run += problem_.Run(task, device);
       if (best >= 0 && run >= best_run) continue;
@@ -156,6 +158,7 @@ class Filler {
   int64_t stamp_now_ = 0;
   std::vector<int> group_device_;  // [num_groups], -1: not chosen yet
   std::vector<int> device_;        // [num_tasks]
+  std::vector<std::vector<int>> memory_devices_;  // [num_memories]
   std::vector<int> memories_;      // with devices, fastest first
   size_t current_ = 0;             // position in memories_
 };

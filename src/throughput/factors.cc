@@ -23,15 +23,22 @@ void Append(Amounts& to, const Amounts& from) {
 
 FactorGraph::FactorGraph(const model::Problem& problem) : problem_(problem) {
   AddVariables();
-  AddTasks();
-  AddTensors();
+  // Counted first: to fill as many as there may be takes a second.
+  for (const bool is_counting : {true, false}) {
+    is_counting_ = is_counting;
+    known_.clear();
+    tables.clear();
+    factors.clear();
+    AddTasks();
+    AddTensors();
+  }
 }
 
 template <typename Fill>
 int FactorGraph::TableFor(const std::vector<int64_t>& key, int64_t num_steps, Fill fill) {
   const auto [found, is_new] = known_.emplace(key, static_cast<int>(tables.size()));
   if (!is_new) return found->second;
-  num_steps_ += num_steps;
+  num_steps_ += is_counting_ ? num_steps : 0;
   if (num_steps_ > kMaxSteps) {
     throw Error(ErrorKind::kSolverLimit,
                 "prices of " + std::to_string(problem_.num_tasks) + " tasks on " +
@@ -39,7 +46,7 @@ int FactorGraph::TableFor(const std::vector<int64_t>& key, int64_t num_steps, Fi
                     std::to_string(kMaxSteps) + " runs and copies: coarsen the graph, or use " +
                     "fewer devices");
   }
-  tables.push_back({fill()});
+  tables.push_back(is_counting_ ? BaseTable{} : BaseTable{fill()});
   return found->second;
 }
 

@@ -70,6 +70,7 @@ struct FactorGraph {
   std::vector<std::vector<int>> readers_;  // [num_tensors], variables but the maker's, each once
   std::map<std::vector<int64_t>, int> known_;
   int64_t num_steps_ = 0;  // of all tables
+  bool is_counting_ = false;  // tables are not filled
 };
 
 }  // namespace heteroplace::throughput

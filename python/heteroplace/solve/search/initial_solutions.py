@@ -52,9 +52,10 @@ _SLOW = frozenset({"etf", "m-etf"})
 """Made last: where many pairs wait for one link, they take a hundred times as long."""
 _FEW_DEVICES = 8
 """MinMin takes long on more: it tries all ready tasks on all of them, each time."""
-_PARTITION_NS_PER_READ = 15_000
-"""What METIS and the trials of its parts take at most on few devices, in ns; they cannot be ended.
-"""
+_PARTITION_NS_PER_READ = 12_000
+"""What METIS and the trials of its parts take at most, in ns; they cannot be ended."""
+_PARTITION_NS_PER_PAIR = 2_500
+"""Of devices, whose mean transfer time METIS' edges have."""
 _MAX_NAMES = 32
 """Of devices in the name of a plan."""
 
@@ -131,7 +132,9 @@ class InitialSolutions:
         mended = self._mended(deadline)
         if mended is not None:
             plans.append(("heft, mended", mended))
-        others = self._partition(time_limit_s) + self._others(sets, deadline)
+        others = self._others(sets, deadline)
+        if self.partition_s <= time_limit_s:
+            others.insert(0, ("metis", lambda: self.partition))
         made: dict[str, NativePlan] = {}
         is_wide = not _has_few_devices(problem)
         slow = {*_SLOW, "min-min"} if is_wide else _SLOW
@@ -177,13 +180,19 @@ class InitialSolutions:
             *((_heft_name(self._problem, devices), heft_on(devices)) for devices in sets),
         ]
 
-    def _partition(self, time_limit_s: float) -> list[tuple[str, Callable[[], NativePlan]]]:
-        """METIS, where it is installed and takes no more than the time."""
+    @cached_property
+    def partition(self) -> NativePlan:
+        """METIS' parts of least cut."""
+        return partition_plan(self._problem)
+
+    @cached_property
+    def partition_s(self) -> float:
+        """What `partition` takes at most; infinite if METIS is not installed."""
+        if not has_pymetis():
+            return math.inf
         reads = sum(map(len, self._problem.graph.task_inputs))
-        parts = max(1.0, len(self._problem.cluster.devices) / _FEW_DEVICES)
-        if not has_pymetis() or reads * parts * _PARTITION_NS_PER_READ > time_limit_s * 1e9:
-            return []
-        return [("metis", lambda: partition_plan(self._problem))]
+        pairs = len(self._problem.cluster.devices) ** 2
+        return (reads * _PARTITION_NS_PER_READ + pairs * _PARTITION_NS_PER_PAIR) / 1e9
 
     def _singles(self, deadline: Deadline) -> list[tuple[str, NativePlan]]:
         """Everything on one device, where it fits, in the order of the devices."""

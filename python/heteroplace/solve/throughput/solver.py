@@ -68,6 +68,11 @@ MAX_IDEALS = 10_000
 _STAGES_PER_S = 100_000
 """Stages that it looks at, for each second of the time: a tenth of it."""
 _MAX_STAGES = 5_000_000
+_MAX_ORDERS = 24
+"""Of devices, for which contiguous splits are made; all of four."""
+_MIN_ORDERS = 4
+_SPLIT_TASKS_PER_S = 400_000
+"""Tasks of all these splits, for each second of the time: a fifth of it."""
 _IDEALS_PER_S = 20_000
 """Ideals for each second of the time, where it is little (`find_throughput`)."""
 _NODES_PER_ITERATION = 1 / 200
@@ -136,12 +141,12 @@ class _Run:
         problem = self.problem
         if not problem.graph.tasks:
             return self._result(np.zeros(0, dtype=np.int64), False)
-        self.splits = contiguous_splits(problem.native)[:2]
+        orders = _SPLIT_TASKS_PER_S * self.options.time_limit_s / len(problem.graph.tasks)
+        orders = int(min(_MAX_ORDERS, max(_MIN_ORDERS, orders)))
+        self.splits = contiguous_splits(problem.native, orders)[:2]
         uniform = m_topo(problem.native, is_uniform=True).devices(len(problem.graph.tasks))
         self.initial = [*self.splits, *self._single_placements(), uniform]
-        starting = InitialSolutions(problem, self.options.time_limit_s)
-        listed = starting.native_plans(initial_s(problem, self.options))
-        self.initial += [plan.devices(len(problem.graph.tasks)) for _, plan in listed]
+        self.initial += self._list_schedules()
         self._split_ideals()
         self._report("initial solutions")
         if self.is_proving:
@@ -156,6 +161,17 @@ class _Run:
         if found.violation:
             raise no_placement_error(problem)
         return self._result(self._with_few_changes(found.placement, ratio), found.was_interrupted)
+
+    def _list_schedules(self) -> list[IntArray]:
+        """Placements by list schedulers and METIS; by METIS alone where there is time for little
+        else, as its parts have even loads and copy little."""
+        starting = InitialSolutions(self.problem, self.options.time_limit_s)
+        limit_s = initial_s(self.problem, self.options)
+        if limit_s / 2 < starting.partition_s <= limit_s:
+            plans = [starting.partition]
+        else:
+            plans = [plan for _, plan in starting.native_plans(limit_s)]
+        return [plan.devices(len(self.problem.graph.tasks)) for plan in plans]
 
     def _prove(self) -> None:
         """Raise the bound; what comes with it are initial solutions."""
