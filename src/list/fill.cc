@@ -156,11 +156,11 @@ class Filler {
   std::vector<uint8_t> is_present_;  // [num_tensors][num_memories]
   std::vector<int64_t> stamp_;       // [num_tensors]
   int64_t stamp_now_ = 0;
-  std::vector<int> group_device_;  // [num_groups], -1: not chosen yet
-  std::vector<int> device_;        // [num_tasks]
+  std::vector<int> group_device_;                 // [num_groups], -1: not chosen yet
+  std::vector<int> device_;                       // [num_tasks]
   std::vector<std::vector<int>> memory_devices_;  // [num_memories]
-  std::vector<int> memories_;      // with devices, fastest first
-  size_t current_ = 0;             // position in memories_
+  std::vector<int> memories_;                     // with devices, fastest first
+  size_t current_ = 0;                            // position in memories_
 };
 
 }  // namespace

@@ -14,6 +14,8 @@ constexpr double kUnreachablePrice = 1e6;
 /*! \brief Loads beyond so many times the best are not told apart: powers stay finite. */
 constexpr double kHighestLoad = 100.0;
 constexpr int kMaxRegion = 64;
+/*! \brief Up to so many it takes less to sum up all than to note what a move changes. */
+constexpr int kFewResources = 32;
 /*! \brief Mending a memory that lacks a part of its size costs about so many parts of the time. */
 constexpr double kMissingPrice = 3.0;
 
@@ -48,10 +50,12 @@ Annealer::Annealer(const AnnealingData& data, std::vector<int> device, uint64_t 
       problem_(data.problem),
       random_(seed),
       loads_(data.problem, std::move(device)),
+      is_wide_(data.problem.num_resources > kFewResources),
       best_(loads_.device()),
       best_ns_(loads_.ItemNs()),
       best_violation_(Violation()) {
   scale_ = 1.0 / static_cast<double>(std::max<int64_t>(1, best_ns_));
+  if (is_wide_) loads_.Track();
   energy_ = Energy();
 }
 
@@ -76,17 +80,50 @@ double Annealer::Promise() const {
          (1.0 + kMissingPrice * missing);
 }
 
-double Annealer::Energy() const {
+double Annealer::UnreachableEnergy() const {
+  return kUnreachablePrice * static_cast<double>(loads_.num_unreachable());
+}
+
+double Annealer::ResourceEnergy(int resource) const {
+  double power = std::min(kHighestLoad, static_cast<double>(loads_.busy_ns()[resource]) * scale_);
+  for (int i = 0; i < squarings_; ++i) power *= power;
+  return power;
+}
+
+double Annealer::MemoryEnergy(int memory) const {
+  return kOverflowPrice * MissingPart(problem_, loads_, memory);
+}
+
+double Annealer::Energy() {
+  if (is_wide_) {
+    std::vector<double> parts;
+    for (int resource = 0; resource < problem_.num_resources; ++resource) {
+      parts.push_back(ResourceEnergy(resource));
+    }
+    for (int memory = 0; memory < problem_.num_memories; ++memory) {
+      parts.push_back(MemoryEnergy(memory));
+    }
+    parts_.Assign(std::move(parts));
+    loads_.ClearTouched();
+    return parts_.Get() + UnreachableEnergy();
+  }
   double energy = 0;
-  for (int64_t busy : loads_.busy_ns()) {
-    double power = std::min(kHighestLoad, static_cast<double>(busy) * scale_);
-    for (int i = 0; i < squarings_; ++i) power *= power;
-    energy += power;
+  for (int resource = 0; resource < problem_.num_resources; ++resource) {
+    energy += ResourceEnergy(resource);
   }
-  for (int memory = 0; memory < problem_.num_memories; ++memory) {
-    energy += kOverflowPrice * MissingPart(problem_, loads_, memory);
+  for (int memory = 0; memory < problem_.num_memories; ++memory) energy += MemoryEnergy(memory);
+  return energy + UnreachableEnergy();
+}
+
+double Annealer::MovedEnergy() {
+  if (!is_wide_) return Energy();
+  parts_.Begin();
+  for (int resource : loads_.touched_resources()) parts_.Set(resource, ResourceEnergy(resource));
+  for (int memory : loads_.touched_memories()) {
+    parts_.Set(problem_.num_resources + memory, MemoryEnergy(memory));
   }
-  return energy + kUnreachablePrice * static_cast<double>(loads_.num_unreachable());
+  loads_.ClearTouched();
+  return parts_.Get() + UnreachableEnergy();
 }
 
 void Annealer::Note() {
@@ -106,7 +143,7 @@ void Annealer::Try(int64_t moves) {
     MakeMove();
     if (random_.Below(3) == 0) MakeMove();  // two that only together are a gain
     if (moved_.empty()) continue;
-    const double energy = Energy();
+    const double energy = MovedEnergy();
     // The limit of acceptance grows with the energy, which counts the binding resources.
     if (energy <= energy_ - temperature_ * energy_ * std::log(random_.Unit())) {
       energy_ = energy;
@@ -114,6 +151,10 @@ void Annealer::Try(int64_t moves) {
       Note();
     } else {
       Undo();
+      if (is_wide_) {
+        parts_.Undo();
+        loads_.ClearTouched();
+      }
     }
   }
 }

@@ -6,6 +6,7 @@
 
 #include "support/random.h"
 #include "throughput/loads.h"
+#include "throughput/renewed_sum.h"
 
 namespace heteroplace::throughput {
 
@@ -40,7 +41,14 @@ class Annealer {
   int64_t best_violation() const { return best_violation_; }
 
  private:
-  double Energy() const;
+  /*! \brief What a resource, a memory, and copies without a route add to the energy. */
+  double ResourceEnergy(int resource) const;
+  double MemoryEnergy(int memory) const;
+  double UnreachableEnergy() const;
+  /*! \brief The energy of the current placement. */
+  double Energy();
+  /*! \brief The same behind moves: where there are many resources, of what these have changed. */
+  double MovedEnergy();
   int64_t Violation() const { return loads_.Overflow() + loads_.num_unreachable(); }
   /*! \brief Keeps the current placement if it is the best. */
   void Note();
@@ -68,7 +76,9 @@ class Annealer {
   double scale_ = 1.0;  // 1 / best time per item
   int squarings_ = 4;
   double temperature_ = 0;
-  double energy_ = 0;
+  double energy_ = 0;                       // of the placement before the moves that are tried
+  const bool is_wide_;                      // what moves change is noted
+  RenewedSum parts_;                        // of the energy: [num_resources], [num_memories]
   std::vector<std::pair<int, int>> moved_;  // (task, device before), in order
   std::vector<int> region_;                 // scratch of MoveRegion
   std::vector<int> best_;

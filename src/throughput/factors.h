@@ -69,7 +69,7 @@ struct FactorGraph {
   std::vector<int> set_variable_;          // [num_tensors], -1: none
   std::vector<std::vector<int>> readers_;  // [num_tensors], variables but the maker's, each once
   std::map<std::vector<int64_t>, int> known_;
-  int64_t num_steps_ = 0;  // of all tables
+  int64_t num_steps_ = 0;     // of all tables
   bool is_counting_ = false;  // tables are not filled
 };
 

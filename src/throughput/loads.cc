@@ -5,6 +5,13 @@
 
 namespace heteroplace::throughput {
 
+namespace {
+
+/*! \brief Up to so many it takes less to look at all than at those of the readers. */
+constexpr int kFewMemories = 16;
+
+}  // namespace
+
 Loads::Loads(const model::Problem& problem, std::vector<int> device)
     : problem_(problem),
       device_(std::move(device)),
@@ -13,7 +20,8 @@ Loads::Loads(const model::Problem& problem, std::vector<int> device)
       readers_(static_cast<size_t>(problem.num_tensors) * static_cast<size_t>(problem.num_memories),
                0),
       workspaces_(problem.workspace_bytes),
-      largest_workspace_(problem.num_devices, 0) {
+      largest_workspace_(problem.num_devices, 0),
+      looked_at_(problem.num_memories, 0) {
   workspaces_.push_back(0);
   std::sort(workspaces_.begin(), workspaces_.end());
   workspaces_.erase(std::unique(workspaces_.begin(), workspaces_.end()), workspaces_.end());
@@ -35,6 +43,26 @@ Loads::Loads(const model::Problem& problem, std::vector<int> device)
       Read(tensor, problem.device_memory[device_[task]], 1);
     }
   }
+}
+
+void Loads::Numbers::Add(int number) {
+  if (std::exchange(is_in[static_cast<size_t>(number)], uint8_t{1}) == 0) list.push_back(number);
+}
+
+void Loads::Numbers::Clear() {
+  for (int number : list) is_in[static_cast<size_t>(number)] = 0;
+  list.clear();
+}
+
+void Loads::Track() {
+  is_tracking_ = true;
+  touched_resources_.is_in.assign(busy_ns_.size(), 0);
+  touched_memories_.is_in.assign(used_bytes_.size(), 0);
+}
+
+void Loads::ClearTouched() {
+  touched_resources_.Clear();
+  touched_memories_.Clear();
 }
 
 void Loads::Move(int task, int device) {
@@ -81,22 +109,38 @@ int64_t Loads::Bytes(int tensor, int memory) const {
 }
 
 void Loads::Copy(int tensor, int src, int dst, int sign) {
-  used_bytes_[dst] += sign * Bytes(tensor, dst);
+  AddBytes(dst, sign * Bytes(tensor, dst));
   const int64_t time = problem_.Transfer(tensor, src, dst);
   if (time == model::kImpossible) {
     num_unreachable_ += sign;
     return;
   }
   for (int resource : problem_.route_resources[problem_.Pair(src, dst)]) {
-    busy_ns_[resource] += sign * time;
+    AddBusy(resource, sign * time);
   }
 }
 
 void Loads::Make(int tensor, int memory, int sign) {
-  used_bytes_[memory] += sign * Bytes(tensor, memory);
+  AddBytes(memory, sign * Bytes(tensor, memory));
+  if (problem_.num_memories > kFewMemories && problem_.producer[tensor] >= 0) {
+    CopyToReaders(tensor, memory, sign);
+    return;
+  }
   for (int dst = 0; dst < problem_.num_memories; ++dst) {
     if (dst != memory && Readers(tensor, dst) > 0) Copy(tensor, memory, dst, sign);
   }
+}
+
+void Loads::CopyToReaders(int tensor, int memory, int sign) {
+  ++look_;
+  const auto copy_once = [&](int dst) {
+    if (std::exchange(looked_at_[static_cast<size_t>(dst)], look_) == look_) return;
+    if (dst != memory && Readers(tensor, dst) > 0) Copy(tensor, memory, dst, sign);
+  };
+  for (int reader : problem_.successors[problem_.producer[tensor]]) {
+    copy_once(problem_.device_memory[device_[reader]]);
+  }
+  if (problem_.host >= 0) copy_once(problem_.host);
 }
 
 void Loads::Read(int tensor, int memory, int sign) {
@@ -111,8 +155,9 @@ void Loads::Read(int tensor, int memory, int sign) {
 
 void Loads::RunOn(int task, int device, int sign) {
   for (int unit : problem_.device_units[device]) {
-    busy_ns_[unit] += sign * problem_.Run(task, device);
+    AddBusy(unit, sign * problem_.Run(task, device));
   }
+  if (is_tracking_) touched_memories_.Add(problem_.device_memory[device]);
   int64_t& used = used_bytes_[problem_.device_memory[device]];
   used += sign * problem_.weight_bytes[task];
   int* count = workspace_count_.data() + static_cast<size_t>(device) * workspaces_.size();

@@ -13,7 +13,8 @@ namespace heteroplace::throughput {
  * In a steady state without batches, where many items are under way at once, the time per item is
  * the largest busy time per item of any resource. A copy leaves the tensor's home once per memory
  * that reads it; outputs go to the host, model inputs come from it. Moving a task costs
- * O(its tensors x memories). Integers throughout: moving a task there and back changes nothing.
+ * O(its tensors x memories); of many memories, x readers. Integers throughout: moving a task there
+ * and back changes nothing.
  */
 class Loads {
  public:
@@ -34,8 +35,31 @@ class Loads {
   int64_t ItemNs() const;
   /*! \brief Bytes over capacity, summed over the memories. */
   int64_t Overflow() const;
+  /*! \brief Keeps lists of what moves change from now on, which pays where there is much else. */
+  void Track();
+  /*! \brief Resources whose busy time was changed since the list was last cleared, each once. */
+  const std::vector<int>& touched_resources() const { return touched_resources_.list; }
+  /*! \brief Memories whose bytes were. */
+  const std::vector<int>& touched_memories() const { return touched_memories_.list; }
+  void ClearTouched();
 
  private:
+  /*! \brief Numbers below a limit, each once, in the order in which they come. */
+  struct Numbers {
+    std::vector<int> list;
+    std::vector<uint8_t> is_in;  // [limit]
+    void Add(int number);
+    void Clear();
+  };
+
+  void AddBusy(int resource, int64_t ns) {
+    busy_ns_[resource] += ns;
+    if (is_tracking_) touched_resources_.Add(resource);
+  }
+  void AddBytes(int memory, int64_t bytes) {
+    used_bytes_[memory] += bytes;
+    if (is_tracking_) touched_memories_.Add(memory);
+  }
   /*! \brief The memory where a tensor is made; -1: nowhere in particular. */
   int Home(int tensor) const;
   /*! \brief How many readers the tensor has in a memory. */
@@ -47,6 +71,8 @@ class Loads {
   void Copy(int tensor, int src, int dst, int sign);
   /*! \brief Adds or takes away a tensor's bytes where it is made, and its copies from there. */
   void Make(int tensor, int memory, int sign);
+  /*! \brief The copies of Make, where there are many memories. */
+  void CopyToReaders(int tensor, int memory, int sign);
   /*! \brief One more or one less reader in a memory. */
   void Read(int tensor, int memory, int sign);
   /*! \brief Run time, weights and workspace of a task. */
@@ -62,7 +88,12 @@ class Loads {
   std::vector<int> workspace_of_;       // [num_tasks], position in workspaces_
   std::vector<int> workspace_count_;    // [num_devices][workspaces_.size()]
   std::vector<int> largest_workspace_;  // [num_devices], position of the largest in use
+  std::vector<int64_t> looked_at_;      // [num_memories], by which look_ last
+  int64_t look_ = 0;
   int64_t num_unreachable_ = 0;
+  bool is_tracking_ = false;
+  Numbers touched_resources_;
+  Numbers touched_memories_;
 };
 
 }  // namespace heteroplace::throughput

@@ -11,11 +11,15 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from heteroplace.bench.suites.catalogue import layered
+from heteroplace.bench.suites.clusters import hub
+from heteroplace.bench.suites.layered import Layered
 from heteroplace.errors import HeteroPlaceError, InfeasibleError, SolverError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import CONGESTION_MODES, COPY_ENGINES, Cluster
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.native.arrays import IMPOSSIBLE
+from heteroplace.native.list import m_topo
 from heteroplace.native.problem import NativeProblem
 from heteroplace.native.throughput import (
     Relaxation,
@@ -25,6 +29,7 @@ from heteroplace.native.throughput import (
 )
 from heteroplace.simulate.throughput import throughput_ns
 from heteroplace.solve import Problem, SolveOptions, get_solver
+from heteroplace.solve.search.initial_solutions import InitialSolutions
 from heteroplace.solve.throughput.assignment import solve_assignment
 from heteroplace.solve.throughput.convex_combination import combined_placements
 from heteroplace.solve.throughput.prices import PRICES, price_bound
@@ -153,6 +158,41 @@ def test_priced_bound_is_at_most_the_optimum_and_the_search_at_least(
         busy = busy_times(case.graph, case.cluster, case.costs, placement)
         assert busy is not None
         assert max(busy.values(), default=0) == end.item_ns
+
+
+@pytest.mark.costly(2)
+@pytest.mark.parametrize("fill", [0.1, 0.95])
+def test_moves_among_many_memories_are_counted_as_placements_are(fill: float) -> None:
+    """There, what a move changes is looked for at the readers, and added to sums that are kept."""
+    problem = layered(Layered(300), fill, hub(40))
+    native = problem.native
+    start = m_topo(native, is_uniform=True).devices(300)
+    ends = [
+        improve_placements(native, [start], max_moves=moves, time_limit_s=60, seed=3, threads=1)
+        for moves in (0, 2_000, 40_000)
+    ]
+    for end in ends:
+        loads = placement_loads(native, end.placement)
+        assert end.item_ns == loads.item_ns
+        assert end.violation == loads.num_unreachable + loads.excess_bytes(problem.cluster)
+    ranks = [(end.violation, end.item_ns) for end in ends]
+    assert ranks[0] > ranks[1] > ranks[2]
+
+
+@pytest.mark.costly(2)
+def test_many_devices_and_little_time_leave_list_schedules_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problem = layered(Layered(800), 0.1, hub(40))
+    starting = InitialSolutions(problem)
+    alone = starting.partition.devices(800)
+    # METIS takes three quarters of the tenth that initial solutions have.
+    options = SolveOptions(objective="throughput", time_limit_s=starting.partition_s / 0.075)
+    monkeypatch.setattr(InitialSolutions, "native_plans", None)
+    found = get_solver("throughput").solve(problem, options)
+    assert found.objective_ns <= placement_loads(problem.native, alone).item_ns
+    with pytest.raises(TypeError, match="not callable"):
+        get_solver("throughput").solve(problem, replace(options, time_limit_s=60, iterations=100))
 
 
 @pytest.mark.costly
