@@ -122,8 +122,8 @@ def _assumed(router: Router, prediction: Prediction | None) -> RouterProfile:
         first = branches if prediction is None else prediction.branches
         sets = {(branch,): _ASSUMED_RUNS for branch in first}
     else:
-        hits = round(prediction.probability * _ASSUMED_RUNS)
         others = [branch for branch in branches if branch not in prediction.branches]
+        hits = round((prediction.probability if others else 1) * _ASSUMED_RUNS)
         each = (_ASSUMED_RUNS - hits) / max(1, len(others))
         sets = {prediction.branches: hits} | {(branch,): ceil(each) for branch in others}
     sets = {active: runs for active, runs in sets.items() if runs}

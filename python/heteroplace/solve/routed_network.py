@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from heteroplace.errors import InfeasibleError, SolverLimitError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
@@ -75,14 +76,18 @@ def solve_routed(
     options = replace(options, time_limit_s=options.part_s(1 / 3))
     asked = graph, cluster, costs, options, solver, profile, weights, interference
     without = _solved(*asked, [each for each in predictions if each not in chosen])
-    found = _solved(*asked, predictions)
-    kept = [each.prediction for each in found.predictions if each.is_on]
-    for planned in found.predictions:
-        _LOG.info("%s", planned.text())
-    if not any(each in chosen for each in kept):
+    try:
+        found = _solved(*asked, predictions)
+        kept = [each.prediction for each in found.predictions if each.is_on]
+        for planned in found.predictions:
+            _LOG.info("%s", planned.text())
+        if not any(each in chosen for each in kept):
+            return without
+        if len(kept) < len(predictions):
+            found = _solved(*asked, kept)
+    except (InfeasibleError, SolverLimitError) as err:
+        _LOG.info("no router is predicted, as a plan was found only without: %s", err)
         return without
-    if len(kept) < len(predictions):
-        found = _solved(*asked, kept)
     likely = assumed_profile(graph, predictions) if profile is None else profile
     with_ns, without_ns = mean_ns(found, likely), mean_ns(without, likely)
     pays = with_ns < without_ns

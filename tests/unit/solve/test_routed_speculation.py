@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis.strategies import integers
 
+from heteroplace.errors import InfeasibleError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, CostTable, build_table
@@ -19,6 +21,7 @@ from heteroplace.model.solution import Solution
 from heteroplace.model.speculation import Prediction, SpeculationGain
 from heteroplace.simulate.decisions import expected_ns, sampled_decisions
 from heteroplace.simulate.simulator import simulate
+from heteroplace.solve import routed_network
 from heteroplace.solve.problem import SolveOptions
 from heteroplace.solve.routed_expectation import NUM_DECISIONS, assumed_profile
 from heteroplace.solve.routed_network import solve_routed
@@ -146,11 +149,31 @@ def test_what_is_assumed_where_nothing_was_recorded() -> None:
     (said,) = assumed_profile(graph, [Prediction("r", (1,), 0.75)]).routers
     assert said.active_sets == (((0,), 125), ((1,), 750), ((2,), 125))
     assert said.loads == (((0, 875), (1, 125)), ((0, 250), (1, 750)), ((0, 875), (1, 125)))
+    (sure,) = assumed_profile(graph, [Prediction("r", (0, 1, 2), 0.0)]).routers
+    assert sure.active_sets == (((0, 1, 2), 1000),)
     (even,) = assumed_profile(graph, []).routers
     assert [even.activation(branch) for branch in range(3)] == pytest.approx([1 / 3] * 3)
     (rows,) = assumed_profile(layer_graph(), []).routers
     assert rows.active_sets == (((0, 1, 2), 1000),)
     assert [rows.mean_load(branch) for branch in range(3)] == [4, 4, 4]  # 6 cells, two of 3 each
+
+
+@pytest.mark.costly
+def test_where_only_a_plan_without_predictions_fits_none_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = routed_network._solved
+
+    def solve(*asked: Any) -> Solution:
+        if asked[-1]:
+            raise InfeasibleError("no room for branches that are begun early")
+        return real(*asked)
+
+    monkeypatch.setattr(routed_network, "_solved", solve)
+    found = solved(whole_tensors(), cores(2), 0.9)
+    assert found.predictions == () and not is_predicted(found)
+    with pytest.raises(InfeasibleError, match="no room"):
+        solved(whole_tensors(), cores(2), None)  # as asked
 
 
 @pytest.mark.costly(5)
