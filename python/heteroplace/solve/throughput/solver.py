@@ -23,6 +23,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from heteroplace.model.collector import paused_collector
 from heteroplace.model.plan import Plan
 from heteroplace.native.arrays import IMPOSSIBLE, IntArray
 from heteroplace.native.list import list_schedule, m_topo
@@ -79,7 +80,7 @@ _NODES_PER_ITERATION = 1 / 200
 """Nodes of the programme for one iteration of a deterministic budget."""
 _PROOF_RATIO = 2e-6
 """Gap at which the solve ends: what rounding takes off the bound of the programme."""
-_PLAN_S_PER_TASK = 2e-5
+_PLAN_S_PER_TASK = 1.2e-5
 """Time set aside for the plan."""
 _CHANGES_SHARE = 0.1
 """Of the time of the last search, what is left for fewer changes of device."""
@@ -357,8 +358,9 @@ class _Run:
 
     def _result(self, placement: IntArray, was_interrupted: bool) -> SolveResult:
         problem = self.problem
-        plan = self._plan(placement)
-        objective = throughput_ns(problem.graph, problem.cluster, problem.costs, plan)
+        with paused_collector():
+            plan = self._plan(placement)
+            objective = throughput_ns(problem.graph, problem.cluster, problem.costs, plan)
         status = status_of(objective, self.bound_ns, was_interrupted)
         wall = time.perf_counter() - self.begin
         return SolveResult(
