@@ -51,6 +51,7 @@ def solve_routed(
         Branches that may be run before their routers have decided. As far as it is known how often
         they are right, those are left out that do not pay by the costs of the plan, and all where
         a plan without them takes less on average: what is begun early stands in the way of others.
+        Up to three plans share the time limit then.
     weights
         Which weights of branches stay under which budget; None: all do.
     interference
