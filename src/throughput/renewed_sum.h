@@ -40,6 +40,7 @@ class RenewedSum {
 
   /*! \brief The sum of the parts as they are. */
   double Get() {
+    // Behind infinite parts the sum may be no number, which is not >= either.
     if (!(sum_ >= sum_before_ / 2) || !std::isfinite(sum_)) SumUp();
     return sum_;
   }

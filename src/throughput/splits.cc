@@ -67,9 +67,7 @@ class Splitter {
     size_t current = 0;
     for (int task = 0; task < problem_.num_tasks; ++task) {
       if (device_[task] >= 0) continue;  // its group has a place
-      const int group = problem_.task_group[task];
-      const std::span<const int> members =
-          group < 0 ? std::span<const int>(&task, 1) : problem_.group_tasks[group];
+      const std::span<const int> members = problem_.Colocated(task);
       while (current < devices.size() &&
              problem_.Run(task, devices[current]) != model::kImpossible &&
              !Fits(members, devices[current], limit_ns)) {

@@ -215,11 +215,12 @@ def test_branches_with_many_cells_are_apart_where_devices_are_slow() -> None:
         assert memories[1] != memories[3]
 
 
-def test_memories_that_no_link_joins_are_told() -> None:
+@pytest.mark.parametrize("by", ["homes", "coactivation"])
+def test_memories_that_no_link_joins_are_told(by: str) -> None:
     mod, cluster = two_layers(), mixed_cluster()
     apart = replace(cluster, links=cluster.links[:1])
     with pytest.raises(RoutingError, match="no link leads from the first to the second"):
-        relay.transform.PlaceBranches(profile_of(mod, heavy), apart)(mod)
+        relay.transform.PlaceBranches(profile_of(mod, heavy), apart, by=by)(mod)
 
 
 def test_loads_can_be_balanced_without_decisions_cell_by_cell() -> None:

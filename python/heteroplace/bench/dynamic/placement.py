@@ -62,6 +62,7 @@ from heteroplace.model.cluster import Cluster, Link, Memory
 from heteroplace.model.plan import Copy
 from heteroplace.model.route_profile import Cells, RouteProfile
 from heteroplace.progress import prefixed
+from heteroplace.relay.routing.branch_times import memory_speeds
 from heteroplace.run.executor import Executor
 from heteroplace.simulate.copied import copied_bytes
 from heteroplace.simulate.decisions import decisions_of_records
@@ -144,20 +145,18 @@ def with_times(
     problem: PlacementProblem, profile: RouteProfile, sizes: ExpertLayers, cluster: Cluster
 ) -> PlacementProblem:
     """Return the problem with the times of experts and of cells that change their memory, ns."""
-    flops = [device.flops_per_second or _FLOPS_PER_SECOND for device in cluster.devices]
+    speeds = memory_speeds(cluster, range(problem.num_memories))
     row_flops = 4 * sizes.width * sizes.hidden
 
     def times(name: str) -> tuple[tuple[float, ...], ...]:
         seen = profile.router(name)
         loads = (seen.mean_load(branch) for branch in range(seen.num_branches))
-        return tuple(tuple(load * row_flops * 1e9 / speed for speed in flops) for load in loads)
+        return tuple(tuple(load * row_flops / one for one in speeds.flops_per_ns) for load in loads)
 
-    cell_ns = _cell_bytes(sizes) * 1e9 / _LINK_BYTES_PER_SECOND
-    places = range(problem.num_memories)
     return replace(
         problem,
         layers=tuple(replace(layer, load_ns=times(layer.name)) for layer in problem.layers),
-        cell_ns=tuple(tuple(cell_ns * (src != dst) for dst in places) for src in places),
+        cell_ns=speeds.cell_ns(_cell_bytes(sizes)),
     )
 
 

@@ -180,10 +180,11 @@ def _by_chains(
 ) -> dict[str, tuple[int, ...]]:
     """Members of routers that follow each other, chain by chain, in the room that is left."""
     room = [cluster.memories[id].bytes for id in ids]
+    speeds = memory_speeds(cluster, ids) if by == COACTIVATION else None
     placed: dict[str, tuple[int, ...]] = {}
     for chain in _chains(routed, is_linked=by == COACTIVATION):
-        if by == COACTIVATION:
-            problem = _chain_problem(routed, chain, memory_speeds(cluster, ids), room)
+        if speeds is not None:
+            problem = _chain_problem(routed, chain, speeds, room)
         else:
             weights = [[use.weight_bytes for use in routed.uses[name]] for name in chain]
             problem = balanced_problem(

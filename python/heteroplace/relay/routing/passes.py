@@ -118,7 +118,8 @@ def PlaceBranches(  # noqa: N802
     ClusterError
         The cluster file is wrong.
     RoutingError
-        `by` is something else; or, when the pass runs, the profile is of another model.
+        `by` is something else; or, when the pass runs, the profile is of another model, or no link
+        joins two memories and `by` is not "balance".
     SolverError
         There is no such option, or a value is wrong.
     InfeasibleError
