@@ -110,13 +110,11 @@ class ReadyRounds {
     const bool counts_second = priority_ == Priority::kSufferage;
     const ChoiceKey& least = counts_second ? second : best;
     const int known = counts_second ? 2 : 1;
-    const std::span<const int> choices = scheduler_.Choices(task, devices_[task]);
-    const bool has_limits = ListScheduler::HasLimits(choices);
-    for (int device : choices) {
-      const bool is_limited = has_limits && count >= known;
-      const int64_t latest_ns =
-          is_limited ? keys_.LatestFinish(task, device, least) : ListScheduler::kAnyTime;
-      if (!scheduler_.Try(task, device, trial_, latest_ns)) continue;
+    const auto limit = [&](int device) {
+      return count < known ? ListScheduler::kAnyTime : keys_.LatestFinish(task, device, least);
+    };
+    const auto choices = scheduler_.Choices(task, devices_[task]);
+    scheduler_.TryOn(task, choices, trial_, limit, [&] {
       ChoiceKey key = keys_.Of(task, trial_);
       if (count == 0 || key < best) {
         std::swap(of_task_, trial_);
@@ -124,7 +122,7 @@ class ReadyRounds {
       }
       if (count > 0 && (count == 1 || key < second)) second = key;
       ++count;
-    }
+    });
     double merit = best.value;
     if (priority_ == Priority::kMinMin) merit = -best.value;
     if (priority_ == Priority::kSufferage) {

@@ -41,17 +41,44 @@ void ListScheduler::Ask() const {
   if (watch_) watch_();
 }
 
-bool ListScheduler::MayStartBy(int task, int memory, int64_t latest_ns) const {
-  for (int tensor : problem_.task_reads[task]) {
-    int64_t arrival = There(tensor, memory);
-    if (arrival == kNotThere) {
-      const int64_t duration = problem_.Transfer(tensor, home_[tensor], memory);
-      if (duration == model::kImpossible) continue;
-      arrival = There(tensor, home_[tensor]) + duration;
-    }
-    if (arrival > latest_ns) return false;
+void ListScheduler::FindLeastArrival(int tensor) {
+  const auto num_memories = static_cast<size_t>(problem_.num_memories);
+  const int64_t* const there_ns = there_ns_.data() + At(tensor, 0);
+  const int home = home_[tensor];
+  int64_t depart = home < 0 ? 0 : there_ns[home];
+  int64_t shortest = kAnyTime;
+  transfer_ns_.resize(num_memories);
+  for (size_t memory = 0; memory < num_memories; ++memory) {
+    if (there_ns[memory] != kNotThere) continue;
+    const int64_t duration = problem_.Transfer(tensor, home, static_cast<int>(memory));
+    transfer_ns_[memory] = duration;
+    if (duration != model::kImpossible) shortest = std::min(shortest, duration);
   }
-  return true;
+  if (shortest < kAnyTime) {
+    for (int resource : problem_.departure_resources[home]) {
+      depart = busy_[resource].EarliestFit(depart, shortest);
+    }
+  }
+  for (size_t memory = 0; memory < num_memories; ++memory) {
+    int64_t arrival = there_ns[memory];
+    if (arrival == kNotThere) {
+      if (transfer_ns_[memory] == model::kImpossible) continue;
+      arrival = depart + transfer_ns_[memory];
+    }
+    least_ready_ns_[memory] = std::max(least_ready_ns_[memory], arrival);
+  }
+}
+
+int ListScheduler::FindLeastReady(int task, std::span<const int> devices) {
+  least_ready_ns_.assign(static_cast<size_t>(problem_.num_memories), 0);
+  for (int tensor : problem_.task_reads[task]) FindLeastArrival(tensor);
+  std::pair<int64_t, int> first{kAnyTime, devices.front()};
+  for (int device : devices) {
+    const int64_t ready = least_ready_ns_[problem_.device_memory[device]];
+    const int64_t finish = std::max(ready, AvailableNs(device)) + problem_.Run(task, device);
+    first = std::min(first, std::pair(finish, device));
+  }
+  return first.second;
 }
 
 bool ListScheduler::Try(int task, int device, Candidate& trial, int64_t latest_ns) const {
@@ -59,7 +86,7 @@ bool ListScheduler::Try(int task, int device, Candidate& trial, int64_t latest_n
   const int memory = problem_.device_memory[device];
   const int64_t run_ns = problem_.Run(task, device);
   const int64_t latest_start_ns = latest_ns - run_ns;
-  if (latest_ns != kAnyTime && !MayStartBy(task, memory, latest_start_ns)) return false;
+  if (latest_ns != kAnyTime && least_ready_ns_[memory] > latest_start_ns) return false;
   trial.device = device;
   trial.copies.clear();
   trial.violation = 0;

@@ -75,19 +75,34 @@ class ListScheduler {
   void PlaceBest(int task, std::span<const int> devices, const Keys& keys) {
     decltype(keys.Of(task, trial_)) least;
     bool is_first = true;
-    const std::span<const int> choices = Choices(task, devices);
-    const bool has_limits = HasLimits(choices);
-    for (int device : choices) {
-      const bool is_limited = has_limits && !is_first;
-      const int64_t latest_ns = is_limited ? keys.LatestFinish(task, device, least) : kAnyTime;
-      if (!Try(task, device, trial_, latest_ns)) continue;
+    const auto limit = [&](int device) {
+      return is_first ? kAnyTime : keys.LatestFinish(task, device, least);
+    };
+    TryOn(task, Choices(task, devices), trial_, limit, [&] {
       const auto found = keys.Of(task, trial_);
-      if (!is_first && !(found < least)) continue;
+      if (!is_first && !(found < least)) return;
       is_first = false;
       least = found;
       std::swap(best_, trial_);
-    }
+    });
     Commit(task, best_);
+  }
+  /*!
+   * \brief Tries a task on devices; where they are many, on the one that promises most first, and
+   * of the others on those that links without other copies would let end early enough.
+   * \param limit `limit(device)`, when it has to end there to be of interest; asked of many devices
+   * \param visit Called for each that does, with what was found in `trial`
+   */
+  template <typename Limit, typename Visit>
+  void TryOn(int task, std::span<const int> devices, Candidate& trial, const Limit& limit,
+             const Visit& visit) {
+    const bool are_many = devices.size() > kFewDevices;
+    const int first = are_many ? FindLeastReady(task, devices) : -1;
+    if (are_many && Try(task, first, trial, limit(first))) visit();
+    for (int device : devices) {
+      if (device == first) continue;
+      if (Try(task, device, trial, are_many ? limit(device) : kAnyTime)) visit();
+    }
   }
   /*! \brief Copies the outputs to the host, in the order they are made; returns the plan. */
   model::NativePlan Finish();
@@ -120,15 +135,12 @@ class ListScheduler {
   /*! \brief Bytes in use of a memory. */
   int64_t UsedBytes(int memory) const { return use_.used()[memory] - released_[memory]; }
 
-  /*! \brief Whether a task is tried on enough devices for it to pay to ask first which are late. */
-  static bool HasLimits(std::span<const int> choices) { return choices.size() > kFewDevices; }
-
   static constexpr int64_t kNotThere = -1;
   static constexpr int64_t kAnyTime = std::numeric_limits<int64_t>::max() / 2;
   static constexpr int kTriesPerAsk = 1024;  // 0.2 ms
 
  private:
-  static constexpr size_t kFewDevices = 8;
+  static constexpr size_t kFewDevices = 8;  // up to which asking first which are late does not pay
 
   size_t At(int tensor, int memory) const {
     return static_cast<size_t>(tensor) * static_cast<size_t>(problem_.num_memories) +
@@ -139,8 +151,13 @@ class ListScheduler {
                        const std::vector<PendingCopy>& pending) const;
   bool SharesResource(std::span<const int> resources, int src, int dst) const;
   int64_t FindRun(int device, int64_t ready, int64_t duration) const;
-  /*! \brief Whether all that the task reads could be in a memory by then, were links idle. */
-  bool MayStartBy(int task, int memory, int64_t latest_ns) const;
+  /*!
+   * \brief Fills `least_ready_ns_` for Try with limits.
+   * \return The device that would end first behind all that was placed on it.
+   */
+  int FindLeastReady(int task, std::span<const int> devices);
+  /*! \brief Counts in it when a tensor is in each memory, if links are busy on departure alone. */
+  void FindLeastArrival(int tensor);
   /*! \brief Bytes that the task brings; for the first of a group those of the whole group. */
   int64_t ExtraBytes(int task, int device) const;
   void CommitCopy(const model::ScheduledCopy& copy);
@@ -164,6 +181,9 @@ class ListScheduler {
   std::vector<int> group_device_;       // [num_groups], -1: not chosen yet
   std::vector<int> num_readers_;        // [num_tensors], to be placed yet; empty: static rule
   std::vector<int64_t> released_;       // [num_memories], bytes in use_ that are free again
+  // Of FindLeastReady, [num_memories]: when the task has all that it reads there at the earliest,
+  // and what the copy of one tensor takes.
+  std::vector<int64_t> least_ready_ns_, transfer_ns_;
   model::NativePlan plan_;
   Candidate best_, trial_;  // of PlaceBest, kept for their storage
 };

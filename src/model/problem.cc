@@ -12,6 +12,8 @@ namespace heteroplace::model {
 
 namespace {
 
+constexpr int64_t kNsPerS = 1'000'000'000;
+
 /*! \brief Largest value of a list plus one; 0 for an empty list. */
 int CountIds(const std::vector<int>& values) {
   return values.empty() ? 0 : *std::max_element(values.begin(), values.end()) + 1;
@@ -51,7 +53,11 @@ void SortUnique(std::vector<int>& values) {
 
 /*! \brief value * numerator / denominator, rounded up. */
 int64_t CeilScaled(int64_t value, int64_t numerator, int64_t denominator) {
-  // 128 bits: bytes * 10^9 overflows 64 above 9.2 GB.
+  int64_t product;
+  if (!__builtin_mul_overflow(value, numerator, &product)) {
+    return product / denominator + (product % denominator > 0 ? 1 : 0);
+  }
+  // 128 bits, a division of which takes five times as long: above 9.2 GB.
   const __int128 scaled = static_cast<__int128>(value) * numerator;
   const __int128 quotient = scaled / denominator;
   return static_cast<int64_t>(quotient + (scaled - quotient * denominator > 0 ? 1 : 0));
@@ -211,29 +217,47 @@ void Problem::DeriveRoutes() {
     SortUnique(resources);
     route_resources.AddRow(resources);
   }
+  departure_resources = Csr();
+  for (int src = 0; src < num_memories; ++src) {
+    resources.clear();
+    bool is_first = true;
+    for (int pair = Pair(src, 0); pair < Pair(src + 1, 0); ++pair) {
+      const auto route = route_resources[pair];
+      if (route_links[pair].empty()) continue;
+      if (std::exchange(is_first, false)) {
+        resources.assign(route.begin(), route.end());
+      } else {
+        std::erase_if(resources, [&](int one) {
+          return !std::binary_search(route.begin(), route.end(), one);
+        });
+      }
+    }
+    departure_resources.AddRow(resources);
+  }
 }
 
 void Problem::DeriveWays() {
   way_of.assign(pairs_, -1);
   pair_of.clear();
+  way_speed_.clear();
   // Without measured points a time depends on the latencies and the smallest bandwidth only.
   std::map<std::vector<int64_t>, int> ways;
   for (int pair = 0; pair < static_cast<int>(pairs_); ++pair) {
     const auto links = route_links[pair];
     std::vector<int64_t> key;
+    Speed speed;
     if (link_measured.num_rows() > 0) {
       key.assign(links.begin(), links.end());
     } else if (!links.empty()) {
-      int64_t latency = 0, bandwidth = std::numeric_limits<int64_t>::max();
-      for (int link : links) {
-        latency += link_latency_ns[link];
-        bandwidth = std::min(bandwidth, link_bandwidth[link]);
-      }
-      key = {latency, bandwidth};
+      speed = SpeedOf(links);
+      key = {speed.latency_ns, speed.bandwidth};
     }
     if (links.empty() && pair % num_memories != pair / num_memories) continue;
     const auto [way, is_new] = ways.emplace(std::move(key), static_cast<int>(pair_of.size()));
-    if (is_new) pair_of.push_back(pair);
+    if (is_new) {
+      pair_of.push_back(pair);
+      way_speed_.push_back(speed);
+    }
     way_of[pair] = way->second;
   }
 }
@@ -251,7 +275,9 @@ void Problem::DeriveTransfers() {
   if (sizes.size() * pair_of.size() > kMaxTransfers) return;
   way_ns_.reserve(sizes.size() * pair_of.size());
   for (int64_t bytes : sizes) {
-    for (int pair : pair_of) way_ns_.push_back(TransferNs(route_links[pair], bytes));
+    for (int way = 0; way < static_cast<int>(pair_of.size()); ++way) {
+      way_ns_.push_back(TransferOverWay(way, bytes));
+    }
   }
 }
 
@@ -265,6 +291,21 @@ void Problem::DeriveTails() {
       tail_ns[task] = std::max(tail_ns[task], tail_ns[next] + fastest);
     }
   }
+}
+
+Problem::Speed Problem::SpeedOf(std::span<const int> links) const {
+  Speed speed{0, std::numeric_limits<int64_t>::max()};
+  for (int link : links) {
+    speed.latency_ns += link_latency_ns[link];
+    speed.bandwidth = std::min(speed.bandwidth, link_bandwidth[link]);
+  }
+  return speed;
+}
+
+int64_t Problem::TransferOverWay(int way, int64_t bytes) const {
+  const Speed& speed = way_speed_[way];
+  if (speed.bandwidth == 0) return TransferNs(route_links[pair_of[way]], bytes);
+  return speed.latency_ns + CeilScaled(bytes, kNsPerS, speed.bandwidth);
 }
 
 int64_t Problem::TransferNs(std::span<const int> links, int64_t bytes) const {
@@ -290,7 +331,7 @@ int64_t Problem::PayloadNs(int link, int64_t bytes) const {
       from_ns = to_ns;
     }
   }
-  return from_ns + CeilScaled(bytes - from_bytes, 1'000'000'000, link_bandwidth[link]);
+  return from_ns + CeilScaled(bytes - from_bytes, kNsPerS, link_bandwidth[link]);
 }
 
 }  // namespace heteroplace::model

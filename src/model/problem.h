@@ -57,12 +57,13 @@ struct Problem {
   int num_units = 0;
   int num_resources = 0;  // units come first, then what only copies occupy
   int num_groups = 0;
-  Csr task_makes;       // [num_tasks], tensor ids
-  Csr predecessors;     // [num_tasks], task ids, each once
-  Csr successors;       // [num_tasks], task ids, each once
-  Csr group_tasks;      // [num_groups], task ids
-  Csr allowed;          // [num_tasks], device ids
-  Csr route_resources;  // [num_memories * num_memories], each once
+  Csr task_makes;           // [num_tasks], tensor ids
+  Csr predecessors;         // [num_tasks], task ids, each once
+  Csr successors;           // [num_tasks], task ids, each once
+  Csr group_tasks;          // [num_groups], task ids
+  Csr allowed;              // [num_tasks], device ids
+  Csr route_resources;      // [num_memories * num_memories], each once
+  Csr departure_resources;  // [num_memories], on every route to another memory
   // Routes between 300 memories are many, but there are few kinds of them, and few sizes.
   std::vector<int> way_of;       // [num_memories * num_memories], -1: none; equal: the same times
   std::vector<int> pair_of;      // [num_ways], some pair of that way; 0: from a memory to itself
@@ -126,17 +127,28 @@ struct Problem {
   int64_t TransferOfSize(int size, int src, int dst) const {
     const int way = way_of[static_cast<size_t>(Pair(src, dst))];
     if (way < 0) return kImpossible;
-    if (way_ns_.empty()) return TransferNs(route_links[Pair(src, dst)], sizes[size]);
+    if (way_ns_.empty()) return TransferOverWay(way, sizes[size]);
     return way_ns_[static_cast<size_t>(size) * pair_of.size() + static_cast<size_t>(way)];
   }
   /*! \brief Whether the tensor is charged to the host memory whatever the placement. */
   bool IsChargedToHost(int tensor) const {
     return host >= 0 && (is_output[tensor] != 0 || producer[tensor] < 0);
   }
-  /*! \brief Time of a transfer over the links of a route. The only place that computes it. */
+  /*! \brief Time of a transfer over the links of a route. */
   int64_t TransferNs(std::span<const int> links, int64_t bytes) const;
 
  private:
+  /*! \brief Of a way over links without measured points: the sum of the latencies, the least
+   * bandwidth. */
+  struct Speed {
+    int64_t latency_ns = 0;
+    int64_t bandwidth = 0;  // bytes/s; 0: it has measured points, or no links
+  };
+
+  /*! \brief Of links without measured points, of which there is one at least. */
+  Speed SpeedOf(std::span<const int> links) const;
+  /*! \brief TransferNs of a position in `pair_of`. */
+  int64_t TransferOverWay(int way, int64_t bytes) const;
   /*! \brief What bytes take on a link beside its latency, as Link.payload_ns. */
   int64_t PayloadNs(int link, int64_t bytes) const;
   void DeriveBatches();
@@ -151,6 +163,7 @@ struct Problem {
   bool HasFitting(const SharedValues& shared) const;
 
   size_t pairs_ = 0;
+  std::vector<Speed> way_speed_;       // [num_ways]
   std::vector<int64_t> way_ns_;        // [sizes][num_ways]; empty: too many to be kept
   std::vector<int> batch_row_;         // [largest batch size + 1], row in batch_run_ns; -1: none
   std::vector<uint8_t> is_made_once_;  // [num_tasks], all that it reads and makes is shared
