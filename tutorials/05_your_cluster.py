@@ -31,8 +31,9 @@ for device in cluster.devices:
 # %%
 # Probing
 # -------
-# The command ``heteroplace probe`` does the same, and runs copies to time the links, in both
-# directions at once, so that it finds links that share a channel. ``--quick`` takes fewer samples.
+# The command ``heteroplace probe`` looks closer: it takes one hardware thread of each core, makes
+# a memory of each NUMA node, and runs copies to time the links, in both directions at once, so that
+# it finds links that share a channel. ``--quick`` takes fewer samples.
 # With GPUs, each is a device with a memory of its own. What it writes can be edited.
 
 folder = Path(tempfile.mkdtemp())

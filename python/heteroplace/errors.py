@@ -153,7 +153,8 @@ class PlanError(HeteroPlaceError):
 
     code = "HP505"
     remedy = (
-        "place the model again; heteroplace check plan.json names every rule that a plan breaks"
+        "place the model again; heteroplace check plan.json --graph graph.json --cluster "
+        "cluster.json names every rule that a plan breaks"
     )
 
 
@@ -171,7 +172,7 @@ class RoutingError(HeteroPlaceError):
 
     code = "HP507"
     remedy = (
-        "record decisions of this model again; heteroplace routes check says for which model a "
+        "record decisions of this model again; heteroplace routes show says for which model a "
         "profile is"
     )
 

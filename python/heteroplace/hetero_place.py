@@ -21,6 +21,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.demands import with_max_memory
 from heteroplace.model.implementations import without_twins
 from heteroplace.place_options import CONFIG_PREFIX, check_verify, read_options
+from heteroplace.relay.annotate.asked import other_options, with_asked
 from heteroplace.relay.annotate.reader import read_solution
 from heteroplace.relay.annotate.sharded import read_sharded
 from heteroplace.relay.frontend.onnx_source import read_source, with_option, with_source
@@ -50,12 +51,18 @@ class _HeteroPlacePass:
         if placed is None:
             tell_default_level(context)
             found = pipeline.annotate(*pipeline.place(mod, self._cluster, options, limits))
+            found = with_asked(found, given)
             return with_source(found, with_option(read_source(mod), options.verify))
         asked = with_max_memory(self._cluster, options.max_memory)
         if without_twins(placed.cluster).digest() != asked.digest():
             raise PlanError(
                 f"the module is placed on cluster {placed.cluster.name!r} already; to place it on "
                 f"{self._cluster.name!r}, start from the module before the first HeteroPlace"
+            )
+        if others := other_options(mod, given):
+            raise PlanError(
+                f"the module is placed already, and not by this {', '.join(others)}; to place it "
+                f"anew, start from the module before the first HeteroPlace"
             )
         return mod
 
@@ -78,7 +85,8 @@ def HeteroPlace(  # noqa: N802  (TVM's passes are factories named like classes)
     pass
         A Relay module pass. Its result is an ordinary Relay module with `on_device` and
         `device_copy`; the plan, and the kernels that were compiled to measure it, travel along as
-        attributes of `main`. Running the pass on its own output changes nothing.
+        attributes of `main`. Running the pass on its own output changes nothing; another cluster
+        or other options are a PlanError then.
 
         Of a plan for several items (`items`) they name for each op one of its devices: batches are
         in the plan alone, and what is built takes all items at once, along their batch axis.
@@ -126,8 +134,10 @@ def build(
     Raises
     ------
     LoweringError
-        No cluster for a module that is not placed; weights for one that was placed without them;
-        options of placing for one that is placed.
+        No cluster for a module that is not placed; weights, or options of placing, for one that is
+        placed.
+    PlanError
+        The module is placed on, or shared by, another cluster.
     VerificationError
         The module was imported from ONNX, and what was built gives other numbers; see
         `heteroplace/verify/README.md`.
@@ -135,7 +145,8 @@ def build(
     verify = options.get("verify")
     if verify is not None:
         check_verify(verify)
-    if read_solution(mod) is not None or read_sharded(mod) is not None:
+    shared = read_sharded(mod)
+    if read_solution(mod) is not None or shared is not None:
         late = [name for name in options if name != "verify"]
         if late:
             raise LoweringError(
@@ -149,8 +160,22 @@ def build(
                 f"the module was placed before its weights ({', '.join(unbound[:4])}, ...) were "
                 f"bound: pass params= to HeteroPlace, or bind them before"
             )
+        if params:
+            raise LoweringError(
+                "the module has its weights since it was placed, and params= would change nothing: "
+                "leave them out, or give them to HeteroPlace"
+            )
     elif cluster is None:
         raise LoweringError("the module is not placed; give build() a cluster, or run HeteroPlace")
-    if cluster is not None and read_sharded(mod) is None:
+    if cluster is not None and not isinstance(cluster, Cluster):
+        cluster = open_cluster(cluster)
+    if cluster is not None and shared is not None:
+        by = shared[0].solution.cluster
+        if by.digest() != cluster.digest():
+            raise PlanError(
+                f"the module is shared by cluster {by.name!r} already; to share it by "
+                f"{cluster.name!r}, start from the module before that"
+            )
+    elif cluster is not None:
         mod = HeteroPlace(cluster, params=params, **options)(mod)
     return pipeline.build_module(mod, verify)

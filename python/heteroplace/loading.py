@@ -121,6 +121,11 @@ def load(
         group = Group(mpi_transport(handle_of(comm)), silence_s)
         abort_after_failure(group, comm)
         return load_as_rank(os.fspath(path), group, hosts, trusted_keys, **options)
+    if hosts:
+        raise ExecutionError(
+            f"hosts={list(hosts)}: names of the hosts of several ranks; this file is for one "
+            f"process: leave them out"
+        )
     assert file is not None
     make: Callable[..., Executor] = partial(Executor, **options)
     try:

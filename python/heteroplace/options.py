@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -194,8 +194,21 @@ def read_arguments(
             if not reads_texts:
                 shown = f"--{attribute.replace('_', '-')}"
                 several = [_read(entry, shown, each) for each in several]
-            found[entry.name] = several[0] if entry.join is None else entry.join(several)
+            found[entry.name] = several[0] if entry.join is None else _joined(entry, several)
     return found
+
+
+def _joined(entry: Option, several: Sequence[Any]) -> Any:
+    assert entry.join is not None
+    return named_pairs(f"--{entry.flag}", several) if entry.join is pairs else entry.join(several)
+
+
+def named_pairs(flag: str, given: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Return `pairs` of an option of the command line; a HeteroPlaceError names it."""
+    try:
+        return pairs(given)
+    except ValueError as err:
+        raise HeteroPlaceError(f"{flag}: {err}") from err
 
 
 def from_arguments(
@@ -249,6 +262,20 @@ def _text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+def pairs(given: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Join NAME=VALUE options; one that is given twice would lose a value.
+
+    >>> pairs([("a", 1), ("b", 2)])
+    {'a': 1, 'b': 2}
+    """
+    found: dict[str, Any] = {}
+    for name, value in given:
+        if name in found:
+            raise ValueError(f"{name!r} is given twice, as {found[name]!r} and as {value!r}")
+        found[name] = value
+    return found
+
+
 def seconds(text: str) -> float:
     """Read a time above 0.
 
@@ -279,6 +306,13 @@ def duration(text: str) -> float:
         return seconds(number.strip()) * units[unit]
     except ValueError as err:
         raise ValueError(f"expected a time above 0 such as 30s, 10m or 1h, got {text!r}") from err
+
+
+def seed_number(text: str) -> int:
+    """Read a whole number of at least 0."""
+    if not text.isascii() or not text.isdecimal() or not int(text) < 2**63:
+        raise ValueError(f"expected a whole number >= 0, got {text!r}")
+    return int(text)
 
 
 def count(text: str) -> int:

@@ -14,7 +14,7 @@ from heteroplace.model.demands import memory_limit, with_layers, with_no_split, 
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.units import parse_bytes
 from heteroplace.option_types import check_types
-from heteroplace.options import Option, by_attribute, option, options_of, pair, seconds
+from heteroplace.options import Option, by_attribute, option, options_of, pair, pairs, seconds
 from heteroplace.solve import SOLVERS, SolveOptions, get_solver
 
 CostSource = CostTable | str | os.PathLike[str] | Callable[[TaskGraph, Cluster], CostTable]
@@ -128,7 +128,7 @@ class PlaceOptions:
         "'nn.conv2d=gpu.0'",
         metavar="PATTERN=DEVICE",
         parse=pair,
-        join=dict,
+        join=pairs,
     )
     exclude: Sequence[str] = option(
         (), "device that must not be used", metavar="DEVICE", join=tuple
@@ -152,7 +152,7 @@ class PlaceOptions:
         "run on DEVICE; solution.layers() is such a map",
         metavar="LAYER=DEVICE",
         parse=pair,
-        join=dict,
+        join=pairs,
     )
     max_memory: Mapping[str, str | int] = option(
         dict,
@@ -160,7 +160,7 @@ class PlaceOptions:
         "share it",
         metavar="DEVICE=SIZE",
         parse=memory_pair,
-        join=dict,
+        join=pairs,
     )
     plan_in: str | os.PathLike[str] | None = option(
         None,
@@ -278,9 +278,9 @@ def read_options(given: Mapping[str, Any]) -> tuple[PlaceOptions, SolveOptions]:
     place, limits = by_attribute(OPTION_CLASSES, rest, "HeteroPlace", SolverError)
     for entry in options_of(PlaceOptions):
         value = place.get(entry.attribute)
-        if entry.join is dict and _is_list_of_texts(value):
+        if entry.join is pairs and _is_list_of_texts(value):
             try:  # as a PassContext has it
-                place[entry.attribute] = dict(map(entry.parse, value))
+                place[entry.attribute] = pairs(map(entry.parse, value))
             except ValueError as err:
                 raise SolverError(f"{entry.name} {list(value)}: {err}") from err
     for cls, values in zip(OPTION_CLASSES, (place, limits), strict=True):

@@ -43,6 +43,12 @@ std::vector<GivenInput> ReadInputs(const RunOptions& options) {
   return inputs;
 }
 
+/*! \brief Files that cannot be written are told before all the runs. */
+void CheckFiles(const RunOptions& options) {
+  for (const auto& [name, file] : options.outputs) CheckWritable(file);
+  if (!options.trace.empty()) CheckWritable(options.trace);
+}
+
 /*! \brief The port of a name; null, with a text added to the faults, if there is none. */
 Port* Find(std::vector<Port>* ports, const char* kind, const std::string& name,
            std::string* faults) {
@@ -188,13 +194,19 @@ void GiveOutputs(const RunOptions& options, Model* model) {
 void RunModel(const RunOptions& options, Job* job) {
   std::vector<GivenInput> inputs;
   // Before the model is loaded; of several ranks only one may have the files.
-  if (job == nullptr) inputs = ReadInputs(options);
+  if (job == nullptr) {
+    CheckFiles(options);
+    inputs = ReadInputs(options);
+  }
   Model model(options, job);
   if (!model.IsFeeding()) {
     Expect(heteroplace_serve(model.handle()));
     return;
   }
-  if (job != nullptr) inputs = ReadInputs(options);
+  if (job != nullptr) {
+    CheckFiles(options);
+    inputs = ReadInputs(options);
+  }
   if (options.is_description) {
     Describe("input", model.inputs);
     Describe("output", model.outputs);
@@ -220,10 +232,10 @@ void RunModel(const RunOptions& options, Job* job) {
                            : RunInFlight(model, num_more, num_requests, options.timeout_s),
          num_requests);
   }
+  GiveOutputs(options, &model);
   if (!options.trace.empty()) {
     Expect(heteroplace_stop_trace(model.handle(), options.trace.c_str(), HETEROPLACE_NO_LIMIT));
   }
-  GiveOutputs(options, &model);
 }
 
 }  // namespace heteroplace::cli

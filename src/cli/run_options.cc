@@ -165,6 +165,9 @@ RunOptions ParseRunOptions(const std::vector<std::string>& arguments) {
     }
   }
   if (options.model.empty()) Fail("no compiled file is given");
+  if (options.requests_in_flight > 1 && options.repeat == 1) {
+    Fail("--requests-in-flight is about runs behind the first one; give --repeat N, too");
+  }
   return options;
 }
 

@@ -69,6 +69,18 @@ std::string ReadWhole(const std::string& path) {
   return bytes;
 }
 
+void CheckWritable(const std::string& path) {
+  struct stat status{};
+  if (stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
+    if (S_ISDIR(status.st_mode)) Fail(path, "cannot be written", EISDIR);
+    if (access(path.c_str(), W_OK) != 0) Fail(path, "cannot be written", errno);
+    return;
+  }
+  const size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  if (access(folder.c_str(), W_OK | X_OK) != 0) Fail(path, "cannot be written", errno);
+}
+
 void WriteWhole(const std::string& path, std::string_view bytes) {
   struct stat status{};
   if (stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {

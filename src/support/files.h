@@ -9,6 +9,9 @@ namespace heteroplace {
 /*! \brief All bytes of a file. \throws Error kExecution. */
 std::string ReadWhole(const std::string& path);
 
+/*! \brief Tells before the work that WriteWhole would fail. \throws Error kExecution. */
+void CheckWritable(const std::string& path);
+
 /*!
  * \brief Writes a file as a whole: under another name first, so that no half of it is ever there.
  *

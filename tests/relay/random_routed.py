@@ -162,8 +162,8 @@ class _Network:
                 other = self._input((self._cells, *self._cell()))
             flows.append(routing.annotate_cell(other, (0,), (1, *self._cell())))
         gate = None if decision.gates is None else random.choice((None, "dispatch", "combine"))
-        overflow = random.choice(("rounds", "rounds", "drop", "error"))
-        sizes, overflow = self._sizes(num_branches, decision, overflow)
+        policy = random.choice(("rounds", "rounds", "drop", "error"))
+        sizes, overflow = self._sizes(num_branches, decision, policy)
         num_results = random.choice((1, 1, 1, 2))
         results = routing.route(
             flows if len(flows) > 1 else cells,
@@ -178,9 +178,11 @@ class _Network:
 
     def _sizes(
         self, num_branches: int, decision: routing.Decision, overflow: str
-    ) -> tuple[list[list[int]] | None, str]:
+    ) -> tuple[list[list[int]] | None, str | None]:
         random, cells = self._random, self._cells
-        if decision.capacity is not None or random.random() < 0.3:
+        if decision.capacity is not None:
+            return None, None
+        if random.random() < 0.3:
             return None, overflow
         sizes = [random.choice(self._shapes.sizes) for _ in range(num_branches)]
         if overflow == "error" and self._number:  # an overflow ends the run of all

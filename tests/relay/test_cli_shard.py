@@ -43,6 +43,17 @@ def test_table_ranks_degrees_and_tells_pure_ones(
     assert Path("rows.csv").read_text().splitlines() == lines
 
 
+def test_a_table_of_one_plan_and_a_file_that_is_no_table_are_refused(
+    files: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["shard", *files, "--degrees", "2,1,1", "--csv", "rows.csv"]) == 2
+    assert "leave out the table, or the degrees" in capsys.readouterr().err
+    assert not Path("rows.csv").exists()
+    Path("notes.csv").write_text("a,b\n1,2\n")
+    assert main(["shard", *files, "--csv", "notes.csv"]) == 2
+    assert "the columns are a,b" in capsys.readouterr().err
+
+
 @pytest.mark.costly
 def test_run_measures_the_best_and_takes_the_fastest(
     files: tuple[str, ...], capsys: pytest.CaptureFixture[str]

@@ -75,9 +75,17 @@ def test_it_runs_in_a_sequence_of_passes() -> None:
 
 def test_on_its_own_output_it_changes_nothing(placed: tvm.IRModule) -> None:
     with tvm.transform.PassContext(opt_level=3):
-        again = relay.transform.HeteroPlace(cpu_cluster(), solver="single")(placed)
-    tvm.ir.assert_structural_equal(again, placed)
-    assert again.astext() == placed.astext()
+        for options in (FAST, {}):
+            again = relay.transform.HeteroPlace(cpu_cluster(), **options)(placed)
+            tvm.ir.assert_structural_equal(again, placed)
+            assert again.astext() == placed.astext()
+
+
+def test_other_options_on_a_placed_module_are_refused(placed: tvm.IRModule) -> None:
+    """They would change nothing."""
+    options = FAST | {"solver": "single", "pin": {"nn.conv2d": "cpu.0"}}
+    with pytest.raises(PlanError, match="placed already, and not by this pin, solver; to place"):
+        relay.transform.HeteroPlace(cpu_cluster(), **options)(placed)
 
 
 def test_equal_options_give_equal_modules(placed: tvm.IRModule) -> None:
@@ -203,6 +211,11 @@ def test_weights_that_come_after_the_pass_are_refused() -> None:
         unbound = relay.transform.HeteroPlace(cpu_cluster(), **FAST)(mod)
     with pytest.raises(LoweringError, match="pass params= to HeteroPlace, or bind them before"):
         hp.build(unbound, params=params)
+    with tvm.transform.PassContext(opt_level=3):
+        bound = relay.transform.HeteroPlace(cpu_cluster(), params=params, **FAST)(mod)
+    for given in ((), (cpu_cluster(),)):
+        with pytest.raises(LoweringError, match="has its weights since it was placed"):
+            hp.build(bound, *given, params=params)
 
 
 @pytest.mark.costly(10)

@@ -61,6 +61,7 @@ def run_check(arguments: argparse.Namespace) -> None:
     a bad one are raised."""
     path = arguments.file
     kind, value = read_known_file(path)
+    _check_options(kind, arguments)
     text, warnings = _checked(kind, value, arguments)
     if arguments.json:
         print_json({"file": path, "kind": kind, "text": text, "faults": [], "warnings": warnings})
@@ -86,6 +87,17 @@ def _checked(kind: str, value: object, arguments: argparse.Namespace) -> tuple[s
             f"{path}: a {kind} file can be checked only with --graph and --cluster"
         )
     return _check_for_graph(kind, value, arguments)
+
+
+def _check_options(kind: str, arguments: argparse.Namespace) -> None:
+    """Raise HeteroPlaceError for a file to check against that this kind is not checked against."""
+    uses = {"costs": ("graph", "cluster"), "plan": ("graph", "cluster", "costs")}.get(kind, ())
+    for name in ("graph", "cluster", "costs"):
+        if getattr(arguments, name) is not None and name not in uses:
+            raise HeteroPlaceError(
+                f"{arguments.file}: --{name} would not be looked at: this is a {kind} file; leave "
+                f"it out"
+            )
 
 
 def run_clusters(arguments: argparse.Namespace) -> None:

@@ -23,7 +23,7 @@ from heteroplace.model.solution import Solution
 from heteroplace.place_options import PlaceOptions
 from heteroplace.relay.frontend.imported_model import ImportedModel
 from heteroplace.relay.frontend.importer import from_onnx
-from heteroplace.relay.frontend.onnx_devices import annotate, read_devices
+from heteroplace.relay.frontend.onnx_devices import annotate, check_annotatable, read_devices
 from heteroplace.relay.frontend.onnx_source import read_source
 from heteroplace.relay.ranges.legal import legal_inputs
 from heteroplace.run.devices import missing_devices
@@ -193,6 +193,11 @@ def tune_model(
             imported.mod, cluster, imported.params, progress=say, **options
         )
     return report
+
+
+def check_annotated(path: Path, output: str) -> None:
+    """Raise before the work what `write_annotated` would raise of the model and the file."""
+    check_annotatable(path, output)
 
 
 def write_annotated(path: Path, output: str, solution: Solution) -> None:

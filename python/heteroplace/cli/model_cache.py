@@ -1,7 +1,7 @@
 """Compiled models in the user's cache, found again by a digest of all that they depend on. No TVM.
 
-A model is kept in a folder called by the digest of the model file, the cluster, the options and the
-version of heteroplace. Beside `model.so` lies `about.json`: the other files that were read (weights
+A model is kept in a folder called by the digest of the model file, the cluster, the options and
+heteroplace's own files, so that after an update it is compiled again. Beside `model.so` lies `about.json`: the other files that were read (weights
 of their own) and TVM's library, which are compared when it is looked up, and what inputs are legal.
 """
 
@@ -14,6 +14,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -66,10 +67,24 @@ def model_key(path: Path, cluster: Cluster, options: Mapping[str, Any]) -> str:
     FrontendError
         The file cannot be read.
     """
-    told = {"version": heteroplace.__version__, "cluster": cluster.digest()}
+    told = {"heteroplace": own_digest(), "cluster": cluster.digest()}
     told["options"] = json.dumps(dict(options), sort_keys=True, default=str)
     told["model"] = file_digest(path)
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+
+
+@cache
+def own_digest() -> str:
+    """Return a digest of the version and of names, sizes and times of all program files, in hex.
+
+    A version alone does not tell: between two of them any of these may change what is compiled.
+    """
+    digest = hashlib.sha256(heteroplace.__version__.encode())
+    for folder in map(Path, heteroplace.__path__):
+        for pattern in ("*.py", "*.so"):
+            for path in sorted(folder.rglob(pattern)):
+                digest.update(f"{path.relative_to(folder)} {stamp(path)}\n".encode())
+    return digest.hexdigest()
 
 
 def file_digest(path: Path) -> str:

@@ -177,6 +177,8 @@ def _run_model(arguments: argparse.Namespace) -> None:
     check_model(model)
     line, say = progress_of(arguments)
     builder = importlib.import_module(BUILDER)
+    if arguments.annotate_onnx:
+        builder.check_annotated(model, arguments.annotate_onnx)
     try:
         solution = builder.place_model(
             model,

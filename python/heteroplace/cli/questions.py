@@ -13,7 +13,7 @@ from heteroplace.cli.shared import Parsers, add_command, add_output, check_writa
 from heteroplace.cli.solution_file import add_solution_options, read_solution
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.model.answers import WhatIf
-from heteroplace.options import add_arguments, from_arguments, read_arguments
+from heteroplace.options import add_arguments, from_arguments, named_pairs, read_arguments
 from heteroplace.place_options import PlaceOptions
 from heteroplace.progress import ProgressLine
 from heteroplace.questions.explain import explain_tasks
@@ -172,10 +172,10 @@ def run_simulate(arguments: argparse.Namespace) -> None:
     line = ProgressLine(sys.stderr if is_shown else None, time.perf_counter(), unit)
     try:
         found = solution.what_if(
-            add_device=dict(arguments.add_device),
+            add_device=named_pairs("--add-device", arguments.add_device),
             drop_device=tuple(arguments.drop_device),
-            scale_link=dict(arguments.scale_link),
-            memory=dict(arguments.memory),
+            scale_link=named_pairs("--scale-link", arguments.scale_link),
+            memory=named_pairs("--memory", arguments.memory),
             batch=arguments.batch,
             solve=arguments.solve,
             solver=arguments.solver or "auto",

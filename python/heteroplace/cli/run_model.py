@@ -41,7 +41,14 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.plan import Run
 from heteroplace.model.solution import Solution
 from heteroplace.model.units import format_bytes, format_ns
-from heteroplace.options import add_arguments, count, read_arguments
+from heteroplace.options import (
+    Argument,
+    add_arguments,
+    count,
+    named_pairs,
+    read_arguments,
+    seed_number,
+)
 from heteroplace.place_options import OPTION_CLASSES, STORE_OFF, STORE_ON, read_options
 from heteroplace.report.notes import notes_text
 from heteroplace.report.tables import device_table, format_table, solution_headline
@@ -76,7 +83,11 @@ def add_commands(commands: Parsers) -> None:
         help="an input; may be repeated. Those not given are made up",
     )
     parser.add_argument(
-        "--input-seed", metavar="N", type=int, default=0, help="of inputs that are made up"
+        "--input-seed",
+        metavar="N",
+        type=Argument(seed_number),
+        default=0,
+        help="of inputs that are made up; >= 0"
     )
     parser.add_argument(
         "--runs", metavar="N", type=count, help="runs to measure; default: half a second of them"
@@ -150,7 +161,8 @@ def run(arguments: argparse.Namespace) -> None:
     """
     model = Path(arguments.model)
     check_writable(arguments.output)
-    given = {name: read_array(path) for name, path in arguments.input}
+    files = named_pairs("--input", arguments.input)
+    given = {name: read_array(path) for name, path in files.items()}
     options = given_options(arguments)
     legal: Any = {}
     if _is_library(model):

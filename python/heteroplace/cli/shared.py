@@ -67,13 +67,23 @@ def add_problem(parser: argparse.ArgumentParser, *, may_be_model: bool = False) 
 
 
 def add_store(parser: argparse.ArgumentParser) -> None:
-    """Add --store."""
+    """Add --store, of a command that needs one."""
     parser.add_argument(
         "--store",
         metavar="FILE",
+        type=_store_file,
         help=f"the store of measured kernels; default: ${PATH_VARIABLE}, or in the user's cache "
         f"folder",
     )
+
+
+def _store_file(text: str) -> str:
+    if text in ("on", "off"):  # as the commands have it that can do without one
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no file; leave --store out for the usual store, or name another file to "
+            f"measure anew"
+        )
+    return text
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:

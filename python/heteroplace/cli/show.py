@@ -117,6 +117,9 @@ def _check_options(path: str, kind: str, arguments: argparse.Namespace) -> None:
         raise HeteroPlaceError(
             f"{path}: a plan file can be shown only with --graph and --cluster, which it refers to"
         )
+    for flag, value in (("--graph", arguments.graph), ("--cluster", arguments.cluster)):
+        if kind != "plan" and value is not None:
+            raise HeteroPlaceError(f"{path}: {flag} is for a plan file; this is a {kind} file")
     if kind != "costs" and (arguments.task is not None or arguments.device is not None):
         raise HeteroPlaceError(f"{path}: --task and --device choose costs; this is a {kind} file")
     for flag, value in (

@@ -118,12 +118,16 @@ def split_weights(
             left = budget_bytes - num_rooms * room
             left -= sum(groups[index].weight_bytes for index in stays)
             others = [index for index in range(len(groups)) if index not in stays]
+            waited_for = [index for index in others if index not in hidden]
             most = fsum(groups[index].value_ns for index in stays | hidden)
-            most += _most_ns([groups[index] for index in others if index not in hidden], left)
+            most += _most_ns([groups[index] for index in waited_for], left)
             if left < 0 or (best is not None and most <= best[0]):
                 continue
-            chosen = choose_residents([groups[index] for index in others], left)
-            stays |= {others[index] for index in chosen}
+            # What is loaded ahead is waited for by nobody: it stays where room is left.
+            for kind in (waited_for, [index for index in others if index in hidden]):
+                chosen = choose_residents([groups[index] for index in kind], left)
+                stays |= {kind[index] for index in chosen}
+                left -= sum(groups[kind[index]].weight_bytes for index in chosen)
             value = fsum(groups[index].value_ns for index in sorted(stays | hidden))
             if best is None or value > best[0]:
                 best = value, frozenset(stays)

@@ -83,6 +83,13 @@ def base_of(cluster: Cluster, index: int) -> int | None:
     return None
 
 
+def base_names(cluster: Cluster) -> list[str]:
+    """Return the names of the devices, of twins those of the devices whose twins they are."""
+    bases = (base_of(cluster, index) for index in range(len(cluster.devices)))
+    devices = cluster.devices
+    return [devices[index if base is None else base].name for index, base in enumerate(bases)]
+
+
 def implementation_gains(
     cluster: Cluster, costs: CostTable, plan: Plan
 ) -> dict[str, tuple[int, int]]:

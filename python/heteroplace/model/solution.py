@@ -14,6 +14,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.demands import layers_of
 from heteroplace.model.graph import TaskGraph
+from heteroplace.model.implementations import base_names
 from heteroplace.model.plan import Plan, devices_of
 from heteroplace.model.speculation import PlannedPrediction
 
@@ -144,10 +145,12 @@ class Solution:
         `HeteroPlace(cluster, layers=...)`.
 
         Tasks that belong to no layer, and those of a layer that is on several devices, stand there
-        by their own names. Of tasks on several devices it is the last one.
+        by their own names. Of tasks on several devices it is the last one. Whose kernels a device
+        runs is no part of it.
         """
         placement = self.plan.placement(len(self.graph.tasks))
-        names = [self.cluster.devices[device].name for device in placement]
+        of_device = base_names(self.cluster)
+        names = [of_device[device] for device in placement]
         of_layer: dict[str, set[str]] = {}
         for task, device in zip(self.graph.tasks, names, strict=True):
             for layer in layers_of(task):

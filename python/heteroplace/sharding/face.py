@@ -17,6 +17,7 @@ from heteroplace.errors import ShardingError
 from heteroplace.machine.local import open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.demands import check_reachable
+from heteroplace.relay.annotate.asked import other_options, with_asked
 from heteroplace.relay.annotate.reader import read_solution
 from heteroplace.relay.annotate.sharded import read_sharded
 from heteroplace.relay.opt_level import tell_default_level
@@ -93,18 +94,25 @@ class _ShardPass:
     """Implementation of the pass for TVM's decorator; one object for one set of options."""
 
     def __init__(
-        self, cluster: Cluster, params: Mapping[str, Any] | None, options: ShardOptions
+        self, cluster: Cluster, params: Mapping[str, Any] | None, given: Mapping[str, Any]
     ) -> None:
-        self._cluster, self._params, self._options = cluster, params, options
+        self._cluster, self._params, self._given = cluster, params, given
+        self._options = read_shard_options(given)
 
     def transform_module(
         self, mod: tvm.IRModule, context: tvm.transform.PassContext
     ) -> tvm.IRModule:
         """Share `mod`, unless it is shared by this cluster already."""
         found = read_sharded(mod)
-        if found is not None and found[0].solution.cluster.digest() == self._cluster.digest():
-            return mod
-        return shard_model(mod, self._cluster, self._params, self._options).to_module()
+        if found is None or found[0].solution.cluster.digest() != self._cluster.digest():
+            shared = shard_model(mod, self._cluster, self._params, self._options).to_module()
+            return with_asked(shared, self._given)
+        if others := other_options(mod, self._given):
+            raise ShardingError(
+                f"the module is shared already, and not by this {', '.join(others)}; to share it "
+                f"anew, start from the module before the first Shard"
+            )
+        return mod
 
 
 def Shard(  # noqa: N802  (TVM's passes are factories named like classes)
@@ -115,15 +123,15 @@ def Shard(  # noqa: N802  (TVM's passes are factories named like classes)
 ) -> tvm.transform.ModulePass:
     """Return the pass that does what `shard` does; the same parameters, but the module.
 
-    Running it on its own output changes nothing.
+    Running it on its own output changes nothing; with other options it is a ShardingError.
 
     Raises
     ------
     ShardingError, ClusterError
         An option or the cluster is wrong; see `shard`.
     """
-    chosen = read_shard_options(options)  # wrong ones are told now, not when the pass runs
+    read_shard_options(options)  # wrong ones are told now, not when the pass runs
     if not isinstance(cluster, Cluster):
         cluster = open_cluster(cluster)
     make = tvm.transform.module_pass(_ShardPass, opt_level=0, name="Shard")
-    return make(cluster, params, chosen)
+    return make(cluster, params, options)

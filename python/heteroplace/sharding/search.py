@@ -29,7 +29,7 @@ from heteroplace.simulate.simulator import simulate
 from heteroplace.transforms.degrees import Degrees, enumerate_degrees, num_ranks, rank_devices
 from heteroplace.transforms.search import search
 from heteroplace.transforms.search_evaluator import SearchProblem, row_of_plan, sum_replicas
-from heteroplace.transforms.search_rows import SearchRow, ranked
+from heteroplace.transforms.search_rows import SearchRow, check_table, ranked
 from heteroplace.transforms.sharded import ShardedGraph
 from heteroplace.transforms.strategy import Strategy, rewrite
 
@@ -108,7 +108,8 @@ def search_degrees(
     InfeasibleError
         None of them fits into memory; the message says which comes nearest.
     ShardingError, ClusterError
-        No degrees are possible, or devices are not connected.
+        No degrees are possible, or devices are not connected; `path` is another file, or given
+        degrees leave no rows for it.
     HeteroPlaceError
         As `plan_model` and `run_times`.
     """
@@ -126,7 +127,14 @@ def _planned(
     source: ModelSource, cluster: Cluster, options: ShardOptions, path: Path | None
 ) -> Grid:
     """All degrees, of which nothing has run."""
+    if path is not None:
+        check_table(path)  # before anything is measured
     if isinstance(options.degrees, Degrees):
+        if path is not None:
+            raise ShardingError(
+                f"{path}: a table has the rows of a search, and degrees {options.degrees} leave "
+                f"one plan; leave out the table, or the degrees"
+            )
         models = plan_models(source, [options.degrees], cluster, options)
         return Grid((row_of(models[0]),), tuple(models))
     degrees = _all_degrees(cluster, options)

@@ -7,9 +7,11 @@ from dataclasses import replace
 
 from heteroplace.errors import SolverError
 from heteroplace.model.check import check_plan
-from heteroplace.model.plan import Plan
+from heteroplace.model.plan import Copy, Load, Plan, Run
+from heteroplace.native.throughput import placement_loads
 from heteroplace.solve.batched.list_solver import batch_bound
 from heteroplace.solve.bounds import lower_bound
+from heteroplace.solve.bounds.quick import any_plan_bound
 from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.objective import THROUGHPUT, objective_ns
 from heteroplace.solve.problem import (
@@ -20,6 +22,7 @@ from heteroplace.solve.problem import (
     status_of,
 )
 from heteroplace.solve.throughput.prices import price_bound
+from heteroplace.solve.throughput.work_bound import work_bound
 
 REPLAY = "plan_in"
 """`SolveResult.solver` of a plan that was not solved for."""
@@ -90,7 +93,10 @@ def _bound_ns(
 ) -> int:
     if not problem.graph.tasks:
         return 0
+    is_usual = not _goes_own_ways(problem, plan)
     if objective == THROUGHPUT:
+        if not is_usual or not _fits_at_once(problem, plan):
+            return work_bound(problem, deadline)
 
         def is_met(bound_ns: int) -> bool:
             return bound_ns >= known_ns
@@ -98,5 +104,31 @@ def _bound_ns(
         left_s = deadline.left_s()
         return price_bound(problem, known_ns, _PRICE_EVALUATIONS, left_s, is_met).bound_ns
     if plan.items > 1:
-        return batch_bound(problem, plan.items, deadline)
+        return batch_bound(problem, plan.items, deadline) if is_usual else 0
+    if not is_usual:
+        return any_plan_bound(problem).ns
     return lower_bound(problem, time_limit_s=deadline.left_s()).ns
+
+
+def _goes_own_ways(problem: Problem, plan: Plan) -> bool:
+    """Whether it loads weights, or copies otherwise than from a tensor's home by `Cluster.route`:
+    most bounds are not of such plans."""
+    graph, cluster = problem.graph, problem.cluster
+    runs = {(step.task, step.device) for step in plan.steps if isinstance(step, Run)}
+    homes = {(task, cluster.devices[device].memory) for task, device in runs}
+    for step in plan.steps:
+        if isinstance(step, Load):
+            return True
+        if not isinstance(step, Copy):
+            continue
+        producer = graph.tensors[step.tensor].producer
+        is_home = step.src == cluster.host if producer is None else (producer, step.src) in homes
+        if not is_home or step.route != cluster.route(step.src, step.dst):
+            return True
+    return False
+
+
+def _fits_at_once(problem: Problem, plan: Plan) -> bool:
+    """Whether memories hold all tensors of an item at once, as prices have it."""
+    loads = placement_loads(problem.native, problem.native.placement(plan.steps))
+    return loads.fits(problem.cluster)

@@ -57,8 +57,12 @@ def single_objectives(
         # Without the steps, which large graphs have many of.
         native_plan = single_native_plan(problem, device_id)
         if native_plan is not None:
-            placement = native_plan.devices(len(problem.graph.tasks))
-            found[device.name] = placement_loads(problem.native, placement).item_ns
+            loads = placement_loads(
+                problem.native, native_plan.devices(len(problem.graph.tasks))
+            )
+            # With many items at work nothing is freed in between, unlike in a plan for one.
+            if loads.fits(problem.cluster):
+                found[device.name] = loads.item_ns
     return found
 
 
@@ -160,6 +164,15 @@ def with_least_gain(
     plan = single_plan_of_items(problem, problem.cluster.device_id(name), options.items)
     assert plan is not None  # it has an objective
     note = f"the plan takes {result.objective_ns} ns; min_gain_ratio is {least}"
-    status = status_of(singles[name], result.bound_ns, result.status == "interrupted")
+    # A bound above it is that of plans in batches of another kind (see SolveResult.bound_ns).
+    bound = result.bound_ns if result.bound_ns <= singles[name] else 0
+    status = status_of(singles[name], bound, result.status == "interrupted")
     tried = (*result.candidates, (f"single {name}", singles[name], note))
-    return replace(result, plan=plan, objective_ns=singles[name], status=status, candidates=tried)
+    return replace(
+        result,
+        plan=plan,
+        objective_ns=singles[name],
+        bound_ns=bound,
+        status=status,
+        candidates=tried,
+    )

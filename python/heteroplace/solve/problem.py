@@ -273,8 +273,9 @@ class SolveResult:
     objective_ns: int
     """Makespan of the plan by `heteroplace.simulate`."""
     bound_ns: int
-    """No plan is shorter (for CP-SAT: none whose copies leave their tensor's home; for `divi` and
-    `split` of several items: none with one batch of a task on each device)."""
+    """No plan is shorter (for CP-SAT: none whose copies leave their tensor's home; for throughput:
+    none for which memories hold all tensors of an item at once; for `divi` and `split` of several
+    items: none with one batch of a task on each device)."""
     status: str
     """One of STATUSES."""
     solver: str

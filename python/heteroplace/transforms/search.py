@@ -131,14 +131,19 @@ def _degrees_of(
 def problem_digest(problem: SearchProblem) -> str:
     """Return a hex digest of what the rows of a problem depend on.
 
-    Model, ZeRO and recomputation are in it by `SearchProblem.name` and `options`.
+    Model, ZeRO and recomputation are in it by `SearchProblem.name` and `options`. Of collectives
+    that were timed it counts which: timed again they differ a little each time, and a search would
+    never go on.
     """
+    timed = problem.collectives
     parts = (
         problem.name,
         problem.options,
         problem.cluster.digest(),
         problem.costs.digest(),
-        problem.collectives,
+        None
+        if timed is None
+        else ([(kind, members) for kind, members, *_ in timed.fits], sorted(timed.in_updates)),
         problem.schedule,
         problem.devices,
     )

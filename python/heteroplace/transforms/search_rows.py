@@ -199,6 +199,12 @@ class SearchFile:
             raise ShardingError(f"{self._path}: cannot be written: {err}") from err
 
 
+def check_table(path: Path) -> None:
+    """Raise ShardingError if a file is there that is no table of a search; as `SearchFile`."""
+    if path.exists():
+        SearchFile(path, case="")
+
+
 def _line(cells: Sequence[object]) -> str:
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator="\n").writerow(

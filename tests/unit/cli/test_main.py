@@ -208,12 +208,28 @@ def test_missing_folder_of_the_output_is_a_user_error(files, capsys):
         [*PLACE, "--budget", "nan"],
         [*PLACE, "--budget", "soon"],
         [*PLACE, "--objective", "energy"],
+        ["run", "m.onnx", "--input-seed", "-1"],
+        ["profile", "m.onnx", "--cluster", "c.json", "--store", "off"],
     ],
 )
 def test_wrong_usage_is_code_2(files, arguments):
     with pytest.raises(SystemExit) as stop:
         main(arguments)
     assert stop.value.code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["check", "cluster.json", "--cluster", "no.json"], "--cluster would not be looked at"),
+        (["check", "graph.json", "--graph", "graph.json"], "this is a graph file"),
+        (["show", "graph.json", "--cluster", "no.json"], "--cluster is for a plan file"),
+        ([*PLACE, "--max-memory", "gpu0=1", "--max-memory", "gpu0=2"], "'gpu0' is given twice"),
+    ],
+)
+def test_options_that_would_be_passed_over_are_refused(files, capsys, arguments, words):
+    assert main(arguments) == 4
+    assert words in capsys.readouterr().err
 
 
 def test_option_out_of_range_is_a_user_error(files, capsys):

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from tests.instances import cpu
 
+import heteroplace
+from heteroplace.cli import model_cache
 from heteroplace.cli.model_cache import (
     CACHE_VARIABLE,
     About,
@@ -83,6 +85,23 @@ def test_the_key_is_of_all_that_the_model_depends_on(folder: Path) -> None:
     assert len({key, *others}) == 4
     with pytest.raises(FrontendError, match="cannot be read"):
         model_key(folder / "lost.onnx", cpu(), {})
+
+
+def test_another_heteroplace_finds_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one version, but a file of it has changed: what is compiled may have, too."""
+    model = folder / "m.onnx"
+    model.write_bytes(b"one")
+    program = folder / "program"
+    program.mkdir()
+    (program / "pipeline.py").write_text("1")
+    monkeypatch.setattr(heteroplace, "__path__", [str(program)])
+    keys = set()
+    for text in ("1", "12"):
+        (program / "pipeline.py").write_text(text)
+        model_cache.own_digest.cache_clear()
+        keys.add(model_key(model, cpu(), {}))
+    model_cache.own_digest.cache_clear()
+    assert len(keys) == 2
 
 
 def test_a_folder_that_cannot_be_written_is_told(

@@ -131,6 +131,13 @@ def test_room_for_two_is_left_where_loads_ahead_are_worth_more() -> None:
     assert split_weights(groups, 19, 0.5) == (frozenset(), {0, 1, 2})
 
 
+def test_what_is_loaded_ahead_takes_no_room_from_what_is_waited_for() -> None:
+    often = [WeightGroup(f"often{i}", 10, 10) for i in range(4)]
+    rare = WeightGroup("rare", 10, 10, 0.3)
+    assert split_weights([*often, rare], 30, 0.5) == ({4}, {0, 1, 2, 3})
+    assert split_weights([*often, rare], 40, 0.5) == ({0, 4}, {1, 2, 3})
+
+
 @given(groups())
 @num_cases(60)
 def test_what_stays_leaves_room_for_any_other(

@@ -11,6 +11,7 @@ from hypothesis import given
 from heteroplace.errors import ClusterError, HeteroPlaceError, LoweringError, SolverError
 from heteroplace.model.demands import with_layers
 from heteroplace.model.graph import TaskGraph
+from heteroplace.model.implementations import twin_name
 from heteroplace.model.plan import Plan
 from heteroplace.model.solution import Solution
 from tests.strategies import Instance, exact_cases, instances_with_plan
@@ -39,6 +40,14 @@ def test_a_map_names_layers_and_tasks_without(solution: Solution) -> None:
         "enc.1": "gpu1",
         "d": "gpu0",
     }
+
+
+def test_whose_kernels_a_device_runs_is_no_part_of_the_map(solution: Solution) -> None:
+    """A module that is placed anew has no twins yet."""
+    first, _ = solution.cluster.devices
+    devices = (first, replace(first, name=twin_name(first.name, "tuned")))
+    found = replace(solution, cluster=replace(solution.cluster, devices=devices)).layers()
+    assert set(found.values()) == {"gpu0"}
 
 
 def test_what_a_solution_says_holds_when_it_is_demanded(solution: Solution) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from dataclasses import replace
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, pairwise
 
 import numpy as np
 import pytest
@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 
 from heteroplace.model.check import check_plan
 from heteroplace.model.cost import Cost, build_table
-from heteroplace.model.plan import Run
+from heteroplace.model.plan import Copy, Plan, Run
 from heteroplace.report.tables import solution_headline
 from heteroplace.simulate.interference import Interference, no_interference
 from heteroplace.simulate.simulator import simulate
 from heteroplace.simulate.throughput import throughput_ns
 from heteroplace.solve import Problem, SolveOptions, get_solver, solve_network
+from heteroplace.solve.judge import replay
+from heteroplace.solve.list.single import single_plan
 from heteroplace.solve.objective import (
     num_devices,
     single_objectives,
@@ -181,3 +183,60 @@ def test_a_device_that_cannot_hold_all_items_is_no_single_device() -> None:
     assert single_objectives(problem) == {"gpu0": 10, "gpu1": 10}
     assert single_objectives(problem, "throughput") == {"gpu0": 10, "gpu1": 10}
     assert single_objectives(problem, items=2) == {}
+
+
+def by_lifetime(times: tuple[tuple[int, int], ...]) -> Problem:
+    """A chain whose tensors fit on the GPU only as those before them are freed."""
+    names = [f"t{index}" for index in range(len(times))]
+    links = {(0, 1): 10, (1, 0): 10}
+    cluster = gpus(links, 2)
+    memories = (cluster.memories[0], replace(cluster.memories[1], bytes=250))
+    cluster = replace(cluster, memories=memories, host=0)
+    case = instance(
+        list(pairwise(names)), dict(zip(names, times, strict=True)), cluster, num_bytes=100
+    )
+    return problem_of(case)
+
+
+@pytest.mark.parametrize("solver", ["auto", "throughput"])
+def test_one_device_counts_for_throughput_only_if_it_holds_an_item_whole(solver: str) -> None:
+    """The bound is of such plans: one by lifetime was below it, and was taken."""
+    problem = by_lifetime(((1000, 10),) * 4)
+    assert problem.native.counts_lifetimes
+    assert list(single_objectives(problem, "throughput")) == ["gpu0"]
+    result = get_solver(solver).solve(problem, THROUGHPUT)
+    assert result.bound_ns <= result.objective_ns
+
+
+@pytest.mark.parametrize("objective", ["latency", "throughput"])
+def test_the_bound_of_a_given_plan_is_of_plans_like_it(objective: str) -> None:
+    """It keeps everything on the GPU, which only fits by lifetime."""
+    problem = by_lifetime(((1000, 10),) * 4)
+    plan = single_plan(problem, 1)
+    assert isinstance(plan, Plan)
+    result = replay(problem, plan, SolveOptions(objective, time_limit_s=2.0))
+    assert 0 < result.bound_ns <= result.objective_ns
+
+
+def test_the_bound_of_a_plan_that_relays_a_copy_is_below_it() -> None:
+    """The direct link is slow, and the way over a third memory fast; each task has one device."""
+    speeds = {(0, 1): 1, (0, 2): 1000, (2, 1): 1000}
+    case = instance([("a", "b")], {"a": (10, None, None), "b": (None, 10, None)},
+                    gpus(speeds, 3), num_bytes=100_000)  # fmt: skip
+    problem = problem_of(case)
+    graph, cluster = case.graph, case.cluster
+    links = {(link.src, link.dst): index for index, link in enumerate(cluster.links)}
+    tensor = graph.task_outputs[0][0]
+    around = (links[0, 2], links[2, 1])
+    ways = [
+        (Copy(tensor, 0, 1, around),),
+        (Copy(tensor, 0, 2, around[:1]), Copy(tensor, 2, 1, around[1:])),
+        (Copy(tensor, 0, 1, (links[0, 1],)),),
+    ]
+    results = []
+    for copies in ways:
+        steps = (Run(0, 0), *copies, Run(1, 1))
+        plan = Plan(graph.digest(), cluster.digest(), steps, "by hand")
+        results.append(replay(problem, plan, SolveOptions(time_limit_s=2.0)))
+    assert all(result.bound_ns <= result.objective_ns for result in results)
+    assert results[0].bound_ns == 20 < results[2].bound_ns

@@ -9,6 +9,7 @@ from heteroplace.costs.op_costs import OpCosts
 from heteroplace.errors import MissingCostError, ShardingError
 from heteroplace.transforms.degrees import Degrees, enumerate_degrees
 from heteroplace.transforms.mlp import Mlp
+from heteroplace.model.collectives import CollectiveCosts
 from heteroplace.transforms.search import problem_digest, search
 from heteroplace.transforms.search_evaluator import SearchProblem
 from heteroplace.transforms.search_rows import (
@@ -129,6 +130,20 @@ def test_rows_of_other_problems_stand_in_the_same_file(problem, tmp_path):
     others = search(other, [16], path=path)
     assert search(problem, [16], path=path, say=pytest.fail) == rows
     assert search(other, [16], path=path, say=pytest.fail) == others
+
+
+def test_a_search_goes_on_with_collectives_that_were_timed_again(problem, tmp_path):
+    path = tmp_path / "rows.csv"
+
+    def timed(ns: float) -> CollectiveCosts:
+        return CollectiveCosts((("all_gather", 2, 0.5, ns), ("all_reduce", 2, 1.0, 100.0)))
+
+    first = replace(problem, collectives=timed(50.0))
+    again = replace(problem, collectives=timed(51.0))
+    other = replace(problem, collectives=CollectiveCosts((("all_reduce", 2, 1.0, 100.0),)))
+    rows = search(first, [16], path=path)
+    assert search(again, [16], path=path, say=pytest.fail) == rows
+    assert len({problem_digest(each) for each in (problem, first, again, other)}) == 3
 
 
 def test_a_better_one_that_was_excluded_before_is_simulated(problem, tmp_path):

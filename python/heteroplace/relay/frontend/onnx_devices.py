@@ -20,6 +20,7 @@ from onnx import ModelProto, NodeProto
 from heteroplace.errors import FrontendError, MissingPackageError
 from heteroplace.files.output import write_bytes
 from heteroplace.model.demands import layers_of
+from heteroplace.model.implementations import base_names
 from heteroplace.model.solution import Solution
 from heteroplace.relay.frontend.onnx_tensors import all_tensors, external_location
 
@@ -106,20 +107,9 @@ def annotate(
         The model cannot be read or written; or its weights lie in files of their own, and the new
         one would lie in another folder.
     """
-    if not _HAS_DEVICES:
-        raise MissingPackageError(
-            f"onnx {onnx.__version__} cannot write devices into a model; run: pip install "
-            f"'onnx>=1.18'"
-        )
     model = _load(path)
-    if any(external_location(tensor) for tensor in all_tensors(model)):
-        here, there = Path(path).resolve().parent, Path(output).resolve().parent
-        if here != there:
-            raise FrontendError(
-                f"{output}: {path} has weights in files beside it; write the annotated model into "
-                f"the same folder, {here}"
-            )
-    names = [device.name for device in solution.cluster.devices]
+    _check_annotatable(model, path, output)
+    names = list(dict.fromkeys(base_names(solution.cluster)))
     del model.configuration[:]
     model.configuration.add(name=CONFIGURATION, num_devices=len(names), device=names)
     where = _places(solution)
@@ -148,15 +138,38 @@ def annotate(
     return count
 
 
+def check_annotatable(path: str | os.PathLike[str], output: str | os.PathLike[str]) -> None:
+    """Raise before the work what `annotate` would raise of the model and the file."""
+    _check_annotatable(_load(path), path, output)
+
+
+def _check_annotatable(
+    model: ModelProto, path: str | os.PathLike[str], output: str | os.PathLike[str]
+) -> None:
+    if not _HAS_DEVICES:
+        raise MissingPackageError(
+            f"onnx {onnx.__version__} cannot write devices into a model; run: pip install "
+            f"'onnx>=1.18'"
+        )
+    if any(external_location(tensor) for tensor in all_tensors(model)):
+        here, there = Path(path).resolve().parent, Path(output).resolve().parent
+        if here != there:
+            raise FrontendError(
+                f"{output}: {path} has weights in files beside it; write the annotated model into "
+                f"the same folder, {here}"
+            )
+
+
 def _places(solution: Solution) -> dict[str, tuple[dict[str, None], dict[str, None]]]:
     """By layer its devices and its tasks, in the order of the graph."""
     graph, cluster = solution.graph, solution.cluster
     devices = solution.plan.devices_of_tasks(len(graph.tasks))
+    of_device = base_names(cluster)
     found: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
     for index, task in enumerate(graph.tasks):
         for layer in layers_of(task):
             names, tasks = found.setdefault(layer, ({}, {}))
-            names.update((cluster.devices[device].name, None) for device in devices[index])
+            names.update((of_device[device], None) for device in devices[index])
             tasks[task.name] = None
     return found
 

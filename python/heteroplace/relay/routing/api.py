@@ -51,7 +51,7 @@ def route(
     gate: str | None = None,
     residual: relay.Expr | None = None,
     capacities: Sequence[int] | Sequence[Sequence[int]] | None = None,
-    overflow: str = "rounds",
+    overflow: str | None = None,
     name: str = "",
 ) -> relay.Expr | list[relay.Expr]:
     """Return what the branches make of the cells that the decision gives them, as a tensor.
@@ -72,7 +72,8 @@ def route(
     capacities
         Rows that the branches are compiled for, or those of each branch; None: doubling.
     overflow
-        What becomes of a load above the largest capacity (`heteroplace.model.capacities`).
+        What becomes of a load above the largest capacity (`heteroplace.model.capacities`); None:
+        "drop" where the decision brings a capacity, which must then be "drop", else "rounds".
     name
         Of the router, unique in its module; "": it is numbered when the module is compiled.
 
@@ -93,8 +94,8 @@ def route(
     flows = [cells] if isinstance(cells, Cells) else list(cells)
     _check(flows, decision, branches, gate, name)
     num_cells = flows[0].num_cells
-    sizes, overflow = _capacities(num_cells, decision, capacities, overflow, len(branches), name)
-    options = RouterOptions(name, sizes, decision.top_k, overflow).checked(len(branches))
+    sizes, policy = _capacities(num_cells, decision, capacities, overflow, len(branches), name)
+    options = RouterOptions(name, sizes, decision.top_k, policy).checked(len(branches))
     taken = router(decision.mask, options, decision.priority, _around(flows, decision))
     make = _whole if num_cells == 1 else _by_rows
     results = make(_Routed(flows, decision, options, gate, tuple(taken)), branches, residual)
@@ -260,14 +261,20 @@ def _capacities(
     num_cells: int,
     decision: Decision,
     given: Sequence[int] | Sequence[Sequence[int]] | None,
-    overflow: str,
+    overflow: str | None,
     num_branches: int,
     name: str,
 ) -> tuple[tuple[tuple[int, ...], ...], str]:
     """Capacities of each branch, and the overflow policy, which a decision may bring."""
-    most = num_cells
+    most, usual = num_cells, "rounds"
     if decision.capacity is not None:
-        overflow, most = "drop", min(num_cells, decision.capacity)
+        most, usual = min(num_cells, decision.capacity), "drop"
+    policy = usual if overflow is None else overflow
+    if decision.capacity is not None and policy != "drop":
+        raise RoutingError(
+            f"router {name!r}: its decision drops cells behind a capacity of {most}, and overflow "
+            f"is {overflow!r}; leave overflow out, or take a decision without a capacity"
+        )
     each: list[Any] = list(default_capacities(most) if given is None else given)
     of_all = [isinstance(one, Integral) for one in each]
     if all(of_all) and each:
@@ -282,7 +289,7 @@ def _capacities(
             f"router {name!r}: its decision drops cells behind {most}, which must be the largest "
             f"capacity; got {faults[0]}"
         )
-    return sizes, overflow
+    return sizes, policy
 
 
 def _around(flows: list[Cells], decision: Decision) -> tuple[relay.Expr, BranchRows] | None:

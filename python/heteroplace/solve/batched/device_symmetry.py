@@ -159,18 +159,24 @@ class _Comparison:
         self._shares = np.array([[bool(one & other) for other in units] for one in units])
         """[num_devices, num_devices]: whether two devices have a unit in common."""
         count = len(cluster.memories)
-        self._latency_ns = np.full((count, count), -1, dtype=np.int64)
-        self._bandwidth = np.full((count, count), -1, dtype=np.int64)
-        """Of routes, [num_memories, num_memories]; -1: there is none."""
+        # Times are linear between the measured points of links, and behind them.
+        sizes = sorted({size for link in cluster.links for size, _ in link.measured})
+        self._ways = np.full((2 + len(sizes), count, count), -1, dtype=np.int64)
+        """Of routes latency, bandwidth, and times of the sizes that some link was measured with,
+        each [num_memories, num_memories]; -1: there is none."""
         self._class_of: dict[int, int] = {}
         """Of each device its class inside its node."""
         for src in range(count):
             deadline.check()
             for dst in range(count):
                 if src != dst and cluster.is_reachable(src, dst):
-                    links = [cluster.links[link] for link in cluster.route(src, dst)]
-                    self._latency_ns[src, dst] = sum(link.latency_ns for link in links)
-                    self._bandwidth[src, dst] = min(link.bytes_per_second for link in links)
+                    route = cluster.route(src, dst)
+                    links = [cluster.links[link] for link in route]
+                    self._ways[:, src, dst] = (
+                        sum(link.latency_ns for link in links),
+                        min(link.bytes_per_second for link in links),
+                        *(cluster.transfer_ns(route, size) for size in sizes),
+                    )
 
     def equal_devices(self, devices: Sequence[int]) -> list[tuple[int, ...]]:
         """Split the devices of a node into classes of which each two may change places."""
@@ -253,7 +259,7 @@ class _Comparison:
             and all(
                 self._are_near(rates[own[-1], own], rates[theirs[-1], theirs], -1)
                 and self._are_near(rates[own, own[-1]], rates[theirs, theirs[-1]], -1)
-                for rates in (self._latency_ns, self._bandwidth)
+                for rates in self._ways
             )
         )
 
@@ -291,8 +297,7 @@ class _Comparison:
         pairs = np.ix_(image, image)
         return (
             self._are_near(sizes, sizes[image], -1)
-            and self._are_near(self._latency_ns, self._latency_ns[pairs], -1)
-            and self._are_near(self._bandwidth, self._bandwidth[pairs], -1)
+            and all(self._are_near(rates, rates[pairs], -1) for rates in self._ways)
         )
 
     def _are_near(self, one: IntArray, other: IntArray, none: int) -> bool:

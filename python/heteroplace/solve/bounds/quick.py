@@ -32,15 +32,7 @@ def quick_bound(problem: Problem, target_ns: int = 0, time_limit_s: float = _MOS
     native = problem.native
     if not is_bounded(problem):
         return NO_BOUND
-    paths = find_paths(native)
-    loads = Loads(native)
-    found = [
-        Bound(paths.critical_path_ns, "critical path"),
-        Bound(loads.bound_ns(slice(None)), "load"),
-        Bound(stays_bound(native), "stays"),
-    ]
-    if len(paths.fastest_ns) <= _MAX_HEAD_TAIL_TASKS:
-        found.append(Bound(head_tail_bound(paths, loads), "head-tail"))
+    found = [any_plan_bound(problem), Bound(stays_bound(native), "stays")]
     lagrangian = lagrangian_bound(
         native,
         rounds=_ROUNDS,
@@ -50,6 +42,20 @@ def quick_bound(problem: Problem, target_ns: int = 0, time_limit_s: float = _MOS
         target_ns=target_ns or heft(native, range(len(native.cluster.devices))).makespan_ns,
     )
     found.append(Bound(lagrangian.bound_ns, "Lagrangian"))
+    return best_of(found)
+
+
+def any_plan_bound(problem: Problem) -> Bound:
+    """Return what no plan beats, whatever way its copies take and whenever weights are loaded."""
+    if not is_bounded(problem):
+        return NO_BOUND
+    paths, loads = find_paths(problem.native), Loads(problem.native)
+    found = [
+        Bound(paths.critical_path_ns, "critical path"),
+        Bound(loads.bound_ns(slice(None)), "load"),
+    ]
+    if len(paths.fastest_ns) <= _MAX_HEAD_TAIL_TASKS:
+        found.append(Bound(head_tail_bound(paths, loads), "head-tail"))
     return best_of(found)
 
 

@@ -122,6 +122,21 @@ def test_a_slower_way_makes_nodes_unlike() -> None:
     assert device_symmetry(other).exchanges == (((2,), (3,)),)
 
 
+@pytest.mark.parametrize(("point", "is_equal"), [((1000, 1000), True), ((1000, 1), False)])
+def test_links_of_one_bandwidth_that_were_measured_otherwise_are_not_equal(
+    point: tuple[int, int], is_equal: bool
+) -> None:
+    """Both take 1000 ns for 1000 bytes by their bandwidth."""
+    case = instance([("a", "b")], {"a": (7, 5, 5), "b": (7, 5, 5)}, gpus({(0, 1): 1, (0, 2): 1}, 3))
+    links = tuple(
+        replace(link, measured=((1000, 1000) if link.dst == 1 else point,))
+        for link in case.cluster.links
+    )
+    cluster = replace(case.cluster, links=links)
+    problem = Problem(case.graph, cluster, replace(case.costs, devices=cluster.identities))
+    assert ((1, 2) in device_symmetry(problem, 0.0).device_classes) == is_equal
+
+
 @given(st.lists(st.integers(0, 2), min_size=6, max_size=6), st.integers(0, 10**6))
 @num_cases(100)
 def test_exchanges_change_the_order_but_not_what_stands_for_all(

@@ -1,0 +1,47 @@
+"""What a placed or shared module was asked for: a pass on it with other options would do nothing.
+
+An attribute of `main` says it, so that the same pass may run twice and another one is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tvm
+
+_ATTRIBUTE = "heteroplace_asked"
+"""Of `main`: options, one a line."""
+_APART = frozenset({"params", "progress", "verify"})
+"""Options that no plan depends on; weights are bound."""
+
+
+def with_asked(mod: tvm.IRModule, options: Mapping[str, Any]) -> tvm.IRModule:
+    """Return the module with the options that it was made by."""
+    functions = dict(mod.functions.items())
+    main = mod.get_global_var("main")
+    functions[main] = functions[main].with_attr(_ATTRIBUTE, _text(options))
+    return tvm.IRModule(functions, mod.type_definitions)
+
+
+def other_options(mod: tvm.IRModule, options: Mapping[str, Any]) -> list[str]:
+    """Return which of these options are not those that a module was made by; of one that does not
+    say it, none."""
+    attributes = mod["main"].attrs
+    if attributes is None or _ATTRIBUTE not in attributes:
+        return []
+    made_by = set(str(attributes[_ATTRIBUTE]).splitlines())
+    return sorted(line.partition("=")[0] for line in _lines(options) if line not in made_by)
+
+
+def _text(options: Mapping[str, Any]) -> str:
+    return "\n".join(_lines(options))
+
+
+def _lines(options: Mapping[str, Any]) -> list[str]:
+    return [f"{name}={_shown(options[name])}" for name in sorted(options) if name not in _APART]
+
+
+def _shown(value: Any) -> str:
+    """The value as one line; of a function only its name, as each process has its own."""
+    return getattr(value, "__qualname__", None) or repr(value).replace("\n", " ")
