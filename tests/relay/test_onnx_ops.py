@@ -149,6 +149,24 @@ def test_known_loop_is_unrolled() -> None:
     assert_equals_reference(model)
 
 
+@pytest.mark.parametrize(
+    "ways", [{"scan_input_directions": [0, 1]}, {"scan_input_axes": [0, 1]}], ids=str
+)
+def test_scan_may_read_one_tensor_in_two_ways(ways: dict[str, Any]) -> None:
+    names = ["sum", "first", "second", "new", "out"]
+    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [3]) for name in names]
+    nodes = [om.node("Sub", "first second", "out"), om.node("Add", "sum out", "new")]
+    body = helper.make_graph(nodes, "body", infos[:3], infos[3:])
+    node = om.node("Scan", "h x x", "last all", body=body, num_scan_inputs=2, **ways)
+    weights = {"h": np.zeros(3, np.float32)}
+    model = om.make_model([node], {"x": [3, 3]}, ["last", "all"], weights)
+    inputs = om.random_inputs(model)
+    for mine, reference in zip(
+        om.run_imported(model, inputs), om.run_onnxruntime(model, inputs), strict=True
+    ):
+        np.testing.assert_allclose(mine, reference, rtol=1e-5, atol=1e-6)
+
+
 def conditional(condition: np.ndarray | None) -> onnx.ModelProto:
     """Relu or Neg of x, by a constant or by an input."""
     branches = {

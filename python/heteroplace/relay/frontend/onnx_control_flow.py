@@ -219,9 +219,10 @@ def _unroll_scan(graph: _Graph, node: NodeProto) -> bool:
     unroll = _Unrolled(graph, node, body, num_states)
     for step in range(length):
         parts = []
-        for name, axis, is_backward in zip(scanned, axes, backward, strict=True):
+        ways = zip(scanned, axes, backward, strict=True)
+        for number, (name, axis, is_backward) in enumerate(ways):
             position = length - 1 - step if is_backward else step
-            parts.append(unroll.part(name, axis, position, step))
+            parts.append(unroll.part(name, axis, position, f"{step}__{number}"))
         unroll.step([*unroll.states, *parts], step)
     unroll.finish(
         _integers(node, "scan_output_axes", [0] * num_outputs),
@@ -275,9 +276,12 @@ class _Unrolled:
         self.collected: list[list[str]] = [[] for _ in range(num_collected)]
         """For each result that is stacked, its value in each step."""
 
-    def part(self, name: str, axis: int, position: int, step: int) -> str:
-        """Return the name of one place along an axis of a value."""
-        result = f"{self._prefix}__{step}__{name}"
+    def part(self, name: str, axis: int, position: int, reader: str) -> str:
+        """Return the name of one place along an axis of a value.
+
+        `reader` tells the step and its operand: a tensor may be several operands of one.
+        """
+        result = f"{self._prefix}__{reader}__{name}"
         index = self._graph.add_constant(position, f"{result}__at")
         self._graph.add("Gather", [name, index], result, axis=axis)
         return result
