@@ -237,3 +237,28 @@ def test_pools_of_another_order_of_axes_are_refused() -> None:
         model = om.typed_model([node], {"x": x}, ["y"], weights, domains=["com.microsoft"])
         with pytest.raises(FrontendError, match="channels_last=1 is not supported"):
             from_onnx(model, simplify=False)
+
+
+SOFTMAXES = [{"opset": 12, "axis": 1}, {"opset": 12}, {"opset": 11, "axis": 0}, {"opset": 13}]
+
+
+@pytest.mark.parametrize("attributes", [*SOFTMAXES, {"opset": 13, "axis": 1}], ids=str)
+def test_softmax_of_bytes_is_over_the_axes_of_its_opset(attributes: dict[str, int]) -> None:
+    x = bytes_of("uint8", 2, 3, 4)
+    weights = {"xs": np.float32(0.02), "xz": np.uint8(9)}
+    weights |= {"ys": np.float32(1 / 256), "yz": np.uint8(0)}
+    node = om.node("QLinearSoftmax", "x xs xz ys yz", "y", domain="com.microsoft", **attributes)
+    model = om.typed_model([node], {"x": x}, ["y"], weights, domains=["com.microsoft"])
+    (expected,) = om.run_onnxruntime(model, {"x": x})
+    (found,) = om.run_imported(model, {"x": x})
+    np.testing.assert_allclose(found.astype(int), expected.astype(int), atol=1)
+
+
+def test_slope_of_a_leaky_relu_of_bytes_that_is_not_given() -> None:
+    x = bytes_of("int8", 50)
+    weights = {"xs": np.float32(1), "xz": np.int8(3), "ys": np.float32(0.1), "yz": np.int8(0)}
+    node = om.node("QLinearLeakyRelu", "x xs xz ys yz", "y", domain="com.microsoft")
+    model = om.typed_model([node], {"x": x}, ["y"], weights, domains=["com.microsoft"])
+    (expected,) = om.run_onnxruntime(model, {"x": x})
+    (found,) = om.run_imported(model, {"x": x})
+    np.testing.assert_array_equal(found, expected)

@@ -287,3 +287,48 @@ def test_what_does_not_count_may_be_infinite() -> None:
     expected = om.run_onnxruntime(model, {"x": x})
     assert not np.isnan(expected[0]).any()
     assert_equal_numbers(model, {"x": x}, expected)
+
+
+EYES = [((2, 5), 0), ((5, 2), 0), ((3, 3), -1), ((3, 4), 2), ((4, 3), -9), ((2, 3), 3)]
+
+
+def test_diagonals_that_leave_their_matrix() -> None:
+    nodes = [om.node("EyeLike", f"x{n}", f"y{n}", k=k) for n, (_, k) in enumerate(EYES)]
+    shapes = {f"x{n}": shape for n, (shape, _) in enumerate(EYES)}
+    assert_equals_onnxruntime(om.make_model(nodes, shapes, [f"y{n}" for n in range(len(EYES))]))
+
+
+@pytest.mark.parametrize(
+    "part", [{"end": 0}, {"start": 1, "end": 0}, {"start": 1, "end": -1}, {"end": 9}], ids=str
+)
+def test_part_of_a_shape(part: dict[str, int]) -> None:
+    nodes = [
+        om.node("Shape", "x", "sizes", **part),
+        om.node("Concat", "all sizes", "shape", axis=0),
+        om.node("ConstantOfShape", "shape", "ones"),
+        om.node("ReduceSum", "x", "sum", keepdims=0),
+        om.node("Add", "ones sum", "y"),
+    ]
+    model = om.make_model(nodes, {"x": [2, 3, 1]}, ["y"], {"all": np.array([2])})
+    assert_equals_onnxruntime(model)
+
+
+def test_sequences_are_reversed_along_the_first_axis_by_default() -> None:
+    node = om.node("ReverseSequence", "x lengths", "y")
+    model = om.make_model([node], {"x": [4, 3, 2]}, ["y"], {"lengths": np.array([4, 1, 2])})
+    assert_equals_onnxruntime(model)
+
+
+@pytest.mark.parametrize("ignored", [-100, 1, 255])
+@pytest.mark.parametrize("op_type", ["NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"])
+def test_loss_of_known_labels_of_which_some_are_ignored(op_type: str, ignored: int) -> None:
+    labels = np.array([[0, ignored, 2], [ignored, 3, 0]])
+    weights = {"labels": labels, "w": np.float32([1, 2, 3, 4])}
+    nodes = [
+        om.node(op_type, operands, f"{reduction}_{len(operands)}",
+                reduction=reduction, ignore_index=ignored)
+        for reduction in ("none", "mean", "sum")
+        for operands in ("x labels", "x labels w")
+    ]  # fmt: skip
+    names = [node.output[0] for node in nodes]
+    assert_equals_onnxruntime(om.make_model(nodes, {"x": [2, 4, 3]}, names, weights))

@@ -15,6 +15,7 @@ from onnx import numpy_helper
 from tvm import relay
 
 from heteroplace.errors import FrontendError
+from heteroplace.relay.expressions import known_shape
 from heteroplace.relay.frontend.converters.call import (
     OnnxCall,
     check_table,
@@ -314,6 +315,34 @@ def constant_of_shape(call: OnnxCall) -> relay.Expr:
     value = np.zeros(1, "float32") if tensor is None else numpy_helper.to_array(tensor)
     dtype = "float32" if tensor is None else dtype_name(tensor.data_type)
     return relay.full(const(value.reshape(-1)[0], dtype), call.operand(0), dtype=dtype)
+
+
+def eye_like(call: OnnxCall) -> relay.Expr:
+    """Convert EyeLike: a constant; TVM's converter writes the ones behind the end of a matrix that
+    its diagonal leaves."""
+    rows, columns = call.shape(0)
+    check_table(rows * columns, "its result")
+    asked = int(call.number("dtype", 0))
+    offset = min(max(int(call.number("k", 0)), -rows), columns)
+    return const(np.eye(rows, columns, offset), dtype_name(asked) if asked else call.dtype(0))
+
+
+def sizes(call: OnnxCall) -> relay.Expr | None:
+    """Convert Shape: of the axes from `start` to `end`; TVM's converter takes an end at 0 for none.
+
+    Both are attributes, counted from the back if negative; beyond all axes they count as the last.
+    """
+    shape = known_shape(typed(call.operand(0)).checked_type)
+    if shape is None:
+        return None
+    end = call.attributes.get("end")
+    return const(shape[int(call.number("start", 0)) : None if end is None else int(end)], "int64")
+
+
+def reverse_sequence(call: OnnxCall) -> relay.Expr:
+    """Convert ReverseSequence; TVM's converter wants both axes to be given."""
+    time, batch = int(call.number("time_axis", 0)), int(call.number("batch_axis", 1))
+    return relay.reverse_sequence(call.operand(0), call.operand(1), time, batch)
 
 
 def expand(call: OnnxCall) -> relay.Expr | None:
