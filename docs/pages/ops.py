@@ -7,6 +7,7 @@ from tvm.relay.frontend import onnx as stock
 
 from heteroplace.relay.frontend.converters.refused import REFUSED
 from heteroplace.relay.frontend.converters.registry import CONVERTERS
+from heteroplace.relay.frontend.importer import OTHER_OPS
 from heteroplace.tvm_bridge import register_onnx_mapping_shim
 
 OPSET = 17
@@ -25,9 +26,9 @@ def op_rows() -> list[tuple[str, str, str]]:
 def _told(name: str, schema: defs.OpSchema, is_stock: bool) -> tuple[str, str]:
     if name in REFUSED:
         return "refused", REFUSED[name]
-    if name in CONVERTERS:
+    if name in CONVERTERS and name not in OTHER_OPS:
         return "heteroplace", _first_line(CONVERTERS[name].__doc__)
-    if is_stock:
+    if is_stock and name not in OTHER_OPS:
         return "TVM", ""
     if schema.has_function or schema.has_context_dependent_function:
         return "its definition", "written out by the standard's own function"

@@ -74,7 +74,7 @@ _WEIGHT_READERS = frozenset(
 
 _FOREIGN_DOMAINS = ("com.microsoft", "ai.onnx.ml")
 """Domains beside ai.onnx of which the importer knows some ops."""
-_OTHER_OPS = frozenset({"Attention", "Gelu"})
+OTHER_OPS = frozenset({"Attention", "Gelu"})
 """Names of ai.onnx that mean another op, of com.microsoft, in the importer's table."""
 
 _MAX_REASON_LENGTH = 400
@@ -250,9 +250,8 @@ def _importer_knows() -> Callable[[NodeProto], bool]:
             return False
         if node.domain not in ONNX_DOMAINS:
             return node.domain in _FOREIGN_DOMAINS and node.op_type in stock
-        return node.op_type in CONVERTERS or (
-            node.op_type in stock and node.op_type not in _OTHER_OPS
-        )
+        is_there = node.op_type in CONVERTERS or node.op_type in stock
+        return is_there and node.op_type not in OTHER_OPS
 
     return knows
 

@@ -13,6 +13,7 @@ from tvm import relay
 
 from heteroplace.relay.frontend.converters import (
     arithmetic,
+    attention,
     branches,
     movement,
     norms,
@@ -20,6 +21,7 @@ from heteroplace.relay.frontend.converters import (
     probabilities,
     quantized,
     quantized_joins,
+    regressors,
     sequences,
     signal,
     vision,
@@ -52,6 +54,7 @@ from heteroplace.relay.frontend.onnx_choices import CHOOSE
 
 CONVERTERS: Mapping[str, Converter] = {
     **REDUCTIONS,
+    "Attention": attention.attention,
     "AveragePool": average_pool,
     "BatchNormalization": norms.batch_normalization,
     "BitShift": arithmetic.bit_shift,
@@ -72,6 +75,7 @@ CONVERTERS: Mapping[str, Converter] = {
     "GlobalLpPool": global_lp_pool,
     "LSTM": lstm,
     "LayerNormalization": norms.layer_normalization,
+    "LinearRegressor": regressors.linear_regressor,
     "LogSoftmax": probabilities.log_softmax,
     "LpNormalization": norms.lp_normalization,
     "LpPool": lp_pool,
@@ -99,6 +103,7 @@ CONVERTERS: Mapping[str, Converter] = {
     "GridSample": vision.grid_sample,
     "MatMul": arithmetic.mat_mul,
     "MatMulInteger": quantized.mat_mul_integer,
+    "QAttention": attention.quantized_attention,
     "QLinearAdd": quantized_joins.q_linear_add,
     "QLinearAveragePool": quantized_joins.q_linear_average_pool,
     "QLinearConv": quantized.q_linear_conv,
