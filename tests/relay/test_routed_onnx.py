@@ -299,12 +299,8 @@ def by_positions(kind: str) -> onnx.ModelProto:
                 om.node("Reshape", f"p{index} column", f"at{index}"),
             ]
         nodes += more
-        if kind == "set":
-            nodes.append(om.node("ScatterND", f"{total} at{index} {result}", f"y{index}"))
-        else:
-            nodes += [
-                om.node("ScatterND", f"{total} at{index} {result}", f"y{index}", reduction="add")
-            ]
+        way = {} if kind == "set" else {"reduction": "add"}
+        nodes.append(om.node("ScatterND", f"{total} at{index} {result}", f"y{index}", **way))
         total = f"y{index}"
     return om.make_model(nodes, INPUTS, [total], weights, 16)
 
@@ -346,6 +342,10 @@ NEAR: dict[str, tuple[list[onnx.NodeProto], str]] = {
          om.node("MatMul", "m x0", "e")],
         "moves the rows",
     ),
+    "a norm of the batch": (
+        [om.node("BatchNormalization", "x0 ones ones ones ones", "e m v", training_mode=1)],
+        "works along the rows",
+    ),
     "joined rows": ([om.node("Reshape", "x0 flat", "e")], "cuts or joins the rows"),
     "the positions themselves": (
         [om.node("Cast", "p", "f", to=TensorProto.FLOAT), om.node("Reshape", "f column", "g"),
@@ -372,7 +372,7 @@ def test_positions_of_what_is_no_dispatch_stay_refused_with_the_reason(name: str
     ]
     weights = {
         "zero": np.array(0, "f"), "axes0": np.array([0]), "axes1": np.array([1]),
-        "flat": np.array([-1, 2 * WIDTH]), "column": np.array([-1, 1]),
+        "flat": np.array([-1, 2 * WIDTH]), "column": np.array([-1, 1]), "ones": np.ones(WIDTH, "f"),
     }  # fmt: skip
     outputs = ["y", "out2"] if name == "an output" else ["y"]
     model = om.make_model(nodes, INPUTS, outputs, weights, 16)

@@ -127,7 +127,7 @@ def row_fault(
             return "" if attribute(node, "axis", 0) % rank else "joins along the rows"
         return "may mix rows"
     if kind in _FIRST_IS_ROWS:
-        return ""
+        return _batch_fault(node)
     if kind == "MatMul":
         second = sizes.get(node.input[1], ())
         is_weight = len(second) in (1, 2) or (len(second) <= rank and second[0] == 1)
@@ -154,6 +154,15 @@ def _broadcast_fault(
             return "reads rows of different ranks"
         if not row and (len(other) > rank or (len(other) == rank and other[0] != 1)):
             return f"reads '{name}', which may be another for each row"
+    return ""
+
+
+def _batch_fault(node: NodeProto) -> str:
+    """Of ops that treat axis 0 as items: some forms of theirs look at all items."""
+    if node.op_type == "BatchNormalization" and attribute(node, "training_mode", 0):
+        return "works along the rows: its statistics are those of the batch"
+    if node.op_type == "MaxPool" and any(node.output[1:]):
+        return "counts its positions over all rows"
     return ""
 
 
