@@ -207,6 +207,15 @@ def test_bfloat16_is_rounded_after_every_op() -> None:
     assert_equals_reference(om.make_model(nodes, {"x": [64]}, ["y"]))
 
 
+def test_a_number_16_is_no_element_type() -> None:
+    model = conditional(None)
+    model.graph.node.append(om.node("Conv", "maps w", "out", group=16))
+    for values, name in ((model.graph.input, "maps"), (model.graph.output, "out")):
+        values.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 16, 16]))
+    model.graph.initializer.append(numpy_helper.from_array(np.ones((16, 1, 1), np.float32), "w"))
+    assert len(from_onnx(model, simplify=False).outputs) == 2
+
+
 # --- what needs no kernel ---------------------------------------------------------------------
 
 

@@ -29,6 +29,8 @@ _MOVING = frozenset(
     }
 )
 """Ops whose results are among their operands: nothing to round."""
+_TYPES = frozenset({"dtype", "output_datatype", "output_dtype", "stash_type", "to"})
+"""Attributes that name an element type; in others 16 is a number."""
 
 
 def widen_bfloat16(model: ModelProto) -> list[str]:
@@ -87,7 +89,7 @@ def _widened_node(
     for attribute in copy.attribute:
         if attribute.HasField("t") and attribute.t.data_type == _BFLOAT16:
             attribute.t.CopyFrom(_widened(attribute.t))
-        elif attribute.name in ("to", "dtype") and attribute.i == _BFLOAT16:
+        elif attribute.name in _TYPES and attribute.i == _BFLOAT16:
             attribute.i = TensorProto.FLOAT
     rounds = []
     for position, name in enumerate(copy.output):
@@ -108,7 +110,10 @@ def names_bfloat16(model: ModelProto) -> bool:
     types |= {value.type.tensor_type.elem_type for value in (*graph.input, *graph.value_info)}
     for node in graph.node:
         for attribute in node.attribute:
-            types.add(attribute.t.data_type if attribute.HasField("t") else attribute.i)
+            if attribute.HasField("t"):
+                types.add(attribute.t.data_type)
+            elif attribute.name in _TYPES:
+                types.add(attribute.i)
     return _BFLOAT16 in types
 
 
