@@ -109,6 +109,15 @@ def test_recurrent_layer_runs_backward_over_the_length_of_each_sequence(op_type:
         np.testing.assert_allclose(mine, reference, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.costly(9)
+def test_a_layer_of_many_steps_that_runs_backward_is_imported() -> None:
+    weights = {"w": np.ones((1, 16, 4), np.float32), "r": np.ones((1, 16, 4), np.float32)}
+    node = om.node("LSTM", "x w r", "y", hidden_size=4, direction="reverse")
+    model = om.make_model([node], {"x": [600, 1, 4]}, ["y"], weights)
+    imported = from_onnx(model, simplify=False)
+    assert imported.mod["main"].checked_type.ret_type.shape[:] == [600, 1, 1, 4]
+
+
 def test_maximum_of_nothing_but_minus_infinity_is_minus_infinity() -> None:
     model = om.make_model([om.node("ReduceMax", "x axes", "y")], {"x": [2, 3]}, ["y"],
                           {"axes": np.array([1])}, 18)  # fmt: skip

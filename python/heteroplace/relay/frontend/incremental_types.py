@@ -32,17 +32,19 @@ from tvm.relay.frontend import common as tvm_common
 from tvm.relay.frontend import onnx as tvm_onnx
 
 from heteroplace.errors import FrontendError
+from heteroplace.relay.expr_map import ExprSet
 from heteroplace.relay.frontend.converters import converters_of
 from heteroplace.relay.frontend.converters.rounded_qnn import rounded_qnn
 from heteroplace.relay.limits import call_fault
 from heteroplace.relay.local_types import collected_diagnostics, write_types
-from heteroplace.relay.tasks.fold import ConstantFolder, is_constant
+from heteroplace.relay.tasks.fold import ConstantFolder, children, is_constant
 
 _IMPORT_LOCK = threading.RLock()
 
 _STOCK_INFER_TYPE = tvm_common.infer_type
 _STOCK_INFER_VALUE = tvm_common.infer_value
 _STOCK_SET_SPAN = tvm_common.set_span
+_STOCK_SPAN_FILLER = tvm_common._SpanFiller
 _STOCK_GET_SOURCE_NAME = tvm_onnx.get_source_name
 _STOCK_CONVERT_MAP = tvm_onnx._get_convert_map
 
@@ -95,10 +97,8 @@ class IncrementalImport:
     def set_span(self, sym: Any, span: Any) -> Any:
         """Stand in for `common.set_span`: the spanned copies are as folded as the originals."""
         result = _STOCK_SET_SPAN(sym, span)
-        if isinstance(result, relay.expr.TupleWrapper):
-            self._folder.mark_folded(result.tuple_value)
-        elif isinstance(result, relay.Expr):
-            self._folder.mark_folded(result)
+        if isinstance(result, (relay.Expr, relay.expr.TupleWrapper)):
+            self._folder.mark_folded(_expression(result))
         return result
 
     def get_source_name(self, node: Any, type_dict: dict[str, int]) -> Any:
@@ -111,6 +111,30 @@ class IncrementalImport:
         if expr._checked_type_ is None and _is_local(expr):
             write_types(expr)
         return expr._checked_type_
+
+
+class _SpansInOrder(_STOCK_SPAN_FILLER):  # type: ignore[misc]
+    """Stand in for `common._SpanFiller`: spans come on arguments before the calls of them, so that
+    its recursion finds them written, and goes no deeper than one call."""
+
+    def fill(self, sym: Any) -> Any:
+        """Return a copy of what a converter made, with the span wherever there is none."""
+        seen: ExprSet[Any] = ExprSet()
+        roots = sym if isinstance(sym, (list, tuple)) else [sym]
+        stack = [(_expression(root), False) for root in roots]
+        while stack:
+            expr, is_ready = stack.pop()
+            if is_ready:
+                self.visit(expr)
+            elif isinstance(expr, relay.Expr) and not expr.span and expr not in seen:
+                seen.add(expr)
+                stack.append((expr, True))
+                stack.extend((child, False) for child in children(expr))
+        return super().fill(sym)
+
+
+def _expression(sym: Any) -> Any:
+    return sym.tuple_value if isinstance(sym, relay.expr.TupleWrapper) else sym
 
 
 class _ImportFolder(ConstantFolder):
@@ -144,6 +168,7 @@ def linear_time_import() -> Iterator[IncrementalImport]:
             "fold_constant": state.fold_constant,
             "infer_value": state.infer_value,
             "set_span": state.set_span,
+            "_SpanFiller": _SpansInOrder,
             "get_source_name": state.get_source_name,
             "_qnn": rounded_qnn(),
             # The table of converters is the same for every node of one opset.
