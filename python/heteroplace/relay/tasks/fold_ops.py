@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from heteroplace.relay.expressions import static_shape
+from heteroplace.relay.tasks.fold_corrections import max_pool, relu, scatter_elements
 
 Array = npt.NDArray[Any]
 Folded = Array | list[Array] | None
@@ -265,13 +266,37 @@ def _reduction(function: Callable[..., Any]) -> Evaluator:
         data = args[0]
         if data.size == 0 or (data.dtype.kind == "f" and function in (np.sum, np.prod)):
             return None
-        axes = tuple(range(data.ndim))
-        if attrs.axis is not None:
-            axes = tuple(int(axis) % data.ndim for axis in attrs.axis)
-        if attrs.exclude:
-            axes = tuple(axis for axis in range(data.ndim) if axis not in axes)
+        axes = _reduced_axes(attrs, data.ndim)
         keywords = {"dtype": data.dtype} if function in (np.sum, np.prod) else {}  # no promotion
         return np.asarray(function(data, axis=axes, keepdims=bool(attrs.keepdims), **keywords))
+
+    return evaluate
+
+
+def _reduced_axes(attrs: Any, rank: int) -> tuple[int, ...]:
+    axes = tuple(range(rank))
+    if attrs.axis is not None:
+        axes = tuple(sorted(int(axis) % rank for axis in attrs.axis))
+    if attrs.exclude:
+        axes = tuple(axis for axis in range(rank) if axis not in axes)
+    return axes
+
+
+def _place(function: Callable[..., Any]) -> Evaluator:
+    """The place of the largest or smallest element; TVM's kernels begin from place -1."""
+
+    def evaluate(attrs: Any, args: Sequence[Array], result: Any) -> Folded:
+        data = args[0]
+        if data.size == 0:
+            return None
+        axes = _reduced_axes(attrs, data.ndim)
+        kept = [axis for axis in range(data.ndim) if axis not in axes]
+        rows = data.transpose(*kept, *axes).reshape(*(data.shape[axis] for axis in kept), -1)
+        if attrs.select_last_index:
+            found = rows.shape[-1] - 1 - function(rows[..., ::-1], axis=-1)
+        else:
+            found = function(rows, axis=-1)
+        return np.asarray(found).astype(result.dtype).reshape(static_shape(result))
 
     return evaluate
 
@@ -291,6 +316,8 @@ EVALUATORS: dict[str, Evaluator] = {
     "all": _reduction(np.all),
     "any": _reduction(np.any),
     "arange": _arange,
+    "argmax": _place(np.argmax),
+    "argmin": _place(np.argmin),
     "broadcast_to": _broadcast,
     "broadcast_to_like": _broadcast,
     "cast": _cast,
@@ -328,6 +355,10 @@ EVALUATORS: dict[str, Evaluator] = {
     "negative": lambda attrs, args, result: None if args[0].dtype.kind in "bu" else -args[0],
     "nn.batch_flatten": _reshaped,
     "nn.dense": _dense,
+    "nn.max_pool1d": max_pool,
+    "nn.max_pool2d": max_pool,
+    "nn.max_pool3d": max_pool,
+    "nn.relu": relu,
     "not_equal": _binary(np.not_equal),
     "ones": _filled(1),
     "ones_like": _filled(1),
@@ -339,6 +370,7 @@ EVALUATORS: dict[str, Evaluator] = {
     "reverse": _reverse,
     "right_shift": _bool_binary(np.right_shift),
     "rsqrt": _float_unary(_rsqrt),
+    "scatter_elements": scatter_elements,
     "sigmoid": _float_unary(_sigmoid),
     "split": _split,
     "sqrt": _float_unary(np.sqrt),
