@@ -44,7 +44,6 @@ _IMPORT_LOCK = threading.RLock()
 _STOCK_INFER_TYPE = tvm_common.infer_type
 _STOCK_INFER_VALUE = tvm_common.infer_value
 _STOCK_SET_SPAN = tvm_common.set_span
-_STOCK_SPAN_FILLER = tvm_common._SpanFiller
 _STOCK_GET_SOURCE_NAME = tvm_onnx.get_source_name
 _STOCK_CONVERT_MAP = tvm_onnx._get_convert_map
 
@@ -113,13 +112,13 @@ class IncrementalImport:
         return expr._checked_type_
 
 
-class _SpansInOrder(_STOCK_SPAN_FILLER):  # type: ignore[misc]
+class _SpansInOrder(tvm_common._SpanFiller):  # type: ignore[misc]
     """Stand in for `common._SpanFiller`: spans come on arguments before the calls of them, so that
     its recursion finds them written, and goes no deeper than one call."""
 
     def fill(self, sym: Any) -> Any:
         """Return a copy of what a converter made, with the span wherever there is none."""
-        seen: ExprSet[Any] = ExprSet()
+        seen = ExprSet()
         roots = sym if isinstance(sym, (list, tuple)) else [sym]
         stack = [(_expression(root), False) for root in roots]
         while stack:

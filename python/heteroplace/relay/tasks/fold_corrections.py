@@ -60,7 +60,7 @@ def max_pool(attrs: Any, args: Sequence[Array], result: Any) -> Array | None:
     least = -np.inf if data.dtype.kind == "f" else np.iinfo(data.dtype).min
     padded = np.pad(data, added, constant_values=least)
     windows = sliding_window_view(padded, spans, tuple(range(2, rank + 2)))
-    every = [slice(0, (n - 1) * step + 1, step) for n, step in zip(counts, strides, strict=True)]
-    inside = [slice(None, None, step) for step in dilations]
-    chosen = windows[(slice(None), slice(None), *every, *inside)]
-    return np.asarray(chosen.max(axis=tuple(range(-rank, 0))))
+    chosen = [slice(None), slice(None)]
+    chosen += [slice(0, (n - 1) * step + 1, step) for n, step in zip(counts, strides, strict=True)]
+    chosen += [slice(None, None, step) for step in dilations]
+    return np.asarray(windows[tuple(chosen)].max(axis=tuple(range(-rank, 0))))
