@@ -34,7 +34,7 @@ def scatter_elements(attrs: Any, args: Sequence[Array], result: Any) -> Array | 
         return None
     index: list[Array] = list(np.indices(places.shape, sparse=True))
     index[axis] = places
-    written = data.copy()
+    written: Array = np.array(data)
     if mode == "update":
         written[tuple(index)] = updates
     elif mode in _SUMS and data.dtype.kind != "b":
