@@ -230,6 +230,12 @@ def test_pass_does_the_same_and_changes_nothing_on_its_own_output() -> None:
         once = step(mod)
     assert tvm.ir.structural_equal(once, shared(data=2))
     assert tvm.ir.structural_equal(once, step(once))
+    other = relay.transform.Shard(rank_cluster(), params=params, batch=2 * BATCH, costs="estimate")
+    with pytest.raises(ShardingError, match="shared already, and not by this batch, degrees; to"):
+        other(once)
+    heteroplace.build(once, rank_cluster())
+    with pytest.raises(PlanError, match="is shared by cluster 'ranks' already; to share it by"):
+        heteroplace.build(once, "cpu-two-gpus")
 
 
 def test_a_module_that_holds_rows_makes_microbatches_of_multiples() -> None:
