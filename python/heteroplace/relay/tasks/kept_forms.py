@@ -74,7 +74,8 @@ def _is_binomial(call: relay.Call) -> bool:
 
 def _terms(expr: relay.Expr, most: int) -> list[relay.Expr] | None:
     """The terms of a sum, if there are just so many."""
-    left, found = [expr], []
+    left: list[relay.Expr] = [expr]
+    found: list[relay.Expr] = []
     while left:
         value = left.pop()
         if is_op_call(value, "add") and len(left) + len(found) + 2 <= most:
