@@ -42,7 +42,7 @@ def KeptForms() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its pa
 def _kept(old: relay.Call, new: relay.Call) -> relay.Expr:
     if is_op_call(old, "add"):
         return _as_difference(old, new) if _is_binomial(old) else new
-    value = _FILLS.get(op_name(new.args[1]))
+    value = _FILLS.get(op_name(new.args[1]) or "")
     if value is None:
         return new
     type_ = old.args[1].checked_type
