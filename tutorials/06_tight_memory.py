@@ -44,9 +44,9 @@ cluster = heteroplace.load_cluster("cpu-two-gpus")
 # %%
 # With less and less memory
 # -------------------------
-# ``max_memory`` is an option of the pass and of the commands that place: ``--max-memory gpu0=10GiB``
-# of ``heteroplace place``, ``run`` and ``compile``. What a GPU has no room for goes to the other one,
-# then to the CPU, with the copies that this takes.
+# ``max_memory`` is an option of the pass and of the commands that place (``heteroplace place``,
+# ``run`` and ``compile``): ``--max-memory gpu0=10GiB``. What a GPU has no room for goes to the
+# other one, then to the CPU, with the copies that this takes.
 
 
 def place(limit):

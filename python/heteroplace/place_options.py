@@ -280,7 +280,7 @@ def read_options(given: Mapping[str, Any]) -> tuple[PlaceOptions, SolveOptions]:
         value = place.get(entry.attribute)
         if entry.join is pairs and _is_list_of_texts(value):
             try:  # as a PassContext has it
-                place[entry.attribute] = pairs(map(entry.parse, value))
+                place[entry.attribute] = pairs([entry.parse(each) for each in value])
             except ValueError as err:
                 raise SolverError(f"{entry.name} {list(value)}: {err}") from err
     for cls, values in zip(OPTION_CLASSES, (place, limits), strict=True):

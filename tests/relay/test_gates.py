@@ -64,6 +64,14 @@ def test_numbers_are_the_same_and_less_is_scaled(mod: tvm.IRModule) -> None:
     np.testing.assert_allclose(actual, expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize(("dtype", "out"), [("int8", "int32"), ("float16", "float16")])
+def test_a_type_that_a_product_may_leave_is_not_scaled(dtype: str, out: str) -> None:
+    x = var("x", (1, 4), dtype)
+    weight = relay.multiply(relay.max(x, axis=0), relay.const(np.ones((2, 4), dtype)))
+    mod = module([x], relay.nn.dense(x, weight, out_dtype=out))
+    assert tvm.ir.structural_equal(rewritten(mod), relay.transform.InferType()(mod))
+
+
 def test_a_small_map_is_scaled_by_the_gate_itself() -> None:
     mod = rewritten(gated(16, 7, 24))
     (conv,) = calls_of(mod, "nn.conv2d")

@@ -93,6 +93,7 @@ def test_other_ops_stay_inside_too() -> None:
             relay.vision.roi_align(image, boxes, (2, 2), 1.0, 2, "NCHW", "avg"),
             relay.reverse_sequence(data, length, seq_axis=0, batch_axis=1),
             relay.take(data, index, axis=0, mode="fast"),
+            relay.adv_index([data, index, index]),
         ]
     )
     box = np.array([[1, 0, 0, 2, 2]] * 4, np.float32)
@@ -101,13 +102,15 @@ def test_other_ops_stay_inside_too() -> None:
     inputs = {"image": pixels, "boxes": box, "n": np.array([2, 9, -3], np.int32)}
     inputs |= {"d": DATA, "i": np.array(FAR)}
     mod = module([image, boxes, length, data, index], body)
-    rois, turned, taken = run(mod, {}, inputs)
+    rois, turned, taken, advanced = run(mod, {}, inputs)
     np.testing.assert_array_equal(rois[1], rois[0])
     np.testing.assert_allclose(rois[2] + 16, rois[0])
     assert np.isfinite(rois).all()
     np.testing.assert_array_equal(turned[:, 1], DATA[::-1, 1])
     np.testing.assert_array_equal(turned[:, 2], DATA[:, 2])
     np.testing.assert_array_equal(taken, DATA[[0, 3, 3, 0, 0, 0, 3, 0]])
+    rows, columns = np.clip(FAR, 0, 3), np.clip(FAR, 0, 2)
+    np.testing.assert_array_equal(advanced, DATA[rows, columns])
 
 
 def guarded(mod: tvm.IRModule) -> tvm.IRModule:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ pytestmark = pytest.mark.relay
 BYTES = np.array([-128, -1, 0, 1, 127], "int8")
 LONGS = np.array([-(2**24) - 1, 2**24 + 1, 2**31 - 1], "int32")
 PARTS = np.array([-0.5, 0.7, 1.5, 254.99, 300], "float32")
+FLOAT_MAX = float(np.finfo("float32").max)
 Op = Callable[[relay.Expr], relay.Expr]
 
 
@@ -72,6 +74,21 @@ CASES: dict[str, tuple[Op, np.ndarray, np.ndarray]] = {
         BYTES,
         np.array([0, 0, 0, 1, 9], "uint64"),
     ),
+    "a flag behind a clip": (
+        clipped("bool", "float32", most=1),
+        np.array([0, 0.25, 1, -3], "float32"),
+        np.array([0, 1, 1, 0], "float32"),
+    ),
+    "a shorter float behind a clip": (
+        clipped("float16", "float32", most=1),
+        np.array([0.1, 0.3, 2], "float32"),
+        np.array([0.1, 0.3, 1], "float16").astype("float32"),
+    ),
+    "infinity in a clip to the limits": (
+        lambda x: relay.clip(x, -FLOAT_MAX, FLOAT_MAX),
+        np.array([np.inf, 0.5, -np.inf], "float32"),
+        np.array([FLOAT_MAX, 0.5, -FLOAT_MAX], "float32"),
+    ),
     "a clip of uint64": (
         lambda x: relay.clip(x, 2, 9),
         np.arange(12, dtype="uint64"),
@@ -90,6 +107,22 @@ def test_a_cast_changes_what_it_should(name: str) -> None:
     (found,) = hp.Executor(executable).run(x=data)
     np.testing.assert_array_equal(found, expected)
     assert found.dtype == expected.dtype
+
+
+@pytest.mark.costly(4)
+@pytest.mark.parametrize("target", ["llvm -mcpu=haswell", "llvm -mcpu=skylake-avx512"])
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_parts_are_lost_before_a_product_of_integers_by_floats(target: str, dtype: str) -> None:
+    """Processors without sums of 8 bits in 32: the product puts a cast of its own behind it."""
+    cluster = cpu_cluster()
+    devices = tuple(replace(device, target=target) for device in cluster.devices)
+    x, limits = var("x", (1, 4)), np.iinfo(dtype)
+    data = relay.cast(relay.clip(x, float(limits.min), float(limits.max)), dtype)
+    body = relay.nn.dense(data, relay.const(np.ones((2, 4), "int8")), out_dtype="int32")
+    with tvm.transform.PassContext(opt_level=3):
+        made = hp.build(module([x], body), replace(cluster, devices=devices), costs=random_costs)
+    (found,) = hp.Executor(made).run(x=np.array([[0.5, 1.5, 2.75, 0.99]], "float32"))
+    np.testing.assert_array_equal(found, [[3, 3]])
 
 
 def test_no_op_is_added_where_all_numbers_are_whole() -> None:

@@ -33,6 +33,11 @@ OPS: dict[str, Callable[[relay.Expr], relay.Expr]] = {
     ),
     "any of the channels": lambda x: relay.any(relay.greater(x, relay.const(1.0)), [1], True),
     "all of the rows": lambda x: relay.all(relay.greater(x, relay.const(-9.0)), [2]),
+    "unbiased variance of the channels": lambda x: relay.variance(x, [1], unbiased=True),
+    "variance of channels and rows": lambda x: relay.variance(x, [1, 2], keepdims=True),
+    "sizes of a part of the channels": lambda x: relay.sum(
+        relay.strided_slice(x, [0, 1, 0, 0], [-1, 2, -1, -1], slice_mode="size"), [2]
+    ),
     "halves of the rows": lambda x: relay.split(x, 2, 2)[1],
 }
 
@@ -46,6 +51,16 @@ def of_plain_layout(data: np.ndarray, kernel: np.ndarray, name: str) -> np.ndarr
         "graph", module([x], OPS[name](x)), tvm.cpu(), "llvm", params={}
     )
     return executor.evaluate()(made).numpy()  # type: ignore[no-any-return]
+
+
+def test_one_channel_is_squeezed_away() -> None:
+    x = var("x", (1, 3, 8, 8))
+    kernel = relay.const(np.ones((1, 3, 3, 3), "float32"))
+    body = relay.squeeze(relay.nn.conv2d(x, kernel, channels=1, kernel_size=(3, 3)), [0, 1])
+    with tvm.transform.PassContext(opt_level=3):
+        made = hp.build(module([x], body), two_memories(), costs=turn_by_turn, solver="heft")
+    (found,) = hp.Executor(made).run(x=np.ones((1, 3, 8, 8), "float32"))
+    np.testing.assert_array_equal(found, np.full((6, 6), 27))
 
 
 @pytest.mark.parametrize("name", OPS)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
+import numpy as np
 import pytest
 import tvm
 from relay_models import cores
@@ -9,11 +13,13 @@ from shard_models import BATCH, perceptron, rank_cluster
 from sharded_plans import near_cluster
 
 from heteroplace.measure.collectives import MEASURED_KINDS, measure_collectives
+from heteroplace.measure.plan_program import PlanProgram
 from heteroplace.model.check import check_plan
 from heteroplace.model.collectives import collective_kind
-from heteroplace.model.plan import Run
+from heteroplace.model.plan import Copy, Plan, Run
 from heteroplace.model.step_values import collective_step_ns
-from heteroplace.sharding.in_plan import _mean, _Time
+from heteroplace.native.execute import Instruction
+from heteroplace.sharding.in_plan import _mean, _step_times, _Time
 from heteroplace.sharding.options import ShardOptions
 from heteroplace.sharding.plan import ShardedModel, plan_model, plan_models
 from heteroplace.sharding.search import search_degrees
@@ -91,6 +97,23 @@ def test_gradients_cost_what_adding_takes_for_all_but_the_first_microbatch() -> 
     assert _mean(times, True, 4).ns == (10 + 3 * 30) / 4
     assert _mean(times, False, 4).ns == 20
     assert _mean([first], True, 1).ns == 10
+
+
+def test_cores_that_join_a_kernel_add_nothing_to_its_time() -> None:
+    """A rank of two cores: the second one waits in its own instruction."""
+    plan = Plan("", "", (Copy(0, 0, 1, (0,)), Run(0, 0), Run(1, 0)), "")
+    instructions = (
+        Instruction(0, 0, 0, None),
+        *(Instruction(0, at, 1, "kernel") for at in (1, 2)),
+        *(Instruction(1, at, 1, None) for at in (0, 1)),
+        Instruction(0, 3, 2, None),  # a task that has no kernel
+    )
+    program = cast(
+        PlanProgram, SimpleNamespace(executor=SimpleNamespace(instructions=instructions))
+    )
+    middle = np.array([7.0, 10.0, 20.0, 500.0, 500.0, 5.0])
+    found = _step_times(program, np.stack([middle - 1, middle, middle + 1]), plan)
+    assert found == {1: _Time(30.0, 2.0), 2: _Time(5.0, 1.0)}
 
 
 @pytest.mark.slow

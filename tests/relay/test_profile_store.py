@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tvm
 from relay_models import (
@@ -24,6 +25,7 @@ from relay_models import (
 from tvm import relay
 
 from heteroplace.codegen import compile as compile_module
+from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.codegen.library import compile_kernels
 from heteroplace.costs.sampling import SamplingOptions
 from heteroplace.costs.store import CostStore
@@ -91,6 +93,26 @@ def test_a_second_run_measures_and_compiles_nothing(
     assert (second.num_known, second.num_measured) == (first.num_measured, 0)
     assert compiled == []
     assert second.costs == first.costs
+
+
+@pytest.mark.parametrize("is_in_place", [True, False])
+def test_what_was_measured_with_given_inputs_is_not_taken_for_made_up_ones(
+    store: CostStore, is_in_place: bool
+) -> None:
+    options = replace(QUICK, store=store, is_in_place=is_in_place)
+    extraction = extraction_of(two_branches())
+    network = compiled_of(extraction).network
+    made_up = profile(extraction, options)
+    arrays = [np.full((1, 8, 8, 8), value, "float32") for value in (0.0, 1.0)]
+    found = []
+    for array in (*arrays, arrays[0]):
+        given = CompiledNetwork.of(network.with_examples({"x": array}))
+        with tvm.transform.PassContext(opt_level=3):
+            found.append(profile_network(given, cpu_cluster(), options))
+    assert made_up.num_measured >= found[0].num_measured > 0
+    assert found[1].num_measured == found[0].num_measured
+    assert found[2].num_measured == 0
+    assert profile(extraction, options).num_measured == 0
 
 
 def test_a_second_network_measures_only_what_is_new(store: CostStore, compiled: list[int]) -> None:

@@ -195,18 +195,6 @@ def gated_integers(gate: str) -> object:
             ),
             "drops cells behind 2, which must be the largest capacity",
         ),
-        *(
-            (
-                lambda overflow=overflow: routing.route(
-                    tokens(),
-                    routing.capacity_factor(SCORES, 1, 1.0),
-                    [expert(0)] * 3,
-                    overflow=overflow,
-                ),
-                f"overflow is {overflow!r}",
-            )
-            for overflow in ("error", "rounds", "")
-        ),
         (
             lambda: routing.route(
                 tokens(), routing.top_k(SCORES), [expert(0)] * 3, residual=SCORES

@@ -170,6 +170,12 @@ def test_a_capacity_factor_is_that_of_the_models() -> None:
     assert routing.capacity_factor(scores, 1, 0.0).capacity is None
     with pytest.raises(RoutingError, match="leaves room for no cell"):
         routing.capacity_factor(scores, 1, 0.4)
+    cells = routing.annotate_cell(var("x", (7, 3)), (0,), (1, 3))
+    for overflow in ("rounds", "error", ""):
+        with pytest.raises(RoutingError, match=f"a capacity of 6, and overflow is {overflow!r}"):
+            routing.route(
+                cells, routing.capacity_factor(scores, 2, 1.5), [lambda x: x] * 4, overflow=overflow
+            )
     best = routing.batch_prioritised(scores, 1, 1.0)
     assert best.capacity == 2
     np.testing.assert_array_equal(run(best.priority, s=SCORES), SCORES.max(axis=1))

@@ -230,6 +230,23 @@ def test_pass_does_the_same_and_changes_nothing_on_its_own_output() -> None:
         once = step(mod)
     assert tvm.ir.structural_equal(once, shared(data=2))
     assert tvm.ir.structural_equal(once, step(once))
+    other = relay.transform.Shard(rank_cluster(), params=params, batch=2 * BATCH, costs="estimate")
+    with pytest.raises(ShardingError, match="shared already, and not by this batch, degrees; to"):
+        other(once)
+    heteroplace.build(once, rank_cluster())
+    with pytest.raises(PlanError, match="is shared by cluster 'ranks' already; to share it by"):
+        heteroplace.build(once, "cpu-two-gpus")
+
+
+@pytest.mark.parametrize(
+    "options", [{"data": 2}, {"data": 2, "micro_batches": 4}, {"data": 2, "zero": 2}], ids=str
+)
+def test_collectives_that_leave_devices_free_are_no_work_of_theirs(options: dict[str, int]) -> None:
+    cluster = rank_cluster()
+    devices = tuple(replace(device, copy_engines=1) for device in cluster.devices)
+    mod = shared(replace(cluster, devices=devices), optimizer="sgd:0.1", **options)
+    record, _ = read_sharded(mod) or pytest.fail("no plan")
+    assert 0 < record.solution.bound_ns < record.solution.predicted_ns
 
 
 def test_a_module_that_holds_rows_makes_microbatches_of_multiples() -> None:

@@ -155,3 +155,17 @@ def test_a_block_of_a_network_has_its_numbers_by_all_kernels() -> None:
     value = relay.add(value, conv(relay.multiply(inner, gate), wide, narrow))
     mod = module([x], relay.nn.relu(conv(value, narrow, 2 * lanes, 3)))
     check_by_all_kernels(mod, random_inputs(mod))
+
+
+@pytest.mark.parametrize("channels", [2, 3, 5, 6, 7])
+def test_a_gate_of_one_channel_scales_all_of_a_padded_map(channels: int) -> None:
+    x = var("x", (1, 8, 6, 6))
+    maps = conv(x, 8, channels, 3)
+    gate = relay.nn.conv2d(maps, weights(1, channels, 6, 6), channels=1, kernel_size=(6, 6))
+    mod = module([x], conv(relay.multiply(maps, relay.sigmoid(gate)), channels, 4))
+    with tvm.transform.PassContext(opt_level=3):
+        passes = [relay.transform.InferType(), WholeBlocks(4), relay.transform.InferType()]
+        found = tvm.transform.Sequential(passes)(mod)
+    inputs = {name: array.astype("float64") for name, array in random_inputs(mod).items()}
+    (expected,), (actual,) = run_by_numpy(mod, inputs), run_by_numpy(found, inputs)
+    np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-9)

@@ -1,8 +1,9 @@
 """Compiled models in the user's cache, found again by a digest of all that they depend on. No TVM.
 
 A model is kept in a folder called by the digest of the model file, the cluster, the options and
-heteroplace's own files, so that after an update it is compiled again. Beside `model.so` lies `about.json`: the other files that were read (weights
-of their own) and TVM's library, which are compared when it is looked up, and what inputs are legal.
+heteroplace's own files, so that after an update it is compiled again. Beside `model.so` lies
+`about.json`: the other files that were read (weights of their own) and TVM's library, which are
+compared when it is looked up, and what inputs are legal.
 """
 
 from __future__ import annotations

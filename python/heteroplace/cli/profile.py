@@ -77,7 +77,7 @@ class Extras:
     estimated_batch: int | None = option(
         None,
         "also estimate the costs of N items from batches of 1, 2 and 4, which are measured anew "
-        "each time and not kept",
+        "each time, beyond the budget, on made-up inputs, and not kept",
         name="estimate_batch",
         metavar="N",
         parse=count,
@@ -185,7 +185,6 @@ def _run(arguments: argparse.Namespace, ranks: Ranks | None) -> None:
             f"{model}: there is no such file{near_file(model)}; give the path of an ONNX model"
         )
     extras = from_arguments(Extras, arguments)
-    _check_estimate(extras)
     if is_first:
         check_writable(arguments.output, arguments.graph_out)
     cluster = open_cluster(arguments.cluster)
@@ -236,22 +235,6 @@ def _run(arguments: argparse.Namespace, ranks: Ranks | None) -> None:
     for what, written in (("graph", arguments.graph_out), ("costs", arguments.output)):
         if written:
             print(f"{what}: {written}")
-
-
-def _check_estimate(extras: Extras) -> None:
-    """Raise SolverError for options that the batches of --estimate-batch would not heed."""
-    if extras.estimated_batch is None:
-        return
-    given = {
-        "--inputs": extras.inputs is not None,
-        "--budget": extras.budget_s is not None,
-        "--isolated": extras.is_isolated,
-    }
-    if clashes := [flag for flag, is_given in given.items() if is_given]:
-        raise SolverError(
-            f"--estimate-batch runs whole networks as often as needed, with inputs that it makes "
-            f"up: leave out {', '.join(clashes)}, or measure the batch by --batch"
-        )
 
 
 class StepLine(StatusLine):

@@ -87,7 +87,7 @@ def add_commands(commands: Parsers) -> None:
         metavar="N",
         type=Argument(seed_number),
         default=0,
-        help="of inputs that are made up; >= 0"
+        help="of inputs that are made up; >= 0",
     )
     parser.add_argument(
         "--runs", metavar="N", type=count, help="runs to measure; default: half a second of them"

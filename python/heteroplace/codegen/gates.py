@@ -47,6 +47,8 @@ _MIN_READERS, _MIN_ELEMENTS = 8, 1024
 """Of an operand that is computed once: elements of the result that read the same of its own, and
 elements of the result."""
 _SCALED_OPS = ("nn.conv2d", "nn.dense")
+_WIDE = frozenset({"float32", "float64"})
+"""Of other types data times a factor may be more than they hold, where weights times it are not."""
 _SHAPE_OPS = frozenset(("squeeze", "expand_dims", "reshape"))
 _BINARY_OPS = frozenset(("add", "subtract", "multiply", "divide", "power", "maximum", "minimum"))
 _INJECTIVE = 2
@@ -81,7 +83,8 @@ def _scaled_weights(call: relay.Expr) -> tuple[relay.Call, relay.Constant, relay
         if attrs.groups != 1 or attrs.data_layout != "NCHW" or attrs.kernel_layout != "OIHW":
             return None
     data, weights = call.args
-    if not is_op_call(weights, "multiply"):
+    dtypes = {str(each.checked_type.dtype) for each in (data, weights, call)}
+    if not is_op_call(weights, "multiply") or not dtypes <= _WIDE:
         return None
     constants = [each for each in weights.args if isinstance(each, relay.Constant)]
     gates = [each for each in weights.args if not isinstance(each, relay.Constant)]

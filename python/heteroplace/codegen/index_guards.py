@@ -107,6 +107,29 @@ def _guard(limits: Callable[[Any], _Limits]) -> Callable[..., relay.Expr]:
     return guard
 
 
+def _adv_index(old: relay.Call, new: relay.Call, bounds: Mapping[relay.Expr, Bounds]) -> relay.Expr:
+    """Its one argument is a tuple: data, and indices along each of the first axes."""
+    data, *indices = tensor_types(old.args[0].checked_type)
+    sizes = static_shape(data)[: len(indices)]
+    if 0 in sizes:
+        return new
+    known = old.args[0].fields if isinstance(old.args[0], relay.Tuple) else None
+    fields = _fields(new.args[0], 1 + len(indices))
+    for position, (size, type_) in enumerate(zip(sizes, indices, strict=True), 1):
+        within = Interval(0, size - 1)
+        if known is None or not bounds[known[position]][0].is_within(within):
+            low, high = relay.const(0, type_.dtype), relay.const(size - 1, type_.dtype)
+            held = relay.minimum(relay.maximum(fields[position], low), high)
+            fields[position] = with_span(held, {fields[position]}, old.span)
+    return _with_argument(old, new, 0, relay.Tuple(fields))
+
+
+def _fields(values: relay.Expr, count: int) -> list[relay.Expr]:
+    if isinstance(values, relay.Tuple):
+        return list(values.fields)
+    return [relay.TupleGetItem(values, index) for index in range(count)]
+
+
 def _with_argument(
     old: relay.Call, new: relay.Call, position: int, value: relay.Expr
 ) -> relay.Call:
@@ -145,6 +168,7 @@ _GUARDS: Mapping[str, Callable[..., relay.Expr]] = {
     "gather_nd": _guard(_of_first_axes),
     "scatter_nd": _guard(_of_first_axes),
     "reverse_sequence": _guard(_of_lengths),
+    "adv_index": _adv_index,
     "vision.roi_align": _roi_align,
 }
 """By op: from a typed call, the same with new arguments, and intervals, what stands for it."""

@@ -1,9 +1,11 @@
 """Ops that keep the layout of the model, where TVM's own rule gives them another and wrong one.
 
 In blocks of channels, TVM's rule takes `topk` for an op of single elements, whatever its axis, lets
-`argmax` and `argmin` over several axes count in the order of the blocks, and halves blocks by a
-`split` in equal parts; and of axes that are left of a map, such as NCH of NCHW, a pool behind them
-cannot make the NCW that it knows: wrong numbers, or the end of the compiler.
+`argmax` and `argmin` over several axes count in the order of the blocks, halves blocks by a `split`
+in equal parts, takes the mean of a `variance` for one of all lanes where it is of the first, and
+sizes of a `strided_slice` for ends; and of axes that are left of a map, such as NCH of NCHW, a pool
+behind them cannot make the NCW that it knows, and nothing can be made of HW: wrong numbers, or the
+end of the compiler.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ _LEVEL = 11
 """Above that of TVM's own."""
 _MAP_RANK = 3
 """Of the smallest map, NCW."""
+_CHANNELS = 1
+"""Their axis, where they come in blocks."""
 
 
 def _sorts(attrs: Any, rank: int) -> bool:
@@ -40,7 +44,17 @@ def _counts(attrs: Any, rank: int) -> bool:
 
 
 def _squeezes_a_map(attrs: Any, rank: int) -> bool:
-    return attrs.axis is None or rank - len(attrs.axis) >= _MAP_RANK
+    if attrs.axis is None or rank - len(attrs.axis) >= _MAP_RANK:
+        return True
+    return _CHANNELS in {int(axis) % rank for axis in attrs.axis}
+
+
+def _is_of_means(attrs: Any, rank: int) -> bool:
+    return True
+
+
+def _has_sizes(attrs: Any, rank: int) -> bool:
+    return str(attrs.slice_mode) == "size"
 
 
 def _cuts_in_equal_parts(attrs: Any, rank: int) -> bool:
@@ -53,6 +67,8 @@ _KEEPING: dict[str, Callable[[Any, int], bool]] = {
     "argmin": _counts,
     "split": _cuts_in_equal_parts,
     "squeeze": _squeezes_a_map,
+    "variance": _is_of_means,
+    "strided_slice": _has_sizes,
     **dict.fromkeys(("sum", "mean", "max", "min", "prod", "all", "any"), _leaves_a_map),
 }
 """Op -> whether one of these attributes, of an operand of so many axes, keeps the layout."""

@@ -34,6 +34,7 @@ from heteroplace.codegen.whole_blocks import WholeBlocks
 from heteroplace.codegen.winograd import PlainFilters, Winograd
 from heteroplace.errors import LoweringError
 from heteroplace.relay.expressions import is_op_call, leaves, post_order, task_of_span
+from heteroplace.relay.tasks.kept_casts import KeptCasts
 from heteroplace.relay.tasks.prepare import fuse, prefix_passes
 from heteroplace.tvm_bridge import lowering_by_tvm
 
@@ -133,7 +134,8 @@ def _optimise(
     """Run the part of relay.build's pass list that needs the target, then FuseOps."""
     passes = prefix_passes(is_homogeneous=True)
     names = [step.info.name for step in passes]
-    own = [GuardIndices(), Legalize(), ReadWeightsInPlace(target, panels)]
+    # Behind Legalize, which puts casts behind the model's own.
+    own = [GuardIndices(), Legalize(), KeptCasts(), ReadWeightsInPlace(target, panels)]
     last = []
     if OWN_KERNELS in target.keys:
         own = [

@@ -207,10 +207,14 @@ class _Padding:
             return new
         pairs = zip(value.args, new.args[:], strict=True)
         if is_padded:
-            arguments = [
-                after if before in self._padded else self._widened(before, after, old)
-                for before, after in pairs
-            ]
+            along = self._of_same_channels(old)
+            arguments = []
+            for before, after in pairs:
+                if before not in self._padded:
+                    after = self._widened(before, after, old)
+                elif not any(map(before.same_as, along)):
+                    after = self._cut(after, before, old)  # of one channel, for all of them
+                arguments.append(after)
             if value.is_convolution:
                 channels = value.shape[1] + self._growth(old)
                 return with_attributes(

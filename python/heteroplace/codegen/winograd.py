@@ -30,6 +30,7 @@ from heteroplace.relay.expressions import (
     rebuilt,
     static_shape,
 )
+from heteroplace.relay.tasks.kept_casts import is_whole
 
 _BLOCKED = re.compile(r"NCHW(\d+)c")
 _OPS = ("nn.contrib_conv2d_NCHWc",)
@@ -153,10 +154,13 @@ def _address(constant: relay.Constant) -> int:
 
 
 def _is_of_whole_numbers(data: relay.Expr) -> bool:
-    """Whether data are integers that were brought to floats, as by `Legalize`: sums are exact."""
+    """Whether data are integers that were brought to floats, as by `Legalize`: sums are exact.
+
+    Casts to 8 bits and back are gone where a clip holds whole numbers to these anyway.
+    """
     while any(is_op_call(data, name) for name in _MOVES):
         data = data.args[0]
-    return is_op_call(data, "cast") and "int" in str(data.args[0].checked_type.dtype)
+    return is_whole(data)
 
 
 def _tile(call: relay.Expr) -> int:

@@ -175,12 +175,27 @@ def parse_list(text: str) -> list[int]:
     return numbers
 
 
+def with_siblings(cores: Iterable[int], root: Path = Path("/")) -> set[int]:
+    """Return logical processors and all others of the same physical cores."""
+    found = set(cores)
+    for core in sorted(found):
+        found |= _siblings(root / "sys/devices/system/cpu", core)
+    return found
+
+
+def _siblings(cpu_folder: Path, number: int) -> set[int]:
+    """The logical processors of a physical core, of which it is one."""
+    listed = read_text(cpu_folder / f"cpu{number}/topology/thread_siblings_list")
+    return {number, *parse_list(listed)}
+
+
 def _read_thread(cpu_folder: Path, number: int, node_of: dict[int, int]) -> HardwareThread:
     topology = cpu_folder / f"cpu{number}/topology"
-    siblings = parse_list(read_text(topology / "thread_siblings_list")) or [number]
     # -1 is what some ARM and virtual machines say of the only socket.
     socket = max(0, int(read_text(topology / "physical_package_id") or 0))
-    return HardwareThread(number, socket, node_of[number], tuple(sorted(siblings)))
+    return HardwareThread(
+        number, socket, node_of[number], tuple(sorted(_siblings(cpu_folder, number)))
+    )
 
 
 def _read_nodes(root: Path, numbers: Sequence[int]) -> tuple[tuple[NumaNode, ...], dict[int, int]]:

@@ -13,6 +13,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import tvm
 
 from heteroplace.codegen.kernels import Kernel, KernelCall, KernelCalls, Value
@@ -90,6 +91,14 @@ def structural_hash(function: tvm.tir.PrimFunc) -> int:
     return int(tvm.ir.structural_hash(function, map_free_vars=True)) % 2**64
 
 
+def identity_of_call(identity: str, calls: KernelCalls, call: KernelCall) -> str:
+    """Return what a measurement of a call alone is kept by: that of its kernel, and of the examples
+    that it reads."""
+    values = (calls.values[value] for value in call.reads)
+    given = [_example_text(value.example) for value in values if value.example is not None]
+    return _digest([identity, *given]) if given else identity
+
+
 def place_text(device: Device) -> str:
     """Return what the digest of a network says of where a call runs."""
     return f"{device.kind} {device.target} {len(device.cores)}"
@@ -100,7 +109,8 @@ def network_digest(
 ) -> str:
     """Return the digest of a network as it runs: kernels, their order, data and places.
 
-    Names of tasks and inputs, and the values of weights, are no part of it.
+    Names of tasks and inputs, and the values of weights, are no part of it; examples that a caller
+    gave of inputs are.
 
     Parameters
     ----------
@@ -121,7 +131,14 @@ def network_digest(
 
 def _value_text(value: Value) -> str:
     kind = "constant" if value.constant is not None else "value"
-    return f"{'input' if value.input_name else kind} {value.shape} {value.dtype} {value.alias_of}"
+    text = f"{'input' if value.input_name else kind} {value.shape} {value.dtype} {value.alias_of}"
+    return text if value.example is None else f"{text} {_example_text(value.example)}"
+
+
+def _example_text(example: np.ndarray) -> str:
+    """A digest of what a caller gave; a time may depend on it."""
+    data = np.ascontiguousarray(example).view(np.uint8).tobytes()
+    return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).hexdigest()
 
 
 def _types(values: Iterable[Value]) -> str:

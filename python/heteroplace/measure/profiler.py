@@ -14,6 +14,7 @@ from heteroplace.codegen.library import KernelLibrary, compile_kernels
 from heteroplace.costs.measurement import Conditions, Measurement
 from heteroplace.costs.sampling import Summary
 from heteroplace.files.measurements import KernelKey
+from heteroplace.machine.cpu import with_siblings
 from heteroplace.machine.usage import QUIET_CORES
 from heteroplace.measure.background_compiler import BackgroundCompiler, Compile
 from heteroplace.measure.conditions import Watch
@@ -112,7 +113,7 @@ class Profiler:
             # and what is measured in place is to be exact.
             return os.sched_getaffinity(0)
         devices = [self.cluster.devices[job.request.under_test.device] for job in group]
-        return {core for device in devices for core in device.cores}
+        return with_siblings(core for device in devices for core in device.cores)
 
     def _plan(
         self, requests: Sequence[MeasurementRequest], known: Mapping[KernelKey, Measurement]

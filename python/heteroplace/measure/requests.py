@@ -17,6 +17,7 @@ from heteroplace.measure.isolated import COLD, HOT
 from heteroplace.measure.kernel_identity import (
     KernelDescription,
     describe_kernels,
+    identity_of_call,
     network_digest,
     place_text,
 )
@@ -117,7 +118,10 @@ def request_measurements(
     threads = max(1, len(device.cores))
     keys = {}
     for index in own:
-        identity = kernels[calls.calls[index].kernel].identity
+        call = calls.calls[index]
+        identity = kernels[call.kernel].identity
+        if not is_in_place:
+            identity = identity_of_call(identity, calls, call)
         for mode in [IN_PLACE] if is_in_place else modes:
             site = index if is_in_place else -1
             keys[index, mode] = KernelKey(

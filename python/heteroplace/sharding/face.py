@@ -68,7 +68,8 @@ def shard(
     --------
     >>> sharded = shard(mod, "local", batch=64, params=params, data=2)  # doctest: +SKIP
     """
-    return shard_model(mod, cluster, params, read_shard_options(options)).to_module()
+    chosen = read_shard_options(options)
+    return with_asked(shard_model(mod, cluster, params, chosen).to_module(), vars(chosen))
 
 
 def shard_model(
@@ -94,10 +95,9 @@ class _ShardPass:
     """Implementation of the pass for TVM's decorator; one object for one set of options."""
 
     def __init__(
-        self, cluster: Cluster, params: Mapping[str, Any] | None, given: Mapping[str, Any]
+        self, cluster: Cluster, params: Mapping[str, Any] | None, options: ShardOptions
     ) -> None:
-        self._cluster, self._params, self._given = cluster, params, given
-        self._options = read_shard_options(given)
+        self._cluster, self._params, self._options = cluster, params, options
 
     def transform_module(
         self, mod: tvm.IRModule, context: tvm.transform.PassContext
@@ -106,8 +106,8 @@ class _ShardPass:
         found = read_sharded(mod)
         if found is None or found[0].solution.cluster.digest() != self._cluster.digest():
             shared = shard_model(mod, self._cluster, self._params, self._options).to_module()
-            return with_asked(shared, self._given)
-        if others := other_options(mod, self._given):
+            return with_asked(shared, vars(self._options))
+        if others := other_options(mod, vars(self._options)):
             raise ShardingError(
                 f"the module is shared already, and not by this {', '.join(others)}; to share it "
                 f"anew, start from the module before the first Shard"
@@ -130,8 +130,8 @@ def Shard(  # noqa: N802  (TVM's passes are factories named like classes)
     ShardingError, ClusterError
         An option or the cluster is wrong; see `shard`.
     """
-    read_shard_options(options)  # wrong ones are told now, not when the pass runs
+    chosen = read_shard_options(options)  # wrong ones are told now, not when the pass runs
     if not isinstance(cluster, Cluster):
         cluster = open_cluster(cluster)
     make = tvm.transform.module_pass(_ShardPass, opt_level=0, name="Shard")
-    return make(cluster, params, options)
+    return make(cluster, params, chosen)

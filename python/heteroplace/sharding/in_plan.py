@@ -176,11 +176,20 @@ class _Time:
 
 
 def _step_times(program: PlanProgram, quartiles: np.ndarray, plan: Plan) -> dict[int, _Time]:
-    """By step, the time of all that its device does for it; not the waiting."""
+    """By step, the time of all that its device does for it; not the waiting.
+
+    Of several cores only the one that makes the calls counts: the others wait for it in theirs.
+    """
     low, middle, high = quartiles
+    instructions = program.executor.instructions
+    callers: dict[int, set[int]] = defaultdict(set)
+    for at in instructions:
+        if at.kernel is not None:
+            callers[at.step].add(at.queue)
     found: dict[int, _Time] = {}
-    for index, at in enumerate(program.executor.instructions):
-        if isinstance(plan.steps[at.step], Run):
+    for index, at in enumerate(instructions):
+        is_join = at.step in callers and at.queue not in callers[at.step]
+        if isinstance(plan.steps[at.step], Run) and not is_join:
             before = found.get(at.step, _Time(0.0, 0.0))
             spread = (high[index] - low[index]) / 2
             found[at.step] = _Time(before.ns + middle[index], before.spread_ns + spread)

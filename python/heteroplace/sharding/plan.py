@@ -26,8 +26,9 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.digests import first_difference
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Plan, Run, devices_of
+from heteroplace.model.plan import Collective, Plan, Run, devices_of
 from heteroplace.model.solution import Solution
+from heteroplace.model.step_values import is_async
 from heteroplace.relay.annotate.sharded import annotate_sharded
 from heteroplace.relay.frontend.onnx_source import OnnxSource, with_source
 from heteroplace.sharding.collectives import groups_of_plan
@@ -304,6 +305,9 @@ def _solution(graph: TaskGraph, cluster: Cluster, table: CostTable, plan: Plan) 
     timeline = simulate(graph, cluster, table, plan)
     busy = [0] * len(cluster.devices)
     for index, (start, finish) in timeline.step_times.items():
-        for device in devices_of(plan.steps[index]):
+        step = plan.steps[index]
+        if isinstance(step, Collective) and is_async(graph, cluster, step):
+            continue  # its devices compute meanwhile
+        for device in devices_of(step):
             busy[device] += finish - start
     return Solution(graph, cluster, table, plan, timeline.makespan_ns, max(busy))

@@ -167,7 +167,7 @@ def row_of(model: ShardedModel) -> SearchRow:
     timeline = simulate(graph, cluster, solution.costs, plan)
     timeline = replace(timeline, peak_bytes=model.peak_bytes)
     devices = rank_devices(cluster, degrees, rank_ids(cluster, model.options))
-    return row_of_plan(model.options.batch, degrees, cluster, plan, timeline, devices)
+    return row_of_plan(model.options.batch, degrees, graph, cluster, plan, timeline, devices)
 
 
 def _all_degrees(cluster: Cluster, options: ShardOptions) -> Sequence[Degrees]:

@@ -57,9 +57,7 @@ def single_objectives(
         # Without the steps, which large graphs have many of.
         native_plan = single_native_plan(problem, device_id)
         if native_plan is not None:
-            loads = placement_loads(
-                problem.native, native_plan.devices(len(problem.graph.tasks))
-            )
+            loads = placement_loads(problem.native, native_plan.devices(len(problem.graph.tasks)))
             # With many items at work nothing is freed in between, unlike in a plan for one.
             if loads.fits(problem.cluster):
                 found[device.name] = loads.item_ns

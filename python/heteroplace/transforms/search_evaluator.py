@@ -18,7 +18,9 @@ from heteroplace.errors import ClusterError, ShardingError, UnsupportedRelayErro
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.collectives import CollectiveCosts
 from heteroplace.model.collector import paused_collector
+from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Collective, Copy, Load, Plan, Run
+from heteroplace.model.step_values import is_async
 from heteroplace.model.timeline import Timeline
 from heteroplace.simulate.simulator import simulate
 from heteroplace.transforms.assemble import assemble
@@ -284,13 +286,14 @@ class Evaluator:
         table, coverage = problem.costs.table(sharded.graph)
         table = replace(table, collectives=problem.collectives)
         timeline = simulate(sharded.graph, cluster, table, plan)
-        row = row_of_plan(batch, degrees, cluster, plan, timeline, ids)
+        row = row_of_plan(batch, degrees, sharded.graph, cluster, plan, timeline, ids)
         return _covered(replace(row, bound_ns=bound, reason=why), coverage)
 
 
 def row_of_plan(
     batch: int,
     degrees: Degrees,
+    graph: TaskGraph,
     cluster: Cluster,
     plan: Plan,
     timeline: Timeline,
@@ -311,7 +314,8 @@ def row_of_plan(
         if isinstance(step, Run):
             busy += lengths[index]
         elif isinstance(step, Collective):
-            busy += lengths[index] * len(step.devices)
+            if not is_async(graph, cluster, step):  # else its devices compute meanwhile
+                busy += lengths[index] * len(step.devices)
             shared += lengths[index] * len(step.devices)
         elif isinstance(step, (Copy, Load)):
             ends = sum(memory in memories for memory in (step.src, step.dst))

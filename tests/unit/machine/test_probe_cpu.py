@@ -12,7 +12,7 @@ from tests.unit.machine.machines import ARM_BOARD, DESKTOP, SERVER, Machine, wri
 from heteroplace.control_groups import usable_cores
 from heteroplace.errors import ClusterError
 from heteroplace.files.cluster import load_cluster, save_cluster
-from heteroplace.machine.cpu import CpuInfo, last_cache_bytes, parse_list, read_cpus
+from heteroplace.machine.cpu import CpuInfo, last_cache_bytes, parse_list, read_cpus, with_siblings
 from heteroplace.machine.probe import MAX_PARTS, machine_cluster
 from heteroplace.solve import SolveOptions
 
@@ -37,6 +37,7 @@ def test_two_sockets_with_hardware_threads_and_nodes(tmp_path: Path) -> None:
     assert (cpu.num_sockets, len(cpu.threads)) == (2, 16)
     assert cpu.first_threads == tuple(range(8))
     assert cpu.threads[9].siblings == (1, 9)
+    assert with_siblings({1, 12}, tmp_path) == {1, 9, 4, 12}
     assert [(node.number, node.bytes) for node in cpu.nodes] == [(0, 64 * GIB), (1, 32 * GIB)]
     assert cpu.nodes[1].threads == (4, 5, 6, 7, 12, 13, 14, 15)
 

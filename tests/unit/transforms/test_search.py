@@ -7,9 +7,9 @@ import pytest
 from heteroplace.bench.distir.machine import MachineFigures, machine_cluster
 from heteroplace.costs.op_costs import OpCosts
 from heteroplace.errors import MissingCostError, ShardingError
+from heteroplace.model.collectives import CollectiveCosts
 from heteroplace.transforms.degrees import Degrees, enumerate_degrees
 from heteroplace.transforms.mlp import Mlp
-from heteroplace.model.collectives import CollectiveCosts
 from heteroplace.transforms.search import problem_digest, search
 from heteroplace.transforms.search_evaluator import SearchProblem
 from heteroplace.transforms.search_rows import (

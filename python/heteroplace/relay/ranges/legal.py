@@ -91,6 +91,10 @@ def needs_of(call: relay.Call) -> _Needs:
         return [(call.args[1], DIVISORS)] if is_integer else []
     if name in ("left_shift", "right_shift"):
         return [(call.args[1], _SHIFTS)]
+    if name == "adv_index" and isinstance(call.args[0], relay.Tuple):
+        data, *indices = call.args[0].fields
+        sizes = zip(indices, _shape(data), strict=False)
+        return [(index, Interval(0, max(0, size - 1))) for index, size in sizes]
     if name not in _INDEXED:
         return []
     position, limit = _INDEXED[name](call)

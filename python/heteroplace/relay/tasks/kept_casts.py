@@ -3,12 +3,16 @@
 Of two casts in a row SimplifyExpr leaves out the first one if its type is as wide as its operand's,
 also where it has no sign and the operand has one (-1 of int8 is 255 of uint8), or where floats have
 fewer digits than integers; and it leaves out a cast to an integer behind a clip to its limits,
-whatever there is behind the point. It ends at the limits of uint64.
+whatever there is behind the point, and one to a flag or a shorter float likewise. A clip of floats
+to their limits, which holds infinity, it leaves out. It ends at the limits of uint64.
 
     cast(cast(%x int8, "uint8"), ..)         ==>  cast(reinterpret(%x, "uint8"), ..)
     cast(cast(%x int32, "float32"), ..)      ==>  cast(trunc(cast(%x, "float32")), ..)
     cast(cast(clip(%x, 0, 255), "uint8"), ..)
         ==>  cast(cast(trunc(clip(%x, 0, 255)), "uint8"), ..)
+    cast(cast(clip(%x, 0, 1), "bool"), ..)   ==>  cast(not_equal(clip(%x, 0, 1), 0), ..)
+    cast(cast(clip(%x, -1, 1), "float16"), ..)
+        ==>  cast(cast(minimum(maximum(%x, -1), 1), "float16"), ..)
     cast(clip(%x, 0, 9), "uint64")           ==>  cast(minimum(maximum(%x, 0), 9), "uint64")
 
 To it `cast_like(%x, %y)` is a cast as well, and is made one here first.
@@ -59,7 +63,8 @@ def _by_type(old: relay.Call, new: relay.Call) -> relay.Expr:
 def _kept(old: relay.Call, new: relay.Call) -> relay.Expr:
     """Return what stands for a cast or a clip, whose type is known, with new operands."""
     if is_op_call(old, "clip"):
-        return _placed(_extremes(old, new), old, new) if _dtype(old) == _UNKNOWN else new
+        is_kept = _dtype(old) != _UNKNOWN and not _is_to_limits(old)
+        return new if is_kept else _placed(_extremes(old, new), old, new)
     first, operand = old.args[0], new.args[0]
     read, made = _dtype(first), _dtype(old)
     if is_op_call(first, "cast"):
@@ -80,11 +85,17 @@ def _first_kept(old: relay.Call, new: relay.Expr, made: str) -> relay.Expr:
     read = _dtype(operand)
     if dtype in _DIGITS and "int" in read:
         return relay.trunc(new) if _bits(read) > _DIGITS[dtype] else new
-    if not is_op_call(operand, "clip") or "int" not in dtype or not is_op_call(new, "cast"):
+    if not is_op_call(operand, "clip") or not is_op_call(new, "cast"):
         return new
+    if dtype == "bool":
+        return relay.not_equal(new.args[0], relay.const(0, read))
+    if "int" not in dtype:
+        if _bits(dtype) > _bits(read):
+            return new
+        return relay.cast(_extremes(operand, new.args[0]), dtype)
     if made == _UNKNOWN and is_op_call(new.args[0], "clip"):
         return relay.cast(_extremes(operand, new.args[0]), dtype)
-    if not read.startswith("float") or _is_whole(operand):
+    if not read.startswith("float") or is_whole(operand):
         return new
     return relay.cast(relay.trunc(new.args[0]), dtype)
 
@@ -105,8 +116,17 @@ def _extremes(old: relay.Call, new: relay.Call) -> relay.Expr:
     return relay.minimum(relay.maximum(new.args[0], low), high)
 
 
-def _is_whole(expr: relay.Expr) -> bool:
-    """Say whether a float is a whole number for certain, by the ops that made it."""
+def _is_to_limits(clip: relay.Call) -> bool:
+    """Whether it holds infinity alone, to the largest number of its type."""
+    dtype = _dtype(clip)
+    if not dtype.startswith(("float", "bfloat")):
+        return False
+    most = float(tvm.tir.max_value(dtype).value)
+    return (float(clip.attrs.a_min), float(clip.attrs.a_max)) == (-most, most)
+
+
+def is_whole(expr: relay.Expr) -> bool:
+    """Say whether floats are whole numbers for certain, by the ops that made them; typed."""
     left = [expr]
     while left:
         value = left.pop()

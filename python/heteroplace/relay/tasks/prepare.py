@@ -18,6 +18,7 @@ from heteroplace.relay.tasks.empties import WithoutEmpties
 from heteroplace.relay.tasks.fold import with_numpy_folding
 from heteroplace.relay.tasks.integer_products import IntegerProducts
 from heteroplace.relay.tasks.kept_casts import KeptCasts
+from heteroplace.relay.tasks.kept_forms import KeptForms
 from heteroplace.relay.tasks.narrow_extents import NarrowExtents
 from heteroplace.relay.tasks.own_places import OwnPlacesApart
 
@@ -50,6 +51,7 @@ def prepare(mod: tvm.IRModule) -> tvm.IRModule:
             CornerScatters(),
             IntegerProducts(),
             KeptCasts(),
+            KeptForms(),
             *prefix_passes(_IS_HOMOGENEOUS),
             relay.transform.InferType(),
         ]

@@ -295,9 +295,8 @@ class _Comparison:
             return False
         sizes = np.array([memory.bytes for memory in memories])
         pairs = np.ix_(image, image)
-        return (
-            self._are_near(sizes, sizes[image], -1)
-            and all(self._are_near(rates, rates[pairs], -1) for rates in self._ways)
+        return self._are_near(sizes, sizes[image], -1) and all(
+            self._are_near(rates, rates[pairs], -1) for rates in self._ways
         )
 
     def _are_near(self, one: IntArray, other: IntArray, none: int) -> bool:

@@ -1,9 +1,9 @@
 """The plans that a search begins with: those of all list schedulers of the core that take no time.
 
 Each knows something that the others do not: HEFT spreads, Order-Place copies little and fits,
-ETF and Adjusting Placement lie between, MET and MinMin fill wide layers, single devices are the
-yardstick. METIS sees the whole graph at once, which pays where it is wide (training steps); it is
-there if pymetis is installed.
+ETF and Adjusting Placement lie between, MET and MinMin fill wide layers, CPoP keeps the longest
+path on one device, single devices are the yardstick. METIS sees the whole graph at once, which pays
+where it is wide (training steps); it is there if pymetis is installed.
 """
 
 from __future__ import annotations
@@ -175,6 +175,7 @@ class InitialSolutions:
             ("adjusting-placement", lambda: adjusting_placement(native, order, left_s())),
             ("greedy", by("greedy")),
             ("peft", by("peft")),
+            ("cpop", by("cpop")),
             ("m-etf", lambda: m_etf(native, left_s())),
             ("m-topo-uniform", lambda: m_topo(native, is_uniform=True)),
             *((_heft_name(self._problem, devices), heft_on(devices)) for devices in sets),
