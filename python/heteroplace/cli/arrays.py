@@ -36,7 +36,8 @@ def make_inputs(
     Raises
     ------
     ExecutionError
-        A given one is of no input, or of another shape or type than the input.
+        A given one is of no input, of another shape or kind of type than the input, or has numbers
+        that the input's type does not hold.
     """
     check_names(ports, given)
     random = np.random.default_rng(seed)
@@ -67,5 +68,19 @@ def _checked(name: str, shape: tuple[int, ...], like: Any, array: Any) -> Any:
             f"input {name!r} is of type {array.dtype}, expected {like.dtype}; convert it by "
             f"array.astype({str(like.dtype)!r})"
         )
-    # Not ascontiguousarray, which makes a list of one number of a single number.
-    return np.asarray(array, dtype=like.dtype, order="C")
+    with np.errstate(over="ignore"):  # told below
+        # Not ascontiguousarray, which makes a list of one number of a single number.
+        found = np.asarray(array, dtype=like.dtype, order="C")
+    if not _holds(found, array):
+        raise ExecutionError(
+            f"input {name!r} has values from {np.nanmin(array)} to {np.nanmax(array)} of type "
+            f"{array.dtype}, of which {like.dtype}, which the model expects, does not hold all"
+        )
+    return found
+
+
+def _holds(found: Any, array: Any) -> bool:
+    """Whether a cast has kept whole numbers, and made no number infinite; it may round."""
+    if found.dtype.kind in "biu":
+        return bool(np.array_equal(found, array))
+    return bool(np.array_equal(np.isinf(found), np.isinf(array)))

@@ -46,3 +46,33 @@ def test_a_single_number_stays_one() -> None:
 def test_wrong_arrays_are_told(given: dict[str, np.ndarray], told: str) -> None:
     with pytest.raises(ExecutionError, match=told):
         make_inputs(PORTS, given, {}, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "array", "told"),
+    [
+        ("int8", np.array([1, 200], "uint8"), "from 1 to 200 of type uint8, .* int8"),
+        ("int32", np.array([0, 2**40]), "from 0 to 1099511627776 of type int64, .* int32"),
+        (
+            "int64",
+            np.array([0, 2**63], "uint64"),
+            "from 0 to 9223372036854775808 of type uint64, .* int64",
+        ),
+        ("float32", np.array([-1e39, 0.5]), r"from -1e\+39 to 0.5 of type float64, .* float32"),
+        ("float16", np.array([0, 70000]), "from 0 to 70000 of type int64, .* float16"),
+    ],
+)
+def test_numbers_that_the_type_does_not_hold_are_told(
+    dtype: str, array: np.ndarray, told: str
+) -> None:
+    with pytest.raises(ExecutionError, match=f"^input 'x' has values {told}"):
+        make_inputs([("x", (2,), dtype)], {"x": array}, {}, seed=0)
+
+
+def test_numbers_of_a_wider_type_are_taken_where_they_fit() -> None:
+    ports = [("whole", (2,), "int8"), ("real", (4,), "float32"), ("none", (0,), "int8")]
+    real = np.array([np.nan, np.inf, -np.inf, 0.1])
+    given = {"whole": np.array([0, 127], "uint8"), "real": real, "none": np.ones(0, "int64")}
+    found = make_inputs(ports, given, {}, seed=0)
+    assert found["whole"].tolist() == [0, 127]
+    np.testing.assert_array_equal(found["real"], real.astype("float32"))
