@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
-from heteroplace.cli.arrays import make_inputs
+from heteroplace.cli.arrays import make_inputs, numbers_of
 from heteroplace.errors import ExecutionError
 
 PORTS = [("image", (1, 4), "float32"), ("mask", (3,), "int64"), ("half", (2,), "bfloat16")]
@@ -41,6 +42,12 @@ def test_a_single_number_stays_one() -> None:
         ({"imagee": np.ones((1, 4), "float32")}, "no input 'imagee'; did you mean \"image\""),
         ({"image": np.ones(4, "float32")}, r"'image' has shape \[4\], expected \[1, 4\]"),
         ({"mask": np.ones(3, "float32")}, "'mask' is of type float32, expected int64"),
+        (
+            {"half": np.ones(2, "uint8")},
+            "'half' is of type uint8, expected bfloat16: floating .* or",
+        ),
+        ({"half": np.ones(2, "int64")}, "bfloat16: .* or the bits of each as uint16"),
+        ({"half": np.array([0, 3.4e38])}, "from 0.0 to 3.4e.38 of type float64, of which bfloat16"),
     ],
 )
 def test_wrong_arrays_are_told(given: dict[str, np.ndarray], told: str) -> None:
@@ -76,3 +83,22 @@ def test_numbers_of_a_wider_type_are_taken_where_they_fit() -> None:
     found = make_inputs(ports, given, {}, seed=0)
     assert found["whole"].tolist() == [0, 127]
     np.testing.assert_array_equal(found["real"], real.astype("float32"))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", ">f4", "float64"])
+def test_floating_point_numbers_are_rounded_to_bfloat16(dtype: str) -> None:
+    fine = [0, -0.0, 1, 1 + 2**-8, 1 + 3 * 2**-8, -1.004, np.inf, -np.inf, 6e4]
+    array = np.array(fine).astype(dtype)
+    found = make_inputs([("x", (9,), "bfloat16")], {"x": array}, {}, seed=0)["x"]
+    assert found.dtype == "uint16"
+    assert found.tolist() == array.astype(ml_dtypes.bfloat16).view("uint16").tolist()
+
+
+def test_a_bfloat16_is_taken_by_its_bits_and_what_is_none_stays_none() -> None:
+    ports = [(name, (), "bfloat16") for name in ("bits", "nan")]
+    nan = np.array(0xFFFFFFFF, "uint32").view("float32")
+    found = make_inputs(ports, {"bits": np.array(0x4000, ">u2"), "nan": nan}, {}, seed=0)
+    assert found["bits"].dtype == "uint16"
+    assert numbers_of(found["bits"], "bfloat16") == 2
+    assert np.isnan(numbers_of(found["nan"], "bfloat16"))
+    assert numbers_of(found["bits"], "uint16") == 0x4000
