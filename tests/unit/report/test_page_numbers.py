@@ -20,7 +20,7 @@ return all("#headline tbody tr").map((row) =>
 """
 EDGES = """
 return { edges: all("#graph svg path > title").map((node) => node.textContent),
-  out: all("#graph details tbody tr").map((row) => row.lastChild.innerText.trim()) };
+  out: all("#graph details tbody tr").map((row) => row.lastChild.textContent) };
 """
 
 pytestmark = pytest.mark.costly
@@ -52,3 +52,26 @@ def test_measured_runs_of_a_plan_for_throughput_are_not_told_per_item(tmp_path: 
         ["stock TVM", "measured", "40.0 ns, a run of one item", "2.00x"],
         ["lower bound", "proven", "6.00 ns per item", "1.00x"],
     ]
+
+
+def test_a_tensor_is_copied_once_however_many_read_it(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    cluster = gpus({(src, dst): 10 for src in range(3) for dst in range(3) if src != dst}, 3)
+    readers = {"near/0": 0} | {f"far/{number}": 1 + number % 2 for number in range(24)}
+    names = ("first/0", *readers, "last/0")  # as many as are shown as layers, by their paths
+    devices = (0, *readers.values(), 2)
+    edges = [("first/0", name) for name in names[1:]]
+    case = instance(edges, dict.fromkeys(names, (5,) * 3), cluster)
+    copies = tuple(Copy(0, 0, dst, cluster.route(0, dst)) for dst in (1, 2))
+    runs = tuple(Run(task, device) for task, device in enumerate(devices))
+    steps = (runs[0], *copies, *runs[1:])
+    plan = Plan(case.graph.digest(), cluster.digest(), steps, "by hand")
+    write_report(Solution(case.graph, cluster, case.costs, plan, 71, 0), path)
+    assert see(path, EDGES).found == {
+        "edges": [
+            "first to near: 10.0 B, 0 B copied",
+            "first to far: 10.0 B, 10.0 B copied",
+            "first to last: 10.0 B, 10.0 B copied",
+        ],
+        "out": ["20.0 B", "0 B", "0 B", "0 B"],
+    }
