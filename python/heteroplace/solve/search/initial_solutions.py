@@ -2,8 +2,8 @@
 
 Each knows something that the others do not: HEFT spreads, Order-Place copies little and fits,
 ETF and Adjusting Placement lie between, MET and MinMin fill wide layers, CPoP keeps the longest
-path on one device, single devices are the yardstick. METIS sees the whole graph at once, which pays where it is wide (training steps); it is
-there if pymetis is installed.
+path on one device, single devices are the yardstick. METIS sees the whole graph at once, which pays
+where it is wide (training steps); it is there if pymetis is installed.
 """
 
 from __future__ import annotations
