@@ -279,6 +279,8 @@ void BindExec(nb::module_& module) {
       .def("begin", &Begin, nb::arg("timeout_s").none() = nb::none(), nb::keep_alive<0, 1>(),
            "A request in a slot of its own; None if none is free after so many seconds.")
       .def("run", &Run, nb::arg("timeout_s").none() = nb::none(), "Run once, in the first slot.")
+      .def_prop_ro("was_last_in_first", &exec::Executor::WasLastInFirst,
+                   "Whether the last run of all was, or is, in the first slot.")
       .def_prop_ro("max_in_flight", &exec::Executor::max_in_flight, "Most requests in flight.")
       .def_prop_ro("is_helping", &exec::Executor::is_helping,
                    "Whether cores that wait do parts of others' kernels.")

@@ -111,3 +111,14 @@ def test_all_faults_are_told_at_once_and_names_that_are_near() -> None:
         "input 'mask': expected bool (2,), got bool (3,); "
         "input 'half' cannot be an array of type <U4"
     )
+
+
+def test_an_output_of_another_byte_order_is_refused() -> None:
+    out = [np.empty((2, 3), ">f4"), None, None]
+    with pytest.raises(ExecutionError, match=r"'image': .* expected float32 .*, got >f4 \(2, 3\)"):
+        take_outs(PORTS, out)
+
+
+def test_lists_that_are_no_array_are_refused() -> None:
+    with pytest.raises(ExecutionError, match=r"input 'image' is no array: .*inhomogeneous"):
+        InputPorts(PORTS).take({"image": [[1, 2], [3]]})

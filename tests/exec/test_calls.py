@@ -339,6 +339,17 @@ def test_a_program_ends_when_its_calls_have(library: str) -> None:
     assert printed.split() == [str(float(vector(seed)[0] * 2 + 1)) for seed in range(3)]
 
 
+def test_the_output_of_the_last_run_is_not_another_runs(library: str) -> None:
+    program = load(library, delay_ns=SLOW_NS // 4)
+    futures = [program.run_async(x0=vector(seed)) for seed in range(2)]
+    for future in futures:
+        future.result(10)
+    with pytest.raises(ExecutionError, match="the last run began beside another"):
+        program.get_output(0)
+    program.run(x0=vector(2))
+    check(2, [program.get_output(0)])
+
+
 def test_out_is_written_in_place(library: str) -> None:
     program = load(library)
     out = np.zeros(EXTENT, "float32")

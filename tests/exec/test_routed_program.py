@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -200,6 +201,52 @@ def test_what_an_observer_raises_ends_the_recording_and_no_call(
     recording.close()
     assert [tuple(loads) for loads in seen] == [(2, 1), (0, 3)]
     executor.run()
+
+
+def test_an_observer_that_closes_the_recording_loses_nothing(library: str, tmp_path: Path) -> None:
+    executor = make_executor(library, TEXT)
+    have_run = threading.Event()
+    seen = []
+
+    def observe(record: RouteRecord) -> None:
+        assert have_run.wait(10)
+        recording.close()
+        seen.append(record.loads)
+        if len(seen) == 3:
+            raise LookupError("at the end")
+
+    recording = RouteRecording(executor.routes, "digest", tmp_path / "r.jsonl", 1, observe)
+    for loads in ((2, 1), (0, 3), (1, 0)):
+        set_inputs(executor, loads, (0, 2) if loads[0] else (0, 0))
+        executor.run()
+    have_run.set()
+    assert recording._is_closing.wait(10)
+    with pytest.raises(LookupError, match="at the end"):
+        recording.close()
+    assert [tuple(loads) for loads in seen] == [(2, 1), (0, 3), (1, 0)]
+    assert len((tmp_path / "r.jsonl").read_text().splitlines()) == 4
+
+
+def test_a_recording_can_be_closed_again_after_ctrl_c(
+    library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor = make_executor(library, TEXT)
+
+    def observe(record: RouteRecord) -> None:
+        raise LookupError("at once")
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    recording = RouteRecording(executor.routes, "digest", tmp_path / "r.jsonl", 1, observe)
+    set_inputs(executor, (2, 1), (0, 2))
+    executor.run()
+    with monkeypatch.context() as patch:
+        patch.setattr(recording._thread, "join", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            recording.close()
+    with pytest.raises(LookupError, match="at once"):
+        recording.close()
 
 
 def test_predictions_name_routers_and_branches_that_there_are(library: str) -> None:

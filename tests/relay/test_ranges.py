@@ -226,6 +226,11 @@ def test_division_by_what_may_be_0_is_measured(examples: dict[str, Any]) -> None
     assert profiled(divided(PARITY), True, **examples) == 1
 
 
+def test_examples_in_any_order_of_memory_and_of_bytes_are_measured() -> None:
+    turned = np.asfortranarray(np.full(SIZE, 3, ">i8"))
+    assert profiled(divided(PARITY), True, **read_examples({"y": turned})) == 1
+
+
 def test_example_inputs_of_another_shape_are_refused() -> None:
     with pytest.raises(ExecutionError, match=r"'y' is int64\[3\], the model takes int64\[2, 3\]"):
         prepare(divided(Y)).with_examples({"y": np.ones(3, "int64"), "q": np.ones(1)})

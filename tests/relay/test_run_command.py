@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto
+from onnx.helper import make_graph, make_model, make_node, make_tensor_value_info
 from onnx_models import random_inputs, run_onnxruntime, tiny_cnn
 from tests.programs import run_python
 
@@ -65,6 +67,24 @@ def test_outputs_of_given_inputs_are_those_of_onnxruntime(
     with np.load("y.npz") as found:
         (name,) = found.files
         np.testing.assert_allclose(found[name], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_bfloat16_is_given_and_told_by_its_value(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    x, y = (make_tensor_value_info(name, TensorProto.BFLOAT16, [4]) for name in "xy")
+    onnx.save(
+        make_model(make_graph([make_node("Add", ["x", "x"], ["y"])], "g", [x], [y])), "b.onnx"
+    )
+    np.save("x.npy", np.array([-1, 0, 3, 6], "float32"))
+    command = ["run", "b.onnx", *BUILD, "--input", "x=x.npy", "--runs", "3"]
+    assert main([*command, "-o", "y.npz"]) == 0
+    assert "output output0: bfloat16 [4], -2 .. 12, mean 4\n" in capsys.readouterr().out
+    with np.load("y.npz") as found:
+        assert found["output0"].tolist() == [0xC000, 0, 0x40C0, 0x4140]
+    assert main([*command, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["outputs"]["output0"] == {"shape": [4], "dtype": "bfloat16"}
 
 
 def test_the_second_time_loads_neither_tvm_nor_solvers(here: Path) -> None:

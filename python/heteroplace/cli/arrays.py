@@ -36,7 +36,9 @@ def make_inputs(
     Raises
     ------
     ExecutionError
-        A given one is of no input, or of another shape or type than the input.
+        A given one is of no input, of another shape or kind of type than the input, or has numbers
+        that the input's type does not hold. For a bfloat16 its bits are given as `uint16`, or
+        floating point numbers, which are rounded.
     """
     check_names(ports, given)
     random = np.random.default_rng(seed)
@@ -44,7 +46,7 @@ def make_inputs(
     for name, shape, dtype in ports:
         ends = legal.get(name)
         made = array_in(None if ends is None else Interval(*ends), shape, dtype, random)
-        found[name] = made if name not in given else _checked(name, shape, made, given[name])
+        found[name] = made if name not in given else _checked(name, shape, dtype, given[name])
     return found
 
 
@@ -57,15 +59,58 @@ def check_names(ports: Ports, given: Arrays) -> None:
             raise ExecutionError(f"the model has no input {name!r}{near}")
 
 
-def _checked(name: str, shape: tuple[int, ...], like: Any, array: Any) -> Any:
+def numbers_of(array: Any, dtype: str) -> Any:
+    """Return the numbers of an input or output: where the array has bits of bfloat16, as float32.
+
+    The bits are the upper halves of those of float32.
+    """
+    if dtype != "bfloat16":
+        return array
+    return (np.asarray(array, "uint32") << 16).view("float32")
+
+
+def _checked(name: str, shape: tuple[int, ...], dtype: str, array: Any) -> Any:
     if tuple(array.shape) != tuple(shape):
         raise ExecutionError(
             f"input {name!r} has shape {list(array.shape)}, expected {list(shape)}"
         )
-    if not np.can_cast(array.dtype, like.dtype, "same_kind"):
+    with np.errstate(over="ignore"):  # told below
+        found = _cast_to_bfloat16(name, array) if dtype == "bfloat16" else _cast(name, array, dtype)
+    if not _holds(found, array, dtype):
         raise ExecutionError(
-            f"input {name!r} is of type {array.dtype}, expected {like.dtype}; convert it by "
-            f"array.astype({str(like.dtype)!r})"
+            f"input {name!r} has values from {np.nanmin(array)} to {np.nanmax(array)} of type "
+            f"{array.dtype}, of which {dtype}, which the model expects, does not hold all"
+        )
+    return found
+
+
+def _cast(name: str, array: Any, dtype: str) -> Any:
+    if not np.can_cast(array.dtype, dtype, "same_kind"):
+        raise ExecutionError(
+            f"input {name!r} is of type {array.dtype}, expected {dtype}; convert it by "
+            f"array.astype({dtype!r})"
         )
     # Not ascontiguousarray, which makes a list of one number of a single number.
-    return np.asarray(array, dtype=like.dtype, order="C")
+    return np.asarray(array, dtype=dtype, order="C")
+
+
+def _cast_to_bfloat16(name: str, array: Any) -> Any:
+    """The bits: as they are given, or of the nearest numbers, of two the even one."""
+    if np.can_cast(array.dtype, "uint16", "equiv"):
+        return np.asarray(array, dtype="uint16", order="C")
+    if array.dtype.kind != "f":
+        raise ExecutionError(
+            f"input {name!r} is of type {array.dtype}, expected bfloat16: floating point numbers, "
+            "which are rounded, or the bits of each as uint16"
+        )
+    bits = np.asarray(array, dtype="float32", order="C").view("uint32")
+    nearest = (bits + (0x7FFF + ((bits >> 16) & 1))) >> 16
+    # The sum makes another number of what is none.
+    return np.where(np.isnan(array), 0x7FC0, nearest).astype("uint16")
+
+
+def _holds(found: Any, array: Any, dtype: str) -> bool:
+    """Whether a cast has kept whole numbers, and made no number infinite; it may round."""
+    if found.dtype.kind in "biu" and array.dtype.kind != "f":
+        return bool(np.array_equal(found, array))
+    return bool(np.array_equal(np.isinf(numbers_of(found, dtype)), np.isinf(array)))

@@ -62,6 +62,9 @@ class Ran:
 
     solution: Solution
     outputs: Mapping[str, Any]
+    """Those of bfloat16 as their bits, in `uint16`."""
+    dtypes: Mapping[str, str]
+    """Of the outputs, in the model."""
     times_ns: tuple[int, ...]
     """Of each run, ascending."""
 
@@ -99,7 +102,8 @@ def run_file(
     one_ns = max(1, min(int(ns) for ns in program.benchmark(_LEAST_RUNS)))  # they warm up too
     count = num_runs or min(max(_MEASURE_NS // one_ns, _LEAST_RUNS), _MOST_RUNS)
     times = sorted(int(ns) for ns in program.benchmark(count))
-    return Ran(manifest.solution, outputs, tuple(times))
+    dtypes = {name: dtype for name, _, dtype in manifest.outputs}
+    return Ran(manifest.solution, outputs, dtypes, tuple(times))
 
 
 def _load(path: Path) -> tuple[_Program, Manifest]:

@@ -11,6 +11,7 @@ import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from heteroplace.cli.arrays import numbers_of
 from heteroplace.cli.model_cache import About, NewEntry, file_digest, look_up, model_key
 from heteroplace.cli.onnx_model import (
     BUILDER,
@@ -340,9 +341,10 @@ def _costliest(solution: Solution) -> str:
 
 def _outputs(ran: Ran) -> list[str]:
     lines = []
-    for name, value in ran.outputs.items():
+    for name, dtype in ran.dtypes.items():
+        value = numbers_of(ran.outputs[name], dtype)
         shape = ",".join(map(str, value.shape))
-        told = f"output {name}: {value.dtype} [{shape}]"
+        told = f"output {name}: {dtype} [{shape}]"
         if value.size and value.dtype.kind in "fiu":
             told += f", {value.min():.4g} .. {value.max():.4g}, mean {value.mean():.4g}"
         lines.append(told)
@@ -361,7 +363,7 @@ def _to_json(file: Path, origin: str, ran: Ran) -> dict[str, object]:
         },
         "solution": solution_json(ran.solution),
         "outputs": {
-            name: {"shape": list(value.shape), "dtype": str(value.dtype)}
+            name: {"shape": list(value.shape), "dtype": ran.dtypes[name]}
             for name, value in ran.outputs.items()
         },
     }

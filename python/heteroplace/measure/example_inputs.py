@@ -20,6 +20,8 @@ from heteroplace.run.array_files import read_arrays
 def read_examples(source: Mapping[str, Any] | str | os.PathLike[str] | None) -> dict[str, Any]:
     """Return arrays by name, from a map of them or from a file of numpy (.npz).
 
+    Whatever their order of memory and of bytes was, they are as the core takes them.
+
     Raises
     ------
     ExecutionError
@@ -27,9 +29,12 @@ def read_examples(source: Mapping[str, Any] | str | os.PathLike[str] | None) -> 
     """
     if source is None:
         return {}
-    if isinstance(source, Mapping):
-        return {name: np.asarray(array) for name, array in source.items()}
-    return read_arrays(source)
+    given = source if isinstance(source, Mapping) else read_arrays(source)
+    return {name: _native(np.asarray(array)) for name, array in given.items()}
+
+
+def _native(array: np.ndarray) -> np.ndarray:
+    return np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
 
 
 def input_arrays(values: tuple[Value, ...]) -> dict[str, np.ndarray]:

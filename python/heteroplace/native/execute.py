@@ -247,6 +247,11 @@ class Executor:
         """
         self._core.set_input(name, array)
 
+    @property
+    def was_last_in_first(self) -> bool:
+        """Whether the last run of all was, or is, in the first slot: that of `get_output`."""
+        return self._core.was_last_in_first
+
     def run(self, timeout_s: float | None = None) -> None:
         """Run once and wait for the end, as `Request.finish`.
 

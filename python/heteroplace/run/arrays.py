@@ -110,7 +110,10 @@ def take_input(name: str, array: Array, dtype: str | None = None) -> np.ndarray:
     ExecutionError
         It lies on another device, or is no array of such a type.
     """
-    found = np.asarray(_on_host(name, array), order="C")
+    try:
+        found = np.asarray(_on_host(name, array), order="C")
+    except (TypeError, ValueError) as err:  # such as lists of unlike lengths
+        raise ExecutionError(f"input {name!r} is no array: {err}") from err
     if found.dtype.name == "bfloat16":
         if dtype not in (None, "bfloat16"):
             raise ExecutionError(f"input {name!r}: expected {dtype}, got bfloat16 {found.shape}")
@@ -182,7 +185,8 @@ def _unknown(name: str, known: list[str]) -> str:
 
 
 def _mismatch(what: str, shape: tuple[int, ...], dtype: str, found: np.ndarray) -> list[str]:
-    if found.dtype.name == _EXCHANGED_AS.get(dtype, dtype) and found.shape == shape:
+    # Not by its name, which does not tell the order of the bytes.
+    if found.dtype == exchanged_dtype(dtype) and found.shape == shape:
         return []
     return [f"{what}: expected {dtype} {shape}, got {found.dtype} {found.shape}"]
 

@@ -173,10 +173,16 @@ class LoadedProgram:
         Raises
         ------
         ExecutionError
-            There is no such output.
+            There is no such output, or the last run began while another was at work: what is kept
+            is in the executor's first memory, which was the other's.
         """
         if not 0 <= index < len(self.outputs):
             raise ExecutionError(f"output {index} does not exist; there are {len(self.outputs)}")
+        if not self._native.was_last_in_first:
+            raise ExecutionError(
+                "the last run began beside another, and its outputs are not kept: take those that "
+                "it returned"
+            )
         return self._native.get_output(self.outputs[index][0])
 
     def benchmark(self, num_runs: int) -> list[int]:

@@ -104,6 +104,9 @@ class RouteRecording:
     def close(self) -> None:
         """End it: what calls that have ended decided is in the file. May be called again.
 
+        In `observe` it only asks for the end, which is written and observed after that; a call
+        elsewhere waits for it, and raises.
+
         Raises
         ------
         OSError
@@ -111,13 +114,15 @@ class RouteRecording:
         Exception
             What `observe` has raised.
         """
+        self._is_closing.set()
+        if threading.current_thread() is self._thread:
+            return
+        self._thread.join()  # Ctrl-C may end it: until then nothing is closed
         with self._lock:
             if self._is_closed:
                 return
             self._is_closed = True
         atexit.unregister(self.close)
-        self._is_closing.set()
-        self._thread.join()
         self._file.close()
         if self._num_dropped:
             _LOG.warning(

@@ -142,6 +142,11 @@ void Executor::GetOutput(const std::string& name, void* data, const Limit& limit
   ReadOutput(held.slot(), name, data);
 }
 
+bool Executor::WasLastInFirst() const {
+  // The first of all is the engine's own.
+  return engine_->SlotOf(engine_->num_submitted() - 1) == engine_->slots().first();
+}
+
 /*! \brief Whether an output is state with a value, which it has before any run. */
 bool Executor::HasState(Slot* slot, const Port& output) const {
   const std::vector<Port>& inputs = program().inputs;

@@ -60,8 +60,11 @@ class Executor {
   /*! \brief The tensor of an output, for its type and shape. */
   const Tensor& OutputTensor(const std::string& name) const;
 
-  /*! \brief Copies an output of the last run. */
+  /*! \brief Copies an output of the last run in the first slot. */
   void GetOutput(const std::string& name, void* data, const Limit& limit = {});
+
+  /*! \brief Whether the last run of all was, or is, in the first slot. */
+  bool WasLastInFirst() const;
 
   /*! \brief Runs once. \throws Error kExecution as Request::Finish. */
   void Run(const Limit& limit = {});

@@ -35,6 +35,7 @@ const foldedGraph = (model, tree) => {
     owner.fill(id, node.first, node.end);
     node.times = model.devices.map(() => 0);
     node.critical = 0;
+    node.copied = 0;
     for (let task = node.first; task < node.end; task++) {
       for (const step of model.stepsOf[task]) {
         const span = model.predicted.spanOf.get(step);
@@ -49,19 +50,30 @@ const foldedGraph = (model, tree) => {
   const { producer, consumers, bytes } = model.tensors;
   producer.forEach((maker, tensor) => {
     if (maker < 0 || owner[maker] < 0) return;
-    const from = owner[maker], homes = new Set(model.devicesOf(maker).map((d) => model.devices[d] && model.devices[d].memory));
+    const from = owner[maker], homes = memoriesOf(model, maker);
+    // However many tasks read it in a part it is one tensor there, and in a memory one copy.
+    const isCopiedTo = new Map(), copies = new Set();
     for (const reader of consumers[tensor]) {
       const to = owner[reader];
       if (to < 0 || to === from) continue;
+      const away = memoriesOf(model, reader).filter((memory) => !homes.includes(memory));
+      away.forEach((memory) => copies.add(memory));
+      isCopiedTo.set(to, isCopiedTo.get(to) || away.length > 0);
+    }
+    nodes[from].copied += bytes[tensor] * copies.size;
+    for (const [to, isCopied] of isCopiedTo) {
       const key = from * nodes.length + to;
       const edge = edges.get(key) || { from, to, bytes: 0, copied: 0 };
       edge.bytes += bytes[tensor];
-      if (model.devicesOf(reader).some((d) => model.devices[d] && !homes.has(model.devices[d].memory))) edge.copied += bytes[tensor];
+      if (isCopied) edge.copied += bytes[tensor];
       edges.set(key, edge);
     }
   });
   return { nodes, edges: [...edges.values()] };
 };
+
+/* Of the devices of a task that is somewhere. */
+const memoriesOf = (model, task) => model.devicesOf(task).filter((id) => model.devices[id]).map((id) => model.devices[id].memory);
 
 /* Ranks by the longest way from the start, then neighbours near each other. */
 const laidOut = ({ nodes, edges }) => {
@@ -173,7 +185,7 @@ const nodeText = (model, node) => {
   return lines.join("\n");
 };
 
-const graphTable = (model, { nodes, edges }) => table("What is shown above",
+const graphTable = (model, { nodes }) => table("What is shown above",
   ["part", ">tasks", "where", ">time", ">on the critical path", ">copied out"],
-  nodes.map((node, id) => [node.name, String(node.end - node.first), whereText(model, node), format.ns(node.total), format.ns(node.critical),
-    format.bytes(edges.filter((edge) => edge.from === id).reduce((sum, edge) => sum + edge.copied, 0))]));
+  nodes.map((node) => [node.name, String(node.end - node.first), whereText(model, node), format.ns(node.total), format.ns(node.critical),
+    format.bytes(node.copied)]));

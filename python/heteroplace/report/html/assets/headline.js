@@ -57,17 +57,19 @@ const accuracyText = (model) => {
 
 const bars = (model) => {
   const { result, measured } = model;
-  const unit = model.isThroughput ? " per item" : "";
-  const rows = [["this plan", "predicted", model.objective, "own"]];
-  if (result.expected) rows.push(["this plan, disturbed as measured", "predicted", result.expected[0], "own"]);
-  if (measured && measured.time) rows.push(["this plan", "measured", measured.time[1], "own"]);
-  for (const [name, ns] of result.singles) rows.push([`all on ${name}`, "predicted", ns, ""]);
-  for (const [name, ns] of measured ? measured.peers : []) rows.push([name, "measured", ns, ""]);
-  if (result.bound) rows.push(["lower bound", "proven", result.bound, "bound"]);
+  // What was minimised is told per item in a steady state; a run, as it is measured, has no other items beside its own.
+  const item = model.isThroughput ? " per item" : "";
+  const run = model.isThroughput ? `, a run of ${result.items === 1 ? "one item" : format.count(result.items, "item")}` : "";
+  const own = measured && measured.time ? measured.time[1] : null;
+  const rows = [["this plan", "predicted", model.objective, item, model.objective, "own"]];
+  if (result.expected) rows.push(["this plan, disturbed as measured", "predicted", result.expected[0], run, model.isThroughput ? null : model.objective, "own"]);
+  if (own !== null) rows.push(["this plan", "measured", own, run, own, "own"]);
+  for (const [name, ns] of result.singles) rows.push([`all on ${name}`, "predicted", ns, item, model.objective, ""]);
+  for (const [name, ns] of measured ? measured.peers : []) rows.push([name, "measured", ns, run, own, ""]);
+  if (result.bound) rows.push(["lower bound", "proven", result.bound, item, model.objective, "bound"]);
   const most = Math.max(1, ...rows.map((row) => row[2]));
-  const own = { predicted: model.objective, proven: model.objective, measured: measured && measured.time ? measured.time[1] : null };
-  const cells = rows.map(([name, how, ns, kind]) => [name, how, format.ns(ns) + unit,
-    own[how] ? `${(ns / own[how]).toFixed(2)}x` : "-",
+  const cells = rows.map(([name, how, ns, unit, base, kind]) => [name, how, format.ns(ns) + unit,
+    base ? `${(ns / base).toFixed(2)}x` : "-",
     el("div", { class: "meter", "aria-hidden": "true" },
       el("div", { class: kind || null, style: `width:${((100 * ns) / most).toFixed(2)}%` }))]);
   return table("Times, and how many times the plan's own (predicted beside predicted, measured beside measured)",

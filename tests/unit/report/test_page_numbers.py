@@ -1,0 +1,77 @@
+"""Numbers on the page in a real browser: of what a time is, and bytes that are copied."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.browser import see
+from tests.instances import gpus, instance
+
+from heteroplace.model.plan import Copy, Plan, Run
+from heteroplace.model.solution import RunTime, Solution
+from heteroplace.report.html.content import Measured, MeasuredTime
+from heteroplace.solve.report import write_report
+
+TIMES = """
+return all("#headline tbody tr").map((row) =>
+  [...row.children].slice(0, 4).map((cell) => cell.innerText.trim()));
+"""
+EDGES = """
+return { edges: all("#graph svg path > title").map((node) => node.textContent),
+  out: all("#graph details tbody tr").map((row) => row.lastChild.textContent) };
+"""
+
+pytestmark = pytest.mark.costly
+
+
+def two_tasks() -> Solution:
+    """Two tasks on two devices, a copy between: 11 ns, in a steady state 6 ns per item."""
+    cluster = gpus({(0, 1): 10, (1, 0): 10}, 2)
+    case = instance([("a", "b")], {"a": (5, 9), "b": (9, 5)}, cluster)
+    steps = (Run(0, 0), Copy(0, 0, 1, cluster.route(0, 1)), Run(1, 1))
+    plan = Plan(case.graph.digest(), cluster.digest(), steps, "by hand")
+    singles = (("gpu0", 14), ("gpu1", 14))
+    return Solution(case.graph, cluster, case.costs, plan, 11, 6, singles=singles, item_ns=6)
+
+
+def test_measured_runs_of_a_plan_for_throughput_are_not_told_per_item(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    measured = Measured(
+        time=MeasuredTime("this plan", 20, 18, 22), peers=(MeasuredTime("stock TVM", 40, 38, 42),)
+    )
+    solution = replace(two_tasks(), expected=RunTime(12, 11, 13))
+    write_report(solution, path, measured=measured)
+    assert see(path, TIMES).found == [
+        ["this plan", "predicted", "6.00 ns per item", "1.00x"],
+        ["this plan, disturbed as measured", "predicted", "12.0 ns, a run of one item", "-"],
+        ["this plan", "measured", "20.0 ns, a run of one item", "1.00x"],
+        ["all on gpu0", "predicted", "14.0 ns per item", "2.33x"],
+        ["all on gpu1", "predicted", "14.0 ns per item", "2.33x"],
+        ["stock TVM", "measured", "40.0 ns, a run of one item", "2.00x"],
+        ["lower bound", "proven", "6.00 ns per item", "1.00x"],
+    ]
+
+
+def test_a_tensor_is_copied_once_however_many_read_it(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    cluster = gpus({(src, dst): 10 for src in range(3) for dst in range(3) if src != dst}, 3)
+    readers = {"near/0": 0} | {f"far/{number}": 1 + number % 2 for number in range(24)}
+    names = ("first/0", *readers, "last/0")  # as many as are shown as layers, by their paths
+    devices = (0, *readers.values(), 2)
+    edges = [("first/0", name) for name in names[1:]]
+    case = instance(edges, dict.fromkeys(names, (5,) * 3), cluster)
+    copies = tuple(Copy(0, 0, dst, cluster.route(0, dst)) for dst in (1, 2))
+    runs = tuple(Run(task, device) for task, device in enumerate(devices))
+    steps = (runs[0], *copies, *runs[1:])
+    plan = Plan(case.graph.digest(), cluster.digest(), steps, "by hand")
+    write_report(Solution(case.graph, cluster, case.costs, plan, 71, 0), path)
+    assert see(path, EDGES).found == {
+        "edges": [
+            "first to near: 10.0 B, 0 B copied",
+            "first to far: 10.0 B, 10.0 B copied",
+            "first to last: 10.0 B, 10.0 B copied",
+        ],
+        "out": ["20.0 B", "0 B", "0 B", "0 B"],
+    }
