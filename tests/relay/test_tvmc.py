@@ -341,7 +341,8 @@ NET = ["compile", "net.onnx", *SHAPES]
         (["run", "foreign.so"], "no heteroplace footer"),
         (["run", "nothing.so"], "does not exist"),
         (["run", "net.so", "-i", "z.npz"], "the model has no input 'z'; it has: x"),
-        (["run", "net.so", "-i", "small.npz"], "input 'x': expected float32 (1, 3, 16, 16)"),
+        (["run", "net.so", "-i", "small.npz"], "input 'x' has shape [3], expected [1, 3, 16, 16]"),
+        (["run", "net.so", "-i", "wide.npz"], "which the model expects, does not hold all"),
         (["run", "net.so", "-i", "bare.npy"], "cannot be read as .npz"),
         (["run", "net.so", "-i", "nothing.npz"], "cannot be read as .npz"),
         (["run", "net.so", "-o", "no/out.npz"], "folder no does not exist"),
@@ -356,6 +357,7 @@ def test_wrong_input_is_one_line_and_exit_code_4(here, capsys, command, message)
     Path("foreign.so").write_bytes(b"\x7fELF and more")
     np.savez("z.npz", z=np.ones(3))
     np.savez("small.npz", x=np.ones(3))
+    np.savez("wide.npz", x=np.full((1, 3, 16, 16), 1e39))
     np.save("bare.npy", np.ones(3))
     assert main(command) == 4
     error = capsys.readouterr().err

@@ -46,7 +46,7 @@ def make_inputs(
     for name, shape, dtype in ports:
         ends = legal.get(name)
         made = array_in(None if ends is None else Interval(*ends), shape, dtype, random)
-        found[name] = made if name not in given else _checked(name, shape, dtype, given[name])
+        found[name] = made if name not in given else checked_input(name, shape, dtype, given[name])
     return found
 
 
@@ -69,7 +69,8 @@ def numbers_of(array: Any, dtype: str) -> Any:
     return (np.asarray(array, "uint32") << 16).view("float32")
 
 
-def _checked(name: str, shape: tuple[int, ...], dtype: str, array: Any) -> Any:
+def checked_input(name: str, shape: tuple[int, ...], dtype: str, array: Any) -> Any:
+    """Return a given array in the type of its input; raises as `make_inputs`."""
     if tuple(array.shape) != tuple(shape):
         raise ExecutionError(
             f"input {name!r} has shape {list(array.shape)}, expected {list(shape)}"

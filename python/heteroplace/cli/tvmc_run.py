@@ -18,7 +18,7 @@ from tvm.driver.tvmc.result_utils import get_top_results
 from tvm.runtime.module import BenchmarkResult
 
 import heteroplace
-from heteroplace.cli.arrays import check_names
+from heteroplace.cli.arrays import check_names, checked_input
 from heteroplace.cli.tvmc_errors import Command
 from heteroplace.cli.tvmc_options import (
     HELPING,
@@ -130,13 +130,18 @@ def _run_loaded(executor: Executor, arguments: argparse.Namespace) -> None:
 
 
 def _inputs(executor: Executor, arguments: argparse.Namespace) -> dict[str, np.ndarray]:
-    """Return all inputs: those of the file, the others filled; cast to what the model takes."""
+    """Return all inputs: those of the file, as `heteroplace run` takes them, the others filled."""
     shapes = {name: shape for name, shape, _ in executor.inputs}
     dtypes = {name: dtype for name, _, dtype in executor.inputs}
     given = read_arrays(arguments.inputs) if arguments.inputs else {}
     check_names(executor.inputs, given)
     made = runner.make_inputs_dict(shapes, dtypes, given, arguments.fill_mode)
-    return {name: np.asarray(value).astype(dtypes[name]) for name, value in made.items()}
+    return {
+        name: checked_input(name, shapes[name], dtypes[name], np.asarray(given[name]))
+        if name in given
+        else np.asarray(value).astype(dtypes[name])
+        for name, value in made.items()
+    }
 
 
 def _measure(executor: Executor, repeat: int, number: int) -> BenchmarkResult:
