@@ -35,7 +35,13 @@ from heteroplace.relay.routing.branch_times import MemorySpeeds, memory_speeds
 from heteroplace.relay.routing.branch_uses import BranchUse, aligned_bytes, branch_uses
 from heteroplace.relay.routing.branch_weights import BranchWeights
 from heteroplace.relay.routing.homes import home_problem
-from heteroplace.relay.routing.rewrite import Router, model_digest, named_routers, routers_of
+from heteroplace.relay.routing.rewrite import (
+    Router,
+    model_digest,
+    named_routers,
+    routers_of,
+    update_routers,
+)
 from heteroplace.solve.problem import SolveOptions
 
 COACTIVATION = "coactivation"
@@ -65,6 +71,13 @@ class Routed:
     def uses(self) -> Mapping[str, tuple[BranchUse, ...]]:
         """What the branches of each router are, by its name."""
         return branch_uses(self.mod)
+
+    def changed(self, changes: Changes) -> Routed:
+        """Return the same with other options of some routers."""
+        if not changes:
+            return self
+        mod = update_routers(self.mod, changes)
+        return Routed(mod, routers_of(mod), self.profile)
 
 
 def routed_module(mod: tvm.IRModule, profile: Profile) -> Routed:

@@ -23,7 +23,6 @@ from typing import Any
 
 import tvm
 
-from heteroplace.dynamic.profile import read_profile
 from heteroplace.dynamic.specialise import (
     CAPACITIES,
     MAX_ROOM_SHARE,
@@ -54,8 +53,8 @@ from heteroplace.relay.routing.changes import (
     routed_module,
 )
 from heteroplace.relay.routing.find import without_branches
-from heteroplace.relay.routing.rewrite import update_routers
 from heteroplace.relay.tasks.extract_routed import has_routers
+from heteroplace.relay.tasks.network import bound_module
 from heteroplace.relay.types_once import types_once
 from heteroplace.solve.problem import SolveOptions
 
@@ -238,8 +237,7 @@ def _pass(
     @types_once()
     def transform(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         routed = routed_module(mod, profile)
-        changes = change(routed)
-        return update_routers(routed.mod, changes) if changes else routed.mod
+        return routed.changed(change(routed)).mod
 
     return tvm.transform.module_pass(transform, opt_level=0, name=name)
 
@@ -286,22 +284,30 @@ def _specialised(
     return changes, choices
 
 
+@types_once()
 def with_routes(
-    mod: tvm.IRModule, routes: str | os.PathLike[str], weights_bytes: int | None
+    mod: tvm.IRModule,
+    params: Mapping[str, tvm.nd.NDArray] | None,
+    routes: str | os.PathLike[str],
+    weights_bytes: int | None,
 ) -> tuple[tvm.IRModule, RouteProfile]:
-    """Choose capacities, predictions and which weights stay by a file of route decisions, which are
-    returned too.
+    """Bind the weights, and choose capacities, predictions and which weights stay by a file of
+    route decisions, which are returned too.
 
     Raises
     ------
     RoutingError
-        The file cannot be read, or the module has no routers.
+        The file cannot be read or is of another model, or the module has no routers.
     """
-    mod = without_branches(mod)  # choices (`If`) are routers
+    mod = without_branches(bound_module(mod, params))  # choices (`If`) are routers
     if not has_routers(mod):
         raise RoutingError(
             f"routes={os.fspath(routes)!r} is given, and the model has no routers; leave it out"
         )
-    profile = read_profile(routes)
-    mod = SpeculateRoutes(profile)(ChooseCapacities(profile)(mod))
-    return (mod if weights_bytes is None else PreloadWeights(profile, weights_bytes)(mod)), profile
+    # The passes one by one would each compute the digest of all weights.
+    routed = routed_module(mod, routes)
+    routed = routed.changed(capacity_changes(routed, NUM_SIZES, "optimal"))
+    routed = routed.changed(prediction_changes(routed, {}))
+    if weights_bytes is not None:
+        routed = routed.changed(preload_changes(routed, weights_bytes))
+    return routed.mod, routed.profile
