@@ -134,6 +134,11 @@ def test_branches_are_alike_but_for_their_weights() -> None:
         assert not any(use.holds_router for use in branches)
 
 
+def test_an_input_that_enters_a_branch_is_no_weight_of_it() -> None:
+    (uses,) = branch_uses(early_exit()).values()
+    assert [use.weight_bytes for use in uses] == [64, 64]
+
+
 def test_capacities_are_those_of_the_loads_of_each_kind() -> None:
     mod = two_layers()
     found = check_pass(relay.transform.ChooseCapacities(profile_of(mod, skewed), 3), mod)
