@@ -48,9 +48,13 @@ from heteroplace.relay.routing.changes import (
     capacity_changes,
     memory_changes,
     memory_ids,
+    placed_routers,
+    predicted_routers,
     prediction_changes,
     preload_changes,
+    preloaded_routers,
     routed_module,
+    taken_back,
 )
 from heteroplace.relay.routing.find import without_branches
 from heteroplace.relay.tasks.extract_routed import has_routers
@@ -276,6 +280,16 @@ def _specialised(
         SPECULATION: lambda: prediction_changes(routed, times),
         PRELOADING: lambda: preload_changes(routed, budget) if sizes else {},
     }
+    judged = {
+        PLACEMENT: ("memories", placed_routers(routed) if memories else []),
+        SPECULATION: ("predict", predicted_routers(routed)),
+        PRELOADING: ("preload", preloaded_routers(routed) if sizes else []),
+    }
+    for rule, (option, names) in judged.items():
+        left = {each.router for each in choices if each.rule == rule and not each.is_forced}
+        left -= {name for name, each in chosen if each == rule}
+        for name, options in taken_back(routed, option, left.intersection(names)).items():
+            changes.setdefault(name, {}).update(options)
     for rule, make in makers.items():
         if any(each == rule for _, each in chosen):
             for name, options in make().items():
