@@ -19,6 +19,7 @@ from routed_passes import (
 )
 from tvm import relay
 
+from heteroplace.errors import RoutingError
 from heteroplace.model.cluster import Memory
 
 pytestmark = pytest.mark.costly
@@ -77,7 +78,8 @@ def test_specialise_does_what_pays_and_says_why(caplog: pytest.LogCaptureFixture
     capacities = relay.transform.ChooseCapacities(profile, 2)(mod)
     placed = relay.transform.PlaceBranches(profile, cluster)(capacities)
     assert options_of(found) == options_of(placed)
-    assert len(told) == 10
+    assert len(told) == 8
+    assert not any("grouping" in line for line in told)
     assert any("placement: 2 memories may hold branches (at least 2): yes" in line for line in told)
     told.clear()
     check_pass(
@@ -89,6 +91,25 @@ def test_specialise_does_what_pays_and_says_why(caplog: pytest.LogCaptureFixture
     with caplog.at_level(logging.INFO, "heteroplace"):
         relay.transform.Specialise(profile)(mod)
     assert "preloading: weights or room unknown: no" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("rule", "why"),
+    [
+        ("grouping", "plans put branches side by side by their times"),
+        ("placement", "there are fewer than two memories"),
+        ("preloading", "no cluster says how much room there is"),
+        ("speculation", "no router decides about a whole tensor"),
+        ("fusion", "there is no rule 'fusion'"),
+    ],
+)
+def test_a_forced_rule_that_cannot_be_carried_out_is_refused(rule: str, why: str) -> None:
+    mod = two_layers()
+    profile = profile_of(mod, pairs)
+    with pytest.raises(RoutingError, match=why):
+        relay.transform.Specialise(profile, forced={rule: True})(mod)
+    if rule != "fusion":
+        relay.transform.Specialise(profile, forced={rule: False})(mod)
 
 
 def test_specialise_preloads_where_memory_is_limited() -> None:

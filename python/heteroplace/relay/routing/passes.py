@@ -25,6 +25,7 @@ import tvm
 
 from heteroplace.dynamic.specialise import (
     CAPACITIES,
+    GROUPING,
     MAX_ROOM_SHARE,
     PLACEMENT,
     PRELOADING,
@@ -212,7 +213,8 @@ def Specialise(  # noqa: N802
     num_sizes
         As of `ChooseCapacities`.
     forced
-        Rules that are not asked: see `heteroplace.dynamic.specialise.specialise`.
+        Rules that are not asked: see `heteroplace.dynamic.specialise.specialise`. Grouping is none
+        of those here: plans have branches side by side where their times say so.
     report
         Takes a line for each rule and router: rule, inputs, decision. None: they go to the logger
         `heteroplace`.
@@ -222,7 +224,7 @@ def Specialise(  # noqa: N802
     ClusterError
         The cluster file is wrong.
     RoutingError, InfeasibleError
-        As of the others, when the pass runs.
+        As of the others, when the pass runs; a rule is forced that cannot be carried out.
     """
     found = cluster if cluster is None or isinstance(cluster, Cluster) else open_cluster(cluster)
 
@@ -258,6 +260,7 @@ def _specialised(
     room = sum(sizes) if sizes else None
     weights = {name: sum(use.weight_bytes for use in uses) for name, uses in routed.uses.items()}
     total = sum(weights[router.options.name] for router in routed.routers if router.parent is None)
+    _check_forced(routed, len(memories), forced or {})
     choices = specialise(
         [
             RouterUse(
@@ -271,6 +274,7 @@ def _specialised(
         ],
         forced,
     )
+    choices = tuple(choice for choice in choices if choice.rule != GROUPING)
     chosen = {(choice.router, choice.rule) for choice in choices if choice.is_chosen}
     budget = int(MAX_ROOM_SHARE * min(sizes, default=0))
     changes: Changes = {}
@@ -296,6 +300,24 @@ def _specialised(
                 if (name, rule) in chosen:
                     changes.setdefault(name, {}).update(options)
     return changes, choices
+
+
+def _check_forced(routed: Routed, num_memories: int, forced: Mapping[str, bool]) -> None:
+    """Raise RoutingError if a rule is to be applied that has nothing to be applied to."""
+    reasons = {GROUPING: "plans put branches side by side by their times, and no option says it"}
+    if num_memories < 2:
+        reasons[PLACEMENT] = "there are fewer than two memories (cluster=)"
+    if not num_memories:
+        reasons[PRELOADING] = "no cluster says how much room there is (cluster=)"
+    if all(router.num_cells > 1 for router in routed.routers):
+        reasons[SPECULATION] = "no router decides about a whole tensor"
+    faults = [
+        f"{rule!r} cannot be carried out: {reasons[rule]}"
+        for rule, is_applied in forced.items()
+        if is_applied and rule in reasons
+    ]
+    if faults:
+        raise RoutingError(f"forced: {'; '.join(faults)}; leave it out")
 
 
 @types_once()
