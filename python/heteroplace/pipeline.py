@@ -114,6 +114,7 @@ def prepare(
     params: Mapping[str, tvm.nd.NDArray] | None = None,
     log: StageLog | None = None,
     cluster: Cluster | None = None,
+    digest: str = "",
 ) -> Network:
     """Optimise a module without regard to any target, and cut it into tasks.
 
@@ -123,6 +124,8 @@ def prepare(
         Weights to bind; None: they are bound already.
     cluster
         Whose devices the annotations of `mod` name, if it has any.
+    digest
+        `Network.model_digest` where it is known.
 
     Raises
     ------
@@ -132,7 +135,7 @@ def prepare(
         Its annotations contradict each other, or name devices that the cluster does not have.
     """
     with (log or StageLog()).stage("prepare", "optimising the network") as figures:
-        network = cut_network(mod, params, cluster=cluster)
+        network = cut_network(mod, params, cluster=cluster, digest=digest)
         figures["tasks"] = len(network.graph.tasks)
     return network
 
@@ -291,10 +294,11 @@ def place(
     examples = read_examples(options.inputs)
     profile = None
     if options.routes is not None:
-        mod, profile = with_routes(mod, options.routes, options.weights_bytes)
+        mod, profile = with_routes(mod, options.params, options.routes, options.weights_bytes)
     if has_weights_budget(mod):
         cluster = with_weights_file(cluster)
-    network = prepare(mod, options.params, log, cluster).with_examples(examples)
+    digest = "" if profile is None else profile.model_digest
+    network = prepare(mod, options.params, log, cluster, digest).with_examples(examples)
     network = network.with_graph(demanded_graph(network.graph, cluster, options))
     network = with_branch_memories(with_held_weights(network, cluster), cluster)
     plain = network.graph, cluster

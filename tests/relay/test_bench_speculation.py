@@ -29,7 +29,7 @@ def built_with_predictions(runs: HabitRuns) -> Executable:
     """All routers are predicted whose most frequent set is more than half of the trace."""
     cluster = spread_cluster(1)
     model = choose_cost_model("estimate", CostOptions())
-    mod = SpeculateRoutes(runs.profile)(runs.network.mod)
+    mod = SpeculateRoutes(runs.profile)(runs.network.bound)
     network = pipeline.prepare(mod, runs.network.params, cluster=cluster)
     compiled = pipeline.compile(network, cluster, model)
     batches = batches_of(cluster, 1, compiled.graph)

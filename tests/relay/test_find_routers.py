@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import routed_patterns
 import tvm
 from numpy_relay import executor_by_numpy
 from routed_near_misses import LEFT
@@ -26,6 +27,12 @@ from heteroplace.relay.routing.ops import routing_kind
 from heteroplace.relay.routing.router import RouterOptions, router_options
 
 pytestmark = pytest.mark.relay
+OF_6_ROWS = (
+    "rows that are read with others",
+    "conditions of other rows",
+    "gates taken from all places",
+)
+"""What takes rows by their numbers."""
 
 
 def routers(mod: tvm.IRModule) -> list[RouterOptions]:
@@ -54,6 +61,13 @@ def test_routing_in_ordinary_ops_becomes_routers_of_equal_results(name: str) -> 
     assert max(options.top_k for options in found) == top_k
     assert len({options.name for options in found}) == count
     check_equal(mod, result.mod)
+
+
+@pytest.mark.parametrize("name", [name for name in FOUND if name not in OF_6_ROWS])
+def test_routing_of_one_row_keeps_its_results(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routed_patterns, "ROWS", 1)
+    mod = network(FOUND[name][0])
+    check_equal(mod, find_routers(mod).mod)
 
 
 @pytest.mark.parametrize("name", LEFT)

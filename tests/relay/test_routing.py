@@ -133,13 +133,21 @@ def test_results_that_no_op_of_a_branch_makes_are_copied() -> None:
     assert not any(a.same_as(b) for at, a in enumerate(values) for b in values[:at])
 
 
+def mixed_by_shapes(rows: relay.Expr) -> relay.Expr:
+    """Two cells in each row of what is multiplied."""
+    pairs = relay.nn.dense(relay.reshape(rows, (3, 8)), weights(8, 8))
+    return relay.reshape(relay.nn.relu(pairs), (6, 4))
+
+
 @pytest.mark.parametrize(
     ("branch", "words"),
     [
         (lambda rows: relay.nn.softmax(rows, axis=0), "nn.softmax"),
         (lambda rows: relay.add(rows, X), "add"),
         (lambda rows: relay.reverse(rows, 0), "reverse"),
-        (lambda rows: relay.reshape(rows, [4, 6]), "make the same results"),
+        (lambda rows: relay.reshape(rows, [4, 6]), "reshape"),
+        (lambda rows: relay.reshape(rows, [12, 2]), "make the same results"),
+        (lambda rows: mixed_by_shapes(rows), "reshape"),
         (lambda rows: weights(6, 4), "does not depend"),
         (lambda rows: [], "make the same results"),
         (relay.Function([X, SCORES], X), "takes 2 tensors; it gets rows of 1"),

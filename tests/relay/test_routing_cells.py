@@ -187,6 +187,16 @@ def test_early_exit_is_for_the_sure() -> None:
     assert mask.tolist() == [[0, 1], [1, 0], [0, 1], [0, 1]]
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float64", "bfloat16"])
+def test_the_confidence_of_an_early_exit_may_be_of_any_float(dtype: str) -> None:
+    """It is compared in its own type, which has 0.5."""
+    given = "float32" if dtype == "bfloat16" else dtype  # numpy has no bfloat16
+    confidence = relay.cast(var("c", (3,), given), dtype)
+    values = np.array([0.25, 0.75, 0.5], given)
+    mask, _ = decided(routing.early_exit(confidence, 0.5), c=values)
+    assert mask.tolist() == [[0, 1], [1, 0], [0, 1]]
+
+
 def test_masks_of_numpy_say_how_many_branches_a_cell_takes() -> None:
     mask = np.array([[1, 0, 1], [0, 0, 0]])
     decision = routing.from_mask(mask)
@@ -208,6 +218,7 @@ def test_masks_of_numpy_say_how_many_branches_a_cell_takes() -> None:
         (lambda: routing.from_routes([0.5, 1], 3), "routes are integers: .* got float64"),
         (lambda: routing.from_routes([np.nan, 1], 3), "routes are integers: .* got float64"),
         (lambda: routing.from_mask([[0, 2]]), "a mask is of 0 and 1"),
+        (lambda: routing.early_exit(var("c", (7,), "int32"), 0.5), "tensor 'c' is int32"),
         (lambda: routing.host("f", [], 3, 2), "'f' reads nothing"),
     ],
 )

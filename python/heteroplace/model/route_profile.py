@@ -163,7 +163,7 @@ class RouteProfile:
             raise RoutingError(
                 f"the profile is of a model with digest {self.model_digest}, this one has "
                 f"{digest}: route decisions of another model say nothing about it; record runs of "
-                f"this one (executor.record)"
+                f"this one (executor.record), or bind its weights if they are not in it"
             )
 
 

@@ -63,7 +63,8 @@ class _Gains:
         router = self._graph.routers[self._graph.router_ids[prediction.router]]
         branches = prediction.branches
         others = [b for b in range(router.num_branches) if b not in branches]
-        saved = self._makespan(router, branches, ()) - self._makespan(router, branches, branches)
+        right = self._among(router, branches)
+        saved = self._makespan(router, right, ()) - self._makespan(router, right, branches)
         if not others:
             return SpeculationGain(max(0, saved), 0)
         wrong = self._often(router, others)
@@ -84,12 +85,28 @@ class _Gains:
             is_reached = parent is None or loads[parent[0]][parent[1]] > 0
             taken = sets[each.name] if is_reached else ()
             loads[each.name] = tuple(int(b in taken) for b in range(each.num_branches))
-        known = {name: sets[name] for name in self._predicted if any(loads[name])}
+        known = {
+            name: told if set(told).issuperset(sets[name]) else sets[name]
+            for name, told in self._predicted.items()
+            if any(loads[name])
+        }
         decision = decision_of(self._graph, loads, {**known, router.name: predicted})
         return self._times.of(decision).makespan_ns
 
     def _expected(self, router: Router) -> tuple[int, ...]:
-        return self._predicted.get(router.name) or self._often(router, range(router.num_branches))
+        told = self._predicted.get(router.name)
+        return (
+            self._among(router, told) if told else self._often(router, range(router.num_branches))
+        )
+
+    def _among(self, router: Router, branches: tuple[int, ...]) -> tuple[int, ...]:
+        """What is active where a prediction is right: all its branches, or as many of them as cells
+        can take, those that are active most often or come first."""
+        most = router.num_cells * router.top_k
+        if len(branches) <= most:
+            return branches
+        often = self._often(router, branches)
+        return often if set(branches).issuperset(often) else branches[:most]
 
     def _often(self, router: Router, branches: Collection[int]) -> tuple[int, ...]:
         """The set of branches, with one of some, that is active most often; else the first one."""

@@ -125,7 +125,12 @@ def _assumed(router: Router, prediction: Prediction | None) -> RouterProfile:
         others = [branch for branch in branches if branch not in prediction.branches]
         hits = round((prediction.probability if others else 1) * _ASSUMED_RUNS)
         each = (_ASSUMED_RUNS - hits) / max(1, len(others))
-        sets = {prediction.branches: hits} | {(branch,): ceil(each) for branch in others}
+        sets = {(branch,): ceil(each) for branch in others}
+        if len(prediction.branches) <= router.top_k:
+            sets[prediction.branches] = hits
+        else:  # a hit is one of them, and what is begun beside it is wasted
+            share = ceil(hits / len(prediction.branches))
+            sets |= {(branch,): share for branch in prediction.branches}
     sets = {active: runs for active, runs in sets.items() if runs}
     num_runs = sum(sets.values())
     even = ceil(router.num_cells * router.top_k / count)

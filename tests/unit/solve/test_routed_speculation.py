@@ -111,6 +111,23 @@ def test_one_core_has_nothing_to_gain() -> None:
 
 
 @pytest.mark.costly
+@pytest.mark.parametrize("probability", [None, 0.9])
+@pytest.mark.parametrize("branches", [(0, 1), (0, 1, 2)])
+def test_more_branches_may_be_predicted_than_a_cell_takes(
+    branches: tuple[int, ...], probability: float | None
+) -> None:
+    """A hit then has begun one in vain."""
+    graph, cluster = whole_tensors(branches=3), cores(2)
+    graph = replace(graph, routers=(replace(graph.routers[0], top_k=1),))
+    prediction = Prediction("r", branches, probability)
+    costs = costs_of(graph, cluster)
+    found = solve_routed(graph, cluster, costs, OPTIONS, predictions=[prediction])
+    if probability is None:
+        (planned,) = found.predictions
+        assert planned.prediction == prediction and is_predicted(found)
+
+
+@pytest.mark.costly
 def test_a_miss_waits_for_what_cannot_be_stopped() -> None:
     """Branches have one core: the right one waits until the wrong one, begun before, has ended."""
     graph = whole_tensors("cpu.1")
@@ -150,7 +167,7 @@ def test_what_is_assumed_where_nothing_was_recorded() -> None:
     assert said.active_sets == (((0,), 125), ((1,), 750), ((2,), 125))
     assert said.loads == (((0, 875), (1, 125)), ((0, 250), (1, 750)), ((0, 875), (1, 125)))
     (sure,) = assumed_profile(graph, [Prediction("r", (0, 1, 2), 0.0)]).routers
-    assert sure.active_sets == (((0, 1, 2), 1000),)
+    assert sure.active_sets == tuple(((branch,), 334) for branch in range(3))
     (even,) = assumed_profile(graph, []).routers
     assert [even.activation(branch) for branch in range(3)] == pytest.approx([1 / 3] * 3)
     (rows,) = assumed_profile(layer_graph(), []).routers

@@ -156,7 +156,7 @@ def _halves(
     say: Callable[[str], None],
 ) -> Timer:
     (router,) = runs.network.routers
-    (chosen,) = routers_of(ChooseCapacities(runs.profile)(runs.network.mod))
+    (chosen,) = routers_of(ChooseCapacities(runs.profile)(runs.network.bound))
     timers = []
     for branches, cluster in zip(halves_of(runs), clusters, strict=True):
         half = HALVES[name](branches)

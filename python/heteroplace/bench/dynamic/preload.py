@@ -118,7 +118,7 @@ def rows_of(
 
 def variants(network: RoutedNetwork, profile: RouteProfile) -> tuple[dict[str, tvm.IRModule], int]:
     """Return the modules by name, and the budget: half of the weights of all branches."""
-    mod = relay.transform.InferType()(named_routers(network.mod))
+    mod = relay.transform.InferType()(named_routers(network.bound))
     uses = [use for of_router in branch_uses(mod).values() for use in of_router]
     budget = sum(use.weight_bytes for use in uses) // 2
     preload = relay.transform.PreloadWeights
@@ -131,7 +131,7 @@ def variants(network: RoutedNetwork, profile: RouteProfile) -> tuple[dict[str, t
 
 def profile_of(network: RoutedNetwork, records: Sequence[RouteRecord]) -> RouteProfile:
     """Return the profile of decisions of a network."""
-    builder = ProfileBuilder(model_digest(network.mod), network.routers)
+    builder = ProfileBuilder(model_digest(network.bound), network.routers)
     for record in records:
         builder.add(record)
     return builder.profile()

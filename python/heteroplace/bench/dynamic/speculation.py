@@ -221,7 +221,7 @@ def many_rows(
     """Return the rows of a network with many routers, compiled and costed once."""
     inputs = runs.inputs()
     say("building")
-    mod = SpeculateRoutes(runs.profile)(runs.network.mod)
+    mod = SpeculateRoutes(runs.profile)(runs.network.bound)
     model = choose_cost_model("measure", CostOptions(PlaceOptions.store, None, "refuse"))
     network = prepare(mod, runs.network.params, cluster=cluster)
     compiled = compile_network(network, cluster, model)

@@ -48,7 +48,7 @@ class TraceRuns:
     @cached_property
     def profile(self) -> RouteProfile:
         """What is known of the network when the trace is."""
-        builder = ProfileBuilder(model_digest(self.network.mod), self.network.routers)
+        builder = ProfileBuilder(model_digest(self.network.bound), self.network.routers)
         for record in self.records:
             builder.add(record)
         return builder.profile()

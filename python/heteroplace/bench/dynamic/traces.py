@@ -149,7 +149,7 @@ def rows_of(
 
 def variants(runs: TraceRuns) -> dict[str, tvm.IRModule]:
     """Return the modules of ours by name, each once."""
-    mod = runs.network.mod
+    mod = runs.network.bound
     most = max(router.num_branches for router in runs.network.routers)
     found = {
         **({"default": mod} if most <= MAX_UNPROFILED else {}),

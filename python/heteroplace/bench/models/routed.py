@@ -17,6 +17,7 @@ from tvm import relay
 from heteroplace import routing
 from heteroplace.bench.models.networks import Weights
 from heteroplace.model.route_profile import RouteRecord, RouterShape
+from heteroplace.relay.tasks.network import bound_module
 
 STEER = 1000.0
 """What is added to the score of a branch that is to be taken; real scores are far below."""
@@ -35,6 +36,11 @@ class RoutedNetwork(NamedTuple):
     """In the order in which they decide."""
     top_k: int
     """Branches that a cell takes."""
+
+    @property
+    def bound(self) -> tvm.IRModule:
+        """The module with its weights, whose decisions profiles are of."""
+        return bound_module(self.mod, self.params)
 
     def inputs(self, seed: int = 0) -> dict[str, np.ndarray]:
         """Return random numbers for the inputs; nothing is steered."""

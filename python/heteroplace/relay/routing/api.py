@@ -12,10 +12,11 @@ Source: Cui et al., "Optimizing Dynamic Neural Networks with Brainstorm" (OSDI 2
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral
 from typing import Any, TypeAlias
 
+import tvm
 from tvm import relay
 
 from heteroplace.errors import RoutingError
@@ -42,6 +43,8 @@ Branch: TypeAlias = "Callable[..., relay.Expr | Sequence[relay.Expr]] | relay.Fu
 """Rows of each flow -> the result's rows, or several results."""
 GATES = (None, "dispatch", "combine")
 """Where cells are multiplied by the decision's gates."""
+_ALIKE = ("zeros", "ones", "zeros_like", "ones_like")
+"""Ops that make all elements alike."""
 
 
 def route(
@@ -96,7 +99,15 @@ def route(
     num_cells = flows[0].num_cells
     sizes, policy = _capacities(num_cells, decision, capacities, overflow, len(branches), name)
     options = RouterOptions(name, sizes, decision.top_k, policy).checked(len(branches))
-    taken = router(decision.mask, options, decision.priority, _around(flows, decision))
+    of_cells = {
+        "mask": decision.mask,
+        "priority": decision.priority,
+        "gates": None if gate is None else decision.gates,
+        "residual": residual,
+    }
+    given = {what: each for what, each in of_cells.items() if each is not None}
+    around = _around(flows, given, name)
+    taken = router(decision.mask, options, decision.priority, around)
     make = _whole if num_cells == 1 else _by_rows
     results = make(_Routed(flows, decision, options, gate, tuple(taken)), branches, residual)
     return results[0] if len(results) == 1 else results
@@ -292,10 +303,17 @@ def _capacities(
     return sizes, policy
 
 
-def _around(flows: list[Cells], decision: Decision) -> tuple[relay.Expr, BranchRows] | None:
-    """The branch that the router is in, behind its router's loads."""
-    decides = [decision.mask, *([] if decision.priority is None else [decision.priority])]
-    branches = branches_around([*(flow.rows for flow in flows), *decides])
+def _around(
+    flows: list[Cells], of_cells: Mapping[str, relay.Expr], name: str
+) -> tuple[relay.Expr, BranchRows] | None:
+    """The branch that the router is in, behind its router's loads.
+
+    Parameters
+    ----------
+    of_cells
+        What else has a part for each cell, the mask first, by what it is.
+    """
+    branches = branches_around([*(flow.rows for flow in flows), *of_cells.values()])
     if not branches:
         return None
     parent = routing_call(branches[-1].router)
@@ -304,7 +322,7 @@ def _around(flows: list[Cells], decision: Decision) -> tuple[relay.Expr, BranchR
     loads = relay.TupleGetItem(branches[-1].router, 1)
     num_rows = shape_of(parent.reads[0])[0]
     if num_rows > 1:
-        if is_host_decision(decision.mask):
+        if is_host_decision(of_cells["mask"]):
             raise RoutingError(
                 f"a function on the host decides about rows of branch {branch} of router "
                 f"{options.name!r}, of which it would also see those that hold no cell; decide by "
@@ -312,7 +330,26 @@ def _around(flows: list[Cells], decision: Decision) -> tuple[relay.Expr, BranchR
             )
         for flow in flows:
             _check_rows(flow, branches, num_rows, options.name)
+        outside = [
+            what
+            for what, each in of_cells.items()
+            if len(branches_around([each])) < len(branches) and not _is_alike(each)
+        ]
+        if outside:
+            raise RoutingError(
+                f"router {name!r} is in branch {branch} of router {options.name!r}, and its "
+                f"{', '.join(outside)}: not in that branch, whose rows are not all cells; make "
+                f"them of the branch's rows, or hand them to it as cells of their own"
+            )
     return loads, branch_rows_of(options, branch, num_rows)
+
+
+def _is_alike(value: relay.Expr) -> bool:
+    """Say whether a value is seen to be the same for all cells."""
+    if isinstance(value, relay.Constant):
+        rows = value.data.numpy()
+        return bool((rows == rows[:1]).all())
+    return isinstance(value, relay.Call) and value.op in map(tvm.ir.Op.get, _ALIKE)
 
 
 def _check_rows(flow: Cells, branches: Branches, num_rows: int, router: str) -> None:

@@ -111,7 +111,8 @@ def _add(found: _Found, node: relay.Call, kind: str | None, num_rows: int) -> No
     else:
         found.signature.append((kind, *types))
     found.holds_router |= kind == "router"
-    for argument in node.args[:]:
+    # What enters a branch, such as an input of the model, is made outside of it.
+    for argument in [] if kind == "enter_branch" else node.args[:]:
         fields = argument.fields if isinstance(argument, relay.Tuple) else [argument]
         for read in fields[:]:
             if isinstance(read, (relay.Constant, relay.Var)):

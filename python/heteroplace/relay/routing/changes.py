@@ -1,14 +1,15 @@
 """A module and the profile of its route decisions -> what its routers are to say of themselves.
 
 One function for each pass of `passes.py`; each returns new options by the name of a router, and
-leaves out routers that keep theirs.
+leaves out routers that keep theirs. What an earlier pass chose is taken back where nothing is
+chosen now, and stays where too little is known.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -35,7 +36,13 @@ from heteroplace.relay.routing.branch_times import MemorySpeeds, memory_speeds
 from heteroplace.relay.routing.branch_uses import BranchUse, aligned_bytes, branch_uses
 from heteroplace.relay.routing.branch_weights import BranchWeights
 from heteroplace.relay.routing.homes import home_problem
-from heteroplace.relay.routing.rewrite import Router, model_digest, named_routers, routers_of
+from heteroplace.relay.routing.rewrite import (
+    Router,
+    model_digest,
+    named_routers,
+    routers_of,
+    update_routers,
+)
 from heteroplace.solve.problem import SolveOptions
 
 COACTIVATION = "coactivation"
@@ -65,6 +72,13 @@ class Routed:
     def uses(self) -> Mapping[str, tuple[BranchUse, ...]]:
         """What the branches of each router are, by its name."""
         return branch_uses(self.mod)
+
+    def changed(self, changes: Changes) -> Routed:
+        """Return the same with other options of some routers."""
+        if not changes:
+            return self
+        mod = update_routers(self.mod, changes)
+        return Routed(mod, routers_of(mod), self.profile)
 
 
 def routed_module(mod: tvm.IRModule, profile: Profile) -> Routed:
@@ -129,6 +143,15 @@ def _largest(router: Router, uses: Sequence[BranchUse], seen: RouterProfile) -> 
     return found
 
 
+def taken_back(routed: Routed, option: str, names: Collection[str]) -> Changes:
+    """Return an option as "", which is nothing, for those of some routers that say more."""
+    return {
+        router.options.name: {option: ""}
+        for router in routed.routers
+        if router.options.name in names and getattr(router.options, option)
+    }
+
+
 def memory_ids(cluster: Cluster) -> list[int]:
     """Return the memories that a device computes in, by id."""
     return sorted({device.memory for device in cluster.devices})
@@ -143,7 +166,7 @@ def memory_changes(
     if any("," in name for name in names):
         raise RoutingError(f"memories of branches are listed with commas: rename {names}")
     if len(ids) < 2:
-        return {}
+        return taken_back(routed, "memories", placed_routers(routed))
     place = _by_homes if by == PLACED_BY[0] else partial(_by_chains, by=by)
     found = place(routed, cluster, ids, options)
     return {
@@ -156,7 +179,7 @@ def _by_homes(
     routed: Routed, cluster: Cluster, ids: Sequence[int], options: SolveOptions | None
 ) -> dict[str, tuple[int, ...]]:
     """Members of all routers for the best home."""
-    known = [name for chain in _chains(routed, is_linked=False) for name in chain]
+    known = placed_routers(routed)
     if not known:
         return {}
     of_name = {router.options.name: router.options for router in routed.routers}
@@ -247,6 +270,22 @@ def _chains(routed: Routed, *, is_linked: bool) -> list[list[str]]:
     return chains
 
 
+def placed_routers(routed: Routed) -> list[str]:
+    """Return the names of routers of whose branches the memories are chosen."""
+    return [name for chain in _chains(routed, is_linked=False) for name in chain]
+
+
+def predicted_routers(routed: Routed) -> list[str]:
+    """Return the names of routers that may be predicted."""
+    names = [router.options.name for router in routed.routers if router.num_cells == 1]
+    return [name for name in names if routed.profile.router(name).num_runs >= MIN_RUNS]
+
+
+def preloaded_routers(routed: Routed) -> list[str]:
+    """Return the names of routers of which weights of branches may be loaded while it runs."""
+    return [router.options.name for router in routed.routers if router.parent is None]
+
+
 def prediction_changes(routed: Routed, times: Mapping[str, SpeculationTimes]) -> Changes:
     """Return the branches that are predicted; see `SpeculateRoutes`."""
     depth: dict[str, int] = {}
@@ -259,7 +298,7 @@ def prediction_changes(routed: Routed, times: Mapping[str, SpeculationTimes]) ->
     found = choose_predictions(
         asked, {each.name: times.get(each.name, _UNKNOWN_TIMES) for each in asked}, depth
     )
-    changes: Changes = {}
+    changes = taken_back(routed, "predict", predicted_routers(routed))
     holding_routers = {router.parent for router in routed.routers}
     for each in found:
         # What is behind another router waits for that one in any case.
@@ -272,10 +311,7 @@ def prediction_changes(routed: Routed, times: Mapping[str, SpeculationTimes]) ->
 def preload_changes(routed: Routed, budget_bytes: int, *, has_ahead: bool = True) -> Changes:
     """Return which weights of branches stay and which are loaded ahead; see `PreloadWeights`."""
     groups, places = [], []
-    for router in routed.routers:
-        name = router.options.name
-        if router.parent is not None:
-            continue
+    for name in preloaded_routers(routed):
         seen = routed.profile.router(name)
         for branch, use in enumerate(routed.uses[name]):
             if use.weight_bytes:
@@ -285,7 +321,7 @@ def preload_changes(routed: Routed, budget_bytes: int, *, has_ahead: bool = True
                 places.append((name, branch))
     check_budget(groups, budget_bytes)
     if sum(group.weight_bytes for group in groups) <= budget_bytes:
-        return {}
+        return taken_back(routed, "preload", preloaded_routers(routed))
     stays, ahead = split_weights(groups, budget_bytes, PRELOAD_ACTIVATION if has_ahead else None)
     found: dict[str, tuple[list[tuple[int, int]], list[tuple[int, int]]]] = {}
     for index, (group, (name, branch)) in enumerate(zip(groups, places, strict=True)):

@@ -118,20 +118,15 @@ def FindRouters(inputs: Collection[str] | None = None) -> tvm.transform.Pass:  #
     return tvm.transform.module_pass(run, opt_level=0, name="FindRouters")
 
 
-def without_branches(mod: tvm.IRModule, weights: Collection[str] = ()) -> tvm.IRModule:
+def without_branches(mod: tvm.IRModule) -> tvm.IRModule:
     """Return a module with routers in place of its `If`s; the very module if it has none.
 
-    Parameters
-    ----------
-    weights
-        Names of the parameters that are no inputs.
+    Weights must be bound: parameters are inputs, which enter branches.
     """
     main = mod["main"]
     if not any(isinstance(node, relay.If) for node in post_order(main.body)):
         return mod
-    names = [parameter.name_hint for parameter in main.params]
-    inputs = [name for name in names if name not in weights]
-    return find_routers(mod, inputs, only_if=True).mod
+    return find_routers(mod, only_if=True).mod
 
 
 def _in_order(graph: Graph, candidates: Sequence[Candidate]) -> list[Candidate]:

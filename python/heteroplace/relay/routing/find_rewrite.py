@@ -218,6 +218,13 @@ class Rewriter:
     ) -> relay.Expr:
         name, span = written.options.name, candidate.sink.span
         if candidate.num_cells == 1:
+            if candidate.gates is not None:
+                gates = self._value(candidate.gates, scope)
+                rank = len(candidate.sink.checked_type.shape)
+                results = [
+                    [_times(each, gates, branch, rank) for each in values]
+                    for branch, values in enumerate(results)
+                ]
             fields = [
                 _spanned(select(list(each), written.loads, name), span)
                 for each in zip(*results, strict=True)
@@ -234,6 +241,12 @@ class Rewriter:
         combined = combine(joined, written.seats, written.offsets, gates, residual)
         combined = _spanned(combined, span)
         return combined if rest is None else relay.add(rest, combined)
+
+
+def _times(result: relay.Expr, gates: relay.Expr, branch: int, rank: int) -> relay.Expr:
+    """A result of one cell times its gate, as `combine` does for rows."""
+    gate = relay.strided_slice(gates, [branch], [branch + 1], axes=[1])
+    return relay.multiply(result, relay.reshape(gate, [1] * rank))
 
 
 def _spanned(call: relay.Call, span: relay.Span | None) -> relay.Call:

@@ -23,9 +23,9 @@ from typing import Any
 
 import tvm
 
-from heteroplace.dynamic.profile import read_profile
 from heteroplace.dynamic.specialise import (
     CAPACITIES,
+    GROUPING,
     MAX_ROOM_SHARE,
     PLACEMENT,
     PRELOADING,
@@ -49,13 +49,17 @@ from heteroplace.relay.routing.changes import (
     capacity_changes,
     memory_changes,
     memory_ids,
+    placed_routers,
+    predicted_routers,
     prediction_changes,
     preload_changes,
+    preloaded_routers,
     routed_module,
+    taken_back,
 )
 from heteroplace.relay.routing.find import without_branches
-from heteroplace.relay.routing.rewrite import update_routers
 from heteroplace.relay.tasks.extract_routed import has_routers
+from heteroplace.relay.tasks.network import bound_module
 from heteroplace.relay.types_once import types_once
 from heteroplace.solve.problem import SolveOptions
 
@@ -209,7 +213,8 @@ def Specialise(  # noqa: N802
     num_sizes
         As of `ChooseCapacities`.
     forced
-        Rules that are not asked: see `heteroplace.dynamic.specialise.specialise`.
+        Rules that are not asked: see `heteroplace.dynamic.specialise.specialise`. Grouping is none
+        of those here: plans have branches side by side where their times say so.
     report
         Takes a line for each rule and router: rule, inputs, decision. None: they go to the logger
         `heteroplace`.
@@ -219,7 +224,7 @@ def Specialise(  # noqa: N802
     ClusterError
         The cluster file is wrong.
     RoutingError, InfeasibleError
-        As of the others, when the pass runs.
+        As of the others, when the pass runs; a rule is forced that cannot be carried out.
     """
     found = cluster if cluster is None or isinstance(cluster, Cluster) else open_cluster(cluster)
 
@@ -238,8 +243,7 @@ def _pass(
     @types_once()
     def transform(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         routed = routed_module(mod, profile)
-        changes = change(routed)
-        return update_routers(routed.mod, changes) if changes else routed.mod
+        return routed.changed(change(routed)).mod
 
     return tvm.transform.module_pass(transform, opt_level=0, name=name)
 
@@ -256,6 +260,7 @@ def _specialised(
     room = sum(sizes) if sizes else None
     weights = {name: sum(use.weight_bytes for use in uses) for name, uses in routed.uses.items()}
     total = sum(weights[router.options.name] for router in routed.routers if router.parent is None)
+    _check_forced(routed, len(memories), forced or {})
     choices = specialise(
         [
             RouterUse(
@@ -269,6 +274,7 @@ def _specialised(
         ],
         forced,
     )
+    choices = tuple(choice for choice in choices if choice.rule != GROUPING)
     chosen = {(choice.router, choice.rule) for choice in choices if choice.is_chosen}
     budget = int(MAX_ROOM_SHARE * min(sizes, default=0))
     changes: Changes = {}
@@ -278,6 +284,16 @@ def _specialised(
         SPECULATION: lambda: prediction_changes(routed, times),
         PRELOADING: lambda: preload_changes(routed, budget) if sizes else {},
     }
+    judged = {
+        PLACEMENT: ("memories", placed_routers(routed) if memories else []),
+        SPECULATION: ("predict", predicted_routers(routed)),
+        PRELOADING: ("preload", preloaded_routers(routed) if sizes else []),
+    }
+    for rule, (option, names) in judged.items():
+        left = {each.router for each in choices if each.rule == rule and not each.is_forced}
+        left -= {name for name, each in chosen if each == rule}
+        for name, options in taken_back(routed, option, left.intersection(names)).items():
+            changes.setdefault(name, {}).update(options)
     for rule, make in makers.items():
         if any(each == rule for _, each in chosen):
             for name, options in make().items():
@@ -286,22 +302,48 @@ def _specialised(
     return changes, choices
 
 
+def _check_forced(routed: Routed, num_memories: int, forced: Mapping[str, bool]) -> None:
+    """Raise RoutingError if a rule is to be applied that has nothing to be applied to."""
+    reasons = {GROUPING: "plans put branches side by side by their times, and no option says it"}
+    if num_memories < 2:
+        reasons[PLACEMENT] = "there are fewer than two memories (cluster=)"
+    if not num_memories:
+        reasons[PRELOADING] = "no cluster says how much room there is (cluster=)"
+    if all(router.num_cells > 1 for router in routed.routers):
+        reasons[SPECULATION] = "no router decides about a whole tensor"
+    faults = [
+        f"{rule!r} cannot be carried out: {reasons[rule]}"
+        for rule, is_applied in forced.items()
+        if is_applied and rule in reasons
+    ]
+    if faults:
+        raise RoutingError(f"forced: {'; '.join(faults)}; leave it out")
+
+
+@types_once()
 def with_routes(
-    mod: tvm.IRModule, routes: str | os.PathLike[str], weights_bytes: int | None
+    mod: tvm.IRModule,
+    params: Mapping[str, tvm.nd.NDArray] | None,
+    routes: str | os.PathLike[str],
+    weights_bytes: int | None,
 ) -> tuple[tvm.IRModule, RouteProfile]:
-    """Choose capacities, predictions and which weights stay by a file of route decisions, which are
-    returned too.
+    """Bind the weights, and choose capacities, predictions and which weights stay by a file of
+    route decisions, which are returned too.
 
     Raises
     ------
     RoutingError
-        The file cannot be read, or the module has no routers.
+        The file cannot be read or is of another model, or the module has no routers.
     """
-    mod = without_branches(mod)  # choices (`If`) are routers
+    mod = without_branches(bound_module(mod, params))  # choices (`If`) are routers
     if not has_routers(mod):
         raise RoutingError(
             f"routes={os.fspath(routes)!r} is given, and the model has no routers; leave it out"
         )
-    profile = read_profile(routes)
-    mod = SpeculateRoutes(profile)(ChooseCapacities(profile)(mod))
-    return (mod if weights_bytes is None else PreloadWeights(profile, weights_bytes)(mod)), profile
+    # The passes one by one would each compute the digest of all weights.
+    routed = routed_module(mod, routes)
+    routed = routed.changed(capacity_changes(routed, NUM_SIZES, "optimal"))
+    routed = routed.changed(prediction_changes(routed, {}))
+    if weights_bytes is not None:
+        routed = routed.changed(preload_changes(routed, weights_bytes))
+    return routed.mod, routed.profile

@@ -116,8 +116,19 @@ def batch_prioritised(scores: relay.Expr, k: int, factor: float) -> Decision:
 
 
 def early_exit(confidence: relay.Expr, tau: float) -> Decision:
-    """Return the decision between branch 0, exit, above tau, and branch 1, go on."""
-    is_sure = relay.greater(_flat(confidence), relay.const(tau, "float32"))
+    """Return the decision between branch 0, exit, above tau, and branch 1, go on.
+
+    Raises
+    ------
+    RoutingError
+        The confidence is not of floating point.
+    """
+    dtype, sure = type_of(confidence).dtype, _flat(confidence)
+    if not dtype.startswith(("float", "bfloat")):
+        raise RoutingError(f"a confidence is floating point; {name_of(confidence)} is {dtype}")
+    if dtype == "bfloat16":  # there are no constants of it
+        dtype, sure = "float32", relay.cast(sure, "float32")
+    is_sure = relay.greater(sure, relay.const(tau, dtype))
     go_on = relay.cast(relay.logical_not(is_sure), "int32")
     return Decision(relay.stack([relay.cast(is_sure, "int32"), go_on], axis=1), 1)
 

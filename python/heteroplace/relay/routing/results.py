@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 
 import tvm
 from tvm import relay
@@ -18,7 +19,7 @@ from heteroplace.relay.routing.ops import (
     routing_kind,
 )
 from heteroplace.relay.tasks.fold import children
-from heteroplace.relay.tasks.rebatch import rebatch
+from heteroplace.relay.tasks.rebatch import Growth, Rebatcher
 
 
 def checked_results(
@@ -108,8 +109,10 @@ def _check_apart(
     body = relay.Tuple([mapped.get(value, value) for value in values])
     function = relay.Function([*items, *captured], body)
     try:
-        names = [item.name_hint for item in items]
-        rebatch(tvm.IRModule.from_expr(function), 2, names, rows=of.rows)
+        # Each row is an item: axes of which a place holds parts of two are refused, too.
+        growths = {item.name_hint: Growth(Fraction(2), of.rows) for item in items}
+        typed = relay.transform.InferType()(tvm.IRModule.from_expr(function))
+        Rebatcher(growths, "other numbers of rows").run(typed["main"])
     except UnsupportedRelayError as err:
         raise RoutingError(
             f"branch {of.branch} of router {of.router!r} does not treat its cells one by one: {err}"

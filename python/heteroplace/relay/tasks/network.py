@@ -88,12 +88,21 @@ class Network:
         return replace(self, examples=dict(examples))
 
 
+def bound_module(mod: tvm.IRModule, params: Mapping[str, tvm.nd.NDArray] | None) -> tvm.IRModule:
+    """Return a module with its weights bound; the very module if none are given."""
+    if not params:
+        return mod
+    main = relay.build_module.bind_params_by_name(mod["main"], dict(params))
+    return tvm.IRModule({**dict(mod.functions.items()), mod.get_global_var("main"): main})
+
+
 @types_once()
 def cut_network(
     mod: tvm.IRModule,
     params: Mapping[str, tvm.nd.NDArray] | None = None,
     name: str = "model",
     cluster: Cluster | None = None,
+    digest: str = "",
 ) -> Network:
     """Bind the weights, optimise the module and cut it into tasks.
 
@@ -110,6 +119,8 @@ def cut_network(
     cluster
         Whose devices a module names that somebody has annotated; its tasks may then be nowhere
         else. None: it is not annotated.
+    digest
+        `Network.model_digest` where it is known; "": it is computed, if there are routers.
 
     Raises
     ------
@@ -119,14 +130,10 @@ def cut_network(
     LoweringError
         Its annotations contradict each other, or name devices that the cluster does not have.
     """
-    digest = ""
-    mod = without_branches(mod, params or ())
+    mod = without_branches(bound_module(mod, params))
     if has_routers(mod):
         mod = named_routers(mod)
-        digest = model_digest(mod)
-    if params:
-        main = relay.build_module.bind_params_by_name(mod["main"], dict(params))
-        mod = tvm.IRModule({**dict(mod.functions.items()), mod.get_global_var("main"): main})
+        digest = digest or model_digest(mod)
     mod = relay.transform.InferType()(mod)
     check_sizes(mod["main"], f"Relay module {name!r}", UnsupportedRelayError)
     if digest:
