@@ -103,7 +103,7 @@ void Worker::AwaitIdly(Bell* bell, const Ready& ready, int spins, CoreShare* cor
     PollNetwork();
     return ready();
   };
-  if (!PollUntil(bell, ready, &spins, core)) bell->WaitUntil(moves, core, spins);
+  if (!PollUntil(bell, ready, spins, core)) bell->WaitUntil(moves, core, spins);
 }
 
 /*! \brief Does, or issues, the thread's part of one request. */

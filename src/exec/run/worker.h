@@ -196,7 +196,7 @@ class Worker {
   void PassLine();
   void TouchArena();
   template <typename Ready>
-  bool PollUntil(Bell* bell, const Ready& ready, int* spins, CoreShare* core);
+  bool PollUntil(Bell* bell, const Ready& ready, int spins, CoreShare* core);
   template <typename Ready>
   void WaitFor(Bell* bell, const Ready& ready, int spins);
   Team* FindOpenTeam();
