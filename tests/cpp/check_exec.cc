@@ -1,8 +1,10 @@
 // The executor's queues and workers: random programs over cores and fake devices, with failures.
 // Arguments: the path of libtvm.so, and of the library of kernels.cc.
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -177,6 +179,31 @@ void ASampleMayBeLeft(Random&) {
   }
 }
 
+/*! \brief A process may fork while another thread loads an executor, or ends one. */
+void AForkMeetsNoHalfOfAnEngine(Random& random) {
+  std::vector<Sample> samples(1);
+  const exec::ExecutorSource source = SourceOf(RandomProgram(random, 10, &samples), 2);
+  std::atomic<bool> is_over{false};
+  std::thread forks([&] {
+    while (!is_over.load()) {
+      const pid_t child = fork();
+      if (child == 0) _exit(0);
+      CHECK(child > 0);
+      int status = 0;
+      CHECK_EQ(waitpid(child, &status, 0), child);
+      CHECK_EQ(status, 0);
+    }
+  });
+  for (int load = 0; load < 20; ++load) {
+    exec::Executor executor(source);
+    SetInputs(executor, samples[0]);
+    executor.Run();
+    CheckOutputs(executor, samples[0]);
+  }
+  is_over.store(true);
+  forks.join();
+}
+
 /*! \brief Nobody spins where that takes a core from somebody, of whatever executor. */
 void SpinnersGiveWay(Random&) {
   exec::CoreTable& table = exec::Cores();
@@ -236,6 +263,7 @@ int main(int count, char** arguments) {
   ForSeeds("completed", 4 * Stride(), EndedRequestsAreCompleted);
   ForSeeds("samples that are left", Stride(), ASampleMayBeLeft);
   ForSeeds("shares of time", Stride(), SharesOfTimeCount);
+  ForSeeds("forks", 16, AForkMeetsNoHalfOfAnEngine);
   ForSeeds("programs", 300, EqualsProgramOrder);
   ForSeeds("callers", 300, CallersAreIndependent);
   return 0;

@@ -93,6 +93,7 @@ Engine::Engine(const ExecutorSource& source)
     }
     alone.Run(RequestKind::kTouch, nullptr, {});
     alone.slot()->has_outputs = false;
+    fork_watch_.emplace(static_cast<ForkAware*>(this));
   } catch (...) {
     Stop();
     throw;

@@ -231,6 +231,9 @@ class Engine : private ForkAware {
   alignas(kCacheLineBytes) std::atomic<int64_t> num_submitted_{0};
   Bell submitted_bell_;
   alignas(kCacheLineBytes) std::atomic<int64_t> num_completed_{0};
+
+  /*! \brief The last member: made when all else is there, and ended before it. */
+  std::optional<ForkWatch> fork_watch_;
 };
 
 }  // namespace heteroplace::exec
