@@ -11,6 +11,7 @@
 #include "exec/run/executor.h"
 #include "pinned.h"
 #include "random_program.h"
+#include "support/error.h"
 
 using namespace heteroplace;
 using namespace heteroplace::test;
@@ -181,6 +182,38 @@ void AnInterruptionEndsWithItsRequest(const std::vector<int>& cores) {
   executor.Run();
 }
 
+/*! \brief What a request fails of that another thread cancels as soon as it can; "": nothing. */
+std::string FailureOfCancelled(exec::Executor& executor) {
+  const std::unique_ptr<exec::Request> request = executor.Begin();
+  std::atomic<bool> is_over{false};
+  std::thread canceller([&] {
+    while (!is_over.load()) {
+      request->Cancel("cancelled");
+      std::this_thread::yield();
+    }
+  });
+  request->Submit({}, /*is_waited=*/true);
+  is_over.store(true);
+  canceller.join();
+  try {
+    request->Finish();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+/*! \brief Another thread can cancel what a caller is at himself. */
+void WhatACallerDoesCanBeCancelled(const std::vector<int>& cores) {
+  exec::Executor executor(Source({cores[0]}, {}, {40}));
+  SetMs(executor, 0);
+  CheckIsMine(executor, "y0", "");
+  SetMs(executor, 8);
+  CHECK(FailureOfCancelled(executor) == "cancelled");
+  SetMs(executor, 0);
+  CheckIsMine(executor, "y0", "");
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -195,5 +228,6 @@ int main(int count, char** arguments) {
   AnInterruptionEndsWithItsRequest(cores);
   ACallerCanBeInterrupted(cores, {40, 1});
   ACallerCanBeInterrupted(cores, {1, 40});
+  WhatACallerDoesCanBeCancelled(cores);
   return 0;
 }

@@ -140,9 +140,10 @@ void EndedRequestsAreCompleted(Random& random) {
   exec::ExecutorSource source = SourceOf(RandomProgram(random, 1, &samples), 1 + random.Below(3));
   exec::Engine engine(source);
   exec::Slot* slot = engine.slots().Acquire({});
+  std::atomic<int64_t> number{-1};
   const int usable = exec::Cores().usable.exchange(random.Below(2) * 64);  // callers sleep, or spin
   for (int request = 0; request < 500; ++request) {
-    engine.Submit(slot, {}, /*is_waited=*/false);
+    engine.Submit(slot, {}, /*is_waited=*/false, &number);
     CHECK(engine.Await(slot, {}));
     CHECK(engine.IsIdle());
   }
