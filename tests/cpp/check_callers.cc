@@ -9,6 +9,7 @@
 
 #include "check.h"
 #include "exec/run/executor.h"
+#include "exec/run/team.h"
 #include "pinned.h"
 #include "random_program.h"
 #include "support/error.h"
@@ -214,6 +215,42 @@ void WhatACallerDoesCanBeCancelled(const std::vector<int>& cores) {
   CheckIsMine(executor, "y0", "");
 }
 
+/*! \brief A router whose one branch has as many cells as an input says, and a call of two cores of
+ * it in rounds of one cell; kernels and inputs are those of Source. */
+exec::ExecutorSource RoundsSource(const std::vector<int>& cores) {
+  exec::ExecutorSource source = SourceOf("", 1);
+  source.program_text =
+      "heteroplace-program 3\nspace 0 ram 1 0 256\nqueue 0 q0 cpu 1 0 0 " +
+      std::to_string(cores[0]) + "\nqueue 1 q1 cpu 1 0 0 " + std::to_string(cores[1]) +
+      "\ntensor 0 0 external - 2 32 64\ntensor 1 0 arena 0 2 32 64\n"
+      "tensor 2 0 external - 0 32 1\ninput x 0\ninput loads 2\noutput y0 1\n"
+      "kernel 0 whose_thread\nrouter 0 r 2 - - rounds 40 0 1 1 -\njoin 1 0 0 0 -\n"
+      "branch_call 0 0 0 0 active 2 1=0(0,1) -\nend\n";
+  return source;
+}
+
+int NumParts(int, exec::TVMParallelGroupEnv* env, void* num_parts) {
+  *static_cast<int*>(num_parts) = env->num_task;
+  return 0;
+}
+
+/*! \brief Loops of a caller's thread are his own again after a call that was cut short. */
+void ACallerLeavesTheTeamOfACutCall(const std::vector<int>& cores) {
+  exec::Executor executor(RoundsSource(cores));
+  const int32_t load = 40;
+  executor.SetInput("loads", {exec::kDLInt, 32, 1}, {1}, &load);
+  const Pinned here(cores[0]);
+  for (int cut = 0; cut < 4; ++cut) {
+    SetMs(executor, 0);
+    CheckIsMine(executor, "y0", "");
+    SetMs(executor, 8);
+    CHECK(FailureOfCancelled(executor) == "cancelled");
+    int num_parts = 0;
+    CHECK_EQ(exec::ParallelLaunch(NumParts, &num_parts, 0), 0);
+    CHECK_EQ(num_parts, 1);
+  }
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -229,5 +266,6 @@ int main(int count, char** arguments) {
   ACallerCanBeInterrupted(cores, {40, 1});
   ACallerCanBeInterrupted(cores, {1, 40});
   WhatACallerDoesCanBeCancelled(cores);
+  ACallerLeavesTheTeamOfACutCall(cores);
   return 0;
 }
