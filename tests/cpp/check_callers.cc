@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "check.h"
+#include "exec/run/core_turns.h"
 #include "exec/run/executor.h"
 #include "exec/run/team.h"
 #include "pinned.h"
@@ -20,6 +21,7 @@ using namespace heteroplace::test;
 namespace {
 
 constexpr int kMaxTries = 1'000;  // a worker's own thread may be about to sleep, and then does it
+constexpr int kMaxTurns = 100;    // the same where a failure of each takes half a second
 
 /*! \brief A program of some cores: each writes its thread to its output, the first waits for all;
  * vector 0 is the input x, how long each call takes in ms. */
@@ -251,6 +253,56 @@ void ACallerLeavesTheTeamOfACutCall(const std::vector<int>& cores) {
   }
 }
 
+/*! \brief Two requests in flight, of one context as there is a router; q0 waits for q1, which waits
+ * for it. Kernels and inputs are those of Source. */
+exec::ExecutorSource TwoInFlight(const std::vector<int>& cores) {
+  exec::ExecutorSource source = SourceOf("", 2);
+  source.program_text =
+      "heteroplace-program 3\nspace 0 ram 1 0 768\nqueue 0 q0 cpu 1 0 0 " +
+      std::to_string(cores[0]) + "\nqueue 1 q1 cpu 1 0 0 " + std::to_string(cores[1]) +
+      "\ntensor 0 0 external - 2 32 64\ntensor 1 0 arena 0 2 32 64\n"
+      "tensor 2 0 arena 256 2 32 64\ntensor 3 0 arena 512 2 32 64\ntensor 4 0 external - 0 32 1\n"
+      "input x 0\ninput loads 4\noutput y0 1\noutput y1 2\nkernel 0 whose_thread\n"
+      "router 0 r 4 - - drop 1 0 1 1 -\ncall 0 0 0 1 0,1 -\ncall 1 1 0 1 0,2 0:1\n"
+      "copy 0 2 2 3 1:1\nend\n";
+  return source;
+}
+
+/*! \brief A program that waits for the cores has its turn between two requests of one caller. */
+void ACallerTakesTurnsAtWholeRequests(const std::vector<int>& cores) {
+  exec::Executor executor(TwoInFlight(cores));
+  const int32_t load = 0;
+  executor.SetInput("loads", {exec::kDLInt, 32, 1}, {1}, &load);
+  SetMs(executor, 8);  // longer than a turn
+  exec::CoreSeat rival({cores[0], cores[1]});
+  const Pinned here(cores[0]);
+  bool is_seen = false;
+  for (int64_t run = 0; run < kMaxTurns && !is_seen; ++run) {
+    const std::unique_ptr<exec::Request> first = executor.Begin(), second = executor.Begin();
+    bool is_in_time = false;
+    int64_t reached = 0;
+    std::thread waits([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(3));
+      exec::CoreShare core(-1);
+      is_in_time = executor.Reached().request < 2 * run;
+      const exec::CoreTurn turn(&rival, run, &core);
+      reached = executor.Reached().request;
+    });
+    first->Submit();
+    second->Submit({}, /*is_waited=*/true);
+    first->Finish();
+    second->Finish();
+    waits.join();
+    const auto is_mine = [](exec::Request& request) {
+      Vector out(kExtent);
+      request.GetOutput("y0", out.data());
+      return static_cast<int>(out[0]) == gettid();
+    };
+    is_seen = is_in_time && is_mine(*first) && is_mine(*second) && reached <= 2 * run;
+  }
+  CHECK(is_seen);
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -266,6 +318,7 @@ int main(int count, char** arguments) {
   ACallerCanBeInterrupted(cores, {40, 1});
   ACallerCanBeInterrupted(cores, {1, 40});
   WhatACallerDoesCanBeCancelled(cores);
+  ACallerTakesTurnsAtWholeRequests(cores);
   ACallerLeavesTheTeamOfACutCall(cores);
   return 0;
 }

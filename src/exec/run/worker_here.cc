@@ -32,17 +32,18 @@ void Worker::WorkHere(int64_t number, const Limit& limit) {
   CoreShare core(sched_getcpu() == queue_.core ? queue_.core : -1);
   core_ = &core;
   SetWorkspacePool(&image_->abi(), &workspace_);
-  {
+  HookTurn hook(limit);
+  while (next_ <= number) {
     const CoreTurn of_core(queue_.core >= 0 ? engine_->seat() : nullptr, next_, &core);
-    while (next_ < number) Do();  // of others: they are not interrupted by this caller
-    HookTurn hook(limit);
-    hook_ = &hook;
-    Do();
-    if (!others_.empty()) {
-      WaitFor(&slot->bell, [&] { return slot->state.load() == SlotState::kHeld; }, Spins());
-    }
-    hook_ = nullptr;
+    do {
+      if (next_ == number) hook_ = &hook;  // those of others are not interrupted by this caller
+      Do();
+    } while (next_ <= number && of_core.MayGoOn(next_));
   }
+  if (!others_.empty()) {
+    WaitFor(&slot->bell, [&] { return slot->state.load() == SlotState::kHeld; }, Spins());
+  }
+  hook_ = nullptr;
   SetWorkspacePool(&image_->abi(), nullptr);
   core_ = nullptr;
 }
