@@ -303,6 +303,41 @@ void ACallerTakesTurnsAtWholeRequests(const std::vector<int>& cores) {
   CHECK(is_seen);
 }
 
+/*! \brief A caller whose part is over leaves the core to the next request, also if his own ends
+ * after a part of that. */
+void TheNextRequestBeginsWhereACallerWaits(const std::vector<int>& cores) {
+  exec::ExecutorSource source = SourceOf("", 2);
+  source.helping = true;
+  source.program_text =
+      "heteroplace-program 3\nspace 0 ram 1 0 512\nqueue 0 q0 cpu 1 0 0 " +
+      std::to_string(cores[0]) + "\nqueue 1 q1 cpu 1 0 0 " + std::to_string(cores[1]) +
+      "\ntensor 0 0 external - 2 32 64\ntensor 1 0 arena 0 2 32 64\n"
+      "tensor 2 0 arena 256 2 32 64\ntensor 3 0 external - 0 32 1\ninput x 0\ninput loads 3\n"
+      "output y0 1\noutput y1 2\nkernel 0 arrive\nkernel 1 await_arrivals\n"
+      "router 0 r 3 - - drop 1 0 1 1 -\ncall 0 0 0 1 0,1 -\ncall 1 1 1 1 0,2 -\nend\n";
+  exec::Executor executor(source);
+  const int32_t load = 0;
+  executor.SetInput("loads", {exec::kDLInt, 32, 1}, {1}, &load);
+  for (int turn = 0; turn < 8; ++turn) {
+    const auto begin = [&] {
+      std::unique_ptr<exec::Request> request = executor.Begin();
+      const Vector value(kExtent, static_cast<float>(2 * turn + 2));  // of both requests
+      request->SetInput("x", {exec::kDLFloat, 32, 1}, {kExtent}, value.data());
+      return request;
+    };
+    const std::unique_ptr<exec::Request> first = begin(), second = begin();
+    std::thread caller([&] {
+      const Pinned here(cores[0]);
+      first->Submit({}, /*is_waited=*/true);
+      first->Finish();
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(turn % 2 == 0 ? 2 : 40));
+    second->Submit();
+    second->Finish();
+    caller.join();
+  }
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -320,5 +355,6 @@ int main(int count, char** arguments) {
   WhatACallerDoesCanBeCancelled(cores);
   ACallerTakesTurnsAtWholeRequests(cores);
   ACallerLeavesTheTeamOfACutCall(cores);
+  TheNextRequestBeginsWhereACallerWaits(cores);
   return 0;
 }

@@ -24,7 +24,9 @@ std::unique_lock<std::mutex> Worker::Lend() {
 }
 
 void Worker::TakeBack() {
-  if (is_lent_.exchange(false)) returned_bell_.Ring();
+  if (!is_lent_.exchange(false)) return;
+  returned_bell_.Ring();
+  if (Bell* bell = caller_bell_.load(); bell != nullptr) bell->Ring();
 }
 
 void Worker::WorkHere(int64_t number, const Limit& limit) {
@@ -41,7 +43,11 @@ void Worker::WorkHere(int64_t number, const Limit& limit) {
     } while (next_ <= number && of_core.MayGoOn(next_));
   }
   if (!others_.empty()) {
-    WaitFor(&slot->bell, [&] { return slot->state.load() == SlotState::kHeld; }, Spins());
+    // He goes where the worker's own thread is to begin the next request.
+    caller_bell_.store(&slot->bell);
+    WaitFor(
+        &slot->bell, [&] { return slot->state.load() == SlotState::kHeld || !is_lent_.load(); },
+        Spins());
   }
   hook_ = nullptr;
   SetWorkspacePool(&image_->abi(), nullptr);
