@@ -237,6 +237,23 @@ void RecordsDecisions(Random& random) {
   }
 }
 
+/*! \brief After two callers have taken what was recorded at once, there is room as before. */
+void TakesMayOverlap(Random& random) {
+  const exec::Program program = exec::ParseProgram(RoutedWriter(random).text());
+  exec::Decisions decisions(&program);
+  decisions.Start(exec::DecisionLevel::kLoads);
+  const auto take = [&] { return decisions.Take(/*ends=*/false); };
+  exec::Decisions::Words first = take(), second = take();
+  decisions.GiveBack(&first);
+  decisions.GiveBack(&second);
+  for (int turn = 0; turn < 4; ++turn) {
+    exec::Decisions::Words words = take();
+    CHECK(words.words.empty());
+    CHECK(words.words.capacity() * sizeof(int32_t) >= exec::kDecisionBytes);
+    decisions.GiveBack(&words);
+  }
+}
+
 /*! \brief A text with a mistake is read as some program, or refused by its line; never worse. */
 void MistakesAreRefused(Random& random) {
   const RoutedWriter writer(random);
@@ -274,6 +291,7 @@ int main(int count, char** arguments) {
   ForSeeds("callers", 64, CallersAreIndependent);
   ForSeeds("failures", 32, FailuresAreOfOneRequest);
   ForSeeds("recordings", 32, RecordsDecisions);
+  ForSeeds("takes", Stride(), TakesMayOverlap);
   ForSeeds("mistakes", 16, MistakesAreRefused);
   return 0;
 }

@@ -8,9 +8,12 @@
 #include <thread>
 
 #include "check.h"
+#include "exec/run/core_turns.h"
 #include "exec/run/executor.h"
+#include "exec/run/team.h"
 #include "pinned.h"
 #include "random_program.h"
+#include "support/error.h"
 
 using namespace heteroplace;
 using namespace heteroplace::test;
@@ -18,6 +21,7 @@ using namespace heteroplace::test;
 namespace {
 
 constexpr int kMaxTries = 1'000;  // a worker's own thread may be about to sleep, and then does it
+constexpr int kMaxTurns = 100;    // the same where a failure of each takes half a second
 
 /*! \brief A program of some cores: each writes its thread to its output, the first waits for all;
  * vector 0 is the input x, how long each call takes in ms. */
@@ -181,6 +185,159 @@ void AnInterruptionEndsWithItsRequest(const std::vector<int>& cores) {
   executor.Run();
 }
 
+/*! \brief What a request fails of that another thread cancels as soon as it can; "": nothing. */
+std::string FailureOfCancelled(exec::Executor& executor) {
+  const std::unique_ptr<exec::Request> request = executor.Begin();
+  std::atomic<bool> is_over{false};
+  std::thread canceller([&] {
+    while (!is_over.load()) {
+      request->Cancel("cancelled");
+      std::this_thread::yield();
+    }
+  });
+  request->Submit({}, /*is_waited=*/true);
+  is_over.store(true);
+  canceller.join();
+  try {
+    request->Finish();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+/*! \brief Another thread can cancel what a caller is at himself. */
+void WhatACallerDoesCanBeCancelled(const std::vector<int>& cores) {
+  exec::Executor executor(Source({cores[0]}, {}, {40}));
+  SetMs(executor, 0);
+  CheckIsMine(executor, "y0", "");
+  SetMs(executor, 8);
+  CHECK(FailureOfCancelled(executor) == "cancelled");
+  SetMs(executor, 0);
+  CheckIsMine(executor, "y0", "");
+}
+
+/*! \brief A router whose one branch has as many cells as an input says, and a call of two cores of
+ * it in rounds of one cell; kernels and inputs are those of Source. */
+exec::ExecutorSource RoundsSource(const std::vector<int>& cores) {
+  exec::ExecutorSource source = SourceOf("", 1);
+  source.program_text =
+      "heteroplace-program 3\nspace 0 ram 1 0 256\nqueue 0 q0 cpu 1 0 0 " +
+      std::to_string(cores[0]) + "\nqueue 1 q1 cpu 1 0 0 " + std::to_string(cores[1]) +
+      "\ntensor 0 0 external - 2 32 64\ntensor 1 0 arena 0 2 32 64\n"
+      "tensor 2 0 external - 0 32 1\ninput x 0\ninput loads 2\noutput y0 1\n"
+      "kernel 0 whose_thread\nrouter 0 r 2 - - rounds 40 0 1 1 -\njoin 1 0 0 0 -\n"
+      "branch_call 0 0 0 0 active 2 1=0(0,1) -\nend\n";
+  return source;
+}
+
+int NumParts(int, exec::TVMParallelGroupEnv* env, void* num_parts) {
+  *static_cast<int*>(num_parts) = env->num_task;
+  return 0;
+}
+
+/*! \brief Loops of a caller's thread are his own again after a call that was cut short. */
+void ACallerLeavesTheTeamOfACutCall(const std::vector<int>& cores) {
+  exec::Executor executor(RoundsSource(cores));
+  const int32_t load = 40;
+  executor.SetInput("loads", {exec::kDLInt, 32, 1}, {1}, &load);
+  const Pinned here(cores[0]);
+  for (int cut = 0; cut < 4; ++cut) {
+    SetMs(executor, 0);
+    CheckIsMine(executor, "y0", "");
+    SetMs(executor, 8);
+    CHECK(FailureOfCancelled(executor) == "cancelled");
+    int num_parts = 0;
+    CHECK_EQ(exec::ParallelLaunch(NumParts, &num_parts, 0), 0);
+    CHECK_EQ(num_parts, 1);
+  }
+}
+
+/*! \brief Two requests in flight, of one context as there is a router; q0 waits for q1, which waits
+ * for it. Kernels and inputs are those of Source. */
+exec::ExecutorSource TwoInFlight(const std::vector<int>& cores) {
+  exec::ExecutorSource source = SourceOf("", 2);
+  source.program_text =
+      "heteroplace-program 3\nspace 0 ram 1 0 768\nqueue 0 q0 cpu 1 0 0 " +
+      std::to_string(cores[0]) + "\nqueue 1 q1 cpu 1 0 0 " + std::to_string(cores[1]) +
+      "\ntensor 0 0 external - 2 32 64\ntensor 1 0 arena 0 2 32 64\n"
+      "tensor 2 0 arena 256 2 32 64\ntensor 3 0 arena 512 2 32 64\ntensor 4 0 external - 0 32 1\n"
+      "input x 0\ninput loads 4\noutput y0 1\noutput y1 2\nkernel 0 whose_thread\n"
+      "router 0 r 4 - - drop 1 0 1 1 -\ncall 0 0 0 1 0,1 -\ncall 1 1 0 1 0,2 0:1\n"
+      "copy 0 2 2 3 1:1\nend\n";
+  return source;
+}
+
+/*! \brief A program that waits for the cores has its turn between two requests of one caller. */
+void ACallerTakesTurnsAtWholeRequests(const std::vector<int>& cores) {
+  exec::Executor executor(TwoInFlight(cores));
+  const int32_t load = 0;
+  executor.SetInput("loads", {exec::kDLInt, 32, 1}, {1}, &load);
+  SetMs(executor, 8);  // longer than a turn
+  exec::CoreSeat rival({cores[0], cores[1]});
+  const Pinned here(cores[0]);
+  bool is_seen = false;
+  for (int64_t run = 0; run < kMaxTurns && !is_seen; ++run) {
+    const std::unique_ptr<exec::Request> first = executor.Begin(), second = executor.Begin();
+    bool is_in_time = false;
+    int64_t reached = 0;
+    std::thread waits([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(3));
+      exec::CoreShare core(-1);
+      is_in_time = executor.Reached().request < 2 * run;
+      const exec::CoreTurn turn(&rival, run, &core);
+      reached = executor.Reached().request;
+    });
+    first->Submit();
+    second->Submit({}, /*is_waited=*/true);
+    first->Finish();
+    second->Finish();
+    waits.join();
+    const auto is_mine = [](exec::Request& request) {
+      Vector out(kExtent);
+      request.GetOutput("y0", out.data());
+      return static_cast<int>(out[0]) == gettid();
+    };
+    is_seen = is_in_time && is_mine(*first) && is_mine(*second) && reached <= 2 * run;
+  }
+  CHECK(is_seen);
+}
+
+/*! \brief A caller whose part is over leaves the core to the next request, also if his own ends
+ * after a part of that. */
+void TheNextRequestBeginsWhereACallerWaits(const std::vector<int>& cores) {
+  exec::ExecutorSource source = SourceOf("", 2);
+  source.helping = true;
+  source.program_text =
+      "heteroplace-program 3\nspace 0 ram 1 0 512\nqueue 0 q0 cpu 1 0 0 " +
+      std::to_string(cores[0]) + "\nqueue 1 q1 cpu 1 0 0 " + std::to_string(cores[1]) +
+      "\ntensor 0 0 external - 2 32 64\ntensor 1 0 arena 0 2 32 64\n"
+      "tensor 2 0 arena 256 2 32 64\ntensor 3 0 external - 0 32 1\ninput x 0\ninput loads 3\n"
+      "output y0 1\noutput y1 2\nkernel 0 arrive\nkernel 1 await_arrivals\n"
+      "router 0 r 3 - - drop 1 0 1 1 -\ncall 0 0 0 1 0,1 -\ncall 1 1 1 1 0,2 -\nend\n";
+  exec::Executor executor(source);
+  const int32_t load = 0;
+  executor.SetInput("loads", {exec::kDLInt, 32, 1}, {1}, &load);
+  for (int turn = 0; turn < 8; ++turn) {
+    const auto begin = [&] {
+      std::unique_ptr<exec::Request> request = executor.Begin();
+      const Vector value(kExtent, static_cast<float>(2 * turn + 2));  // of both requests
+      request->SetInput("x", {exec::kDLFloat, 32, 1}, {kExtent}, value.data());
+      return request;
+    };
+    const std::unique_ptr<exec::Request> first = begin(), second = begin();
+    std::thread caller([&] {
+      const Pinned here(cores[0]);
+      first->Submit({}, /*is_waited=*/true);
+      first->Finish();
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(turn % 2 == 0 ? 2 : 40));
+    second->Submit();
+    second->Finish();
+    caller.join();
+  }
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -195,5 +352,9 @@ int main(int count, char** arguments) {
   AnInterruptionEndsWithItsRequest(cores);
   ACallerCanBeInterrupted(cores, {40, 1});
   ACallerCanBeInterrupted(cores, {1, 40});
+  WhatACallerDoesCanBeCancelled(cores);
+  ACallerTakesTurnsAtWholeRequests(cores);
+  ACallerLeavesTheTeamOfACutCall(cores);
+  TheNextRequestBeginsWhereACallerWaits(cores);
   return 0;
 }

@@ -1,8 +1,11 @@
 // The executor's queues and workers: random programs over cores and fake devices, with failures.
 // Arguments: the path of libtvm.so, and of the library of kernels.cc.
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -10,6 +13,7 @@
 #include <thread>
 
 #include "exec/run/engine.h"
+#include "exec/run/threads.h"
 #include "exec/run/trace_json.h"
 #include "random_program.h"
 #include "support/error.h"
@@ -138,9 +142,10 @@ void EndedRequestsAreCompleted(Random& random) {
   exec::ExecutorSource source = SourceOf(RandomProgram(random, 1, &samples), 1 + random.Below(3));
   exec::Engine engine(source);
   exec::Slot* slot = engine.slots().Acquire({});
+  std::atomic<int64_t> number{-1};
   const int usable = exec::Cores().usable.exchange(random.Below(2) * 64);  // callers sleep, or spin
   for (int request = 0; request < 500; ++request) {
-    engine.Submit(slot, {}, /*is_waited=*/false);
+    engine.Submit(slot, {}, /*is_waited=*/false, &number);
     CHECK(engine.Await(slot, {}));
     CHECK(engine.IsIdle());
   }
@@ -175,6 +180,53 @@ void ASampleMayBeLeft(Random&) {
       CHECK(failure.find("cannot be used until this ends") != std::string::npos);
     }
   }
+}
+
+/*! \brief A thread that looks at a device now and then wakes when it says. */
+void WhoWaitsForDevicesSleepsExactly(Random&) {
+  int64_t exact_ns = -1;
+  std::thread([&] {
+    exec::AskForExactSleep();
+    exact_ns = prctl(PR_GET_TIMERSLACK);
+  }).join();
+  const std::string core = std::to_string(Cores().front());
+  exec::Executor executor(
+      SourceOf("heteroplace-program 1\nspace 0 ram 1 0 512\nqueue 0 q0 cpu 1 0 0 " + core +
+               "\nqueue 1 q1 fake 1 0 0 0\ntensor 0 0 external - 2 32 64\n"
+               "tensor 1 0 arena 0 2 32 64\ntensor 2 0 arena 256 2 32 64\n"
+               "input x0 0\noutput y0 1\noutput y1 2\nkernel 0 timer_slack\nkernel 1 twice\n"
+               "call 1 0 1 1 0,2 -\ncall 0 1 0 1 2,1 1:1\nend\n"));
+  const Vector x(kExtent, 1);
+  executor.SetInput("x0", {exec::kDLFloat, 32, 1}, {kExtent}, x.data());
+  executor.Run();
+  Vector out(kExtent);
+  executor.GetOutput("y0", out.data());
+  CHECK_EQ(static_cast<int64_t>(out[0]), exact_ns);
+}
+
+/*! \brief A process may fork while another thread loads an executor, or ends one. */
+void AForkMeetsNoHalfOfAnEngine(Random& random) {
+  std::vector<Sample> samples(1);
+  const exec::ExecutorSource source = SourceOf(RandomProgram(random, 10, &samples), 2);
+  std::atomic<bool> is_over{false};
+  std::thread forks([&] {
+    while (!is_over.load()) {
+      const pid_t child = fork();
+      if (child == 0) _exit(0);
+      CHECK(child > 0);
+      int status = 0;
+      CHECK_EQ(waitpid(child, &status, 0), child);
+      CHECK_EQ(status, 0);
+    }
+  });
+  for (int load = 0; load < 20; ++load) {
+    exec::Executor executor(source);
+    SetInputs(executor, samples[0]);
+    executor.Run();
+    CheckOutputs(executor, samples[0]);
+  }
+  is_over.store(true);
+  forks.join();
 }
 
 /*! \brief Nobody spins where that takes a core from somebody, of whatever executor. */
@@ -236,6 +288,8 @@ int main(int count, char** arguments) {
   ForSeeds("completed", 4 * Stride(), EndedRequestsAreCompleted);
   ForSeeds("samples that are left", Stride(), ASampleMayBeLeft);
   ForSeeds("shares of time", Stride(), SharesOfTimeCount);
+  ForSeeds("exact sleep", Stride(), WhoWaitsForDevicesSleepsExactly);
+  ForSeeds("forks", 16, AForkMeetsNoHalfOfAnEngine);
   ForSeeds("programs", 300, EqualsProgramOrder);
   ForSeeds("callers", 300, CallersAreIndependent);
   return 0;

@@ -221,7 +221,8 @@ import os, signal, sys, threading, time
 import numpy as np
 from heteroplace.errors import ExecutionError
 from heteroplace.native.execute import Executor
-executor = Executor({libtvm!r}, {library!r}, {text!r})
+files = {libtvm!r}, {library!r}, {text!r}
+executor = Executor(*files)
 x = np.ones({extent}, "float32")
 executor.set_input("x0", x)
 """
@@ -256,6 +257,33 @@ def test_a_forked_child_runs_on(library: str, queues: tuple[str, ...]) -> None:
     assert os.waitpid(child, 0)[1] == 0
     """
     run_script(library, queues, SLOW, body)
+
+
+def test_a_child_forgets_requests_of_its_parent(library: str) -> None:
+    # Who waits on the core of a worker that gives way goes on while that one still has the request
+    # among those at work.
+    body = """
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, [min(cores)])
+    executor = Executor(*files, max_in_flight=2)
+    executor.set_input("x0", x)
+    for thread in os.listdir("/proc/self/task"):
+        if int(thread) != os.getpid():
+            os.sched_setscheduler(int(thread), os.SCHED_IDLE, os.sched_param(0))
+    for _ in range(5):
+        executor.run()
+        child = os.fork()
+        if child == 0:
+            os.sched_setaffinity(0, cores)
+            for number in range(2, 6):
+                executor.set_input("x0", number * x)
+                executor.run()
+                assert np.array_equal(executor.get_output("y0"), 2 * number * x + 1)
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+    """
+    calls = ["copy 1 0 8 0 -", "call 0 1 1 1 0,2 1:1", *["call 0 1 1 1 0,2 -"] * 4_000]
+    run_script(library, ("cpu", "cpu"), [*calls, "call 0 2 1 1 0,1 -"], body)
 
 
 def test_a_child_that_was_forked_in_mid_request_is_told(library: str) -> None:

@@ -186,10 +186,16 @@ Decisions::Words Decisions::Take(bool ends) {
 }
 
 void Decisions::GiveBack(Words* words) {
-  if (is_recording_ && spare_.capacity() == 0) {
-    spare_ = std::move(words->words);
-  } else if (!is_recording_) {
+  if (!is_recording_) {
     words_ = spare_ = std::vector<int32_t>();
+    return;
+  }
+  words->words.clear();
+  // Two who take at once leave no memory to be written into.
+  if (words_.capacity() == 0) {
+    words_.swap(words->words);
+  } else if (spare_.capacity() == 0) {
+    spare_.swap(words->words);
   }
 }
 

@@ -93,6 +93,7 @@ Engine::Engine(const ExecutorSource& source)
     }
     alone.Run(RequestKind::kTouch, nullptr, {});
     alone.slot()->has_outputs = false;
+    fork_watch_.emplace(static_cast<ForkAware*>(this));
   } catch (...) {
     Stop();
     throw;
@@ -174,12 +175,11 @@ void Engine::AfterFork(bool is_child) {
   mutex_.unlock();
 }
 
-int64_t Engine::Submit(Slot* slot, const Limit& limit, bool is_waited) {
+void Engine::Submit(Slot* slot, const Limit& limit, bool is_waited, std::atomic<int64_t>* number) {
   CheckUsable();
   const bool may_work = is_waited && limit.deadline_ns == kNever;
   Worker* here = may_work ? WorkerHere() : nullptr;
   std::unique_lock<std::mutex> turn;
-  int64_t number = 0;
   for (;;) {
     if (!slot->has_timers && IsTracing()) MakeTimers(slot);
     const uint32_t seen = num_measured_.load();
@@ -188,7 +188,7 @@ int64_t Engine::Submit(Slot* slot, const Limit& limit, bool is_waited) {
       if (!is_measuring_) {
         if (on_order_) on_order_({Order::kRun, 1});
         if (here != nullptr) turn = here->Lend();
-        number = Launch(slot);
+        number->store(Launch(slot));
         break;
       }
     }
@@ -199,8 +199,7 @@ int64_t Engine::Submit(Slot* slot, const Limit& limit, bool is_waited) {
     }
   }
   Wake(turn.owns_lock() ? here : nullptr);
-  if (turn.owns_lock()) here->WorkHere(number, limit);
-  return number;
+  if (turn.owns_lock()) here->WorkHere(number->load(), limit);
 }
 
 /*!

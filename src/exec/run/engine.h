@@ -83,12 +83,13 @@ class Engine : private ForkAware {
    */
   void CheckUsable();
   /*!
-   * \brief Lets the workers take the request in a slot; returns its number.
+   * \brief Lets the workers take the request in a slot.
+   * \param number where its number goes, at once: others may cancel it by that.
    * \param is_waited whether the caller goes on to wait for its end. With no deadline he then does
    * the part of a worker himself, see WorkerHere: nobody is woken for it, nor for its end.
    * \throws Error kExecution at the limit, if somebody measures until then.
    */
-  int64_t Submit(Slot* slot, const Limit& limit, bool is_waited);
+  void Submit(Slot* slot, const Limit& limit, bool is_waited, std::atomic<int64_t>* number);
   /*! \brief Waits for the end of a request; false at the limit. */
   bool Await(Slot* slot, const Limit& limit);
   /*! \brief Ends request `number` early; nothing if it has ended by now. Any thread. */
@@ -231,6 +232,9 @@ class Engine : private ForkAware {
   alignas(kCacheLineBytes) std::atomic<int64_t> num_submitted_{0};
   Bell submitted_bell_;
   alignas(kCacheLineBytes) std::atomic<int64_t> num_completed_{0};
+
+  /*! \brief The last member: made when all else is there, and ended before it. */
+  std::optional<ForkWatch> fork_watch_;
 };
 
 }  // namespace heteroplace::exec

@@ -13,7 +13,7 @@ namespace heteroplace::exec {
 
 namespace {
 
-/*! \brief All that live. Never destroyed: threads outlive the end of main. */
+/*! \brief All that are watched. Never destroyed: threads outlive the end of main. */
 struct Registry {
   std::mutex mutex;
   std::vector<ForkAware*> members;  // guarded by mutex
@@ -45,16 +45,16 @@ void ResumeChild() { Resume(/*is_child=*/true); }
 
 }  // namespace
 
-ForkAware::ForkAware() {
+ForkWatch::ForkWatch(ForkAware* member) : member_(member) {
   // Once in a process: handlers stay for ever.
   [[maybe_unused]] static const int installed = pthread_atfork(Prepare, ResumeParent, ResumeChild);
   std::lock_guard lock(Members().mutex);
-  Members().members.push_back(this);
+  Members().members.push_back(member);
 }
 
-ForkAware::~ForkAware() {
+ForkWatch::~ForkWatch() {
   std::lock_guard lock(Members().mutex);
-  std::erase(Members().members, this);
+  std::erase(Members().members, member_);
 }
 
 }  // namespace heteroplace::exec

@@ -3,11 +3,11 @@
 
 namespace heteroplace::exec {
 
-/*! \brief Something that prepares for a fork of the process. Registered while it lives. */
+/*! \brief Something that prepares for a fork of the process. */
 class ForkAware {
  public:
-  ForkAware();
-  virtual ~ForkAware();
+  ForkAware() = default;
+  virtual ~ForkAware() = default;
   ForkAware(const ForkAware&) = delete;
   ForkAware& operator=(const ForkAware&) = delete;
 
@@ -15,6 +15,19 @@ class ForkAware {
   virtual void BeforeFork() = 0;
   /*! \brief In the parent and in the child: gives them back. Must not wait for anything. */
   virtual void AfterFork(bool is_child) = 0;
+};
+
+/*! \brief Tells an object of forks as long as this lives: a member of it, not its base, as all of
+ * the object must be there before, and still after. */
+class ForkWatch {
+ public:
+  explicit ForkWatch(ForkAware* member);
+  ~ForkWatch();
+  ForkWatch(const ForkWatch&) = delete;
+  ForkWatch& operator=(const ForkWatch&) = delete;
+
+ private:
+  ForkAware* member_;
 };
 
 }  // namespace heteroplace::exec

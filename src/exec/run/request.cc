@@ -83,7 +83,7 @@ void Request::Submit(const Limit& limit, bool is_waited) {
   CheckIdle();
   executor_->FillInputs(slot_);
   slot_->Prepare(RequestKind::kRun, nullptr);
-  number_.store(executor_->engine_->Submit(slot_, limit, is_waited));
+  executor_->engine_->Submit(slot_, limit, is_waited, &number_);
   is_in_flight_ = true;
 }
 

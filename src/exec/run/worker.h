@@ -114,8 +114,8 @@ class Worker {
    * sleeps until `TakeBack`. Owns nothing if it is. */
   std::unique_lock<std::mutex> Lend();
   /*! \brief Does its part of the requests up to `number`, that of the caller, who holds what `Lend`
-   * gave, and helps others until all of that one is over. What the limit's hook throws is kept in
-   * the slot, and fails the request. */
+   * gave, and helps others until all of that one is over, or the worker's own thread is to begin
+   * the next. What the limit's hook throws is kept in the slot, and fails the request. */
   void WorkHere(int64_t number, const Limit& limit);
   /*! \brief Its own thread does the next requests. */
   void TakeBack();
@@ -196,7 +196,7 @@ class Worker {
   void PassLine();
   void TouchArena();
   template <typename Ready>
-  bool PollUntil(Bell* bell, const Ready& ready, int* spins, CoreShare* core);
+  bool PollUntil(Bell* bell, const Ready& ready, int spins, CoreShare* core);
   template <typename Ready>
   void WaitFor(Bell* bell, const Ready& ready, int spins);
   Team* FindOpenTeam();
@@ -322,6 +322,8 @@ class Worker {
   /*! \brief Whether callers do the requests; rung when they do not any more. */
   std::atomic<bool> is_lent_{false};
   Bell returned_bell_;
+  /*! \brief Of the slot for whose end the last caller has waited here, rung with it. */
+  std::atomic<Bell*> caller_bell_{nullptr};
 
   // Of that thread.
   /*! \brief The thread's queues and the order of their work, of the one that leads; and that one.

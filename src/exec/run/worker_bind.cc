@@ -126,6 +126,7 @@ void Worker::Revive() {
   static_cast<void>(turn_.release());
   turn_ = std::make_unique<std::mutex>();
   is_lent_.store(false);
+  active_.clear();  // it counts a request as completed before it takes it out
   if (fake_device_ == nullptr) return;
   // The thread of the old stream is not there: to end it would take for ever.
   static_cast<void>(stream_.release());

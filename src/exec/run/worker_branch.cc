@@ -219,7 +219,10 @@ bool Worker::ExecuteBranch(const BoundInstruction& instruction) noexcept {
     const int64_t load = TakeLoad(at);
     if (load == 0) return true;
     if (instruction.opcode == Opcode::kBranchCall) {
-      return DoRoundsHere(this, at, load, instruction.role);
+      if (DoRoundsHere(this, at, load, instruction.role)) return true;
+      // The rounds before have begun it, and a caller would take it along; `Tell` is not reached.
+      if (instruction.has_joins) team_.End();
+      return false;
     }
     const BranchCopy copy = CopyOf(slot_, instruction, *at.step, load);
     if (copy.bytes != 0) {

@@ -24,7 +24,9 @@ std::unique_lock<std::mutex> Worker::Lend() {
 }
 
 void Worker::TakeBack() {
-  if (is_lent_.exchange(false)) returned_bell_.Ring();
+  if (!is_lent_.exchange(false)) return;
+  returned_bell_.Ring();
+  if (Bell* bell = caller_bell_.load(); bell != nullptr) bell->Ring();
 }
 
 void Worker::WorkHere(int64_t number, const Limit& limit) {
@@ -32,17 +34,22 @@ void Worker::WorkHere(int64_t number, const Limit& limit) {
   CoreShare core(sched_getcpu() == queue_.core ? queue_.core : -1);
   core_ = &core;
   SetWorkspacePool(&image_->abi(), &workspace_);
-  {
+  HookTurn hook(limit);
+  while (next_ <= number) {
     const CoreTurn of_core(queue_.core >= 0 ? engine_->seat() : nullptr, next_, &core);
-    while (next_ < number) Do();  // of others: they are not interrupted by this caller
-    HookTurn hook(limit);
-    hook_ = &hook;
-    Do();
-    if (!others_.empty()) {
-      WaitFor(&slot->bell, [&] { return slot->state.load() == SlotState::kHeld; }, Spins());
-    }
-    hook_ = nullptr;
+    do {
+      if (next_ == number) hook_ = &hook;  // those of others are not interrupted by this caller
+      Do();
+    } while (next_ <= number && of_core.MayGoOn(next_));
   }
+  if (!others_.empty()) {
+    // He goes where the worker's own thread is to begin the next request.
+    caller_bell_.store(&slot->bell);
+    WaitFor(
+        &slot->bell, [&] { return slot->state.load() == SlotState::kHeld || !is_lent_.load(); },
+        Spins());
+  }
+  hook_ = nullptr;
   SetWorkspacePool(&image_->abi(), nullptr);
   core_ = nullptr;
 }

@@ -9,17 +9,17 @@ namespace heteroplace::exec {
 /*!
  * \brief Waits on a bell as long as requests that are issued may come to their end: their events
  * are looked at in every round, and now and then when the thread would sleep. Whether it is ready.
- * \param spins of the first wait; set to what is left.
+ * \param spins of the first wait.
  */
 template <typename Ready>
-bool Worker::PollUntil(Bell* bell, const Ready& ready, int* spins, CoreShare* core) {
+bool Worker::PollUntil(Bell* bell, const Ready& ready, int spins, CoreShare* core) {
   while (leader_->MustPoll()) {
     const auto moves = [&] {
       PollNetwork();
       return !leader_->PollAllPending() || ready();
     };
-    if (bell->WaitUntil(moves, core, *spins, NowNs() + kPollNs) && ready()) return true;
-    *spins = 0;
+    if (bell->WaitUntil(moves, core, spins, NowNs() + kPollNs) && ready()) return true;
+    spins = 0;
   }
   return false;
 }
@@ -31,7 +31,7 @@ bool Worker::PollUntil(Bell* bell, const Ready& ready, int* spins, CoreShare* co
  */
 template <typename Ready>
 void Worker::WaitFor(Bell* bell, const Ready& ready, int spins) {
-  if (PollUntil(bell, ready, &spins, core_)) return;
+  if (PollUntil(bell, ready, spins, core_)) return;
   is_waiting_.store(true, std::memory_order_relaxed);
   Team* open = nullptr;
   bool is_asked = false;
