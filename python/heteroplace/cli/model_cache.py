@@ -15,7 +15,6 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -68,15 +67,14 @@ def model_key(path: Path, cluster: Cluster, options: Mapping[str, Any]) -> str:
     FrontendError
         The file cannot be read.
     """
-    told = {"heteroplace": own_digest(), "cluster": cluster.digest()}
+    told = {"heteroplace": _own_digest(), "cluster": cluster.digest()}
     told["options"] = json.dumps(dict(options), sort_keys=True, default=str)
     told["model"] = file_digest(path)
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 
 
-@cache
-def own_digest() -> str:
-    """Return a digest of the version and of names, sizes and times of all program files, in hex.
+def _own_digest() -> str:
+    """Digest of the version and of names, sizes and times of all program files, in hex.
 
     A version alone does not tell: between two of them any of these may change what is compiled.
     """
