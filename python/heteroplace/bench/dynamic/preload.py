@@ -30,6 +30,7 @@ from contextlib import ExitStack
 import tvm
 from tvm import relay
 
+from heteroplace import pipeline
 from heteroplace.bench.dynamic.builds import Builds
 from heteroplace.bench.dynamic.row import new_row
 from heteroplace.bench.dynamic.trace_runs import Inputs, mean_run_ns, time_trace, timer_of
@@ -38,13 +39,15 @@ from heteroplace.bench.models.routed_chain import chain_records, routed_chain
 from heteroplace.bench.peers.stock import in_pass_context
 from heteroplace.bench.peers.timed_runs import TimedRuns
 from heteroplace.codegen.executable import Executable
+from heteroplace.codegen.loaded_weights import weight_sizes
 from heteroplace.dynamic.profile import ProfileBuilder
 from heteroplace.machine.local import local_cluster
+from heteroplace.measure.cost_models.model import CostOptions, choose_cost_model
+from heteroplace.model.cluster import Cluster
 from heteroplace.model.plan import Plan, guard_of
 from heteroplace.model.route_profile import RouteProfile, RouteRecord
 from heteroplace.model.weight_room import held_weights
 from heteroplace.progress import prefixed
-from heteroplace.relay.routing.branch_uses import branch_uses
 from heteroplace.relay.routing.rewrite import model_digest, named_routers
 from heteroplace.run.executor import Executor
 from heteroplace.simulate.decisions import decisions_of_records, expected_ns
@@ -86,7 +89,7 @@ def rows_of(
     for record in records:
         runs.setdefault(record.run, []).append(record)
     inputs = [network.steered(each, run) for run, each in runs.items()]
-    mods, budget = variants(network, profile_of(network, records))
+    mods, budget = variants(network, profile_of(network, records), builds.cluster)
     built: dict[str, Executable] = {}
     executors: dict[str, Executor] = {}
     with ExitStack() as stack:
@@ -116,11 +119,16 @@ def rows_of(
         ]
 
 
-def variants(network: RoutedNetwork, profile: RouteProfile) -> tuple[dict[str, tvm.IRModule], int]:
-    """Return the modules by name, and the budget: half of the weights of all branches."""
+def variants(
+    network: RoutedNetwork, profile: RouteProfile, cluster: Cluster
+) -> tuple[dict[str, tvm.IRModule], int]:
+    """Return the modules by name, and the budget: half of the weights of all branches, as kernels
+    read them."""
     mod = relay.transform.InferType()(named_routers(network.bound))
-    uses = [use for of_router in branch_uses(mod).values() for use in of_router]
-    budget = sum(use.weight_bytes for use in uses) // 2
+    cut = pipeline.prepare(mod, cluster=cluster)
+    compiled = pipeline.compile(cut, cluster, choose_cost_model("estimate", CostOptions()))
+    sizes = zip(compiled.graph.tasks, weight_sizes(compiled, cluster), strict=True)
+    budget = sum(size for task, size in sizes if task.branch is not None) // 2
     preload = relay.transform.PreloadWeights
     return {
         "resident": mod,
