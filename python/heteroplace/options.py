@@ -310,15 +310,17 @@ def duration(text: str) -> float:
 
 def seed_number(text: str) -> int:
     """Read a whole number of at least 0."""
-    if not text.isascii() or not text.isdecimal() or not int(text) < 2**63:
-        raise ValueError(f"expected a whole number >= 0, got {text!r}")
-    return int(text)
+    return _whole(text, 0)
 
 
 def count(text: str) -> int:
     """Read a whole number of at least 1."""
-    if not text.isascii() or not text.isdecimal() or not 1 <= int(text) < 2**63:
-        raise ValueError(f"expected a whole number >= 1, got {text!r}")
+    return _whole(text, 1)
+
+
+def _whole(text: str, least: int) -> int:
+    if not text.isascii() or not text.isdecimal() or not least <= int(text) < 2**63:
+        raise ValueError(f"expected a whole number >= {least}, got {text!r}")
     return int(text)
 
 

@@ -22,7 +22,7 @@ from tvm import relay
 from heteroplace.errors import RoutingError
 from heteroplace.model.capacities import default_capacities
 from heteroplace.relay.routing.cells import Cells, name_of, shape_of, type_of
-from heteroplace.relay.routing.decision import Decision
+from heteroplace.relay.routing.decision import Decision, times_gate
 from heteroplace.relay.routing.host import is_host_decision
 from heteroplace.relay.routing.ops import (
     BranchRows,
@@ -196,9 +196,7 @@ def _times(x: relay.Expr, gates: relay.Expr, branch: int) -> relay.Expr:
     type_ = type_of(x)
     if not type_.dtype.startswith(("float", "bfloat")):  # a gate would be cut to a whole number
         raise RoutingError(f"cells of {type_.dtype} cannot be multiplied by gates")
-    gate = relay.strided_slice(gates, [branch], [branch + 1], axes=[1])
-    gate = relay.reshape(gate, [1] * len(type_.shape))
-    return relay.multiply(x, gate if type_.dtype == "float32" else relay.cast(gate, type_.dtype))
+    return times_gate(x, gates, branch, type_)
 
 
 def _made_by(

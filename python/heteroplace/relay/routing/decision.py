@@ -22,3 +22,12 @@ class Decision:
     None: in their order."""
     capacity: int | None = None
     """The model drops what of a branch's cells is behind so many; None: it drops none."""
+
+
+def times_gate(
+    x: relay.Expr, gates: relay.Expr, branch: int, type_: relay.TensorType
+) -> relay.Expr:
+    """Return what one cell has, of a type, times its gate for a branch: gates[1, B]."""
+    gate = relay.strided_slice(gates, [branch], [branch + 1], axes=[1])
+    gate = relay.reshape(gate, [1] * len(type_.shape))
+    return relay.multiply(x, gate if type_.dtype == "float32" else relay.cast(gate, type_.dtype))

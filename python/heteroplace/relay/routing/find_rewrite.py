@@ -19,6 +19,7 @@ from tvm import relay
 
 from heteroplace.model.capacities import default_capacities
 from heteroplace.relay.expressions import rebuild
+from heteroplace.relay.routing.decision import times_gate
 from heteroplace.relay.routing.find_candidates import Branch, Candidate
 from heteroplace.relay.routing.find_graph import Graph, Region, parts
 from heteroplace.relay.routing.ops import (
@@ -220,9 +221,9 @@ class Rewriter:
         if candidate.num_cells == 1:
             if candidate.gates is not None:
                 gates = self._value(candidate.gates, scope)
-                rank = len(candidate.sink.checked_type.shape)
+                type_ = candidate.sink.checked_type
                 results = [
-                    [_times(each, gates, branch, rank) for each in values]
+                    [times_gate(each, gates, branch, type_) for each in values]
                     for branch, values in enumerate(results)
                 ]
             fields = [
@@ -241,12 +242,6 @@ class Rewriter:
         combined = combine(joined, written.seats, written.offsets, gates, residual)
         combined = _spanned(combined, span)
         return combined if rest is None else relay.add(rest, combined)
-
-
-def _times(result: relay.Expr, gates: relay.Expr, branch: int, rank: int) -> relay.Expr:
-    """A result of one cell times its gate, as `combine` does for rows."""
-    gate = relay.strided_slice(gates, [branch], [branch + 1], axes=[1])
-    return relay.multiply(result, relay.reshape(gate, [1] * rank))
 
 
 def _spanned(call: relay.Call, span: relay.Span | None) -> relay.Call:
