@@ -13,8 +13,9 @@ from tests.programs import measured_shortly
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
+WALK = ROOT / "docs" / "design" / "walk.md"
 PACKAGE = ROOT / "python" / "heteroplace"
-READMES = sorted([*ROOT.glob("*.md"), *PACKAGE.rglob("*.md"), *(ROOT / "src").rglob("*.md")])
+READMES = sorted([WALK, *ROOT.glob("*.md"), *PACKAGE.rglob("*.md"), *(ROOT / "src").rglob("*.md")])
 FOLDER_READMES = [path for path in READMES if path.name == "README.md" and path.parent != ROOT]
 _CODE = re.compile(r"(?<![\w*])[\w./-]+\.(?:py|cc|h)(?!\w)")
 # What TVM has, and what a reader is to name.
@@ -73,9 +74,8 @@ def test_table_of_the_rooms_has_every_room() -> None:
 
 def _walk() -> list[Path]:
     """The files of the table, in its order. A name without a folder is in the last one named."""
-    _, rest = README.read_text().split("## One model, file by file\n")
     walk = []
-    for row in re.findall(r"^\| .*", rest.split("\n## ")[0], flags=re.MULTILINE):
+    for row in re.findall(r"^\| .*", WALK.read_text(), flags=re.MULTILINE):
         folder = ""
         for name in re.findall(r"`([^`]+)`", row):
             if "/" in name and " " not in name:
