@@ -20,6 +20,8 @@ from heteroplace.model.cluster import Cluster, Device, Link, Memory
 MAX_PARTS = 16
 ESTIMATED_LATENCY_NS = 20_000
 """Of links that are not measured: a worker's wake-up, as copies run on workers of their own."""
+ESTIMATED_CORE_LATENCY_NS = 1_000
+"""The same where a core that runs kernels copies by itself: nobody is woken."""
 ESTIMATED_NODE_BYTES_PER_SECOND = 10_000_000_000
 """Between NUMA nodes, where nothing is measured: what one core copies from DRAM."""
 
@@ -66,8 +68,9 @@ def machine_cluster(
     """Return a whole machine as a cluster, with estimated links.
 
     One NUMA node is as in `local_cpu_cluster`. Of several, each is a memory "ram.K" with the
-    devices "cpu.N" (numbered over all nodes) and "cpu.nodeK"; the first memory is the host's. A GPU
-    is a memory and a device "gpuN".
+    devices "cpu.N" (numbered over all nodes) and "cpu.nodeK"; the first memory is the host's, and
+    without GPUs the cores copy between them (`copy_engines` 0). A GPU is a memory and a device
+    "gpuN".
 
     Parameters
     ----------
@@ -102,6 +105,10 @@ def machine_cluster(
             devices.append(Device(f"cpu.{len(devices) - index}", "cpu", target, 0, index, part))
         whole = "cpu.all" if len(nodes) == 1 else f"cpu.node{node.number}"
         devices.append(Device(whole, "cpu", target, 0, index, tuple(own)))
+    if len(nodes) > 1 and not gpus:
+        # All cores run kernels: a worker that only copies would take one of them away, at a moment
+        # of its own. GPUs have engines for copies, which no core takes part in.
+        devices = [replace(device, copy_engines=0) for device in devices]
     named = with_core_kinds([replace(device, model=cpu.model) for device in devices], root)
     return with_gpus(Cluster("local", tuple(memories), named, host=0), gpus)
 
@@ -119,7 +126,9 @@ def with_gpus(cpu: Cluster, gpus: Sequence[GpuInfo]) -> Cluster:
         name, memory = f"gpu{gpu.index}", len(memories)
         memories.append(Memory(name, gpu.memory_bytes))
         devices.append(Device(name, "cuda", gpu.target, gpu.index, memory, model=gpu.name))
-    links = _estimated_links(memories, len(cpu.memories), gpus)
+    is_by_cores = any(device.copy_engines == 0 for device in cpu.devices)
+    latency_ns = ESTIMATED_CORE_LATENCY_NS if is_by_cores else ESTIMATED_LATENCY_NS
+    links = _estimated_links(memories, len(cpu.memories), gpus, latency_ns)
     return replace(cpu, name="local", memories=tuple(memories), devices=tuple(devices), links=links)
 
 
@@ -168,14 +177,14 @@ def _node_bytes(cpu: CpuInfo, nodes: Sequence[NumaNode]) -> list[int]:
 
 
 def _estimated_links(
-    memories: Sequence[Memory], num_ram: int, gpus: Sequence[GpuInfo]
+    memories: Sequence[Memory], num_ram: int, gpus: Sequence[GpuInfo], latency_ns: int
 ) -> tuple[Link, ...]:
     """A link for each ordered pair of memories: what the slots and NVLinks can carry at best."""
     links = []
     for src, dst in ordered_pairs(len(memories)):
         speed = _estimated_speed(src - num_ram, dst - num_ram, gpus)
         name = f"{memories[src].name}->{memories[dst].name}"
-        links.append(Link(name, src, dst, speed, ESTIMATED_LATENCY_NS, name))
+        links.append(Link(name, src, dst, speed, latency_ns, name))
     return tuple(links)
 
 

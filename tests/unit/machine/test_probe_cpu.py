@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.unit.machine.machines import ARM_BOARD, DESKTOP, SERVER, Machine, write_machine
+from tests.unit.machine.machines import A100, ARM_BOARD, DESKTOP, SERVER, Machine, write_machine
 
 from heteroplace.control_groups import usable_cores
 from heteroplace.errors import ClusterError
@@ -127,6 +127,19 @@ def test_a_node_is_a_memory_with_devices_of_its_own(tmp_path: Path) -> None:
     }
     assert [link.name for link in cluster.links] == ["ram.0->ram.1", "ram.1->ram.0"]
     assert cluster.host == 0
+
+
+def test_cores_copy_between_nodes_where_no_gpu_needs_them_free(tmp_path: Path) -> None:
+    cpu = read(tmp_path, SERVER)
+    cluster = machine_cluster(cpu, (), "llvm")
+    copying = [cluster.copying_device(link.src, link.dst) for link in cluster.links]
+    assert [cluster.devices[found].name for found in copying if found is not None] == [
+        "cpu.4",
+        "cpu.0",
+    ]
+    beside = machine_cluster(cpu, (A100,), "llvm")
+    assert {beside.copying_device(link.src, link.dst) for link in beside.links} == {None}
+    assert cluster.links[0].latency_ns < beside.links[0].latency_ns
 
 
 def test_nodes_of_many_cores_share_the_parts(tmp_path: Path) -> None:

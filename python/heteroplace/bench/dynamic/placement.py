@@ -172,6 +172,7 @@ def spread_cluster(count: int) -> Cluster:
             memory=n,
             flops_per_second=_FLOPS_PER_SECOND,
             memory_bytes_per_second=_LINK_BYTES_PER_SECOND,
+            copy_engines=0,  # no core is to spare for copies, as in a machine that is probed
         )
         for n in range(count)
     )
