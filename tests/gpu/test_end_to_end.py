@@ -107,3 +107,21 @@ def test_code_for_a_newer_gpu_is_refused_before_it_is_run(tmp_path: Path) -> Non
     path.write_bytes(replace(parts, needs=needs).to_bytes())
     with pytest.raises(ExecutionError, match=r"needs compute capability 99\.9, this GPU has"):
         hp.load(path)
+
+
+@pytest.mark.parametrize("name", ["sin", "cos", "log", "exp", "sigmoid"])
+def test_functions_of_a_gpu_are_right_for_all_numbers(name: str) -> None:
+    x = relay.var("x", shape=(4, 256), dtype="float32")
+    mod = tvm.IRModule.from_expr(relay.Function([x], getattr(relay, name)(x)))
+    with tvm.transform.PassContext(opt_level=3):
+        placed = relay.transform.HeteroPlace(cpu_and_gpu(), pin={"*": "gpu0"}, store="off")(mod)
+        executable = hp.build(placed)
+    random = np.random.default_rng(0)
+    low, high = {"log": (0.999, 1.001), "exp": (-80, 80), "sigmoid": (-80, 80)}.get(
+        name, (-1e4, 1e4)
+    )
+    values = random.uniform(low, high, (4, 256)).astype("float32")
+    exact = values.astype("float64")
+    expected = 1 / (1 + np.exp(-exact)) if name == "sigmoid" else getattr(np, name)(exact)
+    (found,) = hp.Executor(executable).run(x=values)
+    np.testing.assert_allclose(found, expected, rtol=2e-6, atol=2e-7 if name != "log" else 1e-10)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tvm
 from tvm import relay
 
+from heteroplace.codegen.exact_math import exact_math
 from heteroplace.codegen.filters_ahead import ask_for_filters
 from heteroplace.codegen.fold_starts import start_folds
 from heteroplace.codegen.half_casts import half_by_float32
@@ -22,11 +23,10 @@ def finished(
     functions: tvm.IRModule, function: relay.Function, target: tvm.target.Target
 ) -> tvm.IRModule:
     """Return lowered functions with what all kernels of a target have: defined integers, NaNs that
-    stay, maxima from -inf, casts to float16 that are, and, unless they are TVM's own, vector code
+    stay, maxima from -inf, casts to float16 that are, on a GPU functions without short cuts, and, unless they are TVM's own, vector code
     and prefetches."""
     is_cpu = target.kind.name == "llvm"
-    if is_cpu:
-        functions = half_by_float32(functions)
+    functions = half_by_float32(functions) if is_cpu else exact_math(functions)
     functions = start_folds(functions, function, is_cpu=is_cpu)
     if has_stock_kernels(target):
         return define_integers(keep_nan(functions, is_cpu=is_cpu))
