@@ -23,6 +23,7 @@ from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan
 from heteroplace.model.solution import Solution
 from heteroplace.relay.annotate.writer import annotate
+from heteroplace.relay.expressions import post_order
 from heteroplace.relay.tasks.extract import Extraction, extract
 from heteroplace.relay.tasks.network import network_of
 from heteroplace.relay.tasks.prepare import prepare
@@ -82,10 +83,10 @@ def weights(*shape: int, seed: int = 0) -> relay.Constant:
 
 
 def conv(data: relay.Expr, channels: int, in_channels: int, kernel: int = 3) -> relay.Expr:
-    """A convolution that keeps the size of the map."""
+    """A convolution that keeps the size of the map; its weights are those of no other layer."""
     return relay.nn.conv2d(
         data,
-        weights(channels, in_channels, kernel, kernel),
+        weights(channels, in_channels, kernel, kernel, seed=len(list(post_order(data)))),
         padding=(kernel // 2, kernel // 2),
         channels=channels,
         kernel_size=(kernel, kernel),
@@ -193,8 +194,8 @@ def written_randomly(mod: tvm.IRModule, cluster: Cluster, seed: int) -> Executab
 
 
 def random_inputs(mod: tvm.IRModule, seed: int = 0) -> dict[str, np.ndarray]:
-    """An array for each parameter of main."""
-    random = np.random.default_rng(seed)
+    """An array for each parameter of main, unlike the weights of the same seed."""
+    random = np.random.default_rng([1, seed])
     found = {}
     for parameter in mod["main"].params:
         type_ = parameter.type_annotation

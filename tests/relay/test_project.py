@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,7 +23,6 @@ from heteroplace.codegen.lower import lower
 from heteroplace.codegen.lowered import Lowered
 from heteroplace.codegen.program import Program
 from heteroplace.codegen.project import named_tensors
-from heteroplace.errors import InfeasibleError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, CostTable, build_table
@@ -56,11 +54,10 @@ class HostCase:
         predicted = simulate(graph, cluster, costs, plan) if self.is_predicted else None
         lowered = lower(self.calls, graph, cluster, plan, predicted)
         if self.is_tight:
-            needs = zip(cluster.memories, lowered.memory_bytes, strict=True)
-            memories = tuple(replace(memory, bytes=max(1, need - 1)) for memory, need in needs)
-            with contextlib.suppress(InfeasibleError):  # it may be as small as can be already
-                tight = replace(cluster, memories=memories)
-                lowered = lower(self.calls, graph, tight, plan, predicted)
+            least = lower(self.calls, graph, cluster, plan, None).memory_bytes
+            needs = zip(cluster.memories, least, strict=True)
+            memories = tuple(replace(memory, bytes=max(1, need)) for memory, need in needs)
+            lowered = lower(self.calls, graph, replace(cluster, memories=memories), plan, predicted)
         return lowered
 
     @cached_property

@@ -23,8 +23,8 @@ def finished(
     functions: tvm.IRModule, function: relay.Function, target: tvm.target.Target
 ) -> tvm.IRModule:
     """Return lowered functions with what all kernels of a target have: defined integers, NaNs that
-    stay, maxima from -inf, casts to float16 that are, on a GPU functions without short cuts, and, unless they are TVM's own, vector code
-    and prefetches."""
+    stay, maxima from -inf, casts to float16 that are, on a GPU functions without short cuts, and,
+    unless they are TVM's own, vector code and prefetches."""
     is_cpu = target.kind.name == "llvm"
     functions = half_by_float32(functions) if is_cpu else exact_math(functions)
     functions = start_folds(functions, function, is_cpu=is_cpu)

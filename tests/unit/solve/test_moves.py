@@ -25,7 +25,7 @@ from heteroplace.solve.report import write_report
 from tests.explicit_plans import explicit_plans
 from tests.instances import given_costs, problem_of
 from tests.routed_plans import RoutedCase, routed_plans
-from tests.strategies import AMPLE, Instance, exact_cases, instances
+from tests.strategies import AMPLE, Instance, exact_cases, instances, instances_with_plan
 
 
 def heft_plan(problem: Problem) -> Plan:
@@ -173,15 +173,21 @@ def test_plans_of_routed_networks_say_why_nothing_is_moved(case: RoutedCase) -> 
 
 @given(explicit_plans())
 @exact_cases(10)
-def test_explicit_schedules_are_unmovable_if_and_only_if_solvers_refuse_them(
+def test_explicit_schedules_are_unmovable_and_solvers_refuse_them(
     case: tuple[Instance, Plan],
 ) -> None:
     instance, plan = case
-    if unmovable(instance.graph, plan):
-        with pytest.raises(SolverError, match="explicit schedule"):
-            problem_of(instance)
-    else:
+    assert unmovable(instance.graph, plan)
+    with pytest.raises(SolverError, match="explicit schedule"):
         problem_of(instance)
+
+
+@given(instances_with_plan())
+@exact_cases(10)
+def test_plans_of_solvers_are_movable(case: tuple[Instance, Plan]) -> None:
+    instance, plan = case
+    problem_of(instance)
+    assert unmovable(instance.graph, plan) == ""
 
 
 def test_all_tasks_of_a_small_graph_are_asked_about(diamond: Instance) -> None:

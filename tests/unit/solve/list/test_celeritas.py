@@ -23,6 +23,8 @@ from tests.instances import gpus, instance, problem_of
 from tests.strategies import AMPLE
 
 CASES = [(seed, fill) for seed in range(4) for fill in (0.2, 0.6)]
+TIGHT = [(4, 0.8), (7, 0.85), (0, 0.95)]
+"""Where the groups fit nowhere, and the tasks do."""
 
 
 def fused_plans(problem: Problem) -> tuple[list[tuple[int, ...]], list[Plan]]:
@@ -47,13 +49,20 @@ def test_the_better_of_both_placements_of_the_groups_is_taken(seed: int, fill: f
     check_plan(graph, cluster, costs, found.plan)
     groups, plans = fused_plans(problem)
     spans = [simulate(graph, cluster, costs, plan).makespan_ns for plan in plans]
-    if not spans:  # then tasks are placed alone
-        assert (seed, fill) == (1, 0.6)
-        return
     assert found.objective_ns == min(spans)
     placement = found.plan.placement(len(graph.tasks))
     assert len(groups) < len(graph.tasks)
     assert all(len({placement[task] for task in group}) == 1 for group in groups)
+
+
+@pytest.mark.parametrize(("seed", "fill"), TIGHT)
+def test_tasks_are_placed_alone_where_their_groups_do_not_fit(seed: int, fill: float) -> None:
+    problem = layered(Layered(120, seed=seed), fill=fill)
+    assert fused_plans(problem)[1] == []
+    found = get_solver("celeritas").solve(problem, SolveOptions())
+    check_plan(problem.graph, problem.cluster, problem.costs, found.plan)
+    alone = adjusting_placement(problem.native, critical_path_order(problem.native))
+    assert found.objective_ns == alone.makespan_ns
 
 
 @pytest.mark.parametrize(
