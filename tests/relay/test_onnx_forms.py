@@ -27,6 +27,7 @@ def assert_equals_onnxruntime(model: onnx.ModelProto) -> None:
         imported = from_onnx(model, simplify=simplify)
         actual = om.run_tvm(imported.mod, imported.params, inputs)
         for mine, reference in zip(actual, expected, strict=True):
+            assert (mine.dtype, mine.shape) == (reference.dtype, reference.shape)
             np.testing.assert_allclose(mine, reference, rtol=1e-5, atol=1e-6)
 
 

@@ -33,6 +33,7 @@ def assert_equals_reference(
         imported.mod, imported.params, {name: given[name] for name in imported.inputs}
     )
     for mine, reference in zip(actual, expected, strict=True):
+        assert (mine.dtype, mine.shape) == (reference.dtype, reference.shape)
         np.testing.assert_allclose(mine, reference, rtol=1e-5, atol=1e-6)
 
 
