@@ -67,6 +67,24 @@ def far_core() -> Cluster:
     return replace(near, devices=(near.devices[0], far))
 
 
+def test_numbers_beside_infinities_verify_nothing_and_the_file_can_be_read(tmp_path: Path) -> None:
+    # Two ways to the same sum: their difference is 0 in one order of additions, and not in another.
+    nodes = [
+        node("MatMul", "x ones", "product"),
+        node("ReduceSum", "x axes", "sum", keepdims=1),
+        node("Sub", "product sum", "difference"),
+        node("Reciprocal", "difference", "y"),
+    ]
+    constants = {"ones": np.ones((4096, 1), "float32"), "axes": np.array([1])}
+    model = make_model(nodes, {"x": (256, 4096)}, ["y"], constants)
+    executable = built(model)
+    assert outcome(executable).text.startswith("not verified: where one of the compiled network ")
+    executable.export_library(tmp_path / "net.so")
+    assert load_manifest(tmp_path / "net.so").verification == outcome(executable)
+    with pytest.raises(VerificationError, match="has infinities or NaN the other has numbers"):
+        built(model, verify="on")
+
+
 def test_a_model_is_verified_by_default_and_the_summary_says_so(tmp_path: Path) -> None:
     onnx.save(tiny_cnn(), tmp_path / "net.onnx")
     executable = built(tmp_path / "net.onnx")

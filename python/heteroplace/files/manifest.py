@@ -102,7 +102,7 @@ class Manifest:
             value["state"] = [[each.name, each.ports, each.blob_offset] for each in self.state]
         if self.model_digest:
             value["model"] = self.model_digest
-        return json.dumps(value).encode()
+        return json.dumps(value, allow_nan=False).encode()
 
     @classmethod
     def from_json(cls, data: bytes, program_text: str, source: str) -> Manifest:

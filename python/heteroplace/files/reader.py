@@ -15,6 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -372,16 +373,17 @@ def path_text(path: JsonPath) -> str:
 def _layout(value: Mapping[str, object]) -> str:
     """JSON text in which records are lines, so that `diff` and `grep` are of use."""
     entries = []
+    dumped = partial(json.dumps, allow_nan=False)  # no reader takes what is no JSON
     for key, item in value.items():
         if isinstance(item, list) and item:
-            rows = ",\n".join(f"  {json.dumps(element)}" for element in item)
+            rows = ",\n".join(f"  {dumped(element)}" for element in item)
             text = f"[\n{rows}\n ]"
         elif isinstance(item, dict) and item:
-            rows = ",\n".join(f"  {json.dumps(k)}: {json.dumps(v)}" for k, v in item.items())
+            rows = ",\n".join(f"  {dumped(k)}: {dumped(v)}" for k, v in item.items())
             text = f"{{\n{rows}\n }}"
         else:
-            text = json.dumps(item)
-        entries.append(f" {json.dumps(key)}: {text}")
+            text = dumped(item)
+        entries.append(f" {dumped(key)}: {text}")
     return "{\n" + ",\n".join(entries) + "\n}\n"
 
 

@@ -76,7 +76,8 @@ def sharding_to_json(record: ShardingRecord) -> str:
     """Return the JSON text."""
     told = msgspec.to_builtins(record.told)
     solution = json.loads(solution_to_json(record.solution))
-    return json.dumps({"sharding_version": SHARDING_VERSION, **told, "solution": solution})
+    told = {"sharding_version": SHARDING_VERSION, **told, "solution": solution}
+    return json.dumps(told, allow_nan=False)
 
 
 def save_sharding(record: ShardingRecord, path: str | os.PathLike[str]) -> None:

@@ -64,7 +64,8 @@ def solution_to_json(solution: Solution) -> str:
             "item_ns": solution.item_ns,
             # Solutions of networks without routers stay as they were.
             **({"predictions": _told(solution.predictions)} if solution.predictions else {}),
-        }
+        },
+        allow_nan=False,
     )
 
 

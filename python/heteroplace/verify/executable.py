@@ -7,6 +7,7 @@ node that makes the difference is looked for (`nodes.py`), and there is no execu
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -168,6 +169,11 @@ def _compared(executable: Executable, mod: tvm.IRModule, source: OnnxSource) -> 
     note = ""
     if not difference.is_within:
         note = _explain(executable, source, items[index], parts[index], difference, tolerance)
+    if not math.isfinite(difference.absolute):  # no figure says how far a number is from infinity
+        raise _CannotCompare(
+            f"where one of the compiled network and {reference_name()} has infinities or NaN the "
+            f"other has numbers, and {note}"
+        )
     return Verification(
         reference_name(),
         difference.absolute,
