@@ -16,6 +16,7 @@ from heteroplace.errors import PlanError
 from heteroplace.model.check_collective import collective_faults
 from heteroplace.model.check_guards import unknown_guard
 from heteroplace.model.check_parts import unknown_ids
+from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.decision import Decision
 from heteroplace.model.groups import grouped_ns, groups_of
@@ -93,7 +94,7 @@ class Simulation:
         costs: CostTable | None = None,
     ) -> None:
         self._native, self._items, self._costs = native, items, costs or native.costs
-        self._rows, self._explicit = _rows(steps)
+        self._rows, self._explicit = _rows(steps, native.cluster)
         self._values = _explicit_values(native, self._explicit) if self._explicit else None
         self._loads = _loads(self._explicit)
         self._links = csr([step.route if isinstance(step, Copy) else () for step in steps])
@@ -167,7 +168,7 @@ def _steps_ns(
             continue
         taken = step_ns(native.graph, native.cluster, costs, step, decision)
         if taken is None:
-            raise PlanError("a device cannot run a guarded task; check_plan lists all faults")
+            raise PlanError("a device cannot run a task; check_plan lists all faults")
         times.append(taken)
     return times
 
@@ -241,15 +242,18 @@ def native_plan_of(
     """
     if makespan_ns is None:
         makespan_ns = simulate_steps(native, steps).makespan_ns
-    return NativePlan(_rows(steps)[0], makespan_ns, 0, native.cluster)
+    return NativePlan(_rows(steps, native.cluster)[0], makespan_ns, 0, native.cluster)
 
 
-def _rows(steps: Sequence[Step]) -> tuple[IntArray, list[Step]]:
-    """The steps as the core reads them, and the explicit ones among them, in their order."""
+def _rows(steps: Sequence[Step], cluster: Cluster) -> tuple[IntArray, list[Step]]:
+    """The steps as the core reads them, and the explicit ones among them, in their order.
+
+    A run whose weights are loaded to a place in the room is explicit: it occupies that place.
+    """
     values: list[int] = []
     explicit: list[Step] = []
-    for step in steps:
-        if isinstance(step, Run) and step.guard is None:
+    for step, parts in zip(steps, room_parts(steps, cluster, 0), strict=True):
+        if isinstance(step, Run) and step.guard is None and not parts:
             values += (RUN, step.task, step.device, -1)
         elif isinstance(step, Copy) and step.guard is None:
             values += (COPY, step.tensor, step.dst, step.src)

@@ -29,6 +29,7 @@ from heteroplace.model.step_values import (
     values_made,
     values_read,
 )
+from heteroplace.model.weight_room import room_parts
 from heteroplace.simulate.interference import FloatArray, Interference
 
 _MAX_ROUNDS = 20
@@ -149,9 +150,10 @@ def _waits(graph: TaskGraph, cluster: Cluster, plan: Plan) -> list[_Waits]:
     waits: list[_Waits] = []
     units = frozenset(range(len(cluster.units)))
     resources_of: list[frozenset[int]] = []
-    for index, step in enumerate(plan.steps):
+    rooms = room_parts(plan.steps, cluster, len(cluster.resources))
+    for index, (step, parts) in enumerate(zip(plan.steps, rooms, strict=True)):
         resources = frozenset(occupied(graph, cluster, step))
-        ahead = {holder[resource] for resource in resources if resource in holder}
+        ahead = {holder[each] for each in (*resources, *parts) if each in holder}
         before: set[int] = set()
         tensors: list[int] = []
         for tensor, src, item in values_read(graph, cluster, step):
@@ -183,7 +185,7 @@ def _waits(graph: TaskGraph, cluster: Cluster, plan: Plan) -> list[_Waits]:
         others = tuple(other for other in before if not resources & resources_of[other])
         waits.append(_Waits(own, others, tuple(messages.items()), tuple(tensors)))
         resources_of.append(resources)
-        holder.update(dict.fromkeys(resources, index))
+        holder.update(dict.fromkeys((*resources, *parts), index))
         is_guarded = guard_of(step) is not None
         for value in values_made(graph, cluster, step):
             bringers[value] = (*(bringers.get(value, ()) if is_guarded else ()), index)

@@ -21,6 +21,8 @@ from heteroplace.model.plan import Guard, Load, Plan, Run, guard_of
 from heteroplace.model.routers import Router
 from heteroplace.model.text.plan import parse_plan, print_plan
 from heteroplace.model.weight_room import held_weights
+from heteroplace.simulate.expect import expect
+from heteroplace.simulate.interference import no_interference
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve.preloaded import Preloading, preloaded
 from heteroplace.solve.routed import guarded
@@ -103,6 +105,41 @@ def test_a_wrong_load_costs_one_on_demand_where_there_is_room_beside_it(missed: 
     """With room for two groups the next one waits for the branch that was not expected, too."""
     assert makespan(3, 3, range(4), [missed]) == 22
     assert makespan(3, 2, range(4), [missed]) == (22 if missed == 3 else 25)
+
+
+@pytest.mark.parametrize(("num_groups", "missed"), [(3, [1]), (2, [1]), (2, []), (1, [])])
+def test_the_expected_time_knows_that_loads_wait_for_room(
+    num_groups: int, missed: list[int]
+) -> None:
+    ahead = range(4) if num_groups > 1 else ()
+    graph, cluster, costs, plan = chain()
+    made = preloaded(graph, cluster, plan, asked(graph, num_groups * WEIGHT_BYTES, ahead))
+    loads = {f"r{layer}": (0, 1) if layer in missed else (1, 0) for layer in range(4)}
+    decision = decision_of(graph, loads, {f"r{layer}": (0,) for layer in ahead})
+    timeline = simulate(graph, cluster, costs, made, decision=decision)
+    calm = no_interference(graph, cluster)
+    found = expect(graph, cluster, costs, made, calm, 1, decision=decision)
+    assert found.makespan_ns == timeline.makespan_ns
+
+
+def test_a_load_waits_for_what_runs_from_its_place() -> None:
+    builder = TaskGraphBuilder("two")
+    made = builder.add_input("x", (1,), "int8")
+    for name in "ab":
+        builder.add_task(Task(name, "op", weight_bytes=100), [made])
+        made = builder.add_tensor(name, (1,), "int8")
+    graph = builder.finalize([made])
+    memories = Memory("ram", 150), Memory("file", 10**6)
+    devices = (Device("cpu", "cpu", "llvm", 0, 0, (0,)),)
+    cluster = Cluster("box", memories, devices, (Link("up", 1, 0, 10**9, 0, "up"),), host=0)
+    costs = build_table(graph, cluster, lambda *_: Cost.given(1000))
+    loads = [Load((task,), 1, 0, (0,), None, (0, 100)) for task in range(2)]
+    steps = loads[0], Run(0, 0), loads[1], Run(1, 0)
+    plan = Plan(graph.digest(), cluster.digest(), steps, "hand")
+    check_plan(graph, cluster, costs, plan)
+    timeline = simulate(graph, cluster, costs, plan)
+    assert [span.start_ns for span in timeline.spans] == [0, 100, 1100, 1200]
+    assert timeline.peak_bytes[0] == 103
 
 
 def test_what_all_fits_stays() -> None:
