@@ -241,8 +241,9 @@ FAKE_EXPORT int cudnnSetActivationDescriptor(void* object, int mode, int nan, do
   BEGIN_DNN(kMakes);
   auto activation = FindObject<DnnActivation>(object, __func__);
   if (activation == nullptr) return kCudnnBadParam;
-  if ((mode != 1 && mode != 5) || nan != 1) return kCudnnUnsupported;
+  if ((mode != 1 && mode != 5) || (nan != 0 && nan != 1)) return kCudnnUnsupported;
   activation->mode = mode;
+  activation->keeps_nan = nan == 1;
   activation->is_set = true;
   return 0;
 }
@@ -309,6 +310,7 @@ FAKE_EXPORT int cudnnConvolutionBiasActivationForward(
     return BrokenDnn(std::string("cudnnConvolutionBiasActivationForward: ") + text);
   };
   if (!act->is_set) return broken("an activation that is not set");
+  if (act->keeps_nan) return kCudnnUnsupported;
   if (act->mode == 5 && algorithm != 1) return broken("the identity with another algorithm than 1");
   if (*alpha != 1) return broken("scaled");
   if (sum->count() != problem.y->count()) return broken("z is not as y");
@@ -342,8 +344,9 @@ FAKE_EXPORT int cudnnActivationForward(void* object, void* activation, const flo
   auto shape = FindObject<DnnTensor>(x_shape, __func__);
   auto whole = FindObject<DnnTensor>(y_shape, __func__);
   if (!handle || !act || !shape || !whole) return kCudnnBadParam;
-  if (*alpha != 1 || *beta != 0 || x != y || !act->is_set || act->mode != 1) {
-    return BrokenDnn("cudnnActivationForward: not a relu in place");
+  if (*alpha != 1 || *beta != 0 || x != y || !act->is_set || act->mode != 1 ||
+      !act->keeps_nan) {
+    return BrokenDnn("cudnnActivationForward: not a relu in place that keeps NaN");
   }
   return IssueElementwise(*handle, __func__, nullptr, nullptr, true, *whole, y);
 }

@@ -34,6 +34,7 @@ struct DnnConvolution : LibraryObject {
 struct DnnActivation : LibraryObject {
   bool is_set = false;
   int mode = 0;
+  bool keeps_nan = false;
 };
 
 struct DnnAlgorithm {

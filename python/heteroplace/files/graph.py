@@ -246,7 +246,9 @@ def _build(file: GraphDescription, source: str) -> TaskGraph:
     for tensor, name in zip(file.tensors, _tensor_names(file), strict=True):
         shape, dtype, num_bytes = _form(tensor)
         if tensor.producer is UNSET:
-            builder.add_input(name, shape, dtype, num_bytes, bool(tensor.shared))
+            builder.add_input(
+                name, shape, dtype, num_bytes, bool(tensor.shared), tensor.buffer or None
+            )
         else:
             ways = bool(tensor.shared), tensor.buffer or None
             builder.add_tensor(tensor.producer, shape, dtype, num_bytes, name, *ways)

@@ -13,9 +13,11 @@ they run (`model.routers`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 from typing import Any
 
 from heteroplace.errors import GraphError
@@ -238,9 +240,12 @@ class TaskGraphBuilder:
         dtype: str = "",
         num_bytes: int | None = None,
         shared: bool = False,
+        buffer: str | None = None,
     ) -> str:
-        """Add a model input; return its tensor name. `num_bytes` as in `add_tensor`."""
-        return self._add(Tensor(name, None, 0, shape, dtype, 0, (), shared), None, num_bytes)
+        """Add a model input; return its tensor name. `num_bytes` as in `add_tensor`; a `buffer` is
+        refused by `finalize`, as what is in one is made by a task."""
+        tensor = Tensor(name, None, 0, shape, dtype, 0, (), shared, buffer)
+        return self._add(tensor, None, num_bytes)
 
     def add_task(self, task: Task, reads: list[str]) -> None:
         """Add a task that reads the tensors named in `reads` (they may be added later)."""
@@ -379,11 +384,13 @@ class TaskGraphBuilder:
 def tensor_bytes(shape: tuple[int, ...], dtype: str) -> int:
     """Return the size in bytes of a tensor, elements rounded up to whole bytes.
 
-    >>> tensor_bytes((2, 3), "float16")
-    12
+    The bits of an element are the first number of its type, times what stands behind an "x".
+
+    >>> tensor_bytes((2, 3), "float16"), tensor_bytes((4,), "float8_e4m3fn")
+    (12, 4)
+    >>> tensor_bytes((4,), "int12"), tensor_bytes((4,), "float32x4"), tensor_bytes((4,), "bool")
+    (8, 64, 4)
     """
-    bits = "".join(character for character in dtype if character.isdigit())
-    size = 1
-    for extent in shape:
-        size *= extent
-    return size * max(1, (int(bits) if bits else 8) // 8)
+    found = re.search(r"(\d+)(?:x(\d+))?", dtype)
+    bits = int(found[1]) * int(found[2] or 1) if found else 8
+    return prod(shape) * max(1, -(-bits // 8))

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from heteroplace.errors import GraphError, MissingPackageError
@@ -154,7 +155,7 @@ def from_networkx(value: Any, new_builder: Callable[[str], TaskGraphBuilder]) ->
     for entry in entries.tensors:
         form = entry.shape, entry.dtype, entry.bytes
         if entry.producer is None:
-            builder.add_input(entry.name, *form, entry.shared)
+            builder.add_input(entry.name, *form, entry.shared, entry.buffer)
         else:
             builder.add_tensor(entry.producer, *form, entry.name, entry.shared, entry.buffer)
     for state, tensor in entries.updates:
@@ -254,11 +255,14 @@ def _tensor(described: dict[str, Any], where: str) -> TensorEntry:
     for key in ("bytes", "index"):
         if described.get(key) is not None:
             described[key] = _count(described[key], f"{key} of {where}")
-    for key, one in (("shape", int), ("consumers", str)):
+    for key in ("shape", "consumers"):
         given = described.get(key, ())
         if isinstance(given, str) or not isinstance(given, Sequence):
             raise GraphError(f"{key} of {where} is {given!r}; expected a list")
-        described[key] = tuple(one(item) for item in given)
+        is_shape = key == "shape"
+        described[key] = tuple(
+            _count(item, f"an extent of {where}") if is_shape else str(item) for item in given
+        )
     described["dtype"] = str(described.get("dtype", ""))
     described["shared"] = _flag(described.get("shared", False), f"shared of {where}")
     if described.get("buffer") is not None:
@@ -350,7 +354,7 @@ def _flag(value: object, where: str) -> bool:
 
 
 def _count(value: object, where: str) -> int:
-    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    is_whole = isinstance(value, Integral) and not isinstance(value, bool)
     if not is_whole or int(str(value)) < 0:
         raise GraphError(f"{where} is {value!r}; expected a whole number >= 0")
     return int(str(value))

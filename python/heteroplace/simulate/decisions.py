@@ -218,16 +218,19 @@ def expected_table(
 
     def cost(task: int, device: int) -> Cost:
         router, branch = _branch_of(graph, task)
+        capacities = router.capacities[branch]
+        times_ns: dict[int, int] = {}
+        for rows in capacities:  # also of a branch that was never taken
+            found = costs.run_ns(task, device, rows)
+            if found is None:
+                return costs.cost(task, device, rows)
+            times_ns[rows] = found
         mean = 0.0
         for load, share in shares[router.name, branch]:
-            capacities = router.capacities[branch]
             padded = padded_load(load, capacities, router.overflow)
             full, rest = divmod(padded, capacities[-1])
             for rows, times in ((capacities[-1], full), (rest, 1 if rest else 0)):
-                found = costs.run_ns(task, device, rows) if times else 0
-                if found is None:
-                    return costs.cost(task, device, rows)
-                mean += share * times * found
+                mean += share * times * (times_ns[rows] if times else 0)
         return Cost.scaled(ceil(mean), "expected over the loads of its branch")
 
     return _table(graph, cluster, costs, cost)

@@ -136,10 +136,11 @@ LibraryObject ConvolutionDescription::MakeActivation(const Convolution& all) con
   LibraryObject activation =
       MakeObject(cudnn_, "cudnnCreateActivationDescriptor", cudnn_.CreateActivationDescriptor,
                  cudnn_.DestroyActivationDescriptor);
-  cudnn_.Check(
-      cudnn_.SetActivationDescriptor(activation.get(), IsRelu(all) ? kCudnnRelu : kCudnnIdentity,
-                                     kCudnnPropagateNan, 0.0),
-      "cudnnSetActivationDescriptor");
+  // cuDNN's fused call supports no other way with NaN than to drop it.
+  const int nan = IsOneCall(all) ? kCudnnNotPropagateNan : kCudnnPropagateNan;
+  const int mode = IsRelu(all) ? kCudnnRelu : kCudnnIdentity;
+  cudnn_.Check(cudnn_.SetActivationDescriptor(activation.get(), mode, nan, 0.0),
+               "cudnnSetActivationDescriptor");
   return activation;
 }
 

@@ -72,6 +72,7 @@ inline constexpr int kCudnnTensorOpMathAllowConversion = 2;
 inline constexpr int kCudnnFmaMath = 3;
 inline constexpr int kCudnnRelu = 1;
 inline constexpr int kCudnnIdentity = 5;
+inline constexpr int kCudnnNotPropagateNan = 0;
 inline constexpr int kCudnnPropagateNan = 1;
 inline constexpr int kCudnnDeterministic = 1;
 inline constexpr int kCudnnImplicitPrecompGemm = 1;

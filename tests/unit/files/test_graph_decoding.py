@@ -169,3 +169,11 @@ def test_a_graph_that_is_saved_is_read_by_the_fast_reader(tmp_path):
 @given(graphs(), graphs())
 def test_equal_graphs_have_equal_digests_and_others_not(one, other):
     assert (one.digest() == other.digest()) == (one == other)
+
+
+def test_an_input_in_a_routed_buffer_is_refused():
+    value = graph_to_json(layer_graph())
+    entry = next(tensor for tensor in value["tensors"] if tensor.get("producer") is None)
+    entry["buffer"] = "nosuch"
+    with pytest.raises(GraphError, match="nosuch"):
+        graph_from_json(value, "graph.json")

@@ -93,6 +93,8 @@ def changed(**edge: object) -> Any:
         (changed(bytes=-1), "bytes of the edge from 'a' to 'b' is -1; expected a whole number"),
         (changed(bytes=True), "is True; expected a whole number"),
         (changed(index=2), "described in two ways"),
+        (changed(shape=[2.9, 4]), "an extent of the edge from 'a' to 'b' is 2.9; expected a whole"),
+        (changed(shape=["n", 4]), "an extent of the edge from 'a' to 'b' is 'n'; expected a whole"),
         (changed(colour=2), "the edge from 'a' to 'b' has 'colour'"),
         (changed(shape="12"), "shape of the edge from 'a' to 'b' is '12'; expected a list"),
         (networkx.DiGraph([("a", "b", {"bytes": 1}), ("b", "a", {"bytes": 1})]), "has a cycle"),

@@ -249,6 +249,20 @@ def test_expected_table_weighs_padded_loads() -> None:
         expected_table(LAYER, cluster(), without, PROFILE)
 
 
+def test_a_branch_that_was_never_taken_still_cannot_run_where_it_cannot() -> None:
+    def cost(task: int, device: int, rows: int = 1) -> Cost:
+        is_unable = LAYER.tasks[task].branch == ("r", 1) and device == 0
+        return Cost.unsupported("no such kernel") if is_unable else Cost.given(rows)
+
+    table = build_table(LAYER, cluster(), cost, batches=(1, 2, 4, 6))
+    idle = RouterProfile("r", 6, 2, 4, (((1, 4),), ((0, 4),)), (((0,), 4),))
+    expected = expected_table(LAYER, cluster(), table, RouteProfile("", (idle,)))
+    unable = [number for number, task in enumerate(LAYER.tasks) if task.branch == ("r", 1)]
+    assert unable
+    assert {expected.run_ns(task, 0) for task in unable} == {None}
+    assert {expected.run_ns(task, 1) for task in unable} == {0}
+
+
 def test_the_typical_capacity_is_the_median_of_those_that_run() -> None:
     # Of branch 0 loads 1, 1, 6 at 1, 1, 6; of branch 1 twice 5 rows, at most 4 at once.
     assert typical_capacity(LAYER, PROFILE) == 4
