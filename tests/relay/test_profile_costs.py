@@ -19,6 +19,7 @@ from relay_models import (
     two_branches,
     var,
 )
+from routed_models import Shape, switch_layer
 from tvm import relay
 
 from heteroplace.codegen.compile import CompiledNetwork
@@ -27,6 +28,7 @@ from heteroplace.codegen.lower import lower
 from heteroplace.costs.sampling import SamplingOptions
 from heteroplace.errors import InfeasibleError, MissingCostError
 from heteroplace.measure import plan_program
+from heteroplace.measure.batches import of_batch
 from heteroplace.measure.example_inputs import input_arrays
 from heteroplace.measure.options import ProfileOptions
 from heteroplace.measure.plan_program import serial_plan
@@ -231,3 +233,14 @@ def test_calls_of_one_kernel_are_measured_each_with_its_own_examples(
         cluster = replace(cpu_cluster(), devices=cpu_cluster().devices[:1])
         profile_network(CompiledNetwork.of(network), cluster, options)
     assert seen == {each.tobytes() for each in examples.values()}
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize("top_k", [1, 2])
+def test_a_router_is_measured_alone_with_masks_that_it_takes(top_k: int) -> None:
+    cluster = replace(cpu_cluster(), devices=cpu_cluster().devices[:1])
+    with tvm.transform.PassContext(opt_level=3):
+        network = CompiledNetwork.of(cut_network(switch_layer(Shape(top_k=top_k))))
+        options = replace(QUICK, is_in_place=False)
+        table = profile_network(of_batch(network, 4), cluster, options).costs
+    assert table.is_measured
