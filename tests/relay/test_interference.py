@@ -11,6 +11,7 @@ from relay_models import compiled_of, conv, cores, cpu_cluster, extraction_of, m
 from routed_models import switch_layer
 
 from heteroplace.codegen.compile import CompiledNetwork
+from heteroplace.measure import interference
 from heteroplace.measure.interference import fetch_ns_per_byte, measure_interference
 from heteroplace.model.cluster import Cluster, Link, Memory
 from heteroplace.relay.tasks.extract import Extraction
@@ -58,6 +59,22 @@ def test_a_device_alone_is_not_disturbed(extraction: Extraction) -> None:
     found = measured(extraction, cluster)
     assert (found.slowdown == 1).all()
     assert (found.core_to_core_ns, found.fetch_ns_per_byte) == (0, 0)
+
+
+@pytest.mark.costly
+@two_cores
+@pytest.mark.parametrize("model", ["big", "little"])
+def test_fetching_is_measured_between_devices_that_are_alike(
+    extraction: Extraction, monkeypatch: pytest.MonkeyPatch, model: str
+) -> None:
+    """On another kind of core tasks take another time, whatever they fetch."""
+    monkeypatch.setattr(interference, "line_fit", lambda *_args, **_others: (7.0,))
+    cluster = cpu_cluster()
+    first = replace(cluster.devices[0], cores=cores()[:1], model="big")
+    second = replace(first, name="second", cores=cores()[1:2], model=model)
+    found = measured(extraction, replace(cluster, devices=(first, second)))
+    assert found.fetch_ns_per_byte == (7.0 if model == "big" else 0.0)
+    assert found.core_to_core_ns > 0
 
 
 @pytest.mark.costly
