@@ -29,6 +29,8 @@ from heteroplace.costs.sampling import SamplingOptions
 from heteroplace.errors import InfeasibleError, MissingCostError
 from heteroplace.measure import plan_program
 from heteroplace.measure.batches import of_batch
+from heteroplace.measure.cost_models.isolated import IsolatedCosts
+from heteroplace.measure.cost_models.model import CostOptions
 from heteroplace.measure.example_inputs import input_arrays
 from heteroplace.measure.options import ProfileOptions
 from heteroplace.measure.plan_program import serial_plan
@@ -244,3 +246,16 @@ def test_a_router_is_measured_alone_with_masks_that_it_takes(top_k: int) -> None
         options = replace(QUICK, is_in_place=False)
         table = profile_network(of_batch(network, 4), cluster, options).costs
     assert table.is_measured
+
+
+@pytest.mark.costly
+def test_below_its_smallest_capacity_a_branch_costs_what_it_does_there() -> None:
+    """So a given table of batch 1 alone can be filled in, too."""
+    cluster = replace(cpu_cluster(), devices=cpu_cluster().devices[:1])
+    with tvm.transform.PassContext(opt_level=3):
+        network = CompiledNetwork.of(cut_network(switch_layer(Shape(capacities=(8, 16)))))
+        model = IsolatedCosts(CostOptions())
+        table = model.costs(network, cluster, (1,))
+        assert table.batches == (1,) and table.is_measured
+        both = model.costs(network, cluster, (1, 8))
+    assert both.ns[0] == both.ns[1]
