@@ -4,7 +4,8 @@ The network runs on one device with a clock around every kernel, in turns alone 
 other device of the same memory runs it too, or the links of that memory copy. The ratio of the
 times is what a task loses beside others; the times of the single runs show how much they scatter.
 Both change with the machine's state (neighbours of a virtual machine, clocks), as costs do; so they
-are kept with the costs, and used with them.
+are kept with the costs, and used with them. The machine's pace is taken from what is measured now
+alone: costs in a store may be newer than what it holds of interference, by tuning or an import.
 """
 
 from __future__ import annotations
@@ -85,9 +86,11 @@ def measure_interference(
         The network does not fit on a device that is measured.
     """
     found: dict[DeviceClass, _Found] = {}
+    is_of_now = True
     for under_test in find_devices_under_test(compiled.graph, cluster):
         kept = None if store is None else _Kept(compiled, cluster, under_test, store)
         one = None if kept is None else kept.find()
+        is_of_now &= one is None
         if one is None:
             if progress is not None:
                 progress(f"measuring what disturbs {cluster.devices[under_test.device].name}")
@@ -96,7 +99,8 @@ def measure_interference(
             if kept is not None:
                 kept.add(one)
         found[device_class(cluster, under_test.device)] = one
-    return _joined(compiled.graph, cluster, found)
+    joined = _joined(compiled.graph, cluster, found)
+    return joined if is_of_now else joined.at_pace_of_costs(compiled.graph)
 
 
 def find_interference(
@@ -118,7 +122,7 @@ def find_interference(
         if one is None:
             return None
         found[device_class(cluster, under_test.device)] = one
-    return _joined(compiled.graph, cluster, found)
+    return _joined(compiled.graph, cluster, found).at_pace_of_costs(compiled.graph)
 
 
 def _joined(
