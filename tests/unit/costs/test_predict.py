@@ -111,8 +111,9 @@ def test_a_task_of_a_branch_takes_less_at_a_capacity_than_an_equal_one_of_all_ro
     builder.add_buffer("r.in", 128)
     builder.add_task(Task("dispatch", "heteroplace.dispatch"), [x])
     rows = builder.add_tensor("dispatch", (4, 8), "float32", buffer="r.in")
+    whole = builder.add_tensor("dispatch", (4, 8), "float32")
     dense = {"op": "nn.dense", "flops": 4096, "weight_bytes": 256}
-    builder.add_task(Task("all", **dense), [x, loads])
+    builder.add_task(Task("all", **dense), [whole, loads])
     builder.add_task(Task("part", **dense, branch=("r", 0)), [rows, loads])
     outputs = [builder.add_tensor("all", (4, 8), "float32")]
     builder.add_buffer("r.out", 128)
