@@ -40,7 +40,7 @@ from heteroplace.model.hosts import with_devices
 from heteroplace.model.plan import Plan
 from heteroplace.model.route_profile import RouteProfile
 from heteroplace.model.solution import Solution
-from heteroplace.place_options import PlaceOptions, check_options, demanded_graph
+from heteroplace.place_options import PlaceOptions, check_gain, check_options, demanded_graph
 from heteroplace.relay.annotate.moved import solution_of_module
 from heteroplace.relay.annotate.sharded import read_sharded, without_plan
 from heteroplace.relay.annotate.tunings import with_tunings
@@ -314,6 +314,7 @@ def place(
     compiled = compile(network, cluster, model, log)
     batches = batches_of(cluster, items, network.graph)
     costed = cost(compiled, cluster, model, log, batches, profile)
+    check_gain(costed.costs, limits)
     plan = None if saved is None else saved.plan_for(costed.graph, cluster)
     solution = without_unused_twins(solve(costed, limits, options.solver, log, plan), *plain)
     return compiled.with_graph(solution.graph), solution

@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 
 from heteroplace.errors import SolverError
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.cost import CostTable
+from heteroplace.model.cost import SOURCES_WITH_TIME, CostTable
 from heteroplace.model.demands import memory_limit, with_layers, with_no_split, with_pins
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.units import parse_bytes
@@ -321,6 +321,18 @@ def check_options(place: PlaceOptions, limits: SolveOptions) -> None:
         raise SolverError(
             f"plan_in takes the plan of {os.fspath(place.plan_in)} and solves nothing; leave out "
             f"{' and '.join(clashes)}"
+        )
+
+
+def check_gain(costs: CostTable, limits: SolveOptions) -> None:
+    """Raise SolverError if a least gain is asked of costs of which none is measured: it would have
+    no effect, as such costs are taken as told."""
+    ratio = limits.min_gain_ratio
+    sources = sorted({each.source for each in costs.details} & set(SOURCES_WITH_TIME))
+    if ratio not in (0, SolveOptions().min_gain_ratio) and "measured" not in sources:
+        raise SolverError(
+            f"min_gain_ratio={ratio} is what measured costs may be wrong by, and none of these is "
+            f"measured (they are {', '.join(sources) or 'unknown'}); leave it out, or measure costs"
         )
 
 

@@ -157,9 +157,9 @@ def test_interference_is_measured_once(measured: Measured) -> None:
     first, _ = interference_of()
     second, lines = interference_of()
     assert not measuring(lines)
-    for name in ("alone_ns", "slowdown", "copy_slowdown"):
+    for name in ("slowdown", "copy_slowdown"):
         np.testing.assert_array_equal(getattr(first, name), getattr(second, name))
-    assert np.all(second.alone_ns > 0)
+    assert not first.alone_ns.any() and not second.alone_ns.any()  # at the pace of costs
     assert first.core_to_core_ns == second.core_to_core_ns
 
 

@@ -21,7 +21,7 @@ from tvm import relay
 
 import heteroplace as hp
 from heteroplace.bench.models.networks import small_cnn
-from heteroplace.errors import LoweringError, PlanError
+from heteroplace.errors import LoweringError, PlanError, SolverError
 from heteroplace.files.costs import save_costs
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster, Device
@@ -178,13 +178,18 @@ def test_costs_from_a_table_a_file_and_a_function_give_one_placement(
         assert found.plan.steps == solution.plan.steps
 
 
-def test_costs_are_estimated_from_peak_speeds() -> None:
+def known_cluster() -> Cluster:
+    """The cores of this machine, as if each computed a flop per ns."""
     base = cpu_cluster()
     devices = tuple(
         Device(d.name, "cpu", d.target, 0, 0, d.cores, "", 10**9 * len(d.cores), 10**10)
         for d in base.devices
     )
-    cluster = Cluster("known", base.memories, devices, (), 0)
+    return Cluster("known", base.memories, devices, (), 0)
+
+
+def test_costs_are_estimated_from_peak_speeds() -> None:
+    cluster = known_cluster()
     with tvm.transform.PassContext(opt_level=3):
         made = relay.transform.HeteroPlace(cluster, costs="estimate", time_limit=1.0)
         solution = read_solution(made(two_branches()))
@@ -192,6 +197,17 @@ def test_costs_are_estimated_from_peak_speeds() -> None:
     assert sources == {"roofline"}
     first = solution.graph.tasks[0]
     assert solution.costs.rows[0][0].ns == first.flops  # 1 flop per ns, and compute-bound
+
+
+def test_a_least_gain_of_costs_that_nobody_measured_is_refused() -> None:
+    def asked(ratio: float) -> hp.HeteroPlace:
+        limits = {"time_limit": 1.0, "min_gain_ratio": ratio}
+        return relay.transform.HeteroPlace(known_cluster(), costs="estimate", **limits)
+
+    with tvm.transform.PassContext(opt_level=3):
+        with pytest.raises(SolverError, match=r"none of these is measured \(they are roofline\)"):
+            asked(0.1)(two_branches())
+        assert read_solution(asked(0.0)(two_branches())).graph.tasks
 
 
 def test_building_an_unplaced_module_needs_a_cluster() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,8 +12,15 @@ from relay_models import compiled_of, conv, cores, cpu_cluster, extraction_of, m
 from routed_models import switch_layer
 
 from heteroplace.codegen.compile import CompiledNetwork
-from heteroplace.measure.interference import fetch_ns_per_byte, measure_interference
+from heteroplace.costs.store import CostStore
+from heteroplace.measure import interference
+from heteroplace.measure.interference import (
+    fetch_ns_per_byte,
+    find_interference,
+    measure_interference,
+)
 from heteroplace.model.cluster import Cluster, Link, Memory
+from heteroplace.model.cost import Cost, build_table
 from heteroplace.relay.tasks.extract import Extraction
 from heteroplace.relay.tasks.network import cut_network
 from heteroplace.simulate.interference import Interference
@@ -58,6 +66,47 @@ def test_a_device_alone_is_not_disturbed(extraction: Extraction) -> None:
     found = measured(extraction, cluster)
     assert (found.slowdown == 1).all()
     assert (found.core_to_core_ns, found.fetch_ns_per_byte) == (0, 0)
+
+
+@pytest.mark.costly
+@two_cores
+@pytest.mark.parametrize("model", ["big", "little"])
+def test_fetching_is_measured_between_devices_that_are_alike(
+    extraction: Extraction, monkeypatch: pytest.MonkeyPatch, model: str
+) -> None:
+    """On another kind of core tasks take another time, whatever they fetch."""
+    monkeypatch.setattr(interference, "line_fit", lambda *_args, **_others: (7.0,))
+    cluster = cpu_cluster()
+    first = replace(cluster.devices[0], cores=cores()[:1], model="big")
+    second = replace(first, name="second", cores=cores()[1:2], model=model)
+    found = measured(extraction, replace(cluster, devices=(first, second)))
+    assert found.fetch_ns_per_byte == (7.0 if model == "big" else 0.0)
+    assert found.core_to_core_ns > 0
+
+
+@pytest.mark.costly
+@two_cores
+def test_what_is_found_in_a_store_is_at_the_pace_of_costs(
+    extraction: Extraction, tmp_path: Path
+) -> None:
+    """Costs may have been measured since, when the machine was quicker or slower."""
+    cluster = cpu_cluster()
+    cluster = replace(cluster, devices=cluster.devices[:2])
+    with CostStore(tmp_path / "costs.sqlite") as store, tvm.transform.PassContext(opt_level=3):
+        compiled = compiled_of(extraction)
+        first = measure_interference(compiled, cluster, store=store)
+        for later in (
+            measure_interference(compiled, cluster, store=store),
+            find_interference(compiled, cluster, store),
+        ):
+            assert later is not None
+            np.testing.assert_array_equal(later.slowdown, first.slowdown)
+            assert later.core_to_core_ns == first.core_to_core_ns
+            costs = build_table(
+                extraction.graph, cluster, lambda task, device: Cost.measured(10**9)
+            )
+            assert (first.pace(costs) < 1).all()
+            assert (later.pace(costs) == 1).all()
 
 
 @pytest.mark.costly

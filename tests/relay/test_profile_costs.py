@@ -19,11 +19,19 @@ from relay_models import (
     two_branches,
     var,
 )
+from routed_models import Shape, switch_layer
 from tvm import relay
 
+from heteroplace.codegen.compile import CompiledNetwork
+from heteroplace.codegen.kernels import Value
 from heteroplace.codegen.lower import lower
 from heteroplace.costs.sampling import SamplingOptions
 from heteroplace.errors import InfeasibleError, MissingCostError
+from heteroplace.measure import plan_program
+from heteroplace.measure.batches import of_batch
+from heteroplace.measure.cost_models.isolated import IsolatedCosts
+from heteroplace.measure.cost_models.model import CostOptions
+from heteroplace.measure.example_inputs import input_arrays
 from heteroplace.measure.options import ProfileOptions
 from heteroplace.measure.plan_program import serial_plan
 from heteroplace.measure.profile import profile_network, with_workspaces
@@ -31,6 +39,7 @@ from heteroplace.model.cluster import Cluster, Device, Memory
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
 from heteroplace.relay.tasks.extract import Extraction
+from heteroplace.relay.tasks.network import cut_network
 
 QUICK = ProfileOptions(round_ns=1, sampling=SamplingOptions(max_ns=1))
 """A hundredth of the usual time for each device."""
@@ -200,3 +209,53 @@ def test_more_targets_than_are_kept_are_measured(extraction: Extraction) -> None
     cluster = Cluster("four", (Memory("ram", 2**33),), devices, (), 0)
     table = measured(extraction, extraction.graph, cluster)
     assert all(cost.ns > 0 for row in table.rows for cost in row)
+
+
+@pytest.mark.costly
+def test_calls_of_one_kernel_are_measured_each_with_its_own_examples(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rows that lie together and rows that lie anywhere take unlike times."""
+    table = relay.const(np.ones((64, 4), "float32"))
+    names = ("together", "anywhere")
+    rows = [var(name, (16,), "int32") for name in names]
+    taken = [relay.take(table, each, axis=0, mode="clip") for each in rows]
+    examples = {name: np.full(16, index, "int32") for index, name in enumerate(names)}
+    seen: set[bytes] = set()
+
+    def noted(values: tuple[Value, ...]) -> dict[str, np.ndarray]:
+        made = input_arrays(values)
+        seen.update(each.tobytes() for each in made.values())
+        return made
+
+    monkeypatch.setattr(plan_program, "input_arrays", noted)
+    with tvm.transform.PassContext(opt_level=3):
+        network = cut_network(module(rows, relay.Tuple(taken))).with_examples(examples)
+        options = replace(QUICK, is_in_place=False)
+        cluster = replace(cpu_cluster(), devices=cpu_cluster().devices[:1])
+        profile_network(CompiledNetwork.of(network), cluster, options)
+    assert seen == {each.tobytes() for each in examples.values()}
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize("top_k", [1, 2])
+def test_a_router_is_measured_alone_with_masks_that_it_takes(top_k: int) -> None:
+    cluster = replace(cpu_cluster(), devices=cpu_cluster().devices[:1])
+    with tvm.transform.PassContext(opt_level=3):
+        network = CompiledNetwork.of(cut_network(switch_layer(Shape(top_k=top_k))))
+        options = replace(QUICK, is_in_place=False)
+        table = profile_network(of_batch(network, 4), cluster, options).costs
+    assert table.is_measured
+
+
+@pytest.mark.costly
+def test_below_its_smallest_capacity_a_branch_costs_what_it_does_there() -> None:
+    """So a given table of batch 1 alone can be filled in, too."""
+    cluster = replace(cpu_cluster(), devices=cpu_cluster().devices[:1])
+    with tvm.transform.PassContext(opt_level=3):
+        network = CompiledNetwork.of(cut_network(switch_layer(Shape(capacities=(8, 16)))))
+        model = IsolatedCosts(CostOptions())
+        table = model.costs(network, cluster, (1,))
+        assert table.batches == (1,) and table.is_measured
+        both = model.costs(network, cluster, (1, 8))
+    assert both.ns[0] == both.ns[1]

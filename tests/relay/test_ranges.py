@@ -26,6 +26,8 @@ from heteroplace.measure.options import ProfileOptions
 from heteroplace.measure.profile import profile_network
 from heteroplace.pipeline import prepare
 from heteroplace.relay.ranges.bounds import value_bounds
+from heteroplace.relay.ranges.drawn import array_in
+from heteroplace.relay.ranges.interval import BOOLEAN, FlagRows
 from heteroplace.relay.ranges.legal import legal_inputs
 from heteroplace.relay.tasks.fold import fold_constants
 
@@ -81,6 +83,15 @@ LEGAL: dict[str, tuple[relay.Expr, dict[str, tuple[float, float]]]] = {
 def test_inputs_are_legal_for_the_ops_that_read_them(case: str) -> None:
     body, expected = LEGAL[case]
     assert legal_ends(body) == expected
+
+
+def test_rows_of_flags_have_so_many_ones() -> None:
+    rows = FlagRows(0, 1, 2)
+    assert rows.meet(BOOLEAN) == rows
+    mask = array_in(rows, (50, 4), "int32", np.random.default_rng(0))
+    assert mask.dtype == "int32"
+    assert (mask.sum(axis=1) == 2).all()
+    assert (mask.sum(axis=0) > 0).all()
 
 
 BINARY: list[Callable[..., relay.Expr]] = [

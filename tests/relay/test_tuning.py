@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -17,13 +19,19 @@ from tvm import relay
 import heteroplace as hp
 from heteroplace.cli.main import main
 from heteroplace.cli.tune import describe_step
+from heteroplace.codegen.kernels import Kernel, KernelCall
+from heteroplace.costs.store import CostStore
+from heteroplace.costs.tunings import TunedPlace, add_trials, find_tunings
 from heteroplace.errors import MissingCostError, SolverError
 from heteroplace.files.cluster import save_cluster
+from heteroplace.machine.fingerprint import device_fingerprint
 from heteroplace.measure.kernel_times import KernelTimes, peaks_seen
 from heteroplace.measure.machine_peaks import Peaks
-from heteroplace.measure.tuning.judge import is_faster
+from heteroplace.measure.tuning import tune
+from heteroplace.measure.tuning.judge import Judged, is_faster, judge
 from heteroplace.measure.tuning.report import Outlook, TunedKernel, TuneReport
 from heteroplace.measure.tuning.search import NO_SPACE, TuneStep
+from heteroplace.measure.tuning.trials import TrialBench
 from heteroplace.measure.tuning.tune import tunable_part
 from heteroplace.model.cluster import Cluster
 
@@ -64,6 +72,39 @@ def test_a_search_goes_on_until_it_is_interrupted_and_is_judged(tmp_path: Path) 
     assert steps[1].trials == after.trials > 0
     assert after.own_ns > 0 and after.is_kept == is_faster({1: (after.own_ns, after.tuned_ns)})
     assert "interrupted after" in second.text()
+
+
+@pytest.mark.costly
+def test_the_schedule_that_won_now_is_judged_and_not_one_that_was_quick_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ours takes 1200 ns, the first new one 900 and all others 1100."""
+    x = var("x", (256, 64))
+    mod, path = module([x], relay.max(x, axis=0)), tmp_path / "costs.sqlite"
+
+    def times(_bench: TrialBench, _call: KernelCall, kernels: Sequence[Kernel]) -> list[int]:
+        return [1200, 900, *[1100] * (len(kernels) - 2)]
+
+    judged: list[str] = []
+
+    def noted(*arguments: Any) -> Judged:
+        judged.extend(arguments[2].values())
+        return judge(*arguments)
+
+    monkeypatch.setattr(tune, "judge", noted)
+    monkeypatch.setattr(TrialBench, "times", times)
+    with tvm.transform.PassContext(opt_level=3):
+        hp.tune(mod, one_core(), budget=0.001, store=path)
+        device = one_core().devices[0]
+        place = TunedPlace(device.target, device_fingerprint(device))
+        with CostStore(path) as store:
+            (first,) = find_tunings(store, place).values()
+            add_trials(store, place, replace(first, trials=0, found_ns=500))  # as of more cores
+        hp.tune(mod, one_core(), budget=0.001, store=path)
+        with CostStore(path) as store:
+            (second,) = find_tunings(store, place).values()
+    assert second.found != first.found and second.found_ns == 900
+    assert judged == [first.found, second.found]
 
 
 @pytest.mark.costly

@@ -46,6 +46,7 @@ from heteroplace.options import add_arguments, from_arguments, read_arguments
 from heteroplace.place_options import (
     GRAPH_OPTIONS,
     PlaceOptions,
+    check_gain,
     check_options,
     demanded_graph,
 )
@@ -151,6 +152,7 @@ def run(arguments: argparse.Namespace) -> None:
         )
     with paused_collector():
         problem = _read_problem(arguments, place)
+        check_gain(problem.costs, options)
         plan = None
         if place.plan_in is not None:
             plan = read_plan_in(place.plan_in).plan_for(problem.graph, problem.cluster)

@@ -24,14 +24,14 @@ def at_capacity(calls: KernelCalls, capacity: int) -> KernelCalls:
         value if value.rows is None else replace(value, rows=None, alias_of=value.rows.buffer)
         for value in calls.values
     ]
-    sizes = {router.router.name: router.router.capacities for router in calls.routers}
+    routers = {router.router.name: router.router for router in calls.routers}
     found = []
     for call in calls.calls:
         if call.branch is None:
             found.append(call)
             continue
-        own = sizes[call.branch[0]][call.branch[1]]
-        chosen = next((size for size in own if size >= capacity), own[-1])
+        name, branch = call.branch
+        chosen = routers[name].capacity_of(branch, capacity)
         found += [
             _plain(call, variant) for variant in call.variants if variant.capacity in (0, chosen)
         ]

@@ -43,7 +43,7 @@ from heteroplace.relay.expressions import (
     tasks_in,
     tensor_types,
 )
-from heteroplace.relay.ranges.legal import legal_inputs
+from heteroplace.relay.ranges.legal import legal_tensors
 from heteroplace.tvm_bridge import lowering_by_tvm
 
 
@@ -335,12 +335,6 @@ class _Lowerer:
         workspace: Workspace,
         function: relay.Function,
     ) -> None:
-        legal = legal_inputs(function)
-        ranges = [
-            legal.get(parameter)
-            for parameter in function.params
-            for _ in tensor_types(parameter.checked_type)
-        ]
         self.kernels[symbol] = Kernel(
             symbol,
             functions,
@@ -348,7 +342,7 @@ class _Lowerer:
             workspace,
             op_text(function),
             function_flops(function),
-            tuple(ranges),
+            tuple(legal_tensors(function)),
             function,
         )
 

@@ -309,7 +309,7 @@ class Methods:
 
 
 def _equal_tasks(graph: TaskGraph) -> list[int | None]:
-    """A number for each task, the same for tasks of the same op and sizes.
+    """A number for each task, the same for tasks of the same op and sizes at every capacity.
 
     None: the graph gives no shapes of its tensors, so nothing tells equal tasks.
     """
@@ -321,7 +321,12 @@ def _equal_tasks(graph: TaskGraph) -> list[int | None]:
             for side in (graph.task_inputs[task_id], graph.task_outputs[task_id])
         ]
         if any(shape for side in sides for shape, _ in side):
-            signature = (task.op, task.flops, task.weight_bytes, task.workspace_bytes, *sides)
+            rows = [
+                (graph.routers[router].num_cells, graph.routers[router].capacities[branch])
+                for router, branch in graph.branches[task_id][:1]
+            ]
+            own = (task.op, task.flops, task.weight_bytes, task.workspace_bytes)
+            signature = (*own, *sides, *rows)
             found.append(numbers.setdefault(signature, len(numbers)))
         else:
             found.append(None)

@@ -8,7 +8,7 @@ text (`codegen/tuned_kernels.py`).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
@@ -36,18 +36,22 @@ _FIELDS = (
     *("digest", "op", "shapes", "trials", "found", "found_ns"),
     *("kept", "own_ns", "kept_ns", "measured_at"),
 )
-# Of two processes that tune one function each adds its trials, and the better schedule stays.
+# Of two processes that tune one function each adds its trials, and the better schedule stays. What
+# was measured beside the new one, and lost, goes, however short it was at another time, or on more
+# cores.
 _ADD = """
     INSERT INTO tunings (digest, target, device, op, shapes, trials, found, found_ns,
                          kept, own_ns, kept_ns, measured_at)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, '', 0, 0, ?)
+    VALUES (:digest, :target, :device, :op, :shapes, :trials, :found, :found_ns, '', 0, 0,
+            :measured_at)
     ON CONFLICT (digest, target, device) DO UPDATE SET
         trials = trials + excluded.trials,
         measured_at = excluded.measured_at,
         found = CASE WHEN excluded.found <> ''
-                AND (found = '' OR excluded.found_ns < found_ns) THEN excluded.found ELSE found END,
+                AND (found IN ('', :beaten) OR excluded.found_ns < found_ns)
+                THEN excluded.found ELSE found END,
         found_ns = CASE WHEN excluded.found <> ''
-                   AND (found = '' OR excluded.found_ns < found_ns)
+                   AND (found IN ('', :beaten) OR excluded.found_ns < found_ns)
                    THEN excluded.found_ns ELSE found_ns END"""
 _KEEP = """
     UPDATE tunings SET kept = ?, own_ns = ?, kept_ns = ?
@@ -87,13 +91,18 @@ class TunedPlace:
     """Fingerprint of the processor."""
 
 
-def add_trials(store: CostStore, place: TunedPlace, tuning: Tuning) -> None:
+def add_trials(
+    store: CostStore, place: TunedPlace, tuning: Tuning, beaten: str | None = None
+) -> None:
     """Add trials to what is known of a function; the better of two schedules stays.
 
     Parameters
     ----------
     tuning
         Its `trials` are those to add; `kept` is not looked at.
+    beaten
+        The schedule that was tried beside `found` and is not better: it goes even where it was
+        stored with a shorter time, of another moment or of more cores. None: there was none.
 
     Raises
     ------
@@ -101,9 +110,8 @@ def add_trials(store: CostStore, place: TunedPlace, tuning: Tuning) -> None:
         The store cannot be written.
     """
     with store.transaction("IMMEDIATE") as connection:
-        values = (tuning.digest, place.target, place.device, tuning.op, tuning.shapes)
-        rest = (tuning.trials, tuning.found, tuning.found_ns, tuning.measured_at)
-        connection.execute(_ADD, (*values, *rest))
+        values = {**asdict(tuning), "target": place.target, "device": place.device}
+        connection.execute(_ADD, {**values, "beaten": beaten})
 
 
 def keep_schedule(

@@ -20,12 +20,25 @@ class Work(NamedTuple):
 
 
 def task_work(graph: TaskGraph, task_id: int, batch: int = 1) -> Work:
-    """Return the work of `batch` items run together: weights are read once for all of them."""
+    """Return the work of `batch` items run together: weights are read once for all of them.
+
+    Of a network with routers a batch is of cells: a task of a branch computes and moves its
+    capacity's share of all rows, for which the graph has its sizes, and other tasks are as ever.
+    """
     task = graph.tasks[task_id]
-    touched = (*graph.task_inputs[task_id], *graph.task_outputs[task_id])
-    moved = sum(graph.tensors[tensor].bytes for tensor in touched)
+    times, out_of = 1 if graph.routers else batch, 1
+    if graph.branches[task_id]:
+        router_id, branch = graph.branches[task_id][0]
+        router = graph.routers[router_id]
+        times, out_of = router.capacity_of(branch, batch), router.num_cells
+    moved = 0
+    for tensor_id in (*graph.task_inputs[task_id], *graph.task_outputs[task_id]):
+        tensor = graph.tensors[tensor_id]
+        # What a branch reads beside its rows, such as the loads, is whole at each capacity.
+        is_whole = out_of > 1 and tensor.buffer is None
+        moved += tensor.bytes if is_whole else -(-tensor.bytes * times // out_of)
     weight_bytes = task.weight_bytes + sum(num_bytes for _, num_bytes in task.weights)
-    return Work(task.flops * batch, weight_bytes + moved * batch)
+    return Work(-(-task.flops * times // out_of), weight_bytes + moved)
 
 
 def main_dtype(graph: TaskGraph) -> str:

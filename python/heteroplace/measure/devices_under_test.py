@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from heteroplace.errors import MissingCostError
@@ -83,3 +83,36 @@ def find_devices_under_test(
             index, tuple(placement), not any(is_remote[device] for device in placement)
         )
     return list(found.values())
+
+
+def devices_beside(cluster: Cluster, device: int, placement: Sequence[int]) -> list[int]:
+    """Return devices of one memory that can all work while those of `placement` do."""
+    chosen: list[int] = []
+    taken: set[int] = set()
+    for index in _free(cluster, device, placement):
+        if not taken & set(cluster.unit_ids[index]):
+            taken |= set(cluster.unit_ids[index])
+            chosen.append(index)
+    return chosen
+
+
+def turn_partner(cluster: Cluster, device: int, placement: Sequence[int]) -> int | None:
+    """Return who does every second task in the stead of `device`, where it is measured what handing
+    over takes: a device of its class, if one is free, else any other; None: there is none."""
+    own = device_class(cluster, device)
+    free = _free(cluster, device, placement)
+    return min(free, key=lambda index: device_class(cluster, index) != own, default=None)
+
+
+def _free(cluster: Cluster, device: int, placement: Sequence[int]) -> list[int]:
+    """Devices of its memory and target that share nothing with those of `placement`; those of few
+    cores come first, then those of small ids."""
+    taken = {unit for at in (device, *placement) for unit in cluster.unit_ids[at]}
+    ids = [
+        index
+        for index, other in enumerate(cluster.devices)
+        if other.memory == cluster.devices[device].memory
+        and other.target == cluster.devices[device].target
+        and not taken & set(cluster.unit_ids[index])
+    ]
+    return sorted(ids, key=lambda index: len(cluster.unit_ids[index]))

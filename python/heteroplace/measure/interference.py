@@ -4,7 +4,8 @@ The network runs on one device with a clock around every kernel, in turns alone 
 other device of the same memory runs it too, or the links of that memory copy. The ratio of the
 times is what a task loses beside others; the times of the single runs show how much they scatter.
 Both change with the machine's state (neighbours of a virtual machine, clocks), as costs do; so they
-are kept with the costs, and used with them.
+are kept with the costs, and used with them. The machine's pace is taken from what is measured now
+alone: costs in a store may be newer than what it holds of interference, by tuning or an import.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ from heteroplace.measure.devices_under_test import (
     DeviceClass,
     DeviceUnderTest,
     device_class,
+    devices_beside,
     find_devices_under_test,
+    turn_partner,
 )
 from heteroplace.measure.in_place import MIN_RUNS, ROUTED_RUNS
 from heteroplace.measure.kernel_identity import describe_kernels, network_digest, place_text
@@ -83,9 +86,11 @@ def measure_interference(
         The network does not fit on a device that is measured.
     """
     found: dict[DeviceClass, _Found] = {}
+    is_of_now = True
     for under_test in find_devices_under_test(compiled.graph, cluster):
         kept = None if store is None else _Kept(compiled, cluster, under_test, store)
         one = None if kept is None else kept.find()
+        is_of_now &= one is None
         if one is None:
             if progress is not None:
                 progress(f"measuring what disturbs {cluster.devices[under_test.device].name}")
@@ -94,7 +99,8 @@ def measure_interference(
             if kept is not None:
                 kept.add(one)
         found[device_class(cluster, under_test.device)] = one
-    return _joined(compiled.graph, cluster, found)
+    joined = _joined(compiled.graph, cluster, found)
+    return joined if is_of_now else joined.at_pace_of_costs(compiled.graph)
 
 
 def find_interference(
@@ -116,7 +122,7 @@ def find_interference(
         if one is None:
             return None
         found[device_class(cluster, under_test.device)] = one
-    return _joined(compiled.graph, cluster, found)
+    return _joined(compiled.graph, cluster, found).at_pace_of_costs(compiled.graph)
 
 
 def _joined(
@@ -215,7 +221,8 @@ def _key(
     device, calls = cluster.devices[index], compiled.calls(cluster, placement)
     task_id = {task.name: position for position, task in enumerate(compiled.graph.tasks)}
     tasks = [task_id[call.task] for call in calls.calls]
-    beside = [cluster.devices[other] for other in _beside(cluster, index, list(placement))]
+    beside = [cluster.devices[other] for other in devices_beside(cluster, index, placement)]
+    partner = turn_partner(cluster, index, placement)
     ends = {
         (link.src == device.memory, link.dst == device.memory, cluster.devices[at].kind)
         for link in cluster.links
@@ -226,6 +233,9 @@ def _key(
         f"interference of tasks {tasks} beside "
         f"{[(other.kind, other.target, len(other.cores)) for other in beside]} and {sorted(ends)}"
     )
+    if partner is not None:
+        is_alike = device_class(cluster, partner) == device_class(cluster, index)
+        seen += f" in turns with {'one like it' if is_alike else 'another'}"
     places = [place_text(cluster.devices[placement[task]]) for task in tasks]
     digest = network_digest(calls, describe_kernels(calls), places, seen)
     threads = max(1, len(device.cores))
@@ -243,14 +253,15 @@ class _Measuring:
         placement: list[int],
     ) -> None:
         graph, kernels = compiled.graph, compiled.kernels(cluster, placement)
-        others = _beside(cluster, device, placement)
+        others = devices_beside(cluster, device, placement)
         plans = [serial_plan(graph, cluster, placement)]
         for other in others:
             moved = [other if at == device else at for at in placement]
             plans.append(serial_plan(graph, cluster, moved))
-        if others:
+        partner = turn_partner(cluster, device, placement)
+        if partner is not None:
             turns = [
-                others[0] if at == device and task % 2 else at for task, at in enumerate(placement)
+                partner if at == device and task % 2 else at for task, at in enumerate(placement)
             ]
             plans.append(serial_plan(graph, cluster, turns))
         programs = load_programs(kernels, graph, cluster, plans)
@@ -258,8 +269,12 @@ class _Measuring:
         self._is_own = np.array([at == device for at in placement])
         self._others = [program.executor for program in programs[1 : 1 + len(others)]]
         self._copies = _all_copies(cluster, cluster.devices[device].memory)
-        self._in_turns = programs[-1] if others else None
-        self._fetched = fetched_bytes(graph, cluster, programs[-1].plan)
+        self._in_turns = None if partner is None else programs[-1]
+        # On a device of another size a task takes longer, or less, whatever it fetches.
+        is_alike = partner is None or device_class(cluster, partner) == device_class(
+            cluster, device
+        )
+        self._fetched = fetched_bytes(graph, cluster, programs[-1].plan) * is_alike
         self._is_routed = bool(graph.routers)
         min_runs = ROUTED_RUNS if self._is_routed else MIN_RUNS
         self._num_runs = self._own.count_runs(_ROUND_NS, min_runs, _MAX_RUNS)
@@ -356,23 +371,6 @@ def _all_copies(cluster: Cluster, memory: int) -> list[NativeExecutor]:
     links = list(dict.fromkeys(ends))
     counts, group = [[_NUM_COPIES] * len(links)], [tuple(range(len(links)))]
     return [load_program(contention(cluster, links, counts, group, _COPY_BYTES)[0])]
-
-
-def _beside(cluster: Cluster, device: int, placement: list[int]) -> list[int]:
-    """Devices of the same memory that can work while those of `placement` do."""
-    chosen: list[int] = []
-    taken = {unit for at in (device, *placement) for unit in cluster.unit_ids[at]}
-    ids = [
-        index
-        for index, other in enumerate(cluster.devices)
-        if other.memory == cluster.devices[device].memory
-        and other.target == cluster.devices[device].target
-    ]
-    for index in sorted(ids, key=lambda index: len(cluster.unit_ids[index])):
-        if not taken & set(cluster.unit_ids[index]):
-            taken |= set(cluster.unit_ids[index])
-            chosen.append(index)
-    return chosen
 
 
 def fetch_ns_per_byte(fetched_bytes: FloatArray, longer_ns: FloatArray) -> float:

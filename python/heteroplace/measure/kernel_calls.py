@@ -42,8 +42,8 @@ def _ranges_read(calls: KernelCalls, kept: Sequence[KernelCall]) -> dict[int, In
         kernel = calls.kernels.get(call.kernel)
         for value, interval in zip(call.reads, kernel.ranges if kernel else (), strict=False):
             if interval is not None:
-                known = found.get(value, interval)
-                found[value] = known.meet(interval) or known
+                known = found.get(value)
+                found[value] = interval if known is None else known.meet(interval) or known
     return found
 
 

@@ -189,14 +189,15 @@ class Profiler:
     def _measure_alone(self, job: Job, library: KernelLibrary) -> None:
         request = job.request
         name = self._device_name(request)
-        symbol, executor = "", None
+        kernel_and_data, executor = "", None
         for key, call_id in sorted(job.keys.items(), key=lambda item: item[1]):
             call = request.calls.calls[call_id]
             kernel = request.kernels[call.kernel]
             self.tell(f"{kernel.op} ({key.mode}) on {name}")
-            if executor is None or symbol != call.kernel:
+            # Calls of one kernel that read other examples are measured each with its own.
+            if executor is None or kernel_and_data != key.kernel:
                 program = self._load(only_calls(request.calls, [call]), library, job)
-                symbol, executor = call.kernel, program.executor
+                kernel_and_data, executor = key.kernel, program.executor
             watch = Watch.start()
             limit_ns = self.limit_ns(self.options.sampling.max_ns)
             sampling = replace(self.options.sampling, max_ns=limit_ns)

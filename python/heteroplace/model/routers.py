@@ -40,6 +40,12 @@ class Router:
         """Number of branches; at least one."""
         return len(self.capacities)
 
+    def capacity_of(self, branch: int, size: int) -> int:
+        """Return the capacity at which a branch is costed for a batch of `size` cells: its smallest
+        that holds them, else its largest."""
+        own = self.capacities[branch]
+        return next((each for each in own if each >= size), own[-1])
+
 
 @dataclass(frozen=True)
 class RouterFigures:

@@ -177,8 +177,9 @@ class SolveOptions:
     )
     min_gain_ratio: float = option(
         0.02,
-        "where costs are measured, several devices are used only if that is shorter than the best "
-        "single device by more than this part; a smaller gain is within what costs can be wrong by",
+        "where costs are measured (else refused), several devices are used only if that is shorter "
+        "than the best single device by more than this part; a smaller gain is within what costs "
+        "can be wrong by",
         metavar="RATIO",
         parse=float,
     )

@@ -197,6 +197,7 @@ def test_an_engine_is_chosen_by_name(files, capsys, engine):
             ["--engine", "gurobi"],
             "solver 'auto' solves no programme by engine 'gurobi' for latency",
         ),
+        (["--min-gain-ratio", "0.1"], "none of these is measured (they are given)"),
         (["--items", "2", "--solver", "heft"], "'heft' makes plans for one item, not for 2"),
         (["--items", "2", "--objective", "throughput"], "plan is for 2 items: no solver chooses"),
     ],

@@ -12,6 +12,7 @@ from heteroplace.errors import CostMismatchError, MissingCostError
 from heteroplace.model.cluster import Cluster, Device, Memory
 from heteroplace.model.cost import PREDICTED, Cost, build_table, table_from_rows
 from heteroplace.model.graph import Task, TaskGraphBuilder
+from heteroplace.model.routers import Router
 
 GRAPH, CLUSTER = layers(), machine()
 NAMES = [device.name for device in CLUSTER.devices]
@@ -100,6 +101,37 @@ def test_equal_tasks_take_as_long():
     assert cost.ns == true_ns(graph, CLUSTER, 6, 7)
     assert cost.source == "scaled"
     assert cost.reason.startswith("as 'dense1', which has the same op and sizes")
+
+
+def test_a_task_of_a_branch_takes_less_at_a_capacity_than_an_equal_one_of_all_rows():
+    builder = TaskGraphBuilder("routed")
+    x = builder.add_input("x", (4, 8), "float32")
+    builder.add_task(Task("route", "heteroplace.router"), [x])
+    loads = builder.add_tensor("route", (1,), "int32")
+    builder.add_buffer("r.in", 128)
+    builder.add_task(Task("dispatch", "heteroplace.dispatch"), [x])
+    rows = builder.add_tensor("dispatch", (4, 8), "float32", buffer="r.in")
+    whole = builder.add_tensor("dispatch", (4, 8), "float32")
+    dense = {"op": "nn.dense", "flops": 4096, "weight_bytes": 256}
+    builder.add_task(Task("all", **dense), [whole, loads])
+    builder.add_task(Task("part", **dense, branch=("r", 0)), [rows, loads])
+    outputs = [builder.add_tensor("all", (4, 8), "float32")]
+    builder.add_buffer("r.out", 128)
+    rows = builder.add_tensor("part", (4, 8), "float32", buffer="r.out")
+    builder.add_task(Task("join", "heteroplace.join"), [rows, loads])
+    outputs.append(builder.add_tensor("join", (4, 8), "float32"))
+    builder.add_router(Router("r", -1, -1, 4, 1, ((1, 4),)), loads)
+    graph = builder.finalize(outputs)
+    names = [task.name for task in graph.tasks]
+    device = Device("d", "cpu", "llvm", 0, 0, (0,), "h", model="EPYC 7763")
+    cluster = Cluster("box", (Memory("ram", 2**30),), (device,))
+    unknown = names.index("part")
+
+    def cost(task, device, batch=1):
+        return Cost.unknown() if task == unknown else Cost.measured(1000)
+
+    filled = predict_costs(graph, cluster, build_table(graph, cluster, cost, (1, 4)))
+    assert 0 < filled.run_ns(unknown, 0, 1) < filled.run_ns(unknown, 0, 4)
 
 
 def test_without_measurements_the_plain_roofline_is_all():

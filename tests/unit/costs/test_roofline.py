@@ -1,8 +1,11 @@
 """Roofline: worked numbers, calibration, and what is missing."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.routed_plans import layer_graph
 
 from heteroplace.costs.roofline import (
     Calibration,
@@ -34,6 +37,26 @@ def cluster_of(**values):
 def test_bytes_are_weights_inputs_and_outputs(graph):
     assert task_work(graph, 0) == Work(2000, 2000)
     assert task_work(graph, 0, batch=3) == Work(6000, 600 + 3 * 1400)
+
+
+def test_a_branch_computes_the_share_of_its_capacity_and_other_tasks_all():
+    routed = layer_graph(capacities=((2, 6), (3, 6)), num_cells=6)
+    routed = replace(routed, tasks=tuple(replace(task, flops=60) for task in routed.tasks))
+    dense = replace(
+        routed, routers=(), tasks=tuple(replace(task, branch=None) for task in routed.tasks)
+    )
+    for task_id, task in enumerate(routed.tasks):
+        whole = task_work(dense, task_id)
+        assert task_work(routed, task_id, 6) == whole
+        if task.branch is None:
+            assert task_work(routed, task_id, 2) == whole
+    branch = [task.name for task in routed.tasks].index("r.1.0")
+    loads = routed.tensors[routed.routers[0].loads].bytes
+    whole = task_work(routed, branch, 6)
+    rows = whole.bytes - loads - routed.tasks[branch].weight_bytes
+    # At a size between its capacities, and below them, a branch is at the next of its own.
+    half = Work(whole.flops // 2, whole.bytes - rows // 2)
+    assert [task_work(routed, branch, size) for size in (1, 2, 3, 4)] == [half] * 3 + [whole]
 
 
 def test_the_larger_of_computing_and_moving_plus_the_launch(graph):

@@ -49,6 +49,19 @@ def test_the_faster_schedule_stays_and_trials_add_up(store: CostStore) -> None:
     assert find_tunings(store, PLACE)["d1"].found == "[3]"
 
 
+def test_what_lost_beside_another_goes_whatever_its_time_once_was(store: CostStore) -> None:
+    """Beside ours, of 1200 ns on one core, the stored one took 1100 and another 900."""
+    add_trials(store, PLACE, FIRST)
+    now = replace(FIRST, found="[2]", found_ns=900)
+    add_trials(store, PLACE, now, beaten="[0]")  # another search has stored [1] meanwhile
+    assert find_tunings(store, PLACE) == {"d1": replace(FIRST, trials=16)}
+    add_trials(store, PLACE, now, beaten="[1]")
+    assert find_tunings(store, PLACE) == {"d1": replace(now, trials=24)}
+    # The winner itself has the time of now.
+    add_trials(store, PLACE, replace(now, found_ns=950), beaten="[2]")
+    assert find_tunings(store, PLACE) == {"d1": replace(now, trials=32, found_ns=950)}
+
+
 def test_the_first_schedule_that_runs_is_taken(store: CostStore) -> None:
     add_trials(store, PLACE, replace(FIRST, found="", found_ns=0))
     add_trials(store, PLACE, FIRST)

@@ -44,10 +44,10 @@ class MeasuredCosts:
             # Below its smallest capacity a branch is at that one.
             sizes = (own[0] for router in compiled.graph.routers for own in router.capacities)
             smallest = min(sizes, default=1)
-            for batch in (each for each in batches if each >= smallest):
-                is_whole = batch == 1 and not compiled.graph.routers
-                network = compiled if is_whole else of_batch(compiled, batch)
-                chosen = replace(options, batch=batch)
-                tables[batch] = profile_network(network, cluster, chosen).costs
-            tables.setdefault(1, tables[smallest])
-        return join_batches(compiled.graph, cluster, tables)
+            for size in sorted({max(batch, smallest) for batch in batches}):
+                is_whole = size == 1 and not compiled.graph.routers
+                network = compiled if is_whole else of_batch(compiled, size)
+                chosen = replace(options, batch=size)
+                tables[size] = profile_network(network, cluster, chosen).costs
+        of_batches = {batch: tables[max(batch, smallest)] for batch in batches}
+        return join_batches(compiled.graph, cluster, of_batches)

@@ -163,7 +163,7 @@ def _round(
     assert own_ns is not None
     chosen.trials += len(trials)
     pairs = [(ns, each) for ns, each in zip(others, measured, strict=True) if ns is not None]
-    found_ns, trace = 0, ""
+    found_ns, trace, before = 0, "", chosen.best
     if pairs:
         found_ns, winner = min(pairs, key=lambda pair: pair[0])
         trace = chosen.best = winner.trace
@@ -175,6 +175,7 @@ def _round(
             *(chosen.digest, chosen.times.op, chosen.times.shapes, len(trials), trace, found_ns),
             *("", 0, 0, date_text(time.time())),
         ),
+        before,
     )
 
 

@@ -91,9 +91,7 @@ def tune_network(network: Network, cluster: Cluster, options: TuneOptions) -> Tu
         was_interrupted = True
     judging = time.perf_counter()
     known = find_tunings(options.store, place)
-    found = {
-        each.digest: known[each.digest].found for each in kernels if _is_promising(each, known)
-    }
+    found = {each.digest: each.best for each in kernels if _is_promising(each, known)}
     judged = judge(network, part, found, options.store, place, options.say)
     end = time.perf_counter()
     return TuneReport(
@@ -160,7 +158,7 @@ def _is_promising(each: Searched, known: Mapping[str, Tuning]) -> bool:
     """Say whether the best schedule of a kernel is to be measured in place: alone it is about as
     fast as ours, or, if it was not measured now, it is in use or was never judged."""
     tuning = known.get(each.digest)
-    if tuning is None or not tuning.found:
+    if tuning is None or not each.best:
         return False
     if each.trials:
         return each.ratio < _PROMISING_RATIO

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from heteroplace.relay.ranges.interval import BOOLEAN, Interval
+from heteroplace.relay.ranges.interval import BOOLEAN, FlagRows, Interval
 
 _WIDTH = 4
 """Of the interval that numbers are drawn from where an end is not bounded."""
@@ -17,6 +17,8 @@ def array_in(
 ) -> np.ndarray:
     """Return random numbers of an interval: of None, normally distributed ones, or 0 and 1.
 
+    Of `FlagRows` each row has as many ones as it may, at random places.
+
     Those of bfloat16, which numpy does not have, are bit patterns in `uint16`.
     """
     if dtype == "bfloat16":  # the upper half of a float32
@@ -24,6 +26,9 @@ def array_in(
         return np.asarray(bits >> 16, "uint16")  # shifted, an array of one number is none any more
     if interval is None and dtype.startswith("float"):
         return random.standard_normal(shape).astype(dtype)
+    if isinstance(interval, FlagRows):
+        ranks = random.random(shape).argsort(axis=-1).argsort(axis=-1)
+        return (ranks < interval.most).astype(dtype)
     goal = interval or BOOLEAN
     low = goal.low if math.isfinite(goal.low) else min(-_WIDTH / 2, goal.high - _WIDTH)
     high = goal.high if math.isfinite(goal.high) else max(_WIDTH / 2, low + _WIDTH)

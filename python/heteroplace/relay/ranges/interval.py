@@ -35,6 +35,19 @@ class Interval:
         return Interval(self.low + low, self.high + high)
 
 
+@dataclass(frozen=True, slots=True)
+class FlagRows(Interval):
+    """Flags, 0 and 1, of which each row (of the last axis) has a few that are 1."""
+
+    most: int
+    """So many of a row are 1 at most."""
+
+    def meet(self, other: Interval) -> Interval | None:
+        """Return what is in both, still of so few in a row; None: nothing."""
+        met = Interval.meet(self, other)
+        return None if met is None else FlagRows(met.low, met.high, self.most)
+
+
 EVERYTHING = Interval(-math.inf, math.inf)
 BOOLEAN = Interval(0, 1)
 

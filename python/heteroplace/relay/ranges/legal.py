@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import tvm
 from tvm import relay
 
 from heteroplace.relay.expressions import (
@@ -22,7 +23,9 @@ from heteroplace.relay.expressions import (
     static_shape,
     tensor_types,
 )
-from heteroplace.relay.ranges.interval import BOOLEAN, Interval, of_dtype, product
+from heteroplace.relay.ranges.interval import BOOLEAN, FlagRows, Interval, of_dtype, product
+from heteroplace.relay.routing.ops import routing_kind
+from heteroplace.relay.routing.router import router_options
 
 DIVISORS = Interval(1, 7)
 _DIVISIONS = frozenset(("divide", "floor_divide", "trunc_divide", "mod", "floor_mod", "trunc_mod"))
@@ -71,6 +74,24 @@ def legal_inputs(function: relay.Function) -> dict[relay.Var, Interval]:
         known = needed.get(parameter) or _free(tensor_types(parameter.checked_type)[0].dtype)
         if known is not None:
             found[parameter] = known
+    return found
+
+
+def legal_tensors(function: relay.Function) -> list[Interval | None]:
+    """Return `legal_inputs` of a kernel's function for each tensor that it reads, in their order;
+    None: whatever it is, it is legal.
+
+    A router takes masks that give a cell at most `top_k` branches.
+    """
+    legal = legal_inputs(function)
+    found: list[Interval | None] = []
+    for parameter in function.params:
+        if isinstance(parameter.checked_type, tvm.ir.TupleType):
+            found += [_free(each.dtype) for each in tensor_types(parameter.checked_type)]
+        else:
+            found.append(legal.get(parameter))
+    if routing_kind(function.body) == "router":  # its mask is the first that it reads
+        found[0] = FlagRows(0, 1, router_options(function.body.attrs).top_k)
     return found
 
 
