@@ -14,7 +14,13 @@ from collections.abc import Callable, Iterable, Iterator
 from heteroplace import pipeline
 from heteroplace.bench.models.catalogue import Model, matching_models
 from heteroplace.bench.peers.stock import in_pass_context, time_runs
-from heteroplace.bench.peers.timed_runs import Timer, side_by_side, time_in_turns
+from heteroplace.bench.peers.timed_runs import (
+    Timer,
+    cluster_cores,
+    on_cores,
+    side_by_side,
+    time_in_turns,
+)
 from heteroplace.bench.prediction.command import prediction_cluster
 from heteroplace.bench.row_table import row_table
 from heteroplace.bench.run.calls import stream_timer
@@ -63,7 +69,9 @@ def measure_in_flight(
         say(f"placing for {objective} on {', '.join(names)}")
         executor = _executor(prepared, objective, time_limit_s)
         for count in IN_FLIGHT:
-            timers[f"{objective} {count}"] = stream_timer(executor, model.inputs, count)
+            timers[f"{objective} {count}"] = on_cores(
+                stream_timer(executor, model.inputs, count), cluster_cores(cluster)
+            )
     apart = [Executor(place_on(prepared, (name,), time_limit_s)) for name in names]
     for executor in apart:
         executor.run(model.inputs)  # `benchmark` runs on the values of the last call
@@ -101,7 +109,10 @@ def _executor(prepared: Prepared, objective: str, time_limit_s: float) -> Execut
 
 
 def _caller(executor: Executor, model: Model) -> Timer:
-    return lambda num_runs: time_runs(lambda: executor.run(model.inputs), num_runs)
+    return on_cores(
+        lambda num_runs: time_runs(lambda: executor.run(model.inputs), num_runs),
+        cluster_cores(executor.solution.cluster),
+    )
 
 
 def _per_item(timer: Timer, programs: list[Executor]) -> Timer:
