@@ -238,11 +238,13 @@ def link_table(cluster: Cluster, report: LinkReport) -> str:
     for index, measured in enumerate(report.links):
         link = links[measured.src, measured.dst]
         duplex = report.duplex_ratio(index)
+        # A message between hosts is timed from end to end alone.
+        src, dst = (cluster.memory_hosts[end] for end in (measured.src, measured.dst))
         rows.append(
             [
                 link.name,
                 *_line(measured.handed),
-                format_ns(measured.alone.latency_ns),
+                format_ns(measured.alone.latency_ns) if src == dst else "",
                 f"±{100 * measured.handed.error_ratio:.0f} %",
                 "" if duplex is None else f"{100 * duplex:.0f} %",
                 "own" if link.channel == link.name else link.channel,
