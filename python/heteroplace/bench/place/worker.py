@@ -134,7 +134,8 @@ def measure(problem: Problem, solver: str, options: SolveOptions) -> Row:
         None; "best_seconds", when it had its plan, None if that is invalid; "incumbents",
         [seconds, ns] of each better plan that it told of (none of one item where several are
         served, none by another objective); wall and processor seconds of the solve, which include
-        turning the problem into the core's arrays; "peak_mb" of the process (MB, 10**6 bytes) at its end.
+        turning the problem into the core's arrays; "peak_mb" of the process (MB, 10**6 bytes) at
+        its end.
     """
     chosen = get_solver(solver)
     _load(chosen, len(problem.graph.tasks))
