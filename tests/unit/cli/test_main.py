@@ -69,7 +69,10 @@ def test_place_json_is_one_object(files, capsys):
     assert (value["status"], value["solver"]) == ("optimal", "heft")
     assert value["placement"].keys() == set("abcd")
     assert value["placement"]["b"] != value["placement"]["c"]
+    assert all(len(devices) == 1 for devices in value["placement"].values())
     assert value["reasons"].keys() == set("abcd")
+    assert value["simulated_ns"] == value["expected_ns"] == 300_000
+    assert value["singles_ns"]["cpu.0"] == 400_000
 
 
 def test_place_writes_a_valid_plan_and_a_trace(files, capsys):
