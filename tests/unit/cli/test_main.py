@@ -194,6 +194,12 @@ def test_the_budget_may_be_called_time_limit_as_everywhere_else():
     assert from_arguments(SolveOptions, limit, RENAMED).time_limit_s == 7
 
 
+@pytest.mark.parametrize(("text", "seconds"), [("2.5", 2.5), ("30s", 30), ("10m", 600)])
+def test_a_budget_may_have_a_unit(text: str, seconds: float):
+    given = make_parser("place").parse_args([*PLACE, "--budget", text])
+    assert from_arguments(SolveOptions, given, RENAMED).time_limit_s == seconds
+
+
 def test_missing_folder_of_the_output_is_a_user_error(files, capsys):
     assert main([*PLACE, "-o", "no/plan.json"]) == 4
     assert "no/plan.json: folder 'no' does not exist; make it first" in capsys.readouterr().err
