@@ -8,14 +8,15 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnx_models as om
 import pytest
 
 from heteroplace.bench.conformance.cases import Case, draw_cases, load_cases
 from heteroplace.bench.conformance.command import stamp_now, table
 from heteroplace.bench.conformance.page import page
-from heteroplace.bench.tables.store import code_stamp
 from heteroplace.bench.conformance.pool import Row, run_cases
+from heteroplace.bench.tables.store import code_stamp
 
 pytestmark = pytest.mark.relay
 _LIMIT_S = 300.0
