@@ -114,7 +114,7 @@ def test_what_a_thread_raises_is_raised(name: str) -> None:
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core is all that there is")
-@pytest.mark.parametrize("way", ["call", "trace", "caller", "loop 1", "stream 2", "callers 8"])
+@pytest.mark.parametrize("way", ["call", "trace", "caller", "loop 1", "stream 1"])
 def test_a_plan_is_called_on_its_cores_as_peers_are(way: str) -> None:
     executor = Waiting(1)
     model = SimpleNamespace(inputs=INPUTS)
@@ -129,3 +129,13 @@ def test_a_plan_is_called_on_its_cores_as_peers_are(way: str) -> None:
     timers.get(way, timers.get(f"ours {way}"))(3)
     assert executor.cores == {LAST_CORE}
     assert len(os.sched_getaffinity(0)) > 1
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core is all that there is")
+@pytest.mark.parametrize("way", ["stream 2", f"callers {NUM_CALLERS}"])
+def test_callers_beside_workers_do_not_have_their_cores_alone(way: str) -> None:
+    executor = Waiting(1)
+    peer = SimpleNamespace(benchmark=None, time_calls=None)
+    model = SimpleNamespace(inputs=INPUTS)
+    _timers([executor, executor], model, peer, None, [LAST_CORE])[f"ours {way}"](3)
+    assert executor.cores == os.sched_getaffinity(0)

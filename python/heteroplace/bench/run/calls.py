@@ -2,8 +2,10 @@
 
 All are timed from arrays to arrays by the caller's clock, and take turns: our `run` in a loop and
 from idle, `run_many` with so many requests in flight; stock TVM's graph executor (set_input, run,
-get_output) and onnxruntime in a loop and from idle, all on the cores of the plan, to which the
-callers are bound too. In the mode `core` no caller takes part:
+get_output) and onnxruntime in a loop and from idle, all on the cores of the plan, to which a caller
+of one request is bound too: he does the part of a worker, as the peers' does all. Callers beside
+workers (several requests in flight, several callers) have the cores of the process: on those of
+the plan each would wait for the other's slice of time. In the mode `core` no caller takes part:
 `Executor.benchmark` against stock's compiled function alone. In the mode `callers` eight threads
 call two executors of the same plan, on the same cores, each in a loop: by how much less they get
 than the best that one caller gets is `ratio_to_one_caller`.
@@ -147,13 +149,16 @@ def _timers(
     called: dict[str, Timer] = {
         _key(_OURS, _LOOP): lambda num_runs: time_runs(call, num_runs),
         _key(_OURS, _IDLE): rarely(lambda num_runs, pause_s: time_runs(call, num_runs, pause_s)),
-        _key(_OURS, _CALLERS, NUM_CALLERS): callers_timer(executors, model.inputs),
+        _key(_OURS, _STREAM, 1): stream_timer(executor, model.inputs, 1),
     }
-    called |= {
+    timers = {key: on_cores(timer, cores) for key, timer in called.items()}
+    timers |= {
         _key(_OURS, _STREAM, count): stream_timer(executor, model.inputs, count)
         for count in IN_FLIGHT
+        if count > 1
     }
-    timers = {key: on_cores(timer, cores) for key, timer in called.items()} | {
+    timers |= {
+        _key(_OURS, _CALLERS, NUM_CALLERS): callers_timer(executors, model.inputs),
         _key(_OURS, _CORE): executor.benchmark,
         _key(_STOCK, _CORE): stock.benchmark,
         _key(_STOCK, _LOOP): stock.time_calls,

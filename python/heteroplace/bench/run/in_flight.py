@@ -69,9 +69,7 @@ def measure_in_flight(
         say(f"placing for {objective} on {', '.join(names)}")
         executor = _executor(prepared, objective, time_limit_s)
         for count in IN_FLIGHT:
-            timers[f"{objective} {count}"] = on_cores(
-                stream_timer(executor, model.inputs, count), cluster_cores(cluster)
-            )
+            timers[f"{objective} {count}"] = stream_timer(executor, model.inputs, count)
     apart = [Executor(place_on(prepared, (name,), time_limit_s)) for name in names]
     for executor in apart:
         executor.run(model.inputs)  # `benchmark` runs on the values of the last call
