@@ -132,4 +132,4 @@ print("same numbers as TVM alone")
 placement, measured = executor.solution, executor.timeline()
 print(placement_table(placement.graph, placement.cluster, placement.plan, measured))
 median_us = np.median(executor.benchmark(100)) / 1e3
-print(f"predicted {placement.predicted_ns / 1e3:.0f} us, median of 100 runs {median_us:.0f} us")
+print(f"predicted {placement.expected_ns / 1e3:.0f} us, median of 100 runs {median_us:.0f} us")

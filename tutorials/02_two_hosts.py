@@ -131,7 +131,7 @@ if executor.is_feeding:
     (output,) = executor.run(image=np.load("image.npy"))
     np.save("again.npy", output)
     print(f"{np.median(executor.benchmark(100)) / 1e6:.2f} ms, predicted", end=" ")
-    print(f"{executor.solution.predicted_ns / 1e6:.2f} ms")
+    print(f"{executor.solution.expected_ns / 1e6:.2f} ms")
     executor.close()
 else:
     executor.serve()

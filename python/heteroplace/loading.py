@@ -190,7 +190,7 @@ def _placed_again(
         )
     text = (
         f"{file.path}: placed again on cluster {solution.cluster.name!r} "
-        f"({', '.join(solution.devices_used)}; predicted {format_ns(solution.predicted_ns)}), as "
+        f"({', '.join(solution.devices_used)}; predicted {format_ns(solution.expected_ns)}), as "
         f"{fault}"
     )
     if told.verification is not None:

@@ -327,8 +327,8 @@ def _whole(text: str, least: int) -> int:
 def pair(text: str) -> tuple[str, str]:
     """Read KEY=VALUE; the last "=" counts.
 
-    >>> pair("nn.conv2d=gpu.0")
-    ('nn.conv2d', 'gpu.0')
+    >>> pair("nn.conv2d=gpu0")
+    ('nn.conv2d', 'gpu0')
     """
     key, equals, value = text.rpartition("=")
     if not (key and equals and value):

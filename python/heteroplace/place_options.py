@@ -14,7 +14,7 @@ from heteroplace.model.demands import memory_limit, with_layers, with_no_split, 
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.units import parse_bytes
 from heteroplace.option_types import check_types
-from heteroplace.options import Option, by_attribute, option, options_of, pair, pairs, seconds
+from heteroplace.options import Option, by_attribute, duration, option, options_of, pair, pairs
 from heteroplace.solve import SOLVERS, SolveOptions, get_solver
 
 CostSource = CostTable | str | os.PathLike[str] | Callable[[TaskGraph, Cluster], CostTable]
@@ -124,8 +124,7 @@ class PlaceOptions:
     )
     pin: Mapping[str, str] = option(
         dict,
-        "tasks, ops or layers of the imported model that must run on DEVICE, e.g. "
-        "'nn.conv2d=gpu.0'",
+        "tasks, ops or layers of the imported model that must run on DEVICE, e.g. 'nn.conv2d=gpu0'",
         metavar="PATTERN=DEVICE",
         parse=pair,
         join=pairs,
@@ -359,5 +358,5 @@ def _type_key(entry: Option) -> str:
     """TVM's type of an option's values in a PassContext."""
     if entry.join is not None:
         return "Array"  # TVM would make an object of the fields of a map
-    numbers = {int: "IntImm", float: "FloatImm", seconds: "FloatImm"}
+    numbers = {int: "IntImm", float: "FloatImm", duration: "FloatImm"}
     return numbers.get(entry.parse, "runtime.String")

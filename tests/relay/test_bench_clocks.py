@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,23 +15,35 @@ from heteroplace.bench.dynamic.bounds import together
 from heteroplace.bench.dynamic.trace_runs import passes, time_trace, timer_of
 from heteroplace.bench.peers.timed_runs import Timer, side_by_side, time_in_turns
 from heteroplace.bench.run.against_peers import OURS, PeerPrograms, row_of
-from heteroplace.bench.run.calls import NUM_CALLERS, callers_timer, stream_timer
+from heteroplace.bench.run.calls import NUM_CALLERS, _timers, callers_timer, stream_timer
+from heteroplace.bench.run.comparison import call_timers
+from heteroplace.bench.run.in_flight import _caller
 from heteroplace.errors import ExecutionError
 
 MS = 1_000_000
+LAST_CORE = max(os.sched_getaffinity(0))
 INPUTS: Mapping[str, np.ndarray] = {}
 
 
 class Waiting:
-    """An executor whose calls take stated times, one after the other, then from the first on."""
+    """An executor whose calls take stated times, one after the other, then from the first on.
+
+    Its plan is one of the last core; `cores` are those on which it was called.
+    """
+
+    solution = SimpleNamespace(
+        cluster=SimpleNamespace(devices=[SimpleNamespace(cores=(LAST_CORE,))])
+    )
 
     def __init__(self, *times_ms: float, then_ms: float | None = None) -> None:
         turns = itertools.cycle(times_ms)
         self._times_ms = (
             turns if then_ms is None else itertools.chain(times_ms, itertools.repeat(then_ms))
         )
+        self.cores: set[int] = set()
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        self.cores |= os.sched_getaffinity(0)
         time.sleep(next(self._times_ms) / 1e3)
         return []
 
@@ -97,3 +111,31 @@ def timers_of_a_failure() -> dict[str, Timer]:
 def test_what_a_thread_raises_is_raised(name: str) -> None:
     with pytest.raises(ExecutionError, match="kernel fell"):
         timers_of_a_failure()[name](2)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core is all that there is")
+@pytest.mark.parametrize("way", ["call", "trace", "caller", "loop 1", "stream 1"])
+def test_a_plan_is_called_on_its_cores_as_peers_are(way: str) -> None:
+    executor = Waiting(1)
+    model = SimpleNamespace(inputs=INPUTS)
+    timers: dict[str, Timer] = {
+        "call": call_timers({"ours": executor}, {}, INPUTS)["ours"],
+        "trace": timer_of(executor, [INPUTS]),
+        "caller": _caller(executor, model),
+    }
+    peer = SimpleNamespace(benchmark=None, time_calls=None)
+    timers |= _timers([executor, executor], model, peer, None, [LAST_CORE])
+    executor.cores.clear()
+    timers.get(way, timers.get(f"ours {way}"))(3)
+    assert executor.cores == {LAST_CORE}
+    assert len(os.sched_getaffinity(0)) > 1
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core is all that there is")
+@pytest.mark.parametrize("way", ["stream 2", f"callers {NUM_CALLERS}"])
+def test_callers_beside_workers_do_not_have_their_cores_alone(way: str) -> None:
+    executor = Waiting(1)
+    peer = SimpleNamespace(benchmark=None, time_calls=None)
+    model = SimpleNamespace(inputs=INPUTS)
+    _timers([executor, executor], model, peer, None, [LAST_CORE])[f"ours {way}"](3)
+    assert executor.cores == os.sched_getaffinity(0)

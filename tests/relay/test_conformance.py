@@ -8,13 +8,15 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnx_models as om
 import pytest
 
 from heteroplace.bench.conformance.cases import Case, draw_cases, load_cases
-from heteroplace.bench.conformance.command import table
+from heteroplace.bench.conformance.command import stamp_now, table
 from heteroplace.bench.conformance.page import page
 from heteroplace.bench.conformance.pool import Row, run_cases
+from heteroplace.bench.tables.store import code_stamp
 
 pytestmark = pytest.mark.relay
 _LIMIT_S = 300.0
@@ -80,9 +82,10 @@ def test_reasons_say_why(rows: list[Row]) -> None:
 
 def test_table_and_page_count_every_case(rows: list[Row]) -> None:
     assert "equal: 1, refused: 1, wrong: 2, crash: 1 of 5 cases (20.0 % equal)" in table(rows)
-    text = page(rows)
+    text = page(rows, stamp_now())
     assert "5 cases: 1 equal, 1 refused, 2 wrong, 1 crash (20.0 % equal)." in text
     assert "| Abs | 4 | 1 |" in text
+    assert f"Of commit {code_stamp()} with the suite of onnx {onnx.__version__}, 20" in text
 
 
 def commit_seed() -> int:

@@ -325,7 +325,7 @@ NET = ["compile", "net.onnx", *SHAPES]
             [*NET, *PLACE, "--placement-costs", "guess"],
             "give measure, isolated, predict, estimate, or a cost table",
         ),
-        ([*NET, *PLACE, "--placement-time-limit", "0"], "seconds above 0"),
+        ([*NET, *PLACE, "--placement-time-limit", "0"], "a time above 0"),
         ([*NET, *PLACE, "-o", "net.tar"], "ends in .so"),
         ([*NET, *PLACE, "-o", "no/net.so"], "folder no does not exist"),
         ([*NET, *PLACE, "--placement-plan-out", "no/plan.json"], "folder no does not exist"),

@@ -23,6 +23,8 @@ from heteroplace.report.tables import (
     solution_headline,
 )
 from heteroplace.simulate.simulator import simulate
+from heteroplace.solve.objective import THROUGHPUT
+from heteroplace.solve.problem import OBJECTIVES
 from heteroplace.tvm_bridge import require_tvm
 
 BUILDER = "heteroplace.cli.model_builder"
@@ -125,16 +127,30 @@ def solution_text(solution: Solution) -> str:
 
 
 def solution_json(solution: Solution) -> dict[str, object]:
-    """Return what a solution says, for `--json`."""
+    """Return what a solution says, for `--json`: the same of a graph file and of a model.
+
+    Of times of a run, `simulated_ns` is without interference, `expected_ns` with what was measured
+    of it; `objective_ns` is what was minimised.
+    """
     devices = solution.plan.devices_of_tasks(len(solution.graph.tasks))
     return {
-        "predicted_ns": solution.expected_ns,
+        "objective": OBJECTIVES[0] if solution.item_ns is None else THROUGHPUT,
         "objective_ns": solution.objective_ns,
         "bound_ns": solution.bound_ns,
+        "gap": solution.gap_ratio,
+        "simulated_ns": solution.predicted_ns,
+        "expected_ns": solution.expected_ns,
         "devices_used": list(solution.devices_used),
         "singles_ns": dict(solution.singles),
         "placement": {
             task.name: [solution.cluster.devices[device].name for device in devices[index]]
             for index, task in enumerate(solution.graph.tasks)
         },
+        "reasons": dict(
+            zip((task.name for task in solution.graph.tasks), solution.plan.reasons, strict=False)
+        ),
+        "candidates": [
+            {"name": name, "objective_ns": objective_ns}
+            for name, objective_ns in solution.candidates
+        ],
     }

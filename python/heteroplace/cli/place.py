@@ -20,6 +20,7 @@ from heteroplace.cli.onnx_model import (
     input_sizes,
     print_solution,
     progress_of,
+    solution_json,
 )
 from heteroplace.cli.shared import (
     Parsers,
@@ -290,7 +291,7 @@ def _finish(
     if arguments.trace:
         write_trace(arguments.trace, graph, cluster, [TraceRun("predicted", plan, timeline)])
     if arguments.json:
-        print_json(_to_json(problem, result, options.objective, plan.reasons))
+        print_json(_to_json(solution, result))
         return
     tables = (
         notes_text(solution),
@@ -330,25 +331,12 @@ def _summary(solution: Solution, result: SolveResult) -> str:
     )
 
 
-def _to_json(
-    problem: Problem, result: SolveResult, objective: str, reasons: tuple[str, ...]
-) -> dict[str, object]:
-    devices = result.plan.placement(len(problem.graph.tasks))
-    return {
-        "objective": objective,
-        "objective_ns": result.objective_ns,
-        "bound_ns": result.bound_ns,
-        "gap": result.gap,
+def _to_json(solution: Solution, result: SolveResult) -> dict[str, object]:
+    """What the solution says, and the solver of itself."""
+    return solution_json(solution) | {
         "status": result.status,
         "solver": result.solver,
         "wall_s": result.wall_s,
-        "placement": {
-            task.name: problem.cluster.devices[device].name
-            for task, device in zip(problem.graph.tasks, devices, strict=True)
-        },
-        "reasons": {
-            task.name: reason for task, reason in zip(problem.graph.tasks, reasons, strict=True)
-        },
         "candidates": [
             {"name": name, "objective_ns": objective, "note": note}
             for name, objective, note in result.candidates

@@ -17,11 +17,12 @@ from heteroplace.cli.job import ended_together, join_machines
 from heteroplace.cli.shared import Parsers, add_command, check_writable, plural, print_json
 from heteroplace.costs.measurement import NEAR_CORES_NS
 from heteroplace.errors import HeteroPlaceError, MissingPackageError, MissingTVMError
-from heteroplace.files.cluster import cluster_to_json, load_cluster, save_cluster
+from heteroplace.files.cluster import cluster_to_json, save_cluster
 from heteroplace.machine.cpu import CpuInfo, parse_list, read_cpus
 from heteroplace.machine.fingerprint import cpu_fingerprint, gpu_fingerprint_of
 from heteroplace.machine.gpu import GpuInfo, read_gpus
 from heteroplace.machine.gpu_parts import split_gpus
+from heteroplace.machine.local import open_cluster
 from heteroplace.machine.probe import machine_cluster
 from heteroplace.measure.link_report import CopyTimes, LinkReport, with_measured_links
 from heteroplace.measure.ranks import Ranks, check_ranks, job_ranks
@@ -100,7 +101,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _run_alone(arguments: argparse.Namespace) -> Cluster:
     measuring = None if arguments.no_links else _measuring(_MEASURING)
-    given = None if arguments.cluster is None else load_cluster(arguments.cluster)
+    given = None if arguments.cluster is None else open_cluster(arguments.cluster)
     cpu, gpus = read_cpus(), _gpus(arguments, given)
     cluster = given or _find(arguments, cpu, gpus, arguments.cores)
     print(_describe(cpu, gpus, cluster))
@@ -127,7 +128,7 @@ def _gpus(arguments: argparse.Namespace, given: Cluster | None) -> tuple[GpuInfo
 
 def _run_on_ranks(arguments: argparse.Namespace, ranks: Ranks) -> Cluster:
     measuring = None if arguments.no_links else _measuring(_HOSTS)
-    given = None if arguments.cluster is None else load_cluster(arguments.cluster)
+    given = None if arguments.cluster is None else open_cluster(arguments.cluster)
     cpu, gpus = read_cpus(), _gpus(arguments, given)
     if given is None:
         cores = arguments.cores or cpu.first_threads
@@ -238,11 +239,13 @@ def link_table(cluster: Cluster, report: LinkReport) -> str:
     for index, measured in enumerate(report.links):
         link = links[measured.src, measured.dst]
         duplex = report.duplex_ratio(index)
+        # A message between hosts is timed from end to end alone.
+        src, dst = (cluster.memory_hosts[end] for end in (measured.src, measured.dst))
         rows.append(
             [
                 link.name,
                 *_line(measured.handed),
-                format_ns(measured.alone.latency_ns),
+                format_ns(measured.alone.latency_ns) if src == dst else "",
                 f"±{100 * measured.handed.error_ratio:.0f} %",
                 "" if duplex is None else f"{100 * duplex:.0f} %",
                 "own" if link.channel == link.name else link.channel,

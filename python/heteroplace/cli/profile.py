@@ -36,7 +36,7 @@ from heteroplace.machine.local import open_cluster
 from heteroplace.measure.ranks import Ranks, job_ranks
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.units import format_bytes, format_ns
-from heteroplace.options import add_arguments, count, from_arguments, option, seconds
+from heteroplace.options import add_arguments, count, duration, from_arguments, option
 from heteroplace.progress import StatusLine
 from heteroplace.report.tables import format_table
 from heteroplace.solve.list.sequential_placement import SEQUENTIAL_ORDERS
@@ -109,10 +109,11 @@ class Extras:
     )
     budget_s: float | None = option(
         None,
-        "time for measuring: fewer samples of each kernel; default: as many as needed",
+        "time for measuring, in seconds or as 30s, 10m, 1h: fewer samples of each kernel; "
+        "default: as many as needed",
         name="budget",
-        metavar="SECONDS",
-        parse=seconds,
+        metavar="TIME",
+        parse=duration,
     )
     input_shapes: str | None = option(
         None,

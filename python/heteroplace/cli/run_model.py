@@ -41,7 +41,7 @@ from heteroplace.machine.local import LOCAL, open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.plan import Run
 from heteroplace.model.solution import Solution
-from heteroplace.model.units import format_bytes, format_ns
+from heteroplace.model.units import format_bytes, format_deviation, format_ns
 from heteroplace.options import (
     Argument,
     add_arguments,
@@ -313,11 +313,10 @@ def _text(origin: str, ran: Ran) -> str:
 def _measured(ran: Ran) -> str:
     median = statistics.median(ran.times_ns)
     predicted = ran.solution.expected_ns
-    change = f" ({(median - predicted) / predicted:+.0%})" if predicted else ""
     return (
         f"measured {format_ns(median)} ({format_ns(ran.times_ns[0])} .. "
         f"{format_ns(ran.times_ns[-1])}, {plural(len(ran.times_ns), 'run')}), predicted "
-        f"{format_ns(predicted)}{change}"
+        f"{format_ns(predicted)} ({format_deviation(median, predicted)})"
     )
 
 

@@ -128,7 +128,8 @@ def to_json(found: Found) -> dict[str, object]:
     return {
         "rows": rows,
         "chosen": str(found.grid.best.strategy.degrees),
-        "predicted_ns": found.grid.best.solution.predicted_ns,
+        "simulated_ns": found.grid.best.solution.predicted_ns,
+        "expected_ns": found.grid.best.solution.expected_ns,
         "weight_gradients": found.grid.best.weight_gradients,
         "megatron": megatron_options(found.grid.best),
     }

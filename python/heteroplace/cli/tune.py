@@ -27,7 +27,7 @@ from heteroplace.cli.shared import (
     print_json,
 )
 from heteroplace.machine.local import open_cluster
-from heteroplace.options import duration
+from heteroplace.options import Argument, duration
 from heteroplace.place_options import STORE_ON
 from heteroplace.progress import StatusLine
 
@@ -52,7 +52,7 @@ def add_commands(commands: Parsers) -> None:
     parser.add_argument(
         "--budget",
         metavar="TIME",
-        type=_duration,
+        type=Argument(duration),
         default=_BUDGET,
         help="time of the search, such as 30s, 10m or 1h (default: 10m); the model is measured "
         "before and after it",
@@ -60,13 +60,6 @@ def add_commands(commands: Parsers) -> None:
     add_input_sizes(parser)
     add_store(parser)
     add_output(parser)
-
-
-def _duration(text: str) -> float:
-    try:
-        return duration(text)
-    except ValueError as err:
-        raise argparse.ArgumentTypeError(str(err)) from err
 
 
 def run(arguments: argparse.Namespace) -> None:

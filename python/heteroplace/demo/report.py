@@ -19,7 +19,7 @@ from heteroplace.bench.run.comparison import (
 from heteroplace.costs.measurement import NEAR_CORES_NS
 from heteroplace.machine.usage import QUIET_CORES
 from heteroplace.model.solution import Solution
-from heteroplace.model.units import format_bytes, format_ns
+from heteroplace.model.units import format_bytes, format_deviation, format_ns
 from heteroplace.report.chrome_trace import TraceRun, write_trace
 from heteroplace.report.compare import compare
 from heteroplace.report.html.content import Measured, MeasuredTime
@@ -135,11 +135,10 @@ def verdict_text(result: Comparison, predicted_of: Timeline, measured: Timeline)
     matched = compare(solution.graph, solution.cluster, solution.plan, predicted_of, measured)
     memory = result.executables[CHOSEN].lowered.memory_bytes
     one_memory = result.executables[single].lowered.memory_bytes
-    error = (solution.expected_ns - chosen_ns) / chosen_ns
     lines = [
         f"measured {format_ns(chosen_ns)}, predicted {format_ns(solution.expected_ns)} "
-        f"({error:+.1%}); simulated without interference {format_ns(solution.predicted_ns)}, "
-        f"lower bound of that {format_ns(solution.bound_ns)}",
+        f"({format_deviation(chosen_ns, solution.expected_ns)}); simulated without interference "
+        f"{format_ns(solution.predicted_ns)}, lower bound of that {format_ns(solution.bound_ns)}",
         f"best single device {single} {format_ns(single_ns)}: the plan takes "
         f"{timed.ratio(CHOSEN, single):.2f} of it",
         f"copies between memories: {len(solution.plan.copies)}; memory "

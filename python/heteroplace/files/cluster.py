@@ -50,6 +50,11 @@ def load_cluster(path_or_name: str | os.PathLike[str]) -> Cluster:
     if not isinstance(path_or_name, str) or text.endswith(".json") or Path(text).name != text:
         return cluster_from_json(read_json(text, ClusterError), source=text)
     known = ready_made_clusters()
+    if text == "local":
+        raise ClusterError(
+            "'local' is this machine, which no file describes: call heteroplace.local_cluster() "
+            "for it, or write a file of it by `heteroplace probe -o cluster.json`"
+        )
     if text not in known:
         raise ClusterError(
             f"no ready-made cluster is called {text!r}{did_you_mean(text, known) or '.'} "

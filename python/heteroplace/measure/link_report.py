@@ -102,7 +102,8 @@ class LinkMeasurement:
     """From the end of the producer to the start of the consumer: what a plan has to wait. Host
     memory is page-locked where a GPU takes part."""
     alone: CopyTimes
-    """The copy itself, without the wake-ups of the worker that copies and of the consumer."""
+    """The copy itself, without the wake-ups of the worker that copies and of the consumer; between
+    hosts as `handed`."""
     pageable: CopyTimes | None
     """Between ordinary host memory and a GPU, as inputs are set and outputs read; None: no GPU
     takes part, or only GPUs do."""

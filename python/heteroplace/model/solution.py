@@ -40,7 +40,8 @@ class Solution:
     costs: CostTable
     plan: Plan
     predicted_ns: int
-    """Simulated makespan of the plan."""
+    """Simulated makespan of the plan, without interference: what solvers minimise. What a run is
+    expected to take is `expected_ns`; texts and `--json` call this one simulated."""
     bound_ns: int
     """Of `objective_ns`: no plan can be better, a proven lower bound under the same costs."""
     candidates: tuple[tuple[str, int | None], ...] = ()

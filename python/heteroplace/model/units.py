@@ -130,6 +130,18 @@ def format_ns(duration_ns: float) -> str:
     return f"{duration_ns:.0f} ns"
 
 
+def format_deviation(measured_ns: float, predicted_ns: float) -> str:
+    """Return by how much of the predicted time the measured one is longer or shorter.
+
+    >>> format_deviation(102.0, 100), format_deviation(90.0, 100), format_deviation(1.0, 0)
+    ('2.0 % longer than predicted', '10.0 % shorter than predicted', 'nothing was predicted')
+    """
+    if predicted_ns == 0:
+        return "nothing was predicted"
+    change = (measured_ns - predicted_ns) / predicted_ns
+    return f"{100 * abs(change):.1f} % {'shorter' if change < 0 else 'longer'} than predicted"
+
+
 def format_gap(ratio: float, digits: int = 0) -> str:
     """Return a gap in percent; what is not 0 is not called so, as a gap of 0 is a proof.
 

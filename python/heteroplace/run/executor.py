@@ -239,7 +239,8 @@ class Executor(LoadedProgram):
         timeline = self.timeline(num_runs)
         times_ns = sorted(int(ns) for ns in self._native.benchmark(num_runs))
         name = f"this plan, {num_runs} runs"
-        time = MeasuredTime(name, times_ns[num_runs // 2], times_ns[0], times_ns[-1])
+        middle_ns = times_ns[num_runs // 2]
+        time = MeasuredTime(name, middle_ns, times_ns[0], times_ns[-1], of="runs")
         write_report(
             self.solution,
             path,

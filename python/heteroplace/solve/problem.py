@@ -22,7 +22,7 @@ from heteroplace.model.shared_values import first_shared
 from heteroplace.native.list import LIST_PARTS, NAMED_PARTS, ListParts
 from heteroplace.native.problem import NativePlan, NativeProblem
 from heteroplace.native.simulate import simulate_plan, simulate_steps
-from heteroplace.options import option, seconds
+from heteroplace.options import duration, option
 
 OBJECTIVES = ("latency", "throughput")
 """What can be asked for: a short run, or many runs per second. Every solver offers the first."""
@@ -127,10 +127,11 @@ class SolveOptions:
     )
     time_limit_s: float = option(
         10.0,
-        "wall time for the whole solve; a run that ends by it is not reproducible",
+        "wall time for the whole solve, in seconds or as 30s, 10m, 1h; a run that ends by it is "
+        "not reproducible",
         name="time_limit",
-        metavar="SECONDS",
-        parse=seconds,
+        metavar="TIME",
+        parse=duration,
     )
     iterations: int | None = option(
         None,

@@ -43,6 +43,11 @@ def test_auto_without_a_plan_is_behind_all_that_have_one() -> None:
     assert compare([row("auto", None), row("heft", 90), row("etf", None)])["behind"] == ["heft"]
 
 
+def test_a_plan_of_auto_that_does_not_fit_is_none() -> None:
+    found = compare([row("auto", 100, fits=False), row("heft", 200)])
+    assert (found["auto"], found["ratio"], found["behind"]) == (None, None, ["heft"])
+
+
 def test_who_takes_longer_than_the_budget_is_late() -> None:
     found = compare([row("auto", 1, 1.2), row("heft", 1, 1.1), row("etf", 1, 7.0)])
     assert found["late"] == {"auto": 1.2, "etf": 7.0}

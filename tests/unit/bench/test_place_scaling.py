@@ -11,7 +11,7 @@ from heteroplace.bench.place.scaling import SEEDS, compare, scaling_rows, scalin
 def answer(*incumbents: tuple[float, int]) -> dict:
     seconds, makespan = incumbents[-1]
     told = [list(one) for one in incumbents]
-    return {"makespan": makespan, "incumbents": told, "best_seconds": seconds}
+    return {"makespan": makespan, "item_ns": None, "incumbents": told, "best_seconds": seconds}
 
 
 ONE = answer((1.0, 50), (8.0, 40))
@@ -34,11 +34,15 @@ def test_a_plan_never_reached_counts_as_the_whole_budget() -> None:
 
 
 def test_solvers_that_tell_nothing_have_their_plan_at_their_end() -> None:
-    alone, together = (
-        {"makespan": 40, "incumbents": [], "best_seconds": seconds} for seconds in (6.0, 3.0)
-    )
+    alone, together = (answer((seconds, 40)) | {"incumbents": []} for seconds in (6.0, 3.0))
     found = compare([alone], [together], 2, 10.0, cores=2)
     assert (found["measured_speedup"], found["reached"]) == (2.0, 1)
+
+
+def test_plans_for_throughput_are_compared_by_the_time_of_an_item() -> None:
+    one, two = (answer((0.1, 900), (s, 500)) | {"makespan": 2000, "item_ns": 500} for s in (8, 2))
+    found = compare([one], [two], 2, 10.0, cores=2)
+    assert (found["measured_speedup"], found["plan_ratio"], found["reached"]) == (4.0, 1.0, 1)
 
 
 def test_a_speedup_is_the_median_over_seeds() -> None:
@@ -47,7 +51,7 @@ def test_a_speedup_is_the_median_over_seeds() -> None:
 
 
 def test_without_plans_there_is_no_speedup() -> None:
-    none = {"makespan": None, "incumbents": None}
+    none = {"makespan": None, "item_ns": None, "incumbents": None}
     assert compare([ONE], [none], 2, 10.0, cores=2)["measured_speedup"] is None
     assert compare([none], [ONE], 2, 10.0, cores=2)["measured_speedup"] is None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,7 +17,14 @@ from heteroplace.bench.tables.command import (
     write_documents,
 )
 from heteroplace.bench.tables.parts import DOCUMENTS, PLACE, THROUGHPUT, Part, all_parts
-from heteroplace.bench.tables.store import Measured, Stamp, Store, read_manifest, write_manifest
+from heteroplace.bench.tables.store import (
+    Measured,
+    Stamp,
+    Store,
+    code_stamp,
+    read_manifest,
+    write_manifest,
+)
 from heteroplace.bench.tables.write import manifest_table, marked, part_table
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.solve import SOLVERS
@@ -160,6 +168,26 @@ def test_what_was_measured_under_another_stamp_is_measured_again(documents: Path
     assert len(counted.graphs) == 4
     (row,) = write_documents([counted.part], store, STAMP, documents)
     assert (row["measured"], row["table"]) == (0, "-")
+
+
+def test_a_stamp_differs_with_every_change_of_the_sources(tmp_path: Path) -> None:
+    sources = tmp_path / "python"
+    sources.mkdir()
+    (sources / "a.py").write_text("1")
+    stamps = [code_stamp(sources)]
+    (sources / "a.py").write_text("2")
+    stamps.append(code_stamp(sources))
+    identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["init", "-q"], ["add", "."], [*identity, "commit", "-qm", "first"]):
+        subprocess.run(["git", "-C", str(tmp_path), *words], check=True)
+    stamps.append(code_stamp(sources))
+    for name, text in (("a.py", "3"), ("a.py", "4"), ("new.py", "1"), ("new.py", "2")):
+        (sources / name).write_text(text)
+        stamps.append(code_stamp(sources))
+    assert len(set(stamps)) == len(stamps)
+    assert ["+" in stamp for stamp in stamps] == [True, True, False, True, True, True, True]
+    (sources / "notes.md").write_text("what is no source")
+    assert code_stamp(sources) == stamps[-1]
 
 
 def test_no_graph_is_begun_when_the_time_is_over(documents: Path) -> None:

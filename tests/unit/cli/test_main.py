@@ -69,7 +69,10 @@ def test_place_json_is_one_object(files, capsys):
     assert (value["status"], value["solver"]) == ("optimal", "heft")
     assert value["placement"].keys() == set("abcd")
     assert value["placement"]["b"] != value["placement"]["c"]
+    assert all(len(devices) == 1 for devices in value["placement"].values())
     assert value["reasons"].keys() == set("abcd")
+    assert value["simulated_ns"] == value["expected_ns"] == 300_000
+    assert value["singles_ns"]["cpu.0"] == 400_000
 
 
 def test_place_writes_a_valid_plan_and_a_trace(files, capsys):
@@ -189,6 +192,12 @@ def test_the_budget_may_be_called_time_limit_as_everywhere_else():
     )
     assert vars(budget) == vars(limit)
     assert from_arguments(SolveOptions, limit, RENAMED).time_limit_s == 7
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("2.5", 2.5), ("30s", 30), ("10m", 600)])
+def test_a_budget_may_have_a_unit(text: str, seconds: float):
+    given = make_parser("place").parse_args([*PLACE, "--budget", text])
+    assert from_arguments(SolveOptions, given, RENAMED).time_limit_s == seconds
 
 
 def test_missing_folder_of_the_output_is_a_user_error(files, capsys):

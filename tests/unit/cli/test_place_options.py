@@ -59,10 +59,11 @@ PLACE = ["place", "--graph", "graph.json", "--cluster", "cluster.json", "--itera
 
 
 def placed(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, object]:
-    """What `place --json` prints."""
+    """What `place --json` prints, with the devices of each task as one word."""
     assert main([*PLACE, "--json", *options]) == 0, capsys.readouterr().err
-    value: dict[str, object] = json.loads(capsys.readouterr().out)
-    return value
+    value = json.loads(capsys.readouterr().out)
+    device_of = {task: "+".join(devices) for task, devices in value["placement"].items()}
+    return value | {"placement": device_of}
 
 
 def refused(capsys: pytest.CaptureFixture[str], *options: str, code: int = 4) -> str:

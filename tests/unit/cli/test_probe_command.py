@@ -16,6 +16,7 @@ from heteroplace.cli.probe import describe_core_to_core, describe_cpu, describe_
 from heteroplace.errors import MissingPackageError
 from heteroplace.files.cluster import load_cluster
 from heteroplace.machine.cpu import read_cpus
+from heteroplace.machine.local import local_cluster
 from heteroplace.machine.probe import machine_cluster
 
 QUIET = ["probe", "--no-links", "--cpu-only"]
@@ -30,6 +31,11 @@ def test_it_writes_a_cluster_that_check_accepts(
     cores = {core for device in load_cluster(str(path)).devices for core in device.cores}
     assert cores <= os.sched_getaffinity(0)
     assert main(["check", str(path)]) == 0
+
+
+def test_the_cluster_may_be_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["probe", "--no-links", "--cluster", "local", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["name"] == local_cluster().name
 
 
 def test_a_file_is_not_overwritten_without_force(

@@ -288,6 +288,11 @@ def test_unknown_ready_made_name_is_named_with_a_suggestion():
         load_cluster("cpu-one-gpus")
 
 
+def test_this_machine_is_no_ready_made_cluster_but_said_how_to_get():
+    with pytest.raises(ClusterError, match=r"call heteroplace\.local_cluster\(\) for it"):
+        load_cluster("local")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -50,4 +50,4 @@ def test_place_knows_this_machine(
     (tmp_path / "graph.json").write_text(json.dumps(graph))
     command = ["place", "--graph", str(tmp_path / "graph.json"), "--cluster", "local", "--json"]
     assert main([*command, "--solver", "single"]) == 0
-    assert json.loads(capsys.readouterr().out)["placement"] == {"a": gpu}
+    assert json.loads(capsys.readouterr().out)["placement"] == {"a": [gpu]}

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.strategies import exact_cases
 
+from heteroplace.cli.probe import link_table
 from heteroplace.errors import ClusterError
 from heteroplace.machine.probe import ordered_pairs
 from heteroplace.measure.link_report import (
@@ -183,3 +184,15 @@ def test_routes_of_measured_links_are_the_widest() -> None:
     assert found.transfer_ns(route, 1000) == 4000 + 4000 + 1000
     direct = replace(found, links=(*found.links, Link("direct", 0, 3, 1, 1, "direct")))
     assert [direct.links[link].name for link in direct.route(0, 3)] == ["direct"]
+
+
+@pytest.mark.parametrize(("names", "alone"), [(("x", "x"), "10.0 us"), (("x", "y"), "")])
+def test_a_message_between_hosts_has_no_copy_alone(names: tuple[str, str], alone: str) -> None:
+    found = cluster(2, (Link("a-b", 0, 1, 10**9, 100, "a-b"),))
+    devices = tuple(
+        replace(device, host=name) for device, name in zip(found.devices, names, strict=True)
+    )
+    table = link_table(replace(found, devices=devices), report([(0, 1)], {}))
+    headers, row = table.splitlines()[:2]
+    end = headers.index("copy alone") + len("copy alone")
+    assert row[:end].endswith(alone.rjust(len("copy alone")))

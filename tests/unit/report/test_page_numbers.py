@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.browser import see
 from tests.instances import gpus, instance
+from tests.unit.report.test_explicit_plans import training_step
 
 from heteroplace.model.plan import Copy, Plan, Run
 from heteroplace.model.solution import RunTime, Solution
@@ -18,6 +19,10 @@ TIMES = """
 return all("#headline tbody tr").map((row) =>
   [...row.children].slice(0, 4).map((cell) => cell.innerText.trim()));
 """
+BUSY = """
+return all("#machine tbody")[0].innerText.trim().split("\\n").map((row) => row.split("\\t")[5]);
+"""
+VERDICT = """return $("#answer-prediction").innerText;"""
 EDGES = """
 return { edges: all("#graph svg path > title").map((node) => node.textContent),
   out: all("#graph details tbody tr").map((row) => row.lastChild.textContent) };
@@ -75,3 +80,26 @@ def test_a_tensor_is_copied_once_however_many_read_it(tmp_path: Path) -> None:
         ],
         "out": ["20.0 B", "0 B", "0 B", "0 B"],
     }
+
+
+@pytest.mark.parametrize("engines, busy", [(None, "204 ns"), (2, "3.00 ns")])
+def test_a_collective_that_leaves_its_devices_free_is_no_time_of_theirs(
+    tmp_path: Path, engines: int | None, busy: str
+) -> None:
+    path = tmp_path / "page.html"
+    case, plan, _ = training_step()
+    devices = tuple(replace(device, copy_engines=engines) for device in case.cluster.devices)
+    cluster = replace(case.cluster, devices=devices)
+    costs = replace(case.costs, devices=cluster.identities)
+    plan = replace(plan, cluster_digest=cluster.digest())
+    write_report(Solution(case.graph, cluster, costs, plan, 204, 0), path)
+    assert see(path, BUSY).found == [busy, busy]
+
+
+@pytest.mark.parametrize("of", ["rounds", "runs"])
+def test_the_verdict_says_how_much_longer_than_predicted_it_was(tmp_path: Path, of: str) -> None:
+    path = tmp_path / "page.html"
+    solution = replace(two_tasks(), item_ns=None)
+    write_report(solution, path, measured=Measured(time=MeasuredTime("plan", 22, 18, 30, of)))
+    expected = f"({of} 18 ns to 30 ns): measured 100.0 % longer than predicted."
+    assert see(path, VERDICT).found.replace(".0 ns", " ns").endswith(expected)

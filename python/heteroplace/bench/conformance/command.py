@@ -9,11 +9,15 @@ from __future__ import annotations
 import argparse
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timezone
+
+import onnx
 
 from heteroplace.bench.conformance.cases import load_cases
 from heteroplace.bench.conformance.page import page
 from heteroplace.bench.conformance.pool import Row, run_cases
 from heteroplace.bench.conformance.worker import REFUSED, RESULTS
+from heteroplace.bench.tables.store import code_stamp
 from heteroplace.files.output import check_writable, write_text
 from heteroplace.report.tables import format_table
 
@@ -25,6 +29,7 @@ _MAX_REASON = 120
 def run(options: argparse.Namespace, say: Callable[[str], None]) -> Iterator[Row]:
     """Run the cases that are asked for; yield a row for each."""
     check_writable(options.page)
+    stamp = stamp_now()  # of the code that is loaded now, whatever is changed meanwhile
     cases = load_cases(options.only, options.share, options.seed)
     say(f"{len(cases)} cases")
     rows = []
@@ -32,7 +37,13 @@ def run(options: argparse.Namespace, say: Callable[[str], None]) -> Iterator[Row
         rows.append(row)
         yield row
     if options.page is not None and rows:
-        write_text(page(rows), options.page)
+        write_text(page(rows, stamp), options.page)
+
+
+def stamp_now() -> str:
+    """Return what is run here and now: commit, the version of the suite, date."""
+    today = datetime.now(timezone.utc).strftime("%Y-%m-%d")
+    return f"Of commit {code_stamp()} with the suite of onnx {onnx.__version__}, {today}"
 
 
 def table(rows: Sequence[Mapping[str, object]]) -> str:

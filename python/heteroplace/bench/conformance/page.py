@@ -25,8 +25,11 @@ user would; the rows say which.
 """
 
 
-def page(rows: Sequence[Mapping[str, object]]) -> str:
-    """Return the page: counts, then each op with its cases, and why some are refused."""
+def page(rows: Sequence[Mapping[str, object]], stamp: str) -> str:
+    """Return the page: counts, then each op with its cases, and why some are refused.
+
+    `stamp` says what was run, and when.
+    """
     by_op: dict[str, list[Mapping[str, object]]] = defaultdict(list)
     for row in rows:
         by_op[str(row["op"])].append(row)
@@ -35,6 +38,7 @@ def page(rows: Sequence[Mapping[str, object]]) -> str:
     lines = [
         _HEAD,
         f"{len(rows)} cases: {total} ({100 * counts[EQUAL] / len(rows):.1f} % equal).",
+        f"{stamp}.",
         "",
         "| op | cases | equal | refused, and why |",
         "|---|---|---|---|",

@@ -21,7 +21,7 @@ from heteroplace.bench.dynamic.trace_runs import TraceRuns, timer_of
 from heteroplace.bench.models.routed import RoutedNetwork
 from heteroplace.bench.models.routed_catalogue import HALVES
 from heteroplace.bench.peers.stock import time_runs
-from heteroplace.bench.peers.timed_runs import TimedRuns, Timer, at_once
+from heteroplace.bench.peers.timed_runs import TimedRuns, Timer, at_once, cluster_cores
 from heteroplace.measure.bound_thread import BoundThread
 from heteroplace.model.capacities import padded_load
 from heteroplace.model.cluster import Cluster
@@ -68,7 +68,7 @@ def bound_timers(
     """Return what to time: "read", and "halves" where the network can be halved on two cores."""
     if not is_bounded(runs):
         return {}
-    cores = sorted({core for device in cluster.devices for core in device.cores})
+    cores = cluster_cores(cluster)
     total_bytes = sum(branch_bytes(runs.network))
     timers = {"read": _reader(stack, active_bytes(runs), total_bytes, cores)}
     single = [number for number, device in enumerate(cluster.devices) if len(device.cores) == 1]

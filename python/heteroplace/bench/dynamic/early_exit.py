@@ -29,7 +29,7 @@ from heteroplace.bench.models.routed_onnx import exits
 from heteroplace.bench.models.routed_vision import msdnet
 from heteroplace.bench.peers.runtimes import OnnxExecutor
 from heteroplace.bench.peers.stock import in_pass_context
-from heteroplace.bench.peers.timed_runs import TimedRuns, Timer, time_in_turns
+from heteroplace.bench.peers.timed_runs import TimedRuns, Timer, cluster_cores, time_in_turns
 from heteroplace.codegen.executable import Executable
 from heteroplace.machine.local import local_cluster
 from heteroplace.model.cluster import Cluster
@@ -77,7 +77,7 @@ def rows_of(
     network, static = msdnet(layers), msdnet(layers, has_exits=False)
     say("building")
     executable = Builds(cluster, network.params).ours(network.mod, say)
-    cores = sorted({core for device in cluster.devices for core in device.cores})
+    cores = cluster_cores(cluster)
     orders = {trace: _order(SHARES[trace]) for trace in traces}
     with ExitStack() as stack:
 

@@ -12,7 +12,13 @@ import numpy as np
 
 from heteroplace.bench.models.routed import RoutedNetwork
 from heteroplace.bench.peers.stock import time_runs
-from heteroplace.bench.peers.timed_runs import TimedRuns, Timer, time_in_turns
+from heteroplace.bench.peers.timed_runs import (
+    TimedRuns,
+    Timer,
+    cluster_cores,
+    on_cores,
+    time_in_turns,
+)
 from heteroplace.dynamic.profile import ProfileBuilder
 from heteroplace.dynamic.traces import TraceOptions, reached_records, synthesise
 from heteroplace.model.route_profile import RouteProfile, RouteRecord
@@ -114,13 +120,18 @@ def mean_run_ns(
 
 
 def timer_of(executor: Executor, inputs: Sequence[Inputs]) -> Timer:
-    """Return the timer of an executor that goes through inputs, from arrays to arrays."""
+    """Return the timer of an executor that goes through inputs, from arrays to arrays.
+
+    It is called by a thread on the cores of its plan, as peers are.
+    """
     turns = itertools.cycle(inputs)
 
     def run() -> None:
         executor.run(next(turns))
 
-    return lambda num_runs: time_runs(run, num_runs)
+    return on_cores(
+        lambda num_runs: time_runs(run, num_runs), cluster_cores(executor.solution.cluster)
+    )
 
 
 def passes(timer: Timer, num_runs: int) -> Timer:

@@ -68,7 +68,7 @@ from heteroplace.bench.models.routed_catalogue import ROUTED, TRACES
 from heteroplace.bench.models.routed_onnx import ONNX_FORMS
 from heteroplace.bench.peers.runtimes import OnnxExecutor
 from heteroplace.bench.peers.stock import StockExecutor, in_pass_context
-from heteroplace.bench.peers.timed_runs import TimedRuns, Timer
+from heteroplace.bench.peers.timed_runs import TimedRuns, Timer, cluster_cores
 from heteroplace.files.route_profile import save_route_profile
 from heteroplace.machine.local import local_cluster
 from heteroplace.model.route_profile import RouteRecord
@@ -184,7 +184,7 @@ def _peers(
     form: onnx.ModelProto | None,
 ) -> dict[str, Timer]:
     """Whatever is decided they compute everything, so that one run stands for the trace."""
-    cores = sorted({core for device in builds.cluster.devices for core in device.cores})
+    cores = cluster_cores(builds.cluster)
     stock = StockExecutor(builds.stock(dense), inputs, cores)
     stack.callback(stock.close)
     timers: dict[str, Timer] = {"stock": stock.time_calls}

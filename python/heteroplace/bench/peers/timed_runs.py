@@ -11,6 +11,7 @@ state of the machine, never by what they gave.
 from __future__ import annotations
 
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,8 @@ from typing import TypeVar
 
 from heteroplace.costs.measurement import NEAR_CORES_NS
 from heteroplace.machine.usage import QUIET_CORES, Usage
+from heteroplace.measure.bound_thread import BoundThread
+from heteroplace.model.cluster import Cluster
 from heteroplace.stats import median
 
 Timer = Callable[[int], Sequence[int]]
@@ -186,6 +189,22 @@ def time_in_turns(
         if on_round is not None:
             on_round(done + 1)
     return TimedRuns({name: tuple(values) for name, values in turns.items()})
+
+
+def on_cores(timer: Timer, cores: Sequence[int]) -> Timer:
+    """Return the timer whose runs are made by a thread bound to these cores, as peers' are.
+
+    A caller does the part of an only worker himself, wherever he is: one that is bound nowhere
+    would run a plan of one core on any. Threads that `timer` starts are bound to the cores too.
+    No cores: those of this process. The thread ends with the timer.
+    """
+    thread = BoundThread("caller", cores or sorted(os.sched_getaffinity(0)))
+    return lambda num_runs: thread.call(timer, num_runs)
+
+
+def cluster_cores(cluster: Cluster) -> tuple[int, ...]:
+    """Return the cores of all CPU devices, ascending: those of whoever calls a plan on them."""
+    return tuple(sorted({core for device in cluster.devices for core in device.cores}))
 
 
 def side_by_side(timers: Sequence[Timer]) -> Timer:

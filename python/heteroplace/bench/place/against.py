@@ -7,7 +7,7 @@ the other rows of `bench place`. A row has the keys
     late
 
 `auto` and `best` are makespans in ns, or times from one item to the next where plans are made for
-those, `best` that of the best other solver whose plan is valid, and
+those, `best` that of the best other solver; a plan that is invalid or does not fit is none.
 ratio = auto / best: at most 1 where `auto` is not behind. `behind` lists the solvers with shorter
 plans. `late` gives for each solver that took more than LATE_RATIO beyond its budget, and LATE_S,
 its seconds.
@@ -60,9 +60,9 @@ def compare(rows: Sequence[Row]) -> Row:
     valid = {
         str(row["solver"]): int(str(row[key]))
         for row in rows
-        if row is not auto and row[key] is not None and row["memory_ok"]
+        if row[key] is not None and row["memory_ok"]
     }
-    found = None if auto[key] is None else int(str(auto[key]))
+    found = valid.pop(AUTO, None)
     best = min(valid.values(), default=None)
     behind = [name for name, ns in valid.items() if found is None or ns < found]
     return {

@@ -1,13 +1,14 @@
 """`bench place --scaling`: what a solver gains from more threads.
 
-The target is the plan that one thread has at the end of the budget. A row says how soon several
+The target is the plan that one thread has at the end of the budget: its makespan, or its time from
+one item to the next with `--objective throughput`. A row says how soon several
 threads have one at least as short: speedup = (seconds of one thread) / (theirs), the median over
 seeds. A row has the keys
 
     graph, tasks, cluster, solver, threads, budget_seconds, seeds, reached, plan_ratio,
     measured_speedup, simulated_speedup
 
-`plan_ratio` is the makespan at the end of the budget over that of one thread, the median too;
+`plan_ratio` is that time at the end of the budget over that of one thread, the median too;
 `reached` on how many seeds the target was met, the others count as the whole budget. Up to as many
 threads as there are cores, a speedup is measured. More threads than cores take turns on them: they
 have longer by threads / cores and their seconds are divided by it, which is what as many cores
@@ -106,14 +107,14 @@ def compare(
     slower = max(1.0, threads / (cores or usable_cores()))
     speedups, ratios, reached = [], [], 0
     for alone, together in zip(one, several, strict=True):
-        target = alone["makespan"]
-        if not isinstance(target, int) or not isinstance(together["makespan"], int):
+        target, at_end = _time_ns(alone), _time_ns(together)
+        if target is None or at_end is None:
             continue
         mine, theirs = _seconds_to(alone, target), _seconds_to(together, target)
         reached += theirs is not None
         seconds = budget_s if theirs is None else theirs / slower
         speedups.append((budget_s if mine is None else mine) / max(seconds, 1e-4))
-        ratios.append(together["makespan"] / target if target else 1.0)
+        ratios.append(at_end / target if target else 1.0)
     speedup = round(median(speedups), 3) if speedups else None
     return {
         "reached": reached,
@@ -143,10 +144,16 @@ def _solve(graph: str, solver: str, options: PlaceOptions, threads: int) -> Row:
     return Processes(graph, arguments, budget_s).solve(solver)
 
 
+def _time_ns(answer: Row) -> int | None:
+    """What its incumbents say, of its plan: ns of an item or the makespan; None: it has no plan."""
+    ns = answer["makespan"] if answer["item_ns"] is None else answer["item_ns"]
+    return ns if isinstance(ns, int) else None
+
+
 def _seconds_to(answer: Row, target_ns: int) -> float | None:
     """When its plan was at most as long; None: never."""
     told = answer["incumbents"] if isinstance(answer["incumbents"], list) else []
-    told = [*told, (answer["best_seconds"], answer["makespan"])]
+    told = [*told, (answer["best_seconds"], _time_ns(answer))]
     return next((float(seconds) for seconds, ns in told if ns <= target_ns), None)
 
 

@@ -133,8 +133,9 @@ def measure(problem: Problem, solver: str, options: SolveOptions) -> Row:
         "note"; "bound", and for throughput "item_bound", as the solver has proven it, in ns, or
         None; "best_seconds", when it had its plan, None if that is invalid; "incumbents",
         [seconds, ns] of each better plan that it told of (none of one item where several are
-        served); wall and processor seconds of the solve, which include turning the problem into the
-        core's arrays; "peak_mb" of the process (MB, 10**6 bytes) at its end.
+        served, none by another objective); wall and processor seconds of the solve, which include
+        turning the problem into the core's arrays; "peak_mb" of the process (MB, 10**6 bytes) at
+        its end.
     """
     chosen = get_solver(solver)
     _load(chosen, len(problem.graph.tasks))
@@ -164,7 +165,7 @@ def measure(problem: Problem, solver: str, options: SolveOptions) -> Row:
         return row | {"makespan": None, "item_ns": None, "memory_ok": None, "note": note}
     row["best_seconds"] = latest.seconds_to(found.objective_ns, float(str(row["seconds"])))
     # A plan for one item proves nothing about the batches of several.
-    if found.plan.items == options.items:
+    if found.plan.items == options.items and asked.objective == options.objective:
         row["incumbents"] = latest.incumbents
     if found.plan.items == options.items and (options.items == 1 or solver not in _ONE_BATCH):
         is_item_bound = asked.objective == THROUGHPUT

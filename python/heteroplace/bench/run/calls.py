@@ -2,7 +2,10 @@
 
 All are timed from arrays to arrays by the caller's clock, and take turns: our `run` in a loop and
 from idle, `run_many` with so many requests in flight; stock TVM's graph executor (set_input, run,
-get_output) and onnxruntime in a loop and from idle. In the mode `core` no caller takes part:
+get_output) and onnxruntime in a loop and from idle, all on the cores of the plan, to which a caller
+of one request is bound too: he does the part of a worker, as the peers' does all. Callers beside
+workers (several requests in flight, several callers) have the cores of the process: on those of
+the plan each would wait for the other's slice of time. In the mode `core` no caller takes part:
 `Executor.benchmark` against stock's compiled function alone. In the mode `callers` eight threads
 call two executors of the same plan, on the same cores, each in a loop: by how much less they get
 than the best that one caller gets is `ratio_to_one_caller`.
@@ -28,7 +31,14 @@ from heteroplace.bench.peers.stock import (
     silence_tuning_hint,
     time_runs,
 )
-from heteroplace.bench.peers.timed_runs import TimedRuns, Timer, at_once, time_in_turns
+from heteroplace.bench.peers.timed_runs import (
+    TimedRuns,
+    Timer,
+    at_once,
+    cluster_cores,
+    on_cores,
+    time_in_turns,
+)
 from heteroplace.bench.row_table import row_table
 from heteroplace.bench.run.comparison import CORES, place_on, plan_names, prepare_model
 from heteroplace.machine.local import local_cluster
@@ -87,7 +97,7 @@ def measure_calls(
 ) -> list[dict[str, object]]:
     """Place a network on one core and, where there are more, on several; measure its calls.
 
-    Stock TVM has as many cores as the plan, onnxruntime has one.
+    Stock TVM and onnxruntime have the cores of the plan.
     """
     say("compiling with stock TVM")
     mod, params, inputs = model.stock()
@@ -103,14 +113,14 @@ def measure_calls(
         say(f"placing on {plan}")
         executable = place_on(prepared, devices, options.time_limit_s)
         executors = [Executor(executable, max_in_flight=max(IN_FLIGHT)) for _ in range(2)]
-        cores = sorted({core for d in cluster.devices if d.name in devices for core in d.cores})
+        cores = cluster_cores(executable.solution.cluster)
         stock = StockExecutor(library, inputs, cores)
         peer = None
         if model.onnx_model is not None:
-            peer = OnnxExecutor(model.onnx_model, model.inputs, cores[:1])
+            peer = OnnxExecutor(model.onnx_model, model.inputs, cores)
         say(f"measuring calls in {options.num_rounds} rounds")
         timed = time_in_turns(
-            _timers(executors, model, stock, peer),
+            _timers(executors, model, stock, peer, cores),
             num_rounds=options.num_rounds,
             turn_ns=options.turn_ns,
         )
@@ -122,7 +132,11 @@ def measure_calls(
 
 
 def _timers(
-    executors: Sequence[Executor], model: Model, stock: StockExecutor, peer: OnnxExecutor | None
+    executors: Sequence[Executor],
+    model: Model,
+    stock: StockExecutor,
+    peer: OnnxExecutor | None,
+    cores: Sequence[int],
 ) -> dict[str, Timer]:
     executor = executors[0]
 
@@ -132,18 +146,23 @@ def _timers(
     def rarely(time_calls: Callable[[int, float], list[int]]) -> Timer:
         return lambda num_runs: time_calls(min(num_runs, _MOST_IDLE_RUNS), IDLE_S)
 
-    timers: dict[str, Timer] = {
-        _key(_OURS, _CORE): executor.benchmark,
+    called: dict[str, Timer] = {
         _key(_OURS, _LOOP): lambda num_runs: time_runs(call, num_runs),
         _key(_OURS, _IDLE): rarely(lambda num_runs, pause_s: time_runs(call, num_runs, pause_s)),
-        _key(_OURS, _CALLERS, NUM_CALLERS): callers_timer(executors, model.inputs),
-        _key(_STOCK, _CORE): stock.benchmark,
-        _key(_STOCK, _LOOP): stock.time_calls,
-        _key(_STOCK, _IDLE): rarely(stock.time_calls),
+        _key(_OURS, _STREAM, 1): stream_timer(executor, model.inputs, 1),
     }
+    timers = {key: on_cores(timer, cores) for key, timer in called.items()}
     timers |= {
         _key(_OURS, _STREAM, count): stream_timer(executor, model.inputs, count)
         for count in IN_FLIGHT
+        if count > 1
+    }
+    timers |= {
+        _key(_OURS, _CALLERS, NUM_CALLERS): callers_timer(executors, model.inputs),
+        _key(_OURS, _CORE): executor.benchmark,
+        _key(_STOCK, _CORE): stock.benchmark,
+        _key(_STOCK, _LOOP): stock.time_calls,
+        _key(_STOCK, _IDLE): rarely(stock.time_calls),
     }
     if peer is not None:
         timers[_key(_ONNX, _LOOP)] = peer.time_calls

@@ -79,7 +79,7 @@ def table(rows: list[dict[str, object]]) -> str:
         "one_device_ms": "one core",
         "stock_tvm_ms": "stock",
         "one_device_to_stock": "ratio",
-        "onnxruntime_ms": "onnxrt",
+        "onnxruntime_ms": "onnxrt, one core",
         "max_abs_diff_tvm": "diff TVM",
         "max_abs_diff_onnxruntime": "diff ort",
         "core_to_core_ns": "core to core ns",

@@ -25,7 +25,13 @@ from heteroplace.bench.peers.stock import (
     in_pass_context,
     time_runs,
 )
-from heteroplace.bench.peers.timed_runs import TimedRuns, Timer, time_in_turns
+from heteroplace.bench.peers.timed_runs import (
+    TimedRuns,
+    Timer,
+    cluster_cores,
+    on_cores,
+    time_in_turns,
+)
 from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.codegen.executable import Executable
 from heteroplace.measure.cost_models import CostOptions, choose_cost_model
@@ -222,9 +228,15 @@ def call_timers(
     peers: Mapping[Key, StockExecutor | RuntimeExecutor],
     inputs: Mapping[str, np.ndarray],
 ) -> dict[Key, Timer]:
-    """Return what times calls of ours and of the peers, all from arrays to arrays."""
+    """Return what times calls of ours and of the peers, all from arrays to arrays.
+
+    Each is called by a thread on its own cores, ours on those of the devices that the plan may use.
+    """
     ours = {
-        key: partial(time_runs, partial(executor.run, inputs))
+        key: on_cores(
+            partial(time_runs, partial(executor.run, inputs)),
+            cluster_cores(executor.solution.cluster),
+        )
         for key, executor in executors.items()
     }
     return ours | {key: peer.time_calls for key, peer in peers.items()}

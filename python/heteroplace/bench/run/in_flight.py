@@ -14,7 +14,13 @@ from collections.abc import Callable, Iterable, Iterator
 from heteroplace import pipeline
 from heteroplace.bench.models.catalogue import Model, matching_models
 from heteroplace.bench.peers.stock import in_pass_context, time_runs
-from heteroplace.bench.peers.timed_runs import Timer, side_by_side, time_in_turns
+from heteroplace.bench.peers.timed_runs import (
+    Timer,
+    cluster_cores,
+    on_cores,
+    side_by_side,
+    time_in_turns,
+)
 from heteroplace.bench.prediction.command import prediction_cluster
 from heteroplace.bench.row_table import row_table
 from heteroplace.bench.run.calls import stream_timer
@@ -101,7 +107,10 @@ def _executor(prepared: Prepared, objective: str, time_limit_s: float) -> Execut
 
 
 def _caller(executor: Executor, model: Model) -> Timer:
-    return lambda num_runs: time_runs(lambda: executor.run(model.inputs), num_runs)
+    return on_cores(
+        lambda num_runs: time_runs(lambda: executor.run(model.inputs), num_runs),
+        cluster_cores(executor.solution.cluster),
+    )
 
 
 def _per_item(timer: Timer, programs: list[Executor]) -> Timer:

@@ -7,10 +7,11 @@ of a table is older than another. Of each table in the documents the manifest ha
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,8 @@ class Stamp:
     """What the rows of one run have in common."""
 
     commit: str
-    """Short; with "+" behind it if files were changed; "unknown" outside a checkout."""
+    """Short; if sources were changed or added, with "+" and a digest of that behind it; outside a
+    checkout "unknown+" and a digest of the package."""
     processor: str
     cores: int
     budget_s: float
@@ -118,7 +120,9 @@ def write_manifest(path: Path, made: Mapping[str, Made]) -> None:
 
 def stamp_now(budget_s: float) -> Stamp:
     """Return the stamp of what is measured here and now."""
-    return Stamp(_commit(), cpu_model(Path("/proc/cpuinfo").read_text()), usable_cores(), budget_s)
+    return Stamp(
+        code_stamp(), cpu_model(Path("/proc/cpuinfo").read_text()), usable_cores(), budget_s
+    )
 
 
 def load_now() -> float:
@@ -126,16 +130,29 @@ def load_now() -> float:
     return round(os.getloadavg()[0], 1)
 
 
-def _commit() -> str:
-    here = Path(__file__).parent
+def code_stamp(folder: Path = Path(__file__).parents[2]) -> str:
+    """Return `Stamp.commit` of the checkout in which `folder` is, or of the package there."""
     try:
-        commit = _git(here, "rev-parse", "--short=8", "HEAD")
-        changed = _git(here, "status", "--porcelain", "-uno", "--", *_SOURCES)
-        return commit + ("+" if changed else "")
+        root = Path(os.fsdecode(_git(folder, "rev-parse", "--show-toplevel")))
+        commit = _git(root, "rev-parse", "--short=8", "HEAD").decode()
+        changed = _git(root, "diff", "HEAD", "--binary", "--no-ext-diff", "--", *_SOURCES)
+        added = _git(root, "ls-files", "--others", "--exclude-standard", "-z", "--", *_SOURCES)
     except (OSError, subprocess.CalledProcessError):
-        return _UNKNOWN
+        return f"{_UNKNOWN}+{_digest(b'', sorted(folder.rglob('*.py')))}"
+    if not changed and not added:
+        return commit
+    paths = [root / os.fsdecode(name) for name in added.split(b"\0") if name]
+    return f"{commit}+{_digest(changed, paths)}"
 
 
-def _git(folder: Path, *arguments: str) -> str:
+def _digest(begin: bytes, paths: Iterable[Path]) -> str:
+    """Of some bytes and files, names included."""
+    found = hashlib.sha256(begin)
+    for path in paths:
+        found.update(f"\0{path}\0".encode() + path.read_bytes())
+    return found.hexdigest()[:8]
+
+
+def _git(folder: Path, *arguments: str) -> bytes:
     command = ["git", "-C", str(folder), *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    return subprocess.run(command, check=True, capture_output=True).stdout.strip()

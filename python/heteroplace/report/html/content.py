@@ -18,9 +18,11 @@ class MeasuredTime:
     """E.g. "stock TVM, all cores"."""
     median_ns: int
     low_ns: int
-    """Of the quickest round."""
+    """Of the quickest round or run."""
     high_ns: int
-    """Of the slowest round."""
+    """Of the slowest."""
+    of: str = "rounds"
+    """What the low and the high one are of: "rounds", each a median of several runs, or "runs"."""
 
 
 @dataclass(frozen=True, slots=True)

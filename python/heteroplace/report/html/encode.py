@@ -104,7 +104,7 @@ def _result(content: PageContent) -> _Json:
 
 
 def _time(time: MeasuredTime) -> list[object]:
-    return [time.name, time.median_ns, time.low_ns, time.high_ns]
+    return [time.name, time.median_ns, time.low_ns, time.high_ns, time.of]
 
 
 def _cluster(cluster: Cluster) -> _Json:

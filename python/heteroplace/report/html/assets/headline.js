@@ -46,13 +46,15 @@ const accuracyText = (model) => {
   if (!ns) return "";
   const { expected, makespan } = model.result;
   const promised = expected ? expected[0] : makespan;
-  const off = (promised - ns) / ns;
+  if (!promised) return "";
+  const off = (ns - promised) / promised;
   const size = Math.abs(off);
   const verdict = size <= 0.05 ? "yes" : size <= 0.15 ? "about" : "no";
   const side = off < 0 ? "shorter" : "longer";
-  const rounds = measured && measured.time ? ` (rounds ${format.ns(measured.time[2])} to ${format.ns(measured.time[3])})` : " in one run";
+  const time = measured && measured.time;
+  const rounds = time ? ` (${time[4]} ${format.ns(time[2])} to ${format.ns(time[3])})` : " in one run";
   return `Was the prediction right: ${verdict}. Predicted ${format.ns(promised)}, measured ${format.ns(ns)}${rounds}: `
-    + `the prediction is ${(100 * size).toFixed(1)} % ${side}.`;
+    + `measured ${(100 * size).toFixed(1)} % ${side} than predicted.`;
 };
 
 const bars = (model) => {

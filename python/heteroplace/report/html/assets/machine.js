@@ -1,15 +1,14 @@
 /* The cluster, versions and digests, and the command that makes the page again. */
 const drawMachine = (model) => {
   const body = panel("machine");
-  const busy = model.devices.map(() => 0), counts = model.devices.map(() => 0);
+  // Lanes begin with the devices; a collective that leaves its devices free has spans on channels alone.
+  const { ofLane, length } = model.predicted;
+  const busy = model.devices.map((device) => ofLane[device.id].reduce((sum, span) => sum + length[span], 0));
+  const counts = model.devices.map(() => 0);
   model.plan.kind.forEach((kind, step) => {
     if (kind !== RUN && kind !== COLLECTIVE) return;
-    const span = model.predicted.spanOf.get(step);
     const places = kind === RUN ? [model.plan.place[step]] : model.plan.place[step];
-    for (const device of places) {
-      counts[device] += 1;
-      busy[device] += span === undefined ? 0 : model.predicted.length[span];
-    }
+    for (const device of places) counts[device] += 1;
   });
   body.append(table(`Devices of the cluster ${model.cluster.name}`, ["device", "kind", "target", "memory", ...(model.hosts.length > 1 ? ["host"] : []), ">runs", ">busy", ">of the makespan"],
     model.devices.map((device) => [deviceLabel(model, device.id), device.kind, device.target, model.memories[device.memory].name, ...(model.hosts.length > 1 ? [device.host] : []),
