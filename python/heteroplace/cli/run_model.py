@@ -8,6 +8,8 @@ from __future__ import annotations
 import argparse
 import importlib
 import statistics
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +74,7 @@ def add_commands(commands: Parsers) -> None:
         run,
         description="Run an ONNX model over all processors of this machine: place it, compile it, "
         "keep that in the user's cache, run it, and say how fast it is and why. The second time it "
-        "is only run. Also runs a compiled file.",
+        "is only run. Also runs a compiled file; one for several hosts under mpiexec, on each.",
     )
     parser.add_argument("model", metavar="MODEL", help="ONNX model, or a compiled file (.so)")
     parser.add_argument(
@@ -96,6 +98,12 @@ def add_commands(commands: Parsers) -> None:
     parser.add_argument("-o", "--output", metavar="FILE.npz", help="write the outputs")
     parser.add_argument(
         "--rebuild", action="store_true", help="compile again, even if it is in the cache"
+    )
+    parser.add_argument(
+        "--trusted-key",
+        metavar="KEY.pem",
+        action="append",
+        help="of a compiled file: run it only if this public key has signed it; may be repeated",
     )
     _add_build_options(parser)
     parser = add_command(
@@ -163,15 +171,21 @@ def run(arguments: argparse.Namespace) -> None:
     model = Path(arguments.model)
     check_writable(arguments.output)
     files = named_pairs("--input", arguments.input)
-    given = {name: read_array(path) for name, path in files.items()}
     options = given_options(arguments)
     legal: Any = {}
     if _is_library(model):
         _check_run_only(model, options, arguments)
         file, origin = model, f"{model}: a compiled file"
+        read_inputs = partial(_read_arrays, files)  # of several hosts one has the arrays
     else:
+        _check_unsigned(model, arguments)
+        given = _read_arrays(files)  # before anything slow
         file, legal, origin = _from_cache(model, options, arguments)
-    ran = run_file(file, given, legal, arguments.input_seed, arguments.runs)
+        read_inputs = partial(dict, given)
+    keys = arguments.trusted_key
+    ran = run_file(file, read_inputs, legal, arguments.input_seed, arguments.runs, keys)
+    if ran is None:  # the rank that feeds the model tells all
+        return
     if arguments.output:
         write_arrays(arguments.output, ran.outputs)
     if arguments.json:
@@ -180,6 +194,18 @@ def run(arguments: argparse.Namespace) -> None:
     print(_text(origin, ran))
     if arguments.output:
         print(f"outputs: {arguments.output}")
+
+
+def _read_arrays(files: Mapping[str, str]) -> dict[str, Any]:
+    return {name: read_array(path) for name, path in files.items()}
+
+
+def _check_unsigned(model: Path, arguments: argparse.Namespace) -> None:
+    if arguments.trusted_key:
+        raise HeteroPlaceError(
+            f"{model}: --trusted-key is for compiled files, which may be signed, and this is a "
+            f"model; leave it out, or give the compiled file"
+        )
 
 
 def _check_run_only(model: Path, options: dict[str, Any], arguments: argparse.Namespace) -> None:
