@@ -256,6 +256,11 @@ GRAPH_OPTIONS = (
 )
 """Of `PlaceOptions`, those of any task graph, wherever its costs come from."""
 
+MODEL_OPTIONS = (
+    *("store", "kernels", "tuned", "cublas", "cudnn", "inputs", "routes", "weights_budget"),
+)
+"""Those that ask for a model: its kernels, what they are measured with, and its routers."""
+
 _CALLER_ONLY = ("params", "progress", "solver_progress")
 """Keywords that are no options of a configuration or a command line; the last one is called with
 what the solver reports (`SolveOptions.progress`)."""

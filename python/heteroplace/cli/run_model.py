@@ -24,7 +24,7 @@ from heteroplace.cli.onnx_model import (
     progress_of,
     solution_json,
 )
-from heteroplace.cli.place import KEPT, RENAMED
+from heteroplace.cli.place import KEPT, MODEL_RENAMED
 from heteroplace.cli.run_file import Ran, run_file
 from heteroplace.cli.shared import (
     Parsers,
@@ -61,7 +61,6 @@ from heteroplace.simulate.simulator import simulate
 if TYPE_CHECKING:  # it loads TVM
     from heteroplace.codegen.executable import Executable
 
-_RENAMED = {**RENAMED, "inputs": "measure-inputs"}  # inputs of a run are another thing
 _COSTLIEST = 5
 
 
@@ -134,7 +133,7 @@ def _add_build_options(parser: argparse.ArgumentParser) -> None:
     add_annotation_options(parser, writes=False)
     group = parser.add_argument_group("placing", "as of the pass HeteroPlace")
     for cls in OPTION_CLASSES:
-        add_arguments(group, cls, renamed=_RENAMED, kept=KEPT)
+        add_arguments(group, cls, renamed=MODEL_RENAMED, kept=KEPT)
     add_output(parser)
 
 
@@ -155,7 +154,7 @@ def given_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     for cls in OPTION_CLASSES:
-        found |= read_arguments(cls, arguments, renamed=_RENAMED)
+        found |= read_arguments(cls, arguments, renamed=MODEL_RENAMED)
     read_options(found)
     return found
 
@@ -210,7 +209,7 @@ def _check_unsigned(model: Path, arguments: argparse.Namespace) -> None:
 
 def _check_run_only(model: Path, options: dict[str, Any], arguments: argparse.Namespace) -> None:
     """Raise HeteroPlaceError where something is said about compiling what is compiled."""
-    refused = [f"--{_RENAMED.get(name, name).replace('_', '-')}" for name in options]
+    refused = [f"--{MODEL_RENAMED.get(name, name).replace('_', '-')}" for name in options]
     for flag in ("cluster", "input-shapes", "batch", "ignore-annotations", "rebuild"):
         if getattr(arguments, flag.replace("-", "_")) not in (None, False):
             refused.append(f"--{flag}")
