@@ -96,9 +96,11 @@ class PlaceOptions:
     )
     kernels: str = option(
         "auto",
-        "auto: ours where there are any (matrix products, depthwise and 8-bit convolutions, exp, "
-        "tanh, ...); tvm: TVM's as they are, with the same bits as without placement; best: where "
-        "the two differ both are measured, and each task has the one that makes the plan quicker",
+        "auto: ours where there are any (matrix products, plain, depthwise, 8-bit and Winograd "
+        "convolutions, exp, tanh, ...); tvm: TVM's schedules, with the same bits as without "
+        "placement but for NaN, integers divided by 0 or shifted too far, indices out of range, "
+        "maxima of nothing but -inf, and float64 cast to float16; best: where the two differ both "
+        "are measured, and each task has the one that makes the plan quicker",
         choices=lambda: KERNELS,
     )
     tuned: str = option(
