@@ -1,4 +1,4 @@
-"""Ranks under `mpiexec`: the bytes of one process, one trace, typed refusals; the Python face."""
+"""Ranks under `mpiexec`: the bytes of one process, one trace, typed refusals; Python programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run a compiled network: the Python face of the C++ executor."""
+"""Run a compiled network: the Python interface to the C++ executor."""
 
 from __future__ import annotations
 

@@ -38,9 +38,8 @@ def test_degrees_come_as_text_or_as_parts() -> None:
 def test_the_batch_has_no_default(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["shard", "--help"])
-    assert "--batch N rows of the whole batch; needed --" in " ".join(
-        capsys.readouterr().out.split()
-    )
+    text = " ".join(capsys.readouterr().out.split())
+    assert "--batch N rows of the whole batch; needed --" in text
 
 
 def test_all_that_is_wrong_is_told_at_once() -> None:
