@@ -1,6 +1,9 @@
 """Run tutorials block by block and keep what they print and draw: `python -m docs.run_tutorials`.
 
 Writes `docs/outputs/NAME/output.json` and the pictures beside it, which the pages of the site show.
+Nothing is kept of a run on a machine that others use, as its times would be theirs: neither where
+other programs work when a tutorial begins or ends, nor where what it measured and predicted are far
+apart. `--loaded` keeps it all the same: of tutorials that measure nothing.
 """
 
 from __future__ import annotations
@@ -19,26 +22,87 @@ from types import ModuleType
 
 from docs.pages.tutorials import OUTPUTS, digest, read_blocks, tutorials
 
+from heteroplace.machine.usage import QUIET_CORES, Usage
+
 _MAX_LINES = 45
 _MAX_WIDTH = 118
+_RECORD = "output.json"
+_LOADED = "--loaded"
+_LOOK_S = 2.0
+_MOST_APART = 2.0
+"""Measured and predicted times that differ by a larger factor are of a disturbed run."""
+_TIME = r"([\d.,]+) (ns|us|ms|s)\b"
+_APART = (
+    re.compile(rf"{_TIME}, predicted {_TIME}"),
+    re.compile(rf"predicted {_TIME}, (?:measured|median(?: of \d+ \w+)?) {_TIME}"),
+)
+_UNIT_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 
 
-def main(names: list[str]) -> None:
-    """Run the tutorials whose names contain one of `names`, or all."""
+def main(arguments: list[str]) -> None:
+    """Run the tutorials whose names contain one of those given, or all."""
+    is_loaded = _LOADED in arguments
+    names = [name for name in arguments if name != _LOADED]
     for path in tutorials():
         if names and not any(name in path.stem for name in names):
             continue
+        if not is_loaded:
+            _check_quiet(path.stem)
         started = time.process_time()
-        with tempfile.TemporaryDirectory() as folder:
-            _record(path, Path(folder))
+        with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as kept:
+            _record(path, Path(folder), Path(kept), is_loaded)
+            if not is_loaded:
+                _check_quiet(path.stem)
+                _check_apart(path.stem, Path(kept))
+            shutil.rmtree(OUTPUTS / path.stem, ignore_errors=True)
+            shutil.copytree(kept, OUTPUTS / path.stem)
         print(f"{path.stem}: {time.process_time() - started:.1f} s of this process")
 
 
-def _record(path: Path, folder: Path) -> None:
+def _check_quiet(name: str) -> None:
+    before = Usage.now()
+    time.sleep(_LOOK_S)
+    used = Usage.now().others_since(before)
+    if used > QUIET_CORES:
+        sys.exit(
+            f"{name}: other programs use {used:.1f} cores (at most {QUIET_CORES} disturb nothing); "
+            f"what is kept stays as it is. Run it again when they are done, or with {_LOADED} if "
+            f"it measures nothing"
+        )
+
+
+def _check_apart(name: str, kept: Path) -> None:
+    blocks = json.loads((kept / _RECORD).read_text())["blocks"]
+    if lines := [line for block in blocks for line in apart(block["printed"])]:
+        sys.exit(
+            f"{name}: what it measured is not within {_MOST_APART:g} times of what was predicted, "
+            f"as where others use the machine; what is kept stays as it is:\n" + "\n".join(lines)
+        )
+
+
+def apart(printed: str) -> list[str]:
+    """Return the lines whose measured and predicted times are too far apart to be kept.
+
+    >>> apart("172.17 ms, predicted 6.43 ms\\n6.50 ms, predicted 6.43 ms")
+    ['172.17 ms, predicted 6.43 ms']
+    """
+    found = []
+    for line in printed.splitlines():
+        for pattern in _APART:
+            for one, its_unit, other, unit in pattern.findall(line):
+                times = sorted((_ns(one, its_unit), _ns(other, unit)))
+                if times[1] > _MOST_APART * times[0]:
+                    found.append(line)
+    return found
+
+
+def _ns(number: str, unit: str) -> float:
+    return float(number.replace(",", "")) * _UNIT_NS[unit]
+
+
+def _record(path: Path, folder: Path, kept: Path, is_loaded: bool) -> None:
+    """Run a tutorial in one folder, and write what it printed and drew to the other one."""
     script = path.read_text()
-    kept = OUTPUTS / path.stem
-    shutil.rmtree(kept, ignore_errors=True)
-    kept.mkdir(parents=True)
     module = ModuleType("__main__")
     module.__file__ = str(path)
     sys.modules["__main__"] = module
@@ -55,8 +119,8 @@ def _record(path: Path, folder: Path) -> None:
             blocks.append({"printed": _shown(printed.getvalue(), folder), "pictures": pictures})
     finally:
         os.chdir(before)
-    told = {"code": digest(script), "machine": _machine(), "blocks": blocks}
-    (kept / "output.json").write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n")
+    told = {"code": digest(script), "machine": _machine(is_loaded), "blocks": blocks}
+    (kept / _RECORD).write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n")
 
 
 def _kept(drawn: Path, folder: Path, text: str) -> dict[str, str]:
@@ -80,12 +144,11 @@ def _shown(text: str, folder: Path) -> str:
     return "\n".join(rows)
 
 
-def _machine() -> str:
+def _machine(is_loaded: bool) -> str:
     model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     cores = len(os.sched_getaffinity(0))
-    return (
-        f"{cores} virtual cores of {model[1].strip() if model else 'a CPU'}, beside other programs"
-    )
+    beside = "beside other programs" if is_loaded else "without other programs"
+    return f"{cores} virtual cores of {model[1].strip() if model else 'a CPU'}, {beside}"
 
 
 if __name__ == "__main__":

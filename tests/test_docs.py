@@ -14,6 +14,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from docs import run_tutorials
 from docs.pages import write_pages
 from docs.pages.api import api_modules
 from docs.pages.commands import commands
@@ -22,6 +23,7 @@ from docs.pages.errors import error_types
 from docs.pages.formats import SCHEMAS, schema_names
 from docs.pages.rooms import rooms
 from docs.pages.tutorials import OUTPUTS, digest, read_blocks, tutorials
+from docs.run_tutorials import apart
 
 import heteroplace
 from heteroplace import errors
@@ -29,6 +31,7 @@ from heteroplace.cli.command_parser import options_of
 from heteroplace.cli.main import main
 from heteroplace.costs.roofline import estimate_costs
 from heteroplace.files.cluster import load_cluster
+from heteroplace.machine.usage import Usage
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.solve import Problem, SolveOptions, solve_network
 
@@ -203,6 +206,8 @@ def test_options_of_a_placement_have_one_name_but_the_one_that_the_readme_tells(
     flags = [f"--{entry.flag}" for cls in OPTION_CLASSES for entry in options_of_class(cls)]
     for command in ("heteroplace run", "heteroplace compile"):
         assert [flag for flag in flags if flag not in known[command]] == ["--inputs"]
+    missing = [flag for flag in flags if flag not in known["heteroplace place"]]
+    assert missing == ["--inputs", "--verify"]
     told = " ".join((ROOT / "README.md").read_text().split())
     assert "but for `inputs`, which `heteroplace` calls `--measure-inputs`" in told
     for command in ("place", "run", "compile", "simulate"):
@@ -276,3 +281,29 @@ def test_docstrings_become_restructuredtext() -> None:
         ">>> f(*a)",
         "3",
     ]
+
+
+@pytest.mark.parametrize(
+    ("printed", "is_apart"),
+    [
+        ("172.17 ms, predicted 6.43 ms", True),
+        ("6.50 ms, predicted 6.43 ms", False),
+        ("measured 900 us (1 run), predicted 1.1 ms", False),
+        ("predicted 329 us, median of 100 runs 1,307 us", True),
+        ("predicted 329 us, median of 100 runs 307 us", False),
+        ("predicted 329 us on cpu.0", False),
+    ],
+)
+def test_times_of_a_disturbed_run_are_not_kept(printed: str, is_apart: bool) -> None:
+    assert apart(printed) == ([printed] if is_apart else [])
+
+
+def test_a_tutorial_is_not_recorded_beside_other_programs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(Usage, "others_since", lambda self, before: 1.5)
+    monkeypatch.setattr(run_tutorials, "_LOOK_S", 0.0)
+    monkeypatch.setattr(run_tutorials, "OUTPUTS", tmp_path)
+    with pytest.raises(SystemExit, match=r"01_first_placement: other programs use 1\.5 cores"):
+        run_tutorials.main(["01_first"])
+    assert not list(tmp_path.iterdir())

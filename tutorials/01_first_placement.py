@@ -11,7 +11,8 @@ and compared with what TVM alone computes. It takes half a minute.
 # -----------
 # A cluster lists the devices that may run something, and the links between their memories. Here
 # it is made from the CPU of this machine: each core is a device, and all cores together are one
-# more. GPUs are described in a file, ``heteroplace.load_cluster("cluster.json")``.
+# more. ``heteroplace.local_cluster()`` has its GPUs too, and ``heteroplace probe -o cluster.json``
+# writes all of it to a file with measured links, which ``heteroplace.load_cluster`` reads.
 
 import tempfile
 from pathlib import Path

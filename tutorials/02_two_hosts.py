@@ -8,8 +8,8 @@ is needed. It takes a minute, and needs the extra ``heteroplace[mpi]``: mpi4py, 
 """
 
 # %%
-# The commands are those of one machine with ``mpiexec`` in front. A rank is a process that runs all
-# devices of a host.
+# Commands that probe, measure or run are those of one machine, with ``mpiexec`` in front. A rank is
+# a process that runs all devices of a host.
 
 import os
 import shlex

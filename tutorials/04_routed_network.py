@@ -40,8 +40,9 @@ router = weight(EXPERTS, WIDTH)
 def static_layer(x):
     """Every expert for every token."""
     scores = relay.nn.softmax(relay.nn.dense(x, router))
-    best = relay.one_hot(relay.argmax(scores, axis=1), relay.const(1.0), relay.const(0.0),
-                         EXPERTS, -1, "float32")  # fmt: skip
+    best = relay.one_hot(  # changed, with its arguments
+        relay.argmax(scores, axis=1), relay.const(1.0), relay.const(0.0), EXPERTS, -1, "float32"
+    )
     gates = relay.split(relay.multiply(best, scores), EXPERTS, axis=1)  # changed
     total = relay.multiply(gates[0], experts[0](x))  # changed
     for index in range(1, EXPERTS):  # changed
@@ -53,7 +54,7 @@ def static_layer(x):
 # The routed network
 # ------------------
 # The rows of ``x`` are its cells; ``top_k`` decides by the scores, which are the gates as well, and
-# the branches are the experts as they were. Six lines have become four.
+# the branches are the experts as they were. What is marked has become three lines.
 
 
 def routed_layer(x):

@@ -3,7 +3,7 @@ A solver of your own
 ====================
 
 A solver takes a problem (graph, cluster, costs) and gives a plan. One of fifty lines is written
-here, registered, run by the same commands as the others, and compared with them: every plan is
+here, registered for this process, run as the others are, and compared with them: every plan is
 judged by one simulator, beside one lower bound. It takes a few seconds and needs no TVM.
 """
 
@@ -102,8 +102,8 @@ class NearestSolver:
 
 
 # %%
-# Registered, it has a name like any other: ``solver="nearest"`` of the pass, ``--solver`` of the
-# commands. In the package it would be one line of ``solve/registry.py``.
+# Registered, it has a name like any other in this process: ``solver="nearest"`` of the pass. The
+# commands are other processes, and know it once it is a line of ``solve/registry.py``.
 
 SOLVERS["nearest"] = NearestSolver()
 options = SolveOptions(iterations=300, threads=1)

@@ -3,8 +3,9 @@ A transformer over several devices
 ==================================
 
 A chain of layers gains nothing from a second device unless its batch (D), its weights (T) or its
-layers (P) are cut. Here a small vision transformer is cut in all ways that two devices allow, the
-ways are simulated and compared, and one is compiled and run. It takes a minute and needs no GPU.
+layers (P) are cut. Here a small vision transformer is cut in three ways for two devices, which are
+simulated and compared with the network that is not cut, and one is compiled and run. It takes a
+minute and needs no GPU.
 """
 
 # %%
@@ -48,14 +49,14 @@ weight_bytes = sum(weight.numpy().nbytes for weight in params.values())
 print(f"input {image.name_hint} {shape}, {weight_bytes / 2**10:.0f} KiB of weights")
 
 # %%
-# All ways of two devices
-# -----------------------
+# One device, and three ways of two
+# ---------------------------------
 # ``heteroplace shard`` prints the whole table of a file; in Python one way is asked for at a time.
 # Weights are cut by columns, then by rows, attention by heads, as Megatron-LM cuts them, but by
 # following the axes of the network rather than by names of layers.
 
 BATCH = 16
-ways = {"data": {"data": 2}, "tensor": {"tensor": 2},
+ways = {"not cut": {"data": 1}, "data": {"data": 2}, "tensor": {"tensor": 2},
         "pipeline of 4 microbatches": {"pipeline": 2, "micro_batches": 4}}  # fmt: skip
 found, rows, timelines = {}, [], {}
 for name, degrees in ways.items():
@@ -71,10 +72,11 @@ for name, degrees in ways.items():
 print(format_table(("way", "simulated", "peak of each memory"), rows))
 
 # %%
-# Three timelines
+# Their timelines
 # ---------------
-# Replicas do not meet until the end. Lanes of a tensor-parallel network add up what they have,
-# again and again. Stages of a pipeline wait for the first microbatch, and at the end for the last.
+# Without cuts one device has all of the work. Replicas do not meet until the end. Lanes of a
+# tensor-parallel network add up what they have, again and again. Stages of a pipeline wait for the
+# first microbatch, and at the end for the last.
 
 figure, panels = plt.subplots(len(timelines), 1, figsize=(8, 5), sharex=True, layout="constrained")
 names = [device.name for device in devices]

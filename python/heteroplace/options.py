@@ -16,6 +16,8 @@ from heteroplace.errors import HeteroPlaceError
 
 T = TypeVar("T")
 _KEY = "option"
+NEEDED = dataclasses.MISSING
+"""As the default of an option: it has none."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,8 @@ def option(
     Parameters
     ----------
     default
-        Its value if nobody gives one; a function without arguments makes one that is not shared.
+        Its value if nobody gives one; a function without arguments makes one that is not shared;
+        `NEEDED`: somebody has to.
     help
         What it means, as one sentence without a full stop.
     name
@@ -69,6 +72,9 @@ def option(
     parse, join
         See `Option`.
     """
+    if default is NEEDED:
+        described = Option(name or "", "", None, f"{help}; needed", metavar, choices, parse, join)
+        return field(metadata={_KEY: described})
     described = Option(name or "", "", default, help, metavar, choices, parse, join)
     made = {"default_factory": default} if callable(default) else {"default": default}
     return field(**made, metadata={_KEY: described})

@@ -96,9 +96,11 @@ class PlaceOptions:
     )
     kernels: str = option(
         "auto",
-        "auto: ours where there are any (matrix products, depthwise and 8-bit convolutions, exp, "
-        "tanh, ...); tvm: TVM's as they are, with the same bits as without placement; best: where "
-        "the two differ both are measured, and each task has the one that makes the plan quicker",
+        "auto: ours where there are any (matrix products, plain, depthwise, 8-bit and Winograd "
+        "convolutions, exp, tanh, ...); tvm: TVM's schedules, with the same bits as without "
+        "placement but for NaN, integers divided by 0 or shifted too far, indices out of range, "
+        "maxima of nothing but -inf, and float64 cast to float16; best: where the two differ both "
+        "are measured, and each task has the one that makes the plan quicker",
         choices=lambda: KERNELS,
     )
     tuned: str = option(
@@ -254,6 +256,11 @@ GRAPH_OPTIONS = (
     *("solver", "missing", "pin", "exclude", "no_split", "layers", "max_memory", "plan_in"),
 )
 """Of `PlaceOptions`, those of any task graph, wherever its costs come from."""
+
+MODEL_OPTIONS = (
+    *("store", "kernels", "tuned", "cublas", "cudnn", "inputs", "routes", "weights_budget"),
+)
+"""Those that ask for a model: its kernels, what they are measured with, and its routers."""
 
 _CALLER_ONLY = ("params", "progress", "solver_progress")
 """Keywords that are no options of a configuration or a command line; the last one is called with

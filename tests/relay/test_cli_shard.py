@@ -174,3 +174,5 @@ def test_no_place_for_a_model_is_told_by_a_code_of_its_own(
     Path("two.json").write_text(json.dumps(cluster))
     assert main(["shard", *files]) == 3
     assert "fits into the memories of cluster 'ranks'" in capsys.readouterr().err
+    assert main(["shard", *files, "--degrees", "2,1,1"]) == 3
+    assert "degrees 2/1/1/1 for 8 rows do not fit: memory " in capsys.readouterr().err

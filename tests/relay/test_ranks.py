@@ -1,8 +1,9 @@
-"""Ranks under `mpiexec`: the bytes of one process, one trace, typed refusals; the Python face."""
+"""Ranks under `mpiexec`: the bytes of one process, one trace, typed refusals; Python programs."""
 
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -239,6 +240,17 @@ if executor.is_feeding:
 else:
     executor.serve()
 """
+
+
+@pytest.mark.costly(6)
+def test_the_command_run_serves_on_the_rank_that_does_not_feed(model: Path, tmp_path: Path) -> None:
+    pytest.importorskip("mpi4py")
+    output = tmp_path / "y.npz"
+    command = [sys.executable, "-m", "heteroplace.cli.main", "run", model, *inputs_of(model)]
+    done = run_job(2, *command, "-o", output)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("a compiled file") == 1
+    assert np.array_equal(np.load(output)["output0"], chain_of(values()))
 
 
 @pytest.mark.slow

@@ -70,7 +70,9 @@ def test_copied_bytes_are_those_of_the_recorded_routes(tmp_path: Path) -> None:
     # A profile knows the means of the same runs.
     mean = mean_copied_bytes(*of, read_profile(path))
     assert {way: pytest.approx(NUM_RUNS * size) for way, size in mean.items()} == expected
-    text = executor.routing_text(read_profile(path))
+    text = executor.routing_text(path)
+    assert text == executor.routing_text(read_profile(path))
+    assert executable.summary(profile=path) == executable.summary(profile=read_profile(path))
     assert "switch     16         4  1,4 " in text
     assert "copied between memories so far: ram0 -> ram1 " in text
 

@@ -160,6 +160,18 @@ def test_place_takes_the_model_too(here: Path, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.costly(6)
+def test_place_takes_the_options_of_a_model_for_models_alone(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--kernels", "best", "--tuned", "off", "--store", "off"]
+    command = ["--cluster", "local", *BUILD, "--exclude", "cpu.all", *options]
+    assert main(["place", "cnn.onnx", *command]) == 0
+    assert "cpu.0:tvm" in capsys.readouterr().out
+    assert main(["place", "--graph", "graph.json", *command]) == 4
+    assert "--store, --kernels, --tuned: for ONNX models only" in capsys.readouterr().err
+
+
+@pytest.mark.costly(6)
 def test_devices_that_a_model_names_hold(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["--cluster", "local", *BUILD, "--json"]
     pinned = ["--layers", "n_y=cpu.all", "--annotate-onnx", "annotated.onnx"]

@@ -285,7 +285,7 @@ def test_what_does_not_fit_is_told_with_the_numbers() -> None:
     small = rank_cluster(memory_bytes=2**11)
     with pytest.raises(InfeasibleError, match=r"none of \d+ degrees .* 2.0 KiB"):
         shared(small, degrees="auto")
-    with pytest.raises(PlanError, match=r"memory 'ram0' needs .* and has 2.0 KiB"):
+    with pytest.raises(InfeasibleError, match=r"memory 'ram0' needs .* and has 2.0 KiB; take a"):
         shared(small, data=2)
 
 

@@ -96,6 +96,18 @@ def test_the_signature_of_a_foreign_key_under_the_name_of_a_trusted_one_is_refus
         hp.load(path, trusted_keys=[folder / "first.pub.pem"])
 
 
+def test_the_command_run_takes_what_a_trusted_key_has_signed(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = ["--trusted-key", str(folder / "first.pub.pem"), "--runs", "1"]
+    assert main(["run", str(folder / "signed.so"), *key]) == 0
+    assert main(["run", str(folder / "plain.so"), *key]) == 4
+    assert "is not signed" in capsys.readouterr().err
+    (folder / "model.onnx").write_bytes(b"")
+    assert main(["run", str(folder / "model.onnx"), *key]) == 4
+    assert "--trusted-key is for compiled files" in capsys.readouterr().err
+
+
 def test_nothing_of_a_foreign_file_is_read_but_its_end(folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "model.so"
     parts = replace(read_parts(folder / "plain.so"), needs=b"no needs", manifest=b"no manifest")

@@ -46,6 +46,7 @@ from heteroplace.model.solution import Solution
 from heteroplace.options import add_arguments, from_arguments, read_arguments
 from heteroplace.place_options import (
     GRAPH_OPTIONS,
+    MODEL_OPTIONS,
     PlaceOptions,
     check_gain,
     check_options,
@@ -75,6 +76,8 @@ from heteroplace.solve.report import SolverRecord, write_report
 
 RENAMED = {"time_limit": "budget"}
 """Options of solvers that the commands call otherwise."""
+MODEL_RENAMED = {**RENAMED, "inputs": "measure-inputs"}
+"""The same where the inputs of a run are another thing."""
 KEPT = ("time_limit",)
 """Of options that commands call otherwise, those that may be called as everywhere, too."""
 _REPORT_S_PER_TASK = 1e-5
@@ -101,6 +104,8 @@ def add_commands(commands: Parsers) -> None:
     add_problem(parser, may_be_model=True)
     add_arguments(parser, PlaceOptions, names=GRAPH_OPTIONS)
     add_arguments(parser, SolveOptions, renamed=RENAMED, kept=KEPT)
+    group = parser.add_argument_group("of models", "for ONNX models only, not for task graphs")
+    add_arguments(group, PlaceOptions, renamed=MODEL_RENAMED, names=MODEL_OPTIONS)
     add_output(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="write the plan (JSON)")
     parser.add_argument(
@@ -132,12 +137,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.model is not None:
         _run_model(arguments)
         return
-    sized = arguments.input_shapes or arguments.batch
-    if arguments.annotate_onnx or arguments.ignore_annotations or sized:
-        raise HeteroPlaceError(
-            "--annotate-onnx, --ignore-annotations, --input-shapes and --batch are for ONNX "
-            "models; leave them out, or give a model (model.onnx) in place of --graph"
-        )
+    _check_of_graph(arguments)
     record = SolverRecord(then=line)
     options = from_arguments(SolveOptions, arguments, RENAMED, progress=record)
     place = PlaceOptions(
@@ -170,10 +170,27 @@ def run(arguments: argparse.Namespace) -> None:
         gc.unfreeze()
 
 
+def _check_of_graph(arguments: argparse.Namespace) -> None:
+    """Raise HeteroPlaceError where something is said of a task graph that is for models."""
+    flags = ["annotate-onnx", "ignore-annotations", "input-shapes", "batch"]
+    flags += [MODEL_RENAMED.get(name, name).replace("_", "-") for name in MODEL_OPTIONS]
+    told = [
+        f"--{flag}"
+        for flag in flags
+        if getattr(arguments, flag.replace("-", "_")) not in (None, False)
+    ]
+    if told:
+        raise HeteroPlaceError(
+            f"{', '.join(told)}: for ONNX models only; leave it out, or give a model (model.onnx) "
+            f"in place of --graph"
+        )
+
+
 def _run_model(arguments: argparse.Namespace) -> None:
     """Place an ONNX model, print, and write the files that were asked for."""
     model = Path(arguments.model)
-    given = read_arguments(PlaceOptions, arguments, names=(*GRAPH_OPTIONS, "costs"))
+    names = (*GRAPH_OPTIONS, *MODEL_OPTIONS, "costs")
+    given = read_arguments(PlaceOptions, arguments, renamed=MODEL_RENAMED, names=names)
     record = SolverRecord()
     limits = from_arguments(SolveOptions, arguments, RENAMED, progress=record)
     check_options(PlaceOptions(**given), limits)

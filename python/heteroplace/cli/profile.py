@@ -251,7 +251,7 @@ class StepLine(StatusLine):
         super().__init__(stream, _LOG_PERIOD_S)
 
     def step(self, step: Any) -> None:
-        """Take a `heteroplace.run.profile.options.Step`."""
+        """Take a `heteroplace.measure.options.Step`."""
         if step.name and self.is_due:
             self.show(describe_step(step.name, step.done, step.total, step.remaining_s))
 

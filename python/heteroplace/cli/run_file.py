@@ -7,10 +7,10 @@ GPUs, for several hosts, with state or routers are loaded by `heteroplace.load`,
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import heteroplace
 from heteroplace.cli.arrays import Arrays, make_inputs
@@ -18,7 +18,10 @@ from heteroplace.errors import MissingDeviceError, MissingTVMError
 from heteroplace.files.manifest import Manifest
 from heteroplace.model.solution import Solution
 from heteroplace.native.compiled_file import CompiledFile
-from heteroplace.native.execute import Executor
+from heteroplace.native.execute import Executor as NativeExecutor
+
+if TYPE_CHECKING:  # it loads TVM
+    from heteroplace.run.executor import Executor
 
 _LIBRARY = "libtvm.so"
 _MEASURE_NS = 500_000_000
@@ -40,7 +43,7 @@ class _Light:
 
     def __init__(self, file: CompiledFile, manifest: Manifest, libtvm: str) -> None:
         file.load(libtvm)
-        self._native = Executor(libtvm, file.code_path, file.program_text, blob=file.weights)
+        self._native = NativeExecutor(libtvm, file.code_path, file.program_text, blob=file.weights)
         self._file = file  # its code and weights are mapped
         self._outputs = [name for name, _, _ in manifest.outputs]
 
@@ -71,22 +74,30 @@ class Ran:
 
 def run_file(
     path: Path,
-    given: Arrays,
+    read_inputs: Callable[[], Arrays],
     legal: Mapping[str, tuple[float, float]],
     seed: int,
     num_runs: int | None,
-) -> Ran:
+    trusted_keys: Sequence[str] | None = None,
+) -> Ran | None:
     """Load a compiled file, run it and measure it.
 
     Parameters
     ----------
-    given
-        Inputs by name; the others are made up by `seed`.
+    read_inputs
+        Returns inputs by name, on the host that feeds the model alone; the others are made up by
+        `seed`.
     legal
         By input the least and the largest number to make up; others: normally distributed floating
         point numbers, 0 and 1 for integers.
     num_runs
         How many runs are measured; None: half a second of them, at least five.
+    trusted_keys
+        As of `heteroplace.load`.
+
+    Returns
+    -------
+    None on a rank of several hosts that does not feed the model: it has served the one that does.
 
     Raises
     ------
@@ -95,7 +106,26 @@ def run_file(
     ArtifactError, MissingDeviceError
         The file cannot be loaded here.
     """
-    program, manifest = _load(path)
+    program, manifest = _load(path, trusted_keys)
+    if isinstance(program, _Light):
+        return _ran(program, manifest, read_inputs(), legal, seed, num_runs)
+    if not program.is_feeding:
+        program.serve()
+        return None
+    try:
+        return _ran(program, manifest, read_inputs(), legal, seed, num_runs)
+    finally:
+        program.close()
+
+
+def _ran(
+    program: _Program,
+    manifest: Manifest,
+    given: Arrays,
+    legal: Mapping[str, tuple[float, float]],
+    seed: int,
+    num_runs: int | None,
+) -> Ran:
     inputs = make_inputs(manifest.inputs, given, legal, seed)
     values = program.run(inputs)
     outputs = {name: value for (name, _, _), value in zip(manifest.outputs, values, strict=True)}
@@ -106,15 +136,14 @@ def run_file(
     return Ran(manifest.solution, outputs, dtypes, tuple(times))
 
 
-def _load(path: Path) -> tuple[_Program, Manifest]:
-    file = CompiledFile(path)
+def _load(path: Path, trusted_keys: Sequence[str] | None) -> tuple[_Light | Executor, Manifest]:
+    file = CompiledFile(path, trusted_keys)
     manifest = file.manifest()
     solution = manifest.solution
     used = {d.kind for d in solution.cluster.devices if d.name in solution.devices_used}
     is_plain = used <= {"cpu"} and not (manifest.state or solution.graph.routers)
     if not is_plain or len(solution.cluster.hosts) > 1:
-        program: _Program = heteroplace.load(path)
-        return program, manifest
+        return heteroplace.load(path, trusted_keys=trusted_keys), manifest
     libtvm = _libtvm()
     missing = file.missing(libtvm)
     if missing:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import argparse
 import importlib
 import statistics
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +24,7 @@ from heteroplace.cli.onnx_model import (
     progress_of,
     solution_json,
 )
-from heteroplace.cli.place import KEPT, RENAMED
+from heteroplace.cli.place import KEPT, MODEL_RENAMED
 from heteroplace.cli.run_file import Ran, run_file
 from heteroplace.cli.shared import (
     Parsers,
@@ -59,7 +61,6 @@ from heteroplace.simulate.simulator import simulate
 if TYPE_CHECKING:  # it loads TVM
     from heteroplace.codegen.executable import Executable
 
-_RENAMED = {**RENAMED, "inputs": "measure-inputs"}  # inputs of a run are another thing
 _COSTLIEST = 5
 
 
@@ -72,7 +73,7 @@ def add_commands(commands: Parsers) -> None:
         run,
         description="Run an ONNX model over all processors of this machine: place it, compile it, "
         "keep that in the user's cache, run it, and say how fast it is and why. The second time it "
-        "is only run. Also runs a compiled file.",
+        "is only run. Also runs a compiled file; one for several hosts under mpiexec, on each.",
     )
     parser.add_argument("model", metavar="MODEL", help="ONNX model, or a compiled file (.so)")
     parser.add_argument(
@@ -96,6 +97,12 @@ def add_commands(commands: Parsers) -> None:
     parser.add_argument("-o", "--output", metavar="FILE.npz", help="write the outputs")
     parser.add_argument(
         "--rebuild", action="store_true", help="compile again, even if it is in the cache"
+    )
+    parser.add_argument(
+        "--trusted-key",
+        metavar="KEY.pem",
+        action="append",
+        help="of a compiled file: run it only if this public key has signed it; may be repeated",
     )
     _add_build_options(parser)
     parser = add_command(
@@ -126,7 +133,7 @@ def _add_build_options(parser: argparse.ArgumentParser) -> None:
     add_annotation_options(parser, writes=False)
     group = parser.add_argument_group("placing", "as of the pass HeteroPlace")
     for cls in OPTION_CLASSES:
-        add_arguments(group, cls, renamed=_RENAMED, kept=KEPT)
+        add_arguments(group, cls, renamed=MODEL_RENAMED, kept=KEPT)
     add_output(parser)
 
 
@@ -147,7 +154,7 @@ def given_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     for cls in OPTION_CLASSES:
-        found |= read_arguments(cls, arguments, renamed=_RENAMED)
+        found |= read_arguments(cls, arguments, renamed=MODEL_RENAMED)
     read_options(found)
     return found
 
@@ -163,15 +170,21 @@ def run(arguments: argparse.Namespace) -> None:
     model = Path(arguments.model)
     check_writable(arguments.output)
     files = named_pairs("--input", arguments.input)
-    given = {name: read_array(path) for name, path in files.items()}
     options = given_options(arguments)
     legal: Any = {}
     if _is_library(model):
         _check_run_only(model, options, arguments)
         file, origin = model, f"{model}: a compiled file"
+        read_inputs = partial(_read_arrays, files)  # of several hosts one has the arrays
     else:
+        _check_unsigned(model, arguments)
+        given = _read_arrays(files)  # before anything slow
         file, legal, origin = _from_cache(model, options, arguments)
-    ran = run_file(file, given, legal, arguments.input_seed, arguments.runs)
+        read_inputs = partial(dict, given)
+    keys = arguments.trusted_key
+    ran = run_file(file, read_inputs, legal, arguments.input_seed, arguments.runs, keys)
+    if ran is None:  # the rank that feeds the model tells all
+        return
     if arguments.output:
         write_arrays(arguments.output, ran.outputs)
     if arguments.json:
@@ -182,9 +195,21 @@ def run(arguments: argparse.Namespace) -> None:
         print(f"outputs: {arguments.output}")
 
 
+def _read_arrays(files: Mapping[str, str]) -> dict[str, Any]:
+    return {name: read_array(path) for name, path in files.items()}
+
+
+def _check_unsigned(model: Path, arguments: argparse.Namespace) -> None:
+    if arguments.trusted_key:
+        raise HeteroPlaceError(
+            f"{model}: --trusted-key is for compiled files, which may be signed, and this is a "
+            f"model; leave it out, or give the compiled file"
+        )
+
+
 def _check_run_only(model: Path, options: dict[str, Any], arguments: argparse.Namespace) -> None:
     """Raise HeteroPlaceError where something is said about compiling what is compiled."""
-    refused = [f"--{_RENAMED.get(name, name).replace('_', '-')}" for name in options]
+    refused = [f"--{MODEL_RENAMED.get(name, name).replace('_', '-')}" for name in options]
     for flag in ("cluster", "input-shapes", "batch", "ignore-annotations", "rebuild"):
         if getattr(arguments, flag.replace("-", "_")) not in (None, False):
             refused.append(f"--{flag}")

@@ -21,10 +21,10 @@ from heteroplace.codegen.predictions import with_hit_rates
 from heteroplace.codegen.program import bundle_text
 from heteroplace.codegen.shared_weights import share_weights
 from heteroplace.codegen.weights import WeightLayout
+from heteroplace.dynamic.profile import Profile, as_profile
 from heteroplace.errors import ArtifactError
 from heteroplace.files.manifest import Manifest, State
 from heteroplace.model.memory import MemoryUse
-from heteroplace.model.route_profile import RouteProfile
 from heteroplace.model.solution import Solution
 from heteroplace.model.text.plan import step_name
 from heteroplace.model.timeline import Timeline
@@ -85,20 +85,20 @@ class Executable:
         """Return the same, which says how its outputs compare with those of its model."""
         return replace(self, manifest=replace(self.manifest, verification=verification))
 
-    def summary(self, max_rows: int = 40, profile: RouteProfile | None = None) -> str:
+    def summary(self, max_rows: int = 40, profile: Profile | None = None) -> str:
         """Return the headline with what must be known before it is believed, devices, memories and
         the placement table with reasons, as text.
 
         Parameters
         ----------
         profile
-            Of the route decisions of a network with routers, by which loads, padding and bytes are
-            told; None: all branches of a router are alike.
+            Of the route decisions of a network with routers, or its file, or that of a recording:
+            loads, padding and bytes are told by it; None: all branches of a router are alike.
 
         Raises
         ------
         RoutingError
-            The profile is of another model.
+            The profile is of another model, or its file is wrong.
         """
         solution = self.solution
         graph, cluster, plan = solution.graph, solution.cluster, solution.plan
@@ -115,9 +115,10 @@ class Executable:
         if weights:
             tables.insert(3, weights)
         if graph.routers:
-            if profile is not None:
-                profile.check_model(self.manifest.model_digest)
-            tables.append(routed_plan_text(solution, profile, max_rows))
+            known = None if profile is None else as_profile(profile)
+            if known is not None:
+                known.check_model(self.manifest.model_digest)
+            tables.append(routed_plan_text(solution, known, max_rows))
         if self.verification is not None:
             tables.append(self.verification.text)
         return "\n\n".join(tables)

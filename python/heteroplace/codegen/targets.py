@@ -90,7 +90,7 @@ def with_kernels_of(cluster: Cluster, maker: str) -> Cluster:
 
 
 def has_stock_kernels(target: tvm.target.Target) -> bool:
-    """Tell whether the kernels of a target are TVM's own, as they are."""
+    """Tell whether the kernels of a target have TVM's own schedules."""
     return target.kind.name != "llvm" or STOCK_KERNELS in target.keys
 
 

@@ -1,6 +1,6 @@
 """A cost table that lacks cells -> one that lacks none, or the error that names them.
 
-What every door does about the option `missing`: the pass, `tvmc` and `heteroplace place`.
+What every entry point does about the option `missing`: the pass, `tvmc` and `heteroplace place`.
 """
 
 from __future__ import annotations

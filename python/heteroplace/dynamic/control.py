@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from heteroplace.dynamic.drift import WINDOW_RUNS, Drift, RouteMonitor
-from heteroplace.model.route_profile import RouteProfile, RouteRecord
+from heteroplace.dynamic.profile import Profile
+from heteroplace.model.route_profile import RouteRecord
 
 Predict = Callable[[Mapping[str, Collection[int]]], None]
 """Takes the branches that are predicted of each router, by its name; none: it is not predicted."""
@@ -27,7 +28,7 @@ class RouteControl:
     Parameters
     ----------
     profile
-        What the network is specialised to.
+        What the network is specialised to; or the path of one, or of a recording.
     capacities
         Of each branch of each router that is watched, by its name.
     predict
@@ -43,7 +44,7 @@ class RouteControl:
 
     def __init__(
         self,
-        profile: RouteProfile,
+        profile: Profile,
         capacities: Mapping[str, Sequence[Sequence[int]]],
         predict: Predict,
         *,

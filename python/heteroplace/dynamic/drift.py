@@ -14,10 +14,11 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from heteroplace.dynamic.profile import Profile, as_profile
 from heteroplace.dynamic.sizes import MIN_RUNS
 from heteroplace.errors import RoutingError
 from heteroplace.model.capacities import padded_load
-from heteroplace.model.route_profile import Histogram, RouteProfile, RouteRecord, RouterProfile
+from heteroplace.model.route_profile import Histogram, RouteRecord, RouterProfile
 
 WINDOW_RUNS = 200
 """Runs that are compared with the profile."""
@@ -158,6 +159,8 @@ class RouteMonitor:
 
     Parameters
     ----------
+    profile
+        Or the path of one, or of a recording.
     capacities
         Of each branch of each router, by its name; routers that are not named are not watched.
     fall_back
@@ -169,23 +172,21 @@ class RouteMonitor:
     Raises
     ------
     RoutingError
-        A router is not in the profile, or has other branches.
+        A router is not in the profile, or has other branches; the file of a profile is wrong.
     """
 
     def __init__(
         self,
-        profile: RouteProfile,
+        profile: Profile,
         capacities: Mapping[str, Sequence[Sequence[int]]],
         fall_back: Callable[[Drift], None],
         *,
         overflows: Mapping[str, str] | None = None,
         window_runs: int = WINDOW_RUNS,
     ) -> None:
-        overflows = overflows or {}
+        overflows, seen = overflows or {}, as_profile(profile)
         self._monitors = {
-            name: DriftMonitor(
-                profile.router(name), sizes, overflows.get(name, "rounds"), window_runs
-            )
+            name: DriftMonitor(seen.router(name), sizes, overflows.get(name, "rounds"), window_runs)
             for name, sizes in capacities.items()
         }
         self._every = max(1, window_runs // 4)

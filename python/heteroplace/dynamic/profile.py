@@ -26,6 +26,8 @@ from heteroplace.model.route_profile import (
 )
 from heteroplace.terminal import listed
 
+Profile = RouteProfile | str | os.PathLike[str]
+"""A profile, or the path of one or of a recording."""
 _MAX_TOLD = 4
 _MAX_OPEN_RUNS = 1024
 
@@ -181,6 +183,11 @@ def read_profile(path: str | os.PathLike[str]) -> RouteProfile:
     if faults:
         raise RoutingError(f"{os.fspath(path)}: {listed(faults, '; ', _MAX_TOLD)}")
     return builder.profile()
+
+
+def as_profile(profile: Profile) -> RouteProfile:
+    """Return a profile, read from its file if it is a path; raises as `read_profile`."""
+    return profile if isinstance(profile, RouteProfile) else read_profile(profile)
 
 
 def merge_profiles(profiles: Iterable[RouteProfile]) -> RouteProfile:

@@ -1,7 +1,8 @@
 """The executor: a lowered program and its compiled kernels, run over all devices at once.
 
-A thin face of the C++ class `heteroplace._core.Executor` (see `src/exec/program/README.md` for the
-text form of a program). Nothing of Python takes part in a run; the interpreter's lock is released.
+A thin interface to the C++ class `heteroplace._core.Executor` (see `src/exec/program/README.md` for
+the text form of a program). Nothing of Python takes part in a run; the interpreter's lock is
+released.
 """
 
 from __future__ import annotations

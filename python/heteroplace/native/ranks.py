@@ -1,7 +1,7 @@
 """This process as one of the ranks of a job: who the others are, and its part of a program.
 
-A thin face of `heteroplace._core` (see `src/exec/net`). A rank is the process that runs one host of
-a cluster; the rank whose host feeds and reads the model leads the others.
+A thin interface to `heteroplace._core` (see `src/exec/net`). A rank is the process that runs one
+host of a cluster; the rank whose host feeds and reads the model leads the others.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Run a compiled network: the Python face of the C++ executor."""
+"""Run a compiled network: the Python interface to the C++ executor."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import numpy as np
 
 from heteroplace.codegen.artifact import manifest_of
 from heteroplace.codegen.executable import Executable
+from heteroplace.dynamic.profile import Profile, as_profile
 from heteroplace.errors import ArtifactError, ExecutionError
 from heteroplace.files.manifest import Manifest
 from heteroplace.model.memory import MemoryUse
 from heteroplace.model.plan import Copy
-from heteroplace.model.route_profile import RouteProfile, RouteRecord
+from heteroplace.model.route_profile import RouteRecord
 from heteroplace.model.solution import Solution
 from heteroplace.model.timeline import Timeline
 from heteroplace.model.verification import Verification
@@ -298,7 +299,7 @@ class Executor(LoadedProgram):
                 found[way] = found.get(way, 0) + size
         return found
 
-    def routing_text(self, profile: RouteProfile | None = None) -> str:
+    def routing_text(self, profile: Profile | None = None) -> str:
         """Return loads, padding and memories of branches, and what was counted so far, as text.
 
         Parameters
@@ -311,13 +312,14 @@ class Executor(LoadedProgram):
         ExecutionError
             The network has no routers.
         RoutingError
-            The profile is of another model.
+            The profile is of another model, or its file is wrong.
         """
         counts = self.prediction_counts()
-        if profile is not None:
-            profile.check_model(self._manifest.model_digest)
+        known = None if profile is None else as_profile(profile)
+        if known is not None:
+            known.check_model(self._manifest.model_digest)
         hits = {name: (each.num_exact, each.num_calls) for name, each in counts.items()}
-        told = routed_plan_text(self.solution, profile)
+        told = routed_plan_text(self.solution, known)
         return f"{told}\n{counted_text(self.copied_bytes(), hits)}"
 
     def record(

@@ -59,7 +59,7 @@ def shard(
     ------
     ShardingError
         An option is wrong, degrees do not divide the batch, or need too many devices.
-    InfeasibleError, PlanError
+    InfeasibleError
         Nothing fits into memory; or these degrees do not.
     ClusterError, UnsupportedRelayError, TrainingError, MissingCostError
         See `plan_model` and `search_degrees`.

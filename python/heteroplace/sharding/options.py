@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from heteroplace.errors import ShardingError
 from heteroplace.option_types import check_types
-from heteroplace.options import by_attribute, count, option
+from heteroplace.options import NEEDED, by_attribute, count, option
 from heteroplace.place_options import STORE_ON
 from heteroplace.transforms.degrees import Degrees, parse_degrees
 from heteroplace.transforms.schedules import SCHEDULES
@@ -71,7 +71,7 @@ def _names(text: str) -> tuple[str, ...]:
 class ShardOptions:
     """How a model is shared by several devices."""
 
-    batch: int = option(1, "rows of the whole batch", metavar="N", parse=count)
+    batch: int = option(NEEDED, "rows of the whole batch", metavar="N", parse=count)
     degrees: Degrees | str = option(
         AUTO,
         "replicas, lanes, stages and microbatches, or auto: the fastest that fit",

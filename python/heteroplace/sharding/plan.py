@@ -19,16 +19,18 @@ from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.codegen.sums_in_updates import sums_in_updates
 from heteroplace.costs.op_costs import Coverage, OpCosts
 from heteroplace.costs.work import main_dtype
-from heteroplace.errors import PlanError
+from heteroplace.errors import InfeasibleError, PlanError
 from heteroplace.files.sharding import ShardingRecord, Told, sharding_to_json
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.digests import first_difference
 from heteroplace.model.graph import TaskGraph
+from heteroplace.model.live_memory import live_peaks
 from heteroplace.model.plan import Collective, Plan, Run, devices_of
 from heteroplace.model.solution import Solution
 from heteroplace.model.step_values import is_async
+from heteroplace.model.units import format_bytes
 from heteroplace.relay.annotate.sharded import annotate_sharded
 from heteroplace.relay.frontend.onnx_source import OnnxSource, with_source
 from heteroplace.sharding.collectives import groups_of_plan
@@ -123,7 +125,7 @@ def plan_model(
         Degrees do not divide the batch, or need more devices, lanes or layers than there are.
     ClusterError
         Devices that have to exchange something are not connected.
-    PlanError
+    InfeasibleError
         It does not fit into some memory; the message says by how much.
     HeteroPlaceError
         As `costs_of`.
@@ -167,13 +169,13 @@ def _that_fit(
     options: ShardOptions,
     costs: Sequence[tuple[CostTable, Coverage]],
 ) -> list[ShardedModel]:
-    """The plans of one model that fit, the fastest first; PlanError is that of the first one."""
+    """The plans of one model that fit, the fastest first; raises as the first one did."""
     models: list[ShardedModel] = []
-    faults: list[PlanError] = []
+    faults: list[InfeasibleError] = []
     for each, (table, coverage) in zip(planned, costs, strict=True):
         try:
             models.append(_model(source, each, options, table, coverage))
-        except PlanError as err:
+        except InfeasibleError as err:
             faults.append(err)
     if not models:
         raise faults[0]
@@ -225,7 +227,23 @@ def _model(
     coverage: Coverage,
 ) -> ShardedModel:
     graph, cluster = planned.compiled.graph, planned.cluster
-    check_plan(graph, cluster, table, planned.plan)
+    try:
+        check_plan(graph, cluster, table, planned.plan)
+    except PlanError as err:
+        peaks = live_peaks(graph, cluster, table, planned.plan)
+        short = [
+            f"memory {memory.name!r} needs {format_bytes(peak.num_bytes)} and has "
+            f"{format_bytes(memory.bytes)}"
+            for memory, peak in zip(cluster.memories, peaks, strict=True)
+            if peak.num_bytes > memory.bytes
+        ]
+        if not short:
+            raise  # something else is wrong with it
+        raise InfeasibleError(
+            f"degrees {planned.strategy.degrees} for {options.batch} rows do not fit: "
+            f"{'; '.join(short)}; take a smaller batch or more devices, or leave the degrees to "
+            f"be found (auto)"
+        ) from err
     return ShardedModel(
         _solution(graph, cluster, table, planned.plan),
         planned.strategy,

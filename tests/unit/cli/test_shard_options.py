@@ -35,6 +35,13 @@ def test_degrees_come_as_text_or_as_parts() -> None:
     assert read_shard_options({"batch": 8}) == ShardOptions(batch=8, degrees="auto")
 
 
+def test_the_batch_has_no_default(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["shard", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "--batch N rows of the whole batch; needed --" in text
+
+
 def test_all_that_is_wrong_is_told_at_once() -> None:
     with pytest.raises(ShardingError, match=r"schedule 'x'; there are .*; zero is 9.*about train"):
         read_shard_options({"batch": 8, "schedule": "x", "zero": 9})

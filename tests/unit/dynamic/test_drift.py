@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from heteroplace.dynamic.drift import Drift, DriftMonitor, RouteMonitor, drift_rate
 from heteroplace.dynamic.sizes import MIN_RUNS, executed_rows, useful_rows
 from heteroplace.errors import RoutingError
+from heteroplace.files.route_profile import save_route_profile
 from heteroplace.model.route_profile import RouteProfile, RouteRecord, RouterProfile
 
 TUNED = (4, 27)
@@ -121,6 +123,13 @@ def test_a_router_that_drifts_falls_back_once_and_says_so(
     assert fallen == ["r"]
     assert [drift.router for drift in found.drifted] == ["r"]
     assert "specialise again" in caplog.text
+
+
+def test_a_monitor_takes_the_file_of_a_profile(tmp_path: Path) -> None:
+    path = tmp_path / "profile.json"
+    save_route_profile(RouteProfile("m", (STEADY,)), path)
+    found = RouteMonitor(path, {"r": ((4, 27),) * 2}, lambda drift: None)
+    assert not found.drifted
 
 
 def test_a_monitor_needs_capacities_of_all_branches() -> None:

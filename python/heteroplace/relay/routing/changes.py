@@ -8,7 +8,6 @@ chosen now, and stays where too little is known.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -25,7 +24,7 @@ from heteroplace.dynamic.placement_problem import (
     used_bytes,
 )
 from heteroplace.dynamic.preload import WeightGroup, check_budget, split_weights
-from heteroplace.dynamic.profile import read_profile, shapes_of
+from heteroplace.dynamic.profile import Profile, as_profile, shapes_of
 from heteroplace.dynamic.sizes import MIN_RUNS, choose_capacities
 from heteroplace.dynamic.specialise import MIN_SHARE
 from heteroplace.dynamic.speculation import SpeculationTimes, choose_predictions
@@ -53,8 +52,6 @@ _UNKNOWN_TIMES = SpeculationTimes(1.0, 1.0, MIN_SHARE / (1 - MIN_SHARE))
 """Where none are given; builds ask again by what they measure."""
 _LOG = logging.getLogger("heteroplace")
 
-Profile = RouteProfile | str | os.PathLike[str]
-"""A profile, or the path of one or of a recording."""
 Changes = dict[str, dict[str, Any]]
 """New options by the name of a router."""
 
@@ -89,8 +86,7 @@ def routed_module(mod: tvm.IRModule, profile: Profile) -> Routed:
     RoutingError
         It has no routers, or the profile is not of it or cannot be read.
     """
-    if not isinstance(profile, RouteProfile):
-        profile = read_profile(profile)
+    profile = as_profile(profile)
     mod = named_routers(mod)
     routers = routers_of(mod)
     if not routers:

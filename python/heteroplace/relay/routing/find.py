@@ -36,7 +36,7 @@ class FoundRouters:
     """A module and what was found in it."""
 
     mod: tvm.IRModule
-    """The module with routers; the very module that was given where none was found."""
+    """The module with routers; the one that was given, with its types, where none was found."""
     found: tuple[str, ...]
     """A line for each router."""
     left: tuple[str, ...]

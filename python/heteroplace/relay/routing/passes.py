@@ -23,6 +23,7 @@ from typing import Any
 
 import tvm
 
+from heteroplace.dynamic.profile import Profile
 from heteroplace.dynamic.specialise import (
     CAPACITIES,
     GROUPING,
@@ -44,7 +45,6 @@ from heteroplace.options import by_attribute
 from heteroplace.relay.routing.changes import (
     PLACED_BY,
     Changes,
-    Profile,
     Routed,
     capacity_changes,
     memory_changes,
