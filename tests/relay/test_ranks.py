@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from rank_jobs import PROGRAM, chain_of, compiled, python, run_job, two_hosts, v
 from heteroplace.errors import ExecutionError
 from heteroplace.native.ranks import Group
 from heteroplace.native.transports import local_transports
-from heteroplace.run.ranks import RankedExecutor, load_as_rank
+from heteroplace.run.ranks import RankedExecutor, abort_after_failure, load_as_rank
 
 pytestmark = pytest.mark.relay
 SILENCE_S = 60.0
@@ -48,8 +50,9 @@ def test_two_ranks_give_the_bytes_of_one_process(model: Path, hosts: str, tmp_pa
     assert {row.split("/")[0] for row in rows} == {"a", "b"}
     arrows = [at for at in written["traceEvents"] if at.get("cat") == "data"]
     assert arrows
-    requests = {at["args"]["request"] for at in written["traceEvents"] if at.get("cat") == "run"}
-    assert requests == {0, 1, 2}
+    runs = [at for at in written["traceEvents"] if at.get("cat") == "run"]
+    assert {at["args"]["request"] for at in runs} == {0, 1, 2}
+    assert "dense.1" in {at["name"] for at in runs}  # of the plan, not of the kernel
 
 
 def told(done) -> list[str]:
@@ -136,11 +139,29 @@ def test_all_functions_work_on_the_feeding_rank(model: Path) -> None:
         assert len(executor.benchmark(3)) == 3
         assert executor.timeline(2).makespan_ns > 0
         assert {"ram.a", "ram.b"} == set(executor.memory())
+        with pytest.raises(ExecutionError, match="has no routers"):
+            executor.prediction_counts()
+        with pytest.raises(ExecutionError, match="copied bytes are counted in a process alone"):
+            executor.copied_bytes()
         executor.close()
         with pytest.raises(ExecutionError, match="was closed"):
             executor.run(x=x)
 
     assert on_ranks(model, work) == [None, None]
+
+
+def test_a_job_that_is_over_is_not_kept_till_the_process_ends(model: Path) -> None:
+    groups: list[weakref.ref[Group]] = []
+
+    def work(executor: RankedExecutor) -> None:
+        group = executor._native.group  # what a program never sees
+        abort_after_failure(group, None)
+        groups.append(weakref.ref(group))
+        executor.close() if executor.is_feeding else executor.serve()
+
+    assert on_ranks(model, work) == [None, None]
+    gc.collect()
+    assert [group() for group in groups] == [None, None]
 
 
 def test_a_recording_may_end_before_its_calls(model: Path) -> None:

@@ -18,6 +18,7 @@ from heteroplace.errors import ExecutionError
 from heteroplace.model.memory import MemoryUse
 from heteroplace.native.compiled_file import CompiledFile
 from heteroplace.native.execute import Executor, Request
+from heteroplace.native.routes import RouteDecisions
 from heteroplace.native.trace import RecordedTrace
 
 __all__ = ["Group", "RankedExecutor", "RankedRequest", "launched_ranks", "mpi_transport"]
@@ -183,6 +184,7 @@ class RankedExecutor(Executor):
             cuda_words,
         )
         self._core = self._ranked.executor
+        self.routes = RouteDecisions(self._core)
         self.is_feeding: bool = self._ranked.is_feeding
         self._describe(self._ranked)
 
@@ -307,6 +309,13 @@ class RankedExecutor(Executor):
         raise ExecutionError(
             "a kernel is sampled in a process alone, not as one of several ranks; load a file of "
             "one host"
+        )
+
+    def copied_bytes(self) -> list[tuple[int, int]]:
+        """Refused: each rank counts the copies of its own host."""
+        raise ExecutionError(
+            "copied bytes are counted in a process alone, not over several ranks; count those of a "
+            "trace, or load a file of one host"
         )
 
     def memory_bytes(self) -> dict[str, MemoryUse]:

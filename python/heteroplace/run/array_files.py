@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import tokenize
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,9 +16,12 @@ import numpy as np
 from heteroplace.errors import ArtifactError, ExecutionError
 from heteroplace.files.output import write_bytes
 
-_UNREADABLE = (OSError, ValueError, EOFError, BadZipFile, zlib.error, RuntimeError, MemoryError)
+_UNREADABLE = (
+    *(OSError, ValueError, EOFError, BadZipFile, zlib.error, RuntimeError, MemoryError),
+    *(SyntaxError, tokenize.TokenError, TypeError),
+)
 """What numpy raises of a file that it cannot read: a pickle is a ValueError, an encrypted archive a
-RuntimeError, and a damaged header may tell of more than there is memory for."""
+RuntimeError, and a damaged header is no Python or tells of more than there is memory for."""
 
 
 def read_array(path: str | os.PathLike[str]) -> Any:

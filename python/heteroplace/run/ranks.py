@@ -132,11 +132,20 @@ def _load_here(
 def abort_after_failure(group: Group, comm: Any) -> None:
     """At the end of the process let MPI end the job, if it has failed.
 
-    Else MPI would wait for the ranks that are gone.
+    Else MPI would wait for the ranks that are gone. The group is not kept for that: it has
+    communicators and memory that all ranks share.
     """
+    reference = weakref.ref(group)
 
     def end() -> None:
-        if group.failure:
+        alive = reference()
+        if alive is not None and alive.failure:
             comm.Abort(1)
 
+    def forget(core: Any) -> None:
+        atexit.unregister(end)
+        if core.failure:
+            atexit.register(comm.Abort, 1)
+
     atexit.register(end)
+    weakref.finalize(group, forget, group.core).atexit = False

@@ -62,6 +62,7 @@ Program MergedPrograms(const std::vector<Program>& programs) {
   for (const Program& one : programs) {
     const Shift by{count(all.queues), count(all.tensors), count(all.kernels), count(all.spaces),
                    count(all.constants)};
+    if (all.step_names.empty()) all.step_names = one.step_names;
     all.spaces.insert(all.spaces.end(), one.spaces.begin(), one.spaces.end());
     all.kernels.insert(all.kernels.end(), one.kernels.begin(), one.kernels.end());
     all.library_kernels.insert(all.library_kernels.end(), one.library_kernels.begin(),

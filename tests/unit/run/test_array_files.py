@@ -58,3 +58,11 @@ def test_damaged_archives_are_refused(tmp_path: Path) -> None:
         )
     with pytest.raises(ExecutionError, match=r"cannot be read as \.npz"):
         read_arrays(path)
+
+
+def test_a_damaged_header_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "x.npy"
+    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (2,\n"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + bytes([len(header), 0]) + header)
+    with pytest.raises(ExecutionError, match=r"x\.npy"):
+        read_array(path)
