@@ -41,7 +41,9 @@ def error_pages() -> dict[str, str]:
         "# Errors\n\nA message says what is wrong, where (file and path in it, task, device, "
         "step), what was expected and found, and how to mend it. All are below "
         "`heteroplace.errors.HeteroPlaceError`; a command prints the code of the type behind its "
-        "message and ends with its exit code; `heteroplace doctor CODE` says what is here.\n\n"
+        "message and ends with its exit code; `heteroplace doctor CODE` says what is here. "
+        "The exit codes here are those of `heteroplace` and `tvmc`; `heteroplace-run` has its own, "
+        "where 3, 5 and 6 mean other things: `heteroplace-run --help` lists them.\n\n"
     )
     for error in error_types():
         parent = error.__mro__[1].__name__

@@ -178,12 +178,12 @@ class RoutingError(HeteroPlaceError):
 
 
 class LoweringError(HeteroPlaceError):
-    """The compiled kernels and the plan disagree."""
+    """A module cannot be compiled as asked: annotations, options, plan or targets disagree."""
 
     code = "HP601"
     remedy = (
-        "build from the module that HeteroPlace returned, without passes between; report it if "
-        "it was not changed"
+        "change what the message names: an annotation, an option or a device; let HeteroPlace or "
+        "Shard be the last pass, and build from the module that it returned"
     )
 
 

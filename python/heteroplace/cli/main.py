@@ -1,8 +1,8 @@
 """The command `heteroplace`: reads the arguments, runs one subcommand, turns errors into codes.
 
 Exit codes, as of `tvmc`: 0 done (`place`: there is a plan), 2 wrong usage, 3 no placement is
-possible, 4 wrong input, 5 a package is missing, 6 no plan was found within the budget, 130
-interrupted without a plan.
+possible, 4 any other error (its code HP... says which), 5 a package is missing, 6 no plan was found
+within the budget, 130 interrupted without a plan.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from heteroplace.errors import HeteroPlaceError, InfeasibleError, SolverLimitErr
 from heteroplace.terminal import printable_streams
 
 EXIT_CODES = (
-    "Exit codes: 0 done, 2 wrong usage, 3 no placement is possible, 4 wrong input, 5 a package is "
-    "missing, 6 no plan was found within the budget, 130 interrupted."
+    "Exit codes: 0 done, 2 wrong usage, 3 no placement is possible, 4 any other error (its code "
+    "HP... says which), 5 a package is missing, 6 no plan was found within the budget, 130 "
+    "interrupted."
 )
 INFEASIBLE, WRONG_INPUT, MISSING_PACKAGE, NO_PLAN, INTERRUPTED = 3, 4, 5, 6, 130
 _CLI = "heteroplace.cli"

@@ -5,8 +5,8 @@ though, and one that is added behind its own finds those of `compile` and `run` 
 extended. A command line without `--placement`, and a package that TVM's driver compiled, go to
 TVM's driver as they are.
 
-Exit codes are TVM's, and more: 0 done, 2 wrong usage, 3 no placement is possible, 4 wrong input,
-5 a package is missing, 6 no plan within the budget, 130 interrupted.
+Exit codes are TVM's, and more: 0 done, 2 wrong usage, 3 no placement is possible, 4 any other
+error, 5 a package is missing, 6 no plan within the budget, 130 interrupted.
 """
 
 from __future__ import annotations

@@ -5,8 +5,10 @@ Celeritas, section 5.1 (merging, DOI 10.48550/arXiv.2208.00184), and Moirai, sec
 weights are summed, a group's workspace is the largest of its members (they run one after another),
 a tensor that crosses groups stays one tensor, and the tensors that are read inside a group only
 become one tensor that nobody reads. So a placement of the groups needs exactly the memory that it
-needs when it is expanded. Unlike both papers, where bytes on coarse edges are summed per edge: a
-tensor that several groups read counts once.
+needs when it is expanded, where tensors are never freed. By lifetime the expanded one may need
+more, as members start when their own inputs are there, which may be before the group could. Unlike
+both papers, where bytes on coarse edges are summed per edge: a tensor that several groups read
+counts once.
 """
 
 from __future__ import annotations
@@ -78,7 +80,8 @@ class Coarsening:
     def expand_plan(self, plan: Plan) -> Plan:
         """Return the plan of `fine` that does the same: members run where and when groups did.
 
-        With costs of `project_costs` it needs the same memory and is never slower.
+        With costs of `project_costs` it is never slower, and needs the same memory where tensors
+        are never freed; by lifetime it may need more.
 
         Raises
         ------

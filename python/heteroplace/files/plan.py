@@ -28,7 +28,7 @@ from heteroplace.files.fields import (
 )
 from heteroplace.files.reader import Faults, read_json, read_struct, write_json
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.digests import digest_mismatches
+from heteroplace.model.digests import digest_mismatches, remedy_of_mismatch
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import WHEN, Collective, Copy, Guard, Load, Plan, Run, Step, guard_of
 
@@ -179,7 +179,7 @@ def save_plan(plan: Plan, graph: TaskGraph, cluster: Cluster, path: str | os.Pat
     PlanError
         The plan belongs to another graph or cluster.
     """
-    _check_digests(plan.graph_digest, plan.cluster_digest, graph, cluster, "the plan")
+    _check_digests(plan, graph, cluster, "the plan")
     write_json(plan_to_json(plan, graph, cluster), path)
 
 
@@ -237,7 +237,7 @@ def plan_from_json(value: object, graph: TaskGraph, cluster: Cluster, source: st
     if not (file.graph_digest and file.cluster_digest):
         faults.check()
     # Before the names are read: those of another graph would only give a heap of unknown ones.
-    _check_digests(file.graph_digest, file.cluster_digest, graph, cluster, source)
+    _check_digests(file, graph, cluster, source)
     return _plan_of(file, graph, cluster, faults)
 
 
@@ -390,9 +390,8 @@ def _moved_to_json(step: Copy | Load, graph: TaskGraph) -> dict[str, object]:
     return {"load": [graph.tasks[task].name for task in step.tasks]}
 
 
-def _check_digests(
-    graph_digest: str, cluster_digest: str, graph: TaskGraph, cluster: Cluster, source: str
-) -> None:
-    mismatches = digest_mismatches(graph, cluster, graph_digest, cluster_digest)
+def _check_digests(made: Plan | PlanFile, graph: TaskGraph, cluster: Cluster, source: str) -> None:
+    mismatches = digest_mismatches(graph, cluster, made.graph_digest, made.cluster_digest)
     if mismatches:
-        raise PlanError(f"{source}: {mismatches[0]}; make the plan again")
+        structure = made.structure_digest if isinstance(made, PlanFile) else ""
+        raise PlanError(f"{source}: {mismatches[0]}; {remedy_of_mismatch(graph, structure)}")

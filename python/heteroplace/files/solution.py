@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from heteroplace.files.cluster import cluster_from_json, cluster_to_json
-from heteroplace.files.costs import costs_from_json, costs_to_json
+from heteroplace.files.costs import costs_to_json, table_from_json
 from heteroplace.files.fields import Count
 from heteroplace.files.graph import graph_from_json, graph_to_json
 from heteroplace.files.plan import plan_from_json, plan_to_json
@@ -101,7 +101,8 @@ def solution_from_json(text: str, source: str = "placement") -> Solution:
     with what.read(text, source) as value:
         graph = graph_from_json(value["graph"], f"{source}: graph").graph
         cluster = cluster_from_json(value["cluster"], f"{source}: cluster")
-        costs = costs_from_json(value["costs"], graph, cluster, f"{source}: costs")
+        costs = table_from_json(value["costs"], graph, cluster, f"{source}: costs")
+        costs.check(graph, cluster)
         plan = plan_from_json(value["plan"], graph, cluster, f"{source}: plan")
         value = {"predictions": (), **value}
         told = msgspec.convert({name: value[name] for name in _Told.__struct_fields__}, _Told)

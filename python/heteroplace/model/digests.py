@@ -32,6 +32,20 @@ def digest_mismatches(
     ]
 
 
+def remedy_of_mismatch(graph: TaskGraph, structure_digest: str) -> str:
+    """Return what to do about a plan, made for a graph of this structure, that has mismatches.
+
+    Pins and limits change digests and no structure: the same plan would be made again.
+    """
+    if structure_digest != graph.structure_digest:
+        return "make the plan again"
+    return (
+        "the tasks and tensors are the same, so it was made with other pins or groups "
+        "(--pin, --exclude, ...), limits (--max-memory) or devices: give the file of `heteroplace "
+        "place ... --solution FILE`, which holds the graph and the cluster of its plan"
+    )
+
+
 def first_difference(saved: TaskGraph, graph: TaskGraph) -> str:
     """Return the first thing in which two graphs differ that a plan depends on; "": none.
 

@@ -1,6 +1,7 @@
 """Plan files: round trips, faults with their paths."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -127,3 +128,14 @@ def test_plan_of_another_cluster_is_refused(read, tmp_path):
     save_plan(plan, read.graph, CLUSTER, tmp_path / "plan.json")
     with pytest.raises(PlanError, match=r"plan\.json: made for a cluster with digest"):
         load_plan(tmp_path / "plan.json", read.graph, other)
+
+
+def test_a_plan_that_was_made_with_pins_says_so(read):
+    pinned = [replace(task, devices=("cpu",)) for task in read.graph.tasks]
+    graph = replace(read.graph, tasks=tuple(pinned))
+    value = plan_to_json(make_plan(graph), graph, CLUSTER)
+    with pytest.raises(PlanError, match=r"made with other pins .*--solution FILE"):
+        plan_from_json(value, read.graph, CLUSTER)
+    value["structure_digest"] = "of another one"
+    with pytest.raises(PlanError, match="make the plan again"):
+        plan_from_json(value, read.graph, CLUSTER)

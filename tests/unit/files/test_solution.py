@@ -11,6 +11,8 @@ from hypothesis import given
 from heteroplace.errors import PlanError
 from heteroplace.files.solution import SOLUTION_VERSION, solution_from_json, solution_to_json
 from heteroplace.files.versioned import Versioned
+from heteroplace.model.cost import Cost, build_table
+from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.model.plan import Plan, Run
 from heteroplace.model.solution import Solution
 from tests.instances import cpu, instance
@@ -52,6 +54,18 @@ def test_any_placement_survives_json(case) -> None:
     found = solution_from_json(solution_to_json(placement))
     assert found == placement
     assert solution_to_json(found) == solution_to_json(placement)
+
+
+def test_a_device_that_a_task_is_kept_from_stays_so_beside_one_like_it() -> None:
+    cluster = chain().cluster
+    builder = TaskGraphBuilder("pinned")
+    builder.add_task(Task("a", "op", devices=(cluster.devices[0].name,)), [])
+    graph = builder.finalize([builder.add_tensor("a", num_bytes=4)])
+    costs = build_table(graph, cluster, lambda *_: Cost.measured(100, 1))
+    plan = Plan(graph.digest(), cluster.digest(), (Run(0, 0),), "test")
+    solution = Solution(graph, cluster, costs, plan, 100, 100)
+    assert costs.cost(0, 1).source == "excluded"
+    assert solution_from_json(solution_to_json(solution)) == solution
 
 
 def test_gap_is_relative_to_the_prediction() -> None:

@@ -12,6 +12,7 @@ from heteroplace.bench.suites.catalogue import layered
 from heteroplace.bench.suites.layered import Layered
 from heteroplace.errors import InfeasibleError, SolverError, SolverLimitError
 from heteroplace.model.check import check_plan
+from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.simulate.simulator import simulate
@@ -163,6 +164,41 @@ def test_a_group_that_no_device_can_run_whole_proves_nothing_of_the_tasks() -> N
     assert get_solver("heft").solve(problem, options()).objective_ns == 14
     with pytest.raises(SolverLimitError, match="no device of cluster 'gpus' can run all tasks"):
         get_solver("heft").solve(problem, options(coarsening="moirai"))
+
+
+def early_and_large() -> Problem:
+    """A chain of 26 tasks on "a"; "X" on "b" reads 95 of its 110 B. Its first tensor comes there
+    before X has ended, unless the chain is one group."""
+    builder = TaskGraphBuilder("early")
+    last, large = builder.add_input("u", num_bytes=1), builder.add_input("x", num_bytes=95)
+    firsts = []
+    for index in range(26):
+        builder.add_task(Task(f"m{index:02}", "op", devices=("a",)), [last])
+        last = builder.add_tensor(f"m{index:02}", num_bytes=1 if index else 20)
+        firsts.append(last)
+    builder.add_task(Task("X", "op"), [large])
+    reads = [firsts[0], builder.add_tensor("X", num_bytes=1), last]
+    builder.add_task(Task("Z", "op", devices=("b",)), reads)
+    graph = builder.finalize([last, builder.add_tensor("Z", num_bytes=1)])
+    devices = (Device("a", "cpu", "llvm", 0, 0, (0,)), Device("b", "cuda", "cuda", 0, 1))
+    links = (Link("up", 0, 1, 10**9, 0, "up"), Link("down", 1, 0, 10**9, 0, "down"))
+    cluster = Cluster("box", (Memory("ram", 10**6), Memory("g", 110)), devices, links, host=0)
+    times_ns = {"m00": (100, 100), "m01": (1000, 1000), "X": (5000, 500)}
+
+    def cost(task: int, device: int) -> Cost:
+        return Cost.given(times_ns.get(graph.tasks[task].name, (1, 1))[device])
+
+    return Problem(graph, cluster, build_table(graph, cluster, cost))
+
+
+def test_auto_keeps_the_plan_of_tasks_where_that_of_groups_does_not_fit_expanded() -> None:
+    problem = early_and_large()
+    fine = get_solver("heft").solve(problem, options())
+    check_plan(problem.graph, problem.cluster, problem.costs, fine.plan)
+    with pytest.raises(SolverLimitError, match="their tasks, which start earlier, do not fit"):
+        get_solver("heft").solve(problem, options(coarsening="breakpoints"))
+    found = get_solver("heft").solve(problem, options(coarsening="auto"))
+    assert found.objective_ns == fine.objective_ns
 
 
 @pytest.mark.parametrize("coarsening", COARSENINGS)
