@@ -27,7 +27,7 @@ _IS_VM = False
 
 
 def prefix_passes(is_homogeneous: bool) -> list[tvm.ir.transform.Pass]:
-    """Return the passes that `relay.build` runs before device planning, and ours before some of them.
+    """Return the passes that `relay.build` runs before device planning, and ours among them.
 
     Without ToBasicBlockNormalForm: it changes only control flow, which cannot be cut into tasks
     anyway, and loses the spans that name the layers of the imported model.
