@@ -169,3 +169,15 @@ def test_the_pass_takes_its_own_output_wherever_gradients_are_summed(when: str) 
         once = step(mod)
         assert tvm.ir.structural_equal(step(once), once)
         heteroplace.build(once, cluster)
+
+
+@pytest.mark.parametrize("loss", ["mse", "cross_entropy"])
+def test_gradients_of_halves_are_no_zeros_in_large_batches(loss: str) -> None:
+    x, w = (relay.var(name, shape=(1, 4) if name == "x" else (4, 4), dtype="float16")
+            for name in "xw")  # fmt: skip
+    mod = tvm.IRModule.from_expr(relay.Function([x, w], relay.nn.dense(x, w)))
+    step = training_step(mod, ["w"], loss, batch=100_000)
+    inputs = {"x": np.full((1, 4), 64, "float16"), "w": np.eye(4, dtype="float16")}
+    labels = np.zeros((1, 4), "float16") if loss == "mse" else np.zeros(1, "int64")
+    _, gradient = executor_by_numpy(step.backward)(inputs | {"labels": labels})
+    assert np.abs(gradient).max() > 0
