@@ -19,6 +19,7 @@ from heteroplace.errors import LoweringError, PlanError
 from heteroplace.machine.local import open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.demands import with_max_memory
+from heteroplace.model.digests import is_same_but_batches
 from heteroplace.model.implementations import without_twins
 from heteroplace.place_options import CONFIG_PREFIX, check_verify, read_options
 from heteroplace.relay.annotate.asked import other_options, with_asked
@@ -171,7 +172,7 @@ def build(
         cluster = open_cluster(cluster)
     if cluster is not None and shared is not None:
         by = shared[0].solution.cluster
-        if by.digest() != cluster.digest():
+        if not is_same_but_batches(by, cluster):
             raise PlanError(
                 f"the module is shared by cluster {by.name!r} already; to share it by "
                 f"{cluster.name!r}, start from the module before that"

@@ -11,6 +11,9 @@ from relay_models import cpu_cluster, module, random_costs, var
 from tvm import relay
 
 import heteroplace as hp
+from heteroplace.relay.tasks.kept_forms import DoublesAsProducts
+from heteroplace.relay.tasks.prepare import prepare
+from heteroplace.relay.training import training_step
 
 pytestmark = pytest.mark.relay
 
@@ -60,3 +63,32 @@ def test_an_operand_of_zeros_or_ones_stays_one(op: str, fill: str, is_like: bool
         operand = getattr(relay, f"{fill}_like")(relay.const(np.arange(4.0, dtype="float32")))
     data = np.linspace(-1, 1, 8, dtype="float32").reshape(2, 4)
     np.testing.assert_array_equal(outputs(getattr(relay.nn, op)(x, operand), x=data), data)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8", "uint8"])
+def test_a_value_added_to_itself_is_twice_it_to_the_bit(dtype: str) -> None:
+    x = var("x", (256,), dtype)
+    made = DoublesAsProducts()(module([x], relay.add(x, x)))
+    assert made["main"].body.op.name == "multiply"
+    assert DoublesAsProducts()(made).same_as(made)
+    values = np.random.default_rng(0).integers(0, 256, 256 * np.dtype(dtype).itemsize)
+    values = values.astype("uint8").view(dtype)
+    with np.errstate(over="ignore", invalid="ignore"):
+        expected = values + values
+    np.testing.assert_array_equal(outputs(relay.add(x, x), x=values), expected)
+
+
+def test_a_product_added_to_itself_is_compiled() -> None:
+    x, w = var("x", (4, 6)), var("w", (6, 6))
+    first, second = (relay.nn.relu(relay.nn.dense(x, w)) for _ in range(2))
+    values = np.arange(24, dtype="float32").reshape(4, 6)
+    found = outputs(relay.add(first, second), x=values, w=np.eye(6, dtype="float32"))
+    np.testing.assert_array_equal(found, 2 * values)
+
+
+def test_a_step_that_squares_a_product_is_prepared() -> None:
+    x, w = var("x", (4, 6)), var("w", (6, 6))
+    product = relay.nn.dense(x, w)
+    step = training_step(module([x, w], relay.multiply(product, product)), ["w"])
+    with tvm.transform.PassContext(opt_level=3):
+        assert prepare(step.module)["main"].checked_type == step.module["main"].checked_type

@@ -11,19 +11,23 @@ import relay_models
 import tvm
 from numpy_relay import executor_by_numpy
 from onnx_models import make_model, node
-from shard_models import built_by_degrees
+from shard_models import built_by_degrees, perceptron, rank_cluster
 from training_models import Arrays, examples, mlp, transformer_step
 from tvm import relay
 
-from heteroplace.errors import UnsupportedRelayError
+import heteroplace
+from heteroplace.errors import ShardingError, UnsupportedRelayError
 from heteroplace.relay.expressions import is_op_call, post_order
 from heteroplace.relay.frontend.importer import from_onnx
 from heteroplace.relay.shard.graph import ShardedNetwork, shard_training
 from heteroplace.relay.shard.module import ShardedModule
 from heteroplace.relay.shard.spans import tag_of
 from heteroplace.relay.training import Momentum, TrainingStep, training_step
+from heteroplace.transforms.degrees import Degrees
 
 pytestmark = pytest.mark.relay
+
+SHAPES_OF_GATE = {"x": (1, 4), "w": (4, 4), "least": (4,)}
 
 
 def sharded_step(step: TrainingStep, tensor: int) -> ShardedNetwork:
@@ -128,3 +132,52 @@ def test_backward_tasks_lie_in_the_layers_of_their_forward_tasks() -> None:
     adding = [task for task in sharded.graph.tasks if task.adds]
     assert len(adding) >= 2 * len(step.weights)  # of two shards each
     assert len(sharded.graph.updates) == 2 * len(step.weights)
+
+
+def test_a_module_of_two_rows_is_shared_by_degrees_that_it_allows() -> None:
+    mod, params = perceptron(rows=2)
+    _, record, _ = built_by_degrees(mod, params, batch=8)
+    assert Degrees(*record.told.degrees).rows(8) % 2 == 0
+    with pytest.raises(ShardingError, match="holds 2 rows, and a batch of 7 is no multiple"):
+        built_by_degrees(mod, params, batch=7)
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_a_weight_without_a_gradient_keeps_its_value(micro_batches: int) -> None:
+    x, w, least = (relay.var(name, shape=of) for name, of in SHAPES_OF_GATE.items())
+    gated = relay.where(relay.greater(x, least), x, relay.const(0.0))
+    mod = tvm.IRModule.from_expr(relay.Function([x, w, least], relay.nn.dense(gated, w)))
+    values = {"w": np.eye(4, dtype="float32"), "least": np.full(4, 0.5, "float32")}
+    params = {name: tvm.nd.array(value) for name, value in values.items()}
+    options = {"optimizer": "sgd:0.1", "degrees": f"1,1,1,{micro_batches}"}
+    executable, _, state = built_by_degrees(mod, params, batch=2, **options)
+    assert {name for name, *_ in executable.manifest.inputs} == {"x", "labels"}
+    assert list(state) == ["w"]
+    step = training_step(mod, params)
+    assert step.untrained == ("least: the loss has no gradient with respect to it",)
+    # By name alone it stays an input.
+    assert training_step(mod, list(params)).inputs == ("x", "least")
+
+
+@pytest.mark.parametrize("when", ["each", "end"])
+def test_the_pass_takes_its_own_output_wherever_gradients_are_summed(when: str) -> None:
+    mod, params = perceptron()
+    cluster, degrees = rank_cluster(), {"pipeline": 2, "micro_batches": 4}
+    options = {"optimizer": "sgd:0.1", "costs": "estimate", "weight_gradients": when, **degrees}
+    step = relay.transform.Shard(cluster, params=params, batch=8, **options)
+    with tvm.transform.PassContext(opt_level=3):
+        once = step(mod)
+        assert tvm.ir.structural_equal(step(once), once)
+        heteroplace.build(once, cluster)
+
+
+@pytest.mark.parametrize("loss", ["mse", "cross_entropy"])
+def test_gradients_of_halves_are_no_zeros_in_large_batches(loss: str) -> None:
+    x, w = (relay.var(name, shape=(1, 4) if name == "x" else (4, 4), dtype="float16")
+            for name in "xw")  # fmt: skip
+    mod = tvm.IRModule.from_expr(relay.Function([x, w], relay.nn.dense(x, w)))
+    step = training_step(mod, ["w"], loss, batch=100_000)
+    inputs = {"x": np.full((1, 4), 64, "float16"), "w": np.eye(4, dtype="float16")}
+    labels = np.zeros((1, 4), "float16") if loss == "mse" else np.zeros(1, "int64")
+    _, gradient = executor_by_numpy(step.backward)(inputs | {"labels": labels})
+    assert np.abs(gradient).max() > 0

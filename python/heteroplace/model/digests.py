@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import Task, TaskGraph, Tensor
@@ -44,6 +45,21 @@ def remedy_of_mismatch(graph: TaskGraph, structure_digest: str) -> str:
         "(--pin, --exclude, ...), limits (--max-memory) or devices: give the file of `heteroplace "
         "place ... --solution FILE`, which holds the graph and the cluster of its plan"
     )
+
+
+def is_same_but_batches(one: Cluster, other: Cluster) -> bool:
+    """Tell whether two clusters are the same but for the batches that their devices take.
+
+    Plans that sum over microbatches at once are of devices that take these as a batch; whoever
+    asked for them did not say so.
+    """
+    if one.digest() == other.digest():
+        return True
+    plain = [
+        replace(each, devices=tuple(replace(own, batch_sizes=(1,)) for own in each.devices))
+        for each in (one, other)
+    ]
+    return plain[0].digest() == plain[1].digest()
 
 
 def first_difference(saved: TaskGraph, graph: TaskGraph) -> str:

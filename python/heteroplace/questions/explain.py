@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from heteroplace.model.answers import Choice, Moment, Reader, TaskAnswer
+from heteroplace.model.collectives import CollectiveCosts
 from heteroplace.model.cost import CostTable
 from heteroplace.model.demands import layers_of
 from heteroplace.model.plan import Collective, Copy, Load, Run, Step
@@ -200,7 +201,7 @@ class _Asked:
         solution = self._solution
         if solution.plan.is_guarded:
             return None
-        costs = _without_time(solution.costs, task)
+        costs = _without_time(solution.costs, task, solution.graph.tasks[task].name)
         without = judge(
             solution.graph, solution.cluster, costs, solution.plan, is_per_item=self._is_per_item
         )
@@ -219,8 +220,8 @@ def _said(solution: Solution, index: int) -> str:
     return name
 
 
-def _without_time(costs: CostTable, task: int) -> CostTable:
-    """The table in which a task takes no time wherever it can run."""
+def _without_time(costs: CostTable, task: int, name: str) -> CostTable:
+    """The table in which a task takes no time wherever it can run, a collective either."""
     begin = task * costs.num_devices
     tables = []
     for times in costs.ns:
@@ -228,4 +229,6 @@ def _without_time(costs: CostTable, task: int) -> CostTable:
         for cell in range(begin, begin + costs.num_devices):
             changed[cell] = min(changed[cell], 0)  # below are no times but signs of none
         tables.append(changed)
-    return replace(costs, ns=tuple(tables))
+    known = costs.collectives or CollectiveCosts()
+    collectives = replace(known, in_updates=known.in_updates | {name})
+    return replace(costs, ns=tuple(tables), collectives=collectives)

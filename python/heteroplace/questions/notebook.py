@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from heteroplace.model.plan import Collective, Run
+from heteroplace.model.plan import Collective, Run, devices_of
 from heteroplace.model.solution import Solution
+from heteroplace.model.step_values import is_async
 from heteroplace.model.units import format_bytes, format_ns
 from heteroplace.report.tables import cost_sources_line, solution_headline
 from heteroplace.simulate.simulator import simulate
@@ -21,19 +22,20 @@ def html(solution: Solution) -> str:
     timeline = simulate(graph, cluster, solution.costs, plan)
     placement = plan.devices_of_tasks(len(graph.tasks))
     taken = [0] * len(graph.tasks)
-    busy = [0] * len(cluster.devices)
+    busy, counts = [0] * len(cluster.devices), [0] * len(cluster.devices)
     for index, step in enumerate(plan.steps):
         if isinstance(step, (Run, Collective)) and index in timeline.step_times:
             start, finish = timeline.step_times[index]
             taken[step.task] += finish - start
-            for device in placement[step.task] if isinstance(step, Collective) else [step.device]:
-                busy[device] += finish - start
+            is_free = isinstance(step, Collective) and is_async(graph, cluster, step)
+            for device in devices_of(step):
+                counts[device] += 1
+                busy[device] += 0 if is_free else finish - start
     devices = []
     for index, owner in enumerate(cluster.devices):
         memory, peak = cluster.memories[owner.memory], timeline.peak_bytes[owner.memory]
-        count = sum(index in where for where in placement)
         used = f"{format_bytes(peak)} of {format_bytes(memory.bytes)}"
-        devices.append([owner.name, str(count), format_ns(busy[index]), memory.name, used])
+        devices.append([owner.name, str(counts[index]), format_ns(busy[index]), memory.name, used])
     longest = sorted(range(len(taken)), key=lambda task: (-taken[task], task))[:_LONGEST]
     tasks = [
         [

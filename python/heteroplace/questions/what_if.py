@@ -28,6 +28,9 @@ from heteroplace.solve.objective import THROUGHPUT
 from heteroplace.solve.problem import Problem, SolveOptions
 from heteroplace.solve.routed_network import solve_routed
 
+_RINGS = "collectives as rings over the links: measured times are of the links as they are"
+"""Why a plan may differ from before by more than its links do."""
+
 
 def what_if(
     solution: Solution,
@@ -78,7 +81,12 @@ def what_if(
     items = solution.plan.items if batch is None else batch
     said = (*changed.said, *(() if batch is None else (f"{batch} items at once",)))
     costs = _columns(solution.costs, graph, changed.cluster, changed.like)
+    forgets = bool(changes.scale_link and costs.collectives and costs.collectives.fits)
+    if forgets and costs.collectives is not None:
+        costs = replace(costs, collectives=replace(costs.collectives, fits=()))
     same_ns, note = _same_plan(solution, graph, changed.cluster, costs, batch)
+    if forgets and same_ns is not None:
+        note = f"{note}; {_RINGS}" if note else _RINGS
     found = WhatIf(said, changed.cluster, judged_ns(solution), same_ns, note, is_per_item, items)
     if not solve:
         return found

@@ -17,6 +17,7 @@ from heteroplace.errors import ShardingError
 from heteroplace.machine.local import open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.demands import check_reachable
+from heteroplace.model.digests import is_same_but_batches
 from heteroplace.relay.annotate.asked import other_options, with_asked
 from heteroplace.relay.annotate.reader import read_solution
 from heteroplace.relay.annotate.sharded import read_sharded
@@ -104,7 +105,7 @@ class _ShardPass:
     ) -> tvm.IRModule:
         """Share `mod`, unless it is shared by this cluster already."""
         found = read_sharded(mod)
-        if found is None or found[0].solution.cluster.digest() != self._cluster.digest():
+        if found is None or not is_same_but_batches(found[0].solution.cluster, self._cluster):
             shared = shard_model(mod, self._cluster, self._params, self._options).to_module()
             return with_asked(shared, vars(self._options))
         if others := other_options(mod, vars(self._options)):

@@ -137,7 +137,7 @@ def _planned(
             )
         models = plan_models(source, [options.degrees], cluster, options)
         return Grid((row_of(models[0]),), tuple(models))
-    degrees = _all_degrees(cluster, options)
+    degrees = _all_degrees(source, cluster, options)
     rows = search(
         _problem(source, cluster, options, degrees), [options.batch], degrees=degrees, path=path
     )
@@ -170,7 +170,8 @@ def row_of(model: ShardedModel) -> SearchRow:
     return row_of_plan(model.options.batch, degrees, graph, cluster, plan, timeline, devices)
 
 
-def _all_degrees(cluster: Cluster, options: ShardOptions) -> Sequence[Degrees]:
+def _all_degrees(source: ModelSource, cluster: Cluster, options: ShardOptions) -> Sequence[Degrees]:
+    """The degrees whose microbatches the module can be made of: multiples of its own rows."""
     ids = rank_ids(cluster, options)
     num_devices = num_ranks(cluster) if ids is None else len(ids)
     found = enumerate_degrees(num_devices, options.batch, allow_fewer=True)
@@ -178,7 +179,13 @@ def _all_degrees(cluster: Cluster, options: ShardOptions) -> Sequence[Degrees]:
         raise ShardingError(
             f"a batch of {options.batch} rows cannot be cut for {num_devices} devices in any way"
         )
-    return found
+    of_own = [each for each in found if each.rows(options.batch) % source.own_rows == 0]
+    if not of_own:
+        raise ShardingError(
+            f"the module holds {source.own_rows} rows, and a batch of {options.batch} is no "
+            f"multiple of them; import the model with a batch of 1 (input_shapes=...)"
+        )
+    return of_own
 
 
 def _problem(
@@ -198,6 +205,7 @@ def _problem(
         devices=rank_ids(cluster, options),
         rewrite=sum_replicas if is_plain else rewritten,
         options=f"{source.digest} zero {options.zero} recompute {options.recompute_every}",
+        row_unit=source.own_rows,
     )
 
 

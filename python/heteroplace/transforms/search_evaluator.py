@@ -53,8 +53,9 @@ Source = Callable[[int, int, int], ShardedGraph]
 Rewrite = Callable[[ShardedGraph, Degrees], ShardedGraph]
 """The graph of one replica -> that for several, of as many stages."""
 
-_ROWS = (2, 3)
-"""Of the graphs from which sizes follow; not 1, which compilers take for no rows at all."""
+_UNITS = (2, 3)
+"""Row units of the graphs from which sizes follow; not 1, which compilers take for no rows at all
+where a unit is one row."""
 
 
 _REFUSALS = (ShardingError, ClusterError, UnsupportedRelayError)
@@ -86,6 +87,8 @@ class SearchProblem:
     `sum_replicas` is done for each configuration anew."""
     options: str = ""
     """What `source` and `rewrite` stand for, in the file of rows: model, ZeRO, recomputation."""
+    row_unit: int = 1
+    """Rows of a microbatch are a multiple of it: what `source` can make graphs of."""
 
 
 @dataclass
@@ -194,10 +197,12 @@ class Evaluator:
         return self._families[key]
 
     def _make_family(self, degrees: Degrees, batch: int) -> _Family | str:
+        unit = self._problem.row_unit
+        known_rows = (_UNITS[0] * unit, _UNITS[1] * unit)
         if degrees.tensor not in self._sources:
             self._sources.clear()  # those of one number of lanes at a time
             self._sources[degrees.tensor] = tuple(
-                self._problem.source(degrees.tensor, rows, batch) for rows in _ROWS
+                self._problem.source(degrees.tensor, rows, batch) for rows in known_rows
             )
         first, second = (
             self._problem.rewrite(each, degrees) for each in self._sources[degrees.tensor]
@@ -206,7 +211,7 @@ class Evaluator:
             if isinstance(family, _Family) and family.sharded is first:
                 return family  # inference: the same for any number of replicas
         try:
-            sizes = AffineSizes(_ROWS, (first, second))
+            sizes = AffineSizes(known_rows, (first, second))
         except ShardingError as fault:
             return str(fault)
         return _Family(first, sizes, [task.op for task in first.graph.tasks], {})

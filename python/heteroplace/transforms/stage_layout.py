@@ -250,12 +250,22 @@ class StageLayout:
         ]
 
     def _states(self) -> IntArray:
-        """(stage, lane, tensor) of each model input that an update replaces, [num_updates, 3]."""
+        """(stage, lane, tensor) of each model input that an update replaces, [num_updates, 3].
+
+        One that other stages read too is refused.
+        """
         graph = self.sharded.graph
         rows = []
         for state, update in graph.updates:
             producer = graph.tensors[update].producer
             assert producer is not None
+            home = int(self.stage_of[producer])
+            far = {int(self.stage_of[reader]) for reader in graph.tensors[state].consumers} - {home}
+            if far:  # it is copied there for each step, which no pass of a stage does
+                raise ShardingError(
+                    f"state {graph.tensors[state].name!r} is updated in stage {home} and read in "
+                    f"stage {min(far)} too"
+                )
             for lane in self._made_in(update):
                 rows.append((int(self.stage_of[producer]), lane, state))
         return np.array(rows, dtype=np.int64).reshape(-1, 3)

@@ -48,13 +48,13 @@ def sizes_of(sharded: ShardedGraph) -> Sizes:
 
 
 class AffineSizes:
-    """Sizes that grow by the same with each row, from the graphs of two numbers of rows.
+    """Sizes that grow by the same with each row unit, from the graphs of two numbers of rows.
 
     Parameters
     ----------
     sharded
-        The graphs of the numbers of rows in `rows`, which differ by 1, so that what a row adds is
-        a whole number.
+        The graphs of the numbers of rows in `rows`, which differ by one unit: the rows that a
+        graph can be made of are multiples of it, so that what a unit adds is a whole number.
 
     Raises
     ------
@@ -64,20 +64,29 @@ class AffineSizes:
 
     def __init__(self, rows: tuple[int, int], sharded: tuple[ShardedGraph, ShardedGraph]) -> None:
         first, second = sharded
-        if rows[1] != rows[0] + 1 or _structure(first) != _structure(second):
+        self._unit = rows[1] - rows[0]
+        is_aligned = self._unit > 0 and rows[0] % self._unit == 0
+        if not is_aligned or _structure(first) != _structure(second):
             raise ShardingError(
                 f"the graphs of {rows[0]} and of {rows[1]} rows of {first.graph.name!r} have other "
-                f"tasks, or the numbers are no neighbours: sizes at other rows do not follow"
+                f"tasks, or the numbers are no multiples of their difference: sizes at other rows "
+                f"do not follow"
             )
         self._rows = rows[0]
         self._low, self._high = sizes_of(first), sizes_of(second)
 
     def at(self, rows: int) -> Sizes:
-        """Return the sizes for so many rows."""
+        """Return the sizes for so many rows, a multiple of the unit."""
+        num_units, rest = divmod(rows - self._rows, self._unit)
+        if rest:
+            raise ShardingError(
+                f"the sizes of microbatches of {rows} rows; expected a multiple of {self._unit} "
+                f"rows, of which the model is made"
+            )
 
         def value(get: Callable[[Sizes], IntArray]) -> IntArray:
             low = get(self._low)
-            return low + (get(self._high) - low) * (rows - self._rows)
+            return low + (get(self._high) - low) * num_units
 
         work = self._low.work
         return Sizes(

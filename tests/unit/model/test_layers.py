@@ -14,8 +14,10 @@ from heteroplace.model.graph import TaskGraph
 from heteroplace.model.implementations import twin_name
 from heteroplace.model.plan import Plan
 from heteroplace.model.solution import Solution
+from heteroplace.report.tables import device_table
+from heteroplace.simulate.simulator import simulate
 from tests.strategies import Instance, exact_cases, instances_with_plan
-from tests.unit.questions.worked import diamond_solution, solution_of
+from tests.unit.questions.worked import diamond_solution, lanes_solution, solution_of
 
 MEMBERS = (("stem/conv:conv", "stem/relu:relu"), ("enc.0:dense",), ("enc.1:dense",), ())
 
@@ -121,3 +123,13 @@ def test_a_notebook_shows_tables_and_nothing_that_acts(solution: Solution) -> No
     assert "&lt;script&gt;" in text
     assert text.count("<table>") == 2
     assert "predicted 10 ns on gpu0+gpu1" in text
+
+
+def test_a_notebook_counts_collectives_on_their_own_devices() -> None:
+    found = lanes_solution()
+    timeline = simulate(found.graph, found.cluster, found.costs, found.plan)
+    table = device_table(found.graph, found.cluster, found.plan, timeline).splitlines()
+    rows = [line.split() for line in table[-len(found.cluster.devices) :]]
+    text = found._repr_html_()
+    for name, count, busy, unit, *_ in rows:
+        assert f"<td>{name}</td><td>{count}</td><td>{busy} {unit}</td>" in text

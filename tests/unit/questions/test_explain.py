@@ -10,14 +10,15 @@ from hypothesis import given
 from heteroplace.errors import GraphError
 from heteroplace.model.answers import TaskAnswer
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Plan
+from heteroplace.model.plan import Collective, Plan
 from heteroplace.model.solution import Solution
+from heteroplace.model.step_values import collective_step_ns
 from heteroplace.solve.moves import moves
 from heteroplace.solve.problem import Problem
 from tests.explicit_plans import explicit_plans
 from tests.routed_plans import RoutedCase, routed_plans
 from tests.strategies import Instance, exact_cases, instances_with_plan
-from tests.unit.questions.worked import diamond_solution, solution_of
+from tests.unit.questions.worked import diamond_solution, lanes_solution, solution_of
 
 
 def test_of_the_diamond_each_device_is_told() -> None:
@@ -44,6 +45,15 @@ def test_of_the_diamond_it_is_told_who_waits() -> None:
     assert last.waits_for[0].ready_ns == last.start_ns
     # Nothing else runs beside a and d: each ns of them is one of the run.
     assert (first.saved_ns, last.saved_ns) == (2, 2)
+
+
+def test_without_a_collective_of_all_devices_the_run_is_shorter_by_it() -> None:
+    solution = lanes_solution()
+    graph, cluster, costs = solution.graph, solution.cluster, solution.costs
+    step = next(step for step in solution.plan.steps if isinstance(step, Collective))
+    (answer,) = solution.explain(graph.tasks[step.task].name)
+    taken_ns = collective_step_ns(graph, cluster, costs.collectives, step)
+    assert answer.saved_ns == taken_ns > 0
 
 
 @given(instances_with_plan(max_tasks=6, max_items=2))

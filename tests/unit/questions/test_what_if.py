@@ -10,6 +10,7 @@ from hypothesis import given
 
 from heteroplace.errors import ClusterError, SolverError
 from heteroplace.model.check import check_plan
+from heteroplace.model.collectives import CollectiveCosts
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.implementations import base_of, twin_name
 from heteroplace.model.plan import Plan, Run
@@ -20,7 +21,7 @@ from heteroplace.solve import SolveOptions, solve_network
 from tests.instances import cpu, gpus, instance, problem_of
 from tests.strategies import AMPLE, Instance, exact_cases, instances_with_plan
 from tests.unit.files.test_solution import with_targets
-from tests.unit.questions.worked import diamond_solution, solution_of
+from tests.unit.questions.worked import diamond_solution, lanes_solution, solution_of
 
 SHORT = SolveOptions(iterations=200, threads=1)
 
@@ -236,3 +237,13 @@ def test_faster_links_never_lengthen_the_same_plan(case: tuple[Instance, Plan]) 
     answer = solution.what_if(scale_link={"*": 3.0})
     assert answer.same_ns is not None, answer.same_note
     assert answer.same_ns <= solution.predicted_ns
+
+
+def test_measured_collectives_do_not_outlive_the_links_they_were_measured_on() -> None:
+    plain = lanes_solution()
+    fits = CollectiveCosts((("all_reduce", 2, 0.5, 2000.0),))
+    measured = replace(plain, costs=replace(plain.costs, collectives=fits))
+    found = measured.what_if(scale_link={"*": 0.5})
+    assert found.same_ns == plain.what_if(scale_link={"*": 0.5}).same_ns
+    assert "rings over the links" in found.same_note
+    assert "rings" not in measured.what_if(memory={"m0": "1 GiB"}).same_note

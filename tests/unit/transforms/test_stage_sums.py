@@ -21,7 +21,7 @@ from heteroplace.transforms.search_evaluator import Evaluator, SearchProblem, su
 from heteroplace.transforms.search_rows import REFUSED, STAGES, WHOLE
 from heteroplace.transforms.stage_clock import bound_ns, makespan_ns, stage_order
 from heteroplace.transforms.stage_layout import CopyGroup, StageLayout
-from heteroplace.transforms.stage_times import StageTimes
+from heteroplace.transforms.stage_times import AffineSizes, StageTimes
 from heteroplace.transforms.zero import shard_states
 from tests.corpus import corpus
 from tests.strategies import num_cases
@@ -304,3 +304,49 @@ def test_stages_that_work_beside_each_other_are_not_excluded(is_linked, engines)
     row = evaluator.row(1, Degrees(1, 1, 2, 1))
     assert row.bound_ns <= row.makespan_ns
     assert evaluator.row(1, Degrees(1, 1, 2, 1), row.makespan_ns) == row
+
+
+def tied(lanes, rows, batch):
+    """Two layers of one weight, which is updated in the stage of the first."""
+    builder = ShardedBuilder("tied", 1, 2)
+    builder.add_input("w", (64, 64), "float32", shared=True)
+    for name in "xy":
+        builder.add_input(name, (rows, 64), "float32")
+
+    def op(name, kind, reads, shape, layer, is_backward=False, is_shared=False, **fields):
+        task = Task(f"{kind}.{name}", kind, flops=rows * 64, **fields)
+        entry = TaskEntry(task, reads, layer, 0, is_backward)
+        return builder.add_op(entry, shape, "float32", name, shared=is_shared)
+
+    first = op("z0", "matmul", ("w", "x"), (rows, 64), 0)
+    second = op("z1", "matmul", ("w", first), (rows, 64), 1)
+    slope = op("d1", f"loss_grad[{batch}]", ("y", second), (rows, 64), 2, True)
+    gradient = op("g", "matmul_dw", (first, slope), (64, 64), 0, True, True, adds=True)
+    builder.updates["w"] = op("new", "sgd[0.1]", ("w", gradient), (64, 64), 0, True, True)
+    for name in "wxy":
+        builder.add_whole(name, [name])
+    return builder.finalize()
+
+
+def test_a_weight_of_two_stages_is_simulated_whole():
+    evaluator = Evaluator(problem(tied, 2))
+    degrees = Degrees(1, 1, 2, 2)
+    row, whole = evaluator.row(16, degrees), evaluator.simulated(16, degrees)
+    assert row.method == WHOLE
+    assert "state 'w' is updated in stage 0 and read in stage 1" in row.reason
+    assert row.makespan_ns == whole.makespan_ns
+
+
+def test_sizes_follow_for_models_of_several_rows():
+    """Graphs are asked for at multiples of the unit only."""
+
+    def source(lanes, rows, batch):
+        assert rows % 4 == 0
+        return mlp()(lanes, rows, batch)
+
+    several = Evaluator(problem(source, 2, row_unit=4))
+    single = Evaluator(problem(mlp(), 2))
+    degrees = Degrees(1, 1, 2, 2)
+    assert several.row(16, degrees) == single.row(16, degrees)
+    with pytest.raises(ShardingError, match="expected a multiple of 4 rows"):
+        AffineSizes((8, 12), (source(1, 8, 16), source(1, 12, 16))).at(6)

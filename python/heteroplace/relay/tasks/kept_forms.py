@@ -2,10 +2,12 @@
 
 Of a x^2 + b xy + c y^2 SimplifyExpr makes a (x + py)(x + qy), with p and q cut to the type of x, of
 the first number of each constant, and taken for one where they are nearly so. Where all of an
-operand are 0 or 1 it puts a scalar in its place, which `bias_add` and `prelu` do not take.
+operand are 0 or 1 it puts a scalar in its place, which `bias_add` and `prelu` do not take. Of
+%a + %a, where %a is made by a product, it makes a function with free variables (InternalError).
 
     add(add(%a, %b), %c), of squares and a product  ==>  subtract(add(%a, %b), negative(%c))
     nn.bias_add(%x, zeros(shape=[4]))               ==>  nn.bias_add(%x, constant)
+    add(%a, %a)                                     ==>  multiply(%a, 2)
 """
 
 from __future__ import annotations
@@ -37,6 +39,27 @@ def KeptForms() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its pa
         return rebuilt(function, _kept, ops=_OPS) if is_dataflow(function) else function
 
     return function_pass("KeptForms", run, ops=_OPS)
+
+
+def DoublesAsProducts() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its passes)
+    """Return the pass, which goes right before SimplifyExpr: EliminateCommonSubexpr makes one value
+    of the two operands of a sum that are alike, as of the gradient of a square.
+
+    2a is a + a to the bit: exact in floats, unless it is infinite in both; wrapped in integers.
+    """
+
+    def run(function: relay.Function) -> relay.Function:
+        return rebuilt(function, _doubled, ops=("add",)) if is_dataflow(function) else function
+
+    return function_pass("DoublesAsProducts", run, ops=("add",))
+
+
+def _doubled(old: relay.Call, new: relay.Call) -> relay.Expr:
+    first, second = new.args
+    dtype = str(old.checked_type.dtype)
+    if not first.same_as(second) or dtype == "bool":
+        return new
+    return with_span(relay.multiply(first, relay.const(2, dtype)), {first}, old.span)
 
 
 def _kept(old: relay.Call, new: relay.Call) -> relay.Expr:

@@ -18,7 +18,7 @@ from heteroplace.relay.tasks.empties import WithoutEmpties
 from heteroplace.relay.tasks.fold import with_numpy_folding
 from heteroplace.relay.tasks.integer_products import IntegerProducts
 from heteroplace.relay.tasks.kept_casts import KeptCasts
-from heteroplace.relay.tasks.kept_forms import KeptForms
+from heteroplace.relay.tasks.kept_forms import DoublesAsProducts, KeptForms
 from heteroplace.relay.tasks.narrow_extents import NarrowExtents
 from heteroplace.relay.tasks.own_places import OwnPlacesApart
 
@@ -27,14 +27,19 @@ _IS_VM = False
 
 
 def prefix_passes(is_homogeneous: bool) -> list[tvm.ir.transform.Pass]:
-    """Return the passes that `relay.build` runs before device planning, fast folding included.
+    """Return the passes that `relay.build` runs before device planning, and ours among them.
 
     Without ToBasicBlockNormalForm: it changes only control flow, which cannot be cut into tasks
     anyway, and loses the spans that name the layers of the imported model.
     """
     sequence = tvm.get_global_func("relay.backend.GetPassPrefixSeq")(is_homogeneous, _IS_VM)
     passes = [step for step in sequence.passes if step.info.name != "ToBasicBlockNormalForm"]
-    return with_numpy_folding(passes)
+    made: list[tvm.transform.Pass] = []
+    for step in with_numpy_folding(passes):
+        if step.info.name == "SimplifyExpr":
+            made.append(DoublesAsProducts())
+        made.append(step)
+    return made
 
 
 def prepare(mod: tvm.IRModule) -> tvm.IRModule:

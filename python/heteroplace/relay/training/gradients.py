@@ -158,13 +158,14 @@ def _of_two(first_wins: Callable[[relay.Expr, relay.Expr], relay.Expr]) -> Gradi
     return gradient
 
 
-def _min(call: relay.Call, grad: relay.Expr) -> list[relay.Expr]:
-    """Spread evenly over all that are smallest, as TVM's own of `max`."""
+def _extreme(call: relay.Call, grad: relay.Expr) -> list[relay.Expr]:
+    """Spread evenly over all that are smallest or largest. TVM's own of `max` takes no keepdims
+    without axes."""
     data = call.args[0]
     axes = _reduced_axes(call)
     kept = [1 if at in axes else extent for at, extent in enumerate(_shape(data))]
-    is_least = relay.equal(data, relay.reshape(call, kept))
-    chosen = relay.cast(is_least, data.checked_type.dtype)
+    is_extreme = relay.equal(data, relay.reshape(call, kept))
+    chosen = relay.cast(is_extreme, data.checked_type.dtype)
     count = relay.sum(chosen, axes, keepdims=True)
     return [chosen * relay.reshape(grad, kept) / count]
 
@@ -290,7 +291,7 @@ def _slices(call: relay.Call, shape: tuple[int, ...]) -> tuple[list[int], list[i
 MISSING: Mapping[str, Gradient] = {
     "broadcast_to": _broadcast_to,
     "maximum": _of_two(relay.greater_equal),
-    "min": _min,
+    "min": _extreme,
     "minimum": _of_two(relay.less_equal),
     "nn.layer_norm": _layer_norm,
     "nn.leaky_relu": _leaky_relu,
@@ -307,6 +308,7 @@ MISSING: Mapping[str, Gradient] = {
 REPLACED: Mapping[str, Gradient] = {
     "abs": _abs,
     "clip": _clip,
+    "max": _extreme,
     "nn.avg_pool2d": of_avg_pool2d,
     "nn.conv2d": of_conv2d,
     "nn.global_avg_pool2d": of_global_avg_pool2d,
@@ -319,4 +321,4 @@ REPLACED: Mapping[str, Gradient] = {
 """TVM's own take bounds for integers (clip), end in kernels that fail (groups of conv2d) or are
 wrong (max_pool2d with windows larger than what they make, variance of a mean that is not that of
 its data), read more than they need (avg_pool2d), have a slope of 1 at 0 (relu, abs), know no slices
-with `axes`, or are loops over single indices (take)."""
+with `axes`, take no keepdims without axes (max), or are loops over single indices (take)."""

@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from typing import Protocol
 
+import numpy as np
 from tvm import relay
 
 from heteroplace.errors import TrainingError
 from heteroplace.relay.expressions import static_shape
+
+_NUMPY_FLOATS = ("float16", "float32", "float64")
+"""Types of floats that numpy has; bfloat16 has the range of float32."""
 
 
 class Loss(Protocol):
@@ -41,11 +45,11 @@ class MeanSquaredError:
     def value(self, prediction: relay.Expr, labels: relay.Expr, batch: int) -> relay.Expr:
         difference = relay.subtract(prediction, labels)
         total = relay.sum(relay.multiply(difference, difference))
-        return relay.divide(total, relay.const(2 * batch, prediction.checked_type.dtype))
+        return _divided(total, 2 * batch, prediction.checked_type.dtype)
 
     def gradient(self, prediction: relay.Expr, labels: relay.Expr, batch: int) -> relay.Expr:
         difference = relay.subtract(prediction, labels)
-        return relay.divide(difference, relay.const(batch, prediction.checked_type.dtype))
+        return _divided(difference, batch, prediction.checked_type.dtype)
 
 
 class CrossEntropy:
@@ -69,18 +73,29 @@ class CrossEntropy:
         is_chosen = relay.cast(self._chosen(prediction, labels), "bool")
         # Not a product: that of 0 and the logarithm of another class's 0 is no number.
         chosen = relay.sum(relay.where(is_chosen, logarithms, relay.const(0, dtype)))
-        return relay.divide(chosen, relay.const(-batch, dtype))
+        return _divided(chosen, -batch, dtype)
 
     def gradient(self, prediction: relay.Expr, labels: relay.Expr, batch: int) -> relay.Expr:
         likely = relay.nn.softmax(prediction, axis=-1)
         difference = relay.subtract(likely, self._chosen(prediction, labels))
-        return relay.divide(difference, relay.const(batch, prediction.checked_type.dtype))
+        return _divided(difference, batch, prediction.checked_type.dtype)
 
     def _chosen(self, prediction: relay.Expr, labels: relay.Expr) -> relay.Expr:
         """1 at the label, 0 elsewhere."""
         type_ = prediction.checked_type
         one, zero = (relay.const(value, type_.dtype) for value in (1, 0))
         return relay.one_hot(labels, one, zero, static_shape(type_)[-1], -1, type_.dtype)
+
+
+def _divided(value: relay.Expr, number: int, dtype: str) -> relay.Expr:
+    """The quotient, in float32 where the number is too large for the type (65504 of float16): it
+    would be infinite there, and each gradient 0."""
+    with np.errstate(over="ignore"):
+        fits = dtype not in _NUMPY_FLOATS or np.isfinite(np.array(number).astype(dtype))
+    if fits:
+        return relay.divide(value, relay.const(number, dtype))
+    exact = relay.divide(relay.cast(value, "float32"), relay.const(number, "float32"))
+    return relay.cast(exact, dtype)
 
 
 LOSSES: MutableMapping[str, Loss] = {"mse": MeanSquaredError(), "cross_entropy": CrossEntropy()}

@@ -114,8 +114,9 @@ def training_step(
     output
         Index of the output that is the prediction; None: the only one.
     trainable
-        Names of the weights to train; None: all of floating-point types. The others are bound as
-        constants if their values are given, else they are inputs.
+        Names of the weights to train; None: all of floating-point types. The others, and those
+        that have no gradient, are bound as constants if their values are given, else they are
+        inputs.
 
     Raises
     ------
@@ -142,7 +143,8 @@ def training_step(
     if batch is not None:
         _check_keeps_apart(main, params, rows, batch)
     batch = rows if batch is None else batch
-    backward = _backward(main, chosen, loss_of(loss), batch)
+    values = params if isinstance(params, Mapping) else {}
+    backward = _backward(main, chosen, loss_of(loss), batch, values)
     names = _names(backward)
     place = names.index(LABELS)
     inputs, weights = tuple(names[:place]), tuple(names[place + 1 :])
@@ -163,9 +165,16 @@ def training_step(
 
 
 def _backward(
-    main: relay.Function, chosen: Collection[str], loss: Loss, batch: int
+    main: relay.Function,
+    chosen: Collection[str],
+    loss: Loss,
+    batch: int,
+    values: Mapping[str, tvm.nd.NDArray],
 ) -> relay.Function:
-    """The loss and the gradients of those of `chosen` that have one; labels before the weights."""
+    """The loss and the gradients of those of `chosen` that have one; labels before the weights.
+
+    Of the others those with a value are constants, as what is not to be trained is.
+    """
     if any(parameter.name_hint == LABELS for parameter in main.params):
         raise TrainingError(
             f"the network has an input {LABELS!r} itself; that name is for the labels of the loss: "
@@ -179,18 +188,23 @@ def _backward(
     variables = [parameter for parameter in main.params if parameter.name_hint in chosen]
     inputs = [parameter for parameter in main.params if parameter.name_hint not in chosen]
     weights = []
+    fixed = {}
     for var, gradient in zip(variables, differentiate(prediction, seed, variables), strict=True):
         if gradient is not None:
             weights.append(var)
             outputs.append(gradient)
         elif var in known:
             inputs.append(var)  # read, but only where there are no gradients
+            if var.name_hint in values:
+                fixed[var.name_hint] = values[var.name_hint]
     if not weights:
         raise TrainingError(
             f"there is nothing to train: the loss depends on none of "
             f"{', '.join(sorted(chosen)) or 'the weights, of which none is a number'}"
         )
     function = relay.Function([*inputs, labels, *weights], relay.Tuple(outputs))
+    if fixed:
+        function = relay.build_module.bind_params_by_name(function, fixed)
     return _typed(simplified(_typed(function)))
 
 
