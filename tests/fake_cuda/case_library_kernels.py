@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from library_cases import LibraryCase, all_libraries
+from library_cases import CASES, LibraryCase, all_libraries
 from library_programs import algorithms, set_operands
 
 from heteroplace.errors import ExecutionError
@@ -130,8 +130,17 @@ def test_the_quicker_algorithm_has_the_shorter_time(fake: FakeCuda, case: Librar
     fake.set("delay_ns", 0)
     slow, quick = algorithms(case.small)[:2]
     times = time_algorithms(0, case.small, [slow, quick])
-    assert times[0] > times[1]
-    assert time_algorithms(0, case.small, []) == []
+    assert times[slow] > times[quick]
+    assert time_algorithms(0, case.small, []) == {}
+
+
+def test_an_algorithm_that_the_fused_call_refuses_is_left_out(fake: FakeCuda) -> None:
+    (case,) = (case for case in CASES if case.library.option == "cudnn")
+    symbols = algorithms(case.small)
+    refused = symbols[-1]
+    fake.set_library("cudnn", "refused_when_fused", int(refused.rpartition(":")[2]))
+    assert set(time_algorithms(0, case.small, symbols)) == set(symbols) - {refused}
+    assert time_algorithms(0, case.small, [refused]) == {}
 
 
 @all_libraries

@@ -89,7 +89,8 @@ class FakeCuda:
         self._library.fake_cuda_set(name.encode(), value)
 
     def set_library(self, library: str, name: str, value: int) -> None:
-        """Set version, has_algorithms of the fake "cublaslt" or "cudnn"."""
+        """Set version or has_algorithms of the fake "cublaslt" or "cudnn", or refused_when_fused of
+        the latter."""
         getattr(self._library, f"fake_{library}_set")(name.encode(), value)
 
     def reset(self) -> None:
@@ -98,6 +99,7 @@ class FakeCuda:
         for library, version in VERSIONS.items():
             self.set_library(library, "version", version)
             self.set_library(library, "has_algorithms", 1)
+        self.set_library("cudnn", "refused_when_fused", -1)
         for name, value in (
             ("num_devices", 2),
             ("delay_ns", 20_000),

@@ -310,7 +310,7 @@ FAKE_EXPORT int cudnnConvolutionBiasActivationForward(
     return BrokenDnn(std::string("cudnnConvolutionBiasActivationForward: ") + text);
   };
   if (!act->is_set) return broken("an activation that is not set");
-  if (act->keeps_nan) return kCudnnUnsupported;
+  if (act->keeps_nan || algorithm == TheDnn().refused_when_fused) return kCudnnUnsupported;
   if (act->mode == 5 && algorithm != 1) return broken("the identity with another algorithm than 1");
   if (*alpha != 1) return broken("scaled");
   if (sum->count() != problem.y->count()) return broken("z is not as y");
@@ -351,10 +351,11 @@ FAKE_EXPORT int cudnnActivationForward(void* object, void* activation, const flo
   return IssueElementwise(*handle, __func__, nullptr, nullptr, true, *whole, y);
 }
 
-/*! \brief version | has_algorithms: for tests. */
+/*! \brief version | has_algorithms | refused_when_fused: for tests. */
 FAKE_EXPORT void fake_cudnn_set(const char* name, int64_t value) {
   std::lock_guard lock(TheDnn().mutex);
   const std::string what = name;
   if (what == "version") TheDnn().version = static_cast<size_t>(value);
   if (what == "has_algorithms") TheDnn().has_algorithms = value != 0;
+  if (what == "refused_when_fused") TheDnn().refused_when_fused = static_cast<int>(value);
 }

@@ -51,6 +51,8 @@ struct DnnState {
   std::mutex mutex;
   size_t version = 91002;
   bool has_algorithms = true;
+  /*! \brief An algorithm that the call with bias and activation refuses; -1: none. */
+  int refused_when_fused = -1;
 };
 
 DnnState& TheDnn();

@@ -113,3 +113,10 @@ def test_keys_differ_by_precision_and_architecture() -> None:
     targets = [tvm.target.Target(f"cuda -arch={arch}") for arch in ("sm_80", "sm_90")]
     keys = {kernel.key(name, each) for name in ("float32", "tf32", "half") for each in targets}
     assert len(keys) == 6
+
+
+def test_tensors_that_are_too_large_for_the_library_stay_with_tvm() -> None:
+    filters = var("w", 64, 64, 3, 3)
+    for rows, is_theirs in ((31, True), (32, False)):  # 2**31 numbers are one too many
+        body = conv(var("x", rows, 64, 1024, 1024), filters, padding=(1, 1))
+        assert (found(body) is not None) == is_theirs

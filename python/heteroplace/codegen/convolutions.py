@@ -27,6 +27,8 @@ from heteroplace.codegen.library_kernels import MAX_EXTENT, LibraryKernel, opera
 from heteroplace.relay.expressions import post_order, static_shape
 
 _RANK = 4
+_MAX_ELEMENTS = 2**31 - 1
+"""Of a tensor that cuDNN takes."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,8 @@ def convolution_of(function: relay.Function) -> Convolution | None:
     data, filters = (static_shape(argument.checked_type) for argument in call.args)
     whole = static_shape(call.checked_type)
     if any(not 0 < extent <= MAX_EXTENT for extent in (*data, *filters, *whole)):
+        return None
+    if max(map(math.prod, (data, filters, whole))) > _MAX_ELEMENTS:
         return None
     channels = (1, whole[1], 1, 1)
 

@@ -21,7 +21,7 @@ from heteroplace.codegen.library_kernels import LibraryKernel, library_workspace
 from heteroplace.codegen.targets import DL_DEVICE_TYPES
 from heteroplace.costs.store import CostStore
 from heteroplace.costs.tunings import TunedPlace, Tuning, add_trials, find_tunings
-from heteroplace.errors import CostStoreError, SolverError
+from heteroplace.errors import CostStoreError, ExecutionError, SolverError
 from heteroplace.machine.fingerprint import device_fingerprint
 from heteroplace.measure.cost_models.model import CostOptions
 from heteroplace.model.cluster import Cluster, Device
@@ -39,6 +39,8 @@ MAX_ALGORITHMS = 16
 """That are timed for each kernel; the library offers the likely ones first."""
 
 _WARM_RUNS = 3
+_REFUSED = "STATUS_NOT_SUPPORTED"
+"""In the name of the status of a library that has no such kernel."""
 _TIMED_NS = 100_000_000
 _MIN_RUNS, _MAX_RUNS = 5, 50
 
@@ -136,11 +138,10 @@ class _Chooser:
             MAX_ALGORITHMS,
         )
         times = time_algorithms(self._device.index, kernel, symbols)
-        best = min(range(len(times)), key=lambda at: times[at], default=None)
-        symbol = "" if best is None else symbols[best]
+        symbol = min(times, key=lambda each: times[each], default="")
         if self._store is not None:
             found = json.dumps([self._kind, symbol]) if symbol else ""
-            found_ns = 0 if best is None else times[best]
+            found_ns = times.get(symbol, 0)
             date = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
             rest = ("", 0, 0, date)
             tuning = Tuning(digest, op, kernel.name, len(symbols), found, found_ns, *rest)
@@ -169,8 +170,11 @@ class _Chooser:
         )
 
 
-def time_algorithms(device: int, kernel: LibraryKernel, symbols: list[str]) -> list[int]:
+def time_algorithms(device: int, kernel: LibraryKernel, symbols: list[str]) -> dict[str, int]:
     """Return the ns of each algorithm of a kernel on a GPU: medians of runs that call all.
+
+    A library offers algorithms of the plain product or convolution, and may refuse one when it is
+    called with a bias and an activation; those have no time.
 
     Parameters
     ----------
@@ -185,7 +189,19 @@ def time_algorithms(device: int, kernel: LibraryKernel, symbols: list[str]) -> l
         The library fails, or the GPU's memory is too small for the kernel.
     """
     if not symbols:
-        return []
+        return {}
+    try:
+        return _times(device, kernel, symbols)
+    except ExecutionError as err:
+        if _REFUSED not in str(err):
+            raise
+    if len(symbols) == 1:
+        return {}
+    alone = [time_algorithms(device, kernel, [symbol]) for symbol in symbols]
+    return {symbol: ns for each in alone for symbol, ns in each.items()}
+
+
+def _times(device: int, kernel: LibraryKernel, symbols: list[str]) -> dict[str, int]:
     text, shapes = _program(device, kernel, symbols)
     executor = Executor(str(library_path()), "", text)
     random = np.random.default_rng(0)
@@ -194,7 +210,7 @@ def time_algorithms(device: int, kernel: LibraryKernel, symbols: list[str]) -> l
     run_ns = max(1, int(min(executor.benchmark(_WARM_RUNS))))
     num_runs = min(_MAX_RUNS, max(_MIN_RUNS, _TIMED_NS // run_ns))
     times = np.median(executor.profile_runs(num_runs), axis=0)
-    return [max(1, int(each)) for each in times]
+    return {symbol: max(1, int(ns)) for symbol, ns in zip(symbols, times, strict=True)}
 
 
 def _program(device: int, kernel: LibraryKernel, symbols: list[str]) -> tuple[str, dict[str, int]]:
