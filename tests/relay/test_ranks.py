@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import sys
 import threading
 import weakref
@@ -162,6 +163,27 @@ def test_a_job_that_is_over_is_not_kept_till_the_process_ends(model: Path) -> No
     assert on_ranks(model, work) == [None, None]
     gc.collect()
     assert [group() for group in groups] == [None, None]
+
+
+def test_a_child_of_a_rank_is_none_and_ends_nothing(model: Path) -> None:
+    x, expected = values(), chain_of(values())
+
+    def work(executor: RankedExecutor) -> None:
+        if not executor.is_feeding:
+            executor.serve()
+            return
+        executor.run(x=x)
+        child = os.fork()
+        if child == 0:
+            executor._native.group.fail("of the child")  # what its fault would do
+            executor.close()
+            del executor
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        assert np.array_equal(executor.run(x=x)[0], expected)
+        executor.close()
+
+    assert on_ranks(model, work) == [None, None]
 
 
 def test_a_recording_may_end_before_its_calls(model: Path) -> None:

@@ -119,6 +119,15 @@ void Group::MeetOthers(const Limit& limit) {
 }
 
 Group::~Group() {
+  if (IsForked()) {
+    // The thread is in the parent alone, which may have held any lock, and messages are the
+    // parent's: they stay as they are until this process ends.
+    static_cast<void>(std::make_unique<std::thread>(std::move(watcher_)).release());
+    static_cast<void>(std::make_unique<std::vector<Peer>>(std::move(peers_)).release());
+    static_cast<void>(
+        std::make_unique<std::shared_ptr<LockedTransport>>(std::move(transport_)).release());
+    return;
+  }
   if (watcher_.joinable()) {
     if (!has_ended_.load()) {
       Fail(NameOf(rank_) + " left the job before the rank that feeds it had ended it");
@@ -234,6 +243,7 @@ void Group::SetStatus(std::function<StepReached()> status) {
 }
 
 void Group::Fail(const std::string& text) noexcept {
+  if (IsForked()) return;
   try {
     // Who meets an error as another rank is gone says that instead.
     std::string whole = TextOfFallen();
@@ -314,6 +324,7 @@ std::string Group::TextOfSilent(int64_t silence_ns) const {
 }
 
 void Group::Keep(const std::string& text) noexcept {
+  if (IsForked()) return;
   {
     const std::lock_guard lock(failure_mutex_);
     if (has_failed_.load() || has_ended_.load()) return;
@@ -366,6 +377,7 @@ void Group::CheckAlive() const {
 }
 
 void Group::End() {
+  if (IsForked()) return;
   has_ended_.store(true);
   own_page_.WakeOwner();
 }

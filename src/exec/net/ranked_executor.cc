@@ -83,7 +83,7 @@ void RankedExecutor::CountThreads(const Limit& limit) {
 
 RankedExecutor::~RankedExecutor() {
   Close();
-  group_->SetStatus(nullptr);
+  if (!group_->IsForked()) group_->SetStatus(nullptr);  // a lock that the watching thread takes
 }
 
 void RankedExecutor::CheckFeeding(const char* function) const {
@@ -119,6 +119,7 @@ auto RankedExecutor::Asking(const Ask& ask) {
 }
 
 void RankedExecutor::Close() {
+  if (group_->IsForked()) return;
   if (is_closed_.exchange(true) || !is_feeding() || group_->HasFailed()) return;
   try {
     const std::lock_guard lock(orders_mutex_);
