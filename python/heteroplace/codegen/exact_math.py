@@ -32,7 +32,6 @@ EXACT: Mapping[str, str] = {
 
 def exact_math(functions: tvm.IRModule) -> tvm.IRModule:
     """Return lowered functions of a GPU with the functions of `EXACT` in place of short cuts."""
-
     return with_nodes(functions, _exact, "tir.Call")
 
 

@@ -24,7 +24,7 @@ from heteroplace.model.digests import digest_mismatches
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.held_memory import held_bytes
 from heteroplace.model.live_memory import LivePeak, live_peaks
-from heteroplace.model.memory import plan_memory_use
+from heteroplace.model.memory import plan_memory_use, short_memories
 from heteroplace.model.plan import Collective, Copy, Load, Plan, Run, Step, devices_of
 from heteroplace.model.presence import Presence
 from heteroplace.model.step_values import (
@@ -391,10 +391,9 @@ class _Checker:
             needs = [LivePeak(size, None) for size in held_bytes(graph, cluster, charged)]
         else:
             needs = list(live_peaks(graph, cluster, self._costs, self._plan))
-        for memory, need in zip(cluster.memories, needs, strict=True):
-            if need.num_bytes > memory.bytes:
-                when = "" if need.step is None else f" at {self._quote(need.step)}"
-                self._faults.append(
-                    f"memory {memory.name!r} needs {format_bytes(need.num_bytes)}{when} and has "
-                    f"{format_bytes(memory.bytes)} ({need.num_bytes - memory.bytes} bytes too few)"
-                )
+        for memory, need in short_memories(cluster, needs):
+            when = "" if need.step is None else f" at {self._quote(need.step)}"
+            self._faults.append(
+                f"memory {memory.name!r} needs {format_bytes(need.num_bytes)}{when} and has "
+                f"{format_bytes(memory.bytes)} ({need.num_bytes - memory.bytes} bytes too few)"
+            )

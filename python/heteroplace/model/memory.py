@@ -17,8 +17,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from heteroplace.model.cluster import Cluster
+from heteroplace.model.cluster import Cluster, Memory
 from heteroplace.model.graph import TaskGraph
+from heteroplace.model.live_memory import LivePeak
 from heteroplace.model.plan import Copy, Load, Plan, devices_of, guard_of
 from heteroplace.model.step_values import (
     Place,
@@ -172,3 +173,9 @@ class _Use:
         for device, num_bytes in enumerate(self._workspace):
             used[self._cluster.devices[device].memory] += num_bytes
         return tuple(used)
+
+
+def short_memories(cluster: Cluster, peaks: Iterable[LivePeak]) -> list[tuple[Memory, LivePeak]]:
+    """Return the memories of less than their peak, with it. `peaks`: one of each memory."""
+    pairs = zip(cluster.memories, peaks, strict=True)
+    return [(memory, peak) for memory, peak in pairs if peak.num_bytes > memory.bytes]

@@ -259,10 +259,9 @@ def _tensor(described: dict[str, Any], where: str) -> TensorEntry:
         given = described.get(key, ())
         if isinstance(given, str) or not isinstance(given, Sequence):
             raise GraphError(f"{key} of {where} is {given!r}; expected a list")
-        is_shape = key == "shape"
-        described[key] = tuple(
-            _count(item, f"an extent of {where}") if is_shape else str(item) for item in given
-        )
+        described[key] = tuple(given)
+    described["shape"] = tuple(_count(each, f"an extent of {where}") for each in described["shape"])
+    described["consumers"] = tuple(map(str, described["consumers"]))
     described["dtype"] = str(described.get("dtype", ""))
     described["shared"] = _flag(described.get("shared", False), f"shared of {where}")
     if described.get("buffer") is not None:

@@ -27,6 +27,7 @@ from heteroplace.model.cost import CostTable
 from heteroplace.model.digests import first_difference
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.live_memory import live_peaks
+from heteroplace.model.memory import short_memories
 from heteroplace.model.plan import Collective, Plan, Run, devices_of
 from heteroplace.model.solution import Solution
 from heteroplace.model.step_values import is_async
@@ -234,8 +235,7 @@ def _model(
         short = [
             f"memory {memory.name!r} needs {format_bytes(peak.num_bytes)} and has "
             f"{format_bytes(memory.bytes)}"
-            for memory, peak in zip(cluster.memories, peaks, strict=True)
-            if peak.num_bytes > memory.bytes
+            for memory, peak in short_memories(cluster, peaks)
         ]
         if not short:
             raise  # something else is wrong with it

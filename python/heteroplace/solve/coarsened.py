@@ -17,6 +17,7 @@ from heteroplace.coarsen.coarse import Coarsening, coarsen
 from heteroplace.coarsen.fusion_rules import MOIRAI_RULES, fuse_by_rules
 from heteroplace.errors import InfeasibleError, SolverLimitError
 from heteroplace.model.live_memory import live_peaks
+from heteroplace.model.memory import short_memories
 from heteroplace.model.plan import Plan
 from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.judge import judge_plan
@@ -173,7 +174,9 @@ def _solve_groups(
     plan = replace(
         coarse.expand_plan(found.plan), origin=f"{found.plan.origin}, {size} ({coarsening})"
     )
-    if not _fits(problem, plan):
+    # A task starts earlier than its group could, when more may be live.
+    peaks = live_peaks(problem.graph, problem.cluster, problem.costs, plan)
+    if short_memories(problem.cluster, peaks):
         raise SolverLimitError(
             f"the plan of the {len(groups)} groups of coarsening {coarsening!r} fits in memory "
             f"only as groups start: their tasks, which start earlier, do not fit. With coarsening "
@@ -190,14 +193,6 @@ def _solve_groups(
         candidates=((f"coarsening: {coarsening}", None, size), *tried),
         was_interrupted=found.status == "interrupted",
     )
-
-
-def _fits(problem: Problem, plan: Plan) -> bool:
-    """Whether a plan of tasks fits by lifetime. That of the groups need not tell: a task starts
-    earlier than its group could, when more may be live."""
-    peaks = live_peaks(problem.graph, problem.cluster, problem.costs, plan)
-    memories = problem.cluster.memories
-    return all(peak.num_bytes <= m.bytes for peak, m in zip(peaks, memories, strict=True))
 
 
 def _report(coarse: Coarsening, progress: Progress, report: ProgressReport) -> None:

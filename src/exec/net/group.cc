@@ -120,12 +120,8 @@ void Group::MeetOthers(const Limit& limit) {
 
 Group::~Group() {
   if (IsForked()) {
-    // The thread is in the parent alone, which may have held any lock, and messages are the
-    // parent's: they stay as they are until this process ends.
+    // The thread is in the parent alone: here it can neither end nor be waited for.
     static_cast<void>(std::make_unique<std::thread>(std::move(watcher_)).release());
-    static_cast<void>(std::make_unique<std::vector<Peer>>(std::move(peers_)).release());
-    static_cast<void>(
-        std::make_unique<std::shared_ptr<LockedTransport>>(std::move(transport_)).release());
     return;
   }
   if (watcher_.joinable()) {

@@ -5,8 +5,6 @@
 // them tells it. Deaths on the same machine are seen at once (rank_page.h), others by silence.
 #pragma once
 
-#include <unistd.h>
-
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -97,7 +95,7 @@ class Group : public std::enable_shared_from_this<Group> {
   bool HasFailed() const { return has_failed_.load(); }
   /*! \brief Whether this process is a child of the rank: no rank itself, it neither tells nor gives
    * back anything. */
-  bool IsForked() const { return getpid() != owner_; }
+  bool IsForked() const { return transport_->IsForked(); }
   /*! \brief The text; "" while nothing has failed. */
   std::string failure() const;
   /*! \throws Error kExecution if the job has failed. */
@@ -159,7 +157,6 @@ class Group : public std::enable_shared_from_this<Group> {
   std::string LastOwnStep();
 
   const GroupOptions options_;
-  const pid_t owner_ = getpid();
   std::shared_ptr<LockedTransport> transport_;
   int rank_ = 0;
   int num_ranks_ = 0;

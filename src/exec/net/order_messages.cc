@@ -17,10 +17,6 @@ OrderSender::OrderSender(Group* group) : group_(group), places_(kMostOnTheWay) {
 }
 
 OrderSender::~OrderSender() {
-  if (group_->IsForked()) {  // its messages are the parent's
-    static_cast<void>(std::make_unique<std::vector<Place>>(std::move(places_)).release());
-    return;
-  }
   for (const Place& place : places_) {
     for (const bool is_sending : place.is_sending) {
       if (is_sending) group_->Fail("the job ended with orders that were not taken");

@@ -11,6 +11,10 @@ class LockedMessage : public Message {
   LockedMessage(std::shared_ptr<LockedTransport> transport, std::unique_ptr<Message> message)
       : transport_(std::move(transport)), message_(std::move(message)) {}
   ~LockedMessage() override {
+    if (transport_->IsForked()) {  // it is the parent's, and so may the lock be for ever
+      static_cast<void>(message_.release());
+      return;
+    }
     const std::lock_guard lock(transport_->mutex());
     message_.reset();
   }

@@ -1,6 +1,8 @@
 // One transport for several users in a process: a lock around each call, and peers by host.
 #pragma once
 
+#include <unistd.h>
+
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -30,8 +32,12 @@ class LockedTransport {
   /*! \brief Without the lock: `Abort` is for any thread. */
   void Abort(const std::string& reason) noexcept { transport_->Abort(reason); }
   std::mutex& mutex() { return transport_->mutex(); }
+  /*! \brief Whether this process is a child of the one that has the transport: any thread of that
+   * may have held the lock. */
+  bool IsForked() const { return getpid() != owner_; }
 
  private:
+  const pid_t owner_ = getpid();
   std::shared_ptr<Transport> transport_;  // guarded by its mutex, but for Abort
 };
 

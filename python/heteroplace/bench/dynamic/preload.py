@@ -37,7 +37,7 @@ from heteroplace.bench.dynamic.trace_runs import Inputs, mean_run_ns, time_trace
 from heteroplace.bench.models.routed import RoutedNetwork
 from heteroplace.bench.models.routed_chain import chain_records, routed_chain
 from heteroplace.bench.peers.stock import in_pass_context
-from heteroplace.bench.peers.timed_runs import TimedRuns
+from heteroplace.bench.peers.timed_runs import TimedRuns, cluster_cores
 from heteroplace.codegen.executable import Executable
 from heteroplace.codegen.loaded_weights import weight_sizes
 from heteroplace.dynamic.profile import ProfileBuilder
@@ -67,7 +67,7 @@ def rows(only: re.Pattern[str], say: Say) -> Iterator[dict[str, object]]:
     labels = {trace: f"preload/{MODEL}/{trace}" for trace in SHARES}
     traces = [trace for trace, label in labels.items() if only.search(label)]
     if traces:
-        cores = {core for each in local_cluster(has_gpus=False).devices for core in each.cores}
+        cores = cluster_cores(local_cluster(has_gpus=False))
         with in_pass_context():
             network = routed_chain()
             builds = Builds(local_cluster([min(cores)], has_gpus=False), network.params)
