@@ -96,10 +96,11 @@ def test_branches_are_compiled_at_their_capacities_and_alike_ones_once() -> None
 
 @pytest.mark.costly
 def test_an_annotated_module_carries_the_kernels_of_branches() -> None:
-    network, cluster = cut_network(switch_layer()), cpu_cluster()
+    network, cluster = cut_network(switch_layer(Shape(has_residual=True))), cpu_cluster()
     placement = [0] * len(network.graph.tasks)
     compiled = CompiledNetwork.of(network)
     kernels = compiled.kernels(cluster, placement)
+    assert any(call.kernel_in_place for call in kernels.calls.calls)
     solution = routed_solution(network, cluster, placement)
     mod = pipeline.annotate(compiled, solution)
     found = carried_kernels(mod, network.digest, network.graph.routers)

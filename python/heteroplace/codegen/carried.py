@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from typing import Any
 
 import numpy as np
@@ -71,6 +71,11 @@ def with_kernels(
             ]
             for c in calls.calls
         ],
+        "in_place": {
+            index: [c.kernel_in_place, c.in_place]
+            for index, c in enumerate(calls.calls)
+            if c.kernel_in_place
+        },
         "outputs": calls.outputs,
         "routers": [[r.loads, r.offsets, r.seats, r.num_rows] for r in calls.routers],
         "kernels": [
@@ -134,6 +139,10 @@ def _read_calls(
         )
         for kernel, segment, task, reads, writes, workspace, branch, variants in table["calls"]
     ]
+    for index, (symbol, pairs) in table.get("in_place", {}).items():
+        own = calls[int(index)]
+        found = tuple((read, write) for read, write in pairs)
+        calls[int(index)] = replace(own, kernel_in_place=symbol, in_place=found)
     decided = tuple(
         RouterValues(router, *made) for router, made in zip(routers, table["routers"], strict=True)
     )

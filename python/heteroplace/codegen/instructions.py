@@ -40,6 +40,8 @@ class Instruction:
     it reads nothing, and comes next in the order."""
     replaces: tuple[Instance, ...] = ()
     """Whose bytes it takes over: all others who read them come before, and are waited for."""
+    is_in_place: bool = False
+    """Whether it is by the call's `kernel_in_place`."""
     linger_ns: int = 0
     """How much later than predicted it may end, while others are in time: others' updates read a
     gradient beside it, and none of them waits for another. What it reads is kept so much longer."""

@@ -113,6 +113,8 @@ class KernelCall:
     """The step of the collective whose members' values it reads; None: it reads its own."""
     in_place: tuple[tuple[int, int], ...] = ()
     """(place of an input, of an output) that may be the same bytes, if nobody else reads them."""
+    kernel_in_place: str = ""
+    """Symbol of the kernel for such a place; "": it is the same kernel."""
     branch: tuple[str, int] | None = None
     """(router's name, branch) of a call in a branch; None: it is in none."""
     variants: tuple[Variant, ...] = ()

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from heteroplace.codegen.branch_program import BranchProgram
 from heteroplace.codegen.clocks import Clocks
+from heteroplace.codegen.handed_on import with_rows_handed_on
 from heteroplace.codegen.instructions import Instance, Instruction, Ordered, root
 from heteroplace.codegen.kernels import KernelCalls
 from heteroplace.codegen.late_calls import with_late_calls
@@ -73,16 +74,15 @@ def lower(
             f"cluster has {len(cluster.hosts)} hosts, whose messages are sent in every run; place "
             f"a network with routers on the devices of one host"
         )
-    calls = sunk_calls(calls, graph, cluster, plan)
-    calls = with_remade_layouts(calls, graph, cluster, plan)
+    for rewritten in (sunk_calls, with_rows_handed_on, with_remade_layouts):
+        calls = rewritten(calls, graph, cluster, plan)
     calls = with_loads(with_predictions(calls, graph, plan), graph, plan)
     ordered = order_instructions(calls, graph, cluster, plan, predicted)
     ordered = with_late_calls(ordered, calls, cluster)
     lowered = _Lowering(calls, cluster, ordered, is_tight=predicted is None).run()
     if predicted is not None and excess_of(lowered, cluster):
         lowered = _Lowering(calls, cluster, ordered, is_tight=True).run()
-    excess = excess_of(lowered, cluster)
-    if excess:
+    if excess := excess_of(lowered, cluster):
         raise InfeasibleError("the compiled program does not fit: " + "; ".join(excess))
     return lowered
 
@@ -112,8 +112,9 @@ class _Lowering:
             if description.input_name is not None
         ]
         outputs = [self._owner((root(calls, value), self._host)) for value in calls.outputs]
-        steps = ordered.instructions
-        self._branches = BranchProgram(calls, cluster, steps, self._tensor, self._kernel)
+        self._branches = BranchProgram(
+            calls, cluster, self._instructions, self._tensor, self._kernel
+        )
         self._early = [*self._inputs, *dict.fromkeys(map(self._owner, self._branches.kept))]
         """What has its bytes for itself: threads look at decisions at any time of a request."""
         self._kept = frozenset([*self._early, *outputs])
@@ -281,7 +282,8 @@ class _Lowering:
             for value in call.reads
         ]
         arguments += [self._tensor(value, memory) for value in call.writes]
-        fields = (str(self._kernel(call.kernel)), str(num_threads), ",".join(map(str, arguments)))
+        kernel = call.kernel_in_place if instruction.is_in_place else call.kernel
+        fields = (str(self._kernel(kernel)), str(num_threads), ",".join(map(str, arguments)))
         return QueueInstruction("call", instruction.step, fields)
 
     def _kernel(self, symbol: str) -> int:
@@ -388,8 +390,7 @@ class _Lowering:
         if self._dl_device(memory)[0] == DL_DEVICE_TYPES["cpu"]:
             arena = in_pages(arena)
             workspaces = [in_pages(num_bytes) for num_bytes in workspaces]
-        workspace = sum(workspaces)
-        return MemoryUse(self._weights.held_bytes(memory), arena, workspace)
+        return MemoryUse(self._weights.held_bytes(memory), arena, sum(workspaces))
 
     def _dl_device(self, memory: int) -> tuple[int, int]:
         for device in self._cluster.devices:

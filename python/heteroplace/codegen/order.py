@@ -9,11 +9,11 @@ so that the order stays topological whenever a send has to wait for its receiver
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 
 from heteroplace.codegen.branches import Branches
 from heteroplace.codegen.call_places import CallPlaces, Place
+from heteroplace.codegen.calls_in_place import CallsInPlace
 from heteroplace.codegen.global_order import in_order, with_messages
 from heteroplace.codegen.grouped import with_groups
 from heteroplace.codegen.instructions import Instance, Instruction, Ordered, root
@@ -105,32 +105,15 @@ class _Orderer:
             )
         ]
         copies = [*loads, *self._read_copies([*called, *joins.copies], joins)]
-        called = self._in_place(called, [*copies, *joins.copies], joins)
-        instructions = in_order([*called, *copies, *joins.copies])
+        copies += joins.copies
+        calls_in_place = CallsInPlace(
+            calls, [*called, *copies], self._copies.keys(), joins.stored, self._read_at_end(joins)
+        )
+        called = calls_in_place.found(called)
+        instructions = in_order([*called, *copies])
         planned = groups_of(self._graph, self._cluster, self._plan.steps)
         instructions = with_groups(instructions, calls, planned)
         return Ordered(with_messages(instructions), tuple(joins.values), joins.stored)
-
-    def _in_place(
-        self, called: list[Instruction], copies: list[Instruction], joins: Joins
-    ) -> list[Instruction]:
-        """The calls, of which some take over the bytes of what was brought for them alone."""
-        num_readers = Counter(read for each in (*called, *copies) for read in each.reads)
-        num_readers.update(self._read_at_end(joins))
-        found = []
-        for each in called:
-            call = None if each.call is None else self._kernel_calls.calls[each.call]
-            for read, write in () if call is None else call.in_place:
-                assert call is not None
-                brought = root(self._kernel_calls, call.reads[read]), each.writes[0][1]
-                made = each.writes[write]
-                is_free = brought not in joins.stored and made not in joins.stored
-                if is_free and brought in self._copies and num_readers[brought] == 1:
-                    joins.stored[made] = brought, 0
-                    each = replace(each, replaces=(*each.replaces, brought))
-                    break
-            found.append(each)
-        return found
 
     def _read_at_end(self, joins: Joins) -> set[Instance]:
         """What outputs are read from when a run is over, by no instruction."""

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 import tvm
 from tvm import relay
 
+from heteroplace.codegen.kept_rows import with_kept_rows
 from heteroplace.codegen.kernels import KernelCalls, Value
 from heteroplace.codegen.paired_calls import Version
 from heteroplace.codegen.routed_calls import RoutedCombiner
@@ -88,7 +89,7 @@ def lower_routed(
     names = cuts[0][1]
     made = [Version(part, sizes) for part, sizes in zip(parts[1:], versions, strict=True)]
     inputs = [_input(parameter) for parameter in mod["main"].params]
-    return RoutedCombiner(graph, cut, parts[0], made, names).run(inputs)
+    return with_kept_rows(RoutedCombiner(graph, cut, parts[0], made, names).run(inputs))
 
 
 def _input(parameter: relay.Var) -> Value:

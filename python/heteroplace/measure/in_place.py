@@ -70,13 +70,14 @@ def sites(executor: Executor, calls: KernelCalls, graph: TaskGraph) -> list[int 
     instructions = executor.instructions
     task_id = {task.name: index for index, task in enumerate(graph.tasks)}
     waiting: dict[tuple[int, str], deque[int]] = defaultdict(deque)
+    own = {call.kernel_in_place: call.kernel for call in calls.calls if call.kernel_in_place}
     for index, call in enumerate(calls.calls):
         waiting[task_id[call.task], call.kernel].append(index)
     found: list[int | None] = [None] * len(instructions)
     led: dict[int, list[int]] = defaultdict(list)
     for index, at in enumerate(instructions):
         if at.kernel is not None:
-            call_id = waiting[at.step, at.kernel].popleft()
+            call_id = waiting[at.step, own.get(at.kernel, at.kernel)].popleft()
             found[index] = call_id
             led[at.step].append(call_id)
     joined: dict[tuple[int, int], int] = defaultdict(int)

@@ -21,6 +21,9 @@ from heteroplace.relay.routing.router import RouterOptions
 _THREADS = 256
 """Of a block on a GPU, at most."""
 
+KEPT_ROWS = "heteroplace_kept_rows"
+"""Key of the attribute around what a combine copies from its residual."""
+
 Body = Callable[[list[Any], list[Any]], tir.Stmt]
 """(buffers that are read, buffers that are written) -> what is done."""
 Element = Callable[[], AbstractContextManager[tuple[Any, ...]]]
@@ -278,12 +281,21 @@ def combine_body(has_gates: bool, has_residual: bool) -> Body:
                     gate = others[0][cell, branch].astype(reads[0].dtype) if has_gates else None
                     _add_row(ib, y, joined, cell, row, element, gate, found)
                     found[0] = 1
-            with ib.if_scope(found[0] == 0), element() as at:
-                nothing = tir.const(0, makes[0].dtype)
+            nothing = tir.const(0, makes[0].dtype)
+            with ib.if_scope(found[0] == 0), _kept(ib, has_residual), element() as at:
                 y[_index(cell, *at)] = others[-1][_index(cell, *at)] if has_residual else nothing
         return ib.get()
 
     return body
+
+
+@contextmanager
+def _kept(ib: Any, has_residual: bool) -> Iterator[None]:
+    """Mark what is not to be done where the output lies in the bytes of the residual."""
+    with ib.new_scope():
+        if has_residual:
+            ib.scope_attr(tir.StringImm(KEPT_ROWS), KEPT_ROWS, 1)
+        yield
 
 
 def _add_row(
