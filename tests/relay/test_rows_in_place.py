@@ -15,6 +15,7 @@ from tvm import relay
 
 from heteroplace import routing
 from heteroplace.codegen.executable import Executable
+from heteroplace.errors import ExecutionError
 from heteroplace.relay.routing.rewrite import named_routers
 from heteroplace.relay.tasks.network import cut_network
 from heteroplace.run.executor import Executor
@@ -37,6 +38,14 @@ def routed(
     return routing.route(
         cells, decision, list(map(branch, scales)), residual=residual, name=f"router{number}"
     )
+
+
+def routed_error(x: relay.Expr) -> relay.Expr:
+    """Branches that hand on two cells, and refuse more."""
+    cells = routing.annotate_cell(x, dims=(0,), shape=(1, WIDTH))
+    decision = routing.from_mask(MASKS[0], top_k=2)
+    hand_on = [lambda rows: rows] * 2
+    return routing.route(cells, decision, hand_on, capacities=[2], overflow="error", name="router0")
 
 
 def negated(x: relay.Expr) -> relay.Expr:
@@ -162,3 +171,13 @@ def test_rows_handed_on_elsewhere_are_moved_as_the_plan_says() -> None:
     beside = routed_executable(mod, cluster, combined)
     assert num_copies(beside) == 0
     check(mod, beside)
+
+
+def test_rows_that_are_too_many_are_refused_by_branches_that_hand_them_on() -> None:
+    mod = of(routed_error(negated(X)))
+    executable = routed_executable(mod)
+    assert num_copies(executable) == 2
+    masks = [[1, 0]] * 3 + [[0, 0]] * 5, [[0, 0]] * 8
+    inputs = {f"mask{at}": np.array(mask, "int32") for at, mask in enumerate(masks)}
+    with pytest.raises(ExecutionError, match="has 3 cells, its largest capacity is 2"):
+        Executor(executable).run(inputs | {"x": np.ones((CELLS, WIDTH), "int32")})

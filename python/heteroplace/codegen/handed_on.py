@@ -5,7 +5,8 @@ before ==> after, where all branches of a router are y = copy(x), as those of an
     y = combine(join(copy(x_0), ..), seats, offsets)    ==>    combine(x, seats, offsets)
 
 `x` is the buffer that the router's rows were put in. The branches have to be in the memory where
-the rows are put together: elsewhere what the plan moves would be another.
+the rows are put together: elsewhere what the plan moves would be another. And they have to take all
+rows that there may be: it is the call of a branch that refuses, or leaves out, what is too much.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def with_rows_handed_on(
     source_of = {
         buffer: source
         for buffer, source in _copied_buffers(calls).items()
-        if _are_in_one_memory(calls, buffer, places)
+        if _takes_all(calls, buffer) and _are_in_one_memory(calls, buffer, places)
     }
     if not source_of:
         return calls
@@ -89,6 +90,19 @@ def _source(calls: KernelCalls, reads: tuple[int, ...], written: int, symbol: st
         return None
     is_same = source == Rows(source.buffer, target.router, target.branch)
     return source.buffer if is_same else None
+
+
+def _takes_all(calls: KernelCalls, buffer: int) -> bool:
+    """Whether no cell is one too many for the branches that fill a buffer."""
+    named = {
+        value.rows.router for value in calls.values if value.rows and value.rows.buffer == buffer
+    }
+    routers = [each.router for each in calls.routers if each.router.name in named]
+    return all(
+        router.overflow == "rounds"
+        or min(sizes[-1] for sizes in router.capacities) >= router.num_cells
+        for router in routers
+    )
 
 
 def _are_in_one_memory(calls: KernelCalls, buffer: int, places: CallPlaces) -> bool:
