@@ -7,8 +7,9 @@ core; branches of one kernel, which cannot be stopped, both beside the second co
 beside those of every row:
 
 - `ours_ms`, `default_ms`: the mean of the trace with and without predictions; `speed_up` of it;
-- `router_ms`, `branch_ms`: r and b, each as a network of its own; `miss_ms`: d, the time of a run
-  that is predicted wrongly less that of one without a prediction, measured;
+- `router_ms`: r, as a network of its own; `branch_ms`: b, what the same trace takes without
+  predictions beyond r: how warm the weights of a branch are hangs on which one was taken before;
+- `miss_ms`: d, the time of runs that are all predicted wrongly less theirs without a prediction;
 - `formula_ms`: p max(r, b) + (1 - p) (r + b + d), or r + b where it is not predicted;
 - `told_miss_ms`, `least_share`: d by the build, and what share must be right by it;
 - `hit_rate`: counted by the executor; `is_predicted`: whether it is, by the build and, in the end,
@@ -39,7 +40,6 @@ from heteroplace.bench.dynamic.trace_runs import (
 from heteroplace.bench.models.routed_catalogue import ROUTED
 from heteroplace.bench.models.routed_steps import (
     ROUTER,
-    branch_alone,
     guesses,
     guessing,
     habitual,
@@ -116,8 +116,9 @@ def two_cores(cluster: Cluster, *, is_apart: bool) -> Cluster:
         return two
     far = Memory("far", cluster.memories[0].bytes)
     links = (Link("to", 0, 1, 10**10, 1000, "to"), Link("back", 1, 0, 10**10, 1000, "back"))
-    devices = (one_core[0], replace(one_core[1], memory=1))
-    return replace(two, memories=(cluster.memories[0], far), devices=devices, links=links)
+    # No core is to spare for copies, as in a machine that is probed.
+    devices = (replace(each, memory=at, copy_engines=0) for at, each in enumerate(one_core))
+    return replace(two, memories=(cluster.memories[0], far), devices=tuple(devices), links=links)
 
 
 @dataclass(frozen=True)
@@ -153,45 +154,42 @@ class Guess:
         built = {share: build(compiled, _with_share(solution, share)) for share in shares}
         always = build(compiled, solution)
         taken = [network.steered(guesses(1, share)) for share in (1.0, 0.0)]
-        timers = self._parts(say)
-        timers["hit"] = _timer(Executor(always, helping=False), taken[:1])
-        timers["miss"] = _timer(Executor(always, helping=False), taken[1:])
-        timers["default"] = _timer(Executor(default, helping=False), taken)
+        plain = Executor(default, helping=False)
+        timers = {
+            "router": self._router(say),
+            "miss": _timer(Executor(always, helping=False), taken[1:]),
+            "default of misses": _timer(plain, taken[1:]),
+        }
         executors = {share: Executor(built[share], helping=False) for share in shares}
         for share, executor in executors.items():
             turns = [taken[record.active[0]] for record in guesses(NUM_RUNS, share)]
             timers[f"p{share:g}"] = _timer(executor, turns)
+            timers[f"default p{share:g}"] = _timer(plain, turns)
         say("measuring")
         timed = time_in_turns(timers, num_rounds=num_rounds)
         return [
             self._row(share, built[share], executor, timed) for share, executor in executors.items()
         ]
 
-    def _parts(self, say: _Say) -> dict[str, Timer]:
-        """Router and branch alone, on one core."""
-        router_layers, branch_layers = self.layers
-        alone = {
-            "router": router_alone(router_layers),
-            "branch": branch_alone(branch_layers, is_one_kernel=self.is_apart),
-        }
+    def _router(self, say: _Say) -> Timer:
+        """The router alone, on one core."""
+        say("building router")
+        part = router_alone(self.layers[0])
         cluster = local_cluster(self.cluster.devices[0].cores, has_gpus=False)
-        timers: dict[str, Timer] = {}
-        for name, part in alone.items():
-            say(f"building {name}")
-            built = Builds(cluster, part.params).ours(part.mod, say)
-            timers[name] = _timer(Executor(built, helping=False), [part.inputs()])
-        return timers
+        built = Builds(cluster, part.params).ours(part.mod, say)
+        return _timer(Executor(built, helping=False), [part.inputs()])
 
     def _row(
         self, share: float, built: Executable, executor: Executor, timed: TimedRuns
     ) -> dict[str, object]:
         ms = {name: timed.median_ns(name) / NUM_RUNS / 1e6 for name in timed.turns}
-        miss_ms = ms["miss"] - ms["default"]
+        name = f"p{share:g}"
+        default_ms, branch_ms = ms[f"default {name}"], ms[f"default {name}"] - ms["router"]
+        miss_ms = ms["miss"] - ms["default of misses"]
         (planned,) = built.solution.predictions
         counts = executor.prediction_counts()[ROUTER]
-        formula = SpeculationTimes(ms["router"], ms["branch"], miss_ms)
+        formula = SpeculationTimes(ms["router"], branch_ms, miss_ms)
         told = formula.expected_ns(share) if counts.is_predicted else formula.default_ns
-        name = f"p{share:g}"
         return new_row(
             f"router and branches {self.ratio}",
             name,
@@ -200,10 +198,10 @@ class Guess:
             ours_ms=ms[name],
             hit_rate=counts.hit_rate,
             predicted_ms=_mean_ns(built.solution, guesses(NUM_RUNS, share), executor) / 1e6,
-            default_ms=ms["default"],
-            speed_up=1 / timed.ratio(name, "default"),
+            default_ms=default_ms,
+            speed_up=1 / timed.ratio(name, f"default {name}"),
             router_ms=ms["router"],
-            branch_ms=ms["branch"],
+            branch_ms=branch_ms,
             miss_ms=miss_ms,
             formula_ms=told,
             told_miss_ms=planned.gain.miss_ns / 1e6,

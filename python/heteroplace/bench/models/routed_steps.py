@@ -54,15 +54,6 @@ def router_alone(layers: int, *, width: int = 32, size: int = 32, seed: int = 0)
     return parts.network(_scores(parts, x, layers, width), 1)
 
 
-def branch_alone(
-    layers: int, *, is_one_kernel: bool = False, width: int = 32, size: int = 32, seed: int = 0
-) -> RoutedNetwork:
-    """Return a branch of `guessing` as a network."""
-    parts, x = _begun(width, size, seed)
-    kernels = _kernels(layers, is_one_kernel=is_one_kernel)
-    return parts.network(_branch(parts, 0, kernels, width)(x), 1)
-
-
 def guesses(num_runs: int, share: float, seed: int = 0) -> list[RouteRecord]:
     """Return a trace in which just this share of the runs, rounded, takes branch 0, in any order;
     the others take branch 1."""
