@@ -59,7 +59,7 @@ class Branches:
             For each value the memory in which it is made.
         """
         found: dict[Instance, tuple[Instance, int]] = {
-            (part, memory): ((buffer, memory), 0)
+            (part, memory): ((root(self._calls, buffer), memory), 0)
             for buffer, parts in self._parts.items()
             for part in parts
             for memory in range(len(self._cluster.memories))

@@ -133,8 +133,8 @@ def _read_calls(
             *(kernel, segment, task, tuple(reads), tuple(writes), Workspace(*workspace)),
             branch=None if branch is None else (branch[0], branch[1]),
             variants=tuple(
-                Variant(capacity, symbol, tuple(reads), tuple(writes))
-                for capacity, symbol, reads, writes in variants
+                Variant(capacity, symbol, tuple(reads), tuple(writes), *in_place)
+                for capacity, symbol, reads, writes, *in_place in variants
             ),
         )
         for kernel, segment, task, reads, writes, workspace, branch, variants in table["calls"]

@@ -1,4 +1,4 @@
-"""Combines of routed networks, also with a kernel for where they lie in the bytes of a residual.
+"""Kernels that copy rows of routed networks -> others beside them, for rows that are there already.
 
     y = combine(joined, seats, offsets, residual)
 
@@ -6,7 +6,9 @@ before ==> after, of a cell that no branch has taken, where y is in the bytes of
 
     y[cell] = residual[cell]    ==>    (it is there)
 
-Which calls are made so is decided where it is known who else reads the residual (`calls_in_place`).
+The same for a branch that copies its rows, y = x, where y is in the bytes of x: nothing is done.
+Which calls are made so is decided where it is known who else reads what is written over, and where
+(`calls_in_place`, `handed_on`).
 """
 
 from __future__ import annotations
@@ -16,39 +18,68 @@ from dataclasses import replace
 import tvm
 from tvm import tir
 
-from heteroplace.codegen.kernels import Kernel, KernelCall, KernelCalls
-from heteroplace.codegen.lowered_functions import with_nodes
+from heteroplace.codegen.kernels import Kernel, KernelCall, KernelCalls, Variant
+from heteroplace.codegen.lowered_functions import with_functions, with_nodes
 from heteroplace.relay.routing.kernels import KEPT_ROWS
 
 _SUFFIX = "_in_place"
+_COPY = "copy"
+"""`Kernel.op` of a copy."""
 
 
 def with_kept_rows(calls: KernelCalls) -> KernelCalls:
-    """Return the calls; those that combine rows with a residual, in no branch, have two kernels."""
-    kernels = dict(calls.kernels)
-    known: dict[str, int | None] = {}
+    """Return the calls; combines with a residual, in no branch, and copies in branches have two
+    kernels, those of a CPU."""
+    return _KeptRows(calls).found()
 
-    def found(call: KernelCall) -> KernelCall:
-        if not call.kernel or call.variants:
-            return call
-        symbol = call.kernel + _SUFFIX
-        if call.kernel not in known:
-            kernel = kernels[call.kernel]
-            residual = known[call.kernel] = _residual(kernel)
-            if residual is not None:
-                kernels[symbol] = _in_place(kernel, symbol)
-        residual = known[call.kernel]
+
+class _KeptRows:
+    def __init__(self, calls: KernelCalls) -> None:
+        self._calls = calls
+        self._kernels = dict(calls.kernels)
+        self._residuals: dict[str, int | None] = {}
+
+    def found(self) -> KernelCalls:
+        calls = tuple(map(self._call, self._calls.calls))
+        return replace(self._calls, calls=calls, kernels=self._kernels)
+
+    def _call(self, call: KernelCall) -> KernelCall:
+        if call.variants:
+            return replace(call, variants=tuple(map(self._variant, call.variants)))
+        residual = self._residual(call.kernel)
         if residual is None:
             return call
+        symbol = self._in_place(call.kernel, KEPT_ROWS)
         return replace(call, in_place=((residual, 0),), kernel_in_place=symbol)
 
-    return replace(calls, calls=tuple(map(found, calls.calls)), kernels=kernels)
+    def _variant(self, variant: Variant) -> Variant:
+        kernel = self._calls.kernels[variant.kernel]
+        if not variant.capacity or kernel.op != _COPY or not _is_of_cpu(kernel):
+            return variant
+        return replace(variant, kernel_in_place=self._in_place(variant.kernel, None))
+
+    def _residual(self, symbol: str) -> int | None:
+        """Which of its inputs is its residual; None: it has none, or is no kernel of a CPU."""
+        if symbol not in self._residuals:
+            self._residuals[symbol] = _residual(self._calls.kernels[symbol])
+        return self._residuals[symbol]
+
+    def _in_place(self, symbol: str, key: str | None) -> str:
+        """The name of the kernel without what an attribute is around; None: without anything."""
+        name = symbol + _SUFFIX
+        if name not in self._kernels:
+            self._kernels[name] = _without(self._calls.kernels[symbol], key, name)
+        return name
+
+
+def _is_of_cpu(kernel: Kernel) -> bool:
+    return kernel.target.kind.name == "llvm" and kernel.functions is not None
 
 
 def _residual(kernel: Kernel) -> int | None:
-    """Return which of its inputs is its residual; None: it has none, or is no kernel of a CPU."""
-    if kernel.target.kind.name != "llvm" or kernel.functions is None:
+    if not _is_of_cpu(kernel):
         return None
+    assert kernel.functions is not None
     (function,) = kernel.functions.functions.values()
     found: list[tir.Var] = []
 
@@ -68,14 +99,18 @@ def _residual(kernel: Kernel) -> int | None:
     return residual
 
 
-def _in_place(kernel: Kernel, symbol: str) -> Kernel:
+def _without(kernel: Kernel, key: str | None, symbol: str) -> Kernel:
     assert kernel.functions is not None
+    nothing = tir.Evaluate(0)
 
-    def nothing(node: tvm.Object) -> tvm.Object | None:
-        is_kept = isinstance(node, tir.AttrStmt) and node.attr_key == KEPT_ROWS
-        return tir.Evaluate(0) if is_kept else None
+    def replacement(node: tvm.Object) -> tvm.Object | None:
+        return nothing if isinstance(node, tir.AttrStmt) and node.attr_key == key else None
 
-    (function,) = with_nodes(kernel.functions, nothing, "tir.AttrStmt").functions.values()
+    if key is None:
+        functions = with_functions(kernel.functions, lambda function: function.with_body(nothing))
+    else:
+        functions = with_nodes(kernel.functions, replacement, "tir.AttrStmt")
+    (function,) = functions.functions.values()
     named = {tvm.ir.GlobalVar(symbol): function.with_attr("global_symbol", symbol)}
     functions = tvm.IRModule(named, attrs=kernel.functions.attrs)
     return replace(kernel, symbol=symbol, functions=functions, function=None)

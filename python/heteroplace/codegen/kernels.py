@@ -89,6 +89,8 @@ class Variant:
     reads: tuple[int, ...]
     """Values in the order of the kernel's arguments, in the shapes of that capacity."""
     writes: tuple[int, ...]
+    kernel_in_place: str = ""
+    """Symbol of the kernel for where it writes what it reads; "": there is none."""
 
 
 @dataclass(frozen=True)
