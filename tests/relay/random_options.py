@@ -112,7 +112,7 @@ class Trial:
         self.model = graph.model()
         self.items = [_item(graph.inputs(), number) for number in range(way.items)]
         self.has_spare_memory = self.runs_in_less_memory = False
-        """Whether a memory without inputs was used, and a plan for less memory found; by `check`."""
+        """Whether a memory without inputs was used, and a plan for less found; by `check`."""
 
     def check(self) -> str:
         """Raise what is wrong, or return why it says nothing."""
