@@ -1,15 +1,17 @@
 """Tests marked `costly` -> the commits at which a run of CI takes them, by how long they take.
 
-A commit takes one of `NUM_TURNS` parts. The parts are about equally long: the longest work goes
-first, each to the part that is the shortest so far.
+A commit takes one of `NUM_TURNS` parts, and the next one on its branch the next part. The parts are
+about equally long: the longest work goes first, each to the part that is the shortest so far.
 
 Source: R. L. Graham, Bounds on multiprocessing timing anomalies, doi:10.1137/0117039 (LPT).
 """
 
 from __future__ import annotations
 
+import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -29,9 +31,32 @@ BUILD_S = 80.0
 """Processor time of building and running one."""
 
 
-def turn_of(seed: int) -> int:
-    """Return the turn of the commit that chooses this number."""
-    return seed % NUM_TURNS
+def seed_of_commit(folder: Path) -> int:
+    """Return the first digits of the commit that is checked out, as a number; 0 without git."""
+    return int(_git(folder, "rev-parse", "HEAD")[:8] or "0", 16)
+
+
+def number_of_commit(folder: Path) -> int:
+    """Return how many commits lead to the one that is checked out, a merge for one; its first
+    digits where the history is not there."""
+    if _git(folder, "rev-parse", "--is-shallow-repository") != "false":
+        return seed_of_commit(folder)
+    return int(_git(folder, "rev-list", "--count", "--first-parent", "HEAD") or "0")
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    """What a command of git says; "" where there is none, or no commit."""
+    command = ["git", "-C", str(folder), *arguments]
+    try:
+        found = subprocess.run(command, check=True, capture_output=True, text=True)
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return found.stdout.strip()
+
+
+def turn_of(number: int) -> int:
+    """Return the turn of the commit of this number."""
+    return number % NUM_TURNS
 
 
 def build_of(turn: int) -> int | None:

@@ -6,7 +6,6 @@ import ctypes
 import gc
 import importlib.util
 import os
-import subprocess
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -37,25 +36,22 @@ _SLOW_TIMEOUT_S = 7200
 def pytest_configure(config: pytest.Config) -> None:
     """Take the cases of this commit: other ones for each, the same whenever it is tested.
 
-    `--hypothesis-seed=N` takes others.
+    `--hypothesis-seed=N` takes others, `--commit-number=N` the tests of another one.
     """
     if config.getoption("hypothesis_seed", None) is None:
-        config.option.hypothesis_seed = str(_seed_of_commit())
+        config.option.hypothesis_seed = str(commit_turns.seed_of_commit(_TESTS))
     set_seed(config.option.hypothesis_seed)
-
-
-def _seed_of_commit() -> int:
-    """The first digits of the commit that is checked out, as a number; 0 without git."""
-    command = ["git", "-C", str(_TESTS), "rev-parse", "HEAD"]
-    try:
-        found = subprocess.run(command, check=True, capture_output=True, text=True)
-    except (OSError, subprocess.CalledProcessError):
-        return 0
-    return int(found.stdout[:8], 16)
+    if config.option.commit_number is None:
+        config.option.commit_number = commit_turns.number_of_commit(_TESTS)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add --update-golden."""
+    """Add --update-golden and --commit-number."""
+    parser.addoption(
+        "--commit-number",
+        type=int,
+        help="which costly tests run where CI is set; else those of how many commits there are",
+    )
     parser.addoption(
         "--update-golden",
         action="store_true",
@@ -85,11 +81,11 @@ def _why_no_gpu() -> str | None:
     return None if count.value else "this machine has no NVIDIA GPU"
 
 
-def _of_this_commit(items: list[pytest.Item], seed: int) -> list[pytest.Item]:
+def _of_this_commit(items: list[pytest.Item], number: int) -> list[pytest.Item]:
     """The tests that a run of CI takes: of those marked `costly` each commit takes a part."""
     if not os.environ.get("CI") or os.environ.get("ALL_CASES"):
         return items
-    return commit_turns.items_of_turn(items, commit_turns.turn_of(seed), _turn_group)
+    return commit_turns.items_of_turn(items, commit_turns.turn_of(number), _turn_group)
 
 
 def _turn_group(item: pytest.Item) -> str:
@@ -107,7 +103,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     when several run tests at once. These files come first, the longest at the head: the tests of
     tests/unit, which go anywhere, keep all workers busy to the end.
     """
-    kept = _of_this_commit(items, int(config.option.hypothesis_seed))
+    kept = _of_this_commit(items, config.option.commit_number)
     if len(kept) < len(items):
         config.hook.pytest_deselected(items=[*{*items} - {*kept}])
         items[:] = kept

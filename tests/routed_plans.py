@@ -140,6 +140,8 @@ def random_routed_plan(random: Random, has_seats: bool = False) -> RoutedCase:
     plan = guarded(graph, cluster, plan)
     steps = _with_predictions(random, graph, list(plan.steps))
     steps = _with_loads(random, graph, cluster, steps)
+    if random.random() < 0.7:
+        steps = _with_places(random, graph, cluster, steps)
     decisions = tuple(random_decision(random, graph) for _ in range(3))
     instance = Instance(graph, cluster, costs)
     return RoutedCase(instance, replace(plan, steps=tuple(steps)), decisions)
@@ -245,7 +247,7 @@ def _with_loads(
     found: list[Step] = []
     for step in steps:
         is_first = isinstance(step, Run) and (step.guard is None or step.guard.when != "missed")
-        if isinstance(step, Run) and is_first and random.random() < 0.3:
+        if isinstance(step, Run) and is_first and random.random() < 0.5:
             dst = cluster.devices[step.device].memory
             src = random.choice([m for m in range(len(cluster.memories)) if m != dst])
             guards: list[Guard | None] = [None]
@@ -259,6 +261,41 @@ def _with_loads(
             loads = [Load((step.task,), src, dst, route, guard) for guard in guards]
             found += loads
         found.append(step)
+    return found
+
+
+def _with_places(
+    random: Random, graph: TaskGraph, cluster: Cluster, steps: list[Step]
+) -> list[Step]:
+    """Most weights that are loaded lie in the room of their memory, each where nothing lies that a
+    later run reads, and some where others have lain."""
+    last: dict[tuple[int, int], int] = {}
+    for index, step in enumerate(steps):
+        if isinstance(step, Run):
+            last[step.task, cluster.devices[step.device].memory] = index
+    places: dict[tuple[int, int], tuple[int, int] | None] = {}
+    found: list[Step] = []
+    for index, step in enumerate(steps):
+        if not isinstance(step, Load):
+            found.append(step)
+            continue
+        (task,) = step.tasks
+        key = task, step.dst
+        if key not in places:
+            size = graph.tasks[task].weight_bytes + random.choice((0, 0, 3))
+            read = [
+                place
+                for other, place in places.items()
+                if place is not None and other[1] == step.dst and last[other] > index
+            ]
+            begins = [
+                begin
+                for begin in range(max(map(sum, read), default=0) + 3)
+                if all(begin + size <= first or first + taken <= begin for first, taken in read)
+            ]
+            begin = random.choice((begins[0], random.choice(begins)))
+            places[key] = None if random.random() < 0.1 else (begin, size)
+        found.append(replace(step, place=places[key]))
     return found
 
 

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import subprocess
 import textwrap
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.commit_turns import NUM_TURNS, balanced_turns, items_of_turn, seconds_of
+from tests.commit_turns import (
+    NUM_TURNS,
+    balanced_turns,
+    items_of_turn,
+    number_of_commit,
+    seconds_of,
+    seed_of_commit,
+    turn_of,
+)
 from tests.strategies import exact_cases
 
 pytest_plugins = ["pytester"]
@@ -86,3 +96,39 @@ def test_a_mark_has_a_time_that_is_one(request: pytest.FixtureRequest) -> None:
         mark = item.get_closest_marker("costly")
         assert mark is None or (len(mark.args) <= 1 and not mark.kwargs), item.nodeid
         assert mark is None or all(seconds > 0 for seconds in mark.args), item.nodeid
+
+
+def git(folder: Path, *arguments: str) -> str:
+    who = ("-c", "user.name=any", "-c", "user.email=any@example.com")
+    command = ["git", "-C", str(folder), *who, *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def commit(folder: Path, message: str) -> int:
+    """Make a commit and return its number."""
+    git(folder, "commit", "--allow-empty", "--quiet", "--message", message)
+    return number_of_commit(folder)
+
+
+def test_a_commit_takes_the_turn_behind_that_of_the_one_before(tmp_path: Path) -> None:
+    git(tmp_path, "init", "--quiet", "--initial-branch", "main")
+    assert [commit(tmp_path, message) for message in "abc"] == [1, 2, 3]
+    git(tmp_path, "checkout", "--quiet", "-b", "side", "HEAD~1")
+    assert [commit(tmp_path, message) for message in "def"] == [3, 4, 5]
+    git(tmp_path, "checkout", "--quiet", "main")
+    git(tmp_path, "merge", "--quiet", "--no-ff", "--no-edit", "side")
+    assert number_of_commit(tmp_path) == 4, "a merge is one step"
+    assert {turn_of(number) for number in range(4, 4 + NUM_TURNS)} == set(range(NUM_TURNS))
+
+
+def test_without_its_history_a_commit_takes_any_turn(tmp_path: Path) -> None:
+    whole, shallow, none = (tmp_path / name for name in ("whole", "shallow", "none"))
+    none.mkdir()
+    git(tmp_path, "init", "--quiet", str(whole))
+    commit(whole, "a")
+    commit(whole, "b")
+    git(tmp_path, "clone", "--quiet", "--depth", "1", whole.as_uri(), str(shallow))
+    seed = int(git(whole, "rev-parse", "HEAD")[:8], 16)
+    assert (seed_of_commit(whole), number_of_commit(whole)) == (seed, 2)
+    assert (seed_of_commit(shallow), number_of_commit(shallow)) == (seed, seed)
+    assert (seed_of_commit(none), number_of_commit(none)) == (0, 0)

@@ -42,6 +42,7 @@ class BatchAnnealer {
         sizes_(problem, options.block, num_blocks_) {
     for (int task = 0; task < problem.num_tasks; ++task) {
       if (Pin(task) != BatchPin::kDevices) movable_.push_back(task);
+      devices_.push_back(sizes_.Devices(task));
     }
   }
 
@@ -259,7 +260,7 @@ class BatchAnnealer {
   bool Rebalance(int task) {
     std::vector<BatchSlot> batches = slots_[Index(task)];
     const BatchSlot from = batches[Index(random_.Below(static_cast<int>(batches.size())))];
-    const auto devices = problem_.allowed[task];
+    const std::vector<int>& devices = devices_[Index(task)];
     const int device = devices[Index(random_.Below(static_cast<int>(devices.size())))];
     if (device == from.device) return false;
     const BatchSlot* known = Find(batches, device);
@@ -337,7 +338,7 @@ class BatchAnnealer {
   bool MoveAlong(int task) {
     const auto& own = slots_[Index(task)];
     const int src = own[Index(random_.Below(static_cast<int>(own.size())))].device;
-    const auto devices = problem_.allowed[task];
+    const std::vector<int>& devices = devices_[Index(task)];
     const int dst = devices[Index(random_.Below(static_cast<int>(devices.size())))];
     if (src == dst) return false;
     bool is_new = false;
@@ -369,7 +370,8 @@ class BatchAnnealer {
   Random random_;
   BatchEvaluator evaluate_;
   BatchSizes sizes_;
-  std::vector<int> movable_;  // task ids
+  std::vector<int> movable_;               // task ids
+  std::vector<std::vector<int>> devices_;  // [num_tasks], that run some batch of it
   BatchSlots slots_;
   bool is_joint_ = false;
   list::Value value_;

@@ -31,6 +31,15 @@ class BatchSizes {
     return size == 0 || (sizes_[At(task, device)] >> (size - 1) & 1) != 0;
   }
 
+  /*! \brief Devices that run a task in some batch; of one item they need not run it. */
+  std::vector<int> Devices(int task) const {
+    std::vector<int> found;
+    for (int device = 0; device < static_cast<int>(num_devices_); ++device) {
+      if (sizes_[At(task, device)] != 0) found.push_back(device);
+    }
+    return found;
+  }
+
   /*! \brief Whether a task runs in all of these batches. */
   bool HasAll(int task, const std::vector<BatchSlot>& slots) const {
     return std::all_of(slots.begin(), slots.end(),

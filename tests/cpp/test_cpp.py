@@ -192,17 +192,18 @@ def turn(request: pytest.FixtureRequest) -> int:
 
 def cases_of(request: pytest.FixtureRequest) -> int:
     """Return which eighth of the cases a commit runs."""
-    return seed_of(request) // NUM_TURNS % TURNS
+    return commit_number(request) // NUM_TURNS % TURNS
 
 
-def seed_of(request: pytest.FixtureRequest) -> int:
-    """Return the number that a commit chooses."""
-    return int(request.config.getoption("hypothesis_seed"))
+def commit_number(request: pytest.FixtureRequest) -> int:
+    """Return which commit this is."""
+    number: int = request.config.getoption("commit_number")
+    return number
 
 
 def chosen_part(request: pytest.FixtureRequest) -> str:
     """Return the part that this commit builds; "": none."""
-    build = build_of(turn_of(seed_of(request)))
+    build = build_of(turn_of(commit_number(request)))
     return "" if build is None else tuple(PARTS)[build]
 
 

@@ -140,8 +140,12 @@ def resources(graph, cluster, plan, index):
     """What a step occupies."""
     step = plan.steps[index]
     if isinstance(step, Run):
-        return set(cluster.devices[step.device].units)
-    if isinstance(step, (Copy, Load)):
+        memory = cluster.devices[step.device].memory
+        return {*cluster.devices[step.device].units, *room_bytes(plan, {step.task}, memory)}
+    if isinstance(step, Load):
+        room = room_bytes(plan, set(step.tasks), step.dst)
+        return route_resources(cluster, step.route) | room
+    if isinstance(step, Copy):
         return route_resources(cluster, step.route)
     members = [cluster.devices[device] for device in step.devices]
     name = kind_of(graph, step).name
@@ -159,6 +163,16 @@ def resources(graph, cluster, plan, index):
     if not (is_moving and all(member.copy_engines in (1, 2) for member in members)):
         found |= {unit for member in members for unit in member.units}
     return found
+
+
+def room_bytes(plan, tasks, memory):
+    """The bytes of the room for weights of a memory in which those of some tasks lie."""
+    return {
+        ("room", memory, byte)
+        for load in plan.loads
+        if load.place is not None and load.dst == memory and tasks & set(load.tasks)
+        for byte in range(load.place[0], sum(load.place))
+    }
 
 
 def route_resources(cluster, route):

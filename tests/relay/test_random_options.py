@@ -16,11 +16,12 @@ MANY = 300
 
 
 def check_batch(kind: str, numbers: range, folder: Path) -> None:
-    said = []
-    for number in numbers:
-        way = draw(Random(f"{kind} {number} options"))
-        said.append(Trial(graph_of(number, kind), way, folder).check())
+    ways = {number: draw(Random(f"{kind} {number} options")) for number in numbers}
+    trials = [Trial(graph_of(number, kind), way, folder) for number, way in ways.items()]
+    said = [trial.check() for trial in trials]
     assert said.count("") > len(said) // 3, said
+    num_spare = sum(trial.has_spare_memory for trial in trials)
+    assert sum(trial.runs_in_less_memory for trial in trials) >= num_spare / 2
 
 
 @pytest.mark.costly(30)

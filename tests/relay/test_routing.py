@@ -22,7 +22,6 @@ from heteroplace.model.capacities import branch_rows
 from heteroplace.relay.expressions import post_order
 from heteroplace.relay.routing import ops
 from heteroplace.relay.routing.api import Branch
-from heteroplace.relay.routing.regions import branches_around, branches_of_values
 from heteroplace.relay.routing.rewrite import (
     model_digest,
     named_routers,
@@ -227,18 +226,6 @@ def test_what_does_not_fit_together_is_refused(make: Callable[[], object], words
         make()
 
 
-def test_values_of_two_branches_come_together_in_the_result_only() -> None:
-    kept = []
-
-    def leaking(rows: relay.Expr) -> relay.Expr:
-        kept.append(relay.nn.relu(rows))
-        return relay.add(kept[-1], kept[0])
-
-    with pytest.raises(RoutingError):
-        y = routing.route(tokens(), routing.top_k(SCORES), [leaking] * 3)
-        branches_of_values(module([X, SCORES], y)["main"].body)
-
-
 def test_nested_routers_know_where_they_are() -> None:
     def nested(rows: relay.Expr) -> relay.Expr:
         scores = relay.nn.dense(rows, weights(2, 4))
@@ -250,16 +237,6 @@ def test_nested_routers_know_where_they_are() -> None:
         ("out", 6, None),
         ("router.2", 6, ("out", 1)),
     ]
-
-
-@pytest.mark.costly(10)
-@given(st.integers(0, 2**20))
-@exact_cases(20)
-def test_routers_say_in_which_branches_they_are(seed: int) -> None:
-    """What `route` asks of the routers around it is what a walk over the whole module finds."""
-    body = random_routed(Random(seed), max_parts=2).mod["main"].body
-    for node, branches in branches_of_values(body).items():
-        assert branches_around([node]) == branches
 
 
 def test_a_decision_of_a_branch_about_rows_of_none_is_refused() -> None:

@@ -15,6 +15,7 @@ from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan, Run, guard_of
 from heteroplace.model.step_values import makers, occupied
 from heteroplace.model.timeline import Timeline
+from heteroplace.model.weight_room import room_parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +25,8 @@ class CriticalStep:
     step: int
     """Position in the plan."""
     waits_for: str
-    """"data": its predecessor made what it reads. "resource": that was on its device or channel.
-    "": it is the first."""
+    """"data": its predecessor made what it reads. "resource": that was on its device or channel,
+    or read weights whose place it takes. "": it is the first."""
     pause_ns: int
     """From the finish of its predecessor, or from the start of the run, to its own start."""
 
@@ -80,8 +81,9 @@ def _bindings(
         known = (([step] if step in times else through.get(step, [])) for step in steps)
         return list(dict.fromkeys(chain.from_iterable(known)))
 
+    rooms = room_parts(plan.steps, cluster, len(cluster.resources))
     for index, sources in enumerate(makers(graph, cluster, plan.steps)):
-        resources = occupied(graph, cluster, plan.steps[index])
+        resources = (*occupied(graph, cluster, plan.steps[index]), *rooms[index])
         data, holders = timed(sources), timed(last[r] for r in resources if r in last)
         if index in times:
             choices = [(times[one][1], 1, one) for one in data]

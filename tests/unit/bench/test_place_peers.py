@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 
+import numpy as np
 import pytest
+from tests.unit.solve.baselines.test_m_sct_lp import length
 
 from heteroplace.bench.peers.plain_baechi import plain_favourites, plain_m_etf, plain_m_sct
 from heteroplace.bench.place import command as place
@@ -14,7 +17,7 @@ from heteroplace.bench.suites.catalogue import get_instance, layered, transforme
 from heteroplace.bench.suites.layered import Layered
 from heteroplace.bench.suites.transformer import Transformer
 from heteroplace.errors import SolverError
-from heteroplace.native.list import evaluate_order, m_etf, mean_graph
+from heteroplace.native.list import MeanGraph, evaluate_order, m_etf, mean_graph
 from heteroplace.solve.baselines.m_sct_lp import favourite_children
 from heteroplace.solve.problem import Problem
 
@@ -43,13 +46,21 @@ def test_without_contention_and_gaps_both_m_etf_are_the_same() -> None:
     assert place_peers.judged_ns(problem, found) == ours.makespan_ns
 
 
-def test_the_whole_programme_prefers_the_same_children_as_the_one_in_parts() -> None:
-    problem = small()
-    mean = mean_graph(problem.native)
+def test_the_whole_programme_finds_children_as_good_as_the_one_in_parts() -> None:
+    mean = mean_graph(small().native)
     plain = plain_favourites(mean, 0.1)
-    ours = favourite_children(mean, 0.1)
-    assert plain and len(set(plain.values())) == len(plain), "a child has one parent"
-    assert sum(child >= 0 for child in ours) == pytest.approx(len(plain), rel=0.5)
+    ours = {t: c for t, c in enumerate(favourite_children(mean, 0.1).tolist()) if c >= 0}
+    assert len(set(plain.values())) == len(plain), "a child has one parent"
+    # Equally good children are chosen at will: 83 of some 85 are the same ones.
+    assert len(plain.items() & ours.items()) >= 0.95 * max(len(plain), len(ours))
+    times = [longest_path(mean, children) for children in (plain, ours, {})]
+    assert times[0] == times[1] < times[2] / 3
+
+
+def longest_path(mean: MeanGraph, children: Mapping[int, int]) -> float:
+    """Where transfers to favourite children take no time."""
+    edges = zip(mean.src.tolist(), mean.dst.tolist(), strict=True)
+    return length(mean, np.array([children.get(src) != dst for src, dst in edges]))
 
 
 def test_plain_python_says_where_no_device_has_room() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.decision import decision_of
 from heteroplace.model.live_memory import LivePeak, held_bytes, live_peaks
 from heteroplace.model.memory import plan_memory_use
-from heteroplace.model.plan import Guard, Plan, Run, guard_of
+from heteroplace.model.plan import Guard, Load, Plan, Run, guard_of
 from heteroplace.model.route_profile import RouteProfile, RouteRecord, RouterProfile
 from heteroplace.native.problem import NativeProblem
 from heteroplace.native.simulate import simulate_steps
@@ -25,14 +26,14 @@ from heteroplace.simulate.decisions import (
     sampled_decisions,
     typical_capacity,
 )
-from heteroplace.simulate.expect import expect_alone, expect_decisions
+from heteroplace.simulate.expect import expect, expect_alone, expect_decisions
 from heteroplace.simulate.interference import no_interference
 from heteroplace.simulate.simulator import simulate
 from heteroplace.simulate.throughput import throughput_ns
 from tests.instances import cpu
 from tests.reference.live_memory import reference_peaks
 from tests.reference.simulator import is_made, reference_times
-from tests.routed_plans import RoutedCase, layer_graph, routed_plans
+from tests.routed_plans import RoutedCase, layer_graph, random_routed_plan, routed_plans
 from tests.strategies import exact_cases, num_cases
 from tests.unit.model.test_check_guards import ROWS, ROWS_PLAN, cluster, costs, plan_of
 
@@ -75,6 +76,26 @@ def test_each_decision_has_the_timeline_and_the_memory_of_the_references(case: R
         assert timeline.used_bytes == plan_memory_use(*whole, plan)
 
 
+def test_in_some_of_these_plans_a_load_waits_for_its_place() -> None:
+    random, num_waiting = Random(0), 0
+    for _ in range(40):
+        case = random_routed_plan(random)
+        found = case.instance
+        apart = replace(
+            case.plan,
+            steps=tuple(
+                replace(step, place=None) if isinstance(step, Load) else step
+                for step in case.plan.steps
+            ),
+        )
+        times = [
+            reference_times(found.graph, found.cluster, found.costs, plan)
+            for plan in (case.plan, apart)
+        ]
+        num_waiting += times[0] != times[1]
+    assert num_waiting >= 4
+
+
 @pytest.mark.costly(4)
 @given(routed_plans())
 @exact_cases(100)
@@ -97,6 +118,12 @@ def test_what_is_expected_without_disturbance_is_what_is_simulated(case: RoutedC
     expectation = expect_alone(found.graph, found.cluster, found.costs, plan)
     simulated = simulate(found.graph, found.cluster, found.costs, plan)
     assert expectation.makespan_ns == simulated.makespan_ns
+    assert expectation.timeline.spans == simulated.spans
+    quiet = no_interference(found.graph, found.cluster)
+    for decision in case.decisions:
+        timeline = simulate(found.graph, found.cluster, found.costs, plan, decision=decision)
+        told = expect(*(found.graph, found.cluster, found.costs, plan, quiet, 1), decision=decision)
+        assert told.timeline.spans == timeline.spans
     with pytest.raises(PlanError, match="steady states make every step"):
         throughput_ns(found.graph, found.cluster, found.costs, plan)
 

@@ -92,16 +92,19 @@ def batch_problem(problem: Problem, size: int) -> Problem:
     """Return the problem of one batch as one item: its times, without the larger tensors."""
     graph, costs = problem.graph, problem.costs
     run_ns = problem.native.batch_run_ns[costs.batches.index(size)]
-    builder = TableBuilder(graph.identities, problem.cluster.identities)
+    # A device may run batches of this size, and none of one item.
+    devices = tuple(replace(device, batch_sizes=(1,)) for device in problem.cluster.devices)
+    cluster = replace(problem.cluster, devices=devices)
+    builder = TableBuilder(graph.identities, cluster.identities)
     for task in range(len(graph.tasks)):
-        for device in range(len(problem.cluster.devices)):
+        for device in range(len(devices)):
             # A device may not take batches of a size that its costs have.
             is_refused = run_ns[task, device] == IMPOSSIBLE
             cost = (
                 Cost.unsupported("no such batch") if is_refused else costs.cost(task, device, size)
             )
             builder.add(cost)
-    return Problem(graph, problem.cluster, builder.finalize(), problem.frees_tensors)
+    return Problem(graph, cluster, builder.finalize(), problem.frees_tensors)
 
 
 def _path_ns(problem: Problem, fastest_ns: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from random import Random
 
@@ -10,16 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heteroplace.bench.suites.batches import with_batches
-from heteroplace.errors import InfeasibleError, PlanError, SolverLimitError
+from heteroplace.errors import PlanError
 from heteroplace.model.check import check_plan
-from heteroplace.model.plan import Run
+from heteroplace.model.plan import Run, Step
+from heteroplace.model.step_values import makers, occupied
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.simulate.throughput import throughput_ns
 from heteroplace.solve import Problem, SolveOptions, get_solver
-from heteroplace.solve.batched.dispatch import dispatched
+from heteroplace.solve.batched import dispatch
+from heteroplace.solve.batched.dispatch import STAGGERS, dispatched
 from heteroplace.solve.deadline import Deadline, TimeUpError
 from tests.instances import gpus, instance, problem_of
-from tests.strategies import num_cases, random_instance
+from tests.strategies import exact_cases, random_instance
 from tests.unit.solve.batched.test_divi import free, nodes
 
 
@@ -46,14 +49,13 @@ def plan_ns(problem: Problem, steps: object) -> int:
 
 
 @given(seed=st.integers(0, 10**6), items=st.integers(1, 5))
-@num_cases(60)
-def test_dispatched_plans_are_valid_and_not_below_the_load(seed: int, items: int) -> None:
+@exact_cases(60)
+def test_dispatched_plans_are_valid_and_no_device_is_idle_beside_what_is_ready(
+    seed: int, items: int
+) -> None:
     case = random_instance(Random(seed), 6)
     problem = problem_of(case)
-    try:
-        plan = get_solver("heft").solve(problem, SolveOptions(time_limit_s=1)).plan
-    except (InfeasibleError, SolverLimitError):
-        return
+    plan = get_solver("heft").solve(problem, SolveOptions(time_limit_s=1)).plan
     steps = dispatched(problem, plan.steps, items)
     assert len(steps) == items * len(plan.steps)
     room = tuple(replace(memory, bytes=2**60) for memory in problem.cluster.memories)
@@ -62,6 +64,26 @@ def test_dispatched_plans_are_valid_and_not_below_the_load(seed: int, items: int
     check_plan(problem.graph, cluster, replace(problem.costs, devices=cluster.identities), several)
     item_ns = throughput_ns(problem.graph, problem.cluster, problem.costs, plan)
     assert items * item_ns <= simulate_steps(problem.native, steps, items).makespan_ns
+    for _, idle_ns in idle_beside_ready_runs(problem, steps, items):
+        assert idle_ns == 0
+
+
+def idle_beside_ready_runs(
+    problem: Problem, steps: Sequence[Step], items: int
+) -> Iterator[tuple[int, int]]:
+    """Of each run on a device of one unit how long that was idle when the run could have begun."""
+    times = simulate_steps(problem.native, steps, items)
+    starts, finishes = times.start_ns.tolist(), times.finish_ns.tolist()
+    used = [occupied(problem.graph, problem.cluster, step) for step in steps]
+    for index, before in enumerate(makers(problem.graph, problem.cluster, steps)):
+        if isinstance(steps[index], Run) and len(used[index]) == 1:
+            ready_ns = max((finishes[maker] for maker in before), default=0)
+            busy_ns = sum(
+                max(0, min(finishes[other], starts[index]) - max(starts[other], ready_ns))
+                for other in range(len(steps))
+                if other != index and used[index][0] in used[other]
+            )
+            yield index, starts[index] - ready_ns - busy_ns
 
 
 def test_batches_run_together() -> None:
@@ -83,13 +105,26 @@ class Looks(Deadline):
             raise TimeUpError
 
 
-def test_a_deadline_leaves_the_first_stagger() -> None:
-    problem = there_and_back()
+def beside_a_chain() -> Problem:
+    """One device runs a, of 12 ns, and c, of 1, behind which d takes 6 on the other one."""
+    times = {"a": (90, 12), "c": (90, 1), "d": (6, 90)}
+    return problem_of(instance([("c", "d")], times, gpus({(0, 1): 10, (1, 0): 10}, 2)))
+
+
+def test_the_best_stagger_is_kept_and_past_a_deadline_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problem = beside_a_chain()
     plan = get_solver("heft").solve(problem, SolveOptions()).plan
-    late = dispatched(problem, plan.steps, 4, 1, Looks(1))
     best = dispatched(problem, plan.steps, 4)
+    late = dispatched(problem, plan.steps, 4, 1, Looks(1))
+    makespans = []
+    for share in STAGGERS:
+        monkeypatch.setattr(dispatch, "STAGGERS", (share,))
+        steps = dispatched(problem, plan.steps, 4)
+        makespans.append(simulate_steps(problem.native, steps, 4).makespan_ns)
     ends = [simulate_steps(problem.native, steps, 4).makespan_ns for steps in (best, late)]
-    assert ends == sorted(ends)
+    assert ends == [min(makespans), makespans[0]] == [59, 64]
 
 
 def test_a_dispatch_that_cannot_end_is_given_up_on_the_way() -> None:

@@ -11,9 +11,10 @@ import pytest
 from heteroplace.bench.suites.batches import with_batches
 from heteroplace.bench.suites.catalogue import rwnn
 from heteroplace.bench.suites.rwnn import RwnnStack
-from heteroplace.errors import InfeasibleError, SolverLimitError
 from heteroplace.model.check import check_plan
+from heteroplace.model.plan import Run
 from heteroplace.native.arrays import IMPOSSIBLE
+from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve import Problem, SolveOptions, get_solver
 from heteroplace.solve.deadline import NEVER, Deadline
 from heteroplace.solve.split.batched_shares import AUTO_SHARES, DIVI_SHARES
@@ -26,6 +27,7 @@ from heteroplace.solve.split.pipelined import (
 from heteroplace.solve.throughput import solver as throughput
 from heteroplace.solve.throughput.assignment import Assignment
 from tests.strategies import random_instance
+from tests.unit.solve.batched.test_batched import batched
 from tests.unit.solve.batched.test_divi import free, nodes
 
 OPTIONS = SolveOptions(iterations=2_000, threads=1, time_limit_s=30)
@@ -55,13 +57,30 @@ def test_equal_budgets_give_equal_plans() -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_bounds_of_auto_hold_for_several_batches_of_a_task(seed: int) -> None:
     """DiviML's programme proves more, since its plans have one batch of a task on a device."""
-    problem = with_batches(free(random_instance(Random(seed), 4)), 4)
-    try:
-        found = get_solver("auto").solve(problem, replace(OPTIONS, items=4))
-    except (InfeasibleError, SolverLimitError):
-        return
+    problem = free(random_instance(Random(seed), 4, max_batch=2))
+    found = get_solver("auto").solve(problem, replace(OPTIONS, items=4))
     check_plan(problem.graph, problem.cluster, problem.costs, found.plan)
     assert found.bound_ns <= found.objective_ns
+
+
+def test_auto_runs_two_batches_of_a_task_on_a_device() -> None:
+    """Four items in batches of two take 3 + 3 on the first device, or 9 beside it by DiviML."""
+    problem = free(batched([], {"op": ({2: 3}, {2: 9})}, {}, (2,)))
+    divi = get_solver("divi").solve(problem, replace(OPTIONS, items=4))
+    assert (divi.bound_ns, divi.objective_ns) == (9, 9)
+    found = get_solver("auto").solve(problem, replace(OPTIONS, items=4))
+    assert (found.bound_ns, found.objective_ns) == (5, 6)
+
+
+def test_the_optimum_of_one_batch_on_a_device_is_no_bound_of_auto() -> None:
+    """Six items: 4 on the first device and 2 on the second take 8; two batches and one take 6."""
+    problem = free(batched([], {"op": ({2: 3, 4: 8}, {2: 5, 4: 20})}, {}, (2, 4)))
+    best = (Run(0, 0, (0, 1)), Run(0, 0, (2, 3)), Run(0, 1, (4, 5)))
+    assert simulate_steps(problem.native, best, 6).makespan_ns == 6
+    divi = get_solver("divi").solve(problem, replace(OPTIONS, items=6))
+    assert (divi.bound_ns, divi.objective_ns) == (8, 8)
+    found = get_solver("auto").solve(problem, replace(OPTIONS, items=6))
+    assert found.bound_ns <= 6 <= found.objective_ns <= 8
 
 
 def test_sizes_come_in_the_order_of_what_they_promise() -> None:

@@ -35,6 +35,7 @@ from heteroplace.solve.split.module_problem import NO_END, LocalModule, ModulePr
 from heteroplace.solve.split.pool import Budget, Pool
 from tests.instances import given_costs, gpus, instance, problem_of
 from tests.interrupts import ctrl_c_after
+from tests.reference.brute_force import optimal_makespan
 from tests.strategies import Instance, exact_cases
 from tests.unit.solve.bounds.chains import chains, optimum_of
 from tests.unit.solve.bounds.test_modules import two_channels, two_diamonds
@@ -187,7 +188,9 @@ def test_plans_of_tight_chains_fit_and_the_bound_holds(case: Instance) -> None:
     try:
         result = solve(problem)
     except SolverLimitError:
-        return  # By lifetime some plan fits, which is not proven to be absent.
+        # Some plan fits by lifetime, but none by the static rule: those are all found.
+        assert optimal_makespan(case.graph, case.cluster, case.costs, is_static=True) is None
+        return
     assert result.bound_ns <= optimum <= result.objective_ns
 
 
@@ -378,8 +381,6 @@ def test_ctrl_c_ends_a_solve_that_has_not_begun_and_all_behind_it(
 @pytest.mark.costly
 def test_ctrl_c_keeps_the_best_plan() -> None:
     problem = get_instance("rwnn/er32x10").build()
-    begin = time.perf_counter()
     with ctrl_c_after(3.0):
         result = solve(problem, SolveOptions(time_limit_s=100))
     assert result.status == "interrupted"
-    assert time.perf_counter() - begin < 60

@@ -8,10 +8,11 @@ from itertools import pairwise
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.check import check_plan
-from heteroplace.model.cluster import Cluster, Device, Memory
+from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.native.throughput import placement_loads
 from heteroplace.simulate.simulator import simulate
 from heteroplace.simulate.throughput import repeat_plan
@@ -109,32 +110,41 @@ def test_stages_equal_exhaustive_search(case: Instance) -> None:
     assert stage_order(problem_of(case), result.plan.placement(len(case.graph.tasks))) is not None
 
 
-@given(instances(max_tasks=6))
+@pytest.mark.parametrize("is_memory_tight", [False, True])
 @exact_cases(40)
-def test_the_programme_is_exact_without_the_search(case: Instance) -> None:
+@given(data=st.data())
+def test_the_programme_is_exact_without_the_search(
+    is_memory_tight: bool, data: st.DataObject
+) -> None:
+    case = data.draw(instances(max_tasks=6, is_memory_tight=is_memory_tight))
     problem = problem_of(case)
-    if not (problem.native.run_ns >= 0).any(axis=1).all():
-        return
     found = solve_assignment(problem, 10, 60, is_contiguous=True)
     optimum = least_staged_ns(case)
-    if found.placement is None:
-        assert found.is_impossible
-        assert optimum is None
-    else:
-        assert found.bound_ns == optimum
+    assert (found.placement is None) == found.is_impossible == (optimum is None)
+    if found.placement is not None:
+        assert stage_order(problem, found.placement) is not None
+        load = placement_loads(problem.native, found.placement)
+        assert load.num_unreachable == 0 and load.fits(case.cluster)
+        assert found.bound_ns == load.item_ns == optimum
+
+
+def apart(cluster: Cluster) -> Cluster:
+    """The cluster with a unit for each device, and a link with its own channel for each pair."""
+    devices = tuple(
+        replace(one, cores=(core,)) if one.cores else one
+        for core, one in enumerate(cluster.devices)
+    )
+    links = {(one.src, one.dst): replace(one, channel=one.name) for one in cluster.links}
+    for src, dst in itertools.permutations(range(len(cluster.memories)), 2):
+        links.setdefault((src, dst), Link(f"{src}-{dst}", src, dst, 10**9, 1, f"{src}-{dst}"))
+    return replace(cluster, devices=devices, links=tuple(links.values()))
 
 
 @given(instances(max_tasks=6))
 @exact_cases(40)
 def test_repetitions_of_stages_keep_the_pace_of_the_busiest_resource(case: Instance) -> None:
     """In the plan's own order, where devices share nothing and every link is a channel."""
-    cluster = case.cluster
-    links = tuple(replace(link, channel=link.name) for link in cluster.links)
-    cluster = replace(cluster, links=links)
-    pairs = {(link.src, link.dst) for link in links}
-    count = len(cluster.memories)
-    if len(pairs) != count * (count - 1) or any(len(d.units) > 1 for d in cluster.devices):
-        return
+    cluster = apart(case.cluster)
     free = Instance(case.graph, cluster, replace(case.costs, devices=cluster.identities))
     result = solve(free)
     plan = result.plan
