@@ -152,6 +152,10 @@ HETEROPLACE_API heteroplace_status heteroplace_is_feeding(const heteroplace_mode
 /*! \brief Does the part of a rank that does not feed the model, until the one that does unloads it.
  * HETEROPLACE_FAILED: a rank has failed, and all have. */
 HETEROPLACE_API heteroplace_status heteroplace_serve(heteroplace_model* model);
+/*! \brief Ends the job of several ranks for a fault of the caller's, such as a missing input: calls
+ * of all ranks fail with this text, behind this rank's name. `heteroplace_unload` alone would let
+ * the others end well. Does nothing in a process alone. Since version 2. */
+HETEROPLACE_API heteroplace_status heteroplace_fail(heteroplace_model* model, const char* text);
 /*! \brief Whether any cores help each other: 1 or 0. Since version 2. */
 HETEROPLACE_API heteroplace_status heteroplace_is_helping(const heteroplace_model* model,
                                                           int32_t* is_helping);

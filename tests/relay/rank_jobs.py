@@ -174,6 +174,15 @@ def wait_for_end(pid: int) -> None:
     raise AssertionError(f"process {pid} has not ended within {END_S} s")
 
 
+def wait_for_file(path: Path) -> str:
+    """The text of a file, once it is there."""
+    end = time.monotonic() + END_S
+    while not path.exists():
+        assert time.monotonic() < end, f"no {path} within {END_S} s"
+        time.sleep(0.002)
+    return path.read_text()
+
+
 def children_of(pid: int) -> list[int]:
     """The processes that a process has started."""
     try:

@@ -5,15 +5,27 @@ from __future__ import annotations
 import gc
 import json
 import os
+import re
 import sys
 import threading
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from rank_jobs import PROGRAM, chain_of, compiled, python, run_job, two_hosts, values
+from rank_jobs import (
+    PROGRAM,
+    chain_of,
+    compiled,
+    python,
+    run_job,
+    two_hosts,
+    values,
+    wait_for_file,
+)
+from tests.compiled_files import read_parts
 
 from heteroplace.errors import ExecutionError
 from heteroplace.native.ranks import Group
@@ -94,6 +106,47 @@ def test_a_missing_core_on_one_rank_ends_all(tmp_path: Path) -> None:
     assert line.startswith("heteroplace-run: rank 1 (host 'b' on ")
     assert "1000" in line
     assert done.returncode != 0
+
+
+def keep_state_on_last(model: Path, path: Path) -> Path:
+    """The same with an input on the host that does not feed it, which runs replace."""
+    parts = read_parts(model)
+    before, line, last = parts.program.rpartition(b"\nheteroplace-program ")
+    tensor = re.search(rb"\nrecv \d+ \d+ (\d+) ", last)
+    assert tensor is not None
+    ports = b"\ninput w %s\noutput w %s\nkernel " % (tensor.group(1), tensor.group(1))
+    program = before + line + last.replace(b"\nkernel ", ports, 1)
+    path.write_bytes(replace(parts, program=program).sealed().to_bytes())
+    return path
+
+
+def test_state_that_no_rank_could_set_is_refused_at_load(model: Path, tmp_path: Path) -> None:
+    path = keep_state_on_last(model, tmp_path / "model.so")
+    done = run_job(2, PROGRAM, path, "--describe")
+    (line,) = told(done)
+    assert f"{path} has state that no rank could set here: 'w' on host 'b'" in line
+    assert "load it in Python" in line
+    assert done.returncode != 0 and "input" not in done.stdout
+
+
+@pytest.mark.parametrize("fault", ["type", "missing", "folder"])
+def test_a_wrong_input_of_the_feeding_rank_ends_all_with_a_code(
+    model: Path, tmp_path: Path, fault: str
+) -> None:
+    np.save(tmp_path / "x.npy", values().astype("int32"))
+    options: list[object] = {
+        "type": ["--input", f"x={tmp_path / 'x.npy'}"],
+        "missing": [],
+        "folder": [*inputs_of(model), "--output", "output0=/nowhere/y.npy"],
+    }[fault]
+    # In a session of its own, as the launcher ends all that it knows with the first one that fails.
+    shell = f'"$@"; echo $? > {tmp_path}/part.$PMI_RANK; cd {tmp_path}; mv part.$PMI_RANK $PMI_RANK'
+    keeper = ["setsid", "--fork", "--wait", "sh", "-c", shell, "sh"]
+    done = run_job(2, *keeper, PROGRAM, model, *options)
+    (line,) = told(done)
+    assert line.startswith("heteroplace-run: rank 0 (host 'a' on ")
+    assert {"type": "got int32", "missing": "is missing", "folder": "/nowhere/y.npy"}[fault] in line
+    assert [int(wait_for_file(tmp_path / f"{rank}")) for rank in range(2)] == [4, 6]
 
 
 def test_a_wrong_command_line_is_told_once(model: Path) -> None:
