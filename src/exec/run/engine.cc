@@ -250,28 +250,6 @@ int64_t Engine::Launch(Slot* slot) {
   return number;
 }
 
-StepReached Engine::Reached() const {
-  // The first request of all is the engine's own.
-  const int64_t last = num_submitted_.load() - 1;
-  const int64_t number = std::min(num_completed_.load(), last);
-  StepReached reached;
-  if (number < 1) return reached;
-  const auto num_contexts = static_cast<int64_t>(num_contexts_);
-  for (const std::unique_ptr<Worker>& worker :
-       WorkersOf(static_cast<size_t>(number % num_contexts))) {
-    const auto& instructions = worker->queue().instructions;
-    const auto length = static_cast<int64_t>(instructions.size());
-    const int64_t before = number / num_contexts * length;
-    const int64_t done = std::min(worker->progress().done.load() - before, length);
-    if (done <= 0) continue;
-    reached.request = number - 1;
-    for (int64_t i = 0; i < done; ++i) {
-      reached.step = std::max(reached.step, instructions[static_cast<size_t>(i)].step);
-    }
-  }
-  return reached;
-}
-
 bool Engine::Await(Slot* slot, const Limit& limit) {
   return limit.Wait(&slot->bell, [&] { return slot->state.load() == SlotState::kHeld; });
 }

@@ -70,8 +70,8 @@ class Engine : private ForkAware {
   /*! \brief Clocks of the processor time of all workers' threads. \throws Error kExecution. */
   std::vector<int> Clocks();
 
-  /*! \brief How far the oldest request in flight, or the last one, is known to be: what somebody
-   * awaits is told. Any thread; takes no lock. */
+  /*! \brief How far the oldest request in flight, or else the one before it, is known to be: what
+   * somebody awaits is told. Any thread; takes no lock. */
   StepReached Reached() const;
 
   /*!
