@@ -217,7 +217,8 @@ HETEROPLACE_API heteroplace_status heteroplace_finish(heteroplace_request* reque
                                                       double timeout_s);
 
 /*! \brief Ends a request that is in flight: `heteroplace_finish` then tells HETEROPLACE_CANCELLED.
- * Of any thread, until the request is closed. */
+ * Of any thread, until the request is closed. Of several ranks it ends the job: other requests, and
+ * `heteroplace_serve` of other ranks, then tell HETEROPLACE_FAILED with its text. */
 HETEROPLACE_API heteroplace_status heteroplace_cancel(heteroplace_request* request);
 
 /*! \brief Copies an output into the caller's memory, after `heteroplace_finish`. */

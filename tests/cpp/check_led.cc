@@ -174,6 +174,32 @@ void AnInterruptedQuestionEndsTheJob(Random&) {
   }
 }
 
+/*! \brief Of the requests in flight one was cancelled, which ends the job: the others have failed.
+ */
+void ACancelledRequestIsToldApartFromTheOthers(Random&) {
+  const auto faults = Lead(InOrder(400'000'000), [](RankedExecutor& ranked) {
+    const auto first = Submit(ranked, 3), second = Submit(ranked, 4);
+    first->Cancel("nobody waits for it");
+    const auto cause_of = [](exec::Request& request) {
+      try {
+        request.Finish(Patiently());
+      } catch (const exec::RequestError& error) {
+        CHECK(std::string(error.what()).find("nobody waits for it") != std::string::npos);
+        return error.cause();
+      }
+      CHECK(false);
+      return exec::FailureCause::kWaiting;
+    };
+    CHECK(cause_of(*first) == exec::FailureCause::kCancelled);
+    CHECK(cause_of(*second) == exec::FailureCause::kFault);
+    ranked.CheckFeeding("run");
+  });
+  for (const std::string& fault : faults) {
+    CHECK(fault.find("rank 0 (host 'h0' on ") == 0);
+    CHECK(fault.find("nobody waits for it") != std::string::npos);
+  }
+}
+
 /*! \brief Where nobody else was asked yet, or is asked at all, a failure here is of one call. */
 void WhatFailsBeforeTheQuestionEndsNothing(Random&) {
   const auto faults = Lead(Text(0), [](RankedExecutor& ranked) {
@@ -301,12 +327,13 @@ int main(int count, char** arguments) {
   libtvm_path = arguments[1];
   library_path = arguments[2];
   exec::LoadTvmAbi(libtvm_path);  // here, as sanitizers see no order in the code of TVM's loading
+  ForSeeds("last steps", Stride(), TheLastStepMayBeOfTheRequestBefore);
   ForSeeds("limits", Stride(), ALimitIsOfThisRankAlone);
   ForSeeds("interrupted questions", Stride(), AnInterruptedQuestionEndsTheJob);
+  ForSeeds("cancelled requests", Stride(), ACancelledRequestIsToldApartFromTheOthers);
   ForSeeds("before questions", Stride(), WhatFailsBeforeTheQuestionEndsNothing);
   ForSeeds("throws", Stride(), OthersTakeNoPartInAThrow);
   ForSeeds("loads", Stride(), NobodyAsksWhatWasNotLoaded);
   ForSeeds("merged", Stride(), StreamsBesideQueuesKeepTheirRows);
   return 0;
 }
-  ForSeeds("last steps", Stride(), TheLastStepMayBeOfTheRequestBefore);

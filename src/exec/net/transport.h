@@ -81,6 +81,9 @@ class Transport {
   virtual void Abort(const std::string& reason) noexcept = 0;
 
   /*! \brief The lock of all that use it: nobody waits for a message while holding it. */
+  /*! \brief The same for something of another rank that did not come, which may be gone. */
+  virtual void AbortWaiting(const std::string& reason) noexcept { Abort(reason); }
+
   std::mutex& mutex() { return mutex_; }
 
  private:
