@@ -346,6 +346,39 @@ def test_the_command_run_serves_on_the_rank_that_does_not_feed(model: Path, tmp_
     done = run_job(2, *command, "-o", output)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("a compiled file") == 1
+
+
+PARENT = """
+import os, sys, time
+import numpy as np
+import heteroplace
+executor = heteroplace.load(sys.argv[1])
+if executor.is_feeding:
+    x = np.load(sys.argv[2])
+    executor.run(x=x)
+    child = os.fork()
+    if child == 0:
+        sys.exit(7)
+    end = time.monotonic() + 20
+    ended, code = 0, 0
+    while ended == 0 and time.monotonic() < end:
+        ended, code = os.waitpid(child, os.WNOHANG)
+        time.sleep(0.01)
+    if ended == 0:
+        os.kill(child, 9)
+    executor.run(x=x)
+    executor.close()
+    print("the child ended with", os.waitstatus_to_exitcode(code) if ended else "nothing")
+else:
+    executor.serve()
+"""
+
+
+def test_a_child_of_a_rank_ends_as_any_process(model: Path) -> None:
+    pytest.importorskip("mpi4py")
+    done = run_job(2, *python(PARENT, model, model.parent / "x.npy"))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "the child ended with 7\n"
     assert np.array_equal(np.load(output)["output0"], chain_of(values()))
 
 

@@ -133,19 +133,23 @@ def abort_after_failure(group: Group, comm: Any) -> None:
     """At the end of the process let MPI end the job, if it has failed.
 
     Else MPI would wait for the ranks that are gone. The group is not kept for that: it has
-    communicators and memory that all ranks share.
+    communicators and memory that all ranks share. A child of the process ends nothing.
     """
-    reference = weakref.ref(group)
+    reference, rank = weakref.ref(group), os.getpid()
+
+    def abort() -> None:
+        if os.getpid() == rank:
+            comm.Abort(1)
 
     def end() -> None:
         alive = reference()
         if alive is not None and alive.failure:
-            comm.Abort(1)
+            abort()
 
     def forget(core: Any) -> None:
         atexit.unregister(end)
         if core.failure:
-            atexit.register(comm.Abort, 1)
+            atexit.register(abort)
 
     atexit.register(end)
     weakref.finalize(group, forget, group.core).atexit = False
