@@ -109,6 +109,17 @@ def run_job(
     )
 
 
+def run_to_codes(
+    folder: Path, *command: object
+) -> tuple[subprocess.CompletedProcess[str], list[int]]:
+    """Run a job of two ranks; return it, and the exit code of each."""
+    # In a session of its own, as the launcher ends all that it knows with the first one that fails.
+    shell = f'"$@"; echo $? > {folder}/part.$PMI_RANK; cd {folder}; mv part.$PMI_RANK $PMI_RANK'
+    keeper = ["setsid", "--fork", "--wait", "sh", "-c", shell, "sh"]
+    done = run_job(2, *keeper, *command)
+    return done, [int(wait_for_file(folder / f"{rank}")) for rank in range(2)]
+
+
 def python(program: str, *arguments: object) -> list[object]:
     """The command line of a Python program."""
     return [sys.executable, "-c", program, *arguments]

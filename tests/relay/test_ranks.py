@@ -23,7 +23,6 @@ from rank_jobs import (
     run_job,
     two_hosts,
     values,
-    wait_for_file,
 )
 from tests.compiled_files import read_parts
 
@@ -127,26 +126,6 @@ def test_state_that_no_rank_could_set_is_refused_at_load(model: Path, tmp_path: 
     assert f"{path} has state that no rank could set here: 'w' on host 'b'" in line
     assert "load it in Python" in line
     assert done.returncode != 0 and "input" not in done.stdout
-
-
-@pytest.mark.parametrize("fault", ["type", "missing", "folder"])
-def test_a_wrong_input_of_the_feeding_rank_ends_all_with_a_code(
-    model: Path, tmp_path: Path, fault: str
-) -> None:
-    np.save(tmp_path / "x.npy", values().astype("int32"))
-    options: list[object] = {
-        "type": ["--input", f"x={tmp_path / 'x.npy'}"],
-        "missing": [],
-        "folder": [*inputs_of(model), "--output", "output0=/nowhere/y.npy"],
-    }[fault]
-    # In a session of its own, as the launcher ends all that it knows with the first one that fails.
-    shell = f'"$@"; echo $? > {tmp_path}/part.$PMI_RANK; cd {tmp_path}; mv part.$PMI_RANK $PMI_RANK'
-    keeper = ["setsid", "--fork", "--wait", "sh", "-c", shell, "sh"]
-    done = run_job(2, *keeper, PROGRAM, model, *options)
-    (line,) = told(done)
-    assert line.startswith("heteroplace-run: rank 0 (host 'a' on ")
-    assert {"type": "got int32", "missing": "is missing", "folder": "/nowhere/y.npy"}[fault] in line
-    assert [int(wait_for_file(tmp_path / f"{rank}")) for rank in range(2)] == [4, 6]
 
 
 def test_a_wrong_command_line_is_told_once(model: Path) -> None:
@@ -346,6 +325,27 @@ def test_the_command_run_serves_on_the_rank_that_does_not_feed(model: Path, tmp_
     done = run_job(2, *command, "-o", output)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("a compiled file") == 1
+    assert np.array_equal(np.load(output)["output0"], chain_of(values()))
+
+
+def test_a_fault_of_the_feeding_program_is_raised_on_all_ranks(model: Path) -> None:
+    def work(executor: RankedExecutor) -> None:
+        if executor.is_feeding:
+            executor.fail("rank 7 of the file is missing")
+        executor.serve()
+
+    for raised in on_ranks(model, work):
+        assert isinstance(raised, ExecutionError)
+        assert re.match(r"rank 0 \(host 'a' on .*\): rank 7 of the file is missing", str(raised))
+
+
+@pytest.mark.slow
+def test_a_python_program_under_mpiexec(model: Path, tmp_path: Path) -> None:
+    pytest.importorskip("mpi4py")
+    output = tmp_path / "y.npy"
+    done = run_job(2, *python(SCRIPT, model, model.parent / "x.npy", output))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert np.array_equal(np.load(output), chain_of(values()))
 
 
 PARENT = """
@@ -379,13 +379,3 @@ def test_a_child_of_a_rank_ends_as_any_process(model: Path) -> None:
     done = run_job(2, *python(PARENT, model, model.parent / "x.npy"))
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "the child ended with 7\n"
-    assert np.array_equal(np.load(output)["output0"], chain_of(values()))
-
-
-@pytest.mark.slow
-def test_a_python_program_under_mpiexec(model: Path, tmp_path: Path) -> None:
-    pytest.importorskip("mpi4py")
-    output = tmp_path / "y.npy"
-    done = run_job(2, *python(SCRIPT, model, model.parent / "x.npy", output))
-    assert (done.returncode, done.stderr) == (0, "")
-    assert np.array_equal(np.load(output), chain_of(values()))

@@ -71,6 +71,15 @@ class RankedExecutor(Executor):
         """End the job on all ranks: `serve` returns there. Calls are to be over."""
         self._ending()
 
+    def fail(self, text: str) -> None:
+        """End the job on all ranks for a fault of the program, such as an input that is wrong.
+
+        Calls of all ranks then raise ExecutionError with this text, behind the name of this rank;
+        after `close` the others would end well.
+        """
+        group = self._ranked.group
+        group.fail(f"{group.name_of(group.rank)}: {text}")
+
 
 def _ports(told: Sequence[tuple[str, Sequence[int], str]]) -> Ports:
     return tuple((name, tuple(shape), dtype) for name, shape, dtype in told)
