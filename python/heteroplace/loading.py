@@ -19,13 +19,13 @@ from heteroplace.machine.local import LOCAL, open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.units import format_ns
 from heteroplace.native.compiled_file import CompiledFile
-from heteroplace.native.ranks import Group, launched_ranks, mpi_transport
+from heteroplace.native.ranks import Group, end_mpi_at_exit, launched_ranks, mpi_transport
 from heteroplace.native.transports import check_programs
 from heteroplace.place_options import read_options
 from heteroplace.relay.source import source_from_json
 from heteroplace.relay.source_child import check_ends_nothing
 from heteroplace.run.executor import Executor
-from heteroplace.run.launcher import handle_of, world
+from heteroplace.run.launcher import handle_of, is_end_left, world_of_ranks
 from heteroplace.run.ranks import abort_after_failure, load_as_rank
 
 ON_MISSING = ("error", "replan")
@@ -118,7 +118,10 @@ def load(
                 "on_missing='replan' is for a process alone: several ranks would have to agree on "
                 "the new plan; place the model again for the cluster, and compile it"
             )
-        group = Group(mpi_transport(handle_of(comm)), silence_s)
+        transport = mpi_transport(handle_of(comm))
+        if is_end_left():
+            end_mpi_at_exit()
+        group = Group(transport, silence_s)
         abort_after_failure(group, comm)
         return load_as_rank(os.fspath(path), group, hosts, trusted_keys, **options)
     if hosts:
@@ -141,7 +144,7 @@ def load(
 def _world_for(num_hosts: int, path: str) -> Any:
     """Return the communicator of all ranks that a launcher has started."""
     if launched_ranks() > 1:
-        return world()
+        return world_of_ranks()
     raise ExecutionError(
         f"{path} is for {num_hosts} hosts, one rank each, and this process is alone; start "
         f"{num_hosts}: mpiexec -n {num_hosts} python ..., or pass comm"

@@ -130,6 +130,8 @@ void BindGroup(nb::module_& module) {
              "How many ranks the launcher of this process has started; 1: there is none.");
   module.def("mpi_transport", &MpiTransport, nb::arg("library"),
              nb::arg("communicator").none() = nb::none(), "Messages by MPI; all ranks.");
+  module.def("end_mpi_at_exit", &exec::EndMpiAtExit,
+             "End MPI, which its beginner leaves open, but not in children of this process.");
 }
 
 }  // namespace

@@ -168,6 +168,14 @@ heteroplace_status heteroplace_serve(heteroplace_model* model) {
   });
 }
 
+heteroplace_status heteroplace_fail(heteroplace_model* model, const char* text) {
+  return Guarded([&] {
+    ExpectNotNull(model, "model");
+    ExpectNotNull(text, "text");
+    model->model->Fail(text);
+  });
+}
+
 heteroplace_status heteroplace_is_helping(const heteroplace_model* model, int32_t* is_helping) {
   return Guarded([&] {
     ExpectNotNull(model, "model");

@@ -152,6 +152,10 @@ HETEROPLACE_API heteroplace_status heteroplace_is_feeding(const heteroplace_mode
 /*! \brief Does the part of a rank that does not feed the model, until the one that does unloads it.
  * HETEROPLACE_FAILED: a rank has failed, and all have. */
 HETEROPLACE_API heteroplace_status heteroplace_serve(heteroplace_model* model);
+/*! \brief Ends the job of several ranks for a fault of the caller's, such as a missing input: calls
+ * of all ranks fail with this text, behind this rank's name. `heteroplace_unload` alone would let
+ * the others end well. Does nothing in a process alone. Since version 2. */
+HETEROPLACE_API heteroplace_status heteroplace_fail(heteroplace_model* model, const char* text);
 /*! \brief Whether any cores help each other: 1 or 0. Since version 2. */
 HETEROPLACE_API heteroplace_status heteroplace_is_helping(const heteroplace_model* model,
                                                           int32_t* is_helping);
@@ -213,7 +217,8 @@ HETEROPLACE_API heteroplace_status heteroplace_finish(heteroplace_request* reque
                                                       double timeout_s);
 
 /*! \brief Ends a request that is in flight: `heteroplace_finish` then tells HETEROPLACE_CANCELLED.
- * Of any thread, until the request is closed. */
+ * Of any thread, until the request is closed. Of several ranks it ends the job: other requests, and
+ * `heteroplace_serve` of other ranks, then tell HETEROPLACE_FAILED with its text. */
 HETEROPLACE_API heteroplace_status heteroplace_cancel(heteroplace_request* request);
 
 /*! \brief Copies an output into the caller's memory, after `heteroplace_finish`. */

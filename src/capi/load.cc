@@ -53,6 +53,7 @@ void Model::LoadAsRank(const LoadPlan& plan) {
   }
   try {
     exec::AgreeOnFile(group.get(), job, plan.hosts, plan.max_in_flight, {});
+    exec::ExpectNoServedState(group.get(), job);
   } catch (const Error&) {
     if (thrown != nullptr) std::rethrow_exception(thrown);
     throw;
@@ -74,6 +75,12 @@ void Model::Serve() {
                 "heteroplace_run");
   }
   ranked_->Serve({});
+}
+
+void Model::Fail(const char* text) {
+  if (ranked_ == nullptr) return;
+  exec::Group& group = ranked_->group();
+  group.Fail(group.NameOf(group.rank()) + ": " + text);
 }
 
 void Model::Close() {

@@ -14,9 +14,6 @@ namespace heteroplace::capi {
 
 namespace {
 
-/*! \brief The text by which a request is known to have been cancelled, and by nothing else. */
-constexpr char kCancelled[] = "the request was cancelled by its caller";
-
 std::string Named(const char* kind, const std::string& name) {
   return std::string(kind) + " '" + name + "'";
 }
@@ -199,15 +196,17 @@ void Call::Finish(const exec::Limit& limit) {
   try {
     request_->Finish(limit);
   } catch (const Error& error) {
-    const std::string text = error.what();
-    if (text == kCancelled) throw Fault(HETEROPLACE_CANCELLED, text);
-    if (is_late) throw Fault(HETEROPLACE_TIMED_OUT, text);
+    const auto* failed = dynamic_cast<const exec::RequestError*>(&error);
+    if (failed != nullptr && failed->cause() == exec::FailureCause::kCancelled) {
+      throw Fault(HETEROPLACE_CANCELLED, error.what());
+    }
+    if (is_late) throw Fault(HETEROPLACE_TIMED_OUT, error.what());
     model_->CheckFeeding("heteroplace_run");  // names the rank that failed, if one has
     throw;
   }
 }
 
-void Call::Cancel() { request_->Cancel(kCancelled); }
+void Call::Cancel() { request_->Cancel("the request was cancelled by its caller"); }
 
 void Call::GetOutput(size_t output, void* data) {
   request_->GetOutput(model_->program().outputs[output].name, data);

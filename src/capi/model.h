@@ -51,6 +51,8 @@ class Model {
   void CheckFeeding(const char* function) const;
   /*! \throws Error as `heteroplace_serve`. */
   void Serve();
+  /*! \brief Ends the job of several ranks on all of them, for a fault of the caller's. */
+  void Fail(const char* text);
   /*! \brief Ends the job of several ranks in order. */
   void Close();
   const exec::Tensor& TensorOf(const exec::Port& port) const {

@@ -71,6 +71,8 @@ bool Model::IsFeeding() const {
   return is_feeding != 0;
 }
 
+void Model::Fail(const char* text) const { Expect(heteroplace_fail(handle(), text)); }
+
 Model::Model(const RunOptions& options, Job* job) {
   std::vector<const char*> keys;
   for (const std::string& key : options.trusted_keys) keys.push_back(key.c_str());

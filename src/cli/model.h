@@ -51,6 +51,8 @@ class Model {
   heteroplace_model* handle() const { return handle_.get(); }
   /*! \brief Whether it reads the inputs and writes the outputs. */
   bool IsFeeding() const;
+  /*! \brief Ends the job of several ranks on all of them, and says why. */
+  void Fail(const char* text) const;
 
   /*! \brief Without memory. */
   std::vector<Port> inputs;

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <exception>
 #include <utility>
 
 #include "cli/exit_codes.h"
 #include "cli/model.h"
 #include "cli/npy.h"
 #include "exec/file/sha256.h"
+#include "support/error.h"
 #include "support/files.h"
 #include "support/shown_text.h"
 
@@ -189,52 +191,63 @@ void GiveOutputs(const RunOptions& options, Model* model) {
   }
 }
 
-}  // namespace
-
-void RunModel(const RunOptions& options, Job* job) {
-  std::vector<GivenInput> inputs;
-  // Before the model is loaded; of several ranks only one may have the files.
-  if (job == nullptr) {
-    CheckFiles(options);
-    inputs = ReadInputs(options);
-  }
-  Model model(options, job);
-  if (!model.IsFeeding()) {
-    Expect(heteroplace_serve(model.handle()));
-    return;
-  }
-  if (job != nullptr) {
-    CheckFiles(options);
-    inputs = ReadInputs(options);
-  }
-  if (options.is_description) {
-    Describe("input", model.inputs);
-    Describe("output", model.outputs);
-    return;
-  }
-  TakeInputs(std::move(inputs), options, &model);
-  for (Port& port : model.outputs) {
+/*! \brief All runs, and what is written and told of them. */
+void Run(const RunOptions& options, Model* model) {
+  for (Port& port : model->outputs) {
     port.data.resize(port.tensor.bytes);
     port.tensor.data = port.data.data();
   }
   const int num_more = options.repeat - 1;
   const auto record = [&] {
     if (options.trace.empty()) return;
-    Expect(heteroplace_start_trace(model.handle(), 0));
+    Expect(heteroplace_start_trace(model->handle(), 0));
   };
   if (num_more == 0) record();
-  const Series first = RunInTurn(model, 1, options.timeout_s);
+  const Series first = RunInTurn(*model, 1, options.timeout_s);
   std::printf("first run %.3f ms\n", first.all_ms);
   if (num_more > 0) {
     record();
     const int num_requests = options.requests_in_flight;
-    Tell(num_requests == 1 ? RunInTurn(model, num_more, options.timeout_s)
-                           : RunInFlight(model, num_more, num_requests, options.timeout_s),
+    Tell(num_requests == 1 ? RunInTurn(*model, num_more, options.timeout_s)
+                           : RunInFlight(*model, num_more, num_requests, options.timeout_s),
          num_requests);
   }
-  GiveOutputs(options, &model);
+  GiveOutputs(options, model);
   if (!options.trace.empty()) {
-    Expect(heteroplace_stop_trace(model.handle(), options.trace.c_str(), HETEROPLACE_NO_LIMIT));
+    Expect(heteroplace_stop_trace(model->handle(), options.trace.c_str(), HETEROPLACE_NO_LIMIT));
+  }
+}
+
+/*! \brief What the options ask for, of a rank that feeds the model or a process alone. */
+void Feed(std::vector<GivenInput> inputs, const RunOptions& options, Model* model) {
+  if (options.is_description) {
+    Describe("input", model->inputs);
+    Describe("output", model->outputs);
+  } else {
+    TakeInputs(std::move(inputs), options, model);
+    Run(options, model);
+  }
+  if (std::fflush(stdout) != 0) throw Stop(ExitCode::kBadArray, "stdout cannot be written");
+}
+
+}  // namespace
+
+void RunModel(const RunOptions& options, Job* job) {
+  if (job == nullptr) {
+    CheckFiles(options);
+    std::vector<GivenInput> inputs = ReadInputs(options);
+    Model model(options, job);
+    return Feed(std::move(inputs), options, &model);
+  }
+  Model model(options, job);
+  if (!model.IsFeeding()) return Expect(heteroplace_serve(model.handle()));
+  try {
+    // Not before it is loaded: of several ranks only this one may have the files.
+    CheckFiles(options);
+    Feed(ReadInputs(options), options, &model);
+  } catch (const std::exception& error) {
+    model.Fail(CauseOf(error));  // else the others would end well
+    throw;
   }
 }
 

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
+#include <map>
 #include <string_view>
+#include <system_error>
 
 #include "cli/exit_codes.h"
 
@@ -134,6 +137,30 @@ const Option& Find(const std::string& name) {
   Fail("there is no option " + name);
 }
 
+/*! \brief A file that is written has one name here, whatever leads to its folder. */
+std::filesystem::path WrittenFile(const std::string& file) {
+  std::error_code fault;
+  const std::filesystem::path path = std::filesystem::absolute(file, fault);
+  const std::filesystem::path folder = std::filesystem::weakly_canonical(path.parent_path(), fault);
+  return fault ? std::filesystem::path(file) : folder / path.filename();
+}
+
+/*! \brief The later one would replace the other; what is no regular file (/dev/null) takes both. */
+void ExpectFilesOfTheirOwn(const RunOptions& options) {
+  std::map<std::filesystem::path, std::string> writers;
+  const auto add = [&](const std::string& file, const std::string& what) {
+    std::error_code fault;
+    const std::filesystem::file_status status = std::filesystem::status(file, fault);
+    if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) return;
+    const auto [writer, is_first] = writers.emplace(WrittenFile(file), what);
+    if (is_first) return;
+    Fail(writer->second + " and " + what + " are both written to '" + file +
+         "'; give each a file of its own");
+  };
+  for (const auto& [name, file] : options.outputs) add(file, "output '" + name + "'");
+  if (!options.trace.empty()) add(options.trace, "the trace");
+}
+
 }  // namespace
 
 RunOptions ParseRunOptions(const std::vector<std::string>& arguments) {
@@ -168,6 +195,7 @@ RunOptions ParseRunOptions(const std::vector<std::string>& arguments) {
   if (options.requests_in_flight > 1 && options.repeat == 1) {
     Fail("--requests-in-flight is about runs behind the first one; give --repeat N, too");
   }
+  ExpectFilesOfTheirOwn(options);
   return options;
 }
 

@@ -22,6 +22,7 @@
 #include "exec/net/order_messages.h"
 #include "exec/net/packed.h"
 #include "exec/net/patience.h"
+#include "silent_ranks.h"
 #include "support/error.h"
 
 namespace heteroplace::test {
@@ -384,6 +385,8 @@ int main() {
   ForSeeds("bytes that do not come", 2 * Stride(), CheckBytesThatDoNotCome);
   ForSeeds("interrupted clocks", 2 * Stride(), CheckInterruptedClocks);
   ForSeeds("the dead at the end", Stride(), TheDeadAreNotWaitedForAtTheEnd);
+  ForSeeds("failures of one's own", Stride(), AFailureOfOnesOwnIsNoSilence);
+  ForSeeds("silent tellers", Stride(), ASilentRankTellsNothing);
   ForSeeds("own time", 64, CheckOwnTime);
   ForSeeds("packed", 64, CheckPacked);
   return 0;

@@ -51,6 +51,13 @@ std::string Text(int64_t delay_ns, const std::string& more = "") {
          tensors + "kernel 0 twice\nrecv 1 1 0 0 -\ncall 0 2 0 1 0,1 1:1\nsend 2 3 1 1 0:1\nend\n";
 }
 
+/*! \brief The same where the second host waits for that step. */
+std::string InOrder(int64_t delay_ns) {
+  std::string text = Text(delay_ns);
+  const std::string send = "send 1 1 0 2 ";
+  return text.replace(text.find(send + "-"), send.size() + 1, send + "0:1");
+}
+
 /*! \brief What a function of each rank throws, in a thread; "" for nothing. */
 std::vector<std::string> OnRanks(const std::function<void(std::shared_ptr<Group>)>& work) {
   auto transports = exec::MakeLocalTransports(2, {0, 0, /*is_buffered=*/true});
@@ -98,6 +105,32 @@ void CheckAnswer(exec::Request& request, float x) {
   CHECK_EQ(values, Vector(kExtent, 2 * x + 1));
 }
 
+/*! \brief While a request has finished no step, the one before it is what is known to be over. */
+void TheLastStepMayBeOfTheRequestBefore(Random&) {
+  const auto faults = OnRanks([](const std::shared_ptr<Group>& group) {
+    RankedExecutor ranked(group, SourceOf(InOrder(100'000'000), 2), [](int) {}, Patiently());
+    if (ranked.is_feeding()) {
+      for (const float x : {1.F, 2.F, 3.F}) CheckAnswer(*Submit(ranked, x), x);
+      return ranked.Close();
+    }
+    std::atomic<bool> is_over{false};
+    std::thread looking([&] {
+      exec::StepReached reached;
+      while (!is_over.load()) {
+        const exec::StepReached now = ranked.executor().Reached();
+        CHECK(now.request > reached.request ||
+              (now.request == reached.request && now.step >= reached.step));
+        reached = now;
+      }
+    });
+    ranked.Serve(Patiently());
+    is_over.store(true);
+    looking.join();
+    CHECK_EQ(ranked.executor().Reached().request, int64_t{2});
+  });
+  CHECK_EQ(faults, std::vector<std::string>(2));
+}
+
 /*! \brief The limit of a recording that ends is that of requests here: others answer all the same.
  */
 void ALimitIsOfThisRankAlone(Random&) {
@@ -138,6 +171,32 @@ void AnInterruptedQuestionEndsTheJob(Random&) {
   for (const std::string& fault : faults) {
     CHECK(fault.find("rank 0 (host 'h0' on ") != std::string::npos);
     CHECK(fault.find("interrupted") != std::string::npos);
+  }
+}
+
+/*! \brief Of the requests in flight one was cancelled, which ends the job: the others have failed.
+ */
+void ACancelledRequestIsToldApartFromTheOthers(Random&) {
+  const auto faults = Lead(InOrder(400'000'000), [](RankedExecutor& ranked) {
+    const auto first = Submit(ranked, 3), second = Submit(ranked, 4);
+    first->Cancel("nobody waits for it");
+    const auto cause_of = [](exec::Request& request) {
+      try {
+        request.Finish(Patiently());
+      } catch (const exec::RequestError& error) {
+        CHECK(std::string(error.what()).find("nobody waits for it") != std::string::npos);
+        return error.cause();
+      }
+      CHECK(false);
+      return exec::FailureCause::kWaiting;
+    };
+    CHECK(cause_of(*first) == exec::FailureCause::kCancelled);
+    CHECK(cause_of(*second) == exec::FailureCause::kFault);
+    ranked.CheckFeeding("run");
+  });
+  for (const std::string& fault : faults) {
+    CHECK(fault.find("rank 0 (host 'h0' on ") == 0);
+    CHECK(fault.find("nobody waits for it") != std::string::npos);
   }
 }
 
@@ -268,8 +327,10 @@ int main(int count, char** arguments) {
   libtvm_path = arguments[1];
   library_path = arguments[2];
   exec::LoadTvmAbi(libtvm_path);  // here, as sanitizers see no order in the code of TVM's loading
+  ForSeeds("last steps", Stride(), TheLastStepMayBeOfTheRequestBefore);
   ForSeeds("limits", Stride(), ALimitIsOfThisRankAlone);
   ForSeeds("interrupted questions", Stride(), AnInterruptedQuestionEndsTheJob);
+  ForSeeds("cancelled requests", Stride(), ACancelledRequestIsToldApartFromTheOthers);
   ForSeeds("before questions", Stride(), WhatFailsBeforeTheQuestionEndsNothing);
   ForSeeds("throws", Stride(), OthersTakeNoPartInAThrow);
   ForSeeds("loads", Stride(), NobodyAsksWhatWasNotLoaded);

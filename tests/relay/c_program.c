@@ -265,11 +265,41 @@ static void lose_state(void) {
   expect(heteroplace_close(request));
 }
 
+/* One of several ranks: a request that is cancelled ends the job. */
+static void cancel_on_ranks(const char* path) {
+  heteroplace_request* request = NULL;
+  heteroplace_load_options options = {.struct_size = sizeof options, .is_rank = 1};
+  int32_t is_feeding = 0;
+  expect(heteroplace_load(path, &options, &model));
+  expect(heteroplace_is_feeding(model, &is_feeding));
+  if (!is_feeding) {
+    const struct timespec long_enough = {20, 0}; /* the launcher ends all with the first one */
+    if (heteroplace_serve(model) == HETEROPLACE_FAILED) nanosleep(&long_enough, NULL);
+    return;
+  }
+  heteroplace_tensor x = {.struct_size = sizeof x};
+  expect(heteroplace_describe_input(model, 0, &x));
+  x.data = calloc(1, x.bytes);
+  expect(heteroplace_begin(model, 10, &request));
+  expect(heteroplace_set_input(request, &x));
+  expect(heteroplace_submit(request));
+  expect(heteroplace_cancel(request));
+  tell("cancelled", heteroplace_finish(request, HETEROPLACE_NO_LIMIT));
+  tell("once more", heteroplace_submit(request));
+  fflush(stdout);
+  expect(heteroplace_close(request));
+  heteroplace_unload(model);
+}
+
 int main(int argc, char** argv) {
   if (argc != 5) return 4;
   const char* task = argv[1];
   if (heteroplace_api_version() != HETEROPLACE_API_VERSION) return 5;
   if (strcmp(heteroplace_last_error(), "") != 0) return 6;
+  if (strcmp(task, "ranks") == 0) {
+    cancel_on_ranks(argv[2]);
+    return 0;
+  }
   const int is_state = strcmp(task, "state") == 0;
   load(argv[2], argv[3], is_state ? 1 : kRequests);
   if (strcmp(task, "misuse") == 0) {

@@ -109,6 +109,17 @@ def run_job(
     )
 
 
+def run_to_codes(
+    folder: Path, *command: object
+) -> tuple[subprocess.CompletedProcess[str], list[int]]:
+    """Run a job of two ranks; return it, and the exit code of each."""
+    # In a session of its own, as the launcher ends all that it knows with the first one that fails.
+    shell = f'"$@"; echo $? > {folder}/part.$PMI_RANK; cd {folder}; mv part.$PMI_RANK $PMI_RANK'
+    keeper = ["setsid", "--fork", "--wait", "sh", "-c", shell, "sh"]
+    done = run_job(2, *keeper, *command)
+    return done, [int(wait_for_file(folder / f"{rank}")) for rank in range(2)]
+
+
 def python(program: str, *arguments: object) -> list[object]:
     """The command line of a Python program."""
     return [sys.executable, "-c", program, *arguments]
@@ -172,6 +183,15 @@ def wait_for_end(pid: int) -> None:
             return
         time.sleep(0.002)
     raise AssertionError(f"process {pid} has not ended within {END_S} s")
+
+
+def wait_for_file(path: Path) -> str:
+    """The text of a file, once it is there."""
+    end = time.monotonic() + END_S
+    while not path.exists():
+        assert time.monotonic() < end, f"no {path} within {END_S} s"
+        time.sleep(0.002)
+    return path.read_text()
 
 
 def children_of(pid: int) -> list[int]:

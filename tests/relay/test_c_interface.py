@@ -10,7 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
-from c_programs import PREFIX, convolutions, make_state, run_program, slow_steps
+from c_programs import PREFIX, convolutions, make_slow, make_state, run_program, slow_steps
+from rank_jobs import compiled as compiled_for
+from rank_jobs import run_job, two_hosts
 from tests.chrome_trace_model import checked, of
 
 import heteroplace as hp
@@ -156,6 +158,16 @@ def test_limits_and_cancelling_end_a_request(program: Path, tmp_path: Path) -> N
         "cancelled: cancelled: the request was cancelled by its caller",
         "lost: bad argument: input 'x' is missing",
     ]
+
+
+def test_a_request_of_several_ranks_is_told_to_be_cancelled(program: Path, tmp_path: Path) -> None:
+    model = compiled_for(tmp_path / "model.so", two_hosts())
+    make_slow(model, step_ns=200_000_000)
+    done = run_job(2, program, "ranks", model, "-", "-")
+    told = [line for line in done.stdout.splitlines() if line.startswith(("cancelled", "once"))]
+    text = "host 'a' (rank 0): the request was cancelled by its caller"
+    assert told[0] == f"cancelled: cancelled: {text}", (done.stdout, done.stderr)
+    assert told[1].startswith("once more: failed: ")
 
 
 @pytest.mark.costly(4)

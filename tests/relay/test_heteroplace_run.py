@@ -188,10 +188,12 @@ def test_a_library_that_is_no_tvm_is_refused(network, library: str) -> None:
         (("a.so", "--timeout", "-1"), "--timeout is '-1'"),
         (("a.so", "--input", "x"), "--input is 'x'; expected NAME=FILE.npy"),
         (("a.so", "--input", "x=a", "--input", "x=b"), "given twice for 'x'"),
+        (("a.so", "--output", "x=a", "--output", "y=./a"), "'x' and output 'y' are both written"),
+        (("a.so", "--output=x=a", "--trace=/../{here}/a"), "'x' and the trace are both written to"),
     ],
 )
 def test_a_wrong_command_line_is_told(arguments: tuple[str, ...], says: str) -> None:
-    done = run_program(*arguments)
+    done = run_program(*(part.replace("{here}", str(Path.cwd())) for part in arguments))
     assert done.returncode == 2
     assert says in done.stderr and done.stdout == ""
 
@@ -305,7 +307,8 @@ def test_files_that_cannot_be_read_or_written_are_told(network, tmp_path: Path) 
     options = saved(tmp_path, inputs)
     done = run_program(model, *options, "--output", "output0=/nowhere/y.npy")
     assert done.returncode == 4 and "/nowhere/y.npy" in done.stderr
-    assert run_program(model, *options, "--output", "output0=/dev/null").returncode == 0
+    to_nowhere = ("--output", "output0=/dev/null", "--trace", "/dev/null")
+    assert run_program(model, *options, *to_nowhere).returncode == 0
     assert not Path("/dev/null").is_file()
 
 

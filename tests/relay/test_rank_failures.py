@@ -1,9 +1,10 @@
-"""Ranks that are killed or stopped: the job ends with one line that names them, and is gone."""
+"""Ranks that are killed, stopped or given wrong files: the job ends with a line that names them."""
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from contextlib import nullcontext
 from pathlib import Path
@@ -18,6 +19,7 @@ from rank_jobs import (
     named_memory,
     python,
     run_job,
+    run_to_codes,
     running,
     stopped_launchers,
     two_hosts,
@@ -128,3 +130,31 @@ def test_a_survivor_in_python_raises_what_the_terminal_says(model: Path, victim:
     assert line.startswith(f"heteroplace: rank {victim} (host ")
     said = [line for line in output.splitlines() if line.startswith("survivor: ")]
     assert said == [f"survivor: {line.removeprefix('heteroplace: ')}"]
+
+
+@pytest.mark.parametrize("fault", ["type", "missing", "folder"])
+def test_a_wrong_input_of_the_feeding_rank_ends_all_with_a_code(
+    model: Path, tmp_path: Path, fault: str
+) -> None:
+    np.save(tmp_path / "x.npy", values().astype("int32"))
+    options: list[object] = {
+        "type": ["--input", f"x={tmp_path / 'x.npy'}"],
+        "missing": [],
+        "folder": ["--input", f"x={model.parent / 'x.npy'}", "--output", "output0=/nowhere/y.npy"],
+    }[fault]
+    done, codes = run_to_codes(tmp_path, PROGRAM, model, *options)
+    lines = (done.stderr + done.stdout).splitlines()
+    (line,) = [line for line in lines if line.startswith("heteroplace-run: ")]
+    assert line.startswith("heteroplace-run: rank 0 (host 'a' on ")
+    assert {"type": "got int32", "missing": "is missing", "folder": "/nowhere/y.npy"}[fault] in line
+    assert codes == [4, 6]
+
+
+@pytest.mark.costly(6)
+def test_a_wrong_input_of_the_command_run_ends_all_with_a_code(model: Path, tmp_path: Path) -> None:
+    pytest.importorskip("mpi4py")
+    np.save(tmp_path / "x.npy", values()[:1])
+    command = [sys.executable, "-m", "heteroplace.cli.main", "run", model]
+    done, codes = run_to_codes(tmp_path, *command, "--input", f"x={tmp_path / 'x.npy'}")
+    assert all(codes), codes
+    assert done.stderr.count("heteroplace: rank 0 (host 'a' on ") == 1

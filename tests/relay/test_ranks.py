@@ -5,15 +5,26 @@ from __future__ import annotations
 import gc
 import json
 import os
+import re
 import sys
 import threading
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from rank_jobs import PROGRAM, chain_of, compiled, python, run_job, two_hosts, values
+from rank_jobs import (
+    PROGRAM,
+    chain_of,
+    compiled,
+    python,
+    run_job,
+    two_hosts,
+    values,
+)
+from tests.compiled_files import read_parts
 
 from heteroplace.errors import ExecutionError
 from heteroplace.native.ranks import Group
@@ -94,6 +105,27 @@ def test_a_missing_core_on_one_rank_ends_all(tmp_path: Path) -> None:
     assert line.startswith("heteroplace-run: rank 1 (host 'b' on ")
     assert "1000" in line
     assert done.returncode != 0
+
+
+def keep_state_on_last(model: Path, path: Path) -> Path:
+    """The same with an input on the host that does not feed it, which runs replace."""
+    parts = read_parts(model)
+    before, line, last = parts.program.rpartition(b"\nheteroplace-program ")
+    tensor = re.search(rb"\nrecv \d+ \d+ (\d+) ", last)
+    assert tensor is not None
+    ports = b"\ninput w %s\noutput w %s\nkernel " % (tensor.group(1), tensor.group(1))
+    program = before + line + last.replace(b"\nkernel ", ports, 1)
+    path.write_bytes(replace(parts, program=program).sealed().to_bytes())
+    return path
+
+
+def test_state_that_no_rank_could_set_is_refused_at_load(model: Path, tmp_path: Path) -> None:
+    path = keep_state_on_last(model, tmp_path / "model.so")
+    done = run_job(2, PROGRAM, path, "--describe")
+    (line,) = told(done)
+    assert f"{path} has state that no rank could set here: 'w' on host 'b'" in line
+    assert "load it in Python" in line
+    assert done.returncode != 0 and "input" not in done.stdout
 
 
 def test_a_wrong_command_line_is_told_once(model: Path) -> None:
@@ -296,6 +328,17 @@ def test_the_command_run_serves_on_the_rank_that_does_not_feed(model: Path, tmp_
     assert np.array_equal(np.load(output)["output0"], chain_of(values()))
 
 
+def test_a_fault_of_the_feeding_program_is_raised_on_all_ranks(model: Path) -> None:
+    def work(executor: RankedExecutor) -> None:
+        if executor.is_feeding:
+            executor.fail("rank 7 of the file is missing")
+        executor.serve()
+
+    for raised in on_ranks(model, work):
+        assert isinstance(raised, ExecutionError)
+        assert re.match(r"rank 0 \(host 'a' on .*\): rank 7 of the file is missing", str(raised))
+
+
 @pytest.mark.slow
 def test_a_python_program_under_mpiexec(model: Path, tmp_path: Path) -> None:
     pytest.importorskip("mpi4py")
@@ -303,3 +346,36 @@ def test_a_python_program_under_mpiexec(model: Path, tmp_path: Path) -> None:
     done = run_job(2, *python(SCRIPT, model, model.parent / "x.npy", output))
     assert (done.returncode, done.stderr) == (0, "")
     assert np.array_equal(np.load(output), chain_of(values()))
+
+
+PARENT = """
+import os, sys, time
+import numpy as np
+import heteroplace
+executor = heteroplace.load(sys.argv[1])
+if executor.is_feeding:
+    x = np.load(sys.argv[2])
+    executor.run(x=x)
+    child = os.fork()
+    if child == 0:
+        sys.exit(7)
+    end = time.monotonic() + 20
+    ended, code = 0, 0
+    while ended == 0 and time.monotonic() < end:
+        ended, code = os.waitpid(child, os.WNOHANG)
+        time.sleep(0.01)
+    if ended == 0:
+        os.kill(child, 9)
+    executor.run(x=x)
+    executor.close()
+    print("the child ended with", os.waitstatus_to_exitcode(code) if ended else "nothing")
+else:
+    executor.serve()
+"""
+
+
+def test_a_child_of_a_rank_ends_as_any_process(model: Path) -> None:
+    pytest.importorskip("mpi4py")
+    done = run_job(2, *python(PARENT, model, model.parent / "x.npy"))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "the child ended with 7\n"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import heteroplace
 from heteroplace.cli.arrays import Arrays, make_inputs
-from heteroplace.errors import MissingDeviceError, MissingTVMError
+from heteroplace.errors import HeteroPlaceError, MissingDeviceError, MissingTVMError
 from heteroplace.files.manifest import Manifest
 from heteroplace.model.solution import Solution
 from heteroplace.native.compiled_file import CompiledFile
@@ -114,6 +114,9 @@ def run_file(
         return None
     try:
         return _ran(program, manifest, read_inputs(), legal, seed, num_runs)
+    except HeteroPlaceError as err:
+        program.fail(str(err))  # else the ranks that serve it would end well
+        raise
     finally:
         program.close()
 

@@ -97,6 +97,9 @@ def run_placed(arguments: argparse.Namespace) -> None:
         return
     try:
         _run_loaded(executor, arguments)
+    except HeteroPlaceError as err:
+        executor.fail(str(err))  # else the ranks that serve it would end well
+        raise
     finally:
         executor.close()
 

@@ -145,7 +145,10 @@ def host_names(shares: Sequence[MachineShare]) -> tuple[str, ...]:
 
 
 def share_cores(shares: Sequence[MachineShare]) -> tuple[tuple[int, ...], ...]:
-    """Return the cores of each rank: ranks of one machine that may use the same ones share them.
+    """Return the cores of each rank, which no other rank of its machine has.
+
+    Ranks that may use the same ones get equal parts. Of ranks that have only some in common each
+    gets one, and what is left goes to who has the fewest of those that may use it.
 
     Raises
     ------
@@ -154,22 +157,73 @@ def share_cores(shares: Sequence[MachineShare]) -> tuple[tuple[int, ...], ...]:
 
     >>> share_cores([MachineShare("1", "box", (0, 1, 2))] * 2)
     ((0, 1), (2,))
+    >>> share_cores([MachineShare("1", "box", (1, 2)), MachineShare("1", "box", (0, 1))])
+    ((1, 2), (0,))
     """
-    found = []
-    for rank, share in enumerate(shares):
-        alike = [
-            other
-            for other, each in enumerate(shares)
-            if each.machine == share.machine and set(each.cores) & set(share.cores)
-        ]
-        if len(alike) > len(share.cores):
-            raise ClusterError(
-                f"{len(alike)} ranks on {share.name!r} share the cores {list(share.cores)}, and "
-                f"each needs one of its own; start fewer, or let the launcher spread them"
-            )
-        groups = split_cores(share.cores, len(alike))
-        found.append(groups[alike.index(rank)])
-    return tuple(found)
+    found: dict[int, tuple[int, ...]] = {}
+    for rank in range(len(shares)):
+        if rank in found:
+            continue
+        alike = _sharing_with(rank, shares)
+        owners = _one_core_each(alike, shares)
+        if all(set(shares[other].cores) == set(shares[rank].cores) for other in alike):
+            parts = split_cores(shares[rank].cores, len(alike))
+        else:
+            parts = _deal_rest(alike, shares, owners)
+        found.update(zip(alike, parts, strict=True))
+    return tuple(found[rank] for rank in range(len(shares)))
+
+
+def _sharing_with(rank: int, shares: Sequence[MachineShare]) -> list[int]:
+    """The ranks of its machine that may use a core of its own, or of those, in order."""
+    found, cores = {rank}, set(shares[rank].cores)
+    for _ in shares:
+        for other, share in enumerate(shares):
+            if share.machine == shares[rank].machine and cores & set(share.cores):
+                found.add(other)
+                cores |= set(share.cores)
+    return sorted(found)
+
+
+def _one_core_each(ranks: Sequence[int], shares: Sequence[MachineShare]) -> dict[int, int]:
+    """A rank for some of the cores, so that each rank has one: a matching, by augmenting paths."""
+    owners: dict[int, int] = {}
+
+    def take(rank: int, seen: set[int]) -> bool:
+        for core in shares[rank].cores:
+            if core in seen:
+                continue
+            seen.add(core)
+            if core not in owners or take(owners[core], seen):
+                owners[core] = rank
+                return True
+        return False
+
+    for rank in ranks:
+        seen: set[int] = set()
+        if take(rank, seen):
+            continue
+        # Hall's theorem: those that may use no others are more than there are cores.
+        count = sum(set(shares[other].cores) <= seen for other in ranks)
+        raise ClusterError(
+            f"{count} ranks on {shares[rank].name!r} share the cores {sorted(seen)}, and "
+            f"each needs one of its own; start fewer, or let the launcher spread them"
+        )
+    return owners
+
+
+def _deal_rest(
+    ranks: Sequence[int], shares: Sequence[MachineShare], owners: dict[int, int]
+) -> list[tuple[int, ...]]:
+    """The cores of each rank: those that it owns, and of the rest a fair part."""
+    dealt: dict[int, list[int]] = {rank: [] for rank in ranks}
+    for core, rank in owners.items():
+        dealt[rank].append(core)
+    for core in sorted({core for rank in ranks for core in shares[rank].cores}):
+        if core not in owners:
+            able = [rank for rank in ranks if core in shares[rank].cores]
+            dealt[min(able, key=lambda rank: len(dealt[rank]))].append(core)
+    return [tuple(sorted(dealt[rank])) for rank in ranks]
 
 
 def _check_names(hosts: Sequence[str]) -> None:

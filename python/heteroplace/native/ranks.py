@@ -21,7 +21,14 @@ from heteroplace.native.execute import Executor, Request
 from heteroplace.native.routes import RouteDecisions
 from heteroplace.native.trace import RecordedTrace
 
-__all__ = ["Group", "RankedExecutor", "RankedRequest", "launched_ranks", "mpi_transport"]
+__all__ = [
+    "Group",
+    "RankedExecutor",
+    "RankedRequest",
+    "end_mpi_at_exit",
+    "launched_ranks",
+    "mpi_transport",
+]
 
 
 def launched_ranks() -> int:
@@ -45,6 +52,14 @@ def mpi_transport(communicator: int | None = None, library: str = "") -> _core.T
         No library, one that is refused, or what MPI says.
     """
     return _core.mpi_transport(library, communicator)
+
+
+def end_mpi_at_exit() -> None:
+    """End MPI when this process ends, which whoever began it leaves open, but not in a child.
+
+    After `mpi_transport`.
+    """
+    _core.end_mpi_at_exit()
 
 
 class Group:

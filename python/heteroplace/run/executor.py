@@ -131,12 +131,14 @@ class Executor(LoadedProgram):
             This process is alone.
         """
         raise ExecutionError(
-            "serve is for the ranks of a file for several hosts; this process has all of the "
-            "network: call run"
+            "serve is for the ranks of a file for several hosts; this process is alone: call run"
         )
 
     def close(self) -> None:
         """End the job on all ranks; a process alone has none to end."""
+
+    def fail(self, text: str) -> None:
+        """End the job on all ranks with an error, such as an input that is wrong; else as close."""
 
     def state(self, name: str, value: Array | None = None) -> np.ndarray:
         """Return state, such as a weight that runs update; set it first, if a value is given.

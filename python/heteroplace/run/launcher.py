@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import importlib.util
+import sys
 from typing import Any
 
 from heteroplace.errors import ExecutionError, MissingPackageError
@@ -21,6 +23,29 @@ def world() -> Any:
         mpi4py is not installed, or finds no library of MPI.
     """
     return _mpi().COMM_WORLD
+
+
+def world_of_ranks() -> Any:
+    """Return the same for a file to be loaded, and leave the end of MPI to `end_mpi_at_exit`.
+
+    mpi4py ends MPI in every process that has it, so in children of a rank, which are none: they
+    would wait for the launcher for ever. Where it is imported already it still does.
+
+    Raises
+    ------
+    MissingPackageError
+        As `world`.
+    """
+    if "mpi4py.MPI" not in sys.modules and importlib.util.find_spec("mpi4py") is not None:
+        options = importlib.import_module("mpi4py").rc
+        if options.finalize is None:
+            options.finalize = False
+    return world()
+
+
+def is_end_left() -> bool:
+    """Return whether mpi4py, which has begun MPI, does not end it."""
+    return importlib.import_module("mpi4py").rc.finalize is False
 
 
 def handle_of(comm: Any) -> int:

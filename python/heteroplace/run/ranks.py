@@ -71,6 +71,15 @@ class RankedExecutor(Executor):
         """End the job on all ranks: `serve` returns there. Calls are to be over."""
         self._ending()
 
+    def fail(self, text: str) -> None:
+        """End the job on all ranks for a fault of the program, such as an input that is wrong.
+
+        Calls of all ranks then raise ExecutionError with this text, behind the name of this rank;
+        after `close` the others would end well.
+        """
+        group = self._ranked.group
+        group.fail(f"{group.name_of(group.rank)}: {text}")
+
 
 def _ports(told: Sequence[tuple[str, Sequence[int], str]]) -> Ports:
     return tuple((name, tuple(shape), dtype) for name, shape, dtype in told)
@@ -133,19 +142,23 @@ def abort_after_failure(group: Group, comm: Any) -> None:
     """At the end of the process let MPI end the job, if it has failed.
 
     Else MPI would wait for the ranks that are gone. The group is not kept for that: it has
-    communicators and memory that all ranks share.
+    communicators and memory that all ranks share. A child of the process ends nothing.
     """
-    reference = weakref.ref(group)
+    reference, rank = weakref.ref(group), os.getpid()
+
+    def abort() -> None:
+        if os.getpid() == rank:
+            comm.Abort(1)
 
     def end() -> None:
         alive = reference()
         if alive is not None and alive.failure:
-            comm.Abort(1)
+            abort()
 
     def forget(core: Any) -> None:
         atexit.unregister(end)
         if core.failure:
-            atexit.register(comm.Abort, 1)
+            atexit.register(abort)
 
     atexit.register(end)
     weakref.finalize(group, forget, group.core).atexit = False

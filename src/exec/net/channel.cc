@@ -133,8 +133,9 @@ bool Channel::HasReached(const BoundWait& wait, Slot* slot) {
     return slot->events(other)[static_cast<size_t>(wait.event)]->IsReached();
   } catch (const Error& error) {
     const Program& program = image_->program();
-    throw Error(error.kind(), program.DescribeHost() + ": a step failed on queue '" +
-                                  program.queues[other].name + "': " + error.what());
+    throw RequestError(program.DescribeHost() + ": a step failed on queue '" +
+                           program.queues[other].name + "': " + error.what(),
+                       FailureCause::kFault);
   }
 }
 
@@ -196,7 +197,7 @@ void Channel::BeginTrace(Slot* slot) {
 
 void Channel::ThrowIfFailed(Slot* slot) const {
   if (!slot->HasFailed()) return;
-  throw Error(ErrorKind::kExecution, image_->program().DescribeHost() + ": " + slot->failure());
+  throw RequestError(image_->program().DescribeHost() + ": " + slot->failure(), slot->cause());
 }
 
 void Channel::GiveUp(std::string_view reason) noexcept {

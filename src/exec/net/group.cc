@@ -15,41 +15,8 @@ namespace heteroplace::exec {
 
 namespace {
 
-/*! \brief How a text begins that says already whose failure it is. */
-constexpr std::string_view kRankWord = "rank ";
-
-/*! \brief How it goes on after the name of one that cannot tell it itself. */
-constexpr std::string_view kDied = "died: ";
-constexpr std::string_view kSilent = "does not answer: ";
-
 /*! \brief What a rank that leaves waits for the others to say goodbye. */
 constexpr int64_t kGoodbyeNs = 1'000'000'000;
-
-/*! \brief What a rank that fails waits for one on another machine to show why. */
-constexpr int64_t kFarTellerNs = 100'000'000;
-
-/*! \brief A rank that is silent for longer is named where another one fails: some beats. */
-constexpr int64_t kSuspiciousNs = 600'000'000;
-
-constexpr std::string_view kLastStep = "; last finished step: ";
-
-/*!
- * \brief The one rank that shows a failure: the one that the text begins with, or another one if
- * that cannot, or the first.
- *
- * Found from the text alone, as ranks hear of a failure in different ways, and each only once.
- */
-int TellerOf(const std::string& text) {
-  if (text.compare(0, kRankWord.size(), kRankWord) != 0) return 0;
-  const int rank = std::atoi(text.c_str() + kRankWord.size());
-  const size_t end = text.find(") ");
-  if (end == std::string::npos) return rank;
-  const std::string_view rest = std::string_view(text).substr(end + 2);
-  const bool is_gone =
-      rest.substr(0, kDied.size()) == kDied || rest.substr(0, kSilent.size()) == kSilent;
-  if (!is_gone) return rank;
-  return rank == 0 ? 1 : 0;
-}
 
 std::string NodeName() {
   char name[256] = {};
@@ -226,150 +193,17 @@ std::shared_ptr<Transport> Group::HostTransport() {
   std::vector<int> ranks;
   for (int host = 0; host < num_ranks_; ++host) ranks.push_back(RankOf(host));
   // What it is given to may live longer than the group.
-  return std::make_shared<SharedTransport>(transport_, std::move(ranks),
-                                           [group = weak_from_this()](const std::string& reason) {
-                                             if (const std::shared_ptr<Group> self = group.lock())
-                                               self->Fail(reason);
-                                           });
+  return std::make_shared<SharedTransport>(
+      transport_, std::move(ranks),
+      [group = weak_from_this()](const std::string& reason, bool is_waiting) {
+        const std::shared_ptr<Group> self = group.lock();
+        if (self != nullptr) is_waiting ? self->FailWaiting(reason) : self->Fail(reason);
+      });
 }
 
 void Group::SetStatus(std::function<StepReached()> status) {
   const std::lock_guard lock(status_mutex_);
   status_ = std::move(status);
-}
-
-void Group::Fail(const std::string& text) noexcept {
-  if (IsForked()) return;
-  try {
-    // Who meets an error as another rank is gone says that instead.
-    std::string whole = TextOfFallen();
-    if (whole.empty() && text.compare(0, kRankWord.size(), kRankWord) == 0) whole = text;
-    // Nor is what came too late the fault of who waited for it.
-    if (whole.empty() && has_met_.load()) whole = TextOfSilent(kSuspiciousNs);
-    if (whole.empty()) whole = NameOf(rank_) + ": " + WithoutHost(text);
-    const bool is_own = TellerOf(whole) == rank_ && whole.find(kLastStep) == std::string::npos;
-    if (is_own) whole += LastOwnStep();
-    Keep(whole);
-  } catch (const std::bad_alloc&) {
-    Keep(kMemoryIsShort);
-  }
-}
-
-void Group::FailAsThrown() noexcept {
-  std::string text;
-  try {
-    try {
-      throw;
-    } catch (const Error& error) {
-      text = error.what();
-    } catch (const std::bad_alloc&) {
-      text = kMemoryIsShort;
-    } catch (...) {
-      text = "the call was interrupted";
-    }
-  } catch (const std::bad_alloc&) {
-    text = kMemoryIsShort;  // short enough for a string without memory of its own
-  }
-  Fail(text);
-}
-
-/*! \brief Without the name of this rank's host that a program begins with. */
-std::string Group::WithoutHost(const std::string& text) const {
-  const std::lock_guard lock(names_mutex_);
-  if (order_.empty()) return text;
-  const int host = order_[static_cast<size_t>(rank_)];
-  const std::string name = DescribeHost(hosts_[static_cast<size_t>(host)], host) + ": ";
-  return text.compare(0, name.size(), name) == 0 ? text.substr(name.size()) : text;
-}
-
-/*! \brief Of a rank that has failed without a word of its own. */
-std::string Group::TextOf(int rank, const std::string& cause) const {
-  const Peer& peer = peers_[static_cast<size_t>(rank)];
-  const StepReached told{peer.request.load(), peer.step.load()};
-  const StepReached reached = peer.page == nullptr ? told : peer.page->page().reached();
-  return NameOf(rank) + " " + cause + LastStep(reached);
-}
-
-/*! \brief Of a rank on this machine that failed or died; "": none has. Any thread. */
-std::string Group::TextOfFallen() const {
-  for (int rank = 0; rank < num_ranks_; ++rank) {
-    const OtherPage* other = peers_[static_cast<size_t>(rank)].page.get();
-    if (other == nullptr) continue;
-    const bool is_dead = other->IsDead();  // before its state: what it said it said alive
-    const uint32_t state = other->page().state.load();
-    if (state == RankPage::kFailed) return other->page().text;
-    if (state == RankPage::kHere && is_dead) {
-      return TextOf(rank, std::string(kDied) + "its process " + std::to_string(other->pid()) +
-                              " ended without a word (killed, crashed or left)");
-    }
-  }
-  return "";
-}
-
-/*! \brief Of a rank that has been silent for longer; "": none has. Any thread. */
-std::string Group::TextOfSilent(int64_t silence_ns) const {
-  for (int rank = 0; rank < num_ranks_; ++rank) {
-    const Peer& peer = peers_[static_cast<size_t>(rank)];
-    const int64_t silent_ns = NowNs() - peer.heard_ns.load();
-    if (rank == rank_ || peer.has_left.load() || silent_ns <= silence_ns) continue;
-    return TextOf(rank, std::string(kSilent) + "nothing was heard of it for " +
-                            std::to_string(silent_ns / 1'000'000) +
-                            " ms (stopped, or its machine or network is gone)");
-  }
-  return "";
-}
-
-void Group::Keep(const std::string& text) noexcept {
-  if (IsForked()) return;
-  {
-    const std::lock_guard lock(failure_mutex_);
-    if (has_failed_.load() || has_ended_.load()) return;
-    try {
-      failure_ = text;
-    } catch (const std::bad_alloc&) {
-      failure_ = "a fault";  // short enough for a string without memory of its own
-    }
-    has_failed_.store(true);
-  }
-  if (options_.tell) options_.tell(text, TellerOf(text) == rank_);
-  own_page_.TellFailure(text);
-  transport_->Abort(text);
-}
-
-/*! \brief Until the rank that shows the failure has: a launcher ends it with this one. */
-void Group::AwaitTeller() {
-  const int teller = TellerOf(failure());
-  if (teller == rank_ || teller >= num_ranks_) return;
-  const OtherPage* page = peers_[static_cast<size_t>(teller)].page.get();
-  std::vector<const OtherPage*> pages;
-  if (page != nullptr) pages.push_back(page);
-  const int64_t end_ns = NowNs() + (page == nullptr ? kFarTellerNs : kGoodbyeNs);
-  while (NowNs() < end_ns) {
-    // It says that it has failed once that is shown.
-    if (page != nullptr && (page->page().state.load() != RankPage::kHere || page->IsDead())) return;
-    WaitForPages(own_page_.page(), own_page_.page().calls.load(), pages, end_ns);
-  }
-}
-
-std::string Group::LastStep(const StepReached& reached) const {
-  if (reached.step < 0) return std::string(kLastStep) + "none";
-  return std::string(kLastStep) + std::to_string(reached.step) + " of request " +
-         std::to_string(reached.request);
-}
-
-/*! \brief "" before a program runs. */
-std::string Group::LastOwnStep() {
-  const std::lock_guard lock(status_mutex_);
-  return status_ ? LastStep(status_()) : "";
-}
-
-std::string Group::failure() const {
-  const std::lock_guard lock(failure_mutex_);
-  return failure_;
-}
-
-void Group::CheckAlive() const {
-  if (HasFailed()) throw Error(ErrorKind::kExecution, failure());
 }
 
 void Group::End() {

@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -45,6 +46,9 @@ using Term = std::pair<std::string, std::string>;
 /*! \brief One rank's part. Any thread may call it, but one at a time what says "all ranks". */
 class Group : public std::enable_shared_from_this<Group> {
  public:
+  /*! \brief How a text begins that says already whose failure it is. */
+  static constexpr std::string_view kRankWord = "rank ";
+
   /*! \brief Meets the others; all ranks. \throws Error kExecution: one fails meanwhile; and what
    * the limit's hook throws. */
   static std::shared_ptr<Group> Meet(std::shared_ptr<Transport> transport, GroupOptions options,
@@ -90,7 +94,10 @@ class Group : public std::enable_shared_from_this<Group> {
   /*! \brief Ends the job on all ranks; the first text stays. \param text begins with NameOf the
    * rank that failed, or gets this rank's. Any thread. */
   void Fail(const std::string& text) noexcept;
-  /*! \brief The same for the exception that is being handled. */
+  /*! \brief The same where something of another rank did not come, for whatever reason: one that is
+   * silent is named instead. */
+  void FailWaiting(const std::string& text) noexcept;
+  /*! \brief The same for the exception that is being handled: an Error is of waiting. */
   void FailAsThrown() noexcept;
   bool HasFailed() const { return has_failed_.load(); }
   /*! \brief Whether this process is a child of the rank: no rank itself, it neither tells nor gives
@@ -151,7 +158,10 @@ class Group : public std::enable_shared_from_this<Group> {
   std::string TextOf(int rank, const std::string& cause) const;
   std::string TextOfFallen() const;
   std::string TextOfSilent(int64_t silence_ns) const;
+  void FailOf(const std::string& text, bool is_waiting) noexcept;
   void Keep(const std::string& text) noexcept;
+  int TellerOf(const std::string& text) const;
+  bool IsGone(int rank) const;
   void AwaitTeller();
   std::string LastStep(const StepReached& reached) const;
   std::string LastOwnStep();
@@ -174,6 +184,7 @@ class Group : public std::enable_shared_from_this<Group> {
 
   mutable std::mutex failure_mutex_;
   std::string failure_;               // guarded by failure_mutex_
+  std::atomic<int> teller_{0};        // of the failure
   std::atomic<bool> is_held_{false};  // the page's word is
   std::atomic<bool> has_met_{false};  // the peers are complete
   std::atomic<bool> has_failed_{false};

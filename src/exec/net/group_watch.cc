@@ -53,7 +53,7 @@ void Group::Watch() {
       WaitForPages(own_page_.page(), heard, pages, last_beat_ns_ + rest_ns);
     }
   } catch (const Error& error) {
-    Fail(error.what());
+    FailWaiting(error.what());
   } catch (const std::bad_alloc&) {
     Fail(kMemoryIsShort);
   }

@@ -92,6 +92,24 @@ std::vector<std::string> AgreeOnFile(Group* group, const JobFile& file, const st
   return names;
 }
 
+void ExpectNoServedState(Group* group, const JobFile& file) {
+  const std::vector<Program> programs = ParsePrograms(file.program_text);
+  const auto feeding = static_cast<size_t>(FeedingHost(programs));
+  std::string found;
+  for (size_t host = 0; host < programs.size(); ++host) {
+    if (host == feeding || !programs[host].HasState()) continue;
+    std::vector<std::string> names;
+    for (const Port& port : programs[host].inputs) names.push_back(port.name);
+    found +=
+        (found.empty() ? "" : "; ") + NamesOf(names) + " on host '" + programs[host].host + "'";
+  }
+  if (found.empty()) return;
+  group->FailAlike(file.path + " has state that no rank could set here: " + found +
+                   ", where only host '" + programs[feeding].host +
+                   "' is given values; load it in Python, where executor.state(name, value) sets "
+                   "state on any rank, or place what replaces it on that host");
+}
+
 void ExpectOneHost(const std::string& path, const std::string& program_text) {
   const std::vector<std::string> names = HostsOf(program_text);
   if (names.size() == 1) return;

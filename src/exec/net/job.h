@@ -38,6 +38,13 @@ JobFile JobFileOf(const std::string& path, const CompiledFile& file);
 std::vector<std::string> AgreeOnFile(Group* group, const JobFile& file, const std::string& hosts,
                                      int max_in_flight, const Limit& limit);
 
+/*!
+ * \brief Refuses state of a host that does not feed the model, for callers who cannot set it there;
+ * all ranks, after AgreeOnFile.
+ * \throws Error kExecution on all ranks: which state, and where.
+ */
+void ExpectNoServedState(Group* group, const JobFile& file);
+
 /*! \brief Throws Error kExecution for programs of several hosts, which need as many ranks. */
 void ExpectOneHost(const std::string& path, const std::string& program_text);
 

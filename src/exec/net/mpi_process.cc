@@ -80,7 +80,7 @@ void MpiProcess::Begin(bool has_communicator) {
                     "'), which has not begun; give the path of the library that made it");
   } else {
     abi_.Check(abi_.Init_thread(nullptr, nullptr, abi_.thread_serialized, &level), "MPI_Init");
-    std::atexit(EndAtExit);
+    EndWithProcess();
   }
   if (level < abi_.thread_serialized) {
     throw Error(ErrorKind::kExecution,
@@ -122,6 +122,8 @@ bool MpiProcess::IsUsable() const {
   int flag = 0;
   return !IsForked() && abi_.Finalized(&flag) == 0 && flag == 0;
 }
+
+void MpiProcess::EndWithProcess() { std::atexit(EndAtExit); }
 
 void MpiProcess::EndAtExit() {
   const std::unique_ptr<MpiProcess>& process = Shared().process;

@@ -44,6 +44,9 @@ class MpiProcess {
   /*! \brief Whether this process was forked from the one that began MPI, whose ranks it is not. */
   bool IsForked() const;
 
+  /*! \brief Ends MPI when the process exits, as if it had begun it. */
+  static void EndWithProcess();
+
   /*! \brief Lets the process exit without ending MPI, which would wait for ranks that are lost. */
   void LeaveOpen() { is_left_open_ = true; }
 

@@ -328,4 +328,6 @@ std::unique_ptr<Transport> MakeMpiTransport(const MpiOptions& options) {
   return std::make_unique<MpiTransport>(options);
 }
 
+void EndMpiAtExit() { MpiProcess::EndWithProcess(); }
+
 }  // namespace heteroplace::exec

@@ -35,4 +35,11 @@ struct MpiOptions {
  */
 std::unique_ptr<Transport> MakeMpiTransport(const MpiOptions& options);
 
+/*!
+ * \brief Ends MPI as if MakeMpiTransport had begun it, for one who leaves that to us.
+ *
+ * In children of this process nothing is ended: they are no ranks, and would wait for ever.
+ */
+void EndMpiAtExit();
+
 }  // namespace heteroplace::exec

@@ -83,10 +83,12 @@ bool Network::Round() noexcept {
       if (is_aborted_.load()) break;
       has_moved = channel.Move() || has_moved;
     }
-  } catch (const Error& error) {
-    Abort(error.what());
+  } catch (const RequestError& error) {
+    Abort(error.what(), error.cause());
+  } catch (const Error& error) {  // of the transport, as where another rank is gone
+    Abort(error.what(), FailureCause::kWaiting);
   } catch (const std::exception& fault) {
-    Abort(CauseOf(fault));
+    Abort(CauseOf(fault), FailureCause::kFault);
   }
   if (is_aborted_.load()) {
     for (Channel& channel : channels_) channel.GiveUp(reason_);
@@ -123,7 +125,7 @@ void Network::Rest() {
   std::this_thread::sleep_for(std::chrono::nanoseconds(rest_ns));
 }
 
-void Network::Abort(std::string_view reason) noexcept {
+void Network::Abort(std::string_view reason, FailureCause cause) noexcept {
   {
     const std::lock_guard lock(abort_mutex_);
     if (is_aborted_.load()) return;
@@ -132,9 +134,10 @@ void Network::Abort(std::string_view reason) noexcept {
     } catch (const std::bad_alloc&) {
       reason_ = kMemoryIsShort;
     }
+    cause_ = cause;
     is_aborted_.store(true);  // from now on the reason stays as it is
   }
-  transport_->Abort(reason_);
+  cause == FailureCause::kWaiting ? transport_->AbortWaiting(reason_) : transport_->Abort(reason_);
   engine_->Lose(reason_.c_str());
   engine_->submitted_bell()->Ring();
 }
@@ -142,9 +145,9 @@ void Network::Abort(std::string_view reason) noexcept {
 void Network::AbortFor(Slot* slot) noexcept {
   if (is_aborted_.load()) return;
   try {
-    Abort(image_->program().DescribeHost() + ": " + slot->failure());
+    Abort(image_->program().DescribeHost() + ": " + slot->failure(), slot->cause());
   } catch (const std::bad_alloc&) {
-    Abort(kMemoryIsShort);
+    Abort(kMemoryIsShort, FailureCause::kFault);
   }
 }
 

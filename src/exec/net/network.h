@@ -49,13 +49,14 @@ class Network {
   /*! \brief The network's own thread, until the engine stops and nothing is in flight. */
   void Work();
 
-  /*! \brief Ends the job on all ranks; the first reason is kept. Any thread. */
-  void Abort(std::string_view reason) noexcept;
+  /*! \brief Ends the job on all ranks; the first reason is kept, and its cause. Any thread. */
+  void Abort(std::string_view reason, FailureCause cause) noexcept;
   /*! \brief The same for a request that has failed here. */
   void AbortFor(Slot* slot) noexcept;
   bool is_aborted() const { return is_aborted_.load(); }
   /*! \brief Why; after it was aborted. */
   const std::string& reason() const { return reason_; }
+  FailureCause cause() const { return cause_; }
 
  private:
   bool IsIdle() const;
@@ -78,7 +79,8 @@ class Network {
   std::atomic<int64_t> moved_ns_{0};
 
   std::mutex abort_mutex_;
-  std::string reason_;  // written once, under abort_mutex_, before the next
+  std::string reason_;       // written once, under abort_mutex_, before the last of these
+  FailureCause cause_ = {};  // the same
   std::atomic<bool> is_aborted_{false};
 };
 

@@ -19,7 +19,7 @@ OrderSender::OrderSender(Group* group) : group_(group), places_(kMostOnTheWay) {
 OrderSender::~OrderSender() {
   for (const Place& place : places_) {
     for (const bool is_sending : place.is_sending) {
-      if (is_sending) group_->Fail("the job ended with orders that were not taken");
+      if (is_sending) group_->FailWaiting("the job ended with orders that were not taken");
     }
   }
 }

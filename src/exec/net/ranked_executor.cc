@@ -1,6 +1,5 @@
 #include "exec/net/ranked_executor.h"
 
-#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -15,18 +14,6 @@ namespace {
 
 /*! \brief What the feeding rank waits for its last order to go. */
 constexpr int64_t kCloseNs = 1'000'000'000;
-
-/*! \brief Of the only host with ports beside state, which is the one that feeds and reads the
- * model. */
-int FeedingHost(const std::vector<Program>& programs) {
-  const auto feeds = [](const Program& program) {
-    const auto is_other = [&](const Port& port) { return !program.IsState(port); };
-    return std::any_of(program.inputs.begin(), program.inputs.end(), is_other) ||
-           std::any_of(program.outputs.begin(), program.outputs.end(), is_other);
-  };
-  const auto found = std::find_if(programs.begin(), programs.end(), feeds);
-  return found == programs.end() ? 0 : static_cast<int>(found - programs.begin());
-}
 
 [[noreturn]] void RefuseClosed() {
   throw Error(ErrorKind::kExecution,

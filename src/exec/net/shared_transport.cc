@@ -42,7 +42,7 @@ std::unique_ptr<Message> LockMessage(std::shared_ptr<LockedTransport> transport,
 }
 
 SharedTransport::SharedTransport(std::shared_ptr<LockedTransport> transport, std::vector<int> ranks,
-                                 std::function<void(const std::string&)> on_abort)
+                                 std::function<void(const std::string&, bool)> on_abort)
     : transport_(std::move(transport)), ranks_(std::move(ranks)), on_abort_(std::move(on_abort)) {
   const int own = transport_->With([](Transport& inner) { return inner.rank(); });
   while (ranks_[static_cast<size_t>(host_)] != own) ++host_;
@@ -69,7 +69,12 @@ std::unique_ptr<Message> SharedTransport::MakeReceive(Plane plane, int peer, int
 }
 
 void SharedTransport::Abort(const std::string& reason) noexcept {
-  on_abort_(reason);
+  on_abort_(reason, /*is_waiting=*/false);
+  transport_->Abort(reason);
+}
+
+void SharedTransport::AbortWaiting(const std::string& reason) noexcept {
+  on_abort_(reason, /*is_waiting=*/true);
   transport_->Abort(reason);
 }
 

@@ -57,7 +57,7 @@ class SharedTransport : public Transport {
    * \param on_abort told of the reason first, of any thread; must not throw.
    */
   SharedTransport(std::shared_ptr<LockedTransport> transport, std::vector<int> ranks,
-                  std::function<void(const std::string&)> on_abort);
+                  std::function<void(const std::string&, bool is_waiting)> on_abort);
 
   int rank() const override { return host_; }
   int num_ranks() const override { return static_cast<int>(ranks_.size()); }
@@ -67,11 +67,12 @@ class SharedTransport : public Transport {
   std::unique_ptr<Message> MakeReceive(Plane plane, int peer, int64_t tag, void* data,
                                        int64_t bytes) override;
   void Abort(const std::string& reason) noexcept override;
+  void AbortWaiting(const std::string& reason) noexcept override;
 
  private:
   std::shared_ptr<LockedTransport> transport_;
   const std::vector<int> ranks_;
-  const std::function<void(const std::string&)> on_abort_;
+  const std::function<void(const std::string&, bool is_waiting)> on_abort_;
   int host_ = 0;
 };
 

@@ -43,8 +43,9 @@ enum class Plane { kProgram, kControl };
  * Used by one thread at a time, the one that holds `mutex`, also for its messages and for
  * destruction, but for `Abort`. Messages of one plane, pair of ranks and tag match in the order of
  * `Start`, on either side. Sizes must be equal on both sides. Messages may outlive their transport.
+ * It shares itself: what holds it in C++ then keeps no object of Python, which a child would miss.
  */
-class Transport {
+class Transport : public std::enable_shared_from_this<Transport> {
  public:
   virtual ~Transport() = default;
 
@@ -79,6 +80,9 @@ class Transport {
    * of a long one others may see only the first 1,000 bytes or so.
    */
   virtual void Abort(const std::string& reason) noexcept = 0;
+
+  /*! \brief The same for something of another rank that did not come, which may be gone. */
+  virtual void AbortWaiting(const std::string& reason) noexcept { Abort(reason); }
 
   /*! \brief The lock of all that use it: nobody waits for a message while holding it. */
   std::mutex& mutex() { return mutex_; }

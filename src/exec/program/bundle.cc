@@ -91,4 +91,14 @@ std::vector<Program> ParsePrograms(std::string_view text) {
   return programs;
 }
 
+int FeedingHost(const std::vector<Program>& programs) {
+  const auto feeds = [](const Program& program) {
+    const auto is_other = [&](const Port& port) { return !program.IsState(port); };
+    return std::any_of(program.inputs.begin(), program.inputs.end(), is_other) ||
+           std::any_of(program.outputs.begin(), program.outputs.end(), is_other);
+  };
+  const auto found = std::find_if(programs.begin(), programs.end(), feeds);
+  return found == programs.end() ? 0 : static_cast<int>(found - programs.begin());
+}
+
 }  // namespace heteroplace::exec

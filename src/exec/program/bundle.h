@@ -36,4 +36,8 @@ std::vector<Program> ParsePrograms(std::string_view text);
  */
 void CheckBundle(const std::vector<Program>& programs);
 
+/*! \brief Of the only host with ports beside state, which is the one that feeds and reads the
+ * model; the first one where none has. */
+int FeedingHost(const std::vector<Program>& programs);
+
 }  // namespace heteroplace::exec

@@ -250,34 +250,12 @@ int64_t Engine::Launch(Slot* slot) {
   return number;
 }
 
-StepReached Engine::Reached() const {
-  // The first request of all is the engine's own.
-  const int64_t last = num_submitted_.load() - 1;
-  const int64_t number = std::min(num_completed_.load(), last);
-  StepReached reached;
-  if (number < 1) return reached;
-  const auto num_contexts = static_cast<int64_t>(num_contexts_);
-  for (const std::unique_ptr<Worker>& worker :
-       WorkersOf(static_cast<size_t>(number % num_contexts))) {
-    const auto& instructions = worker->queue().instructions;
-    const auto length = static_cast<int64_t>(instructions.size());
-    const int64_t before = number / num_contexts * length;
-    const int64_t done = std::min(worker->progress().done.load() - before, length);
-    if (done <= 0) continue;
-    reached.request = number - 1;
-    for (int64_t i = 0; i < done; ++i) {
-      reached.step = std::max(reached.step, instructions[static_cast<size_t>(i)].step);
-    }
-  }
-  return reached;
-}
-
 bool Engine::Await(Slot* slot, const Limit& limit) {
   return limit.Wait(&slot->bell, [&] { return slot->state.load() == SlotState::kHeld; });
 }
 
-void Engine::Fail(Slot* slot, std::string_view text) noexcept {
-  slot->Fail(text);
+void Engine::Fail(Slot* slot, std::string_view text, FailureCause cause) noexcept {
+  slot->Fail(text, cause);
   if (network_ != nullptr) network_->AbortFor(slot);
   WakeAll();
 }
@@ -293,7 +271,7 @@ void Engine::Lose(const char* text) noexcept {
 }
 
 void Engine::Cancel(Slot* slot, int64_t number, std::string_view text) noexcept {
-  if (slot->state.load() != SlotState::kInFlight || !slot->FailRequest(number, text)) return;
+  if (slot->state.load() != SlotState::kInFlight || !slot->CancelRequest(number, text)) return;
   // No AbortFor: it may end just now, and well. Who meets the failure at work ends the job.
   if (network_ != nullptr) network_->Advance();
   WakeAll();
@@ -367,10 +345,18 @@ std::string Engine::ReasonOr(const std::string& failure) const {
   return network_ != nullptr && network_->is_aborted() ? network_->reason() : failure;
 }
 
+/*! \brief Of what ReasonOr tells. Another request of a job that was cancelled has failed. */
+FailureCause Engine::FailureCauseOf(Slot* slot) const {
+  const FailureCause cause = slot->cause();
+  const bool is_others =
+      network_ != nullptr && network_->is_aborted() && network_->cause() != cause;
+  return is_others ? FailureCause::kFault : cause;
+}
+
 void Engine::Finish(Slot* slot, const Limit& limit, bool* is_abandoned) {
-  const auto end = [&](std::string_view why) {
+  const auto end = [&](std::string_view why, FailureCause cause) {
     if (slot->measurement != nullptr) slot->measurement->is_cancelled.store(true);
-    Fail(slot, why);
+    Fail(slot, why, cause);
     // Without the hook: it has just thrown, or has had its turn.
     if (Await(slot, Limit{}.Within(kGraceNs))) return;
     *is_abandoned = true;
@@ -383,17 +369,17 @@ void Engine::Finish(Slot* slot, const Limit& limit, bool* is_abandoned) {
     }
     is_over = Await(slot, limit);
   } catch (...) {
-    end("the request was interrupted");
+    end("the request was interrupted", FailureCause::kFault);
     throw;
   }
   if (!is_over) {
     const std::string late = DescribeStuck(slot, "the request did not end within its limit: ");
-    end(late);
+    end(late, FailureCause::kWaiting);
     throw Error(
         ErrorKind::kExecution,
         ReasonOr(late) + (*is_abandoned ? "; the executor cannot be used until it does" : ""));
   }
-  if (!slot->has_outputs) throw Error(ErrorKind::kExecution, ReasonOr(slot->failure()));
+  if (!slot->has_outputs) throw RequestError(ReasonOr(slot->failure()), FailureCauseOf(slot));
 }
 
 }  // namespace heteroplace::exec

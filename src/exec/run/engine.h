@@ -70,8 +70,8 @@ class Engine : private ForkAware {
   /*! \brief Clocks of the processor time of all workers' threads. \throws Error kExecution. */
   std::vector<int> Clocks();
 
-  /*! \brief How far the oldest request in flight, or the last one, is known to be: what somebody
-   * awaits is told. Any thread; takes no lock. */
+  /*! \brief How far the oldest request in flight, or else the one before it, is known to be: what
+   * somebody awaits is told. Any thread; takes no lock. */
   StepReached Reached() const;
 
   /*!
@@ -122,8 +122,9 @@ class Engine : private ForkAware {
     bool is_abandoned_ = false;
   };
 
-  /*! \brief Waits for a request until the limit, then cancels it. \throws Error kExecution when it
-   * failed, or did not end by then; the slot is abandoned (true) if a step does not end. */
+  /*! \brief Waits for a request until the limit, then ends it. \throws RequestError when it failed,
+   * Error kExecution when it did not end by then; the slot is abandoned (true) if a step does not
+   * end. */
   void Finish(Slot* slot, const Limit& limit, bool* is_abandoned);
 
   /*! \brief See Executor. */
@@ -155,7 +156,7 @@ class Engine : private ForkAware {
   int run_spins() const { return run_spins_; }
   /*! \brief Fails a request, and wakes all who wait in it; the first text is kept. One of several
    * hosts fails them all. */
-  void Fail(Slot* slot, std::string_view text) noexcept;
+  void Fail(Slot* slot, std::string_view text, FailureCause cause = FailureCause::kFault) noexcept;
   /*! \brief Refuses all that is still to begin: a device does nothing more. The first text is kept.
    */
   void Lose(const char* text) noexcept;
@@ -177,6 +178,7 @@ class Engine : private ForkAware {
   Worker* WorkerHere() const;
   void Wake(const Worker* here = nullptr);
   std::string ReasonOr(const std::string& failure) const;
+  FailureCause FailureCauseOf(Slot* slot) const;
   int64_t Launch(Slot* slot);
   bool Repeat(Slot* slot);
   bool IsTracing();

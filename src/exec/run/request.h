@@ -62,7 +62,8 @@ class Request {
    */
   void Finish(const Limit& limit = {});
 
-  /*! \brief Ends it early if it is in flight: Finish then throws with this text. Any thread. */
+  /*! \brief Ends it early if it is in flight: Finish then throws RequestError kCancelled with this
+   * text. Any thread. Of several hosts it ends the job. */
   void Cancel(std::string_view why) noexcept;
 
   /*! \brief Its number in the recording that was on when it was last submitted; -1: none was. */

@@ -133,13 +133,14 @@ void Slot::TouchArena(int32_t space) {
   std::memset(arenas_[place], 0, static_cast<size_t>(image_->program().spaces[place].arena_bytes));
 }
 
-void Slot::Fail(std::string_view text) noexcept {
+void Slot::Fail(std::string_view text, FailureCause cause) noexcept {
   std::lock_guard lock(mutex_);
-  KeepFailure(text);
+  KeepFailure(text, cause);
 }
 
 /*! \brief With the lock. Raises the flag whatever becomes of the text: others wait for it. */
-void Slot::KeepFailure(std::string_view text) {
+void Slot::KeepFailure(std::string_view text, FailureCause cause) {
+  if (failure_.empty()) cause_ = cause;
   try {
     if (failure_.empty()) failure_ = text;
   } catch (const std::bad_alloc&) {
@@ -153,10 +154,15 @@ std::string Slot::failure() {
   return failure_;
 }
 
-bool Slot::FailRequest(int64_t number, std::string_view text) noexcept {
+FailureCause Slot::cause() {
+  std::lock_guard lock(mutex_);
+  return cause_;
+}
+
+bool Slot::CancelRequest(int64_t number, std::string_view text) noexcept {
   std::lock_guard lock(mutex_);
   if (number != this->number()) return false;
-  KeepFailure(text);
+  KeepFailure(text, FailureCause::kCancelled);
   return true;
 }
 
@@ -164,6 +170,7 @@ void Slot::Begin(int64_t number) {
   std::lock_guard lock(mutex_);
   number_.store(number, std::memory_order_relaxed);
   failure_.clear();
+  cause_ = FailureCause::kFault;
   has_failed_.store(false, std::memory_order_relaxed);
   has_outputs = false;
 }

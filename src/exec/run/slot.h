@@ -13,6 +13,7 @@
 #include "exec/devices/device.h"
 #include "exec/run/image.h"
 #include "exec/run/sync.h"
+#include "support/error.h"
 
 namespace heteroplace::exec {
 
@@ -29,6 +30,25 @@ enum class RequestKind {
   kCpuTimed,  ///< as kRun, with the processor time of every instruction
   kSample,    ///< the only kernel call over and over
   kPassLine   ///< throws a cache line between two workers
+};
+
+/*! \brief What a request failed of, where somebody acts on it. */
+enum class FailureCause {
+  kFault,      ///< of this process: a step, a device, a caller who was interrupted
+  kCancelled,  ///< by Request::Cancel
+  kWaiting     ///< something did not come, perhaps as another host is gone
+};
+
+/*! \brief The error of a request, with its cause. */
+class RequestError : public Error {
+ public:
+  RequestError(const std::string& text, FailureCause cause)
+      : Error(ErrorKind::kExecution, text), cause_(cause) {}
+
+  FailureCause cause() const { return cause_; }
+
+ private:
+  FailureCause cause_;
 };
 
 /*! \brief Who holds a slot, and whether workers are in it. */
@@ -81,14 +101,16 @@ class Slot {
 
   /*! \brief Ends the request early; the first text is kept, or "memory is short" where it cannot
    * be. A worker that is in it. */
-  void Fail(std::string_view text) noexcept;
-  /*! \brief The same of any thread; false if the slot is another request's by now. */
-  bool FailRequest(int64_t number, std::string_view text) noexcept;
+  void Fail(std::string_view text, FailureCause cause = FailureCause::kFault) noexcept;
+  /*! \brief Cancels it; of any thread. False if the slot is another request's by now. */
+  bool CancelRequest(int64_t number, std::string_view text) noexcept;
   bool HasFailed() const { return has_failed_.load(std::memory_order_relaxed); }
   /*! \brief The same for conditions of a Bell. */
   bool HasFailedInOrder() const { return has_failed_.load(); }
   /*! \brief Why; "" if it has not failed. */
   std::string failure();
+  /*! \brief Of what; kFault if it has not failed. */
+  FailureCause cause();
 
   /*! \brief Says what is done next in it; of its caller, before each submission. */
   void Prepare(RequestKind next, std::shared_ptr<Measurement> measured);
@@ -139,7 +161,7 @@ class Slot {
   void AllocateSpace(size_t space, std::vector<char*>* externals);
   void BindTensors(const std::vector<char*>& externals);
   void BindArguments();
-  void KeepFailure(std::string_view text);
+  void KeepFailure(std::string_view text, FailureCause cause);
 
   const Image* image_;
   int index_;
@@ -158,6 +180,7 @@ class Slot {
   alignas(kCacheLineBytes) std::atomic<bool> has_failed_{false};
   alignas(kCacheLineBytes) std::mutex mutex_;
   std::string failure_;              // guarded by mutex_
+  FailureCause cause_ = {};          // guarded by mutex_
   std::atomic<int64_t> number_{-1};  // written under mutex_
 };
 

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import product
+from random import Random
+
 import pytest
+from hypothesis import given
+from tests.corpus import corpus
+from tests.strategies import num_cases
 
 from heteroplace.errors import ClusterError
 from heteroplace.machine.hosts import (
@@ -77,6 +83,34 @@ def test_ranks_of_one_machine_share_its_cores_and_bound_ones_keep_theirs() -> No
     assert share_cores([*alike, MachineShare("2", "node", (0, 1))]) == ((0, 1), (2,), (0, 1))
     bound = [MachineShare("1", "box", (0,)), MachineShare("1", "box", (1,))]
     assert share_cores(bound) == ((0,), (1,))
+
+
+@corpus
+def affinities(random: Random) -> list[list[int]]:
+    """Cores that ranks of one machine may run on."""
+    num_ranks = random.randint(2, 5)
+    return [sorted(random.sample(range(5), random.randint(1, 4))) for _ in range(num_ranks)]
+
+
+@num_cases(200)
+@given(affinities())
+def test_ranks_that_share_some_cores_have_none_in_common(own: list[list[int]]) -> None:
+    shares = [MachineShare("1", "box", tuple(cores)) for cores in own]
+    has_choice = any(len(set(choice)) == len(own) for choice in product(*own))
+    if not has_choice:
+        with pytest.raises(ClusterError, match=r"\d ranks on 'box' share the cores \["):
+            share_cores(shares)
+        return
+    found = share_cores(shares)
+    assert all(cores and set(cores) <= set(its) for cores, its in zip(found, own, strict=True))
+    used = [core for cores in found for core in cores]
+    assert sorted(used) == sorted({core for its in own for core in its})
+
+
+def test_the_ranks_that_have_too_few_cores_are_counted() -> None:
+    own = [(0,), (0, 1, 2), (0,), (5,)]
+    with pytest.raises(ClusterError, match=r"2 ranks on 'box' share the cores \[0\], and each"):
+        share_cores([MachineShare("1", "box", cores) for cores in own])
 
 
 def test_more_ranks_than_cores_are_refused() -> None:
