@@ -301,6 +301,15 @@ def test_statistics_of_a_part_of_the_batch_are_refused() -> None:
     assert training_step(centred(4), ["w"], batch=4).rows == 4
 
 
+@pytest.mark.parametrize("label", [-1, 4])
+def test_a_label_that_is_no_class_makes_loss_and_gradients_nan(label: int) -> None:
+    step = training_step(linear(), ["w"], "cross_entropy")
+    inputs = {"x": np.ones((2, 3), "float32"), "w": np.ones((4, 3), "float32")}
+    run = executor_by_numpy(step.backward)
+    assert all(np.isfinite(found).all() for found in run(inputs | {"labels": np.array([0, 3])}))
+    assert all(np.isnan(found).all() for found in run(inputs | {"labels": np.array([0, label])}))
+
+
 def test_dropout_is_refused_by_name() -> None:
     x, w = var("x", (2, 3)), var("w", (4, 3))
     mod = module([x, w], relay.nn.dropout(relay.nn.dense(x, w)))
@@ -316,6 +325,9 @@ def test_wrong_requests_are_refused() -> None:
     assert "the network has no weight v; its parameters are x, w" in refused(linear(), ("v",))
     assert "no weight v" in refused(linear(), trainable=["v"])
     assert "a batch of 1 items, of which the network predicts 2" in refused(linear(), batch=1)
+    assert "a batch of 5 items, of which the network reads 2 at once; expected a multiple" in (
+        refused(linear(), batch=5, items=2)
+    )
     assert "has 2 outputs; say by output=" in refused(two)
     assert "there is no output 3; the network has 1" in refused(linear(), output=3)
     assert "the network has an input 'labels' itself" in refused(linear("labels"))
