@@ -202,3 +202,14 @@ def test_gradients_of_halves_are_no_zeros_in_large_batches(loss: str) -> None:
     labels = np.zeros((1, 4), "float16") if loss == "mse" else np.zeros(1, "int64")
     _, gradient = executor_by_numpy(step.backward)(inputs | {"labels": labels})
     assert np.abs(gradient).max() > 0
+
+
+@pytest.mark.parametrize("label", [-1, 4])
+def test_a_label_that_is_no_class_makes_loss_and_gradients_nan(label: int) -> None:
+    x, w = relay.var("x", shape=(2, 3)), relay.var("w", shape=(4, 3))
+    mod = tvm.IRModule.from_expr(relay.Function([x, w], relay.nn.dense(x, w)))
+    step = training_step(mod, ["w"], "cross_entropy")
+    inputs = {"x": np.ones((2, 3), "float32"), "w": np.ones((4, 3), "float32")}
+    run = executor_by_numpy(step.backward)
+    assert all(np.isfinite(found).all() for found in run(inputs | {"labels": np.array([0, 3])}))
+    assert all(np.isnan(found).all() for found in run(inputs | {"labels": np.array([0, label])}))
