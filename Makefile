@@ -81,6 +81,7 @@ lint: setup
 
 # What tests and benchmarks on GPUs need: NVML, and the libraries `cublas` and `cudnn` are about.
 $(VENV)/.stamp-gpu: $(VENV)/.stamp-packages
+	$(PIP) uninstall --yes nvidia-cudnn-cu12 2>/dev/null # its files may be those of PyTorch's cuDNN
 	$(BIN)/python -c "$$REQUIREMENTS" gpu cublas cudnn > $(VENV)/requirements-gpu.txt
 	$(PIP) install -r $(VENV)/requirements-gpu.txt
 	touch $@
@@ -94,6 +95,7 @@ $(VENV)/.stamp-saga: $(VENV)/.stamp-packages
 $(VENV)/.stamp-peers: $(VENV)/.stamp-saga
 	$(BIN)/python -c "$$REQUIREMENTS" bench gpu gurobi torch > $(VENV)/requirements-peers.txt
 	$(PIP) install -r $(VENV)/requirements-peers.txt
+	rm -f $(VENV)/.stamp-gpu # PyTorch's cuDNN, for another CUDA, lies in the same folder
 	touch $@
 
 # Nothing is fetched but the packages of the extra `docs`, once. A warning is an error.
