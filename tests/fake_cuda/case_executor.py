@@ -350,32 +350,3 @@ def test_a_kernel_that_never_ends_is_told_within_the_limit(
     with pytest.raises(ExecutionError, match="did not end within its limit: a step does not end"):
         executor.run(timeout_s=0.3)
     fake.set("is_released", 1)
-
-
-def test_many_requests_are_recorded_by_events_of_their_devices(
-    cuda_library: str, fake: FakeCuda
-) -> None:
-    fake.set("delay_ns", 50_000)
-    writer = MixedWriter(2, (0, 1))
-    executor = make_executor(cuda_library, writer.text(25), max_in_flight=3)
-    executor.set_input("x0", writer.values[-2])
-    executor.set_input("x1", writer.values[-1])
-    fake.run(executor)
-    executor.start_trace()
-    for _ in range(5):
-        requests = [executor.begin() for _ in range(3)]
-        for request in requests:
-            request.submit()
-        for request in requests:
-            request.finish()
-            for slot in range(writer.num_slots):
-                np.testing.assert_array_equal(request.get_output(f"y{slot}"), writer.values[slot])
-            request.close()
-    trace = executor.stop_trace()
-    assert len(trace.requests) == 15 and not trace.requests["has_failed"].any()
-    assert len(trace.events) == 15 * len(executor.instructions)
-    for queue in range(len(executor.queues)):
-        own = np.sort(trace.events[trace.events["queue"] == queue], order=["start_ns", "finish_ns"])
-        assert (own["start_ns"] <= own["finish_ns"]).all()
-        # An event's time is that of a float: some ns may be lost.
-        assert (own["finish_ns"][:-1] <= own["start_ns"][1:] + 1000).all()

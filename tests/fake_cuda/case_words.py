@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +54,21 @@ def test_without_words_events_do(cuda_library: str, fake: FakeCuda, missing: str
     options = {"cuda_words": missing != "option"}
     run_checked(make_executor(cuda_library, writer.text(40), **options), writer, fake)
     assert not {WAIT, WRITE} & set(fake.calls())
+
+
+@pytest.mark.parametrize("seed", [1, 3, 4, 7])
+def test_copies_of_memory_that_is_not_pinned_wait_on_the_host(
+    cuda_library: str, fake: FakeCuda, seed: int
+) -> None:
+    # The words are pinned, and the arena of the host, which is larger, is not.
+    fake.set("max_registered_bytes", 1 << 16)
+    fake.set("delay_ns", 100_000)
+    writer = MixedWriter(seed, (0,))
+    text, num_arenas = re.subn(r"^(space 0 .*) \d+$", rf"\1 {1 << 20}", writer.text(40), flags=re.M)
+    assert num_arenas == 1
+    run_checked(make_executor(cuda_library, text), writer, fake, runs=5)
+    # No stream waits for the core, whose values CUDA would read before: see Worker::Await.
+    assert WRITE in fake.calls() and WAIT not in fake.calls()
 
 
 @pytest.mark.parametrize("function", [WAIT, WRITE])

@@ -81,8 +81,8 @@ class FakeCuda:
         return Live(*counts)
 
     def set(self, name: str, value: int) -> None:
-        """Set num_devices, delay_ns, can_pin, has_peers, max_peers, has_words, has_one_channel,
-        is_released.
+        """Set num_devices, delay_ns, clock_ahead_ns, can_pin, max_registered_bytes, has_peers,
+        max_peers, has_words, has_one_channel, is_released.
 
         With one channel all work of a device is begun in the order of issue, whatever its stream.
         """
@@ -103,7 +103,9 @@ class FakeCuda:
         for name, value in (
             ("num_devices", 2),
             ("delay_ns", 20_000),
+            ("clock_ahead_ns", 0),
             ("can_pin", 1),
+            ("max_registered_bytes", 1 << 40),
             ("has_peers", 1),
             ("max_peers", 8),
             ("has_words", 1),

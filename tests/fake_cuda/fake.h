@@ -26,6 +26,7 @@
 namespace fake {
 
 inline constexpr int kMaxDevices = 8;
+inline constexpr int64_t kAnyNumber = int64_t{1} << 40;
 
 // Codes of CUDA's own errors; driver and runtime agree on them.
 inline constexpr int kInvalidValue = 1;
@@ -138,7 +139,11 @@ struct State {
   std::mutex mutex;
   int num_devices = 2;
   int64_t delay_ns = 20'000;
+  /*! \brief By how much the clock of events is ahead of the host's. */
+  int64_t clock_ahead_ns = 0;
   bool can_pin = true;
+  /*! \brief Of a range that can be registered. */
+  int64_t max_registered_bytes = kAnyNumber;
   bool has_peers = true;
   int64_t max_peers = kMaxDevices;
   bool has_words = true;

@@ -26,22 +26,29 @@ int IssueCopy(void* dst, const void* src, size_t bytes, void* handle, const char
   const std::string name = function;
   const std::string why = WhyNoCopy(dst, src, bytes);
   if (!why.empty()) return Return(Broken(name + ": " + why, kInvalidValue));
+  // CUDA stages what comes from pageable memory, and may read it before the stream's turn.
+  const auto staged = std::make_shared<std::vector<char>>();
+  if (PlaceOf(src) == -2) {
+    const char* first = static_cast<const char*>(src);
+    staged->assign(first, first + bytes);
+  }
   const auto copy = [=] {
     // The memory may have been given back since; pageable memory is waited for below.
     const std::string why_not = WhyNoCopy(dst, src, bytes);
     if (why_not.empty()) {
-      std::memcpy(dst, src, bytes);
+      std::memcpy(dst, staged->empty() ? src : staged->data(), bytes);
     } else {
       Broken(name + ": " + why_not, 0);
     }
   };
   Issue(stream.get(), {copy});
   if (is_pageable) {
-    // CUDA stages such a copy and may hold the caller: in a run only if nothing could be pinned.
+    // CUDA may hold the caller: in a run only if not all could be pinned.
     bool is_worker;
     {
       std::lock_guard lock(Get().mutex);
-      is_worker = Get().is_running && Get().can_pin && std::this_thread::get_id() != Get().caller;
+      const bool can_pin = Get().can_pin && Get().max_registered_bytes == kAnyNumber;
+      is_worker = Get().is_running && can_pin && std::this_thread::get_id() != Get().caller;
     }
     if (is_worker) Broken(name + ": pageable memory during a run", 0);
     stream->Drain();
@@ -260,6 +267,7 @@ FAKE_EXPORT int cudaHostRegister(void* data, size_t bytes, unsigned) {
   BEGIN(kChangesMemory | kNotInCapture, -1);
   if (!Get().can_pin) return Return(kOutOfMemory);
   std::lock_guard lock(Get().mutex);
+  if (static_cast<int64_t>(bytes) > Get().max_registered_bytes) return Return(kOutOfMemory);
   const auto begin = reinterpret_cast<uintptr_t>(data);
   for (const auto& [base, size] : Get().registered) {
     if (begin < base + size && base < begin + bytes) {

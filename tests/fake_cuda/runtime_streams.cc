@@ -32,6 +32,11 @@ bool IsCaptured(Stream* stream, const char* function) {
   return true;
 }
 
+int64_t ClockAheadNs() {
+  std::lock_guard lock(Get().mutex);
+  return Get().clock_ahead_ns;
+}
+
 /*! \brief The number of an event's last record; 0 and a report if there is none. */
 uint64_t LastRecord(Event* event, const char* function) {
   std::lock_guard lock(event->mutex);
@@ -135,9 +140,10 @@ FAKE_EXPORT int cudaEventRecord(void* handle, void* stream_handle) {
     number = ++event->issued;
   }
   const auto reach = [=] {
+    const std::chrono::nanoseconds ahead(ClockAheadNs());
     std::lock_guard lock(event->mutex);
     event->reached = number;
-    event->time = std::chrono::steady_clock::now();
+    event->time = std::chrono::steady_clock::now() + ahead;
     event->reached_changed.notify_all();
   };
   Issue(stream.get(), {reach, /*is_control=*/true, /*is_mark=*/true});

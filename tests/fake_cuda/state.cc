@@ -266,14 +266,16 @@ FAKE_EXPORT void fake_cuda_running(int is_running) {
   Get().caller = std::this_thread::get_id();
 }
 
-/*! \brief num_devices | delay_ns | can_pin | has_peers | max_peers | has_words |
- * has_one_channel. */
+/*! \brief num_devices | delay_ns | clock_ahead_ns | can_pin | max_registered_bytes | has_peers |
+ * max_peers | has_words | has_one_channel | is_released. */
 FAKE_EXPORT void fake_cuda_set(const char* name, int64_t value) {
   std::lock_guard lock(Get().mutex);
   const std::string what = name;
   if (what == "num_devices") Get().num_devices = static_cast<int>(value);
   if (what == "delay_ns") Get().delay_ns = value;
+  if (what == "clock_ahead_ns") Get().clock_ahead_ns = value;
   if (what == "can_pin") Get().can_pin = value != 0;
+  if (what == "max_registered_bytes") Get().max_registered_bytes = value;
   if (what == "has_peers") Get().has_peers = value != 0;
   if (what == "max_peers") Get().max_peers = value;
   if (what == "has_words") Get().has_words = value != 0;

@@ -123,4 +123,4 @@ def test_specialise_preloads_where_memory_is_limited() -> None:
     alone = relay.transform.PreloadWeights(profile, 720)(mod)
     assert options_of(found) == options_of(alone)
     assert all(each.preload.startswith("budget 720; ") for each in options_of(found))
-    assert any("preloading: weights 768 B of 800 B (above 90 %): yes" in line for line in told)
+    assert any("preloading: weights 896 B of 800 B (above 90 %): yes" in line for line in told)

@@ -142,6 +142,27 @@ def test_a_module_of_two_rows_is_shared_by_degrees_that_it_allows() -> None:
         built_by_degrees(mod, params, batch=7)
 
 
+@pytest.mark.parametrize("degrees", ["1,1,1,1", "1,1,1,2", "2,1,1,1", "1,1,1,4"])
+def test_tokens_in_rows_of_the_prediction_train_alike_by_all_degrees(degrees: str) -> None:
+    x, w = relay.var("x", shape=(1, 2, 4)), relay.var("w", shape=(4, 4))
+    tokens = relay.nn.dense(relay.reshape(x, (-1, 4)), w)
+    mod = tvm.IRModule.from_expr(relay.Function([x, w], tokens))
+    random = np.random.default_rng(0)
+    weight = random.standard_normal((4, 4)).astype("float32")
+    options = {"optimizer": "sgd:1", "loss": "cross_entropy", "degrees": degrees}
+    executable, _, _ = built_by_degrees(mod, {"w": tvm.nd.array(weight)}, batch=4, **options)
+    inputs = random.standard_normal((4, 2, 4)).astype("float32")
+    labels = random.integers(0, 4, 8)
+    executor = heteroplace.Executor(executable)
+    (loss,) = executor.run(x=inputs, labels=labels)
+    flat = inputs.reshape(8, 4)
+    likely = np.exp(flat @ weight.T)
+    likely /= likely.sum(-1, keepdims=True)
+    assert float(loss) == pytest.approx(-np.log(likely[range(8), labels]).mean(), rel=1e-5)
+    gradient = (likely - np.eye(4)[labels]).T @ flat / 8
+    np.testing.assert_allclose(executor.state("w"), weight - gradient, atol=1e-6)
+
+
 @pytest.mark.parametrize("micro_batches", [1, 2])
 def test_a_weight_without_a_gradient_keeps_its_value(micro_batches: int) -> None:
     x, w, least = (relay.var(name, shape=of) for name, of in SHAPES_OF_GATE.items())
@@ -181,3 +202,14 @@ def test_gradients_of_halves_are_no_zeros_in_large_batches(loss: str) -> None:
     labels = np.zeros((1, 4), "float16") if loss == "mse" else np.zeros(1, "int64")
     _, gradient = executor_by_numpy(step.backward)(inputs | {"labels": labels})
     assert np.abs(gradient).max() > 0
+
+
+@pytest.mark.parametrize("label", [-1, 4])
+def test_a_label_that_is_no_class_makes_loss_and_gradients_nan(label: int) -> None:
+    x, w = relay.var("x", shape=(2, 3)), relay.var("w", shape=(4, 3))
+    mod = tvm.IRModule.from_expr(relay.Function([x, w], relay.nn.dense(x, w)))
+    step = training_step(mod, ["w"], "cross_entropy")
+    inputs = {"x": np.ones((2, 3), "float32"), "w": np.ones((4, 3), "float32")}
+    run = executor_by_numpy(step.backward)
+    assert all(np.isfinite(found).all() for found in run(inputs | {"labels": np.array([0, 3])}))
+    assert all(np.isnan(found).all() for found in run(inputs | {"labels": np.array([0, label])}))

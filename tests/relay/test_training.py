@@ -316,6 +316,9 @@ def test_wrong_requests_are_refused() -> None:
     assert "the network has no weight v; its parameters are x, w" in refused(linear(), ("v",))
     assert "no weight v" in refused(linear(), trainable=["v"])
     assert "a batch of 1 items, of which the network predicts 2" in refused(linear(), batch=1)
+    assert "a batch of 5 items, of which the network reads 2 at once; expected a multiple" in (
+        refused(linear(), batch=5, items=2)
+    )
     assert "has 2 outputs; say by output=" in refused(two)
     assert "there is no output 3; the network has 1" in refused(linear(), output=3)
     assert "the network has an input 'labels' itself" in refused(linear("labels"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import re
 import sys
 import time
@@ -19,7 +18,7 @@ from heteroplace.bench.place import command as place
 from heteroplace.bench.prediction import options as prediction_options
 from heteroplace.bench.ranks.options import add_ranks_arguments
 from heteroplace.bench.tables import command as tables
-from heteroplace.files.output import check_writable, write_text
+from heteroplace.files.output import check_writable, json_text, write_text
 from heteroplace.tvm_bridge import require_tvm
 
 Row = dict[str, object]
@@ -135,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _write(path: Path | None, rows: Sequence[Row]) -> None:
     if path is not None and rows:
-        write_text(json.dumps({"rows": rows}, indent=1) + "\n", path)
+        write_text(json_text({"rows": rows}, indent=1) + "\n", path)
 
 
 def _benchmark(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -115,7 +116,7 @@ def look_up(key: str) -> tuple[Path, About] | None:
     folder = cache_folder() / key
     try:
         value = json.loads((folder / _ABOUT).read_text())
-        legal = {name: (float(low), float(high)) for name, (low, high) in value["legal"].items()}
+        legal = {name: _range(*ends) for name, ends in value["legal"].items()}
         others = {name: (int(a), int(b)) for name, (a, b) in value["others"].items()}
         about = About(legal, others, float(value["seconds"]))
         is_current = all(stamp(path) == known for path, known in others.items())
@@ -124,6 +125,15 @@ def look_up(key: str) -> tuple[Path, About] | None:
     if not is_current or not (folder / _MODEL).is_file():
         return None
     return folder / _MODEL, about
+
+
+def _ends(low: float, high: float) -> tuple[float | None, float | None]:
+    """A range as JSON has it, which has no infinity: None where it has no end."""
+    return None if math.isinf(low) else low, None if math.isinf(high) else high
+
+
+def _range(low: float | None, high: float | None) -> tuple[float, float]:
+    return -math.inf if low is None else float(low), math.inf if high is None else float(high)
 
 
 class NewEntry:
@@ -157,7 +167,8 @@ class NewEntry:
 
         Whoever is later replaces what an earlier one has made: both are of the same digest.
         """
-        (self._folder / _ABOUT).write_text(json.dumps(asdict(about)))
+        value = asdict(about) | {"legal": {name: _ends(*of) for name, of in about.legal.items()}}
+        (self._folder / _ABOUT).write_text(json.dumps(value, allow_nan=False))
         if self._final.exists():
             shutil.rmtree(self._final, ignore_errors=True)
         try:

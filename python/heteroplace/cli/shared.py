@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from collections.abc import Callable
 from typing import TypeAlias
 
 from heteroplace.costs.store import PATH_VARIABLE
 from heteroplace.files.output import check_writable as check_writable
+from heteroplace.files.output import json_text
 
 Parsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -101,8 +100,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 def print_json(value: object) -> None:
     """Print a value as JSON."""
-    json.dump(value, sys.stdout, indent=1)
-    print()
+    print(json_text(value, indent=1))
 
 
 def plural(number: int, noun: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from heteroplace.bench.run.comparison import (
     Comparison,
 )
 from heteroplace.costs.measurement import NEAR_CORES_NS
+from heteroplace.files.output import json_text
 from heteroplace.machine.usage import QUIET_CORES
 from heteroplace.model.solution import Solution
 from heteroplace.model.units import format_bytes, format_deviation, format_ns
@@ -266,7 +266,7 @@ def write_summary(
 ) -> None:
     """Write the rows of the models that were measured, and of those only placed, as JSON."""
     value = {"models": list(rows), "placed_only": list(placed)}
-    path.write_text(json.dumps(value, indent=1) + "\n")
+    path.write_text(json_text(value, indent=1) + "\n")
 
 
 def _median_ms(result: Comparison, name: str) -> float | None:

@@ -7,13 +7,51 @@ streams (`/dev/stdout`) cannot be replaced, and are written to.
 from __future__ import annotations
 
 import errno
+import json
+import math
 import os
 import secrets
 import stat
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from heteroplace.errors import HeteroPlaceError
+
+
+def json_text(
+    value: object,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    ensure_ascii: bool = True,
+) -> str:
+    """Return JSON that any reader takes: NaN and infinity, which JSON does not have, are null.
+
+    >>> json_text({"ratio": [0.5, float("nan")]})
+    '{"ratio": [0.5, null]}'
+    """
+
+    def text(of: object) -> str:
+        return json.dumps(
+            of,
+            indent=indent,
+            separators=separators,
+            ensure_ascii=ensure_ascii,
+            allow_nan=False,
+        )
+
+    try:
+        return text(value)
+    except ValueError:  # some are not finite
+        return text(_finite(value))
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def write_text(text: str, path: str | os.PathLike[str]) -> None:

@@ -7,12 +7,11 @@ and one counter per memory.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from heteroplace.files.output import write_text
+from heteroplace.files.output import json_text, write_text
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Collective, Copy, Plan, Run, Step
@@ -42,7 +41,7 @@ def write_trace(
 ) -> None:
     """Write `runs` to `path` as one trace; open it at https://ui.perfetto.dev."""
     value = {"traceEvents": trace_events(graph, cluster, runs), "displayTimeUnit": "ns"}
-    write_text(json.dumps(value), path)
+    write_text(json_text(value), path)
 
 
 def trace_events(graph: TaskGraph, cluster: Cluster, runs: Sequence[TraceRun]) -> list[Event]:

@@ -216,6 +216,7 @@ class ModelSource:
                 self._options.loss,
                 optimizer,
                 batch=batch,
+                items=rows,
                 output=self._options.prediction,
             )
         return self._steps[rows, batch]

@@ -49,9 +49,14 @@ def _dense(call: OpCall, weight: Array, x: Array) -> list[Array]:
 
 
 def _loss_grad(call: OpCall, y: Array, p: Array) -> list[Array]:
-    """The gradient of the sum of squares over two, divided by the whole batch."""
+    """The gradient of the sum of squares over two, divided by the whole batch.
+
+    Halves are divided in float32: a batch of more than 65504 is infinite among them.
+    """
     (batch,) = call.attributes
-    return [(p - y) / p.dtype.type(float(batch))]
+    wide = np.result_type(p.dtype, np.float32)
+    difference = p.astype(wide) - y.astype(wide)
+    return [(difference / wide.type(float(batch))).astype(p.dtype)]
 
 
 def _relu_grad(call: OpCall, z: Array, da: Array) -> list[Array]:

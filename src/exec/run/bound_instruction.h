@@ -54,6 +54,8 @@ struct BoundInstruction {
   bool has_joins = false;
   /*! \brief Whether the thread of a stream waits itself, as it reads what is waited for. */
   bool waits_on_host = false;
+  /*! \brief Whether it copies from or to memory of the host that a request changes. */
+  bool is_of_host = false;
   /*! \brief Whether a group does it. */
   bool is_grouped = false;
   /*! \brief Whether a message waits for it. */

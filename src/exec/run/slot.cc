@@ -58,6 +58,7 @@ void Slot::AllocateSpace(size_t space, std::vector<char*>* externals) {
     if (IsHost(info.device) && image_->HasGpu()) {
       pinned_.push_back(std::make_unique<PinnedMemory>(&image_->abi(), image_->gpu(),
                                                        buffers_[b].data(), buffers_[b].bytes()));
+      is_pinned_ = is_pinned_ && pinned_.back()->is_pinned();
     }
   }
   for (size_t t = 0; t < program.tensors.size(); ++t) {

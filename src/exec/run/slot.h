@@ -96,6 +96,8 @@ class Slot {
   void ForgetState();
   /*! \brief Writes zeros to a host arena: its pages then belong to the caller's memory node. */
   void TouchArena(int32_t space);
+  /*! \brief Whether all its memory of the host is pinned, of a program with a GPU. */
+  bool is_pinned() const { return is_pinned_; }
   /*! \brief What arenas and external tensors take. [num_spaces] */
   const std::vector<int64_t>& held_bytes() const { return held_bytes_; }
 
@@ -167,6 +169,7 @@ class Slot {
   int index_;
   std::vector<DeviceBuffer> buffers_;
   std::vector<std::unique_ptr<PinnedMemory>> pinned_;
+  bool is_pinned_ = true;
   std::vector<int64_t> held_bytes_;
   std::vector<char*> arenas_;                                // [num_spaces]
   std::vector<DLTensor> tensors_;                            // [num_tensors]

@@ -195,11 +195,14 @@ void Worker::RunHost(Recorder recorder) {
  * before: whoever sees such a count sees the failure, and does not take it for a value.
  */
 bool Worker::Await(const BoundInstruction& instruction) {
+  // CUDA may read pageable memory when a copy is issued, before its stream has waited.
+  const bool waits_on_host =
+      instruction.waits_on_host || (instruction.is_of_host && !slot_->is_pinned());
   for (const BoundWait& wait : instruction.waits) {
     const int64_t target = CountAt(wait.length, wait.count);
     std::atomic<int64_t>& done = wait.progress->done;
     const int64_t missing = target - done.load(std::memory_order_acquire);
-    if (missing > 0 && wait.counter != 0 && missing < kMaxCounterWait) {
+    if (missing > 0 && !waits_on_host && wait.counter != 0 && missing < kMaxCounterWait) {
       stream_->WaitWord(wait.counter, static_cast<uint32_t>(target));
       continue;
     }
@@ -215,7 +218,7 @@ bool Worker::Await(const BoundInstruction& instruction) {
     } else if (wait.event >= 0) {
       Event* event =
           slot_->events(static_cast<size_t>(wait.queue))[static_cast<size_t>(wait.event)].get();
-      if (stream_ != nullptr && !instruction.waits_on_host && stream_->Wait(event)) continue;
+      if (stream_ != nullptr && !waits_on_host && stream_->Wait(event)) continue;
       if (!AwaitEvent(wait, event)) return false;
     }
   }

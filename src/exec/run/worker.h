@@ -370,7 +370,7 @@ class Worker {
   bool looks_for_faults_ = false;
   uint32_t num_polls_ = 0;
   /*! \brief A moment of the stream, and the same by NowNs; 0: never taken. */
-  Event* base_event_ = nullptr;  // of `tie_events_`
+  std::unique_ptr<Event> base_event_;
   int64_t base_ns_ = 0;
   std::vector<std::unique_ptr<Event>> tie_events_;
   /*! \brief Scratch memory of the kernels that this worker runs, or helps to run. */

@@ -32,6 +32,13 @@ std::vector<Lane> LanesOf(const Queue& queue, size_t group) {
   return lanes;
 }
 
+/*! \brief Whether a tensor is memory of the host that requests change. */
+bool IsOfHost(const Program& program, int32_t id) {
+  const Tensor& tensor = program.tensors[static_cast<size_t>(id)];
+  return tensor.storage != Storage::kConstant &&
+         IsHost(program.spaces[static_cast<size_t>(tensor.space)].device);
+}
+
 }  // namespace
 
 Worker::Worker(Engine* engine, const Image* image, ProgressTable* progress, size_t queue,
@@ -197,6 +204,7 @@ void Worker::Bind(std::span<const std::unique_ptr<Worker>> workers) {
       to.src = from.tensors[0];
       to.dst = from.tensors[1];
       to.bytes = program.tensors[static_cast<size_t>(to.src)].bytes;
+      to.is_of_host = IsOfHost(program, from.tensors[0]) || IsOfHost(program, from.tensors[1]);
     }
     if (from.work != nullptr) {
       to.branch = static_cast<int32_t>(branches_.size());

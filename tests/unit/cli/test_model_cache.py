@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from heteroplace.cli.model_cache import (
     stamp,
 )
 from heteroplace.errors import FrontendError, HeteroPlaceError
+from heteroplace.files.reader import read_json
 
 
 @pytest.fixture
@@ -45,6 +47,14 @@ def test_what_is_kept_is_found(folder: Path) -> None:
     keep("k", "newer", about)
     assert path.read_text() == "newer"
     assert [entry.name for entry in cache_folder().iterdir()] == ["k"]
+
+
+def test_what_is_kept_of_a_range_without_end_is_json(folder: Path) -> None:
+    ranges = {"x": (0.0, math.inf), "y": (-math.inf, -1.0), "z": (-math.inf, math.inf)}
+    path = keep("k", "code", About(ranges, {}, 2.5))
+    (about,) = path.parent.glob("*.json")
+    assert read_json(about, HeteroPlaceError)["seconds"] == 2.5
+    assert look_up("k") == (path, About(ranges, {}, 2.5))
 
 
 def test_a_file_beside_the_model_that_changed_is_noticed(folder: Path) -> None:

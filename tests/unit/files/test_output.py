@@ -11,9 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from heteroplace.cli.shared import check_writable
+from heteroplace.cli.shared import check_writable, print_json
 from heteroplace.errors import HeteroPlaceError
-from heteroplace.files.output import final_path, is_replaceable, put_in_place, write_text
+from heteroplace.files.output import (
+    final_path,
+    is_replaceable,
+    json_text,
+    put_in_place,
+    write_text,
+)
+from heteroplace.files.reader import parse_json
 from tests.programs import environment
 
 
@@ -29,6 +36,14 @@ def test_a_file_is_replaced_and_not_written_over(tmp_path: Path) -> None:
         assert reader.read() == "old"
     assert target.read_text() == "new"
     assert names(tmp_path) == {"plan.json"}
+
+
+def test_numbers_that_json_does_not_have_are_null(capsys: pytest.CaptureFixture[str]) -> None:
+    value = {"a": [1.5, float("nan"), (float("inf"), 2)], "b": {"c": -float("inf")}, "d": "NaN"}
+    expected = {"a": [1.5, None, [None, 2]], "b": {"c": None}, "d": "NaN"}
+    assert parse_json(json_text(value, separators=(",", ":"))) == expected
+    print_json(value)
+    assert parse_json(capsys.readouterr().out) == expected
 
 
 def test_writers_of_one_file_in_one_process_do_not_meet(

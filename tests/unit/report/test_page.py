@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import re
 import zlib
 from dataclasses import replace
@@ -14,6 +13,7 @@ from hypothesis import given
 from tests.instances import gpus, instance, problem_of
 from tests.strategies import Instance, exact_cases, graphs, instances
 
+from heteroplace.files.reader import parse_json
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.model.live_memory import live_curves, live_peaks
 from heteroplace.model.plan import Copy, Plan, Run
@@ -37,7 +37,8 @@ def text_of(solution: Solution, measured: Measured | None = None, **options: Any
 def data_of(text: str) -> dict[str, Any]:
     found = re.search(r'<script id="data"[^>]*>([^<]*)</script>', text)
     assert found is not None
-    value: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(found[1])))
+    value: Any = parse_json(zlib.decompress(base64.b64decode(found[1])).decode())
+    assert isinstance(value, dict)
     return value
 
 
@@ -81,6 +82,11 @@ def test_it_says_what_is_missing_and_how_to_get_it(solution: Solution) -> None:
     known = data_of(text_of(solution, Measured(Timeline((), "measured")), progress=(point,)))
     assert known["missing"] == {}
     assert known["progress"] == [[5, "heft", 12, 10]]
+
+
+def test_a_number_that_is_none_is_null_for_the_scripts(solution: Solution) -> None:
+    point = SolverPoint(5, "heft", float("nan"), 10)  # type: ignore[arg-type]
+    assert data_of(text_of(solution, progress=(point,)))["progress"] == [[5, "heft", None, 10]]
 
 
 def test_measured_times_stand_beside_predicted_ones(solution: Solution) -> None:

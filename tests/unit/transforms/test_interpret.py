@@ -220,6 +220,20 @@ def test_a_value_that_is_not_there_is_refused_with_its_step() -> None:
         interpret(sharded.graph, cluster, plan, NumpyDomain(sharded.graph, {}))
 
 
+def test_gradients_of_halves_are_no_zeros_in_large_batches() -> None:
+    builder = TaskGraphBuilder("halves")
+    for name in ("y", "p"):
+        builder.add_input(name, (2,), "float16")
+    builder.add_task(Task("slope", "loss_grad[100000]"), ["y", "p"])
+    builder.add_tensor("slope", (2,), "float16", name="dp")
+    graph = builder.finalize(["dp"])
+    halves = (np.array([-60000, 0], "float16"), np.array([60000, 64], "float16"))
+    domain = NumpyDomain(graph, {t: [half] for t, half in zip(graph.inputs, halves, strict=True)})
+    found = interpreted(graph, domain)["dp"]
+    expected = (halves[1].astype("float64") - halves[0]) / 100_000
+    np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-3)
+
+
 @given(instances_with_plan(max_tasks=6, max_items=3, has_modes=True))
 @exact_cases(100)
 def test_the_core_simulates_what_interpretation_by_times_says(case: tuple[Instance, Plan]) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from heteroplace.control_groups import usable_cores
 from heteroplace.errors import HeteroPlaceError
-from heteroplace.files.output import write_text
+from heteroplace.files.output import json_text, write_text
 from heteroplace.files.reader import read_json
 from heteroplace.machine.cpu import cpu_model
 
@@ -97,7 +97,7 @@ class Store:
         """Keep it; whole or not at all."""
         path = self._path(part, graph)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(json.dumps(asdict(found), indent=1) + "\n", path)
+        write_text(json_text(asdict(found), indent=1) + "\n", path)
 
     def _path(self, part: str, graph: str) -> Path:
         return self._folder / part / f"{graph.replace('/', '__') or 'all'}.json"
@@ -115,7 +115,7 @@ def read_manifest(path: Path) -> dict[str, Made]:
 def write_manifest(path: Path, made: Mapping[str, Made]) -> None:
     """Write the same."""
     entries = {name: asdict(one) for name, one in sorted(made.items())}
-    write_text(json.dumps(entries, indent=1) + "\n", path)
+    write_text(json_text(entries, indent=1) + "\n", path)
 
 
 def stamp_now(budget_s: float) -> Stamp:

@@ -30,7 +30,7 @@ class BranchUse:
     kind: int
     """Equal for branches of this router that differ in their weights alone."""
     weight_bytes: int
-    """Of the constants and parameters of `main` that it reads, each once."""
+    """Of the constants and parameters of `main` that it reads, each once, where kernels take it."""
     row_multiple: int
     """Rows of all its tensors begin where kernels take tensors at multiples of so many rows."""
     holds_router: bool
@@ -115,8 +115,10 @@ def _add(found: _Found, node: relay.Call, kind: str | None, num_rows: int) -> No
     for argument in [] if kind == "enter_branch" else node.args[:]:
         fields = argument.fields if isinstance(argument, relay.Tuple) else [argument]
         for read in fields[:]:
+            if isinstance(read, relay.Constant) and not read.checked_type.shape:
+                continue  # a number that kernels have in their code
             if isinstance(read, (relay.Constant, relay.Var)):
-                found.weights[read] = type_bytes(read.checked_type)
+                found.weights[read] = aligned_bytes(type_bytes(read.checked_type))
     if isinstance(node.checked_type, tvm.ir.TensorType):
         num_bytes = type_bytes(node.checked_type)
         if num_bytes and num_bytes % num_rows == 0:

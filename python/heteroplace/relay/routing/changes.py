@@ -32,7 +32,7 @@ from heteroplace.errors import RoutingError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.route_profile import RouteProfile, RouterProfile, following_routers
 from heteroplace.relay.routing.branch_times import MemorySpeeds, memory_speeds
-from heteroplace.relay.routing.branch_uses import BranchUse, aligned_bytes, branch_uses
+from heteroplace.relay.routing.branch_uses import BranchUse, branch_uses
 from heteroplace.relay.routing.branch_weights import BranchWeights
 from heteroplace.relay.routing.homes import home_problem
 from heteroplace.relay.routing.rewrite import (
@@ -311,8 +311,7 @@ def preload_changes(routed: Routed, budget_bytes: int, *, has_ahead: bool = True
         seen = routed.profile.router(name)
         for branch, use in enumerate(routed.uses[name]):
             if use.weight_bytes:
-                size = aligned_bytes(use.weight_bytes)
-                share = seen.activation(branch)
+                size, share = use.weight_bytes, seen.activation(branch)
                 groups.append(WeightGroup(f"{name}/{branch}", size, size, share))
                 places.append((name, branch))
     check_budget(groups, budget_bytes)

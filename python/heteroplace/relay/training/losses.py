@@ -55,7 +55,8 @@ class MeanSquaredError:
 class CrossEntropy:
     """-sum(log softmax(p)[label]) / batch, along the last axis of p; a label is its index, int64.
 
-    An item may have many labels (one for each token); they are summed.
+    An item may have many labels (one for each token); they are summed. A label that is no class
+    makes the loss and its gradient NaN, as a step on a device cannot raise; none is left out.
     """
 
     def labels_type(self, prediction: relay.TensorType) -> relay.TensorType:
@@ -72,13 +73,25 @@ class CrossEntropy:
         logarithms = relay.nn.log_softmax(prediction, axis=-1)
         is_chosen = relay.cast(self._chosen(prediction, labels), "bool")
         # Not a product: that of 0 and the logarithm of another class's 0 is no number.
-        chosen = relay.sum(relay.where(is_chosen, logarithms, relay.const(0, dtype)))
+        other = self._zero_or_nan(prediction, labels)
+        chosen = relay.sum(relay.where(is_chosen, logarithms, other))
         return _divided(chosen, -batch, dtype)
 
     def gradient(self, prediction: relay.Expr, labels: relay.Expr, batch: int) -> relay.Expr:
         likely = relay.nn.softmax(prediction, axis=-1)
         difference = relay.subtract(likely, self._chosen(prediction, labels))
-        return _divided(difference, batch, prediction.checked_type.dtype)
+        checked = relay.add(difference, self._zero_or_nan(prediction, labels))
+        return _divided(checked, batch, prediction.checked_type.dtype)
+
+    def _zero_or_nan(self, prediction: relay.Expr, labels: relay.Expr) -> relay.Expr:
+        """0 beside a label that is a class; NaN beside others, of which nothing is `_chosen`."""
+        type_ = prediction.checked_type
+        classes = relay.const(static_shape(type_)[-1], "int64")
+        is_class = relay.logical_and(
+            relay.greater_equal(labels, relay.const(0, "int64")), relay.less(labels, classes)
+        )
+        zero, nan = (relay.const(value, type_.dtype) for value in (0, float("nan")))
+        return relay.where(relay.expand_dims(is_class, -1), zero, nan)
 
     def _chosen(self, prediction: relay.Expr, labels: relay.Expr) -> relay.Expr:
         """1 at the label, 0 elsewhere."""

@@ -72,9 +72,9 @@ class TrainingStep:
     untrained: tuple[str, ...]
     "Weights and constants that stay as they are; in words, with the reason."
     rows: int
-    "Items that a run of `backward` reads."
+    "Items that a run of `backward` predicts, rows of the prediction."
     batch: int
-    "Items of the whole batch: the losses and gradients of batch / rows runs add up to its own."
+    "The same of the whole batch: the losses and gradients of batch / rows runs add up to its own."
     values: Mapping[str, tvm.nd.NDArray] = field(default_factory=dict, compare=False, repr=False)
     "The state to begin with; empty where weights were given by name alone."
 
@@ -92,6 +92,7 @@ def training_step(
     optimizer: Optimizer = SGD(lr=0.1),  # noqa: B008 (immutable)
     *,
     batch: int | None = None,
+    items: int | None = None,
     output: int | None = None,
     trainable: Collection[str] | None = None,
 ) -> TrainingStep:
@@ -111,6 +112,10 @@ def training_step(
     batch
         Items of the whole batch, by which loss and gradients are divided; None: the items that the
         network predicts for, as if they were all. More, if these are one microbatch of several.
+    items
+        Items that the network reads, if `batch` counts those: a prediction may have several rows of
+        each (one for each token), and is divided by the rows of the whole batch. None: `batch`
+        counts rows of the prediction.
     output
         Index of the output that is the prediction; None: the only one.
     trainable
@@ -135,12 +140,14 @@ def training_step(
     chosen = _trainable(main, params, trainable)
     main = _named_prediction(main, params, chosen, output)
     rows = _num_rows(main.body.checked_type)
+    if batch is not None and items is not None:
+        batch = _rows_of_batch(batch, items, rows)
     if batch is not None and batch < rows:
         raise TrainingError(
             f"a batch of {batch} items, of which the network predicts {rows} at once; expected "
             f"at least as many"
         )
-    if batch is not None:
+    if batch is not None and (items is None or batch > rows):
         _check_keeps_apart(main, params, rows, batch)
     batch = rows if batch is None else batch
     values = params if isinstance(params, Mapping) else {}
@@ -269,6 +276,16 @@ def _num_rows(prediction: relay.TensorType) -> int:
             f"axis 0"
         )
     return shape[0]
+
+
+def _rows_of_batch(batch: int, items: int, rows: int) -> int:
+    """How many rows are predicted for the whole batch, `rows` for `items` of it."""
+    if items < 1 or batch % items:
+        raise TrainingError(
+            f"a batch of {batch} items, of which the network reads {items} at once; expected a "
+            f"multiple of these"
+        )
+    return batch // items * rows
 
 
 def _names(main: relay.Function) -> list[str]:

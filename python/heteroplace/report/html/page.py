@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import base64
 import html
-import json
 import os
 import zlib
 from importlib import resources
 
-from heteroplace.files.output import write_text
+from heteroplace.files.output import json_text, write_text
 from heteroplace.report.html.content import PageContent
 from heteroplace.report.html.encode import encode
 from heteroplace.report.notes import solution_notes
@@ -51,7 +50,7 @@ def write_page(content: PageContent, path: str | os.PathLike[str]) -> None:
 
 def page_text(content: PageContent) -> str:
     """Return the HTML. Equal contents make equal texts."""
-    data = json.dumps(encode(content), separators=(",", ":"), ensure_ascii=False)
+    data = json_text(encode(content), separators=(",", ":"), ensure_ascii=False)
     packed = base64.b64encode(zlib.compress(data.encode(), 9)).decode()
     solution = content.solution
     notes = "".join(f"<li>{html.escape(note)}</li>" for note in solution_notes(solution))
