@@ -152,9 +152,15 @@ DeviceScope::DeviceScope(const CudaRuntime& cuda, int device) : cuda_(cuda), dev
     const CudaDriver& driver = TheDriver();
     CudaContext context = nullptr;
     error_ = FindContext(device_, &context);
-    if (error_ == 0) error_ = driver.CtxGetCurrent(&before_);
-    has_before_ = error_ == 0;
-    if (error_ == 0) error_ = driver.CtxSetCurrent(context);
+    if (error_ == 0) {
+      // What is given back is so under its context: also if the one before is not known, or a call
+      // fails once.
+      const int unknown = driver.CtxGetCurrent(&before_);
+      has_before_ = unknown == 0;
+      const int unset = driver.CtxSetCurrent(context);
+      if (unset != 0) driver.CtxSetCurrent(context);
+      error_ = unknown == 0 ? unset : unknown;
+    }
   } catch (const Error&) {  // there is no driver, of which no destructor may tell
     error_ = kNoDevice;
   }
