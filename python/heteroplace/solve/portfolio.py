@@ -2,8 +2,8 @@
 
 Candidates of `auto`: the initial solutions; the search from all of them; and, chosen by the size
 and the structure of the graph, refinement solvers, one of which may prove its plan. The search is
-that of the solver `search`, and has a turn until it has stalled (no gain for STALL_SHARE of its
-time), or has had `search_share` of the time that is left. Then each refinement solver has a turn
+that of the solver `search`, and has a turn until it has stalled (no gain for `Route.patience` of
+its time). Then each refinement solver has a turn
 from the best plan, as long as the time without gain, and again as long as it gains; then the search
 goes on where it was, knowing that plan, until it has gone without gain twice as long as before; and
 so on. So the time goes to whoever gains.
@@ -54,7 +54,6 @@ from heteroplace.solve.refinement import (
     choose_route,
     is_loaded,
     load_refinement,
-    search_share,
 )
 from heteroplace.solve.registry import SOLVERS
 from heteroplace.solve.search.initial_solutions import initial_s
@@ -75,8 +74,6 @@ _BATCHED = "heteroplace.solve.split.batched_solver"
 """For several items."""
 _LEAST_S = 0.05
 """Less is not worth starting an exact solver for."""
-STALL_SHARE = 0.6
-"""Part of the time of the search without gain after which other solvers have a turn."""
 _LEAST_TURN_SHARE = 0.1
 """Least turn of others, as a part of the time: an exact model is built before it is solved."""
 _LEAST_STALL_S = 0.2
@@ -254,7 +251,9 @@ class _Auto:
         stalled_s = 0.0
         route = self._route()
         while True:
-            end = self._search(search, stalled_s, bool(self._refinements(route)))
+            end = self._search(
+                search, stalled_s, route.patience if self._refinements(route) else None
+            )
             stalled_s = end.stalled_s
             names = [] if self._is_over() else self._refinements(route)
             for number, name in enumerate(names):
@@ -276,15 +275,13 @@ class _Auto:
         names = route.refinements if self._candidates else ("cpsat",)
         return [name for name in names if (name, self._best_ns) not in self._exhausted]
 
-    def _search(self, search: SearchRun, stalled_s: float, can_refine: bool) -> SearchEnd:
-        """One turn of the search, from the best plan if that is another's."""
-        best, deadline, stall = self._best, self._deadline, None
+    def _search(self, search: SearchRun, stalled_s: float, patience: float | None) -> SearchEnd:
+        """One turn of the search, from the best plan if that is another's; None: to the end."""
+        best, stall = self._best, None
         others = [] if best is None or search.knows(best.plan) else [best.plan]
-        if can_refine and self._options.iterations is None:
-            stall = Stall(STALL_SHARE, max(_LEAST_STALL_S, 2 * stalled_s))
-            share = search_share(self._problem, of_large=1.0)  # as long as it gains
-            deadline = deadline.within(share * deadline.left_s())
-        end = search.run(deadline, self._bound_ns, stall, others)
+        if patience is not None and self._options.iterations is None:
+            stall = Stall(patience, max(_LEAST_STALL_S, 2 * stalled_s))
+        end = search.run(self._deadline, self._bound_ns, stall, others)
         self._was_interrupted |= end.was_interrupted
         self._bound_ns = max(self._bound_ns, end.bound_ns)
         self._prices = end.prices

@@ -26,8 +26,8 @@ _MAX_MEMORIES = 24
 _MAX_CHOICES = 60_000
 """Of devices and of copies in one exact model: building it takes some seconds."""
 
-_LARGE = 200
-"""Tasks of a graph that the search goes on improving for long."""
+EARLY, LATE = 0.6, 0.8
+"""Patience with the search where what comes after it is exact in itself, and where it is not."""
 
 
 def load_refinement(name: str) -> ModuleType:
@@ -49,17 +49,8 @@ class Route:
     "split" and "lns"; (): nothing does."""
     reason: str
     """Why, for people."""
-
-
-def search_share(problem: Problem, of_large: float) -> float:
-    """Return the part of the time after which refinement may gain more than the search.
-
-    Parameters
-    ----------
-    of_large
-        What it is for large graphs.
-    """
-    return 0.5 if len(problem.graph.tasks) <= _LARGE else of_large
+    patience: float = LATE
+    """Part of the time of the search without gain after which others have a turn."""
 
 
 def choose_route(problem: Problem) -> Route:
@@ -73,13 +64,13 @@ def choose_route(problem: Problem) -> Route:
         reason = f"{pairs} copies between memories: neighbourhoods of the plan of the search"
         return Route(("lns",), reason)
     if count <= MAX_MODULE_TASKS:
-        return Route(("cpsat", "lns"), f"{count} tasks: one exact model")
+        return Route(("cpsat", "lns"), f"{count} tasks: one exact model", EARLY)
     if count <= _MAX_SPLIT_TASKS:
         chain = problem.modules.chain
         largest = max(len(module.tasks) for module in chain)
         if len(chain) > 1 and largest <= MAX_CPSAT_TASKS:
             reason = f"a chain of {len(chain)} modules of up to {largest} tasks: each exactly"
-            return Route(("split", "lns"), reason)
+            return Route(("split", "lns"), reason, EARLY)
         path = problem.modules.path
         if path is not None and len(path.modules) > 1:
             reason = f"{len(path.modules)} modules, up to {path.num_channels} channels between them"

@@ -9,9 +9,11 @@ from typing import ClassVar
 from heteroplace.solve.feasibility import no_placement_error
 from heteroplace.solve.lns.engine import run_lns
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result
-from heteroplace.solve.refinement import search_share
 from heteroplace.solve.search.initial_solutions import initial_s
 from heteroplace.solve.search.solver import begin_solve, run_search, solve_deadline
+
+_LARGE = 200
+"""Tasks."""
 
 
 class LnsSolver:
@@ -26,7 +28,7 @@ class LnsSolver:
         initial, bound = begin_solve(problem, options, begin)
         native_plans = initial.native_plans(initial_s(problem, options))
         deadline = solve_deadline(problem, options, begin)
-        share = search_share(problem, of_large=0.8)
+        share = _search_share(problem)
         end = run_search(
             problem,
             [native_plan for _, native_plan in native_plans] or [initial.first()[1]],
@@ -61,6 +63,11 @@ class LnsSolver:
             candidates=tuple(tried),
             native_plan=native_plan,
         )
+
+
+def _search_share(problem: Problem) -> float:
+    """Part of the time that the search has: it goes on improving large graphs for long."""
+    return 0.5 if len(problem.graph.tasks) <= _LARGE else 0.8
 
 
 def _with_iterations(options: SolveOptions, share: float) -> SolveOptions:
