@@ -73,14 +73,16 @@ for in_flight in (1, 2, 3):
 # %%
 # What the cores did
 # ------------------
-# The first milliseconds of each recording: a row for each queue, a colour for each request. With
-# one in flight a core waits for the other; with two or more each has a request of its own.
+# Twelve requests in the middle of each recording: a row for each queue, a colour for each request.
+# With one in flight a core waits for the other; with two or more each has a request of its own.
 # ``trace.save("t.json")`` writes the same for https://ui.perfetto.dev.
 
 figure, panels = plt.subplots(len(traces), 1, figsize=(8, 4.5), sharex=True, layout="constrained")
 colours = plt.get_cmap("tab10").colors
 for panel, (in_flight, trace) in zip(panels, traces.items(), strict=True):
-    events = trace.events[trace.events["request"] < 12]
+    first = trace.requests[len(data) // 2].number
+    of_first = trace.events["request"] - first
+    events = trace.events[(of_first >= 0) & (of_first < 12)]
     first_ns = events["start_ns"].min()
     queues = [use.queue for use in trace.busy]
     for event in events:
