@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from heteroplace.model.plan import Copy, Load, Plan, Run, Step
+from heteroplace.native.arrays import IMPOSSIBLE
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.native.throughput import placement_loads
 from heteroplace.simulate.throughput import throughput_ns
@@ -94,16 +95,13 @@ def single_plan_of_items(problem: Problem, device: int, items: int) -> Plan | No
 
 def _all_batches(problem: Problem, device: int, items: int) -> list[list[tuple[int, ...]]]:
     """For each task the items in batches on the device, as `_batches` has them."""
-    allowed = problem.cluster.devices[device].batch_sizes
-    sizes = [size for size in problem.costs.batches if size in allowed]
+    # Not by the costs: a batch may be refused for another task of the colocation group.
+    run_ns = problem.native.batch_run_ns[:, :, device].T.tolist()
     known: dict[tuple[tuple[int, int], ...], list[tuple[int, ...]]] = {}
     found = []
-    for task in range(len(problem.graph.tasks)):
-        times = tuple(
-            (size, ns)
-            for size in sizes
-            if (ns := problem.costs.run_ns(task, device, size)) is not None
-        )
+    for row in run_ns:
+        pairs = zip(problem.costs.batches, row, strict=True)
+        times = tuple((size, ns) for size, ns in pairs if ns != IMPOSSIBLE)
         if times not in known:
             known[times] = _batches(times, items)
         found.append(known[times])

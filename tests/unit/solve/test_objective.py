@@ -101,6 +101,25 @@ def test_several_items_are_compared_with_as_many_on_one_device() -> None:
     assert throughput_ns(problem.graph, problem.cluster, costs, plan) > 0
 
 
+def test_a_batch_that_another_task_of_the_group_cannot_have_is_left_out() -> None:
+    cluster = replace(cpu(), devices=tuple(replace(d, batch_sizes=(1, 2)) for d in cpu().devices))
+    one = instance([("a", "b")], {"a": (10,) * 3, "b": (10,) * 3}, cluster)
+    tasks = tuple(replace(task, together="g") for task in one.graph.tasks)
+    graph = replace(one.graph, tasks=tasks)
+
+    def cost(task: int, device: int, batch: int = 1) -> Cost:
+        return Cost.unsupported("no kernel") if (task, batch) == (0, 2) else Cost.given(10)
+
+    problem = Problem(graph, cluster, build_table(graph, cluster, cost, (1, 2)))
+    plan = single_plan_of_items(problem, 0, 2)
+    assert plan is not None
+    assert {len(step.items) for step in plan.steps if isinstance(step, Run)} == {1}
+    for solver in ("auto", "split", "divi", "bheft"):
+        options = SolveOptions(items=2, iterations=100, threads=1, time_limit_s=60)
+        found = get_solver(solver).solve(problem, options)
+        check_plan(graph, cluster, problem.costs, found.plan)
+
+
 def test_many_items_take_memory_in_proportion_to_their_number() -> None:
     """Of 20,000 items a table of their batches for each smaller number would take 400 MB."""
     items, times = 20_000, {1: 10, 2: 16, 4: 30}

@@ -23,6 +23,7 @@ from threading import Event
 import numpy as np
 
 from heteroplace.decompose.serial_modules import ChainModule
+from heteroplace.native.arrays import IMPOSSIBLE
 from heteroplace.native.batches import BatchLayout
 from heteroplace.native.list import Composition, batch_compositions
 from heteroplace.solve.batched.device_symmetry import DeviceSymmetry
@@ -231,7 +232,8 @@ class BatchedChain:
             size, rest = divmod(self._items, count)
             if rest or size not in costs.batches:
                 continue
-            runs = [d for d in range(costs.num_devices) if costs.run_ns(task, d, size) is not None]
+            row = self._problem.native.batch_run_ns[costs.batches.index(size), task]
+            runs = np.flatnonzero(row != IMPOSSIBLE).tolist()
             found += [tuple((d, size) for d in some) for some in combinations(runs, count)]
         return found
 

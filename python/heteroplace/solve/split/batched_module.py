@@ -20,7 +20,7 @@ import numpy as np
 
 from heteroplace.decompose.serial_modules import ChainModule
 from heteroplace.model.cost import Cost, TableBuilder
-from heteroplace.native.arrays import IntArray
+from heteroplace.native.arrays import IMPOSSIBLE, IntArray
 from heteroplace.native.batches import BatchLayout, FoundLayout, Pin, search_batches
 from heteroplace.solve.batched.device_symmetry import DeviceSymmetry
 from heteroplace.solve.batched.layouts import first_layout, tasks_split_alike
@@ -214,10 +214,10 @@ class BatchedModule:
         return first_layout(self.problem, self.items, self.block)
 
     def _runs(self, task: int, devices: Sequence[int]) -> bool:
-        costs = self.problem.costs
+        sizes, run_ns = self.problem.costs.batches, self.problem.native.batch_run_ns
         for device in set(devices):
             size = devices.count(device) * self.block
-            if size not in costs.batches or costs.run_ns(task, device, size) is None:
+            if size not in sizes or run_ns[sizes.index(size), task, device] == IMPOSSIBLE:
                 return False
         return True
 
