@@ -6,6 +6,8 @@ import numpy as np
 from executor_programs import EXTENT, VECTOR_BYTES
 from test_random_programs import Writer
 
+from heteroplace.native.execute import Request
+
 _SLOTS_PER_MEMORY = 3
 """Few, so that most values overwrite one that another queue may still read."""
 
@@ -33,6 +35,12 @@ class MixedWriter(Writer):
         self.num_slots = _SLOTS_PER_MEMORY * (len(gpus) + 1)
         inputs = self.values[-2:]
         self.values = [np.zeros(EXTENT, "float32") for _ in range(self.num_slots)] + inputs
+
+    def finish(self, request: Request) -> None:
+        """Wait for a run of the program, and check all numbers."""
+        request.finish()
+        for slot in range(self.num_slots):
+            np.testing.assert_array_equal(request.get_output(f"y{slot}"), self.values[slot])
 
     def slots(self, memory: int) -> range:
         """Tensors of the arena of a memory."""

@@ -246,16 +246,22 @@ static void end_early(void) {
   expect(heteroplace_close(request));
 }
 
-/* A model whose input is state: a request that was cancelled may have replaced some of it. */
-static void lose_state(void) {
+/* A request of zeros that was cancelled in flight. */
+static heteroplace_request* cancelled_request(heteroplace_tensor* x) {
   heteroplace_request* request = NULL;
-  heteroplace_tensor x = input;
-  x.data = calloc(1, x.bytes);
+  x->data = calloc(1, x->bytes);
   expect(heteroplace_begin(model, 10, &request));
-  expect(heteroplace_set_input(request, &x));
+  expect(heteroplace_set_input(request, x));
   expect(heteroplace_submit(request));
   expect(heteroplace_cancel(request));
   tell("cancelled", heteroplace_finish(request, HETEROPLACE_NO_LIMIT));
+  return request;
+}
+
+/* A model whose input is state: a request that was cancelled may have replaced some of it. */
+static void lose_state(void) {
+  heteroplace_tensor x = input;
+  heteroplace_request* request = cancelled_request(&x);
   tell("lost", heteroplace_submit(request));
   expect(heteroplace_set_input(request, &x));
   for (int run = 0; run < 2; ++run) {
@@ -267,7 +273,6 @@ static void lose_state(void) {
 
 /* One of several ranks: a request that is cancelled ends the job. */
 static void cancel_on_ranks(const char* path) {
-  heteroplace_request* request = NULL;
   heteroplace_load_options options = {.struct_size = sizeof options, .is_rank = 1};
   int32_t is_feeding = 0;
   expect(heteroplace_load(path, &options, &model));
@@ -279,12 +284,7 @@ static void cancel_on_ranks(const char* path) {
   }
   heteroplace_tensor x = {.struct_size = sizeof x};
   expect(heteroplace_describe_input(model, 0, &x));
-  x.data = calloc(1, x.bytes);
-  expect(heteroplace_begin(model, 10, &request));
-  expect(heteroplace_set_input(request, &x));
-  expect(heteroplace_submit(request));
-  expect(heteroplace_cancel(request));
-  tell("cancelled", heteroplace_finish(request, HETEROPLACE_NO_LIMIT));
+  heteroplace_request* request = cancelled_request(&x);
   tell("once more", heteroplace_submit(request));
   fflush(stdout);
   expect(heteroplace_close(request));
