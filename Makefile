@@ -1,8 +1,9 @@
 # Everything from a fresh checkout, into .venv beside this file:
 #
 #   make demo       place, build and run a network on this machine
-#   make test       the tests that need no GPU (make test-all: also the slow ones, with all that they
-#                   compare with: Gurobi's, OpenVINO's and PyTorch's packages, some GB)
+#   make test       what CI runs, on all cores: 10 minutes on two (JOBS=N: on N of them)
+#   make test-all   every test that needs no GPU, in an hour on two cores; it also installs what some
+#                   tests compare with: Gurobi, OpenVINO and PyTorch, some GB
 #   make bench      the benchmarks
 #   make tables     EXACT.md and PLACE.md of the benchmarks anew, in hours (WITHIN=S: as far as S
 #                   seconds lead, the next run goes on; ONLY=REGEX: these PART/GRAPH; BUDGET=S)
@@ -26,6 +27,7 @@ CXX ?= g++
 TVM ?=
 VENV := .venv
 BIN := $(VENV)/bin
+JOBS ?= $(shell nproc)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 NATIVE_SOURCES := CMakeLists.txt pyproject.toml $(shell find src -type f)
@@ -43,11 +45,15 @@ endif
 demo: setup
 	$(BIN)/python -m heteroplace.demo
 
+# Tests of one file share what they compile, so they stay on one worker.
+PARALLEL = --numprocesses $(JOBS) --dist loadgroup --no-loadscope-reorder
+
 test: setup
-	$(BIN)/python -m pytest
+	@echo "The tests take about 10 minutes on two cores; this run uses $(JOBS)."
+	CI=1 $(BIN)/python -m pytest $(PARALLEL)
 
 test-all: setup $(VENV)/.stamp-peers
-	ALL_CASES=1 $(BIN)/python -m pytest -m ""
+	ALL_CASES=1 $(BIN)/python -m pytest -m "" $(PARALLEL)
 
 bench: setup
 	$(BIN)/python -m heteroplace.bench compile

@@ -20,6 +20,8 @@ from tests.golden_files import check_golden
 from tests.instances import diamond as make_diamond
 from tests.strategies import Instance, num_cases
 
+pytest_plugins = ["tests.left_out"]
+
 # Properties that say nothing else.
 settings.register_profile("heteroplace", num_cases(100))
 settings.load_profile("heteroplace")

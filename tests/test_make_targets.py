@@ -1,7 +1,8 @@
-"""What the targets of the Makefile install: each test that can run has its packages."""
+"""What the targets of the Makefile run, and the packages that they install for it."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,6 +14,14 @@ ROOT = Path(__file__).resolve().parent.parent
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="this machine has no make")
 
 
+def planned_commands(target: str, *options: str) -> str:
+    """All commands of a target from nothing, whatever is there already."""
+    command = ["make", "--dry-run", "--always-make", target, *options]
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    ).stdout
+
+
 @pytest.mark.parametrize(
     ("target", "extras"),
     [("gpu", ("gpu", "cublas", "cudnn")), ("test-all", ("bench", "gpu", "gurobi", "torch"))],
@@ -20,7 +29,11 @@ pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="this machi
 def test_a_target_installs_the_extras_that_its_tests_need(
     target: str, extras: tuple[str, ...]
 ) -> None:
-    # Whatever is there already: all that would be done from nothing.
-    command = ["make", "--dry-run", "--always-make", target]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
-    assert f'"$REQUIREMENTS" {" ".join(extras)} >' in done.stdout
+    assert f'"$REQUIREMENTS" {" ".join(extras)} >' in planned_commands(target)
+
+
+def test_make_test_runs_what_ci_runs_on_all_cores() -> None:
+    *_, run = planned_commands("test", "JOBS=7").splitlines()
+    assert run.startswith("CI=1 ")
+    assert "--numprocesses 7 " in run
+    assert f"--numprocesses {len(os.sched_getaffinity(0))} " in planned_commands("test")
