@@ -1,19 +1,27 @@
-"""Tests marked `costly` -> the commits at which a run of CI takes them, by how long they take.
+"""Tests marked `costly` -> those that CI runs: the nearest to the change, and a share in turn.
 
-A commit takes one of `NUM_TURNS` parts, and the next one on its branch the next part. The parts are
-about equally long: the longest work goes first, each to the part that is the shortest so far.
+The nearest tests are those whose imports lead to a changed file in the fewest steps. They take up
+to `NEAR_S` seconds. A commit also takes one of `NUM_TURNS` parts, and the next commit the next one.
+The parts are about equally long: the longest work goes first, to the shortest part so far.
 
 Source: R. L. Graham, Bounds on multiprocessing timing anomalies, doi:10.1137/0117039 (LPT).
 """
 
 from __future__ import annotations
 
+import math
 import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+
+NEAR_S = 180.0
+"""Processor time of the costly tests that run because they are near to the change."""
+
+CHANGE_S = 86_400
+"""A change that is not ahead of the main branch is what was committed within so many seconds."""
 
 NUM_TURNS = 20
 """In so many commits CI runs each costly test once."""
@@ -42,6 +50,20 @@ def number_of_commit(folder: Path) -> int:
     if _git(folder, "rev-parse", "--is-shallow-repository") != "false":
         return seed_of_commit(folder)
     return int(_git(folder, "rev-list", "--count", "--first-parent", "HEAD") or "0")
+
+
+def files_of_change(folder: Path) -> list[str]:
+    """Return the changed files, relative to the root of the checkout; none without git.
+
+    The change is everything since `origin/main`, uncommitted work included. Where `origin/main` is
+    the newest commit, the change is the last day of commits.
+    """
+    head = _git(folder, "rev-parse", "HEAD")
+    base = _git(folder, "merge-base", "origin/main", "HEAD")
+    if base in ("", head):
+        newest = int(_git(folder, "log", "-1", "--format=%ct") or "0")
+        base = _git(folder, "rev-list", "-1", f"--before={newest - CHANGE_S}", "HEAD")
+    return _git(folder, "diff", "--name-only", base).splitlines() if base else []
 
 
 def _git(folder: Path, *arguments: str) -> str:
@@ -86,13 +108,16 @@ def items_of_turn(
     items: Sequence[pytest.Item],
     turn: int,
     group_of: Callable[[pytest.Item], str],
+    distance_of: Callable[[pytest.Item], float] = lambda item: math.inf,
 ) -> list[pytest.Item]:
-    """Return the tests that a turn takes: all that are not costly, and its groups of costly ones.
+    """Return the tests that are not costly, and the costly ones of a turn or near to the change.
 
     Parameters
     ----------
     group_of
         What shares a group runs at the same commits.
+    distance_of
+        Imports between a test and the change; infinite where it does not reach the test.
     """
     costly = [item for item in items if is_costly(item)]
     seconds: dict[str, float] = defaultdict(float)
@@ -100,7 +125,20 @@ def items_of_turn(
         seconds[group_of(item)] += weight
     builds = [BUILD_S if build_of(turn) is not None else 0.0 for turn in range(NUM_TURNS)]
     turns = balanced_turns(seconds, builds)
-    return [item for item in items if not is_costly(item) or turns[group_of(item)] == turn]
+    distances = {group_of(item): distance_of(item) for item in costly}
+    taken = {group for group in turns if turns[group] == turn}
+    taken |= _near_groups(seconds, distances)
+    return [item for item in items if not is_costly(item) or group_of(item) in taken]
+
+
+def _near_groups(seconds: Mapping[str, float], distances: Mapping[str, float]) -> set[str]:
+    """The nearest groups within `NEAR_S`; ties go to the shorter one, then to the first name."""
+    near, left_s = set(), NEAR_S
+    for group in sorted(seconds, key=lambda group: (distances[group], seconds[group], group)):
+        if math.isfinite(distances[group]) and seconds[group] <= left_s:
+            near.add(group)
+            left_s -= seconds[group]
+    return near
 
 
 def balanced_turns(seconds: Mapping[str, float], begun: Iterable[float] = ()) -> dict[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import importlib.util
+import math
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import settings
 
 from heteroplace.costs.store import PATH_VARIABLE
-from tests import commit_turns
+from tests import commit_turns, reached_tests
 from tests.corpus import set_seed
 from tests.golden_files import check_golden
 from tests.instances import diamond as make_diamond
@@ -84,10 +85,21 @@ def _why_no_gpu() -> str | None:
 
 
 def _of_this_commit(items: list[pytest.Item], number: int) -> list[pytest.Item]:
-    """The tests that a run of CI takes: of those marked `costly` each commit takes a part."""
+    """The tests that a run of CI takes: of those marked `costly`, the nearest to the change and a
+    share of the others."""
     if not os.environ.get("CI") or os.environ.get("ALL_CASES"):
         return items
-    return commit_turns.items_of_turn(items, commit_turns.turn_of(number), _turn_group)
+    root = _TESTS.parent
+    steps = reached_tests.distances(
+        reached_tests.read_importers(root), commit_turns.files_of_change(root)
+    )
+
+    def distance_of(item: pytest.Item) -> float:
+        module = reached_tests.module_of(item.path.relative_to(root).as_posix())
+        return steps.get(module or "", math.inf)
+
+    turn = commit_turns.turn_of(number)
+    return commit_turns.items_of_turn(items, turn, _turn_group, distance_of)
 
 
 def _turn_group(item: pytest.Item) -> str:

@@ -13,8 +13,8 @@ from _pytest.terminal import TerminalReporter
 
 COMMANDS = {
     "gpu": "need an NVIDIA GPU: make gpu",
-    "slow": "take minutes: make test-all",
-    "costly": "take seconds and had no turn at this commit: make test-all",
+    "slow": "are slow: make test-all",
+    "costly": "take seconds and are far from the change: make test-all",
 }
 """Mark of a kind of tests -> why a run leaves them out, and the command that runs them.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import textwrap
 from pathlib import Path
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.commit_turns import (
+    NEAR_S,
     NUM_TURNS,
     balanced_turns,
     items_of_turn,
@@ -80,6 +82,26 @@ def test_every_costly_test_is_in_one_turn_and_the_others_in_all(items: list[pyte
     for name in ("test_quick", "test_slow"):
         assert all(name in names for names in taken)
     assert max(map(len, taken)) < 6
+
+
+def test_the_tests_nearest_to_the_change_run_in_every_turn(items: list[pytest.Item]) -> None:
+    distances = {"test_costly": 2.0, "test_cases[0]": 1.0, "test_cases[1]": NEAR_S}
+    for turn in range(NUM_TURNS):
+        names = {
+            item.name
+            for item in items_of_turn(
+                items, turn, lambda item: item.name, lambda item: distances.get(item.name, math.inf)
+            )
+        }
+        assert names >= {"test_costly", "test_cases[0]", "test_cases[1]"}
+
+
+def test_the_nearest_tests_take_no_longer_than_their_time(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\nmarkers =\n    costly\n    slow\n    gpu\n")
+    tests = [f"@pytest.mark.costly({NEAR_S / 4})\ndef test_{i}(): pass" for i in range(40)]
+    items = pytester.getitems("\n".join(["import pytest", *tests]))
+    near = items_of_turn(items, 0, lambda item: item.name, lambda item: float(item.name[5:]))
+    assert [item.name for item in near if int(item.name[5:]) < 6] == [f"test_{i}" for i in range(4)]
 
 
 def test_what_shares_a_group_is_in_one_turn(items: list[pytest.Item]) -> None:

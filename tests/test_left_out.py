@@ -46,7 +46,7 @@ def test_a_run_ends_with_what_it_left_out(
     lines = [line for line in run.outlines if line.startswith("left out:")]
     assert lines == [
         "left out: 1 tests that need an NVIDIA GPU: make gpu",
-        "left out: 2 tests that take minutes: make test-all",
+        "left out: 2 tests that are slow: make test-all",
     ]
 
 
