@@ -93,14 +93,14 @@ def test_every_folder_of_the_core_has_its_place() -> None:
     [
         ({"model/a.h": '#include "graph/b.h"', "graph/b.h": ""}, "model includes graph/b.h"),
         ({"bounds/a.cc": '# include "search/b.h"', "search/b.h": ""}, "bounds includes search"),
-        ({"exec/run/a.h": '#include "graph/b.h"', "graph/b.h": ""}, "exec includes graph/b.h"),
+        ({"exec/engine/a.h": '#include "graph/b.h"', "graph/b.h": ""}, "exec includes graph/b.h"),
         ({"list/a.h": '#include "b.h"', "list/b.h": ""}, "b.h is no path from src"),
         ({"list/a.h": '#include "list/b.h"', "list/b.h": '#include "list/a.h"'}, "circle"),
         ({"list/a.cc": "std::jthread worker;"}, "list starts threads"),
         ({"extra/a.cc": ""}, "extra has no place"),
         ({"throughput/a.cc": '#include "model/b.h"\nstd::thread t;', "model/b.h": ""}, None),
         ({"list/a.cc": '#include <thread>\n#include "model/b.h"', "model/b.h": ""}, None),
-        ({"exec/run/a.cc": '#include "exec/devices/b.h"', "exec/devices/b.h": ""}, None),
+        ({"exec/engine/a.cc": '#include "exec/devices/b.h"', "exec/devices/b.h": ""}, None),
     ],
 )
 def test_the_checker_sees(tmp_path: Path, files: dict[str, str], fault: str | None) -> None:

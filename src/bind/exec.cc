@@ -15,7 +15,7 @@
 #include "bind/arrays.h"
 #include "bind/bind.h"
 #include "bind/executor_source.h"
-#include "exec/run/executor.h"
+#include "exec/engine/executor.h"
 #include "support/error.h"
 
 namespace nb = nanobind;
@@ -245,7 +245,7 @@ void BindPorts(nb::class_<Target>& target) {
 
 void BindRequest(nb::module_& module) {
   nb::class_<exec::Request> request(module, "Request",
-                                    "One call of a program; see src/exec/run/request.h.");
+                                    "One call of a program; see src/exec/requests/request.h.");
   BindPorts(request);
   request
       .def("submit", &Submit, nb::arg("timeout_s").none() = nb::none(),
@@ -268,7 +268,7 @@ void BindRequest(nb::module_& module) {
 void BindExec(nb::module_& module) {
   BindRequest(module);
   nb::class_<exec::Executor> executor(module, "Executor",
-                                      "A loaded program; see src/exec/run/executor.h.");
+                                      "A loaded program; see src/exec/engine/executor.h.");
   executor
       .def("__init__", &MakeExecutor, nb::arg("libtvm_path"), nb::arg("library_path"),
            nb::arg("program_text"), nb::arg("module"), nb::arg("blob").none(),

@@ -13,7 +13,7 @@
 
 #include "bind/gil.h"
 #include "exec/program/program.h"
-#include "exec/run/image.h"
+#include "exec/engine/image.h"
 
 namespace heteroplace::bind {
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <type_traits>
 
-#include "exec/run/limit.h"
+#include "exec/requests/limit.h"
 #include "support/error.h"
 
 namespace heteroplace::bind {

@@ -8,7 +8,7 @@
 
 #include "bind/bind.h"
 #include "bind/gil.h"
-#include "exec/devices/cuda_library_kernels.h"
+#include "exec/devices/libraries/cuda_library_kernels.h"
 
 namespace nb = nanobind;
 

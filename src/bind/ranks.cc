@@ -17,10 +17,10 @@
 #include "bind/gil.h"
 #include "exec/net/group.h"
 #include "exec/net/job.h"
-#include "exec/net/mpi_abi.h"
-#include "exec/net/mpi_transport.h"
+#include "exec/net/transports/mpi_abi.h"
+#include "exec/net/transports/mpi_transport.h"
 #include "exec/net/ranked_executor.h"
-#include "exec/run/trace_json.h"
+#include "exec/trace/trace_json.h"
 #include "support/shown_text.h"
 
 namespace nb = nanobind;

@@ -11,7 +11,7 @@
 
 #include "bind/arrays.h"
 #include "bind/bind.h"
-#include "exec/run/executor.h"
+#include "exec/engine/executor.h"
 
 namespace nb = nanobind;
 
@@ -70,7 +70,7 @@ void BindRoutes(nb::module_& module) {
       .def("route_predictions", &Predictions, nb::arg("executor"),
            "(router, requests, exact ones, wider ones, whether it is predicted) of each.")
       .def("start_decisions", &Start, nb::arg("executor"), nb::arg("has_cells"),
-           "Record route decisions; see src/exec/run/decisions.h.")
+           "Record route decisions; see src/exec/requests/decisions.h.")
       .def(
           "copied_bytes", [](const exec::Executor& executor) { return executor.CopiedBytes(); },
           nb::arg("executor"), "(step, bytes so far) of each copy, queue by queue.")

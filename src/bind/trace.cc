@@ -1,5 +1,5 @@
 // `_core.Trace`: recordings of requests, as arrays and as a Chrome trace.
-#include "exec/run/trace.h"
+#include "exec/trace/trace.h"
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -11,8 +11,8 @@
 
 #include "bind/arrays.h"
 #include "bind/bind.h"
-#include "exec/run/executor.h"
-#include "exec/run/trace_json.h"
+#include "exec/engine/executor.h"
+#include "exec/trace/trace_json.h"
 
 namespace nb = nanobind;
 
@@ -60,7 +60,7 @@ exec::Trace StopTrace(exec::Executor& executor, std::optional<double> timeout_s)
 }  // namespace
 
 void BindTrace(nb::module_& module) {
-  nb::class_<exec::Trace>(module, "Trace", "A recording of requests; see src/exec/run/trace.h.")
+  nb::class_<exec::Trace>(module, "Trace", "A recording of requests; see src/exec/trace/trace.h.")
       .def_ro("origin_ns", &exec::Trace::origin_ns, "When it began, by the monotonic clock.")
       .def_ro("duration_ns", &exec::Trace::duration_ns, "How long it took.")
       .def_ro("num_dropped", &exec::Trace::num_dropped, "Older requests that are not in it.")
@@ -75,7 +75,7 @@ void BindTrace(nb::module_& module) {
   module
       .def("start_trace", &StartTrace, nb::arg("executor"),
            nb::arg("max_requests").none() = nb::none(),
-           "Record the requests that begin from now on; see src/exec/run/executor.h.")
+           "Record the requests that begin from now on; see src/exec/engine/executor.h.")
       .def("stop_trace", &StopTrace, nb::arg("executor"), nb::arg("timeout_s").none() = nb::none(),
            "End the recording: what was recorded.");
 }

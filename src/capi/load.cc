@@ -6,7 +6,7 @@
 #include "capi/model.h"
 #include "exec/devices/tvm_abi.h"
 #include "exec/net/job.h"
-#include "exec/net/mpi_transport.h"
+#include "exec/net/transports/mpi_transport.h"
 #include "support/error.h"
 
 namespace heteroplace::capi {

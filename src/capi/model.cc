@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "capi/status.h"
-#include "exec/run/trace_json.h"
+#include "exec/trace/trace_json.h"
 #include "support/error.h"
 #include "support/files.h"
 

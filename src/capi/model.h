@@ -13,7 +13,7 @@
 #include "exec/file/compiled_file.h"
 #include "exec/net/group.h"
 #include "exec/net/ranked_executor.h"
-#include "exec/run/executor.h"
+#include "exec/engine/executor.h"
 
 namespace heteroplace::capi {
 

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "list/list_scheduler.h"
+#include "list/engine/list_scheduler.h"
 
 namespace heteroplace::list {
 

@@ -6,7 +6,7 @@
 #include <map>
 #include <utility>
 
-#include "list/ranks.h"
+#include "list/engine/ranks.h"
 
 namespace heteroplace::list {
 

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "list/watch.h"
+#include "list/engine/watch.h"
 #include "model/problem.h"
 
 namespace heteroplace::list {

@@ -6,9 +6,9 @@
 #include <tuple>
 
 #include "list/batch_compositions.h"
-#include "list/copies.h"
-#include "list/reservation_table.h"
-#include "list/step_log.h"
+#include "list/engine/copies.h"
+#include "list/engine/reservation_table.h"
+#include "list/engine/step_log.h"
 #include "model/memory_use.h"
 #include "model/native_plan.h"
 #include "support/error.h"

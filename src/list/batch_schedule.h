@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "list/watch.h"
+#include "list/engine/watch.h"
 #include "model/problem.h"
 #include "model/steps.h"
 

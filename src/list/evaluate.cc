@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "list/copies.h"
+#include "list/engine/copies.h"
 #include "simulate/simulator.h"
 
 namespace heteroplace::list {

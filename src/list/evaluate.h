@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "list/reservation_table.h"
+#include "list/engine/reservation_table.h"
 #include "model/memory_use.h"
 #include "model/native_plan.h"
 #include "model/problem.h"

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-#include "list/list_scheduler.h"
+#include "list/engine/list_scheduler.h"
 
 namespace heteroplace::list {
 

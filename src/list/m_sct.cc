@@ -4,9 +4,9 @@
 #include <utility>
 #include <vector>
 
-#include "list/list_scheduler.h"
-#include "list/ranks.h"
-#include "list/ready_queue.h"
+#include "list/engine/list_scheduler.h"
+#include "list/engine/ranks.h"
+#include "list/engine/ready_queue.h"
 
 namespace heteroplace::list {
 

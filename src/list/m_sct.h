@@ -2,7 +2,7 @@
 
 #include <span>
 
-#include "list/watch.h"
+#include "list/engine/watch.h"
 #include "model/native_plan.h"
 #include "model/problem.h"
 

@@ -3,8 +3,8 @@
 #include "decompose/module.h"
 #include "model/native_plan.h"
 #include "model/problem.h"
-#include "search/patterns.h"
-#include "search/selection.h"
+#include "search/moves/patterns.h"
+#include "search/moves/selection.h"
 
 namespace heteroplace::search {
 

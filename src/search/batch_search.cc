@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "list/evaluate.h"
-#include "search/batch_evaluator.h"
-#include "search/batch_sizes.h"
+#include "search/evaluate/batch_evaluator.h"
+#include "search/evaluate/batch_sizes.h"
 #include "support/error.h"
 #include "support/jobs.h"
 #include "support/random.h"

@@ -4,10 +4,10 @@
 #include <numeric>
 
 #include "list/evaluate.h"
-#include "list/list_schedule.h"
-#include "list/ranks.h"
+#include "list/engine/list_schedule.h"
+#include "list/engine/ranks.h"
 #include "model/memory_use.h"
-#include "search/post_order.h"
+#include "search/moves/post_order.h"
 #include "simulate/simulator.h"
 
 namespace heteroplace::search {

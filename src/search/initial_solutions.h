@@ -6,7 +6,7 @@
 
 #include "decompose/module.h"
 #include "model/problem.h"
-#include "search/module_annealing.h"
+#include "search/moves/module_annealing.h"
 #include "search/search.h"
 
 namespace heteroplace::search {

@@ -8,11 +8,11 @@
 
 #include "decompose/module.h"
 #include "model/problem.h"
-#include "search/module_annealing.h"
-#include "search/patterns.h"
+#include "search/moves/module_annealing.h"
+#include "search/moves/patterns.h"
 #include "search/search.h"
-#include "search/selection.h"
-#include "search/withholding.h"
+#include "search/moves/selection.h"
+#include "search/moves/withholding.h"
 #include "support/random.h"
 
 namespace heteroplace::search {

@@ -8,9 +8,9 @@
 #include <thread>
 
 #include "check.h"
-#include "exec/run/core_turns.h"
-#include "exec/run/executor.h"
-#include "exec/run/team.h"
+#include "exec/team/core_turns.h"
+#include "exec/engine/executor.h"
+#include "exec/team/team.h"
 #include "pinned.h"
 #include "random_program.h"
 #include "support/error.h"

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "check.h"
-#include "exec/run/executor.h"
+#include "exec/engine/executor.h"
 #include "random_program.h"
 
 using namespace heteroplace;

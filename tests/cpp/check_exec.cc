@@ -12,9 +12,9 @@
 #include <memory>
 #include <thread>
 
-#include "exec/run/engine.h"
-#include "exec/run/threads.h"
-#include "exec/run/trace_json.h"
+#include "exec/engine/engine.h"
+#include "exec/team/threads.h"
+#include "exec/trace/trace_json.h"
 #include "random_program.h"
 #include "support/error.h"
 

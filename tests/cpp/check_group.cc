@@ -18,7 +18,7 @@
 #include "dead_rank.h"
 #include "exec/net/clock_tie.h"
 #include "exec/net/group.h"
-#include "exec/net/local_transport.h"
+#include "exec/net/transports/local_transport.h"
 #include "exec/net/order_messages.h"
 #include "exec/net/packed.h"
 #include "exec/net/patience.h"

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "check.h"
-#include "exec/run/executor.h"
+#include "exec/engine/executor.h"
 #include "pinned.h"
 #include "support/error.h"
 

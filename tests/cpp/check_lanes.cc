@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "check.h"
-#include "exec/run/lane_list.h"
+#include "exec/workers/lane_list.h"
 
 using namespace heteroplace;
 using namespace heteroplace::exec;

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "exec/devices/tvm_abi.h"
-#include "exec/net/local_transport.h"
+#include "exec/net/transports/local_transport.h"
 #include "exec/net/merged.h"
 #include "exec/net/patience.h"
 #include "exec/net/ranked_executor.h"

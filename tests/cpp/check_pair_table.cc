@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "check.h"
-#include "search/pair_table.h"
+#include "search/evaluate/pair_table.h"
 
 using namespace heteroplace;
 using namespace heteroplace::test;

@@ -5,8 +5,8 @@
 #include <memory>
 #include <thread>
 
-#include "exec/net/local_transport.h"
-#include "exec/run/trace_json.h"
+#include "exec/net/transports/local_transport.h"
+#include "exec/trace/trace_json.h"
 #include "random_bundle.h"
 #include "support/error.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "check.h"
-#include "list/reservation_table.h"
+#include "list/engine/reservation_table.h"
 
 using namespace heteroplace;
 using namespace heteroplace::test;

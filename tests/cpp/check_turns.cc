@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "check.h"
-#include "exec/run/core_turns.h"
+#include "exec/team/core_turns.h"
 
 using namespace heteroplace;
 using namespace heteroplace::exec;

@@ -7,11 +7,11 @@
 #include "check.h"
 #include "decompose/module.h"
 #include "random_problem.h"
-#include "search/arrangement.h"
+#include "search/moves/arrangement.h"
 #include "search/branches.h"
-#include "search/module_annealing.h"
-#include "search/module_evaluator.h"
-#include "search/withholding.h"
+#include "search/moves/module_annealing.h"
+#include "search/evaluate/module_evaluator.h"
+#include "search/moves/withholding.h"
 
 using namespace heteroplace;
 using namespace heteroplace::test;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "check.h"
-#include "exec/run/executor.h"
+#include "exec/engine/executor.h"
 
 namespace heteroplace::test {
 

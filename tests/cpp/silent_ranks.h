@@ -12,7 +12,7 @@
 #include "check.h"
 #include "dead_rank.h"
 #include "exec/net/group.h"
-#include "exec/net/local_transport.h"
+#include "exec/net/transports/local_transport.h"
 #include "exec/net/patience.h"
 
 namespace heteroplace::test {

@@ -21,7 +21,7 @@ KERNEL_ALIGNMENT_BYTES = 64
 """A kernel takes tensors only at multiples of this; copies take parts of them from anywhere."""
 
 SIDE_STREAMS = 4
-"""On a GPU, streams for the branches of groups (`src/exec/run/worker.h`)."""
+"""On a GPU, streams for the branches of groups (`src/exec/workers/worker.h`)."""
 
 PAGE_BYTES = 4096
 """The executor takes host memory in pages of this size, one at least for an arena."""

@@ -9,7 +9,7 @@ with probability p pays where
     p min(r, b) > (1 - p) d.
 
 What a build knows of its plan it simulates (`heteroplace.simulate.speculation`), and the executor
-ends what no longer pays (`src/exec/run/decisions.h`).
+ends what no longer pays (`src/exec/requests/decisions.h`).
 
 The paper speaks of most frequent branches; where several are active the most frequent *set* is
 predicted. Each router is judged by itself: right in a row is far rarer than right on average.

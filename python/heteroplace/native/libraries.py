@@ -1,6 +1,6 @@
 """What NVIDIA's libraries offer on this machine: their versions, and algorithms for a kernel.
 
-They are found by the C++ core (`src/exec/devices/library_api.h`), which calls them.
+They are found by the C++ core (`src/exec/devices/libraries/library_api.h`), which calls them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """List schedulers of the core, and the orders, ranks and means that they go by.
 
 The paper, section and DOI of each stand in its header in `src/list`. All share one engine
-(`src/list/list_scheduler.h`): transfers take gaps of all that their route occupies and are made
+(`src/list/engine/list_scheduler.h`): transfers take gaps of all that their route occupies and are made
 once for each (tensor, memory), tasks take gaps of their units, memory that lacks is freed by
 readers (but in ETF and m-SCT), the tasks of a colocation group are charged and placed with the
 first of them. They always return a plan; one that overflows a memory by lifetime has `violation`
@@ -48,7 +48,7 @@ LIST_PARTS: Mapping[str, tuple[str, ...]] = {
     "choice": ("finish", "start", "run", "latency", "lookahead", "path", "available"),
     "insertion": ("gaps", "end"),
 }
-"""The parts of list schedulers; see `src/list/list_parts.h`. The first of each are HEFT."""
+"""The parts of list schedulers; see `src/list/engine/list_parts.h`. The first of each are HEFT."""
 
 NAMED_PARTS: Mapping[str, ListParts] = {
     "heft": ("rank", "finish", "gaps"),
@@ -96,7 +96,7 @@ def plan_by(
     time_limit_s: float = math.inf,
     devices: Iterable[int] | None = None,
 ) -> NativePlan:
-    """Plan by a list scheduler of three parts; see `src/list/list_parts.h`.
+    """Plan by a list scheduler of three parts; see `src/list/engine/list_parts.h`.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ def etf(
     devices: Sequence[Sequence[int]] | None = None,
     time_limit_s: float = math.inf,
 ) -> NativePlan:
-    """Place the pair that finishes first, again and again; see `src/list/ready_queue.h`.
+    """Place the pair that finishes first, again and again; see `src/list/engine/ready_queue.h`.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ def etf(
 
 
 def m_etf(native: NativeProblem, time_limit_s: float = math.inf) -> NativePlan:
-    """Place the pair that starts first, again and again; see `src/list/ready_queue.h`."""
+    """Place the pair that starts first, again and again; see `src/list/engine/ready_queue.h`."""
     return _earliest(native, None, True, time_limit_s)
 
 

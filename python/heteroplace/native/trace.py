@@ -16,7 +16,7 @@ EVENT = np.dtype(
         *((name, np.int64) for name in ("is_done", "wait_ns", "start_ns", "finish_ns", "core")),
     ]
 )
-"""One instruction of one request; see `src/exec/run/trace.h`."""
+"""One instruction of one request; see `src/exec/trace/trace.h`."""
 REQUEST = np.dtype(
     [(name, np.int64) for name in ("request", "slot", "has_failed", "start_ns", "finish_ns")]
 )

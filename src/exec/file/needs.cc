@@ -4,7 +4,7 @@
 #include <charconv>
 #include <optional>
 
-#include "exec/devices/cuda_api.h"
+#include "exec/devices/cuda/cuda_api.h"
 #include "exec/file/processor.h"
 #include "support/error.h"
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "exec/run/executor.h"
+#include "exec/engine/executor.h"
 #include "support/error.h"
 
 namespace heteroplace::exec {

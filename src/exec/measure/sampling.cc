@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
-#include "exec/run/engine.h"
-#include "exec/run/worker.h"
+#include "exec/engine/engine.h"
+#include "exec/workers/worker.h"
 #include "support/error.h"
 
 namespace heteroplace::exec {

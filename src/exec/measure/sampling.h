@@ -10,7 +10,7 @@
 #include <memory>
 #include <vector>
 
-#include "exec/run/trace_recorder.h"
+#include "exec/trace/trace_recorder.h"
 
 namespace heteroplace::exec {
 

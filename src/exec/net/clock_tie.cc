@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "exec/run/sync.h"
+#include "exec/engine/sync.h"
 
 namespace heteroplace::exec {
 

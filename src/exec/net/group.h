@@ -16,10 +16,10 @@
 #include <utility>
 #include <vector>
 
-#include "exec/net/rank_page.h"
-#include "exec/net/shared_transport.h"
-#include "exec/net/transport.h"
-#include "exec/run/limit.h"
+#include "exec/net/transports/rank_page.h"
+#include "exec/net/transports/shared_transport.h"
+#include "exec/net/transports/transport.h"
+#include "exec/requests/limit.h"
 
 namespace heteroplace::exec {
 

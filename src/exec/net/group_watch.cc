@@ -4,7 +4,7 @@
 
 #include "exec/net/group.h"
 #include "exec/net/patience.h"
-#include "exec/run/threads.h"
+#include "exec/team/threads.h"
 #include "support/error.h"
 
 namespace heteroplace::exec {

@@ -5,7 +5,7 @@
 
 #include "exec/net/ranked_executor.h"
 #include "exec/program/program.h"
-#include "exec/run/trace.h"
+#include "exec/trace/trace.h"
 
 namespace heteroplace::exec {
 

@@ -5,8 +5,8 @@
 #include <new>
 #include <thread>
 
-#include "exec/run/engine.h"
-#include "exec/run/threads.h"
+#include "exec/engine/engine.h"
+#include "exec/team/threads.h"
 #include "support/error.h"
 
 namespace heteroplace::exec {

@@ -10,11 +10,11 @@
 #include <string_view>
 #include <vector>
 
-#include "exec/net/channel.h"
-#include "exec/net/transport.h"
-#include "exec/run/image.h"
-#include "exec/run/slot.h"
-#include "exec/run/worker.h"
+#include "exec/net/transports/channel.h"
+#include "exec/net/transports/transport.h"
+#include "exec/engine/image.h"
+#include "exec/requests/slot.h"
+#include "exec/workers/worker.h"
 
 namespace heteroplace::exec {
 

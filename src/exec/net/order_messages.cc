@@ -1,7 +1,7 @@
 #include "exec/net/order_messages.h"
 
 #include "exec/net/patience.h"
-#include "exec/run/limit.h"
+#include "exec/requests/limit.h"
 
 namespace heteroplace::exec {
 

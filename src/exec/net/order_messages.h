@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "exec/net/group.h"
-#include "exec/run/order.h"
+#include "exec/requests/order.h"
 
 namespace heteroplace::exec {
 

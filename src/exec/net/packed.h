@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "exec/run/trace.h"
+#include "exec/trace/trace.h"
 
 namespace heteroplace::exec {
 

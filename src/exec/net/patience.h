@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <ctime>
 
-#include "exec/run/limit.h"
-#include "exec/run/sync.h"
+#include "exec/requests/limit.h"
+#include "exec/engine/sync.h"
 
 namespace heteroplace::exec {
 

@@ -14,7 +14,7 @@
 #include "exec/net/clock_tie.h"
 #include "exec/net/group.h"
 #include "exec/net/order_messages.h"
-#include "exec/run/executor.h"
+#include "exec/engine/executor.h"
 
 namespace heteroplace::exec {
 

@@ -1,7 +1,7 @@
 """Placement by graph partitioning, as learned placers compare to.
 
 METIS: Karypis and Kumar, "A Fast and High Quality Multilevel Scheme for Partitioning Irregular
-Graphs", 1998 (10.1137/S1064827595287997). C++: src/list/list_schedule.cc.
+Graphs", 1998 (10.1137/S1064827595287997). C++: src/list/engine/list_schedule.cc.
 
 Vertices are tasks, weighted by their mean run time; edges are weighted by their mean transfer time;
 as many parts as devices, none above 1.03 of the mean weight, of least cut. The parts go to the

@@ -1,7 +1,7 @@
 """NativePlan -> schedule: when each step of a plan runs and how long everything behind it takes.
 
 The tail of a step is the longest time from its start to the end of all, over tensors that are read,
-copies, and the next use of each unit and link (as in `src/search/horizon.h`). While what comes
+copies, and the next use of each unit and link (as in `src/search/evaluate/horizon.h`). While what comes
 behind keeps its devices and its order, a step that starts at t lets the plan end at t + tail.
 """
 

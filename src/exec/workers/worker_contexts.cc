@@ -1,0 +1,128 @@
+// Several requests at once on one core: where one waits for another core, the next one goes on.
+//
+// A core has contexts, as a multithreaded processor has: each holds a request, its next instruction
+// and counters of its own, by which others wait for it. Between two instructions the thread takes
+// the oldest request whose next one has all that it waits for. So a core is idle only if no request
+// in flight has work for it, however often the plan goes from core to core, and the time per item
+// comes near the largest sum of a core's kernels: what a plan for throughput promises (see
+// simulate/throughput.py). In one context after the other, a core that is first and last in a plan
+// would wait for everything between.
+#include <algorithm>
+
+#include "exec/team/core_turns.h"
+#include "exec/engine/engine.h"
+#include "exec/workers/worker.h"
+#include "exec/workers/worker_wait.h"
+#include "support/error.h"
+
+namespace heteroplace::exec {
+
+/*! \brief Does requests until all that it has begun are over. */
+void Worker::DoContexts(const CoreTurn& of_core) {
+  is_draining_ = false;
+  for (const int64_t first = taken_;;) {
+    BeginContexts(of_core, first);
+    if (active_.empty()) return;
+    if (AdvanceOne()) continue;
+    const auto moves = [&] {
+      return NextContext() != nullptr ||
+             std::any_of(active_.begin(), active_.end(),
+                         [](const Worker* context) { return context->IsReady(); });
+    };
+    WaitFor(engine_->submitted_bell(), moves, Spins());
+  }
+}
+
+/*! \brief The context of the next request; null: none has come, or that is still at another one. */
+Worker* Worker::NextContext() const {
+  if (is_draining_ || engine_->num_submitted() <= taken_) return nullptr;
+  Worker* context = members_[static_cast<size_t>(taken_ % num_contexts_)];
+  return context->is_over_ ? context : nullptr;
+}
+
+/*!
+ * \brief Begins the requests that have come, in their order, as far as there are contexts.
+ * \param first request of the turn, for which whoever made that has asked.
+ */
+void Worker::BeginContexts(const CoreTurn& of_core, int64_t first) {
+  while (Worker* context = NextContext()) {
+    if (taken_ != first && !of_core.MayBegin(taken_)) {
+      is_draining_ = true;
+      return;
+    }
+    ++taken_;
+    context->Begin();
+    if (context->slot_->kind != RequestKind::kRun) {
+      context->is_waiting_.store(false, std::memory_order_relaxed);
+      context->DoHost();  // nothing else is in flight
+      continue;
+    }
+    context->at_ = 0;
+    context->is_over_ = false;
+    context->is_waiting_.store(true, std::memory_order_relaxed);
+    if (const auto& trace = context->slot_->trace; trace != nullptr) {
+      context->recorder_.emplace(trace->Recorder(index_, context->slot_->trace_number));
+    }
+    active_.push_back(context);
+  }
+}
+
+/*! \brief Does one instruction of the oldest request that can go on; false if none can. */
+bool Worker::AdvanceOne() {
+  const auto ready = std::find_if(active_.begin(), active_.end(),
+                                  [](const Worker* context) { return context->IsReady(); });
+  if (ready == active_.end()) return false;
+  Worker* context = *ready;
+  context->is_waiting_.store(false, std::memory_order_relaxed);
+  context->Advance();
+  context->is_waiting_.store(true, std::memory_order_relaxed);
+  if (context->is_over_) active_.erase(ready);
+  return true;
+}
+
+/*! \brief Whether the request of this context can go on, or is to end. */
+bool Worker::IsReady() const {
+  return at_ == instructions_.size() || slot_->HasFailedInOrder() || HasCome(instructions_[at_]);
+}
+
+/*! \brief Whether all that an instruction waits for is done; a join waits until its call begins. */
+bool Worker::HasCome(const BoundInstruction& instruction) const {
+  for (const BoundWait& wait : instruction.waits) {
+    if (wait.progress->done.load() < CountAt(wait.length, wait.count)) return false;
+  }
+  if (instruction.opcode != Opcode::kJoin) return true;
+  const int64_t target = CountAt(instruction.leader_length, instruction.leader_count);
+  return instruction.team->IsAnnounced(target) || instruction.leader->done.load() >= target;
+}
+
+/*! \brief Does the next instruction, or ends the request. */
+void Worker::Advance() noexcept {
+  if (at_ == instructions_.size() || slot_->HasFailed()) return EndContext();
+  const BoundInstruction& instruction = instructions_[at_];
+  position_.store(at_, std::memory_order_relaxed);
+  if (recorder_.has_value()) {
+    recorder_->Waited();
+    recorder_->Start(at_);
+  }
+  if (instruction.has_joins) team_.Announce(base_ + static_cast<int64_t>(at_) + 1);
+  bool is_done = false;
+  try {
+    is_done = Execute(instruction);
+  } catch (const std::exception& fault) {
+    Fail(CauseOf(fault));
+  }
+  if (!is_done) return EndContext();
+  if (recorder_.has_value()) recorder_->Finish(at_);
+  Tell(instruction, at_);
+  if (++at_ == instructions_.size()) EndContext();
+}
+
+/*! \brief Its part of the request is over. */
+void Worker::EndContext() {
+  if (recorder_.has_value()) recorder_->End(at_, instructions_.size());
+  recorder_.reset();
+  is_over_ = true;
+  FinishPart(slot_);
+}
+
+}  // namespace heteroplace::exec
