@@ -13,10 +13,10 @@ import tvm
 import heteroplace
 from heteroplace import pipeline
 from heteroplace.cli.input_shapes import as_options, read_shapes
-from heteroplace.cli.model_cache import About, stamp
+from heteroplace.cli.model_cache import MODEL, About, Digests, digest_of
 from heteroplace.cli.onnx_model import InputSizes
 from heteroplace.codegen.executable import Executable
-from heteroplace.errors import ClusterError, MissingCostError
+from heteroplace.errors import ClusterError, FrontendError, MissingCostError
 from heteroplace.measure.tuning.report import TuneReport
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.solution import Solution
@@ -24,11 +24,10 @@ from heteroplace.place_options import PlaceOptions
 from heteroplace.relay.frontend.imported_model import ImportedModel
 from heteroplace.relay.frontend.importer import from_onnx
 from heteroplace.relay.frontend.onnx_devices import annotate, check_annotatable, read_devices
-from heteroplace.relay.frontend.onnx_source import read_source
+from heteroplace.relay.frontend.onnx_source import external_locations
 from heteroplace.relay.ranges.legal import legal_inputs
 from heteroplace.run.devices import missing_devices
 from heteroplace.solve import SolveOptions
-from heteroplace.tvm_bridge import library_path
 
 OPT_LEVEL = 3
 Say = Callable[[str], None]
@@ -146,8 +145,8 @@ def compile_model(
     say: Say,
     *,
     is_annotated: bool = True,
-) -> tuple[Executable, About]:
-    """Place and compile a model; return what was built, and what is to be known to find it again.
+) -> tuple[Executable, About, Digests]:
+    """Place and compile a model; return the executable, facts about it, and what it was made of.
 
     Parameters
     ----------
@@ -158,15 +157,17 @@ def compile_model(
 
     Raises
     ------
+    FrontendError
+        The model or its weights change in the meantime.
     HeteroPlaceError
         See `HeteroPlace` and `build`.
     """
     begin = time.perf_counter()
     check_devices(cluster, options)
+    digests = model_digests(path)
     imported = import_model(path, sizes, say)
     if is_annotated:
         options = with_annotations(path, imported, cluster, options, say)
-    source = read_source(imported.mod)
     with tvm.transform.PassContext(opt_level=OPT_LEVEL):
         mod = heteroplace.HeteroPlace(cluster, params=imported.params, progress=say, **options)(
             imported.mod
@@ -177,10 +178,24 @@ def compile_model(
     if executable.source is not None:
         found = legal_inputs(executable.source.mod["main"])
         legal = {var.name_hint: (kept.low, kept.high) for var, kept in found.items()}
-    files = [str(library_path())]
-    files += [file for file in source.digests if file != source.path] if source else []
-    others = {file: stamp(file) for file in files}
-    return executable, About(legal, others, time.perf_counter() - begin)
+    if model_digests(path) != digests:
+        raise FrontendError(
+            f"{path}: the model or its weights changed while it was compiled; run it again"
+        )
+    return executable, About(legal, time.perf_counter() - begin), digests
+
+
+def model_digests(path: Path) -> Digests:
+    """Return the digests of a model file and of its external files that exist.
+
+    Raises
+    ------
+    FrontendError
+        The file is no ONNX model, or a file cannot be read.
+    """
+    files = {place: path.parent / place for place in external_locations(path)}
+    found = {place: digest_of(file) for place, file in files.items() if file.is_file()}
+    return {MODEL: digest_of(path), **found}
 
 
 def tune_model(

@@ -1,9 +1,9 @@
-"""Compiled models in the user's cache, found again by a digest of all that they depend on. No TVM.
+"""Compiled models in the user's cache, by a digest of everything that decides their results.
 
-A model is kept in a folder called by the digest of the model file, the cluster, the options and
-heteroplace's own files, so that after an update it is compiled again. Beside `model.so` lies
-`about.json`: the other files that were read (weights of their own) and TVM's library, which are
-compared when it is looked up, and what inputs are legal.
+The key of an entry covers, by content: the model file and its external weights, the cluster and
+its processors, the options and the files that they name, and the programs that compile. No date and
+no path is trusted. Which external files a model has depends on its bytes alone; a list of them
+lies next to the entries, so that a look-up needs no reader of ONNX models. No TVM.
 """
 
 from __future__ import annotations
@@ -14,36 +14,46 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import heteroplace
 from heteroplace.costs.store import user_cache_folder
-from heteroplace.errors import FrontendError, HeteroPlaceError
-from heteroplace.model.cluster import Cluster
+from heteroplace.errors import ArtifactError, ClusterError, CostStoreError, FrontendError
+from heteroplace.files.digest import file_digest, program_digest
+from heteroplace.files.output import json_text, write_text
+from heteroplace.files.working_folders import make_locked_folder, remove_unlocked_folders
+from heteroplace.machine.fingerprint import device_fingerprint
+from heteroplace.model.cluster import Cluster, Device
 
 CACHE_VARIABLE = "HETEROPLACE_MODELS"
-"""Of the environment: the folder of compiled models, if it is not the user's."""
-_BLOCK_BYTES = 2**22
-_MODEL, _ABOUT = "model.so", "about.json"
+"""Environment variable with the folder of compiled models, if it is not in the user's cache."""
+MODEL = ""
+"""Location of the model file itself among `Digests`."""
 
-Stamp = tuple[int, int]
-"""Bytes and time of the last change, in ns, of a file."""
+_MODEL, _ABOUT = "model.so", "about.json"
+_NEW = ".new-"
+_PACKAGES = ("numpy", "onnx", "onnxruntime", "onnxruntime-gpu", "ortools", "scipy", "protobuf")
+_VARIABLES = {"TOPHUB_LOCATION": "NONE"}
+"""Environment variables that change what TVM compiles, with their values where they are not set."""
+
+Digests = Mapping[str, str]
+"""SHA-256 of the model file and of its external files, by location relative to its folder."""
 
 
 @dataclass(frozen=True)
 class About:
-    """What is known of a compiled model beside what its file says."""
+    """Facts about a compiled model that its file does not hold."""
 
     legal: Mapping[str, tuple[float, float]]
     """By input: the least and the largest number that the ops which read it admit; inputs that are
     not named take any."""
-    others: Mapping[str, Stamp]
-    """Files that were read beside the model, and TVM's library."""
     seconds: float
-    """Wall time that it took to make."""
+    """Wall time of the compilation."""
 
 
 def cache_folder() -> Path:
@@ -60,75 +70,97 @@ def cache_folder() -> Path:
     return user_cache_folder() / "models"
 
 
-def model_key(path: Path, cluster: Cluster, options: Mapping[str, Any]) -> str:
-    """Return the digest of a model file and of what it is compiled for, in hex.
-
-    Raises
-    ------
-    FrontendError
-        The file cannot be read.
-    """
-    told = {"heteroplace": _own_digest(), "cluster": cluster.digest()}
-    told["options"] = json.dumps(dict(options), sort_keys=True, default=str)
-    told["model"] = file_digest(path)
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
-
-
-def _own_digest() -> str:
-    """Digest of the version and of names, sizes and times of all program files, in hex.
-
-    A version alone does not tell: between two of them any of these may change what is compiled.
-    """
-    digest = hashlib.sha256(heteroplace.__version__.encode())
-    for folder in map(Path, heteroplace.__path__):
-        for pattern in ("*.py", "*.so"):
-            for path in sorted(folder.rglob(pattern)):
-                digest.update(f"{path.relative_to(folder)} {stamp(path)}\n".encode())
-    return digest.hexdigest()
+def settings_digest(cluster: Cluster, options: Mapping[str, Any]) -> str:
+    """Return the digest of what a model is compiled for and by, in hex: all but its own files."""
+    parts = {
+        "programs": {name: program_digest(folder) for name, folder in _program_folders()},
+        "packages": {name: _version(name) for name in _PACKAGES},
+        "variables": {name: os.environ.get(name, value) for name, value in _VARIABLES.items()},
+        "cluster": cluster.digest(),
+        "processors": {device.name: _processor(device) for device in cluster.devices},
+        "options": json.dumps(dict(options), sort_keys=True, default=str),
+    }
+    return _digest(parts)
 
 
-def file_digest(path: Path) -> str:
-    """Return the digest of what a file holds, in hex.
+def _program_folders() -> list[tuple[str, str]]:
+    """The folders with the code of heteroplace and TVM; neither is imported for it."""
+    tvm = find_spec("tvm")
+    tvm_folders = [] if tvm is None else tvm.submodule_search_locations or []
+    own = [(f"heteroplace {at}", folder) for at, folder in enumerate(heteroplace.__path__)]
+    return own + [(f"tvm {at}", folder) for at, folder in enumerate(tvm_folders)]
 
-    Raises
-    ------
-    FrontendError
-        The file cannot be read.
-    """
-    digest = hashlib.sha256()
+
+def _version(package: str) -> str:
     try:
-        with path.open("rb") as file:
-            while block := file.read(_BLOCK_BYTES):
-                digest.update(block)
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _processor(device: Device) -> str:
+    """Fingerprint of a device of this machine, on which its costs are measured."""
+    try:
+        return device_fingerprint(device)
+    except ClusterError:  # it is elsewhere: nothing is measured on it here
+        return "not here"
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def digest_of(path: Path) -> str:
+    """Return the digest of a file, in hex.
+
+    Raises
+    ------
+    FrontendError
+        The file cannot be read.
+    """
+    try:
+        return file_digest(path)
     except OSError as err:
         raise FrontendError(f"{path}: cannot be read: {err.strerror}") from err
-    return digest.hexdigest()
 
 
-def stamp(path: str | os.PathLike[str]) -> Stamp:
-    """Return what tells whether a file has changed."""
-    found = Path(path).stat()
-    return found.st_size, found.st_mtime_ns
+def look_up(model: Path, settings: str) -> tuple[Path, About] | None:
+    """Return the compiled form of a model in the cache; None: it has to be compiled.
 
+    Parameters
+    ----------
+    settings
+        See `settings_digest`.
 
-def look_up(key: str) -> tuple[Path, About] | None:
-    """Return a compiled model that is kept, and what is known of it; None: it has to be made."""
-    folder = cache_folder() / key
+    Raises
+    ------
+    FrontendError
+        The model file cannot be read.
+    """
+    digest = digest_of(model)
     try:
+        cache = cache_folder()
+        locations: list[str] = json.loads(_locations_file(cache, settings, digest).read_text())
+        digests = {place: file_digest(model.parent / place) for place in locations}
+        folder = cache / _entry_key(settings, {**digests, MODEL: digest})
         value = json.loads((folder / _ABOUT).read_text())
         legal = {name: _range(*ends) for name, ends in value["legal"].items()}
-        others = {name: (int(a), int(b)) for name, (a, b) in value["others"].items()}
-        about = About(legal, others, float(value["seconds"]))
-        is_current = all(stamp(path) == known for path, known in others.items())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None  # not there, of another version, or damaged: it is made again
-    if not is_current or not (folder / _MODEL).is_file():
-        return None
-    return folder / _MODEL, about
+        about = About(legal, float(value["seconds"]))
+    except (OSError, CostStoreError, ValueError, KeyError, TypeError, AttributeError):
+        return None  # it is missing, of another version, or damaged
+    return (folder / _MODEL, about) if (folder / _MODEL).is_file() else None
+
+
+def _locations_file(cache: Path, settings: str, model_digest: str) -> Path:
+    return cache / f"{_digest([settings, model_digest])}.json"
+
+
+def _entry_key(settings: str, digests: Digests) -> str:
+    return _digest([settings, dict(digests)])
 
 
 def _ends(low: float, high: float) -> tuple[float | None, float | None]:
-    """A range as JSON has it, which has no infinity: None where it has no end."""
+    """A range in JSON, which has no infinity: None for an open end."""
     return None if math.isinf(low) else low, None if math.isinf(high) else high
 
 
@@ -137,43 +169,88 @@ def _range(low: float | None, high: float | None) -> tuple[float, float]:
 
 
 class NewEntry:
-    """A compiled model that is being made; `with` makes its folder, `keep` puts it in its place."""
+    """A compiled model that is being written; `with` makes its folder and removes the rest.
 
-    def __init__(self, key: str) -> None:
-        self._final = cache_folder() / key
+    The cache only saves time: if it cannot be written, the model lies in a temporary folder until
+    the block ends, and `problem` says why.
+    """
+
+    def __init__(self) -> None:
+        self.problem = ""
+        """Why the model is not in the cache; "": nothing has failed."""
+        self._folder: Path | None = None
+        self._lock: int | None = None
 
     def __enter__(self) -> NewEntry:
         try:
-            self._final.parent.mkdir(parents=True, exist_ok=True)
-            self._folder = Path(tempfile.mkdtemp(dir=self._final.parent, prefix=".new-"))
-        except OSError as err:
-            raise HeteroPlaceError(
-                f"{self._final.parent}: compiled models cannot be kept there ({err.strerror}); "
-                f"name another folder in {CACHE_VARIABLE}, or compile to a file: heteroplace "
-                f"compile MODEL.onnx -o model.so"
-            ) from err
+            cache = cache_folder()
+            cache.mkdir(parents=True, exist_ok=True)
+            remove_unlocked_folders(cache, _NEW)
+            self._folder, self._lock = make_locked_folder(cache, _NEW)
+        except (OSError, CostStoreError) as err:
+            self._use_temporary(err)
         return self
 
     def __exit__(self, *_: object) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._remove()
+
+    def _remove(self) -> None:
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        if self._lock is not None:
+            os.close(self._lock)
+        self._folder = self._lock = None
+
+    def _use_temporary(self, err: Exception) -> None:
+        self._remove()
+        self.problem = str(err)
+        self._folder = Path(tempfile.mkdtemp(prefix="heteroplace-"))
 
     @property
     def path(self) -> Path:
-        """Where to write the compiled model."""
+        """The file of the compiled model, until `keep` moves it."""
+        assert self._folder is not None  # within the block
         return self._folder / _MODEL
 
-    def keep(self, about: About) -> Path:
-        """Put it in its place, for others to find; return the path that it has then.
+    def write(self, export: Callable[[Path], None]) -> None:
+        """Let `export` write the compiled model.
 
-        Whoever is later replaces what an earlier one has made: both are of the same digest.
+        Raises
+        ------
+        ArtifactError
+            Neither the cache nor a temporary folder has room for it.
         """
-        value = asdict(about) | {"legal": {name: _ends(*of) for name, of in about.legal.items()}}
-        (self._folder / _ABOUT).write_text(json.dumps(value, allow_nan=False))
-        if self._final.exists():
-            shutil.rmtree(self._final, ignore_errors=True)
         try:
-            self._folder.rename(self._final)
-        except OSError:  # another process was quicker
-            if look_up(self._final.name) is None:
+            export(self.path)
+        except ArtifactError as err:
+            if self.problem:
                 raise
-        return self._final / _MODEL
+            self._use_temporary(err)
+            export(self.path)
+
+    def keep(self, settings: str, digests: Digests, about: About) -> Path:
+        """Move the model to its place in the cache, and return its path.
+
+        The last of several processes wins: all of them wrote the same model.
+
+        Parameters
+        ----------
+        settings, digests
+            What it was compiled for, and the bytes that it was made of.
+        """
+        if self.problem:
+            return self.path
+        value = asdict(about) | {"legal": {name: _ends(*of) for name, of in about.legal.items()}}
+        folder = self.path.parent
+        final = folder.with_name(_entry_key(settings, digests))
+        locations = _locations_file(folder.parent, settings, digests[MODEL])
+        try:
+            write_text(json_text(value), folder / _ABOUT)
+            write_text(json_text(sorted(set(digests) - {MODEL})), locations)
+            shutil.rmtree(final, ignore_errors=True)
+            folder.rename(final)
+        except OSError as err:
+            if not (final / _MODEL).is_file():  # else another process was quicker
+                self.problem = str(err)
+                return self.path
+        return final / _MODEL

@@ -1,27 +1,22 @@
 """`heteroplace run` and `heteroplace compile`: an ONNX model to its outputs, or to one file.
 
-`run` keeps what it compiles (`model_cache.py`): the second time it only loads and runs.
+`run` keeps what it compiles (`cached_model.py`): the second time it only loads and runs.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heteroplace.cli.arrays import numbers_of
-from heteroplace.cli.model_cache import About, NewEntry, file_digest, look_up, model_key
+from heteroplace.cli.arrays import Arrays, numbers_of
+from heteroplace.cli.cached_model import Program, chosen_cluster, compile_onnx, run_cached
 from heteroplace.cli.onnx_model import (
-    BUILDER,
     add_annotation_options,
     add_input_sizes,
-    check_model,
-    input_sizes,
-    progress_of,
     solution_json,
 )
 from heteroplace.cli.place import KEPT, MODEL_RENAMED
@@ -34,13 +29,9 @@ from heteroplace.cli.shared import (
     plural,
     print_json,
 )
-from heteroplace.costs.store import CostStore, default_path
-from heteroplace.costs.tunings import kept_digest
 from heteroplace.errors import FrontendError, HeteroPlaceError
 from heteroplace.files.manifest import ELF_MAGIC
 from heteroplace.files.reader import near_file
-from heteroplace.machine.local import LOCAL, open_cluster
-from heteroplace.model.cluster import Cluster
 from heteroplace.model.plan import Run
 from heteroplace.model.solution import Solution
 from heteroplace.model.units import format_bytes, format_deviation, format_ns
@@ -52,14 +43,14 @@ from heteroplace.options import (
     read_arguments,
     seed_number,
 )
-from heteroplace.place_options import OPTION_CLASSES, STORE_OFF, STORE_ON, read_options
+from heteroplace.place_options import OPTION_CLASSES, read_options
 from heteroplace.report.notes import notes_text
 from heteroplace.report.tables import device_table, format_table, solution_headline
 from heteroplace.run.array_files import read_array, write_arrays
 from heteroplace.simulate.simulator import simulate
 
 if TYPE_CHECKING:  # it loads TVM
-    from heteroplace.codegen.executable import Executable
+    pass
 
 _COSTLIEST = 5
 
@@ -171,28 +162,34 @@ def run(arguments: argparse.Namespace) -> None:
     check_writable(arguments.output)
     files = named_pairs("--input", arguments.input)
     options = given_options(arguments)
-    legal: Any = {}
     if _is_library(model):
         _check_run_only(model, options, arguments)
-        file, origin = model, f"{model}: a compiled file"
-        read_inputs = partial(_read_arrays, files)  # of several hosts one has the arrays
+        program = Program(model, f"{model}: a compiled file")
+        read = partial(_read_arrays, files)  # of several hosts one has the arrays
+        ran = _run_program(program, read, arguments)
     else:
         _check_unsigned(model, arguments)
         given = _read_arrays(files)  # before anything slow
-        file, legal, origin = _from_cache(model, options, arguments)
-        read_inputs = partial(dict, given)
-    keys = arguments.trusted_key
-    ran = run_file(file, read_inputs, legal, arguments.input_seed, arguments.runs, keys)
+        program, ran = run_cached(
+            model, options, arguments, lambda own: _run_program(own, lambda: given, arguments)
+        )
     if ran is None:  # the rank that feeds the model tells all
         return
     if arguments.output:
         write_arrays(arguments.output, ran.outputs)
     if arguments.json:
-        print_json(_to_json(file, origin, ran))
+        print_json(_to_json(program, ran))
         return
-    print(_text(origin, ran))
+    print(_text(program.origin, ran))
     if arguments.output:
         print(f"outputs: {arguments.output}")
+
+
+def _run_program(
+    program: Program, read_inputs: Callable[[], Arrays], arguments: argparse.Namespace
+) -> Ran | None:
+    seed, num_runs, keys = arguments.input_seed, arguments.runs, arguments.trusted_key
+    return run_file(program.path, read_inputs, program.legal, seed, num_runs, keys)
 
 
 def _read_arrays(files: Mapping[str, str]) -> dict[str, Any]:
@@ -229,72 +226,6 @@ def _is_library(path: Path) -> bool:
         return file.read(len(ELF_MAGIC)) == ELF_MAGIC
 
 
-def _cluster(arguments: argparse.Namespace) -> Cluster:
-    return open_cluster(LOCAL if arguments.cluster is None else arguments.cluster)
-
-
-def _from_cache(
-    model: Path, options: dict[str, Any], arguments: argparse.Namespace
-) -> tuple[Path, Any, str]:
-    """The compiled file of a model, the numbers that are legal for its inputs, and its origin."""
-    cluster = _cluster(arguments)
-    told = {
-        **options,
-        "input_shapes": arguments.input_shapes,
-        "batch": arguments.batch,
-        "is_annotated": not arguments.ignore_annotations,
-    }
-    for name in ("costs", "inputs", "routes", "plan_in"):
-        path = Path(str(options.get(name, "")))
-        if name in options and path.is_file():  # what it holds counts, not what it is called
-            told[name] = file_digest(path)
-    if tuned := _kept_tunings(options):
-        told["tuned kernels"] = tuned
-    key = model_key(model, cluster, told)
-    known = None if arguments.rebuild else look_up(key)
-    if known is not None:
-        file, about = known
-        return file, about.legal, f"{model}: compiled before ({file})"
-    with NewEntry(key) as entry:
-        executable, about = _compiled(model, cluster, options, arguments)
-        executable.export_library(entry.path)
-        file = entry.keep(about)
-    return file, about.legal, f"{model}: compiled in {about.seconds:.1f} s, kept as {file}"
-
-
-def _kept_tunings(options: dict[str, Any]) -> str:
-    """What tells whether the store has other tuned kernels than before; "": none, or no store."""
-    store = options.get("store") or STORE_ON
-    if store == STORE_OFF or options.get("tuned") == "off":
-        return ""
-    path = default_path() if store == STORE_ON else Path(store)
-    if not path.exists():
-        return ""
-    with CostStore(path) as opened:
-        return kept_digest(opened)
-
-
-def _compiled(
-    model: Path, cluster: Cluster, options: dict[str, Any], arguments: argparse.Namespace
-) -> tuple[Executable, About]:
-    """What `compile_model` returns, with its progress shown."""
-    check_model(model)
-    builder = importlib.import_module(BUILDER)
-    line, say = progress_of(arguments)
-    try:
-        found: tuple[Executable, About] = builder.compile_model(
-            model,
-            input_sizes(arguments),
-            cluster,
-            options,
-            say,
-            is_annotated=not arguments.ignore_annotations,
-        )
-    finally:
-        line.close()
-    return found
-
-
 def run_compile(arguments: argparse.Namespace) -> None:
     """Place and compile a model, and write the file.
 
@@ -307,8 +238,8 @@ def run_compile(arguments: argparse.Namespace) -> None:
     output = arguments.output or f"{model.stem}.so"
     check_writable(output)
     options = given_options(arguments)
-    cluster = _cluster(arguments)
-    executable, about = _compiled(model, cluster, options, arguments)
+    cluster = chosen_cluster(arguments)
+    executable, about, _ = compile_onnx(model, cluster, options, arguments)
     executable.export_library(output, with_source=arguments.with_source)
     if arguments.json:
         print_json(
@@ -375,10 +306,10 @@ def _outputs(ran: Ran) -> list[str]:
     return lines
 
 
-def _to_json(file: Path, origin: str, ran: Ran) -> dict[str, object]:
+def _to_json(program: Program, ran: Ran) -> dict[str, object]:
     return {
-        "file": str(file),
-        "origin": origin,
+        "file": str(program.path),
+        "origin": program.origin,
         "measured_ns": {
             "median": statistics.median(ran.times_ns),
             "min": ran.times_ns[0],

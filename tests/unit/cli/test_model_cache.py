@@ -2,119 +2,223 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.instances import cpu
+from tests.programs import environment
 
 import heteroplace
 from heteroplace.cli.model_cache import (
     CACHE_VARIABLE,
+    MODEL,
     About,
     NewEntry,
     cache_folder,
+    digest_of,
     look_up,
-    model_key,
-    stamp,
+    settings_digest,
 )
-from heteroplace.errors import FrontendError, HeteroPlaceError
+from heteroplace.errors import ArtifactError, FrontendError, HeteroPlaceError
 from heteroplace.files.reader import read_json
+
+ABOUT = About({"x": (0.0, math.inf), "y": (-math.inf, -1.0), "z": (-math.inf, math.inf)}, 2.5)
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache."""
+    """A folder with an empty cache, and a model with external weights in weights.bin."""
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    (tmp_path / "m.onnx").write_bytes(b"model")
+    (tmp_path / "weights.bin").write_bytes(b"1")
     return tmp_path
 
 
-def keep(key: str, text: str, about: About) -> Path:
-    with NewEntry(key) as entry:
-        entry.path.write_text(text)
-        return entry.keep(about)
+def compile_as(text: str, folder: Path, settings: str = "s") -> Path:
+    """Put a compiled model into the cache."""
+    model = folder / "m.onnx"
+    weights = digest_of(folder / "weights.bin")
+    with NewEntry() as entry:
+        entry.write(lambda path: path.write_text(text) and None)
+        return entry.keep(settings, {MODEL: digest_of(model), "weights.bin": weights}, ABOUT)
 
 
-def test_what_is_kept_is_found(folder: Path) -> None:
-    weights = folder / "weights.bin"
-    weights.write_bytes(b"1")
-    about = About({"x": (0.0, float("inf"))}, {str(weights): stamp(weights)}, 2.5)
-    assert look_up("k") is None
-    path = keep("k", "code", about)
-    assert look_up("k") == (path, about)
-    assert path.read_text() == "code"
-    keep("k", "newer", about)
+def test_a_compiled_model_is_found_again(folder: Path) -> None:
+    model = folder / "m.onnx"
+    assert look_up(model, "s") is None
+    path = compile_as("code", folder)
+    assert look_up(model, "s") == (path, ABOUT)
+    assert look_up(model, "other settings") is None
+    assert compile_as("newer", folder) == path
     assert path.read_text() == "newer"
-    assert [entry.name for entry in cache_folder().iterdir()] == ["k"]
+    assert read_json(path.parent / "about.json", HeteroPlaceError)["seconds"] == 2.5
 
 
-def test_what_is_kept_of_a_range_without_end_is_json(folder: Path) -> None:
-    ranges = {"x": (0.0, math.inf), "y": (-math.inf, -1.0), "z": (-math.inf, math.inf)}
-    path = keep("k", "code", About(ranges, {}, 2.5))
-    (about,) = path.parent.glob("*.json")
-    assert read_json(about, HeteroPlaceError)["seconds"] == 2.5
-    assert look_up("k") == (path, About(ranges, {}, 2.5))
-
-
-def test_a_file_beside_the_model_that_changed_is_noticed(folder: Path) -> None:
-    weights = folder / "weights.bin"
+def test_external_weights_count_by_content(folder: Path) -> None:
+    """Of one size and one date, in the same place or next to a copy of the model."""
+    model, weights = folder / "m.onnx", folder / "weights.bin"
+    stamp = weights.stat()
+    first = compile_as("code of 1", folder)
+    weights.write_bytes(b"2")
+    os.utime(weights, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    assert look_up(model, "s") is None
+    second = compile_as("code of 2", folder)
+    assert look_up(model, "s") == (second, ABOUT)
     weights.write_bytes(b"1")
-    keep("k", "code", About({}, {str(weights): stamp(weights)}, 0.0))
-    weights.write_bytes(b"12")
-    assert look_up("k") is None
-    weights.unlink()
-    assert look_up("k") is None
+    assert look_up(model, "s") == (first, ABOUT)
+    copy = folder / "copy"
+    copy.mkdir()
+    (copy / "m.onnx").write_bytes(b"model")
+    assert look_up(copy / "m.onnx", "s") is None
+    (copy / "weights.bin").write_bytes(b"2")
+    assert look_up(copy / "m.onnx", "s") == (second, ABOUT)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"legal": 3, "others": {}, "seconds": 1}'])
-def test_a_damaged_entry_is_made_again(folder: Path, text: str) -> None:
-    path = keep("k", "code", About({}, {}, 0.0))
+def test_the_model_counts_by_content(folder: Path) -> None:
+    model = folder / "m.onnx"
+    compile_as("code", folder)
+    stamp = model.stat()
+    model.write_bytes(b"other")
+    os.utime(model, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    assert look_up(model, "s") is None
+    with pytest.raises(FrontendError, match="cannot be read"):
+        look_up(folder / "lost.onnx", "s")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"legal": 3, "seconds": 1}'])
+def test_a_damaged_entry_is_no_entry(folder: Path, text: str) -> None:
+    path = compile_as("code", folder)
     (path.parent / "about.json").write_text(text)
-    assert look_up("k") is None
+    assert look_up(folder / "m.onnx", "s") is None
 
 
-def test_what_fails_leaves_nothing(folder: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), NewEntry("k"):
+@pytest.mark.parametrize("text", ["", "3", "{}", "[3]", '["lost.bin"]'])
+def test_a_damaged_list_of_external_files_hides_the_entry(folder: Path, text: str) -> None:
+    compile_as("code", folder)
+    (listing,) = cache_folder().glob("*.json")
+    assert json.loads(listing.read_text()) == ["weights.bin"]
+    listing.write_text(text)
+    assert look_up(folder / "m.onnx", "s") is None
+
+
+def test_a_failed_compilation_leaves_nothing(folder: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), NewEntry():
         raise KeyboardInterrupt
     assert list(cache_folder().iterdir()) == []
 
 
-def test_the_key_is_of_all_that_the_model_depends_on(folder: Path) -> None:
-    model = folder / "m.onnx"
-    model.write_bytes(b"one")
-    key = model_key(model, cpu(), {"seed": 1})
-    assert key == model_key(model, cpu(), {"seed": 1})
-    others = [
-        model_key(model, replace(cpu(), name="other"), {"seed": 1}),
-        model_key(model, cpu(), {"seed": 2}),
+def test_settings_cover_cluster_options_and_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TOPHUB_LOCATION", raising=False)
+    digests = [
+        settings_digest(cpu(), {"seed": 1}),
+        settings_digest(replace(cpu(), name="other"), {"seed": 1}),
+        settings_digest(cpu(), {"seed": 2}),
     ]
-    model.write_bytes(b"two")
-    others.append(model_key(model, cpu(), {"seed": 1}))
-    assert len({key, *others}) == 4
-    with pytest.raises(FrontendError, match="cannot be read"):
-        model_key(folder / "lost.onnx", cpu(), {})
+    monkeypatch.setenv("TOPHUB_LOCATION", "NONE")  # as `require_tvm` sets it
+    assert settings_digest(cpu(), {"seed": 1}) == digests[0]
+    monkeypatch.setenv("TOPHUB_LOCATION", "AUTO")
+    digests.append(settings_digest(cpu(), {"seed": 1}))
+    assert len(set(digests)) == 4
 
 
-def test_another_heteroplace_finds_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of one version, but a file of it has changed: what is compiled may have, too."""
-    model = folder / "m.onnx"
-    model.write_bytes(b"one")
+def test_settings_cover_the_programs_by_content(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An edit of one version that keeps size and date, and a file that moved, change what is
+    compiled."""
     program = folder / "program"
     program.mkdir()
-    (program / "pipeline.py").write_text("1")
     monkeypatch.setattr(heteroplace, "__path__", [str(program)])
-    keys = set()
-    for text in ("1", "12"):
-        (program / "pipeline.py").write_text(text)
-        keys.add(model_key(model, cpu(), {}))
-    assert len(keys) == 2
+    digests = set()
+    for name, text in (("a.py", "1"), ("a.py", "2"), ("b.py", "2")):
+        for old in program.iterdir():
+            old.unlink()
+        (program / name).write_text(text)
+        os.utime(program / name, (0, 0))
+        digests.add(settings_digest(cpu(), {}))
+    assert len(digests) == 3
 
 
-def test_a_folder_that_cannot_be_written_is_told(
+def test_settings_cover_processor_and_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    digests = {settings_digest(cpu(), {})}
+    with monkeypatch.context() as patch:
+        patch.setattr("heteroplace.cli.model_cache.device_fingerprint", lambda _: "another CPU")
+        digests.add(settings_digest(cpu(), {}))
+    with monkeypatch.context() as patch:
+        patch.setattr("heteroplace.cli.model_cache.version", lambda _: "another version")
+        digests.add(settings_digest(cpu(), {}))
+    assert len(digests) == 3
+
+
+def test_without_a_writable_cache_the_model_is_temporary(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "file").write_text("")
     monkeypatch.setenv(CACHE_VARIABLE, str(folder / "file" / "cache"))
-    with pytest.raises(HeteroPlaceError, match=f"name another folder in {CACHE_VARIABLE}"):
-        NewEntry("k").__enter__()
+    with NewEntry() as entry:
+        assert "Not a directory" in entry.problem
+        entry.write(lambda path: path.write_text("code") and None)
+        path = entry.keep("s", {MODEL: "m"}, ABOUT)
+        assert path.read_text() == "code"
+    assert not path.parent.exists()
+
+
+def test_a_cache_without_room_is_left_for_a_temporary_folder(folder: Path) -> None:
+    def export(path: Path) -> None:
+        if cache_folder() in path.parents:
+            raise ArtifactError("no space left on device")
+        path.write_text("code")
+
+    with NewEntry() as entry:
+        entry.write(export)
+        path = entry.keep("s", {MODEL: "m"}, ABOUT)
+        assert path.read_text() == "code"
+        assert entry.problem == "no space left on device"
+    assert list(cache_folder().iterdir()) == []
+
+
+COMPILES = """
+import sys
+from heteroplace.cli.model_cache import NewEntry
+with NewEntry() as entry:
+    entry.path.write_text("half")
+    print(entry.path, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def compiling(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process in the middle of a compilation; its first line is the path of the new file."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", COMPILES],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+    with process:
+        yield process
+        process.kill()
+
+
+def test_leftovers_of_killed_processes_are_removed(
+    folder: Path, compiling: subprocess.Popen[str]
+) -> None:
+    assert compiling.stdout is not None
+    half = Path(compiling.stdout.readline().strip())
+    compile_as("code", folder)
+    assert half.read_text() == "half", "a live process lost its folder"
+    compiling.send_signal(signal.SIGKILL)
+    compiling.wait()
+    assert half.exists()
+    with NewEntry():
+        assert not half.parent.exists()

@@ -51,7 +51,7 @@ def read_model(source: str | os.PathLike[str] | ModelProto) -> tuple[ModelProto,
         complete_tensors(model, None, where)
     else:
         path = Path(source)
-        model, where = _parse_file(path), str(path)
+        model, where = parse_file(path), str(path)
         complete_tensors(model, path.parent, where)
     if not model.graph.output:
         raise FrontendError(
@@ -63,7 +63,14 @@ def read_model(source: str | os.PathLike[str] | ModelProto) -> tuple[ModelProto,
     return model, where
 
 
-def _parse_file(path: Path) -> ModelProto:
+def parse_file(path: Path) -> ModelProto:
+    """Read an ONNX file without the weights that lie in files of their own.
+
+    Raises
+    ------
+    FrontendError
+        The file cannot be read, or is no ONNX model.
+    """
     if not path.is_file():
         what = "is a directory" if path.is_dir() else "does not exist"
         raise FrontendError(f"{path} {what}: give the path of an .onnx file.")

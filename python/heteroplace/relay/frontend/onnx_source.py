@@ -8,7 +8,6 @@ was in memory travels whole.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -22,6 +21,8 @@ from onnx import ModelProto
 from tvm import relay
 
 from heteroplace.errors import FrontendError
+from heteroplace.files.digest import file_digest
+from heteroplace.relay.frontend.onnx_load import parse_file
 from heteroplace.relay.frontend.onnx_tensors import all_tensors, external_location, serialised
 
 SOURCE_ATTRIBUTE = "heteroplace_source"
@@ -29,8 +30,6 @@ SOURCE_ATTRIBUTE = "heteroplace_source"
 
 MAX_BYTES = 2**31 - 1
 """No larger model can be serialised by protobuf."""
-
-_BLOCK_BYTES = 2**22
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,8 @@ class OnnxSource:
                 return cls("", None, {}, shapes, simplify)
             return cls("", tvm.nd.array(np.frombuffer(content, "uint8")), {}, shapes, simplify)
         path = Path(path_or_model).absolute()
-        digests = {str(file): _sha256(file) for file in (path, *_external_files(path))}
+        files = [path, *(path.parent / location for location in external_locations(path))]
+        digests = {str(file): file_digest(file) for file in files}
         return cls(str(path), None, digests, shapes, simplify)
 
     @property
@@ -84,7 +84,7 @@ class OnnxSource:
         return [
             path
             for path, digest in self.digests.items()
-            if not Path(path).is_file() or _sha256(Path(path)) != digest
+            if not Path(path).is_file() or file_digest(path) != digest
         ]
 
     def load(self) -> ModelProto:
@@ -149,16 +149,13 @@ def with_option(source: OnnxSource | None, verify: str) -> OnnxSource | None:
     return None if source is None or verify == "off" else replace(source, verify=verify)
 
 
-def _external_files(path: Path) -> list[Path]:
-    """The files with weights that a model file refers to."""
-    model = onnx.load(path, format="protobuf", load_external_data=False)
-    names = {external_location(tensor) for tensor in all_tensors(model)} - {""}
-    return [path.parent / name for name in sorted(names)]
+def external_locations(path: Path) -> list[str]:
+    """Return the files with weights that a model file refers to, as it names them.
 
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK_BYTES):
-            digest.update(block)
-    return digest.hexdigest()
+    Raises
+    ------
+    FrontendError
+        The file cannot be read, or is no ONNX model.
+    """
+    model = parse_file(path)
+    return sorted({external_location(tensor) for tensor in all_tensors(model)} - {""})
