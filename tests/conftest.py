@@ -41,6 +41,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
     `--hypothesis-seed=N` takes others, `--commit-number=N` the tests of another one.
     """
+    # Tests import onnxruntime themselves; it would write into the user's cache folder.
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     if config.getoption("hypothesis_seed", None) is None:
         config.option.hypothesis_seed = str(commit_turns.seed_of_commit(_TESTS))
     set_seed(config.option.hypothesis_seed)

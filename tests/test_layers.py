@@ -26,6 +26,7 @@ LAYERS = {
     "model": (0, 2),
     "files": (0, 3),
     "native": (1, 0),
+    "tvm_import": (0, 0),
     "nvrtc": (1, 0),
     "stats": (1, 0),
     "report": (1, 1),

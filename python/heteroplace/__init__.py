@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.tvm_bridge import add_to_relay_transform, require_tvm
+from heteroplace.tvm_import import keep_tvm_from_writing
 
 if TYPE_CHECKING:
     from heteroplace.files.cluster import load_cluster, save_cluster
@@ -96,6 +97,7 @@ def _config_types() -> Mapping[str, str]:
     return types
 
 
+keep_tvm_from_writing()
 # Make `relay.transform.HeteroPlace` and the others exist beside TVM's own passes.
 add_to_relay_transform("HeteroPlace", lambda: __getattr__("HeteroPlace"), _config_types)
 add_to_relay_transform("Shard", lambda: __getattr__("Shard"), dict)

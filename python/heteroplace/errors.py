@@ -115,6 +115,13 @@ class CostStoreError(HeteroPlaceError):
     )
 
 
+class CostStoreUnavailableError(CostStoreError):
+    """A store of measured costs cannot be read or written now: a full disk, a read-only folder."""
+
+    code = "HP404"
+    remedy = "make room, or give another file by --store or HETEROPLACE_COSTS"
+
+
 class InfeasibleError(HeteroPlaceError):
     """There is no plan: no placement satisfies the memory, link and pinning constraints."""
 

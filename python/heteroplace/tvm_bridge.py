@@ -18,16 +18,16 @@ import os
 import re
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from heteroplace import nvrtc
 from heteroplace.errors import LoweringError, MissingTVMError
+from heteroplace.tvm_import import on_import
 
 MIN_VERSION = (0, 12)
 """Oldest accepted TVM; older ones have no `te_compiler` of the form used here."""
@@ -156,37 +156,13 @@ def add_to_relay_transform(
     if loaded is not None:
         add(loaded)
     else:
-        sys.meta_path.insert(0, _AfterImport(_RELAY_TRANSFORM, add))
+        on_import(_RELAY_TRANSFORM, partial(_then, add))
 
 
-class _AfterImport(MetaPathFinder, Loader):
-    """Loads one module as it would be without this, then calls `act` with it."""
-
-    def __init__(self, name: str, act: Callable[[ModuleType], None]) -> None:
-        self._name = name
-        self._act = act
-        self._loader: Loader | None = None
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if fullname != self._name:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
-        if spec is not None:
-            self._loader, spec.loader = spec.loader, self
-        return spec
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return None if self._loader is None else self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        if self._loader is not None:
-            if module.__spec__ is not None:
-                module.__spec__.loader = self._loader
-            self._loader.exec_module(module)
-        self._act(module)
+@contextmanager
+def _then(act: Callable[[ModuleType], None], module: ModuleType) -> Iterator[None]:
+    yield
+    act(module)
 
 
 def _register_pass_config(types: Mapping[str, str]) -> None:

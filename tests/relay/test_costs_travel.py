@@ -209,6 +209,19 @@ def test_a_store_that_cannot_be_used_is_an_error_that_says_how_to_go_without(
         place(cpu_cluster())
 
 
+def test_a_store_that_cannot_be_made_is_left_out_and_logged_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.delenv(PATH_VARIABLE, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    options = CostOptions("on")
+    for _ in range(2):
+        with options.open_store() as store:
+            assert store is None
+    assert caplog.text.count("Measured costs are not stored") == 1
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

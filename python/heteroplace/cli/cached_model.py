@@ -22,7 +22,7 @@ from heteroplace.cli.onnx_model import BUILDER, check_model, input_sizes, progre
 from heteroplace.cli.run_file import Ran
 from heteroplace.costs.store import CostStore, default_path
 from heteroplace.costs.tunings import kept_digest
-from heteroplace.errors import ArtifactError
+from heteroplace.errors import ArtifactError, CostStoreUnavailableError
 from heteroplace.machine.local import LOCAL, open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.place_options import STORE_OFF, STORE_ON
@@ -109,15 +109,18 @@ def _cached_options(options: dict[str, Any], arguments: argparse.Namespace) -> d
 
 
 def _kept_tunings(options: dict[str, Any]) -> str:
-    """What tells whether the store has other tuned kernels than before; "": none, or no store."""
+    """Digest of the tuned kernels in the store; "": there are none, or no store can be used."""
     store = options.get("store") or STORE_ON
     if store == STORE_OFF or options.get("tuned") == "off":
         return ""
-    path = default_path() if store == STORE_ON else Path(store)
-    if not path.exists():
+    try:
+        path = default_path() if store == STORE_ON else Path(store)
+        if not path.exists():
+            return ""
+        with CostStore(path) as opened:
+            return kept_digest(opened)
+    except CostStoreUnavailableError:  # the compilation goes without it, and says so
         return ""
-    with CostStore(path) as opened:
-        return kept_digest(opened)
 
 
 def compile_onnx(

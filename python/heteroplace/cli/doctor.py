@@ -19,7 +19,13 @@ import heteroplace
 from heteroplace.cli.model_cache import cache_folder
 from heteroplace.cli.shared import Parsers, add_command, print_json
 from heteroplace.costs.store import default_path
-from heteroplace.errors import HeteroPlaceError, MissingPackageError, cause_of, error_types
+from heteroplace.errors import (
+    CostStoreUnavailableError,
+    HeteroPlaceError,
+    MissingPackageError,
+    cause_of,
+    error_types,
+)
 from heteroplace.files.reader import did_you_mean
 from heteroplace.machine.cpu import read_cpus
 from heteroplace.machine.gpu import has_nvidia_driver, read_gpus
@@ -31,6 +37,7 @@ from heteroplace.tvm_bridge import llvm_cpu_target, require_tvm
 OK, LACKS, NONE = "ok", "missing", "none"
 """It is there; it is not, and something does not work without it; it is not, and need not be."""
 SHELLS = ("bash", "zsh", "tcsh")
+_CACHE_REMEDY = "set XDG_CACHE_HOME to a folder of yours"
 _MAIN, _SHTAB = "heteroplace.cli.main", "shtab"
 """Imported when they are asked for: `main` loads this module, and shtab may be missing."""
 
@@ -199,15 +206,20 @@ def _others() -> Iterator[Finding]:
 
 
 def _folders() -> Iterator[Finding]:
-    for name, path in (("cost store", default_path()), ("compiled models", cache_folder())):
+    for name, folder_of in (("cost store", default_path), ("compiled models", cache_folder)):
+        try:
+            path = folder_of()
+        except CostStoreUnavailableError:
+            yield Finding(name, NONE, "nothing is kept: the user has no home", _CACHE_REMEDY)
+            continue
         nearest = next(folder for folder in (path, *path.parents) if folder.exists())
         is_usable = os.access(nearest, os.W_OK)
         held = f"{path}: {format_bytes(_bytes_of(path))}" if path.exists() else str(path)
         yield Finding(
             name,
-            OK if is_usable else LACKS,
-            held if is_usable else f"{nearest} cannot be written to",
-            "" if is_usable else "set XDG_CACHE_HOME to a folder of yours",
+            OK if is_usable else NONE,
+            held if is_usable else f"nothing is kept: {nearest} cannot be written to",
+            "" if is_usable else _CACHE_REMEDY,
         )
 
 

@@ -146,7 +146,7 @@ def compile_model(
     *,
     is_annotated: bool = True,
 ) -> tuple[Executable, About, Digests]:
-    """Place and compile a model; return the executable, facts about it, and what it was made of.
+    """Place and compile a model; return the executable, notes on it, and its digests.
 
     Parameters
     ----------

@@ -47,7 +47,7 @@ Digests = Mapping[str, str]
 
 @dataclass(frozen=True)
 class About:
-    """Facts about a compiled model that its file does not hold."""
+    """Notes on a compiled model that its file does not hold."""
 
     legal: Mapping[str, tuple[float, float]]
     """By input: the least and the largest number that the ops which read it admit; inputs that are

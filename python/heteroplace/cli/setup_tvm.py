@@ -32,8 +32,7 @@ def add_commands(commands: Parsers) -> None:
         "--cache-dir",
         metavar="FOLDER",
         type=Path,
-        default=default_cache_dir(),
-        help="where wheels are kept; default: %(default)s",
+        help="folder for wheels; default: heteroplace's folder in the user's cache",
     )
     parser.add_argument(
         "--source",
@@ -54,7 +53,11 @@ def run(arguments: argparse.Namespace) -> None:
     """
     if not arguments.check:
         try:
-            install_wheel(build_wheel(arguments.cache_dir.resolve(), arguments.source))
+            folder = arguments.cache_dir or default_cache_dir()
+        except RuntimeError as fault:  # there is no home
+            raise MissingTVMError(f"{fault} Give --cache-dir FOLDER") from fault
+        try:
+            install_wheel(build_wheel(folder.resolve(), arguments.source))
         except TVMWheelError as fault:
             raise MissingTVMError(str(fault)) from fault
     has_relay, told = describe_tvm()

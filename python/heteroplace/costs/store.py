@@ -35,7 +35,7 @@ from heteroplace.costs.store_values import (
     note_values,
     row_values,
 )
-from heteroplace.errors import CostStoreError
+from heteroplace.errors import CostStoreError, CostStoreUnavailableError
 from heteroplace.files.measurements import KernelKey, Note, a_date
 
 T = TypeVar("T")
@@ -119,7 +119,7 @@ def default_path() -> Path:
 
     Raises
     ------
-    CostStoreError
+    CostStoreUnavailableError
         No variable is set, and the user has no home.
     """
     chosen = os.environ.get(PATH_VARIABLE)
@@ -133,7 +133,7 @@ def user_cache_folder() -> Path:
 
     Raises
     ------
-    CostStoreError
+    CostStoreUnavailableError
         The user has no home.
     """
     base = os.environ.get("XDG_CACHE_HOME", "")
@@ -141,9 +141,9 @@ def user_cache_folder() -> Path:
     try:
         folder = Path(base) if Path(base).is_absolute() else Path.home() / ".cache"
     except RuntimeError as fault:
-        raise CostStoreError(
-            f"no store of costs: {fault} Say in the variable {PATH_VARIABLE} which file to use, "
-            f"or give store='off' (--placement-store off)"
+        raise CostStoreUnavailableError(
+            f"there is no cache folder: {fault} Set XDG_CACHE_HOME to the path of a folder, name a "
+            f"store in {PATH_VARIABLE}, or give store='off' (--placement-store off)"
         ) from fault
     return folder / "heteroplace"
 

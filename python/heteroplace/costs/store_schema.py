@@ -18,7 +18,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from heteroplace.costs import interference_records, tunings
-from heteroplace.errors import CostStoreError
+from heteroplace.errors import CostStoreError, CostStoreUnavailableError
 from heteroplace.files.measurements import MODES
 
 APPLICATION_ID = 0x48506373
@@ -165,11 +165,14 @@ def connect(path: Path) -> sqlite3.Connection:
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Turn what SQLite and the system say about the file into CostStoreError."""
+    """Turn errors of SQLite and of the system into CostStoreError.
+
+    It is a CostStoreUnavailableError where the store may be whole, but cannot be used now.
+    """
     try:
         yield
     except OSError as fault:
-        raise CostStoreError(
+        raise CostStoreUnavailableError(
             f"{path}: cannot be used as a store of costs: {fault.strerror}; {ANOTHER_PLACE}"
         ) from fault
     except sqlite3.OperationalError as fault:
@@ -181,7 +184,7 @@ def explained(path: Path) -> Iterator[None]:
 
 def _operational(path: Path, text: str) -> CostStoreError:
     if "locked" in text or "busy" in text:
-        return CostStoreError(
+        return CostStoreUnavailableError(
             f"{path}: another process has kept the store locked for {BUSY_S:g} s; wait for it or "
             f"end it, or {ANOTHER_PLACE}"
         )
@@ -189,11 +192,13 @@ def _operational(path: Path, text: str) -> CostStoreError:
         return damaged(path, text)
     if "readonly" in text or "unable to open" in text:
         return _not_writable(path)
-    return CostStoreError(f"{path}: the store cannot be used: {text}; {ANOTHER_PLACE}")
+    # The disk is full or fails.
+    kind = CostStoreUnavailableError if "disk" in text else CostStoreError
+    return kind(f"{path}: the store cannot be used: {text}; {ANOTHER_PLACE}")
 
 
-def _not_writable(path: Path) -> CostStoreError:
-    return CostStoreError(
+def _not_writable(path: Path) -> CostStoreUnavailableError:
+    return CostStoreUnavailableError(
         f"{path}: the file or its folder cannot be written to, which a store needs even to be "
         f"read; copy it to a folder of yours, or {ANOTHER_PLACE}"
     )
@@ -339,7 +344,7 @@ def _use_log(path: Path, connection: sqlite3.Connection) -> None:
     """Switch to a write-ahead log; a store keeps that for good."""
     found = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
     if found != "wal":
-        raise CostStoreError(
+        raise CostStoreUnavailableError(
             f"{path}: the file system has no shared memory for a write-ahead log (is it a network "
             f"drive?); use a local disk: {ANOTHER_PLACE}"
         )

@@ -19,7 +19,7 @@ from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.codegen.libraries import LIBRARIES, Library
 from heteroplace.codegen.library_kernels import LibraryKernel, library_workspace_bytes
 from heteroplace.codegen.targets import DL_DEVICE_TYPES
-from heteroplace.costs.store import CostStore
+from heteroplace.costs.optional_store import OptionalStore
 from heteroplace.costs.tunings import TunedPlace, Tuning, add_trials, find_tunings
 from heteroplace.errors import CostStoreError, ExecutionError, SolverError
 from heteroplace.machine.fingerprint import device_fingerprint
@@ -112,7 +112,7 @@ class _Chooser:
         device: Device,
         precision: str,
         version: int,
-        store: CostStore | None,
+        store: OptionalStore | None,
     ) -> None:
         self._kind = library.symbols
         self._device = device
@@ -122,7 +122,8 @@ class _Chooser:
         self._kept: dict[str, Tuning] = {}
         if store is not None:
             self._place = TunedPlace(device.target, device_fingerprint(device))
-            self._kept = find_tunings(store, self._place)
+            with store.optional():
+                self._kept = find_tunings(store, self._place)
 
     def symbol(self, kernel: LibraryKernel, op: str) -> str:
         """The symbol of a kernel with its quickest algorithm; "": the library has none."""
@@ -145,7 +146,8 @@ class _Chooser:
             date = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
             rest = ("", 0, 0, date)
             tuning = Tuning(digest, op, kernel.name, len(symbols), found, found_ns, *rest)
-            add_trials(self._store, self._place, tuning)
+            with self._store.optional():
+                add_trials(self._store, self._place, tuning)
             self._kept[digest] = tuning
         return symbol
 

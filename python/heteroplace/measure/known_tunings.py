@@ -27,8 +27,9 @@ def known_tunings(options: CostOptions, cluster: Cluster) -> dict[str, str]:
         for device in cluster.devices:
             if device.kind == "cpu" and not missing_devices(cluster, [device.name]):
                 places.setdefault(TunedPlace(device.target, device_fingerprint(device)))
-        for place in places:
-            for digest, tuning in find_tunings(store, place).items():
-                if tuning.kept:
-                    found.setdefault(digest, tuning.kept)
+        with store.optional():
+            for place in places:
+                for digest, tuning in find_tunings(store, place).items():
+                    if tuning.kept:
+                        found.setdefault(digest, tuning.kept)
     return found

@@ -103,9 +103,21 @@ def test_a_folder_that_cannot_be_written_is_found(
 ) -> None:
     monkeypatch.setenv("HETEROPLACE_MODELS", str(tmp_path / "models"))
     monkeypatch.setattr("os.access", lambda path, mode: False)
-    code, found = findings(capsys)
-    assert code == MISSING_PACKAGE
+    _, found = findings(capsys)
+    assert found["compiled models"]["state"] == "none"
     assert found["compiled models"]["remedy"] == "set XDG_CACHE_HOME to a folder of yours"
+
+
+def test_a_user_without_a_home_has_no_cache(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("HOME", "XDG_CACHE_HOME", "HETEROPLACE_COSTS", "HETEROPLACE_MODELS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.getuid", lambda: 2**31 - 7)  # of no entry in /etc/passwd
+    _, found = findings(capsys)
+    for name in ("cost store", "compiled models"):
+        assert found[name]["found"] == "nothing is kept: the user has no home"
+        assert found[name]["state"] == "none"
 
 
 @pytest.mark.skipif(not HAS_SHTAB, reason="shtab is not installed")

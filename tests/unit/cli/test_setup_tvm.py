@@ -26,3 +26,13 @@ def test_a_source_that_is_not_there_is_one_line(
     (line,) = capsys.readouterr().err.splitlines()[-1:]
     assert line.startswith("error: ")
     assert "no such file" in line
+
+
+def test_a_user_without_a_home_gives_a_folder(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.getuid", lambda: 2**31 - 7)  # of no entry in /etc/passwd
+    assert main(["setup-tvm"]) == MISSING_PACKAGE
+    assert "Give --cache-dir FOLDER" in capsys.readouterr().err

@@ -15,6 +15,7 @@ import onnx
 
 from heteroplace.bench.peers.stock import time_runs
 from heteroplace.measure.bound_thread import BoundThread
+from heteroplace.relay.frontend.onnx_child import load_onnxruntime
 
 Inputs = Mapping[str, np.ndarray]
 Infer = Callable[[Inputs], list[np.ndarray]]
@@ -67,8 +68,7 @@ class OnnxExecutor(RuntimeExecutor):
         self, model: onnx.ModelProto, inputs: Inputs | Sequence[Inputs], cores: Sequence[int]
     ) -> None:
         def make() -> Infer:
-            import onnxruntime
-
+            onnxruntime = load_onnxruntime()
             options = onnxruntime.SessionOptions()
             options.intra_op_num_threads = len(cores)
             options.inter_op_num_threads = 1

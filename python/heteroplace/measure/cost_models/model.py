@@ -7,15 +7,17 @@ whether the scratch memory of kernels is known when a network is placed.
 from __future__ import annotations
 
 import importlib
+import logging
 import os
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
 from heteroplace.codegen.compile import CompiledNetwork
-from heteroplace.costs.store import CostStore
+from heteroplace.costs.optional_store import OptionalStore
+from heteroplace.errors import CostStoreUnavailableError
 from heteroplace.measure.interference import find_interference
 from heteroplace.measure.options import Progress
 from heteroplace.model.cluster import Cluster
@@ -23,6 +25,7 @@ from heteroplace.model.cost import CostTable
 from heteroplace.place_options import COST_MODELS, STORE_OFF, STORE_ON, CostSource
 from heteroplace.simulate.interference import Interference
 
+_LOG = logging.getLogger("heteroplace")
 _TABLE = "heteroplace.measure.cost_models.table:GivenCosts"
 
 
@@ -37,18 +40,37 @@ class CostOptions:
     """Called with a line of text whenever something long begins."""
     missing: str = "refuse"
     """What to do about costs that a given table does not know, one of MISSING."""
+    store_failures: list[CostStoreUnavailableError] = field(default_factory=list, compare=False)
+    """Why the store is not used any more; empty: it is."""
 
-    def open_store(self) -> AbstractContextManager[CostStore | None]:
-        """Open the store; None: there is none.
+    @contextmanager
+    def open_store(self) -> Iterator[OptionalStore | None]:
+        """Open the store; None: there is none, or it cannot be used now, which is logged once.
 
         Raises
         ------
         CostStoreError
-            It cannot be used.
+            The file is no store, is damaged, or is of a newer version.
         """
-        if self.store is None or self.store == STORE_OFF:
-            return nullcontext()
-        return CostStore(None if self.store == STORE_ON else self.store)
+        store = self._opened()
+        try:
+            yield store
+        finally:
+            if store is not None:
+                store.close()
+
+    def _opened(self) -> OptionalStore | None:
+        if self.store is None or self.store == STORE_OFF or self.store_failures:
+            return None
+        try:
+            return OptionalStore(None if self.store == STORE_ON else self.store, self._go_without)
+        except CostStoreUnavailableError as err:
+            self._go_without(err)
+            return None
+
+    def _go_without(self, err: CostStoreUnavailableError) -> None:
+        self.store_failures.append(err)
+        _LOG.warning("%s. Measured costs are not stored, and are measured again next time", err)
 
 
 class CostModel(Protocol):

@@ -56,10 +56,20 @@ def _reason(err: BaseException) -> str:
     return (str(err).strip().splitlines() or [type(err).__name__])[-1]
 
 
-def _session(model: str, level: str, optimized: str = "") -> Any:
-    """A model in onnxruntime; `level` is that of its optimiser, whose result may be written."""
+def load_onnxruntime() -> Any:
+    """Import onnxruntime without its telemetry, unless the user has set the variable for it.
+
+    With telemetry it writes a device id and a database of events into the user's cache folder.
+    """
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     import onnxruntime
 
+    return onnxruntime
+
+
+def _session(model: str, level: str, optimized: str = "") -> Any:
+    """A model in onnxruntime; `level` is that of its optimiser, whose result may be written."""
+    onnxruntime = load_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
     options.optimized_model_filepath = optimized
@@ -80,9 +90,7 @@ def _session(model: str, level: str, optimized: str = "") -> Any:
 
 def _onnxruntime_errors() -> tuple[type[Exception], ...]:
     """What onnxruntime raises for a model or an input that it does not take."""
-    import onnxruntime
-
-    raised = onnxruntime.capi.onnxruntime_pybind11_state
+    raised = load_onnxruntime().capi.onnxruntime_pybind11_state
     errors = (
         *(raised.EPFail, raised.Fail, raised.InvalidArgument, raised.InvalidGraph),
         *(raised.InvalidProtobuf, raised.NotImplemented, raised.RuntimeException),
