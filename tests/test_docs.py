@@ -27,8 +27,8 @@ from docs.run_tutorials import apart
 
 import heteroplace
 from heteroplace import errors
-from heteroplace.cli.command_parser import options_of
 from heteroplace.cli.main import main
+from heteroplace.command_parser import options_of
 from heteroplace.costs.roofline import estimate_costs
 from heteroplace.files.cluster import load_cluster
 from heteroplace.machine.usage import Usage

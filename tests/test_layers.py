@@ -37,6 +37,8 @@ LAYERS = {
     "solve": (3, 0),
     "place_options": (3, 1),
     "questions": (3, 1),
+    "written_files": (3, 1),
+    "command_parser": (3, 2),
     "transforms": (4, 0),
     "dynamic": (4, 0),
     "tvm_bridge": (5, 0),
@@ -71,6 +73,7 @@ _MODULE = re.compile(r"heteroplace(\.[a-z_0-9]+)+(:[A-Za-z_]\w*)?")
 # Third-party packages that a function may import: large, or not always installed.
 LATE_IMPORTS = {
     "attr",
+    "google",
     "highspy",
     "gurobipy",
     "matplotlib",

@@ -14,7 +14,7 @@ from docs.pages.commands import commands as parsers
 from docs.pages.tutorials import OUTPUTS, tutorials
 from docs.type_commands import LEFT_OUT
 
-from heteroplace.cli.command_parser import options_of
+from heteroplace.command_parser import options_of
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXT = """# A name

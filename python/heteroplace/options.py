@@ -37,6 +37,8 @@ class Option:
     """Turns text of a command line into the value, or into one entry of a repeated option."""
     join: Callable[[Sequence[Any]], Any] | None
     """Turns the entries of an option that may be repeated into its value; None: it may not be."""
+    action: type[argparse.Action] | None
+    """The action of a command line's argument; None: argparse's own."""
 
     @property
     def flag(self) -> str:
@@ -53,6 +55,7 @@ def option(
     choices: Callable[[], Sequence[str]] | None = None,
     parse: Callable[[str], Any] = str,
     join: Callable[[Sequence[Any]], Any] | None = None,
+    action: type[argparse.Action] | None = None,
 ) -> Any:
     """Return a dataclass field that describes an option.
 
@@ -69,13 +72,14 @@ def option(
         What stands for the value in help texts.
     choices
         Returns the texts that it takes; None: any.
-    parse, join
+    parse, join, action
         See `Option`.
     """
+    rest = (metavar, choices, parse, join, action)
     if default is NEEDED:
-        described = Option(name or "", "", None, f"{help}; needed", metavar, choices, parse, join)
+        described = Option(name or "", "", None, f"{help}; needed", *rest)
         return field(metadata={_KEY: described})
-    described = Option(name or "", "", default, help, metavar, choices, parse, join)
+    described = Option(name or "", "", default, help, *rest)
     made = {"default_factory": default} if callable(default) else {"default": default}
     return field(**made, metadata={_KEY: described})
 
@@ -162,7 +166,7 @@ def add_arguments(
         parser.add_argument(
             *flags,
             type=Argument(entry.parse) if reads_texts else str,
-            action="store" if entry.join is None else "append",
+            action=entry.action or ("store" if entry.join is None else "append"),
             metavar=entry.metavar,
             choices=None if entry.choices is None else list(entry.choices()),
             help=f"{entry.help}{'; may be repeated' if entry.join else ''}{shown}".replace(

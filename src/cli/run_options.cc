@@ -4,7 +4,6 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
-#include <map>
 #include <string_view>
 #include <system_error>
 
@@ -137,25 +136,51 @@ const Option& Find(const std::string& name) {
   Fail("there is no option " + name);
 }
 
-/*! \brief A file that is written has one name here, whatever leads to its folder. */
-std::filesystem::path WrittenFile(const std::string& file) {
+/*! \brief Whether two names are of one file: links, symbolic or hard, are followed. */
+bool IsSameFile(const std::string& one, const std::string& other) {
   std::error_code fault;
-  const std::filesystem::path path = std::filesystem::absolute(file, fault);
-  const std::filesystem::path folder = std::filesystem::weakly_canonical(path.parent_path(), fault);
-  return fault ? std::filesystem::path(file) : folder / path.filename();
+  if (std::filesystem::equivalent(one, other, fault)) return true;
+  const auto path = [&](const std::string& file) {
+    return std::filesystem::weakly_canonical(std::filesystem::absolute(file, fault), fault);
+  };
+  const std::filesystem::path first = path(one);
+  return !fault && first == path(other);
 }
 
-/*! \brief The later one would replace the other; what is no regular file (/dev/null) takes both. */
-void ExpectFilesOfTheirOwn(const RunOptions& options) {
-  std::map<std::filesystem::path, std::string> writers;
+/*! \brief A file of the command line. */
+struct NamedFile {
+  std::string file;
+  std::string what;
+};
+
+std::vector<NamedFile> ReadFiles(const RunOptions& options) {
+  std::vector<NamedFile> files = {{options.model, "the model"}};
+  for (const auto& [name, file] : options.inputs) files.push_back({file, "input '" + name + "'"});
+  for (const std::string& key : options.trusted_keys) files.push_back({key, "a trusted key"});
+  files.push_back({options.tvm_library, "TVM's library"});
+  files.push_back({options.mpi_library, "MPI's library"});
+  return files;
+}
+
+/*! \brief No output may replace another one, or an input; devices (/dev/null) take any number. */
+void CheckWrittenFiles(const RunOptions& options) {
+  std::vector<NamedFile> written;
+  const std::vector<NamedFile> read = ReadFiles(options);
   const auto add = [&](const std::string& file, const std::string& what) {
     std::error_code fault;
     const std::filesystem::file_status status = std::filesystem::status(file, fault);
     if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) return;
-    const auto [writer, is_first] = writers.emplace(WrittenFile(file), what);
-    if (is_first) return;
-    Fail(writer->second + " and " + what + " are both written to '" + file +
-         "'; give each a file of its own");
+    for (const NamedFile& other : written) {
+      if (!IsSameFile(file, other.file)) continue;
+      Fail(other.what + " and " + what + " are both written to '" + file +
+           "'; give each a file of its own");
+    }
+    for (const NamedFile& other : read) {
+      if (other.file.empty() || !IsSameFile(file, other.file)) continue;
+      Fail(what + " would overwrite '" + file + "', which is read as " + other.what +
+           "; give another file to write");
+    }
+    written.push_back({file, what});
   };
   for (const auto& [name, file] : options.outputs) add(file, "output '" + name + "'");
   if (!options.trace.empty()) add(options.trace, "the trace");
@@ -195,7 +220,7 @@ RunOptions ParseRunOptions(const std::vector<std::string>& arguments) {
   if (options.requests_in_flight > 1 && options.repeat == 1) {
     Fail("--requests-in-flight is about runs behind the first one; give --repeat N, too");
   }
-  ExpectFilesOfTheirOwn(options);
+  CheckWrittenFiles(options);
   return options;
 }
 

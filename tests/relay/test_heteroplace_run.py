@@ -190,12 +190,26 @@ def test_a_library_that_is_no_tvm_is_refused(network, library: str) -> None:
         (("a.so", "--input", "x=a", "--input", "x=b"), "given twice for 'x'"),
         (("a.so", "--output", "x=a", "--output", "y=./a"), "'x' and output 'y' are both written"),
         (("a.so", "--output=x=a", "--trace=/../{here}/a"), "'x' and the trace are both written to"),
+        (("a.so", "--output", "x=./a.so"), "'x' would overwrite './a.so', which is read as the m"),
+        (("a.so", "--input=x=a", "--output", "y=a"), "which is read as input 'x'; give another"),
+        (("a.so", "--trusted-key=k", "--trace=k"), "the trace would overwrite 'k', which is read"),
     ],
 )
 def test_a_wrong_command_line_is_told(arguments: tuple[str, ...], says: str) -> None:
     done = run_program(*(part.replace("{here}", str(Path.cwd())) for part in arguments))
     assert done.returncode == 2
     assert says in done.stderr and done.stdout == ""
+
+
+@pytest.mark.parametrize("name", ["symbolic", "hard"])
+def test_a_link_to_an_input_is_not_written_over(name: str, tmp_path: Path) -> None:
+    model = tmp_path / "model.so"
+    model.write_bytes(b"content")
+    (tmp_path / "symbolic").symlink_to(model)
+    (tmp_path / "hard").hardlink_to(model)
+    done = run_program(model, "--output", f"x={tmp_path / name}")
+    assert done.returncode == 2 and "which is read as the model" in done.stderr
+    assert model.read_bytes() == b"content"
 
 
 def test_help_tells_every_option_and_exit_code() -> None:

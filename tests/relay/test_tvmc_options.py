@@ -269,3 +269,36 @@ def test_tvmc_refuses_what_cannot_be_done(
 ) -> None:
     assert main([*PLACE, *ESTIMATED, *options]) == 4
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("compile m.onnx --target llvm -o m.onnx", "--output would overwrite m.onnx, which is"),
+        ("compile m.onnx --placement local -o link", "the same file as m.onnx, which is read as"),
+        ("compile m.onnx --placement local --placement-plan-in m.so", "which is read as --placem"),
+        ("compile m.onnx --placement c.json --placement-plan-out c.json", "is read as --placement"),
+        ("compile m.onnx --placement local -o a.so --placement-report a.so", "would both write"),
+        ("run m.so -i x.npz -o x", "would overwrite x.npz, which is read as --inputs"),
+        ("run m.so --placement-trace m.so", "would overwrite m.so, which is read as PATH"),
+    ],
+)
+def test_tvmc_writes_over_no_file_that_it_reads(
+    words: str,
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    files = [tmp_path / name for name in ("m.onnx", "m.so", "c.json", "x.npz")]
+    for file in files:
+        file.write_bytes(b"content")
+    (tmp_path / "link").symlink_to("m.onnx")
+    try:
+        code = main(words.split())
+    except SystemExit as stopped:
+        code = stopped.code
+    said = capsys.readouterr().err
+    assert code != 0 and says in said and said.count("\n") == 1
+    assert all(file.read_bytes() == b"content" for file in files)

@@ -18,8 +18,10 @@ from heteroplace.bench.place import command as place
 from heteroplace.bench.prediction import options as prediction_options
 from heteroplace.bench.ranks.options import add_ranks_arguments
 from heteroplace.bench.tables import command as tables
+from heteroplace.command_parser import CommandParser
 from heteroplace.files.output import check_writable, json_text, write_text
 from heteroplace.tvm_bridge import require_tvm
+from heteroplace.written_files import WrittenFile
 
 Row = dict[str, object]
 USAGE = 2
@@ -164,7 +166,7 @@ def _benchmark(
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="python -m heteroplace.bench",
         description="Benchmarks on this machine. Without a subcommand: this text.",
     )
@@ -183,7 +185,9 @@ def make_parser() -> argparse.ArgumentParser:
         command.add_argument(
             "--only", default="", metavar="REGEX", help="only networks whose name matches"
         )
-        command.add_argument("--json", type=Path, metavar="FILE", help='write {"rows": [...]}')
+        command.add_argument(
+            "--json", action=WrittenFile, type=Path, metavar="FILE", help='write {"rows": [...]}'
+        )
         if name == "run":
             kinds = command.add_mutually_exclusive_group()
             for kind, (_, text) in _INSTEAD.items():

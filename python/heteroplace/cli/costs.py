@@ -30,6 +30,7 @@ from heteroplace.files.reader import write_json
 from heteroplace.model.units import format_bytes, format_ns
 from heteroplace.options import add_arguments, from_arguments
 from heteroplace.report.tables import format_table
+from heteroplace.written_files import WrittenFile
 
 _HOW_TO_FILL = "measure with: heteroplace profile MODEL --cluster FILE"
 _SHAPE = re.compile(r"float32(?=\[)")
@@ -62,7 +63,9 @@ def add_commands(commands: Parsers) -> None:
         run_export,
         description="Write measurements as JSON.",
     )
-    export.add_argument("file", metavar="FILE", help='JSON; "-" for standard output')
+    export.add_argument(
+        "file", action=WrittenFile, metavar="FILE", help='JSON; "-" for standard output'
+    )
     _add_filters(export)
     imports = add_command(
         actions,

@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Sequence
 
 import heteroplace
-from heteroplace.cli.command_parser import CommandParser
+from heteroplace.command_parser import CommandParser
 from heteroplace.errors import HeteroPlaceError, InfeasibleError, SolverLimitError
 from heteroplace.terminal import printable_streams
 

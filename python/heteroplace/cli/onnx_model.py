@@ -26,6 +26,7 @@ from heteroplace.simulate.simulator import simulate
 from heteroplace.solve.objective import THROUGHPUT
 from heteroplace.solve.problem import OBJECTIVES
 from heteroplace.tvm_bridge import require_tvm
+from heteroplace.written_files import WrittenFile
 
 BUILDER = "heteroplace.cli.model_builder"
 """What places and compiles; loaded when that is asked for, as it needs TVM."""
@@ -41,6 +42,7 @@ def add_annotation_options(parser: argparse.ArgumentParser, *, writes: bool) -> 
     if writes:
         parser.add_argument(
             "--annotate-onnx",
+            action=WrittenFile,
             metavar="FILE.onnx",
             help="write the model with the device of each node, which Netron shows",
         )

@@ -26,6 +26,7 @@ from heteroplace.cli.shared import (
     Parsers,
     add_command,
     add_output,
+    add_output_file,
     add_problem,
     check_writable,
     print_json,
@@ -73,6 +74,7 @@ from heteroplace.solve.objective import THROUGHPUT
 from heteroplace.solve.plan_in import read_plan_in
 from heteroplace.solve.problem import make_result
 from heteroplace.solve.report import SolverRecord, write_report
+from heteroplace.written_files import WrittenFile
 
 RENAMED = {"time_limit": "budget"}
 """Options of solvers that the commands call otherwise."""
@@ -107,15 +109,26 @@ def add_commands(commands: Parsers) -> None:
     group = parser.add_argument_group("of models", "for ONNX models only, not for task graphs")
     add_arguments(group, PlaceOptions, renamed=MODEL_RENAMED, names=MODEL_OPTIONS)
     add_output(parser)
-    parser.add_argument("-o", "--output", metavar="FILE", help="write the plan (JSON)")
+    add_output_file(parser, "write the plan (JSON)")
     parser.add_argument(
         "--solution",
+        action=WrittenFile,
         metavar="FILE",
         help="write the plan with its graph, cluster and costs (JSON), which is all that explain, "
         "diff and simulate ask for",
     )
-    parser.add_argument("--trace", metavar="FILE", help="write the timeline as a Chrome trace")
-    parser.add_argument("--report", metavar="FILE", help="write a page that shows the plan (HTML)")
+    parser.add_argument(
+        "--trace",
+        action=WrittenFile,
+        metavar="FILE",
+        help="write the timeline as a Chrome trace",
+    )
+    parser.add_argument(
+        "--report",
+        action=WrittenFile,
+        metavar="FILE",
+        help="write a page that shows the plan (HTML)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:

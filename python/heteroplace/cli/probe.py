@@ -14,7 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from heteroplace.cli.job import ended_together, join_machines
-from heteroplace.cli.shared import Parsers, add_command, check_writable, plural, print_json
+from heteroplace.cli.shared import (
+    Parsers,
+    add_command,
+    add_output_file,
+    check_writable,
+    plural,
+    print_json,
+)
 from heteroplace.costs.measurement import NEAR_CORES_NS
 from heteroplace.errors import HeteroPlaceError, MissingPackageError, MissingTVMError
 from heteroplace.files.cluster import cluster_to_json, save_cluster
@@ -50,7 +57,7 @@ def add_commands(commands: Parsers) -> None:
         "cluster file. Under mpiexec: the machines of all ranks as the hosts of one cluster, with "
         "the links between them.",
     )
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the cluster")
+    add_output_file(parser, "write the cluster", type=Path)
     parser.add_argument("--force", action="store_true", help="overwrite FILE")
     parser.add_argument(
         "--cores",

@@ -23,6 +23,7 @@ from heteroplace.cli.shared import (
     add_cluster,
     add_command,
     add_output,
+    add_output_file,
     add_store,
     check_writable,
     print_json,
@@ -41,6 +42,7 @@ from heteroplace.progress import StatusLine
 from heteroplace.report.tables import format_table
 from heteroplace.solve.list.sequential_placement import SEQUENTIAL_ORDERS
 from heteroplace.tvm_bridge import require_tvm
+from heteroplace.written_files import WrittenFile
 
 _PROFILER = "heteroplace.cli.profile_model"
 _HOSTS = "heteroplace.cli.profile_hosts"
@@ -149,9 +151,10 @@ def add_commands(commands: Parsers) -> None:
     )
     parser.add_argument("model", metavar="MODEL.onnx", help="the model")
     add_cluster(parser)
-    parser.add_argument("-o", "--output", metavar="FILE", help="write the cost table (JSON)")
+    add_output_file(parser, "write the cost table (JSON)")
     parser.add_argument(
         "--graph-out",
+        action=WrittenFile,
         metavar="FILE",
         help="write the task graph (JSON), which `heteroplace place` takes with the cost table",
     )

@@ -9,7 +9,14 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from heteroplace.cli.place import KEPT, RENAMED
-from heteroplace.cli.shared import Parsers, add_command, add_output, check_writable, print_json
+from heteroplace.cli.shared import (
+    Parsers,
+    add_command,
+    add_output,
+    add_output_file,
+    check_writable,
+    print_json,
+)
 from heteroplace.cli.solution_file import add_solution_options, read_solution
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.model.answers import WhatIf
@@ -109,9 +116,7 @@ def _add_simulate(commands: Parsers) -> None:
     group.add_argument("--solve", action="store_true", help="also place the network again")
     add_arguments(group, PlaceOptions, names=("solver",))
     add_arguments(group, SolveOptions, renamed=RENAMED, kept=KEPT, names=_SOLVING)
-    group.add_argument(
-        "-o", "--output", metavar="FILE", help="write the new plan with all it refers to (JSON)"
-    )
+    add_output_file(group, "write the new plan with all it refers to (JSON)")
     add_solution_options(parser)
     add_output(parser)
 

@@ -12,7 +12,14 @@ from pathlib import Path
 import heteroplace
 from heteroplace.cli.arrays import make_inputs
 from heteroplace.cli.onnx_model import solution_json
-from heteroplace.cli.shared import Parsers, add_command, add_json, check_writable, print_json
+from heteroplace.cli.shared import (
+    Parsers,
+    add_command,
+    add_json,
+    add_output_file,
+    check_writable,
+    print_json,
+)
 from heteroplace.cli.solution_file import (
     add_solution_options,
     given_of_plan,
@@ -38,8 +45,10 @@ def add_commands(commands: Parsers) -> None:
         "links, why each task is where it is and what moving it would cost.",
     )
     parser.add_argument("file", metavar="FILE", help="plan (JSON), solution, or compiled model")
-    parser.add_argument(
-        "-o", "--output", metavar="FILE", help="the page; default: FILE with the ending .html"
+    add_output_file(
+        parser,
+        "the page; default: FILE with the ending .html",
+        default_name=lambda of: _beside(of.file) if Path(of.file).name else None,
     )
     parser.add_argument(
         "--measure",

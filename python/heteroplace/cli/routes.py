@@ -5,7 +5,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from heteroplace.cli.shared import Parsers, add_command, check_writable, plural, print_json
+from heteroplace.cli.shared import (
+    Parsers,
+    add_command,
+    add_output_file,
+    check_writable,
+    plural,
+    print_json,
+)
 from heteroplace.dynamic.profile import ProfileBuilder, merge_profiles, read_profile, shapes_of
 from heteroplace.dynamic.sizes import MIN_RUNS
 from heteroplace.dynamic.specialise import mean_active
@@ -17,6 +24,7 @@ from heteroplace.files.routes import LEVELS, RoutesWriter
 from heteroplace.model.route_profile import RouteProfile, RouterProfile, RouterShape
 from heteroplace.options import add_arguments, count, from_arguments
 from heteroplace.report.tables import format_table
+from heteroplace.written_files import WrittenFile
 
 _RECORDS = ".jsonl"
 _MAX_BRANCHES_SHOWN = 8
@@ -50,7 +58,7 @@ def add_commands(commands: Parsers) -> None:
         "its profile.",
     )
     merge.add_argument("files", nargs="+", metavar="FILE", help="recordings or profiles")
-    merge.add_argument("-o", "--output", required=True, metavar="FILE", help="profile (JSON)")
+    add_output_file(merge, "profile (JSON)", required=True)
     merge.add_argument("--json", action="store_true", help="print one JSON object, no text")
     check = add_command(
         actions,
@@ -75,7 +83,7 @@ def _add_synthesise(actions: Parsers) -> None:
         description="Make up decisions with stated skew and co-activation, as a recording "
         "(FILE.jsonl) or as its profile.",
     )
-    parser.add_argument("file", metavar="FILE", help="what to write")
+    parser.add_argument("file", action=WrittenFile, metavar="FILE", help="what to write")
     parser.add_argument(
         "--like", metavar="FILE", help="take model and routers from a recording or a profile"
     )

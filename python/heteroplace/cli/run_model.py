@@ -25,6 +25,7 @@ from heteroplace.cli.shared import (
     Parsers,
     add_command,
     add_output,
+    add_output_file,
     check_writable,
     plural,
     print_json,
@@ -85,7 +86,7 @@ def add_commands(commands: Parsers) -> None:
     parser.add_argument(
         "--runs", metavar="N", type=count, help="runs to measure; default: half a second of them"
     )
-    parser.add_argument("-o", "--output", metavar="FILE.npz", help="write the outputs")
+    add_output_file(parser, "write the outputs", "FILE.npz")
     parser.add_argument(
         "--rebuild", action="store_true", help="compile again, even if it is in the cache"
     )
@@ -105,7 +106,8 @@ def add_commands(commands: Parsers) -> None:
         "`heteroplace run`, `tvmc run`, heteroplace.load and heteroplace-run take.",
     )
     parser.add_argument("model", metavar="MODEL.onnx", help="the model")
-    parser.add_argument("-o", "--output", metavar="FILE.so", help="default: the model's name, .so")
+    help = "default: the model's name, .so"
+    add_output_file(parser, help, "FILE.so", default_name=_compiled_name)
     parser.add_argument(
         "--with-source",
         action="store_true",
@@ -126,6 +128,11 @@ def _add_build_options(parser: argparse.ArgumentParser) -> None:
     for cls in OPTION_CLASSES:
         add_arguments(group, cls, renamed=MODEL_RENAMED, kept=KEPT)
     add_output(parser)
+
+
+def _compiled_name(arguments: argparse.Namespace) -> str:
+    """The compiled file of a model, where no name is given."""
+    return f"{Path(arguments.model).stem}.so"
 
 
 def _named_file(text: str) -> tuple[str, str]:
@@ -235,7 +242,7 @@ def run_compile(arguments: argparse.Namespace) -> None:
         As `run`.
     """
     model = Path(arguments.model)
-    output = arguments.output or f"{model.stem}.so"
+    output = arguments.output or _compiled_name(arguments)
     check_writable(output)
     options = given_options(arguments)
     cluster = chosen_cluster(arguments)

@@ -18,6 +18,7 @@ from heteroplace.cli.shared import (
     add_cluster,
     add_command,
     add_output,
+    add_output_file,
     check_writable,
     print_json,
 )
@@ -27,6 +28,7 @@ from heteroplace.files.sharding import save_sharding
 from heteroplace.machine.local import open_cluster
 from heteroplace.options import add_arguments, count, read_arguments
 from heteroplace.tvm_bridge import require_tvm
+from heteroplace.written_files import WrittenFile
 
 _SHARDER = "heteroplace.cli.shard_model"
 _OPTIONS = "heteroplace.sharding.options"
@@ -65,12 +67,11 @@ def add_commands(commands: Parsers) -> None:
     )
     parser.add_argument(
         "--csv",
+        action=WrittenFile,
         metavar="FILE",
         help="table of all rows; those that it has already are not simulated again",
     )
-    parser.add_argument(
-        "-o", "--output", metavar="FILE", help="write the plan (JSON), for tvmc compile --placement"
-    )
+    add_output_file(parser, "write the plan (JSON), for tvmc compile --placement")
     add_output(parser)
 
 

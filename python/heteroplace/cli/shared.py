@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from heteroplace.costs.store import PATH_VARIABLE
 from heteroplace.files.output import check_writable as check_writable
 from heteroplace.files.output import json_text
+from heteroplace.written_files import WrittenFile
 
 Parsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -63,6 +64,13 @@ def add_problem(parser: argparse.ArgumentParser, *, may_be_model: bool = False) 
         metavar="FILE",
         help="cost table (JSON); default: the times in the graph file" + words * may_be_model,
     )
+
+
+def add_output_file(
+    parser: argparse._ActionsContainer, help: str, metavar: str = "FILE", **options: Any
+) -> None:
+    """Add -o and --output, a file that the command writes; `options`: as of `WrittenFile`."""
+    parser.add_argument("-o", "--output", action=WrittenFile, metavar=metavar, help=help, **options)
 
 
 def add_store(parser: argparse.ArgumentParser) -> None:

@@ -16,14 +16,15 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from heteroplace.cli.command_parser import options_of, unknown_options
 from heteroplace.cli.main import INTERRUPTED
 from heteroplace.cli.tvmc_errors import guarded, report
+from heteroplace.command_parser import options_of, unknown_options
 from heteroplace.errors import MissingTVMError
 from heteroplace.terminal import printable_streams
 from heteroplace.tvm_bridge import register_onnx_mapping_shim, require_tvm
+from heteroplace.written_files import WrittenFile, overwriting
 
 # They import TVM, so they are loaded only when it is known to be there. Each has
 # `extend(parser, argv)`, which adds its options to TVM's parser and returns the command to run.
@@ -31,6 +32,8 @@ _EXTENSIONS = {
     "compile": "heteroplace.cli.tvmc_compile",
     "run": "heteroplace.cli.tvmc_run",
 }
+_WRITTEN = {"compile": "output", "run": "outputs"}
+"""The option of TVM's own that names the file a command writes. `tune` is not here: it appends."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -74,6 +77,7 @@ def _run(argv: list[str]) -> int:
         say_what_was_meant(parser, commands, argv)
         for name, extension in extensions.items():
             command = commands.choices[name]
+            declare_written(command, _WRITTEN[name])
             command.set_defaults(func=guarded(extension.extend(command, argv)))
 
     driver.register_parser(extend)
@@ -81,6 +85,23 @@ def _run(argv: list[str]) -> int:
         return int(driver._main(argv) or 0)
     finally:
         driver.REGISTERED_PARSER.remove(extend)
+
+
+def declare_written(command: argparse.ArgumentParser, name: str) -> None:
+    """Make an option of TVM's the name of a file to write, and check the command's files."""
+    action = next(action for action in command._actions if action.dest == name)
+    action.__class__ = WrittenFile
+    if name == "outputs":
+        vars(action)["ending"] = ".npz"  # which numpy adds
+    parse = command.parse_known_args
+
+    def parse_and_check(*args: Any, **options: Any) -> Any:
+        arguments, rest = parse(*args, **options)
+        if (fault := overwriting(command, arguments)) is not None:
+            command.exit(2, f"error: {fault}\n")  # without the usage, which has 300 lines
+        return arguments, rest
+
+    command.parse_known_args = parse_and_check  # type: ignore[method-assign]
 
 
 def say_what_was_meant(

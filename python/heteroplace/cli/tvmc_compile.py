@@ -24,7 +24,7 @@ from heteroplace.cli.onnx_model import solution_text
 from heteroplace.cli.shard_model import import_source
 from heteroplace.cli.tvmc_errors import LOADER_ERRORS, Command, one_line
 from heteroplace.cli.tvmc_tuning import tuned
-from heteroplace.errors import ArtifactError, FrontendError, PlanError
+from heteroplace.errors import ArtifactError, FrontendError, HeteroPlaceError, PlanError
 from heteroplace.files.plan import save_plan
 from heteroplace.files.sharding import ShardingRecord, told_text
 from heteroplace.model.solution import Solution
@@ -38,6 +38,7 @@ from heteroplace.report.tables import solution_headline
 from heteroplace.sharding.plan import options_of, replayed_model
 from heteroplace.solve.report import SolverRecord, write_report
 from heteroplace.tvm_bridge import pass_config
+from heteroplace.written_files import overwriting
 
 
 def extend(parser: argparse.ArgumentParser, argv: Sequence[str]) -> Command:
@@ -51,6 +52,9 @@ def extend(parser: argparse.ArgumentParser, argv: Sequence[str]) -> Command:
             return int(compiler.drive_compile(arguments))
         if "output" not in given:
             arguments.output = f"{Path(arguments.FILE).stem}.so"
+        fault = None if arguments.placement_dry_run else overwriting(parser, arguments)
+        if fault is not None:
+            raise HeteroPlaceError(fault)
         compile_placed(arguments)
         return 0
 

@@ -22,6 +22,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.options import add_arguments, pair, read_arguments
 from heteroplace.place_options import COST_MODELS, OPTION_CLASSES, read_options
 from heteroplace.run.devices import missing_devices
+from heteroplace.written_files import WrittenFile
 
 _FLAG_PREFIX, _ATTRIBUTE_PREFIX = "--placement-", "placement_"
 HELPING = {"auto": None, "on": True, "off": False}
@@ -66,9 +67,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     for cls in OPTION_CLASSES:
         add_arguments(group, cls, _FLAG_PREFIX, reads_texts=False)
-    group.add_argument("--placement-plan-out", metavar="FILE", help="write the plan (JSON)")
     group.add_argument(
-        "--placement-report", metavar="FILE", help="write a page that shows the plan (HTML)"
+        "--placement-plan-out", action=WrittenFile, metavar="FILE", help="write the plan (JSON)"
+    )
+    group.add_argument(
+        "--placement-report",
+        action=WrittenFile,
+        metavar="FILE",
+        help="write a page that shows the plan (HTML)",
     )
     group.add_argument(
         "--placement-dry-run",
@@ -120,6 +126,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--placement-trace",
+        action=WrittenFile,
         metavar="FILE",
         help="record all runs, print how busy each queue was, and write a trace for "
         "https://ui.perfetto.dev",

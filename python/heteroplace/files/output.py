@@ -15,6 +15,7 @@ import stat
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 from heteroplace.errors import HeteroPlaceError
 
@@ -74,8 +75,7 @@ def write_bytes(data: bytes | memoryview, path: str | os.PathLike[str]) -> None:
     if not is_replaceable(target):
         _write_in_place(data, target)
         return
-    # The name keeps writers of one file apart, of this process too; the last one wins.
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    temporary = _temporary_name(target)  # of several writers the last one wins
     mode = _mode_of(target)
     # Closed to others until it has the mode of a file that may be so.
     made = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -90,6 +90,38 @@ def write_bytes(data: bytes | memoryview, path: str | os.PathLike[str]) -> None:
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def open_new(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open an empty file at `path` for writing bit by bit.
+
+    It replaces a file of that name rather than emptying it: whoever reads or has mapped the old
+    one keeps it.
+
+    Raises
+    ------
+    OSError
+        As `write_bytes`.
+    """
+    target = final_path(path)
+    if not is_replaceable(target):
+        return target.open("wb")
+    temporary = _temporary_name(target)
+    file = temporary.open("xb")
+    try:
+        if (mode := _mode_of(target)) is not None:
+            os.fchmod(file.fileno(), mode)
+        temporary.replace(target)
+    except BaseException:
+        file.close()
+        temporary.unlink(missing_ok=True)
+        raise
+    return file
+
+
+def _temporary_name(target: Path) -> Path:
+    """A name beside `target`, which keeps writers of one file apart, of this process too."""
+    return target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
 
 
 def put_in_place(part: Path, path: str | os.PathLike[str]) -> None:

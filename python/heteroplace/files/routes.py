@@ -24,6 +24,7 @@ from msgspec import Meta, Struct
 from heteroplace.errors import RoutingError
 from heteroplace.files.fields import Name, Text, kind, one_of, positive, version
 from heteroplace.files.fields import a_count as read_count
+from heteroplace.files.output import open_new
 from heteroplace.files.reader import did_you_mean, parse_json, read_struct, show
 from heteroplace.model.route_profile import Cells, RouteRecord, RouterShape
 
@@ -107,7 +108,7 @@ class RoutesWriter:
         self._level = level
         self._encoder = msgspec.json.Encoder()
         header = header_line(model_digest, level, routers)
-        self._file = Path(path).open("wb")  # noqa: SIM115  (closed by close)
+        self._file = open_new(path)
         self._file.write(header.encode())
 
     def __enter__(self) -> RoutesWriter:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from heteroplace.errors import ExecutionError
+from heteroplace.files.output import open_new
 from heteroplace.files.routes import LEVELS, header_line, records_of_lines
 from heteroplace.model.route_profile import RouteRecord
 from heteroplace.native.routes import RouteDecisions
@@ -85,7 +86,7 @@ class RouteRecording:
 
     @staticmethod
     def _begin_file(path: Path, header: str) -> BinaryIO:
-        file = path.open("wb")
+        file = open_new(path)
         file.write(header.encode())
         file.flush()
         return file

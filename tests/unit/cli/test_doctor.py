@@ -14,7 +14,6 @@ from docs.pages.commands import commands
 
 import heteroplace
 from heteroplace.cli import doctor
-from heteroplace.cli.command_parser import options_of
 from heteroplace.cli.main import (
     _COMMANDS,
     INFEASIBLE,
@@ -25,6 +24,7 @@ from heteroplace.cli.main import (
     main,
     make_parser,
 )
+from heteroplace.command_parser import options_of
 from heteroplace.errors import MissingTVMError
 
 HAS_SHTAB = importlib.util.find_spec("shtab") is not None

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from heteroplace.options import Argument, count
+from heteroplace.written_files import WrittenFile
 
 _NUM_WORKERS = 2
 
@@ -19,7 +20,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workers", type=Argument(count), default=_NUM_WORKERS, help="processes that run cases"
     )
-    parser.add_argument("--page", type=Path, metavar="FILE", help="write the table of ops there")
+    parser.add_argument(
+        "--page",
+        action=WrittenFile,
+        type=Path,
+        metavar="FILE",
+        help="write the table of ops there",
+    )
 
 
 def _share(text: str) -> float:

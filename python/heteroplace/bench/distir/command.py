@@ -39,6 +39,7 @@ from heteroplace.errors import HeteroPlaceError
 from heteroplace.options import Argument, count
 from heteroplace.transforms.search_rows import SearchRow
 from heteroplace.tvm_bridge import require_tvm
+from heteroplace.written_files import WrittenFile
 
 Say = Callable[[str], None]
 Row = dict[str, object]
@@ -91,10 +92,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of a device (default: 32)",
     )
     parser.add_argument(
-        "--rows", type=Path, metavar="FILE", help="table of rows; those it has are not simulated"
+        "--rows",
+        action=WrittenFile,
+        type=Path,
+        metavar="FILE",
+        help="table of rows; those it has are not simulated",
     )
     parser.add_argument(
-        "--plot", type=Path, metavar="FILE", help="picture of throughput over peak memory"
+        "--plot",
+        action=WrittenFile,
+        type=Path,
+        metavar="FILE",
+        help="picture of throughput over peak memory",
     )
 
 

@@ -45,6 +45,7 @@ from heteroplace.bench.suites.catalogue import get_instance
 from heteroplace.errors import SolverError
 from heteroplace.solve import SOLVERS
 from heteroplace.solve.problem import SolveOptions
+from heteroplace.written_files import WrittenFile
 
 Say = Callable[[str], None]
 
@@ -84,6 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--plot",
+        action=WrittenFile,
         type=Path,
         metavar="FILE.svg",
         help=f"draw the picture of the table: one of {', '.join(PICTURES)}",

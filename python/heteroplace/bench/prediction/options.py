@@ -9,6 +9,7 @@ from pathlib import Path
 from heteroplace import options
 from heteroplace.errors import SolverError
 from heteroplace.options import option
+from heteroplace.written_files import WrittenFile
 
 DEFAULT_MODELS = ("resnet50", "inception_v2", "randomly_wired", "bert_base", "gpt2")
 
@@ -33,7 +34,11 @@ class PredictionOptions:
     """See `time_in_turns`."""
     explain: bool = option(False, "where the worst plans part from their predictions")
     plot: Path | None = option(
-        None, "write a scatter plot (.svg, .png or .pdf)", metavar="FILE", parse=Path
+        None,
+        "write a scatter plot (.svg, .png or .pdf)",
+        metavar="FILE",
+        parse=Path,
+        action=WrittenFile,
     )
     seed: int = option(0, "of plans, solvers, weights and inputs", metavar="N", parse=int)
 

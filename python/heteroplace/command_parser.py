@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 from heteroplace.files.reader import did_you_mean
+from heteroplace.written_files import overwriting
 
 _CHOICE = re.compile(r"(invalid choice: '([^']*)') \(choose from (.*)\)", re.DOTALL)
 
@@ -23,7 +24,7 @@ class CommandParser(argparse.ArgumentParser):
         super().__init__(**{"allow_abbrev": False, **options})
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse as argparse does; an option that is not known ends in an error of this parser.
+        """Parse as argparse does; refuse options of other commands, and to write what is read.
 
         So a subcommand answers for its own options.
         """
@@ -32,6 +33,8 @@ class CommandParser(argparse.ArgumentParser):
         unknown = [word for word in rest if word.startswith("-")]
         if unknown and not self._has_commands():
             self.error(unknown_options(unknown, options_of(self)))
+        if not self._has_commands() and (fault := overwriting(self, found)) is not None:
+            self.error(fault)
         return found, rest
 
     def error(self, message: str) -> NoReturn:
