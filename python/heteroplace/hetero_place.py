@@ -16,6 +16,7 @@ import tvm
 from heteroplace import pipeline
 from heteroplace.codegen.executable import Executable
 from heteroplace.errors import LoweringError, PlanError
+from heteroplace.interrupts import interruptible
 from heteroplace.machine.local import open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.demands import with_max_memory
@@ -37,6 +38,7 @@ class _HeteroPlacePass:
         self._cluster = cluster
         self._keywords = keywords
 
+    @interruptible
     def transform_module(
         self, mod: tvm.IRModule, context: tvm.transform.PassContext
     ) -> tvm.IRModule:
@@ -110,6 +112,7 @@ def HeteroPlace(  # noqa: N802  (TVM's passes are factories named like classes)
     return make(cluster, options)
 
 
+@interruptible
 def build(
     mod: tvm.IRModule,
     cluster: Cluster | str | os.PathLike[str] | None = None,

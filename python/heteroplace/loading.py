@@ -15,6 +15,7 @@ import tvm
 from heteroplace import pipeline
 from heteroplace.codegen.artifact import manifest_of
 from heteroplace.errors import ArtifactError, ExecutionError, MissingDeviceError
+from heteroplace.interrupts import interruptible
 from heteroplace.machine.local import LOCAL, open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.units import format_ns
@@ -32,6 +33,7 @@ ON_MISSING = ("error", "replan")
 """What to do where a device of a file's plan, or what its code needs of one, is not here."""
 
 
+@interruptible
 def load(
     path: str | os.PathLike[str],
     *,

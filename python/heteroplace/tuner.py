@@ -11,6 +11,7 @@ import tvm
 from heteroplace import pipeline
 from heteroplace.costs.store import CostStore
 from heteroplace.errors import SolverError
+from heteroplace.interrupts import interruptible
 from heteroplace.machine.local import open_cluster
 from heteroplace.measure.tuning.report import Outlook, TuneReport
 from heteroplace.measure.tuning.search import TuneStep
@@ -21,6 +22,7 @@ from heteroplace.place_options import STORE_OFF, STORE_ON
 from heteroplace.stage_log import StageLog
 
 
+@interruptible
 def tune(
     mod: tvm.IRModule,
     cluster: Cluster | str | os.PathLike[str],

@@ -10,7 +10,7 @@ import pytest
 
 from heteroplace import HeteroPlaceError
 from heteroplace.bench import compile as compile_bench
-from heteroplace.bench.__main__ import main
+from heteroplace.bench.command import main
 from heteroplace.bench.models.catalogue import Model, load_model, model_names
 from heteroplace.bench.models.networks import small_cnn
 from heteroplace.bench.peers.fresh_process import measure_in_fresh_process

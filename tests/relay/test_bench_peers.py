@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from heteroplace.bench import kernels as kernels_bench
-from heteroplace.bench.__main__ import USAGE, main
+from heteroplace.bench.command import USAGE, main
 from heteroplace.bench.differences import largest_difference, relative_difference
 from heteroplace.bench.implementations import OWN, TVM, task_providers
 from heteroplace.bench.models.catalogue import Model, import_model, peer_network_names

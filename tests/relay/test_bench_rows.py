@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from heteroplace.bench import recompile
-from heteroplace.bench.__main__ import main
+from heteroplace.bench.command import main
 from heteroplace.bench.conformance import command as conformance
 from heteroplace.bench.conformance import pool
 from heteroplace.bench.conformance.cases import Case

@@ -14,7 +14,7 @@ from docs.newcomer.texts import readme_commands
 from heteroplace import load
 from heteroplace.bench.models.catalogue import Model
 from heteroplace.bench.models.networks import small_cnn
-from heteroplace.demo.__main__ import main, run_demo
+from heteroplace.demo.command import main, run_demo
 from heteroplace.progress import Screen
 
 ROOT = Path(__file__).resolve().parents[2]

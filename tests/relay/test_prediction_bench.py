@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from heteroplace.bench.__main__ import main
+from heteroplace.bench.command import main
 from heteroplace.bench.models.catalogue import Model
 from heteroplace.bench.models.networks import small_cnn
 from heteroplace.bench.prediction import command as prediction

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from heteroplace.bench.__main__ import make_parser as make_bench_parser
+from heteroplace.bench.command import make_parser as make_bench_parser
 from heteroplace.cli.main import make_parser
 from heteroplace.files.output import open_new
 from heteroplace.files.routes import RoutesWriter

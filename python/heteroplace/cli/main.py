@@ -17,6 +17,8 @@ from collections.abc import Sequence
 import heteroplace
 from heteroplace.command_parser import CommandParser
 from heteroplace.errors import HeteroPlaceError, InfeasibleError, SolverLimitError
+from heteroplace.interrupts import EXIT_CODE as INTERRUPTED
+from heteroplace.interrupts import Interrupts
 from heteroplace.terminal import printable_streams
 
 EXIT_CODES = (
@@ -24,7 +26,7 @@ EXIT_CODES = (
     "HP... says which), 5 a package is missing, 6 no plan was found within the budget, 130 "
     "interrupted."
 )
-INFEASIBLE, WRONG_INPUT, MISSING_PACKAGE, NO_PLAN, INTERRUPTED = 3, 4, 5, 6, 130
+INFEASIBLE, WRONG_INPUT, MISSING_PACKAGE, NO_PLAN = 3, 4, 5, 6
 _CLI = "heteroplace.cli"
 _COMMANDS = {
     "place": "place",
@@ -72,7 +74,8 @@ def _run(arguments: Sequence[str] | None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     parsed = make_parser(_command_of(given)).parse_args(given)
     try:
-        parsed.run(parsed)
+        with Interrupts():
+            parsed.run(parsed)
         # So that a closed pipe is noticed here and not while the interpreter ends.
         sys.stdout.flush()
     except BrokenPipeError:

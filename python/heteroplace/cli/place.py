@@ -11,7 +11,6 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from heteroplace.cli.interrupts import Interrupts
 from heteroplace.cli.onnx_model import (
     BUILDER,
     add_annotation_options,
@@ -37,6 +36,7 @@ from heteroplace.files.costs import load_costs, load_table
 from heteroplace.files.given_times import costs_from_times
 from heteroplace.files.graph import GraphFile, load_graph
 from heteroplace.files.plan import save_plan
+from heteroplace.interrupts import Interrupts
 from heteroplace.machine.local import open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.collector import paused_collector

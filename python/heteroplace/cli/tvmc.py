@@ -18,10 +18,11 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from heteroplace.cli.main import INTERRUPTED
 from heteroplace.cli.tvmc_errors import guarded, report
 from heteroplace.command_parser import options_of, unknown_options
 from heteroplace.errors import MissingTVMError
+from heteroplace.interrupts import EXIT_CODE as INTERRUPTED
+from heteroplace.interrupts import Interrupts
 from heteroplace.terminal import printable_streams
 from heteroplace.tvm_bridge import register_onnx_mapping_shim, require_tvm
 from heteroplace.written_files import WrittenFile, overwriting
@@ -82,7 +83,8 @@ def _run(argv: list[str]) -> int:
 
     driver.register_parser(extend)
     try:
-        return int(driver._main(argv) or 0)
+        with Interrupts():
+            return int(driver._main(argv) or 0)
     finally:
         driver.REGISTERED_PARSER.remove(extend)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from heteroplace.cli.main import error_text, exit_code
 from heteroplace.errors import HeteroPlaceError
+from heteroplace.interrupts import Interrupts
 from heteroplace.tvm_bridge import require_tvm
 
 Command = Callable[[argparse.Namespace], int]
@@ -35,7 +36,8 @@ def guarded(command: Command) -> Command:
 
     def run(arguments: argparse.Namespace) -> int:
         try:
-            return command(arguments)
+            with Interrupts():
+                return command(arguments)
         except (HeteroPlaceError, ImportError, OSError) as fault:
             return report(fault, str(fault), arguments.verbose > 0)
         except require_tvm().TVMError as fault:

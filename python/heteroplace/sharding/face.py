@@ -14,6 +14,7 @@ import numpy as np
 import tvm
 
 from heteroplace.errors import ShardingError
+from heteroplace.interrupts import interruptible
 from heteroplace.machine.local import open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.demands import check_reachable
@@ -100,6 +101,7 @@ class _ShardPass:
     ) -> None:
         self._cluster, self._params, self._options = cluster, params, options
 
+    @interruptible
     def transform_module(
         self, mod: tvm.IRModule, context: tvm.transform.PassContext
     ) -> tvm.IRModule:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from heteroplace.bench.__main__ import main
+from heteroplace.bench.command import main
 from heteroplace.bench.distir import command, grids
 from heteroplace.bench.distir.grids import (
     Grid,

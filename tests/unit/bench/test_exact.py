@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from tests.published_graphs import write_stand_ins
 
-from heteroplace.bench.__main__ import USAGE, main
+from heteroplace.bench.command import USAGE, main
 from heteroplace.bench.exact import command as exact
 from heteroplace.bench.exact import fusion
 from heteroplace.bench.exact import paper as exact_paper

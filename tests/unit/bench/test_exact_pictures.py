@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from heteroplace.bench.__main__ import main
+from heteroplace.bench.command import main
 from heteroplace.bench.exact import pictures
 from heteroplace.bench.exact.cases import COARSE, QUALITY, TABLES, ZOO, ZOO_ITEMS
 from heteroplace.bench.plots import BarPanel, Panel

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from heteroplace.bench.__main__ import main
+from heteroplace.bench.command import main
 from heteroplace.bench.place import command as place
 from heteroplace.bench.place import worker as place_worker
 from heteroplace.bench.place.growth import (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from heteroplace.bench.__main__ import main
+from heteroplace.bench.command import main
 from heteroplace.bench.place.against import auto_table, compare
 
 

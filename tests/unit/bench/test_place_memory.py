@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from heteroplace.bench.__main__ import main
+from heteroplace.bench.command import main
 from heteroplace.bench.place.memory import Row, compare_rules, memory_rows, memory_table
 from heteroplace.bench.suites.catalogue import layered
 from heteroplace.bench.suites.layered import Layered

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from heteroplace.bench.__main__ import main
+from heteroplace.bench.command import main
 from heteroplace.bench.distir import command as distir
 from heteroplace.bench.distir.grids import Grid
 from heteroplace.bench.exact import command as exact

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from heteroplace.bench.__main__ import USAGE, main
+from heteroplace.bench.command import USAGE, main
 
 
 @pytest.mark.parametrize(

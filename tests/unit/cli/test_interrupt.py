@@ -193,3 +193,51 @@ def test_an_interrupt_while_modules_are_loaded_is_one_line(
         preexec_fn=heed_interrupts,
     )
     assert (done.returncode, done.stderr) == (INTERRUPTED, "interrupted\n")
+
+
+INTERRUPTED_PASS = """
+import signal, sys, time
+import onnx
+from onnx import helper
+import heteroplace.pipeline as pipeline
+from heteroplace.cli.{command} import main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+value = [helper.make_tensor_value_info(name, 1, [2]) for name in "xy"]
+graph = helper.make_graph([helper.make_node("Abs", ["x"], ["y"])], "g", value[:1], value[1:])
+onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), "m.onnx")
+def place(*given):
+    signal.raise_signal(signal.SIGINT)
+    return pipeline.annotate(*given)
+pipeline.place = place
+sys.exit(main({arguments!r}))
+"""
+"""HeteroPlace is a callback of TVM, and Ctrl-C comes within."""
+
+
+@pytest.mark.relay
+@pytest.mark.timeout(120)
+@pytest.mark.costly(6)
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [
+        ("main", ["compile", "m.onnx", "-o", "m.so"]),
+        ("tvmc", ["compile", "m.onnx", "--placement", "local", "-o", "m.so"]),
+    ],
+)
+def test_an_interrupt_while_tvm_compiles_is_one_line(
+    command: str, arguments: list[str], tmp_path: Path
+) -> None:
+    program = INTERRUPTED_PASS.format(command=command, arguments=arguments)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env=environment(),
+        preexec_fn=heed_interrupts,
+    )
+    assert done.returncode == INTERRUPTED
+    assert done.stderr.endswith("interrupted\n") and "Traceback" not in done.stderr
+    assert "Exception" not in done.stderr
+    assert not (tmp_path / "m.so").exists()

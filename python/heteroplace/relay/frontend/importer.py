@@ -28,6 +28,7 @@ from tvm import relay
 from tvm.relay.frontend import onnx as tvm_onnx
 
 from heteroplace.errors import FrontendError
+from heteroplace.interrupts import interruptible
 from heteroplace.relay.expressions import static_shape
 from heteroplace.relay.frontend.converters import CONVERTERS, RANDOM_OPS, REFUSED
 from heteroplace.relay.frontend.imported_model import ImportedModel
@@ -113,6 +114,7 @@ class _Settings:
     keep_weights: bool
 
 
+@interruptible
 def from_onnx(
     path_or_model: str | os.PathLike[str] | ModelProto,
     *,
