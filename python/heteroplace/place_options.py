@@ -77,7 +77,8 @@ class PlaceOptions:
         "measure",
         "measure: run the model on each device of this machine, a clock around every kernel; "
         "isolated: each distinct kernel alone, quicker and less exact; predict: measure on the "
-        "devices that are here and predict the others; estimate: from sizes and peak speeds; or a "
+        "devices that are here and predict the others; estimate: from sizes and peak speeds, "
+        "which are measured where the cluster has none and the cores are here; or a "
         "cost table (JSON)",
         metavar=f"{'|'.join(COST_MODELS)}|FILE",
     )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from relay_models import cpu_cluster
 
 from heteroplace.bench import kernels as kernels_bench
 from heteroplace.bench.command import USAGE, main
@@ -21,6 +23,7 @@ from heteroplace.bench.run.calls import tiny_model
 from heteroplace.bench.run.comparison import compile_once
 from heteroplace.machine.local import local_cluster
 from heteroplace.measure.machine_peaks import Peaks, measure_peaks
+from heteroplace.measure.peak_speeds import measure_speeds
 from heteroplace.tvm_bridge import llvm_cpu_target
 
 pytestmark = pytest.mark.costly
@@ -126,6 +129,17 @@ def test_rows_of_kernels_have_every_call_on_every_number_of_cores() -> None:
 def test_peaks_are_measured() -> None:
     found = measure_peaks(llvm_cpu_target(), local_cluster(has_gpus=False).devices[0].cores)
     assert found.flops_per_second > 1e8 and found.bytes_per_second > 1e7
+
+
+def test_speeds_are_measured_of_cores_that_are_here_and_say_none() -> None:
+    cluster = cpu_cluster()
+    known = replace(cluster.devices[0], flops_per_second=1, memory_bytes_per_second=1)
+    absent = replace(cluster.devices[1], cores=(4095,))
+    cluster = replace(cluster, devices=(known, absent, cluster.devices[2]))
+    found = measure_speeds(cluster, [device.name for device in cluster.devices])
+    assert list(found) == [cluster.devices[2].name]
+    assert found[cluster.devices[2].name].flops_per_second > 1e8
+    assert not measure_speeds(cluster, [known.name])
 
 
 def test_quick_is_for_peers_alone(capsys) -> None:

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from shard_models import BATCH, WIDTH, descend, forward, layer_weights, rows_of, save_files
+from shard_models import (
+    BATCH,
+    WIDTH,
+    descend,
+    forward,
+    layer_weights,
+    rank_cluster,
+    rows_of,
+    save_files,
+)
 
 import heteroplace
 from heteroplace.cli.main import main
 from heteroplace.cli.tvmc import main as tvmc
+from heteroplace.files.cluster import save_cluster
 
 WRONG = 4
 """What `tvmc` returns for wrong input."""
@@ -52,6 +63,55 @@ def test_a_table_of_one_plan_and_a_file_that_is_no_table_are_refused(
     Path("notes.csv").write_text("a,b\n1,2\n")
     assert main(["shard", *files, "--csv", "notes.csv"]) == 4
     assert "the columns are a,b" in capsys.readouterr().err
+
+
+@pytest.mark.costly(4)
+@pytest.mark.parametrize("batch", ["2", "64"])
+def test_degrees_of_a_step_of_training_are_found_for_any_batch(
+    batch: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, cluster = save_files(tmp_path)
+    arguments = ["shard", model, "--cluster", cluster, "--batch", batch, "--train"]
+    assert main([*arguments, "--degrees", "auto", "--costs", "estimate", "--json"]) == 0
+    rows = {row["degrees"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
+    assert rows["1/1/1/1"]["makespan_ns"] > 0 and rows["2/1/1/1"]["makespan_ns"] > 0
+
+
+@pytest.mark.costly
+def test_degrees_are_found_on_this_machine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`cpu.all` is no rank beside `cpu.0`, and the cores' peak speeds are in no file."""
+    model, _ = save_files(tmp_path)
+    arguments = ["shard", model, "--cluster", "local", "--batch", "8"]
+    assert main([*arguments, "--costs", "estimate", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["chosen"] in {row["degrees"] for row in found["rows"]}
+
+
+def test_degrees_are_measured_on_this_machine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, _ = save_files(tmp_path)
+    arguments = ["shard", model, "--cluster", "local", "--batch", "8", "--store", "off"]
+    assert main([*arguments, "--degrees", "1,1,1", "-o", str(tmp_path / "plan.json")]) == 0
+    assert "chosen: 1/1/1/1 on cpu.0" in capsys.readouterr().out
+    assert main(["check", str(tmp_path / "plan.json")]) == 0
+
+
+@pytest.mark.costly
+def test_a_device_that_is_not_here_and_no_rank_is_not_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, _ = save_files(tmp_path)
+    here = rank_cluster()
+    absent = replace(here.devices[1], cores=(4095,), flops_per_second=None)
+    save_cluster(replace(here, devices=(here.devices[0], absent)), tmp_path / "far.json")
+    arguments = ["shard", model, "--cluster", str(tmp_path / "far.json"), "--batch", "8"]
+    assert main([*arguments, "--degrees", "1,1,1", "--store", "off"]) == 4
+    assert "cpu.1 (core 4095" in capsys.readouterr().err
+    assert main([*arguments, "--store", "off", "--devices", "cpu.0", "--degrees", "1,1,1"]) == 0
+    assert main([*arguments, "--devices", "cpu.0", "--costs", "estimate"]) == 0
 
 
 @pytest.mark.costly

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from heteroplace.costs.predict import predict_costs
-from heteroplace.costs.roofline import estimate_costs
+from heteroplace.costs.roofline import SpeedMeasurement, estimate_costs
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.cost_lookup import check_known, find_costs, unknown_cells
@@ -24,6 +24,7 @@ def complete_costs(
     missing: str,
     advice: str,
     measure: Callable[[Cluster, Sequence[int]], CostTable] | None = None,
+    measure_speeds: SpeedMeasurement | None = None,
 ) -> CostTable:
     """Return what a table knows of a graph and a cluster, the rest filled in as asked.
 
@@ -36,6 +37,8 @@ def complete_costs(
     measure
         Costs of the graph on a part of the cluster, for batches of these sizes, unknown where a
         device is not here; must be there for "measure".
+    measure_speeds
+        For "estimate": see `estimate_costs`.
 
     Raises
     ------
@@ -52,7 +55,7 @@ def complete_costs(
         return predict_costs(graph, cluster, found)
     part = _lacking(found, graph, cluster)
     if missing == "estimate":
-        others = estimate_costs(graph, part, found.batches)
+        others = estimate_costs(graph, part, found.batches, measure_speeds)
     else:
         assert measure is not None
         others = measure(part, found.batches)

@@ -17,20 +17,28 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from heteroplace.costs.coverage import Beyond, Coverage
 from heteroplace.costs.op_regression import MAX_EXTRAPOLATION, LinearCost, OpRegression
 from heteroplace.costs.roofline import Speeds, device_speeds
 from heteroplace.costs.work import Work, op_types
 from heteroplace.errors import MissingCostError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.collectives import collective_kind
-from heteroplace.model.cost import CostTable, Detail, TableBuilder, without_barred
+from heteroplace.model.cost import (
+    Cost,
+    CostTable,
+    Detail,
+    TableBuilder,
+    build_table,
+    without_barred,
+)
 from heteroplace.model.graph import Task, TaskGraph, Tensor
 
 IntArray = NDArray[np.int64]
@@ -103,6 +111,7 @@ _COMPUTED = (
     *("softmax", "layer_norm", "dense", "dense_grad", "add_up"),
 )
 
+_UNUSED = "no task runs on this device"
 _ATTRIBUTES = re.compile(r"\[[^\]]*\]")
 
 OP_COSTS: MutableMapping[str, CostFunction] = {
@@ -216,38 +225,6 @@ def line_of(speeds: Speeds) -> LinearCost:
     )
 
 
-class Beyond(NamedTuple):
-    """Tasks of an op that are far outside the sizes that its line was fitted to."""
-
-    op: str
-    num_tasks: int
-    most: float
-    """How many times outside, for the task that is furthest."""
-
-
-@dataclass(frozen=True)
-class Coverage:
-    """What the times of a graph rest on beside cost functions and measured sizes."""
-
-    uncovered: Mapping[str, int] = field(default_factory=dict)
-    """Ops without a cost function, with the number of tasks: they cost one launch."""
-    beyond: tuple[Beyond, ...] = ()
-    """More than MAX_EXTRAPOLATION times outside the measured sizes, by op."""
-
-    def text(self) -> str:
-        """Return it as lines; "": there is nothing to say."""
-        lines = []
-        if self.uncovered:
-            listed = ", ".join(f"{op} ({count})" for op, count in self.uncovered.items())
-            lines.append(f"without a cost function, counted as one launch: {listed}")
-        for op, count, most in self.beyond:
-            lines.append(
-                f"{count} tasks of {op} are up to {most:.3g} times outside the measured sizes; "
-                f"up to {MAX_EXTRAPOLATION:g} is sound"
-            )
-        return "\n".join(lines)
-
-
 class OpCosts:
     """What tasks cost on the devices of a cluster: a line for each device, or for each type of op.
 
@@ -259,6 +236,10 @@ class OpCosts:
         By the name of a device, the fits to kernels that were measured there
         (`heteroplace.costs.op_regression`), by type of op (`heteroplace.costs.work.op_types`). An
         op that has none takes the line of the device's speeds.
+    names
+        The devices that tasks run on; others have no costs, and need none. None: all.
+    measured
+        By the name of a device, its speeds where the cluster does not say them.
     """
 
     def __init__(
@@ -266,21 +247,29 @@ class OpCosts:
         cluster: Cluster,
         dtype: str = "float32",
         fitted: Mapping[str, Mapping[str, OpRegression]] | None = None,
+        names: Collection[str] | None = None,
+        measured: Mapping[str, Speeds] | None = None,
     ) -> None:
         self.cluster = cluster
-        speeds = [device_speeds(device, dtype) for device in cluster.devices]
+        self._is_used = [names is None or device.name in names for device in cluster.devices]
+        self._measured = dict(measured or {})
+        speeds = [
+            self._measured.get(device.name) or device_speeds(device, dtype)
+            for device in cluster.devices
+        ]
         self._lines = [None if found is None else line_of(found) for found in speeds]
         self._fitted = [(fitted or {}).get(device.name, {}) for device in cluster.devices]
 
     def times(self, ops: Sequence[str], work: GraphWork) -> tuple[IntArray, Coverage]:
         """Return the times of tasks in ns, [num_tasks, num_devices], and what they rest on.
 
-        Collectives have 0: what they take is not a matter of one device.
+        Collectives have 0: what they take is not a matter of one device. So have devices that no
+        task runs on.
 
         Raises
         ------
         MissingCostError
-            Neither its speeds nor fits of all ops are known of a device.
+            Neither its speeds nor fits of all ops are known of a device that tasks run on.
         """
         times = np.zeros((len(ops), len(self._lines)), dtype=np.int64)
         groups: dict[str, list[int]] = {}
@@ -289,6 +278,8 @@ class OpCosts:
         chosen = {op: np.array(indices) for op, indices in groups.items()}
         beyond: dict[str, Beyond] = {}
         for device, line in enumerate(self._lines):
+            if not self._is_used[device]:
+                continue
             alike = next(i for i in range(device + 1) if self._is_alike(i, device))
             if alike < device:
                 times[:, device] = times[:, alike]
@@ -317,23 +308,43 @@ class OpCosts:
         ops = [task.op for task in graph.tasks]
         found = [self.times(ops, graph_work(_together(graph, batch))) for batch in batches]
         builder = TableBuilder(graph.identities, self.cluster.identities, batches)
-        detail = Detail("roofline", 0, "peak speeds in cost functions of ops, not calibrated")
+        peaks = "measured peak speeds" if self._measured else "peak speeds"
+        detail = Detail("roofline", 0, f"{peaks} in cost functions of ops, not calibrated")
         if any(self._fitted):
             detail = Detail("regressed", 0, "cost functions of ops, fitted to kernels")
         for times, _ in found:
             builder.add_times(times.ravel().tolist(), detail)
-        return without_barred(builder.finalize(), graph, self.cluster), found[0][1]
+        table = without_barred(builder.finalize(), graph, self.cluster)
+        return self._of_used(table, graph), found[0][1]
+
+    def _of_used(self, table: CostTable, graph: TaskGraph) -> CostTable:
+        """The table without times on devices that no task runs on."""
+        if all(self._is_used):
+            return table
+
+        def cost(task: int, device: int, batch: int = 1) -> Cost:
+            is_used = self._is_used[device]
+            return table.cost(task, device, batch) if is_used else Cost.excluded(_UNUSED)
+
+        return build_table(graph, self.cluster, cost, table.batches)
 
     def digest(self) -> str:
-        """Return a hex digest of all lines; registered cost functions are in it by their names."""
+        """Return a hex digest of all lines; registered cost functions are in it by their names.
+
+        Of measured speeds it only says which they are: measured again they differ a little.
+        """
+        lines = [
+            "measured" if device.name in self._measured else line
+            for device, line in zip(self.cluster.devices, self._lines, strict=True)
+        ]
         fitted = [sorted(fits.items()) for fits in self._fitted]
         names = [(op, function.__qualname__) for op, function in sorted(OP_COSTS.items())]
-        text = repr((self._lines, fitted, names))
+        text = repr((lines, fitted, names))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def _is_alike(self, device: int, other: int) -> bool:
         same_line = self._lines[device] == self._lines[other]
-        return same_line and self._fitted[device] == self._fitted[other]
+        return self._is_used[device] and same_line and self._fitted[device] == self._fitted[other]
 
     def _times_of_op(
         self,

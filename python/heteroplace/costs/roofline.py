@@ -7,7 +7,7 @@ section III-C, names the plain form and its weakness: it misses what is beyond b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from heteroplace.costs.device_figures import fill_device
@@ -16,6 +16,9 @@ from heteroplace.errors import MissingCostError
 from heteroplace.model.cluster import Cluster, Device
 from heteroplace.model.cost import Cost, CostTable, allowed_devices, build_table
 from heteroplace.model.graph import TaskGraph
+
+MEASURED_PEAKS = "peak speeds measured here, not calibrated"
+"""The reason of a time, where the peaks of a device are neither given nor known by its model."""
 
 
 class Speeds(NamedTuple):
@@ -45,23 +48,37 @@ def roofline_ns(work: Work, speeds: Speeds) -> int:
     return max(compute_ns, memory_ns) + speeds.launch_ns
 
 
-def estimate_costs(graph: TaskGraph, cluster: Cluster, batches: Sequence[int] = (1,)) -> CostTable:
+SpeedMeasurement = Callable[[Cluster, Collection[str]], Mapping[str, Speeds]]
+"""(cluster, names of devices) -> the speeds of those that can be measured here, by name."""
+
+
+def estimate_costs(
+    graph: TaskGraph,
+    cluster: Cluster,
+    batches: Sequence[int] = (1,),
+    measure: SpeedMeasurement | None = None,
+) -> CostTable:
     """Return the plain roofline for every task and device, for when nothing was measured.
 
     Parameters
     ----------
     batches
         Numbers of items run together, ascending from 1.
+    measure
+        Measures the peaks of devices that are neither given nor known; None: nothing can.
 
     Raises
     ------
     MissingCostError
-        The peaks of a device that some task may run on are neither given nor known by its model.
+        The peaks of a device that some task may run on are not given, known by its model or
+        measured.
     """
     dtype = main_dtype(graph)
     speeds = [device_speeds(device, dtype) for device in cluster.devices]
     used = {index for ids in allowed_devices(graph, cluster) for index in ids}
     lacking = [cluster.devices[index].name for index in sorted(used) if speeds[index] is None]
+    measured = measure(cluster, lacking) if measure is not None and lacking else {}
+    lacking = [name for name in lacking if name not in measured]
     if lacking:
         raise MissingCostError(
             f"cannot estimate costs on {', '.join(lacking)}: flops_per_second and "
@@ -70,10 +87,10 @@ def estimate_costs(graph: TaskGraph, cluster: Cluster, batches: Sequence[int] = 
         )
 
     def cost(task: int, device: int, batch: int = 1) -> Cost:
-        found = speeds[device]
-        assert found is not None
-        time_ns = roofline_ns(task_work(graph, task, batch), found)
-        return Cost.roofline(time_ns, "peak speeds, not calibrated")
+        found, reason = speeds[device], "peak speeds, not calibrated"
+        if found is None:
+            found, reason = measured[cluster.devices[device].name], MEASURED_PEAKS
+        return Cost.roofline(roofline_ns(task_work(graph, task, batch), found), reason)
 
     return build_table(graph, cluster, cost, tuple(batches))
 

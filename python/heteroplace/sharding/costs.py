@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.costs.op_costs import OpCosts, graph_work, plain_op
 from heteroplace.costs.op_regression import MIN_SIZES, OpRegression, fit_op_regression
-from heteroplace.costs.work import Work, op_types
+from heteroplace.costs.roofline import Speeds
+from heteroplace.costs.work import Work, main_dtype, op_types
 from heteroplace.errors import MissingCostError, ShardingError
 from heteroplace.measure.cost_models.model import CostOptions
 from heteroplace.measure.options import ProfileOptions
@@ -42,17 +43,20 @@ class MeasuredNetwork:
 
 def check_measurable(
     cluster: Cluster,
+    names: Sequence[str],
     what: str = "costs cannot be measured",
     advice: str = "costs='estimate' (--costs estimate)",
 ) -> None:
-    """Raise MissingCostError unless all devices of a cluster are in this machine.
+    """Raise MissingCostError unless some devices of a cluster are in this machine.
 
     Parameters
     ----------
+    names
+        The devices.
     what, advice
         What cannot be done, and what to say instead, for the message.
     """
-    absent = missing_devices(cluster, [device.name for device in cluster.devices])
+    absent = missing_devices(cluster, names)
     if absent:
         raise MissingCostError(
             f"{what} on devices that are not in this machine: {'; '.join(absent)}. Say {advice}"
@@ -62,7 +66,7 @@ def check_measurable(
 def measure_network(
     network: ShardedNetwork, compiled: CompiledNetwork, cluster: Cluster, options: ShardOptions
 ) -> MeasuredNetwork:
-    """Run the kernels of all lanes on each device, and note their scratch memory.
+    """Run the kernels of all lanes on each device of `compiled`, and note their scratch memory.
 
     Collectives are left out: what they take is said by links, and by their own measurements.
 
@@ -84,8 +88,15 @@ def measure_network(
     return MeasuredNetwork(sharded, {task.name: row for task, row in pairs})
 
 
-def compiled_alone(network: ShardedNetwork, cluster: Cluster) -> CompiledNetwork:
+def compiled_alone(
+    network: ShardedNetwork, cluster: Cluster, names: Sequence[str] | None = None
+) -> CompiledNetwork:
     """Return the tasks of a network as kernels like any other, with the scratch memory of each.
+
+    Parameters
+    ----------
+    names
+        The devices that they may run on; None: all of the cluster.
 
     Raises
     ------
@@ -93,7 +104,8 @@ def compiled_alone(network: ShardedNetwork, cluster: Cluster) -> CompiledNetwork
         An op cannot be compiled for some target.
     """
     assert network.network is not None  # weights are bound
-    alone = Network(_for_one_device(network.sharded.graph), network.network.mod)
+    devices = None if names is None else tuple(names)
+    alone = Network(_for_one_device(network.sharded.graph, devices), network.network.mod)
     return with_workspaces(CompiledNetwork.of(alone), cluster, with_inner_values=True)
 
 
@@ -106,22 +118,35 @@ def with_scratch_of(sharded: ShardedGraph, compiled: CompiledNetwork) -> Sharded
     return replace(sharded, graph=replace(sharded.graph, tasks=tasks))
 
 
-def _for_one_device(graph: TaskGraph) -> TaskGraph:
+def _for_one_device(graph: TaskGraph, devices: tuple[str, ...] | None) -> TaskGraph:
     """The same tasks as kernels like any other: nothing is shared, exchanged or updated."""
     tasks = tuple(
-        replace(task, op=task.op.rpartition(".")[2], weights=())
+        replace(task, op=task.op.rpartition(".")[2], weights=(), devices=devices)
         if collective_kind(task.op) is not None
-        else replace(task, adds=False, weights=())
+        else replace(task, adds=False, weights=(), devices=devices)
         for task in graph.tasks
     )
     tensors = tuple(replace(tensor, shared=False) for tensor in graph.tensors)
     return replace(graph, tasks=tasks, tensors=tensors, updates=())
 
 
-def fitted_costs(
-    cluster: Cluster, measured: Sequence[MeasuredNetwork], dtype: str = "float32"
+def estimated_costs(
+    cluster: Cluster, graph: TaskGraph, names: Sequence[str], measured: Mapping[str, Speeds]
 ) -> OpCosts:
-    """Return cost functions whose coefficients fit measured networks, for each device.
+    """Return cost functions from peak speeds, for each of some devices.
+
+    Parameters
+    ----------
+    measured
+        Speeds of devices of which the cluster does not say them, by name.
+    """
+    return OpCosts(cluster, main_dtype(graph), names=names, measured=measured)
+
+
+def fitted_costs(
+    cluster: Cluster, measured: Sequence[MeasuredNetwork], names: Sequence[str]
+) -> OpCosts:
+    """Return cost functions whose coefficients fit measured networks, for each of some devices.
 
     Raises
     ------
@@ -144,10 +169,10 @@ def fitted_costs(
     for (device_name, key), of_op in samples.items():
         if len({size for size, _ in of_op}) >= MIN_SIZES:
             fitted[device_name][key] = fit_op_regression(of_op)
-    lacking = [device.name for device in cluster.devices if "" not in fitted[device.name]]
+    lacking = [name for name in names if "" not in fitted[name]]
     if lacking:
         raise ShardingError(
             f"too few kernels of different sizes were measured on {', '.join(lacking)} to say what "
             f"others cost; name the degrees, or estimate costs"
         )
-    return OpCosts(cluster, dtype, fitted)
+    return OpCosts(cluster, fitted=fitted, names=names)

@@ -64,10 +64,10 @@ class PlanToTime:
 def costs_in_plans(several: Sequence[PlanToTime]) -> list[CostTable]:
     """Run plans with clocks; return what the tasks of each take on the devices that they ran on.
 
-    Devices that are alike take equally long; what no such device has run is unknown. The plans take
-    turns, so that all see the machine in one state: timed one after the other, one of them alone
-    may meet a second in which its cores are slow. They are loaded until they need half of some
-    memory; what is left then takes turns by itself.
+    Devices that are alike take equally long; a task has no cost where none has run it. The plans
+    take turns, so that all see the machine in one state: timed one after the other, one of them
+    alone may meet a second in which its cores are slow. They are loaded until they need half of
+    some memory; what is left then takes turns by itself.
 
     Raises
     ------
@@ -159,7 +159,9 @@ def _table(timed: PlanToTime, program: PlanProgram, quartiles: np.ndarray) -> Co
     def cost(task: int, device: int, batch: int = 1) -> Cost:
         found = _alike(means, graph, cluster, (task, device, batch))
         if found is None:
-            return Cost.unknown() if batch == 1 else Cost.unsupported("no such batch")
+            if batch == 1:
+                return Cost.excluded("the plan does not run the task there")
+            return Cost.unsupported("no such batch")
         return Cost.measured(round(found.ns), round(found.spread_ns))
 
     return build_table(graph, cluster, cost, tuple(sorted({1, *(key[2] for key in runs)})))

@@ -130,7 +130,7 @@ class ShardOptions:
     costs: str = option(
         MEASURE,
         "measure: kernels are run on the devices, which must be in this machine; estimate: from "
-        "sizes and peak speeds of the cluster",
+        "sizes and peak speeds, which are measured on cores that are here if the cluster has none",
         choices=lambda: COSTS,
     )
     store: str | os.PathLike[str] | None = option(

@@ -17,8 +17,7 @@ import tvm
 
 from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.codegen.sums_in_updates import sums_in_updates
-from heteroplace.costs.op_costs import Coverage, OpCosts
-from heteroplace.costs.work import main_dtype
+from heteroplace.costs.coverage import Coverage
 from heteroplace.errors import InfeasibleError, PlanError
 from heteroplace.files.sharding import ShardingRecord, Told, sharding_to_json
 from heteroplace.model.check import check_plan
@@ -35,10 +34,12 @@ from heteroplace.model.units import format_bytes
 from heteroplace.relay.annotate.sharded import annotate_sharded
 from heteroplace.relay.frontend.onnx_source import OnnxSource, with_source
 from heteroplace.sharding.collectives import groups_of_plan
+from heteroplace.sharding.costs import estimated_costs
 from heteroplace.sharding.in_plan import PlanTimer, costs_in_plans
 from heteroplace.sharding.inner_values import TaskMemory
 from heteroplace.sharding.memory import program_peaks
 from heteroplace.sharding.options import EACH, END, MEASURE, ShardOptions, check_shard_options
+from heteroplace.sharding.ranks import candidate_names
 from heteroplace.sharding.source import ModelSource
 from heteroplace.sharding.strategies import (
     PlannedStrategy,
@@ -154,9 +155,10 @@ def plan_models(
     if options.costs == MEASURE:
         costs = [(table, Coverage()) for table in _measured_costs(source, every, options)]
     else:
-        costs = []
+        costs, measured = [], source.peak_speeds(cluster)
+        names = candidate_names(cluster, options)
         for each in every:
-            estimates = OpCosts(each.cluster, main_dtype(each.sharded.graph))
+            estimates = estimated_costs(each.cluster, each.sharded.graph, names, measured)
             sizes = each.cluster.devices[0].batch_sizes
             costs.append(estimates.table(each.compiled.graph, sizes))
     found = iter(costs)

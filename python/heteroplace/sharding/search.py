@@ -12,18 +12,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from heteroplace.costs.op_costs import OpCosts
-from heteroplace.costs.work import main_dtype
 from heteroplace.errors import InfeasibleError, ShardingError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.collectives import CollectiveCosts
 from heteroplace.model.demands import check_reachable
 from heteroplace.model.units import format_bytes
 from heteroplace.sharding.collectives import Group, groups_of_grid
-from heteroplace.sharding.costs import check_measurable, fitted_costs
+from heteroplace.sharding.costs import check_measurable, estimated_costs, fitted_costs
 from heteroplace.sharding.options import ESTIMATE, MEASURE, ShardOptions
 from heteroplace.sharding.plan import ShardedModel, plan_models
+from heteroplace.sharding.ranks import candidate_names, rank_ids
 from heteroplace.sharding.source import ModelSource
-from heteroplace.sharding.strategies import rank_ids, strategy_of
+from heteroplace.sharding.strategies import strategy_of
 from heteroplace.sharding.trials import run_times
 from heteroplace.simulate.simulator import simulate
 from heteroplace.transforms.degrees import Degrees, enumerate_degrees, num_ranks, rank_devices
@@ -115,7 +115,8 @@ def search_degrees(
     """
     if options.most_run and options.costs == ESTIMATE:
         check_reachable(cluster)
-        check_measurable(cluster, "plans cannot be run", "run_best=0 (--run-best 0)")
+        names = candidate_names(cluster, options)
+        check_measurable(cluster, names, "plans cannot be run", "run_best=0 (--run-best 0)")
     grid = _planned(source, cluster, options, path)
     models = grid.models[: options.most_run]
     if len(models) < (2 if options.run_best is None else 1):
@@ -212,14 +213,15 @@ def _problem(
 def _costs(
     source: ModelSource, cluster: Cluster, options: ShardOptions, degrees: Sequence[Degrees]
 ) -> OpCosts:
+    names = candidate_names(cluster, options)
     rows_of: dict[int, set[int]] = {}
     for each in degrees:
         rows_of.setdefault(each.tensor, set()).add(each.rows(options.batch))
     if options.costs == ESTIMATE:
         lanes = min(rows_of)
         graph = source.graph(lanes, min(rows_of[lanes]), options.batch)
-        return OpCosts(cluster, main_dtype(graph.graph))
-    check_measurable(cluster)
+        return estimated_costs(cluster, graph.graph, names, source.peak_speeds(cluster))
+    check_measurable(cluster, names)
     measured = []
     for lanes, rows in sorted(rows_of.items()):
         for number in _some(rows):
@@ -228,7 +230,7 @@ def _costs(
             except ShardingError:
                 continue  # the search tells it, of each of these degrees
             measured.append(source.measured(lanes, number, cluster, options))
-    return fitted_costs(cluster, measured)
+    return fitted_costs(cluster, measured, names)
 
 
 def _collectives(

@@ -15,7 +15,9 @@ import tvm
 
 from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.codegen.joined_sums import JoinableSums
+from heteroplace.costs.roofline import Speeds
 from heteroplace.errors import ShardingError
+from heteroplace.measure.peak_speeds import measure_speeds
 from heteroplace.model.cluster import Cluster
 from heteroplace.relay.expressions import static_shape, tensor_types
 from heteroplace.relay.frontend.onnx_source import read_source
@@ -39,6 +41,7 @@ from heteroplace.sharding.costs import (
 )
 from heteroplace.sharding.inner_values import TaskMemory, task_memories
 from heteroplace.sharding.options import ShardOptions
+from heteroplace.sharding.ranks import candidate_names
 from heteroplace.transforms.sharded import ShardedGraph
 
 _MeasuredKey = tuple[int, int, int, str]
@@ -88,6 +91,7 @@ class ModelSource:
         self._joinable: dict[tuple[int, int, int], frozenset[str]] = {}
         self._steps: dict[tuple[int, int], TrainingStep] = {}
         self.collective_times = CollectiveTimes()
+        self._speeds: dict[str, dict[str, Speeds]] = {}
         self._prepared: dict[tuple[int, int], tvm.IRModule] = {}
         """By rows of a microbatch and of the batch; any number of lanes is cut out of each."""
         if options.is_training and not self.params:
@@ -179,6 +183,14 @@ class ModelSource:
         """
         return task_memories(self._compiled_alone(lanes, rows, batch, cluster), cluster)
 
+    def peak_speeds(self, cluster: Cluster) -> dict[str, Speeds]:
+        """Return the measured speeds of those ranks of which a cluster does not say them."""
+        key = cluster.digest()
+        if key not in self._speeds:
+            names = candidate_names(cluster, self._options)
+            self._speeds[key] = measure_speeds(cluster, names, self._options.progress)
+        return self._speeds[key]
+
     def joinable(self, lanes: int, rows: int, batch: int) -> frozenset[str]:
         """Return the tasks of one replica that can sum over several microbatches at once, by name.
 
@@ -199,7 +211,8 @@ class ModelSource:
     ) -> CompiledNetwork:
         key = (*self._key(lanes, rows, batch), cluster.digest())
         if key not in self._alone:
-            self._alone[key] = compiled_alone(self.network(lanes, rows, batch), cluster)
+            names = candidate_names(cluster, self._options)
+            self._alone[key] = compiled_alone(self.network(lanes, rows, batch), cluster, names)
         return self._alone[key]
 
     def _key(self, lanes: int, rows: int, batch: int) -> tuple[int, int, int]:

@@ -23,23 +23,11 @@ from heteroplace.sharding.in_plan import PlanToTime, shorter
 from heteroplace.sharding.inner_values import TaskMemory
 from heteroplace.sharding.memory import program_peaks
 from heteroplace.sharding.options import AUTO, END, MEASURE, ShardOptions
+from heteroplace.sharding.ranks import candidate_names, rank_ids
 from heteroplace.sharding.source import ModelSource
 from heteroplace.transforms.degrees import Degrees, rank_devices
 from heteroplace.transforms.sharded import ShardedGraph
 from heteroplace.transforms.strategy import SHARDED_GRADIENTS, Strategy, plan_strategy, rewrite
-
-
-def rank_ids(cluster: Cluster, options: ShardOptions) -> tuple[int, ...] | None:
-    """Return the ids of the devices that the options name; None: they name none.
-
-    Raises
-    ------
-    ClusterError
-        The cluster has no such device.
-    """
-    if options.devices is None:
-        return None
-    return tuple(cluster.device_id(name) for name in options.devices)
 
 
 def strategy_of(options: ShardOptions, degrees: Degrees) -> Strategy:
@@ -96,7 +84,7 @@ def planned_strategies(
     assert network.network is not None  # weights are bound, or state
     is_measured = options.costs == MEASURE
     if is_measured:
-        check_measurable(cluster)
+        check_measurable(cluster, candidate_names(cluster, options))
     sharded = source.with_scratch(*key, cluster) if is_measured else network.sharded
     mod = network.network.mod
     compiled = CompiledNetwork.of(Network(rewrite(sharded, first).graph, mod, state=state))

@@ -169,7 +169,7 @@ def rank_devices(
     ShardingError
         There are too few.
     """
-    chosen = list(devices) if devices is not None else _apart(cluster)
+    chosen = list(devices) if devices is not None else devices_at_once(cluster)
     needed = degrees.num_devices
     if len(chosen) < needed:
         names = ", ".join(cluster.devices[device].name for device in chosen) or "none"
@@ -182,11 +182,11 @@ def rank_devices(
 
 def num_ranks(cluster: Cluster) -> int:
     """Return how many devices of a cluster can be ranks at once."""
-    return len(_apart(cluster))
+    return len(devices_at_once(cluster))
 
 
-def _apart(cluster: Cluster) -> list[int]:
-    """Devices that can run at once: first one of each memory, then the others."""
+def devices_at_once(cluster: Cluster) -> list[int]:
+    """Return the ids of devices that can run at once: one of each memory first, then the others."""
     taken: set[str] = set()
     memories: set[int] = set()
     first: list[int] = []

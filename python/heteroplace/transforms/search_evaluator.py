@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from heteroplace.costs.op_costs import Coverage, OpCosts
+from heteroplace.costs.coverage import Coverage
+from heteroplace.costs.op_costs import OpCosts
 from heteroplace.errors import ClusterError, ShardingError, UnsupportedRelayError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.collectives import CollectiveCosts
@@ -56,7 +57,9 @@ Rewrite = Callable[[ShardedGraph, Degrees], ShardedGraph]
 _UNITS = (2, 3)
 """Row units of the graphs from which sizes follow; not 1, which compilers take for no rows at all
 where a unit is one row."""
-
+_BATCH_UNITS = 6
+"""Row units of the batch that these graphs are parts of: a multiple of both. A batch only divides a
+loss, so sizes are those of any other batch, which need not be a multiple of 3."""
 
 _REFUSALS = (ShardingError, ClusterError, UnsupportedRelayError)
 """Why some degrees cannot be, and others may."""
@@ -130,7 +133,7 @@ class Evaluator:
     def prepare(self, degrees: Degrees, batch: int) -> None:
         """Make the graphs that a configuration needs, before processes share them."""
         try:
-            self._family(degrees, batch)
+            self._family(degrees)
         except _REFUSALS:
             return  # `row` tells it
 
@@ -185,7 +188,7 @@ class Evaluator:
             self._exact[key] = copies_apart(self._problem.cluster, ids)
         return self._exact[key]
 
-    def _family(self, degrees: Degrees, batch: int) -> _Family | str:
+    def _family(self, degrees: Degrees) -> _Family | str:
         """The graphs that a configuration needs, or why they cannot be summed."""
         problem = self._problem
         key: tuple[int, ...] = (degrees.tensor, min(degrees.data, 2))
@@ -193,17 +196,22 @@ class Evaluator:
             key = (degrees.tensor, degrees.data, degrees.pipeline)
         if key not in self._families:
             with paused_collector():
-                self._families[key] = self._make_family(degrees, batch)
+                self._families[key] = self._make_family(degrees)
         return self._families[key]
 
-    def _make_family(self, degrees: Degrees, batch: int) -> _Family | str:
+    def _make_family(self, degrees: Degrees) -> _Family | str:
         unit = self._problem.row_unit
         known_rows = (_UNITS[0] * unit, _UNITS[1] * unit)
         if degrees.tensor not in self._sources:
             self._sources.clear()  # those of one number of lanes at a time
-            self._sources[degrees.tensor] = tuple(
-                self._problem.source(degrees.tensor, rows, batch) for rows in known_rows
-            )
+            try:
+                self._sources[degrees.tensor] = tuple(
+                    self._problem.source(degrees.tensor, rows, _BATCH_UNITS * unit)
+                    for rows in known_rows
+                )
+            except UnsupportedRelayError as fault:
+                # The network mixes the rows of a batch; it may still run with all of them at once.
+                return str(fault)
         first, second = (
             self._problem.rewrite(each, degrees) for each in self._sources[degrees.tensor]
         )
@@ -230,7 +238,7 @@ class Evaluator:
         key = (degrees.data, degrees.tensor, degrees.pipeline, rows)
         if key in self._stages:
             return self._stages[key]
-        family = self._family(degrees, batch)
+        family = self._family(degrees)
         if isinstance(family, str):
             return family
         ranks = self._devices(degrees)

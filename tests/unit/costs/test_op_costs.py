@@ -1,5 +1,7 @@
 """Cost functions of ops: DistIR's four exact costs, what is not covered, what is far outside."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -14,6 +16,7 @@ from heteroplace.costs.op_costs import (
     views,
 )
 from heteroplace.costs.op_regression import LinearCost, OpRegression
+from heteroplace.costs.roofline import Speeds
 from heteroplace.costs.work import task_work
 from heteroplace.errors import MissingCostError
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
@@ -173,6 +176,29 @@ def test_a_device_without_speeds_needs_fits():
         OpCosts(cluster).table(relu)
     table, _ = OpCosts(cluster, fitted={"d0": {"nn.relu": FIT}}).table(relu)
     assert table.run_ns(0, 0) == round(10**6 + 0.25 * 2000 + 100)
+
+
+def test_a_device_that_no_task_runs_on_needs_no_speeds():
+    cluster = machine(2)
+    unknown = replace(cluster.devices[1], flops_per_second=None, model="")
+    cluster = replace(cluster, devices=(cluster.devices[0], unknown))
+    relu = one_task("nn.relu", [(10**3,)], (10**3,), 2 * 10**6)
+    table, _ = OpCosts(cluster, names=["d0"]).table(relu)
+    assert table.run_ns(0, 0) == OpCosts(machine(2)).table(relu)[0].run_ns(0, 0)
+    assert table.cost(0, 1).source == "excluded"
+    with pytest.raises(MissingCostError, match="on d1"):
+        OpCosts(cluster, names=["d0", "d1"]).table(relu)
+
+
+def test_measured_speeds_count_where_the_cluster_says_none():
+    cluster = machine(flops_per_second=None)
+    relu = one_task("nn.relu", [(10**3,)], (10**3,), 2 * 10**6)
+    costs = OpCosts(cluster, measured={"d0": Speeds(10**9, 10**9, 0)})
+    table, _ = costs.table(relu)
+    assert table.run_ns(0, 0) == 2 * 10**6 + 2000
+    assert "measured" in table.cost(0, 0).reason
+    other = OpCosts(cluster, measured={"d0": Speeds(2 * 10**9, 10**9, 0)})
+    assert other.digest() == costs.digest()
 
 
 def test_times_of_one_task_do_not_depend_on_those_beside_it():

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tests.routed_plans import layer_graph
 
 from heteroplace.costs.roofline import (
+    MEASURED_PEAKS,
     Calibration,
     RatioSums,
     Speeds,
@@ -76,6 +77,17 @@ def test_a_known_model_gives_the_peaks(graph):
 def test_unknown_peaks_are_named(graph):
     with pytest.raises(MissingCostError, match="cannot estimate costs on d: flops_per_second and"):
         estimate_costs(graph, cluster_of(flops_per_second=1))
+
+
+def test_unknown_peaks_are_measured_where_they_can_be(graph):
+    def measure(cluster, names):
+        assert names == ["d"]
+        return {"d": Speeds(10**9, 10**9, 5)}
+
+    cost = estimate_costs(graph, cluster_of(), measure=measure).rows[0][0]
+    assert (cost.ns, cost.source, cost.reason) == (2005, "roofline", MEASURED_PEAKS)
+    with pytest.raises(MissingCostError, match="cannot estimate costs on d"):
+        estimate_costs(graph, cluster_of(), measure=lambda cluster, names: {})
 
 
 def test_half_precision_is_seen_by_bytes(graph):

@@ -6,7 +6,7 @@ import pytest
 
 from heteroplace.bench.distir.machine import MachineFigures, machine_cluster
 from heteroplace.costs.op_costs import OpCosts
-from heteroplace.errors import MissingCostError, ShardingError
+from heteroplace.errors import MissingCostError, ShardingError, UnsupportedRelayError
 from heteroplace.model.collectives import CollectiveCosts
 from heteroplace.transforms.degrees import Degrees, enumerate_degrees
 from heteroplace.transforms.mlp import Mlp
@@ -15,7 +15,9 @@ from heteroplace.transforms.search_evaluator import SearchProblem
 from heteroplace.transforms.search_rows import (
     COLUMNS,
     EXCLUDED,
+    REFUSED,
     STAGES,
+    WHOLE,
     SearchRow,
     pareto_front,
     pure,
@@ -40,6 +42,34 @@ def test_all_degrees_of_each_batch_are_rows(problem):
     expected = [(batch, d) for batch in (8, 16) for d in enumerate_degrees(4, batch)]
     assert [(row.batch, row.degrees) for row in rows] == expected
     assert {row.method for row in rows} == {STAGES}
+
+
+@pytest.mark.parametrize("batch", [2, 4, 64, 256, 4096])
+def test_no_graph_is_made_of_rows_that_do_not_divide_its_batch(problem, batch):
+    def strict(lanes, rows, whole):
+        assert whole % rows == 0, f"{rows} rows are no part of a batch of {whole}"
+        return source(lanes, rows, whole)
+
+    rows = search(replace(problem, source=strict), [batch], allow_fewer=True)
+    expected = search(problem, [batch], allow_fewer=True)
+    assert rows == expected
+    assert STAGES in {row.method for row in rows}
+
+
+def test_a_network_that_mixes_rows_is_simulated_with_the_whole_batch_at_once(problem):
+    def mixing(lanes, rows, whole):
+        if rows != whole:
+            raise UnsupportedRelayError("softmax along the rows")
+        return source(lanes, rows, whole)
+
+    rows = search(replace(problem, source=mixing), [8], allow_fewer=True)
+    methods = {str(row.degrees): row.method for row in rows}
+    assert {name for name, method in methods.items() if method != REFUSED} == {
+        "1/1/1/1",
+        "1/2/1/1",
+        "1/4/1/1",
+    }
+    assert methods["1/1/1/1"] == methods["1/4/1/1"] == WHOLE
 
 
 def test_what_does_not_fit_is_not_ranked(problem):

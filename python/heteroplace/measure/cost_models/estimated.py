@@ -19,4 +19,4 @@ class EstimatedCosts(GivenCosts):
         super().__init__(options, estimate_costs)
 
     def _table(self, graph: TaskGraph, cluster: Cluster, batches: Sequence[int]) -> CostTable:
-        return estimate_costs(graph, cluster, batches)
+        return estimate_costs(graph, cluster, batches, self._measure_speeds)

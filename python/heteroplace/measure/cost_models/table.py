@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.costs.complete import complete_costs
+from heteroplace.costs.roofline import Speeds
 from heteroplace.errors import SolverError
 from heteroplace.files.costs import load_table
 from heteroplace.measure.cost_models.measured import MeasuredCosts
 from heteroplace.measure.cost_models.model import CostOptions
+from heteroplace.measure.peak_speeds import measure_speeds
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.cost_lookup import check_known
@@ -77,9 +79,13 @@ class GivenCosts:
             return self._present.costs(compiled, part, batches)
 
         missing = self.options.missing
-        found = complete_costs(source, graph, cluster, missing, _ADVICE, measure)
+        fill = measure, self._measure_speeds
+        found = complete_costs(source, graph, cluster, missing, _ADVICE, *fill)
         check_known(found, graph, cluster, source, _NOT_HERE)
         return found
+
+    def _measure_speeds(self, cluster: Cluster, names: Collection[str]) -> dict[str, Speeds]:
+        return measure_speeds(cluster, names, self.options.progress)
 
     def _table(self, graph: TaskGraph, cluster: Cluster, batches: Sequence[int]) -> CostTable:
         """The caller's table; `batches` is for those that are made to order."""
