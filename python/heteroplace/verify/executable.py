@@ -155,7 +155,7 @@ def _compared(executable: Executable, mod: tvm.IRModule, source: OnnxSource) -> 
     outputs = Executor(executable).run(together)
     parts = {
         index: [
-            _item(output, reference, index)
+            _item(output, reference, index, len(items))
             for output, reference in zip(outputs, references_of_item, strict=True)
         ]
         for index, references_of_item in references.items()
@@ -168,7 +168,9 @@ def _compared(executable: Executable, mod: tvm.IRModule, source: OnnxSource) -> 
         difference, index = furthest_off(parts, references, tolerance)
     note = ""
     if not difference.is_within:
-        note = _explain(executable, source, items[index], parts[index], difference, tolerance)
+        note, difference = _explain(
+            executable, source, items[index], parts[index], difference, tolerance
+        )
     if not math.isfinite(difference.absolute):  # no figure says how far a number is from infinity
         raise _CannotCompare(
             f"where one of the compiled network and {reference_name()} has infinities or NaN the "
@@ -218,13 +220,17 @@ def _spread(count: int, most: int) -> list[int]:
     return [number * (count - 1) // (most - 1) for number in range(most)]
 
 
-def _item(output: np.ndarray, reference: np.ndarray, index: int) -> np.ndarray:
+def _item(output: np.ndarray, reference: np.ndarray, index: int, num_items: int) -> np.ndarray:
     """The part of an output of several items that is one item's, which has that reference."""
+    if num_items == 1:  # another size is a difference
+        return output
     pairs = enumerate(zip(output.shape, reference.shape, strict=False))
     axis = next((axis for axis, (many, one) in pairs if many != one), None)
     if axis is None or output.ndim != reference.ndim:
         return output
     size = reference.shape[axis]
+    if output.shape[axis] != size * num_items:
+        return output
     return output.take(range(index * size, (index + 1) * size), axis)
 
 
@@ -253,8 +259,11 @@ def _explain(
     actual: Sequence[np.ndarray],
     difference: Difference,
     tolerance: Tolerance,
-) -> str:
-    """Find the node that makes the difference, and raise; or say why there is no such node."""
+) -> tuple[str, Difference]:
+    """Find the node that makes the difference, and raise; or say why there is no such node.
+
+    Also return what then counts as the difference.
+    """
     solution = executable.solution
     where = f"model {source.path or 'in memory'}"
     head = (
@@ -280,12 +289,17 @@ def _explain(
             f"{head}. The first node whose output differs is {nodes.wrong}. Express it by other "
             f"ops; or give verify='off', if the module or its weights were changed on purpose"
         )
+    if nodes.settled is not None:
+        settled = compare(actual, nodes.settled, tolerance)
+        if settled.is_within:
+            (node, reason), *_ = nodes.disputes.items()
+            return f"{node} and what follows it excepted: {reason}", settled
     if not _agree(nodes, actual, tolerance) and not _is_rounding(nodes, difference):
         raise VerificationError(
             f"{head}. Each node by itself agrees, so the network as a whole was compiled wrongly, "
             f"or it was changed after its import; in the latter case give verify='off'"
         )
-    return "each node agrees on equal inputs: the network makes rounding errors larger"
+    return "each node agrees on equal inputs: the network makes rounding errors larger", difference
 
 
 def _agree(nodes: ComparedNodes, actual: Sequence[np.ndarray], tolerance: Tolerance) -> bool:

@@ -3,13 +3,14 @@
 The model is imported and compiled once more with the values of all its nodes as outputs, for each
 kind of device that the plan uses. Among the nodes whose values differ from the reference's, one is
 wrong if the reference, given our values of its inputs, does not give ours of its outputs: one that
-only hands a difference on, or makes rounding larger, is not.
+only hands a difference on, or makes rounding larger, is not. Neither is one that onnxruntime itself
+computes otherwise than the standard (`disputes.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
@@ -27,6 +28,7 @@ from heteroplace.relay.frontend.onnx_source import MAX_BYTES, OnnxSource
 from heteroplace.relay.frontend.onnx_tensors import serialised
 from heteroplace.relay.tasks.network import cut_network
 from heteroplace.verify.compare import Difference, Tolerance, compare
+from heteroplace.verify.disputes import NodeRun, outputs_with, why_right
 from heteroplace.verify.reference import Values, run_each, run_model
 
 _STATIC_OPS = frozenset({"Shape", "Size"})
@@ -49,7 +51,12 @@ class ComparedNodes:
     outputs: tuple[Sequence[np.ndarray], ...]
     """The outputs of the model as it was compiled with all values kept, for each kind of device."""
     moved: Difference
-    """How far the reference's own outputs move when its inputs and weights are rounded."""
+    """How far the reference's own outputs move when its inputs and weights are rounded; 0 where
+    that is not looked at, since the rest decides."""
+    disputes: Mapping[str, str]
+    """Node -> why it is right though onnxruntime's outputs differ."""
+    settled: Sequence[np.ndarray] | None
+    """onnxruntime's outputs with ours in place of those nodes'; None: there are no such nodes."""
 
 
 def compare_nodes(
@@ -89,15 +96,28 @@ def compare_nodes(
     ]
     kept = _with_outputs(model, outputs, computing)
     names = [output.name for output in kept.graph.output]
-    found, wrong = [], None
+    found: list[list[np.ndarray]] = []
+    verdict = _Verdict()
     for device, values in _run_keeping_all(source, kept, cluster, devices, inputs):
         ours = dict(zip(names, values, strict=True))
         found.append(values[: len(outputs)])
         known = {**expected, **inputs, **ours}
-        wrong = wrong or _first_wrong(model, nodes, ours, expected, known, tolerance, device)
+        verdict = _judge(model, nodes, ours, expected, known, tolerance, device)
+        if verdict.wrong is not None:
+            break
+    settled, still = None, Difference(0.0, 0.0, True)
+    disputes = {describe_node(node): reason for node, reason in verdict.right}
+    if verdict.wrong is not None:
+        return ComparedNodes(verdict.wrong, tuple(found), still, disputes, settled)
+    if disputes:
+        replaced = [node for node, _ in verdict.right]
+        values_of = {name: ours[name] for node in replaced for name in node.output if name in ours}
+        settled = outputs_with(model, values_of, replaced, inputs, flops)
+        if compare(found[-1], settled, tolerance).is_within:
+            return ComparedNodes(None, tuple(found), still, disputes, settled)
     rounded = _rounded_outputs(model, outputs, inputs, tolerance.relative * ROUNDING_RATIO, flops)
     moved = compare(rounded, [expected[name] for name in outputs], tolerance)
-    return ComparedNodes(wrong, tuple(found), moved)
+    return ComparedNodes(None, tuple(found), moved, disputes, settled)
 
 
 def _rounded_outputs(
@@ -175,7 +195,17 @@ def _run_keeping_all(
         )
 
 
-def _first_wrong(
+@dataclass
+class _Verdict:
+    """Which of the nodes that differ are wrong."""
+
+    wrong: str | None = None
+    """The first wrong one, in words."""
+    right: list[tuple[NodeProto, str]] = field(default_factory=list)
+    """Those that are right though onnxruntime's outputs differ, and why."""
+
+
+def _judge(
     model: ModelProto,
     nodes: Sequence[NodeProto],
     ours: Values,
@@ -183,45 +213,53 @@ def _first_wrong(
     known: Values,
     tolerance: Tolerance,
     device: str,
-) -> str | None:
-    """The first node that gives other outputs than the reference for the same inputs."""
+) -> _Verdict:
+    """Look for the first node that gives wrong outputs for our values of its inputs."""
     differing = []
     for node in nodes:
         names = [name for name in node.output if name in ours]
         actual = [ours[name] for name in names]
         difference = compare(actual, [expected[name] for name in names], tolerance)
         if not difference.is_within:
-            differing.append((node, names, actual, difference))
+            differing.append((node, {name: ours[name] for name in names}, difference))
+    verdict = _Verdict()
     for start in range(0, len(differing), _RUN_TOGETHER):
         group = differing[start : start + _RUN_TOGETHER]
-        given = _run_alone(model, [(node, names) for node, names, _, _ in group], known)
-        for (node, _, actual, difference), outputs in zip(group, given, strict=True):
-            if outputs is not None:
-                difference = compare(actual, list(outputs.values()), tolerance)
-            if not difference.is_within:
-                return (
+        runs = _run_alone(model, [(node, actual) for node, actual, _ in group], known)
+        for (node, actual, difference), run in zip(group, runs, strict=True):
+            if run is not None and run.expected is not None:
+                reference = [run.expected[name] for name in actual]
+                difference = compare(list(actual.values()), reference, tolerance)
+            if difference.is_within:
+                continue
+            reason = "" if run is None else why_right(run, tolerance)
+            if not reason:
+                verdict.wrong = (
                     f"{describe_node(node)}, on {device}: it is off by {difference.absolute:.2g}, "
                     f"{difference.relative:.2g} of its largest value"
                 )
-    return None
+                return verdict
+            verdict.right.append((node, reason))
+    return verdict
 
 
 def _run_alone(
-    model: ModelProto, nodes: Sequence[tuple[NodeProto, Sequence[str]]], known: Values
-) -> list[Values | None]:
-    """What the reference makes of our values of each node's inputs; None: it cannot say."""
+    model: ModelProto, nodes: Sequence[tuple[NodeProto, Values]], known: Values
+) -> list[NodeRun | None]:
+    """What onnxruntime makes of our values of each node's inputs; None: they are not known."""
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
-    found: list[Values | None] = [None] * len(nodes)
+    found: list[NodeRun | None] = [None] * len(nodes)
     runs = []
-    for index, (node, names) in enumerate(nodes):
+    for index, (node, actual) in enumerate(nodes):
         read = [name for name in dict.fromkeys(node.input) if name]
         if all(name in known or name in constants for name in read):
             given = {name: known[name] for name in read if name in known}
             weights = [constants[name] for name in read if name not in known]
-            runs.append((index, _alone(model, node, given, weights, names), given, names))
-    outputs = run_each([(alone, given, names) for _, alone, given, names in runs])
-    for (index, *_), values in zip(runs, outputs, strict=True):
-        found[index] = values
+            runs.append((index, _alone(model, node, given, weights, list(actual)), given))
+    outputs = run_each([(alone, given, list(nodes[index][1])) for index, alone, given in runs])
+    for (index, alone, given), values in zip(runs, outputs, strict=True):
+        node, actual = nodes[index]
+        found[index] = NodeRun(node, alone, given, actual, values)
     return found
 
 

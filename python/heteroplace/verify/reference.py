@@ -79,6 +79,22 @@ def run_each(runs: Sequence[tuple[ModelProto, Values, Sequence[str]]]) -> list[V
     return [None if isinstance(each, str) else each for each in found]
 
 
+def run_by_evaluator(model: ModelProto, inputs: Values, names: Sequence[str]) -> Values | None:
+    """Run a small model by ONNX's reference evaluator; None: it cannot, or not within its limits.
+
+    It is written in Python: a convolution may take it hours, so its time is bounded by the size of
+    the model and its inputs.
+    """
+    content = model.SerializeToString()
+    try:
+        (found,) = run_models(
+            [ModelRun(content, inputs, names)], len(content), 0, is_evaluated=True
+        )
+    except FrontendError:
+        return None
+    return None if isinstance(found, str) else found
+
+
 def _only(runs: Sequence[ModelRun], num_bytes: int, flops: int) -> Values:
     (found,) = _run(runs, num_bytes, flops)
     if isinstance(found, str):

@@ -15,6 +15,7 @@ optimiser reads at a false address or asks for all of the memory.
                     (".0.npy" follows, and so on), and which outputs (null: all that are tensors of
                     numbers). One thread, nothing optimised. RESULT is a
                     list: the names of the outputs, or why there are none.
+    run-evaluator   the same by ONNX's reference evaluator; the outputs are named.
 
 Exit codes: 0 RESULT is written; 3 the library refuses the model: standard output says why.
 """
@@ -31,6 +32,11 @@ import numpy as np
 
 REFUSED = 3
 """Not 1, which an error that nothing has caught ends with."""
+_EVALUATOR_ERRORS = (
+    *(ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError),
+    ValueError,
+)
+"""The reference is written in Python: a node that is not as its op says may raise any of these."""
 _MAX_EVALUATED = 1024
 """Elements of a value that decides something."""
 
@@ -104,7 +110,17 @@ def _simplifier() -> tuple[Any, tuple[type[Exception], ...]]:
 
 
 def _runs() -> tuple[Any, tuple[type[Exception], ...]]:
-    errors = _onnxruntime_errors()
+    return _runner(_run_once, _onnxruntime_errors())
+
+
+def _evaluator_runs() -> tuple[Any, tuple[type[Exception], ...]]:
+    import onnx.reference  # noqa: F401  (before the limits hold)
+
+    return _runner(_evaluate_once, _EVALUATOR_ERRORS)
+
+
+def _runner(run_once: Any, errors: tuple[type[Exception], ...]) -> Any:
+    """What runs a list of models, and the errors of the library that does."""
 
     def run(runs: str, result: str) -> None:
         answers: list[dict[str, object]] = []
@@ -112,13 +128,26 @@ def _runs() -> tuple[Any, tuple[type[Exception], ...]]:
             jobs = json.load(file)
         for job in jobs:
             try:
-                answers.append({"names": _run_once(**job)})
+                answers.append({"names": run_once(**job)})
             except errors as err:
                 answers.append({"reason": _reason(err)})
         with open(result, "w") as file:  # noqa: PTH123
             json.dump(answers, file)
 
     return run, errors
+
+
+def _evaluate_once(model: str, inputs: dict[str, str], names: list[str], outputs: str) -> list[str]:
+    import onnx
+    from onnx.reference import ReferenceEvaluator
+
+    loaded = onnx.load(model, format="protobuf")
+    given = {name: np.load(path) for name, path in inputs.items()}
+    with np.errstate(all="ignore"):
+        values = ReferenceEvaluator(loaded).run(names, given)
+    for index, value in enumerate(values):
+        np.save(f"{outputs}.{index}.npy", np.asarray(value))
+    return names
 
 
 def _run_once(
@@ -179,9 +208,7 @@ def _evaluator() -> tuple[Any, tuple[type[Exception], ...]]:
         loaded.graph.initializer.append(onnx.numpy_helper.from_array(value, "value"))
         onnx.save(loaded, result, format="protobuf")
 
-    # The reference is written in Python: a node that is not as its op says may raise any of these.
-    errors = (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError)
-    return run, (*errors, ValueError)
+    return run, _EVALUATOR_ERRORS
 
 
 _COMMANDS = {
@@ -189,6 +216,7 @@ _COMMANDS = {
     "infer": _inference,
     "inline": _inliner,
     "run": _runs,
+    "run-evaluator": _evaluator_runs,
     "simplify": _simplifier,
 }
 

@@ -97,7 +97,7 @@ class ModelRun:
 
 
 def run_models(
-    runs: Sequence[ModelRun], num_bytes: int, flops: int
+    runs: Sequence[ModelRun], num_bytes: int, flops: int, *, is_evaluated: bool = False
 ) -> list[dict[str, np.ndarray] | str]:
     """Run models by onnxruntime; return for each its outputs by name, or why there are none.
 
@@ -107,6 +107,8 @@ def run_models(
         Size of the models, with their weights in other files.
     flops
         Of all runs, for the limit of time.
+    is_evaluated
+        By ONNX's reference evaluator instead; runs name their outputs then.
 
     Raises
     ------
@@ -129,7 +131,8 @@ def run_models(
             num_bytes += sum(array.nbytes for array in run.inputs.values())
         (folder / "runs.json").write_text(json.dumps(jobs))
         runs_path, result = str(folder / "runs.json"), folder / "result.json"
-        _run("run", runs_path, result, num_bytes, flops)
+        command = "run-evaluator" if is_evaluated else "run"
+        _run(command, runs_path, result, num_bytes, flops)
         answers = json.loads(result.read_text())
         return [_outputs(job["outputs"], answer) for job, answer in zip(jobs, answers, strict=True)]
 
