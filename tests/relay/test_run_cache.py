@@ -135,6 +135,22 @@ def test_a_full_disk_stops_neither_run_nor_compile(
     assert not (here / "costs.sqlite").exists()
 
 
+@pytest.mark.parametrize("name", ["a b.so", "it's.so", "$(touch x).so"])
+def test_the_command_to_run_a_compiled_file_can_be_typed(
+    here: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_product(here, 1)
+    assert main(["compile", "net.onnx", "--budget", "1", "-o", name]) == 0
+    _, _, command = capsys.readouterr().out.strip().partition("; next: ")
+    printed = subprocess.run(
+        ["sh", "-c", command.replace("heteroplace", "printf '%s\\n'", 1)],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert printed == f"run\n{name}\n"
+
+
 def heteroplace(*arguments: str, prefix: tuple[str, ...] = (), **variables: str | None) -> str:
     """What a command prints; it must end well."""
     done = subprocess.run(

@@ -180,17 +180,17 @@ def test_device_is_said_to_be_ignored(here, capsys):
 
 @pytest.mark.costly
 def test_compile_prints_the_import_the_tables_and_the_headline(here, capsys):
-    assert main(["compile", "net.onnx", *SHAPES, *PLACE, "-o", "again.so"]) == 0
+    assert main(["compile", "net.onnx", *SHAPES, *PLACE, "-o", "once again.so"]) == 0
     text = capsys.readouterr().out
     assert text.startswith("imported net.onnx\n  input 'x' has shape (1, 3, 16, 16)\n")
     assert "\ntask " in text
     assert "\ndevice " in text
     assert "lower bound" in text
-    assert text.endswith("next: tvmc run again.so\n")
-    verified = heteroplace.Executor("again.so").verification
+    assert text.endswith("next: tvmc run 'once again.so'\n")
+    verified = heteroplace.Executor("once again.so").verification
     assert verified.is_verified
     assert f"\n{verified.text}\n" in text
-    assert show(["show", "again.so"]) == 0
+    assert show(["show", "once again.so"]) == 0
     assert capsys.readouterr().out.endswith(f"\n{verified.text}\n")
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import statistics
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -260,7 +261,8 @@ def run_compile(arguments: argparse.Namespace) -> None:
         return
     print(executable.summary(_COSTLIEST * 2))
     size = format_bytes(Path(output).stat().st_size)
-    print(f"\ncompiled in {about.seconds:.1f} s: {output} ({size}); next: heteroplace run {output}")
+    command = shlex.join(["heteroplace", "run", output])
+    print(f"\ncompiled in {about.seconds:.1f} s: {output} ({size}); next: {command}")
 
 
 def _text(origin: str, ran: Ran) -> str:

@@ -162,7 +162,8 @@ def _build(
         executable.report(report, progress=progress, command=shlex.join(sys.argv))
         print(f"report: {report}; open it in a browser")
     size = format_bytes(Path(arguments.output).stat().st_size)
-    print(f"compiled: {arguments.output} ({size}); next: tvmc run {arguments.output}")
+    command = shlex.join(["tvmc", "run", str(arguments.output)])
+    print(f"compiled: {arguments.output} ({size}); next: {command}")
 
 
 def _solution_of(mod: tvm.IRModule, path: str) -> Solution:

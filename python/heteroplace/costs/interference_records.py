@@ -6,6 +6,7 @@ only for what was measured. The values are a JSON text.
 
 from __future__ import annotations
 
+import shlex
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -120,7 +121,7 @@ def read_record(
     if fault:
         raise CostStoreError(
             f"the interference that the store holds of network {key.network} is damaged: {fault}; "
-            f"remove it: heteroplace costs forget --network {key.network}"
+            f"remove it: heteroplace costs forget --network {shlex.quote(key.network)}"
         )
     return record
 

@@ -16,7 +16,7 @@ from heteroplace.bench.run.comparison import (
     Comparison,
 )
 from heteroplace.costs.measurement import NEAR_CORES_NS
-from heteroplace.files.output import json_text
+from heteroplace.files.output import json_text, write_text
 from heteroplace.machine.usage import QUIET_CORES
 from heteroplace.model.solution import Solution
 from heteroplace.model.units import format_bytes, format_deviation, format_ns
@@ -69,7 +69,7 @@ def write_solution(solution: Solution, path: Path) -> None:
             f"{task.name}: {reason}" for task, reason in zip(graph.tasks, plan.reasons, strict=True)
         ),
     ]
-    path.write_text("\n\n".join(parts) + "\n")
+    write_text("\n\n".join(parts) + "\n", path)
 
 
 def write_timelines(solution: Solution, measured: Timeline, path: Path) -> None:
@@ -266,7 +266,7 @@ def write_summary(
 ) -> None:
     """Write the rows of the models that were measured, and of those only placed, as JSON."""
     value = {"models": list(rows), "placed_only": list(placed)}
-    path.write_text(json_text(value, indent=1) + "\n")
+    write_text(json_text(value, indent=1) + "\n", path)
 
 
 def _median_ms(result: Comparison, name: str) -> float | None:

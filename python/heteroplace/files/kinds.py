@@ -4,6 +4,7 @@ and how its graph was made of a model), profile of route decisions or compiled m
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 
 from heteroplace.errors import HeteroPlaceError
@@ -37,8 +38,8 @@ def read_known_file(path: str | os.PathLike[str]) -> tuple[str, object]:
     if source.endswith(".onnx") or start.startswith(_ONNX_START):
         raise HeteroPlaceError(
             f"{source}: expected a file that heteroplace wrote, got an ONNX model; make a task "
-            f"graph of it by `heteroplace profile {source} --cluster cluster.json --graph-out "
-            f"graph.json -o costs.json`"
+            f"graph of it by `heteroplace profile {shlex.quote(source)} --cluster cluster.json "
+            f"--graph-out graph.json -o costs.json`"
         )
     try:
         value = read_json(path, HeteroPlaceError)

@@ -13,7 +13,8 @@ import os
 import secrets
 import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -69,27 +70,24 @@ def write_bytes(data: bytes | memoryview, path: str | os.PathLike[str]) -> None:
     Raises
     ------
     OSError
-        The folder does not exist or cannot be written to.
+        The folder does not exist or cannot be written to, or the disk is full; it names `path`.
     """
-    target = final_path(path)
-    if not is_replaceable(target):
-        _write_in_place(data, target)
-        return
-    temporary = _temporary_name(target)  # of several writers the last one wins
-    mode = _mode_of(target)
-    # Closed to others until it has the mode of a file that may be so.
-    made = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    number = os.open(temporary, made, 0o666 if mode is None else 0o600)
+    with naming(path):
+        target = final_path(path)
+        if not is_replaceable(target):
+            _write_in_place(data, target)
+            return
+    with replacing(path) as file, naming(path):
+        file.write(data)
+
+
+@contextmanager
+def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Let an OSError of the block name this file: none, or a temporary one, says nothing."""
     try:
-        try:
-            if mode is not None:
-                os.fchmod(number, mode)
-            _write_all(number, data)
-        finally:
-            os.close(number)
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
+        yield
+    except OSError as err:
+        raise OSError(err.errno, err.strerror, os.fspath(path)) from err
 
 
 def open_new(path: str | os.PathLike[str]) -> BinaryIO:
@@ -103,20 +101,19 @@ def open_new(path: str | os.PathLike[str]) -> BinaryIO:
     OSError
         As `write_bytes`.
     """
-    target = final_path(path)
-    if not is_replaceable(target):
-        return target.open("wb")
-    temporary = _temporary_name(target)
-    file = temporary.open("xb")
-    try:
-        if (mode := _mode_of(target)) is not None:
-            os.fchmod(file.fileno(), mode)
-        temporary.replace(target)
-    except BaseException:
-        file.close()
-        temporary.unlink(missing_ok=True)
-        raise
-    return file
+    with naming(path):
+        target = final_path(path)
+        if not is_replaceable(target):
+            return target.open("wb")
+        temporary = _temporary_name(target)
+        file = _new_file(temporary, _mode_of(target))
+        try:
+            temporary.replace(target)
+        except BaseException:
+            file.close()
+            temporary.unlink(missing_ok=True)
+            raise
+        return file
 
 
 def _temporary_name(target: Path) -> Path:
@@ -134,14 +131,51 @@ def put_in_place(part: Path, path: str | os.PathLike[str]) -> None:
     OSError
         As `write_bytes`.
     """
-    target = final_path(path)
-    if is_replaceable(target):
-        mode = _mode_of(target)
-        if mode is not None:
-            part.chmod(mode)
-        part.replace(target)
-    else:
-        _write_in_place(part.read_bytes(), target)
+    with naming(path):
+        target = final_path(path)
+        if is_replaceable(target):
+            mode = _mode_of(target)
+            if mode is not None:
+                part.chmod(mode)
+            part.replace(target)
+        else:
+            _write_in_place(part.read_bytes(), target)
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Yield a file that becomes `path` when the block ends well, and is removed otherwise.
+
+    A device or a pipe is written to as it is.
+
+    Raises
+    ------
+    OSError
+        As `write_bytes`.
+    """
+    with naming(path):
+        target = final_path(path)
+        is_moved = is_replaceable(target)
+        part = _temporary_name(target)  # of several writers the last one wins
+        file = _new_file(part, _mode_of(target)) if is_moved else target.open("wb")
+    try:
+        try:
+            yield file
+        finally:
+            with naming(path):
+                file.close()
+        if is_moved:
+            put_in_place(part, path)
+    finally:
+        if is_moved:
+            part.unlink(missing_ok=True)
+
+
+def _new_file(path: Path, mode: int | None) -> BinaryIO:
+    """Open a new file; others may not read it before it has the `mode` of a file that is there."""
+    made = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    number = os.open(path, made, 0o666 if mode is None else 0o600)
+    return os.fdopen(number, "wb")
 
 
 def _mode_of(target: Path) -> int | None:

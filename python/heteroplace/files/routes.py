@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
+from types import TracebackType
 from typing import Annotated, Literal
 
 import msgspec
@@ -24,7 +25,7 @@ from msgspec import Meta, Struct
 from heteroplace.errors import RoutingError
 from heteroplace.files.fields import Name, Text, kind, one_of, positive, version
 from heteroplace.files.fields import a_count as read_count
-from heteroplace.files.output import open_new
+from heteroplace.files.output import naming, replacing
 from heteroplace.files.reader import did_you_mean, parse_json, read_struct, show
 from heteroplace.model.route_profile import Cells, RouteRecord, RouterShape
 
@@ -107,15 +108,22 @@ class RoutesWriter:
     ) -> None:
         self._level = level
         self._encoder = msgspec.json.Encoder()
+        self._path = path
         header = header_line(model_digest, level, routers)
-        self._file = open_new(path)
-        self._file.write(header.encode())
+        self._stack = ExitStack()
+        self._file = self._stack.enter_context(replacing(path))
+        self._write(header.encode())
 
     def __enter__(self) -> RoutesWriter:
         return self
 
-    def __exit__(self, *fault: object) -> None:
-        self.close()
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        fault: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.__exit__(kind, fault, trace)
 
     def write(self, record: RouteRecord) -> None:
         """Add a record; what its level has over that of the file is left out."""
@@ -124,11 +132,15 @@ class RoutesWriter:
             cells = [_plain(taken) for taken in record.cells]
         loads, active = list(record.loads), list(record.active)
         line = _Line(record.run, record.router, loads, active, cells)
-        self._file.write(self._encoder.encode(line) + b"\n")
+        self._write(self._encoder.encode(line) + b"\n")
+
+    def _write(self, data: bytes) -> None:
+        with naming(self._path):
+            self._file.write(data)
 
     def close(self) -> None:
-        """Write what is left and close the file; may be called again."""
-        self._file.close()
+        """Write what is left and put the file in its place; may be called again."""
+        self._stack.close()
 
 
 class RoutesReader:

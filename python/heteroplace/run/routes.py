@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from heteroplace.errors import ExecutionError
-from heteroplace.files.output import open_new
+from heteroplace.files.output import naming, open_new
 from heteroplace.files.routes import LEVELS, header_line, records_of_lines
 from heteroplace.model.route_profile import RouteRecord
 from heteroplace.native.routes import RouteDecisions
@@ -87,8 +87,9 @@ class RouteRecording:
     @staticmethod
     def _begin_file(path: Path, header: str) -> BinaryIO:
         file = open_new(path)
-        file.write(header.encode())
-        file.flush()
+        with naming(path):
+            file.write(header.encode())
+            file.flush()
         return file
 
     def __enter__(self) -> RouteRecording:
@@ -148,8 +149,9 @@ class RouteRecording:
         return lines
 
     def _write(self, lines: bytes) -> None:
-        self._file.write(lines)
-        self._file.flush()
+        with naming(self._file.name):
+            self._file.write(lines)
+            self._file.flush()
         if self._observe is not None:
             for record in records_of_lines(lines, self._routes.routers, self._level):
                 self._observe(record)

@@ -180,6 +180,7 @@ def test_what_cannot_be_shown_is_an_error(
     ("name", "data", "message"),
     [
         ("net.onnx", b"\x08\x07\x12", "got an ONNX model; make a task graph of it by `heteroplace"),
+        ("a net.onnx", b"\x08", "`heteroplace profile '/.*/a net.onnx' --cluster"),
         (
             "net.bin",
             b"\x08\x07\x12",
