@@ -19,7 +19,8 @@ PACKAGE = Path(__file__).resolve().parent.parent / "python" / "heteroplace"
 LAYERS = {
     "terminal": (0, 0),
     "control_groups": (0, 0),
-    "interrupts": (0, 0),
+    "interrupts": (0, 1),
+    "kept_docstrings": (0, 0),
     "tvm_wheel": (0, 0),
     "errors": (0, 1),
     "options": (0, 2),

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from heteroplace.errors import HeteroPlaceError
+from heteroplace.kept_docstrings import keep_docstrings
 from heteroplace.tvm_bridge import add_to_relay_transform, require_tvm
 from heteroplace.tvm_import import keep_tvm_from_writing
 
@@ -98,6 +99,7 @@ def _config_types() -> Mapping[str, str]:
 
 
 keep_tvm_from_writing()
+keep_docstrings()
 # Make `relay.transform.HeteroPlace` and the others exist beside TVM's own passes.
 add_to_relay_transform("HeteroPlace", lambda: __getattr__("HeteroPlace"), _config_types)
 add_to_relay_transform("Shard", lambda: __getattr__("Shard"), dict)

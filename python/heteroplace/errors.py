@@ -9,8 +9,10 @@ what was found, and how to mend it. It is written where the error is raised.
 
 from __future__ import annotations
 
+import ast
+import inspect
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from heteroplace.terminal import printable
 
@@ -237,4 +239,8 @@ def error_types() -> Iterator[type[HeteroPlaceError]]:
 
 def cause_of(cls: type[HeteroPlaceError]) -> str:
     """Return what errors of a type mean, as one sentence."""
-    return (cls.__doc__ or "").partition("\n\n")[0].strip()
+    doc = cls.__doc__
+    if doc is None:  # `python -OO` strips it from the class, but not from its source
+        (parsed,) = ast.parse(inspect.getsource(cls)).body
+        doc = ast.get_docstring(cast("ast.ClassDef", parsed))
+    return (doc or "").partition("\n\n")[0].strip()

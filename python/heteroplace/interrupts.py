@@ -18,6 +18,8 @@ from functools import wraps
 from types import CodeType, FrameType, TracebackType
 from typing import Any, ParamSpec, TypeVar
 
+from heteroplace.terminal import ends_quietly, printable_streams
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -105,13 +107,22 @@ class Interrupts:
 
 
 def run_program(module: str) -> int:
-    """Load a module and return the exit code of its `main`; `EXIT_CODE` after Ctrl-C."""
-    try:
-        code: int = importlib.import_module(module).main()
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return EXIT_CODE
-    return code
+    """Load a module and return the exit code of its `main`: `EXIT_CODE` after Ctrl-C.
+
+    Its standard streams are those of `printable_streams`.
+    """
+    with printable_streams():
+        try:
+            code: int = importlib.import_module(module).main()
+            sys.stdout.flush()
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+            return EXIT_CODE
+        except BrokenPipeError:
+            if not ends_quietly():
+                raise
+            return 0
+        return code
 
 
 def _owner(handler: Any) -> Interrupts | None:

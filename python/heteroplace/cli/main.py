@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ from heteroplace.command_parser import CommandParser
 from heteroplace.errors import HeteroPlaceError, InfeasibleError, SolverLimitError
 from heteroplace.interrupts import EXIT_CODE as INTERRUPTED
 from heteroplace.interrupts import Interrupts
-from heteroplace.terminal import printable_streams
+from heteroplace.terminal import ends_quietly, printable_streams
 
 EXIT_CODES = (
     "Exit codes: 0 done, 2 wrong usage, 3 no placement is possible, 4 any other error (its code "
@@ -78,9 +77,9 @@ def _run(arguments: Sequence[str] | None) -> int:
             parsed.run(parsed)
         # So that a closed pipe is noticed here and not while the interpreter ends.
         sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (HeteroPlaceError, ImportError, OSError) as fault:
+        if isinstance(fault, BrokenPipeError) and ends_quietly():
+            return 0
         if parsed.verbose:
             traceback.print_exc()
         print(error_text(fault, str(fault)), file=sys.stderr)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from heteroplace.cli.main import error_text, exit_code
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.interrupts import Interrupts
+from heteroplace.terminal import ends_quietly
 from heteroplace.tvm_bridge import require_tvm
 
 Command = Callable[[argparse.Namespace], int]
@@ -37,8 +38,12 @@ def guarded(command: Command) -> Command:
     def run(arguments: argparse.Namespace) -> int:
         try:
             with Interrupts():
-                return command(arguments)
+                code = command(arguments)
+            sys.stdout.flush()  # so that a closed pipe is noticed here
+            return code
         except (HeteroPlaceError, ImportError, OSError) as fault:
+            if isinstance(fault, BrokenPipeError) and ends_quietly():
+                return 0
             return report(fault, str(fault), arguments.verbose > 0)
         except require_tvm().TVMError as fault:
             text = f"TVM failed: {one_line(fault)} (-v shows where)"

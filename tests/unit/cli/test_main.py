@@ -2,8 +2,11 @@
 
 import json
 import re
+import subprocess
+import sys
 
 import pytest
+from tests.programs import environment
 
 from heteroplace.cli.main import main, make_parser
 from heteroplace.cli.place import RENAMED
@@ -330,3 +333,54 @@ def test_place_for_throughput_speaks_of_times_per_item(files, capsys):
     assert main([*command, "--json"]) == 0
     value = json.loads(capsys.readouterr().out)
     assert (value["objective"], value["objective_ns"]) == ("throughput", 200_000)
+
+
+@pytest.mark.parametrize(
+    ("program", "closed"),
+    [
+        ("-m heteroplace.cli.main clusters", ">&-"),
+        ("-m heteroplace.cli.main clusters --json", "2>&-"),
+        ("-m heteroplace.cli.main clusters", "<&- >&- 2>&-"),
+        ("-m heteroplace.cli.main clusters", "| true"),
+        ("-OO -m heteroplace.cli.main clusters", "| true"),
+        ("-m heteroplace.bench -h", ">&-"),
+        ("-m heteroplace.bench -h", "| true"),
+    ],
+)
+def test_a_stream_that_is_closed_is_no_error(program: str, closed: str) -> None:
+    done = in_shell(f"{sys.executable} {program} {closed}")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "2>&1 >&- | true"])
+def test_an_error_that_nobody_reads_keeps_its_code(closed: str) -> None:
+    done = in_shell(f"{sys.executable} -m heteroplace.cli.main check nothing.json {closed}")
+    assert (done.returncode, done.stdout, done.stderr) == (4, "", "")
+
+
+def test_a_file_is_not_written_to_where_standard_output_was_closed(files) -> None:
+    done = in_shell(f"{sys.executable} -m heteroplace.cli.main {' '.join(PLACE)} -o p.json >&-")
+    assert (done.returncode, done.stderr) == (0, "")
+    load_plan("p.json", load_graph("graph.json").graph, load_cluster("cluster.json"))
+
+
+def test_a_standard_output_that_cannot_be_written_is_named() -> None:
+    done = in_shell(f"{sys.executable} -m heteroplace.cli.main clusters >/dev/full")
+    assert done.returncode == 4
+    assert done.stderr.endswith("'standard output'\n") and done.stderr.count("\n") == 1
+
+
+def in_shell(command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of bash; its exit code is that of the first program of a pipe."""
+    return subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(),
+    )
+
+
+def test_errors_are_explained_where_python_strips_docstrings() -> None:
+    done = in_shell(f"{sys.executable} -OO -m heteroplace.cli.main doctor HP101")
+    assert done.stdout.startswith("HP101 ClusterError: A cluster file or value is wrong")
