@@ -23,6 +23,7 @@ LAYERS = {
     "kept_docstrings": (0, 0),
     "tvm_wheel": (0, 0),
     "errors": (0, 1),
+    "argument_checks": (0, 2),
     "options": (0, 2),
     "option_types": (0, 3),
     "model": (0, 2),

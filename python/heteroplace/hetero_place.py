@@ -28,6 +28,7 @@ from heteroplace.relay.annotate.reader import read_solution
 from heteroplace.relay.annotate.sharded import read_sharded
 from heteroplace.relay.frontend.onnx_source import read_source, with_option, with_source
 from heteroplace.relay.opt_level import tell_default_level
+from heteroplace.relay.parameters import check_module, check_params
 from heteroplace.tvm_bridge import pass_config
 
 
@@ -146,6 +147,7 @@ def build(
         The module was imported from ONNX, and what was built gives other numbers; see
         `heteroplace/verify/README.md`.
     """
+    check_module(mod)
     verify = options.get("verify")
     if verify is not None:
         check_verify(verify)
@@ -158,6 +160,8 @@ def build(
                 f"them to HeteroPlace"
             )
         names = [parameter.name_hint for parameter in mod["main"].params]
+        if params is not None:
+            check_params(mod, params)
         unbound = [name for name in names if params is not None and name in params]
         if unbound:
             raise LoweringError(

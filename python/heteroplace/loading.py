@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy.typing as npt
 import tvm
 
 from heteroplace import pipeline
+from heteroplace.argument_checks import check_path, check_sequence, check_type
 from heteroplace.codegen.artifact import manifest_of
 from heteroplace.errors import ArtifactError, ExecutionError, MissingDeviceError
 from heteroplace.interrupts import interruptible
@@ -95,15 +97,8 @@ def load(
     HeteroPlaceError
         The model cannot be placed on this machine; see `HeteroPlace`.
     """
-    if on_missing not in ON_MISSING:
-        raise ExecutionError(
-            f"on_missing={on_missing!r}; expected one of {', '.join(map(repr, ON_MISSING))}"
-        )
-    if place_options is not None and on_missing != "replan":
-        raise ExecutionError(
-            "place_options say how a model is placed again, and on_missing='error' does not do "
-            "that; leave them out, or give on_missing='replan'"
-        )
+    _check_types(path, trusted_keys, hosts, max_in_flight, helping)
+    _check_replanning(on_missing, place_options)
     options: dict[str, Any] = {
         "max_in_flight": max_in_flight,
         "helping": helping,
@@ -202,3 +197,32 @@ def _placed_again(
         text += ". What runs now is not compared with the ONNX model, as the file's code was"
     logging.getLogger("heteroplace").warning("%s", text)
     return make(executable, replanned=text)
+
+
+def _check_types(
+    path: object, trusted_keys: object, hosts: object, max_in_flight: object, helping: object
+) -> None:
+    """Raise ExecutionError where an argument of `load` is of a wrong type."""
+    check_path("path", path, "the path of a compiled file (.so)", ExecutionError)
+    if trusted_keys is not None:
+        check_sequence(
+            *("trusted_keys", trusted_keys, (str, os.PathLike)),
+            "paths of public keys (PEM), such as ['key.pem']",
+            ExecutionError,
+        )
+    check_sequence("hosts", hosts, str, "names of hosts, such as ['b', 'a']", ExecutionError)
+    check_type("max_in_flight", max_in_flight, int, "a whole number, at least 1", ExecutionError)
+    check_type("helping", helping, (bool, NoneType), "True, False or None", ExecutionError)
+
+
+def _check_replanning(on_missing: str, place_options: Mapping[str, Any] | None) -> None:
+    """Raise ExecutionError where the options of a new plan do not go together."""
+    if on_missing not in ON_MISSING:
+        raise ExecutionError(
+            f"on_missing={on_missing!r}; expected one of {', '.join(map(repr, ON_MISSING))}"
+        )
+    if place_options is not None and on_missing != "replan":
+        raise ExecutionError(
+            "place_options say how a model is placed again, and on_missing='error' does not do "
+            "that; leave them out, or give on_missing='replan'"
+        )

@@ -194,6 +194,8 @@ class PlaceOptions:
     """Called with a line of text whenever a stage or another long step begins."""
 
     def __post_init__(self) -> None:
+        if self.progress is not None and not callable(self.progress):
+            raise SolverError(f"progress is {self.progress!r}; expected a function of one text")
         if self.missing not in MISSING:
             raise SolverError(f"missing={self.missing!r}; expected one of {', '.join(MISSING)}")
         if self.weights_bytes is not None and self.routes is None:

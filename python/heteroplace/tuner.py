@@ -9,6 +9,7 @@ import numpy as np
 import tvm
 
 from heteroplace import pipeline
+from heteroplace.argument_checks import check_path
 from heteroplace.costs.store import CostStore
 from heteroplace.errors import SolverError
 from heteroplace.interrupts import interruptible
@@ -19,6 +20,7 @@ from heteroplace.measure.tuning.tune import TuneOptions, tune_network
 from heteroplace.model.cluster import Cluster
 from heteroplace.options import duration
 from heteroplace.place_options import STORE_OFF, STORE_ON
+from heteroplace.relay.parameters import check_module
 from heteroplace.stage_log import StageLog
 
 
@@ -74,6 +76,8 @@ def tune(
     --------
     >>> report = heteroplace.tune(mod, "local", params, budget="30s")  # doctest: +SKIP
     """
+    check_module(mod)
+    check_path("store", store, "'on', or the path of a store", SolverError)
     try:
         budget_s = duration(str(budget))
     except ValueError as err:

@@ -17,6 +17,7 @@ from typing import BinaryIO
 import numpy as np
 import tvm
 
+from heteroplace.argument_checks import check_path
 from heteroplace.codegen.library import temporary_folder
 from heteroplace.codegen.lowered import Lowered
 from heteroplace.codegen.needs import needs_text
@@ -105,6 +106,9 @@ def write_artifact(
     ExecutionError
         There is no library for signatures.
     """
+    check_path("path", path, "the name of the file to write, such as 'model.so'", ArtifactError)
+    if sign_with is not None:
+        check_path("sign_with", sign_with, "the path of a private key (PEM)", ArtifactError)
     try:
         target = Path(path).absolute()
         if not target.parent.is_dir():

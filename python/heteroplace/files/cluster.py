@@ -13,6 +13,7 @@ from pathlib import Path
 
 from msgspec import structs
 
+from heteroplace.argument_checks import check_path, check_type
 from heteroplace.errors import ClusterError
 from heteroplace.files.cluster_fields import (
     SCHEMA_VERSION,
@@ -31,6 +32,12 @@ from heteroplace.files.reader import (
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.hosts import devices_apart
 
+CLUSTER_ARGUMENT = (
+    "a Cluster, the path of a cluster file (JSON), the name of a ready-made cluster, or 'local' "
+    "where this machine may be used"
+)
+"""What a cluster may be given as."""
+
 
 def load_cluster(path_or_name: str | os.PathLike[str]) -> Cluster:
     """Return the cluster in a file, or a ready-made one by its name.
@@ -46,6 +53,7 @@ def load_cluster(path_or_name: str | os.PathLike[str]) -> Cluster:
     ClusterError
         The file cannot be read, or has faults: all are named, with their JSON paths.
     """
+    check_path("cluster", path_or_name, CLUSTER_ARGUMENT, ClusterError)
     text = os.fspath(path_or_name)
     if not isinstance(path_or_name, str) or text.endswith(".json") or Path(text).name != text:
         return cluster_from_json(read_json(text, ClusterError), source=text)
@@ -77,6 +85,8 @@ def save_cluster(cluster: Cluster, path: str | os.PathLike[str]) -> None:
     ClusterError
         The file could not be read back, e.g. because a name is empty.
     """
+    check_type("cluster", cluster, Cluster, "a Cluster, such as local_cluster()", ClusterError)
+    check_path("path", path, "the path of the file to write", ClusterError)
     value = cluster_to_json(cluster)
     cluster_from_json(value, source=os.fspath(path))
     write_json(value, path)

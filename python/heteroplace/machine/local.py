@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from heteroplace.argument_checks import check_sequence
+from heteroplace.errors import ClusterError
 from heteroplace.files.cluster import load_cluster
 from heteroplace.machine.gpu import read_gpus
 from heteroplace.machine.probe import local_cpu_cluster, with_gpus
@@ -40,6 +42,8 @@ def local_cluster(cores: Sequence[int] | None = None, *, has_gpus: bool = True) 
     >>> local_cluster(cores=[0], has_gpus=False).devices[0].name
     'cpu.all'
     """
+    if cores is not None:
+        check_sequence("cores", cores, int, "numbers of cores, such as [0, 1]", ClusterError)
     cpu = local_cpu_cluster(llvm_cpu_target(), cores)
     gpus = read_gpus() if has_gpus else ()
     return with_gpus(cpu, gpus) if gpus else cpu

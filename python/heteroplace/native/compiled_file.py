@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 import heteroplace._core as _core
-from heteroplace.errors import ArtifactError
+from heteroplace.argument_checks import check_path
+from heteroplace.errors import ArtifactError, ExecutionError
 from heteroplace.files.manifest import Manifest
 
 SIGNATURE_BYTES = 96
@@ -45,6 +46,7 @@ class CompiledFile:
         path: str | os.PathLike[str],
         trusted_keys: Sequence[str | os.PathLike[str]] | None = None,
     ) -> None:
+        check_path("path", path, "the path of a compiled file (.so)", ExecutionError)
         self.path = os.fspath(path)
         """Its path as it was given, for messages."""
         keys = None if trusted_keys is None else _key_paths(trusted_keys)

@@ -23,6 +23,7 @@ from heteroplace.relay.annotate.asked import other_options, with_asked
 from heteroplace.relay.annotate.reader import read_solution
 from heteroplace.relay.annotate.sharded import read_sharded
 from heteroplace.relay.opt_level import tell_default_level
+from heteroplace.relay.parameters import check_module
 from heteroplace.sharding.options import ShardOptions, read_shard_options
 from heteroplace.sharding.plan import ShardedModel
 from heteroplace.sharding.search import search_degrees
@@ -81,6 +82,7 @@ def shard_model(
     options: ShardOptions,
 ) -> ShardedModel:
     """Plan a module as the options say; parameters and errors as of `shard`."""
+    check_module(mod)
     if read_solution(mod) is not None or read_sharded(mod) is not None:
         raise ShardingError(
             "the module is placed or shared already; start from the module before that"

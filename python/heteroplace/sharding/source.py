@@ -21,6 +21,7 @@ from heteroplace.measure.peak_speeds import measure_speeds
 from heteroplace.model.cluster import Cluster
 from heteroplace.relay.expressions import static_shape, tensor_types
 from heteroplace.relay.frontend.onnx_source import read_source
+from heteroplace.relay.parameters import check_params
 from heteroplace.relay.shard.graph import (
     ShardedNetwork,
     prepared_network,
@@ -72,6 +73,7 @@ class ModelSource:
         options: ShardOptions,
         name: str = "model",
     ) -> None:
+        check_params(mod, {} if params is None else params)
         self.onnx = None if options.is_training else read_source(mod)
         """The ONNX model whose outputs it must have; None: none is known."""
         self.mod = tvm.relay.transform.InferType()(mod)

@@ -31,6 +31,7 @@ from heteroplace.errors import FrontendError
 from heteroplace.interrupts import interruptible
 from heteroplace.relay.expressions import static_shape
 from heteroplace.relay.frontend.converters import CONVERTERS, RANDOM_OPS, REFUSED
+from heteroplace.relay.frontend.import_arguments import check_arguments
 from heteroplace.relay.frontend.imported_model import ImportedModel
 from heteroplace.relay.frontend.incremental_types import IncrementalImport, linear_time_import
 from heteroplace.relay.frontend.onnx_batch import SYMBOLIC, free_batch
@@ -162,6 +163,7 @@ def from_onnx(
     >>> mod, params = from_onnx("resnet50.onnx", input_shapes={"x": (1, 3, 224, 224)})
     ... # doctest: +SKIP
     """
+    check_arguments(path_or_model, input_shapes, input_values, batch)
     settings = _Settings(input_values or {}, simplify, keep_weights)
     if batch is None:
         return _imported(path_or_model, input_shapes or {}, settings)

@@ -19,6 +19,7 @@ import tvm
 from tvm import relay
 
 from heteroplace.relay.expressions import post_order_of_function
+from heteroplace.relay.parameters import bound_main
 from heteroplace.relay.products import without_transposes
 from heteroplace.relay.shard.boundaries import with_layers_apart, with_own_gradients
 from heteroplace.relay.shard.module import ShardedModule, shard_module
@@ -73,7 +74,7 @@ def prepared_network(
     mod: tvm.IRModule, params: Mapping[str, tvm.nd.NDArray] | None = None
 ) -> tvm.IRModule:
     """Return what `shard_prepared` cuts into any number of lanes."""
-    bound = relay.build_module.bind_params_by_name(mod["main"], dict(params or {}))
+    bound = bound_main(mod, params or {})
     return prepare(tvm.IRModule.from_expr(bound))
 
 

@@ -26,6 +26,7 @@ from heteroplace.errors import ShardingError, UnsupportedRelayError
 from heteroplace.relay.collective_ops import is_collective
 from heteroplace.relay.expressions import post_order, rebuild, tensor_types
 from heteroplace.relay.local_types import collected_diagnostics
+from heteroplace.relay.parameters import bound_main
 from heteroplace.relay.shard.carry import Carrier
 from heteroplace.relay.shard.layers import layers_of
 from heteroplace.relay.shard.network import read_network
@@ -116,7 +117,7 @@ def shard_module(
 
 def _bound(mod: tvm.IRModule, params: Mapping[str, tvm.nd.NDArray]) -> tvm.IRModule:
     """The module with its weights bound, and its norms as single ops, each with its own rule."""
-    main = relay.build_module.bind_params_by_name(mod["main"], dict(params))
+    main = bound_main(mod, params)
     passes = [
         relay.transform.InferType(),
         relay.transform.SimplifyInference(),

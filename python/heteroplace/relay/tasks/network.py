@@ -22,6 +22,7 @@ from heteroplace.relay.annotate.reader import (
 from heteroplace.relay.annotate.tunings import read_tunings
 from heteroplace.relay.expressions import static_shape, tensor_types
 from heteroplace.relay.limits import check_sizes
+from heteroplace.relay.parameters import bound_main
 from heteroplace.relay.routing.find import without_branches
 from heteroplace.relay.routing.rewrite import model_digest, named_routers
 from heteroplace.relay.tasks.extract import Extraction, extract, neutral_module
@@ -90,9 +91,9 @@ class Network:
 
 def bound_module(mod: tvm.IRModule, params: Mapping[str, tvm.nd.NDArray] | None) -> tvm.IRModule:
     """Return a module with its weights bound; the very module if none are given."""
-    if not params:
+    if params is None or (isinstance(params, Mapping) and not params):
         return mod
-    main = relay.build_module.bind_params_by_name(mod["main"], dict(params))
+    main = bound_main(mod, params)
     return tvm.IRModule({**dict(mod.functions.items()), mod.get_global_var("main"): main})
 
 
