@@ -1,7 +1,7 @@
 """Kernels that NVIDIA's libraries compute: symbols that say all of them, in place of code.
 
-The form of a symbol is that which `src/exec/devices/libraries/library_kernel.h` reads; `products` and
-`convolutions` say which functions are such kernels, `libraries` which library computes them.
+`src/exec/devices/libraries/library_kernel.h` reads the symbols. `products` and `convolutions` say
+which functions are such kernels, `libraries` which library computes them.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ def open_new(path: str | os.PathLike[str]) -> BinaryIO:
         temporary = _temporary_name(target)
         file = _new_file(temporary, _mode_of(target))
         try:
-            temporary.replace(target)
+            put_in_place(temporary, path)
         except BaseException:
             file.close()
             temporary.unlink(missing_ok=True)

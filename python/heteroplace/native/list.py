@@ -1,7 +1,7 @@
 """List schedulers of the core, and the orders, ranks and means that they go by.
 
 The paper, section and DOI of each stand in its header in `src/list`. All share one engine
-(`src/list/engine/list_scheduler.h`): transfers take gaps of all that their route occupies and are made
+(`src/list/engine/list_scheduler.h`): transfers take gaps of all that their route occupies and run
 once for each (tensor, memory), tasks take gaps of their units, memory that lacks is freed by
 readers (but in ETF and m-SCT), the tasks of a colocation group are charged and placed with the
 first of them. They always return a plan; one that overflows a memory by lifetime has `violation`

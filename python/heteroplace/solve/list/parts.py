@@ -1,6 +1,6 @@
 """List schedulers made of three parts: which task is next, what its device is chosen by, and where.
 
-C++: src/list/engine/list_parts.cc, where the papers stand. Coleman, Agrawal, Hirani, Krishnamachari,
+C++: src/list/engine/list_parts.cc names the papers. Coleman, Agrawal, Hirani, Krishnamachari,
 "Parameterized Task Graph Scheduling Algorithm for Comparing Algorithmic Components", 2024 (arXiv
 2403.07112), is the idea; `critical path reservation` of theirs is the choice `path` here.
 """
