@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "bind/gil.h"
-#include "exec/program/program.h"
 #include "exec/engine/image.h"
+#include "exec/program/program.h"
 
 namespace heteroplace::bind {
 

@@ -12,17 +12,17 @@
 #include "list/adjusting_placement.h"
 #include "list/batch_compositions.h"
 #include "list/batch_schedule.h"
-#include "list/evaluate.h"
-#include "list/fastest_mapping.h"
 #include "list/engine/list_parts.h"
 #include "list/engine/list_schedule.h"
+#include "list/engine/mean_graph.h"
+#include "list/engine/ready_queue.h"
+#include "list/engine/within_memory.h"
+#include "list/evaluate.h"
+#include "list/fastest_mapping.h"
 #include "list/m_sct.h"
 #include "list/m_topo.h"
-#include "list/engine/mean_graph.h"
 #include "list/order_place.h"
-#include "list/engine/ready_queue.h"
 #include "list/what_if.h"
-#include "list/engine/within_memory.h"
 
 namespace nb = nanobind;
 
@@ -171,14 +171,16 @@ std::tuple<NumpyInts, NumpyInts, NumpyInts, NumpyInts> MeanTimes(const model::Pr
 }
 
 void BindSchedulers(nb::module_& module) {
-  module.def("plan_by_parts", &PlanByParts, nb::arg("problem"), nb::arg("priority"),
-             nb::arg("choice"), nb::arg("insertion"), nb::arg("preferred"), nb::arg("time_limit_s"),
-             "Plan by a list scheduler of three parts; see src/list/engine/list_parts.h. `preferred` "
-             "[num_devices]: 0 keeps a device for tasks that no preferred one can run.");
-  module.def("earliest", &PlanByEarliest, nb::arg("problem"), nb::arg("offsets"), nb::arg("values"),
-             nb::arg("is_by_start"), nb::arg("time_limit_s"),
-             "ETF, by finish, and m-ETF, by start; see src/list/engine/ready_queue.h. Offsets and values: "
-             "devices of each task to choose from.");
+  module.def(
+      "plan_by_parts", &PlanByParts, nb::arg("problem"), nb::arg("priority"), nb::arg("choice"),
+      nb::arg("insertion"), nb::arg("preferred"), nb::arg("time_limit_s"),
+      "Plan by a list scheduler of three parts; see src/list/engine/list_parts.h. `preferred` "
+      "[num_devices]: 0 keeps a device for tasks that no preferred one can run.");
+  module.def(
+      "earliest", &PlanByEarliest, nb::arg("problem"), nb::arg("offsets"), nb::arg("values"),
+      nb::arg("is_by_start"), nb::arg("time_limit_s"),
+      "ETF, by finish, and m-ETF, by start; see src/list/engine/ready_queue.h. Offsets and values: "
+      "devices of each task to choose from.");
   module.def("m_sct", &PlanByMSct, nb::arg("problem"), nb::arg("favourite"),
              nb::arg("time_limit_s"),
              "m-SCT; see src/list/m_sct.h. `favourite` [num_tasks]: a child, or -1.");

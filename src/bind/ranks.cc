@@ -17,9 +17,9 @@
 #include "bind/gil.h"
 #include "exec/net/group.h"
 #include "exec/net/job.h"
+#include "exec/net/ranked_executor.h"
 #include "exec/net/transports/mpi_abi.h"
 #include "exec/net/transports/mpi_transport.h"
-#include "exec/net/ranked_executor.h"
 #include "exec/trace/trace_json.h"
 #include "support/shown_text.h"
 

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "capi/heteroplace.h"
+#include "exec/engine/executor.h"
 #include "exec/file/compiled_file.h"
 #include "exec/net/group.h"
 #include "exec/net/ranked_executor.h"
-#include "exec/engine/executor.h"
 
 namespace heteroplace::capi {
 

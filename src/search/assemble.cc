@@ -1,7 +1,7 @@
 #include "search/assemble.h"
 
-#include "search/moves/arrangement.h"
 #include "search/evaluate/module_evaluator.h"
+#include "search/moves/arrangement.h"
 
 namespace heteroplace::search {
 

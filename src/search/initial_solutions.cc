@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <numeric>
 
-#include "list/evaluate.h"
 #include "list/engine/list_schedule.h"
 #include "list/engine/ranks.h"
+#include "list/evaluate.h"
 #include "model/memory_use.h"
 #include "search/moves/post_order.h"
 #include "simulate/simulator.h"

@@ -10,9 +10,9 @@
 #include "model/problem.h"
 #include "search/moves/module_annealing.h"
 #include "search/moves/patterns.h"
-#include "search/search.h"
 #include "search/moves/selection.h"
 #include "search/moves/withholding.h"
+#include "search/search.h"
 #include "support/random.h"
 
 namespace heteroplace::search {

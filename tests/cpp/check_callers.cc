@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "check.h"
-#include "exec/team/core_turns.h"
 #include "exec/engine/executor.h"
+#include "exec/team/core_turns.h"
 #include "exec/team/team.h"
 #include "pinned.h"
 #include "random_program.h"

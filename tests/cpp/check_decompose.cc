@@ -6,8 +6,8 @@
 #include "decompose/module.h"
 #include "list/evaluate.h"
 #include "random_problem.h"
-#include "search/moves/arrangement.h"
 #include "search/evaluate/module_evaluator.h"
+#include "search/moves/arrangement.h"
 
 using namespace heteroplace;
 using namespace heteroplace::test;

@@ -18,10 +18,10 @@
 #include "dead_rank.h"
 #include "exec/net/clock_tie.h"
 #include "exec/net/group.h"
-#include "exec/net/transports/local_transport.h"
 #include "exec/net/order_messages.h"
 #include "exec/net/packed.h"
 #include "exec/net/patience.h"
+#include "exec/net/transports/local_transport.h"
 #include "silent_ranks.h"
 #include "support/error.h"
 

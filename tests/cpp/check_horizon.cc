@@ -7,10 +7,10 @@
 #include "check.h"
 #include "decompose/module.h"
 #include "random_problem.h"
-#include "search/moves/arrangement.h"
 #include "search/branches.h"
 #include "search/evaluate/horizon.h"
 #include "search/evaluate/module_evaluator.h"
+#include "search/moves/arrangement.h"
 #include "search/moves/moves.h"
 
 using namespace heteroplace;

@@ -11,8 +11,8 @@
 
 #include "check.h"
 #include "exec/net/group.h"
-#include "exec/net/transports/local_transport.h"
 #include "exec/net/patience.h"
+#include "exec/net/transports/local_transport.h"
 #include "exec/net/transports/rank_page.h"
 
 namespace heteroplace::test {

@@ -12,8 +12,8 @@
 #include "check.h"
 #include "dead_rank.h"
 #include "exec/net/group.h"
-#include "exec/net/transports/local_transport.h"
 #include "exec/net/patience.h"
+#include "exec/net/transports/local_transport.h"
 
 namespace heteroplace::test {
 

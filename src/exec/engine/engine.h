@@ -15,13 +15,13 @@
 #include <utility>
 #include <vector>
 
-#include "exec/team/core_turns.h"
+#include "exec/engine/image.h"
+#include "exec/engine/progress_table.h"
 #include "exec/requests/decisions.h"
 #include "exec/requests/fork_guard.h"
-#include "exec/engine/image.h"
 #include "exec/requests/limit.h"
-#include "exec/engine/progress_table.h"
 #include "exec/requests/slot_pool.h"
+#include "exec/team/core_turns.h"
 #include "exec/trace/trace_recorder.h"
 #include "exec/workers/worker.h"
 

@@ -4,9 +4,9 @@
 #include <set>
 #include <system_error>
 
+#include "exec/engine/engine.h"
 #include "exec/net/network.h"
 #include "exec/program/issue_order.h"
-#include "exec/engine/engine.h"
 #include "support/error.h"
 
 namespace heteroplace::exec {

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "exec/measure/sampling.h"
 #include "exec/engine/engine.h"
+#include "exec/measure/sampling.h"
 #include "exec/requests/request.h"
 
 namespace heteroplace::exec {

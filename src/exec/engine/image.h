@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "exec/devices/device.h"
-#include "exec/net/transports/transport.h"
-#include "exec/program/program.h"
-#include "exec/workers/branch_steps.h"
 #include "exec/engine/device_memory.h"
 #include "exec/engine/kernel_library.h"
+#include "exec/net/transports/transport.h"
+#include "exec/program/program.h"
 #include "exec/requests/order.h"
+#include "exec/workers/branch_steps.h"
 
 namespace heteroplace::exec {
 

@@ -2,7 +2,8 @@
 //
 // Fail-stop: after the first failure of any rank nothing goes on anywhere. Each rank that lives
 // throws the same text, which names rank, host, cause and the last step that was finished; one of
-// them tells it. Deaths on the same machine are seen at once (transports/rank_page.h), others by silence.
+// them tells it. Deaths on the same machine are seen at once (transports/rank_page.h), others by
+// silence.
 #pragma once
 
 #include <atomic>

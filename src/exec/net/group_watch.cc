@@ -90,7 +90,8 @@ void Group::BeatOnce() {
 }
 
 void Group::HearFrom(Peer* peer) {
-  // So many looks also find a reason that another rank has ended the job for (transports/mpi_transport.cc).
+  // So many looks also find a reason that another rank has ended the job for
+  // (transports/mpi_transport.cc).
   for (int i = 0; i < kMostBeats && !peer->is_silent; ++i) {
     if (!peer->receive->Test()) continue;
     peer->heard_ns.store(NowNs());

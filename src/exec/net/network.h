@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
+#include "exec/engine/image.h"
 #include "exec/net/transports/channel.h"
 #include "exec/net/transports/transport.h"
-#include "exec/engine/image.h"
 #include "exec/requests/slot.h"
 #include "exec/workers/worker.h"
 

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <ctime>
 
-#include "exec/requests/limit.h"
 #include "exec/engine/sync.h"
+#include "exec/requests/limit.h"
 
 namespace heteroplace::exec {
 

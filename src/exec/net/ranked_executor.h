@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
+#include "exec/engine/executor.h"
 #include "exec/net/clock_tie.h"
 #include "exec/net/group.h"
 #include "exec/net/order_messages.h"
-#include "exec/engine/executor.h"
 
 namespace heteroplace::exec {
 

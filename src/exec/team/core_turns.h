@@ -6,8 +6,8 @@
 #include <mutex>
 #include <vector>
 
-#include "exec/team/cores.h"
 #include "exec/engine/sync.h"
+#include "exec/team/cores.h"
 
 namespace heteroplace::exec {
 

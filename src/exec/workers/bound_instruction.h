@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "exec/devices/tvm_abi.h"
+#include "exec/engine/sync.h"
 #include "exec/program/program.h"
+#include "exec/team/team.h"
 #include "exec/workers/branch_steps.h"
 #include "exec/workers/lane_list.h"
-#include "exec/engine/sync.h"
-#include "exec/team/team.h"
 
 namespace heteroplace::exec {
 

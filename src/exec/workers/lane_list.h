@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
-#include "exec/program/program.h"
 #include "exec/engine/sync.h"
+#include "exec/program/program.h"
 
 namespace heteroplace::exec {
 

@@ -6,10 +6,10 @@
 #include <cstring>
 #include <thread>
 
-#include "exec/net/network.h"
-#include "exec/team/core_turns.h"
 #include "exec/engine/engine.h"
+#include "exec/net/network.h"
 #include "exec/requests/limit.h"
+#include "exec/team/core_turns.h"
 #include "exec/team/threads.h"
 #include "exec/workers/worker_wait.h"
 #include "support/error.h"

@@ -15,14 +15,14 @@
 
 #include "exec/devices/device.h"
 #include "exec/devices/workspace.h"
+#include "exec/engine/progress_table.h"
+#include "exec/engine/sync.h"
 #include "exec/measure/sampling.h"
 #include "exec/program/program.h"
-#include "exec/workers/bound_instruction.h"
-#include "exec/engine/progress_table.h"
 #include "exec/requests/slot.h"
-#include "exec/engine/sync.h"
 #include "exec/team/team.h"
 #include "exec/trace/trace_recorder.h"
+#include "exec/workers/bound_instruction.h"
 
 namespace heteroplace::exec {
 

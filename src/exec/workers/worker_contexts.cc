@@ -9,8 +9,8 @@
 // would wait for everything between.
 #include <algorithm>
 
-#include "exec/team/core_turns.h"
 #include "exec/engine/engine.h"
+#include "exec/team/core_turns.h"
 #include "exec/workers/worker.h"
 #include "exec/workers/worker_wait.h"
 #include "support/error.h"

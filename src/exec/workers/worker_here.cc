@@ -10,8 +10,8 @@
 #include <exception>
 #include <utility>
 
-#include "exec/team/core_turns.h"
 #include "exec/engine/engine.h"
+#include "exec/team/core_turns.h"
 #include "exec/workers/worker.h"
 #include "exec/workers/worker_wait.h"
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "model/native_plan.h"
-#include "search/moves/arrangement.h"
 #include "search/evaluate/pair_table.h"
+#include "search/moves/arrangement.h"
 
 namespace heteroplace::search {
 

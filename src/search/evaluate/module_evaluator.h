@@ -5,12 +5,12 @@
 #include <utility>
 #include <vector>
 
-#include "list/evaluate.h"
 #include "list/engine/reservation_table.h"
+#include "list/evaluate.h"
 #include "model/native_plan.h"
-#include "search/moves/arrangement.h"
 #include "search/evaluate/horizon.h"
 #include "search/evaluate/pair_table.h"
+#include "search/moves/arrangement.h"
 
 namespace heteroplace::search {
 

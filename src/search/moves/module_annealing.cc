@@ -5,8 +5,8 @@
 #include <optional>
 #include <utility>
 
-#include "search/moves/arrangement.h"
 #include "search/evaluate/module_evaluator.h"
+#include "search/moves/arrangement.h"
 #include "search/moves/moves.h"
 #include "support/random.h"
 

@@ -3,8 +3,8 @@
 #include <span>
 #include <vector>
 
-#include "search/moves/arrangement.h"
 #include "search/branches.h"
+#include "search/moves/arrangement.h"
 #include "support/random.h"
 
 namespace heteroplace::search {

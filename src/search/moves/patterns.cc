@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "search/moves/arrangement.h"
 #include "search/evaluate/module_evaluator.h"
+#include "search/moves/arrangement.h"
 
 namespace heteroplace::search {
 

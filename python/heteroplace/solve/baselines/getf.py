@@ -1,8 +1,8 @@
 """GETF: a linear programme chooses a group of equally fast devices, ETF the device in it.
 
 C++: src/list/engine/ready_queue.cc (list::PlaceEarliest), with the real transfers, which the
-programme leaves out. Su, Ren, Vanderbei, Wierman, "Communication-Aware Scheduling of Precedence-Constrained
-Tasks on Related Machines", 2020 (arXiv 2004.14639).
+programme leaves out. Su, Ren, Vanderbei, Wierman, "Communication-Aware Scheduling of
+Precedence-Constrained Tasks on Related Machines", 2020 (arXiv 2004.14639).
 
 The programme is `getf_lp.py`. Unlike the paper, the machines are not related: groups are devices
 with equal run times for all tasks; memory bounds the groups. Copies need room that the programme

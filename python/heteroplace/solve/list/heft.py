@@ -1,8 +1,8 @@
 """HEFT as a solver, and the device sets worth a try with it.
 
 C++: src/list/engine/list_parts.cc (list::PlanByParts). Topcuoglu, Hariri, Wu,
-"Performance-Effective and Low-Complexity Task Scheduling for Heterogeneous Computing", 2002, section 4.2
-(10.1109/71.993206).
+"Performance-Effective and Low-Complexity Task Scheduling for Heterogeneous Computing", 2002,
+section 4.2 (10.1109/71.993206).
 
 On devices that share units plain HEFT takes the fastest one again and again and so blocks the
 others; trying each set of devices with disjoint units ("antichain") beside all of them mends that.

@@ -1,8 +1,9 @@
 """NativePlan -> schedule: when each step of a plan runs and how long everything behind it takes.
 
 The tail of a step is the longest time from its start to the end of all, over tensors that are read,
-copies, and the next use of each unit and link (as in `src/search/evaluate/horizon.h`). As long as all
-later steps keep their devices and their order, a step that starts at t lets the plan end at t + tail.
+copies, and the next use of each unit and link (as in `src/search/evaluate/horizon.h`). As
+long as all later steps keep their devices and their order, a step that starts at t lets the plan
+end at t + tail.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "exec/net/transports/transport.h"
 #include "exec/engine/image.h"
+#include "exec/net/transports/transport.h"
 #include "exec/requests/slot.h"
 #include "exec/workers/worker.h"
 

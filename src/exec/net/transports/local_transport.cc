@@ -11,8 +11,8 @@
 #include <tuple>
 #include <utility>
 
-#include "exec/net/message_check.h"
 #include "exec/engine/sync.h"
+#include "exec/net/message_check.h"
 #include "support/error.h"
 #include "support/random.h"
 

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "exec/engine/sync.h"
 #include "exec/net/message_check.h"
 #include "exec/net/transports/mpi_process.h"
-#include "exec/engine/sync.h"
 #include "support/error.h"
 
 namespace heteroplace::exec {
