@@ -151,6 +151,23 @@ def test_the_command_to_run_a_compiled_file_can_be_typed(
     assert printed == f"run\n{name}\n"
 
 
+@pytest.mark.costly(2)
+def test_profile_goes_on_without_a_store(
+    here: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    save_product(here, 1)
+    (here / "file").write_text("")
+    monkeypatch.delenv(PATH_VARIABLE)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(here / "file"))
+    assert main(["profile", "net.onnx", "--cluster", "local", "-o", "costs.json"]) == 0
+    assert "store: none, nothing is kept\n" in capsys.readouterr().out
+    assert caplog.text.count("Measured costs are not stored") == 1
+    assert (here / "costs.json").is_file()
+
+
 def heteroplace(*arguments: str, prefix: tuple[str, ...] = (), **variables: str | None) -> str:
     """What a command prints; it must end well."""
     done = subprocess.run(

@@ -28,7 +28,6 @@ from heteroplace.cli.shared import (
     check_writable,
     print_json,
 )
-from heteroplace.costs.store import CostStore
 from heteroplace.errors import FrontendError, MissingPackageError
 from heteroplace.files.costs import save_costs
 from heteroplace.files.graph import save_graph
@@ -38,6 +37,7 @@ from heteroplace.measure.ranks import Ranks, job_ranks
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.units import format_bytes, format_ns
 from heteroplace.options import add_arguments, count, duration, from_arguments, option
+from heteroplace.place_options import STORE_ON
 from heteroplace.progress import StatusLine
 from heteroplace.report.tables import format_table
 from heteroplace.solve.list.sequential_placement import SEQUENTIAL_ORDERS
@@ -47,6 +47,7 @@ from heteroplace.written_files import WrittenFile
 _PROFILER = "heteroplace.cli.profile_model"
 _HOSTS = "heteroplace.cli.profile_hosts"
 _OPTIONS = "heteroplace.measure.options"
+_COSTS = "heteroplace.measure.cost_models.model"
 _REMOTE = "heteroplace.measure.remote"
 _LARGEST = 10
 _LOG_PERIOD_S = 2.0
@@ -201,7 +202,8 @@ def _run(arguments: argparse.Namespace, ranks: Ranks | None) -> None:
     remote = importlib.import_module(_REMOTE)
     is_shown = is_first and (arguments.progress or sys.stderr.isatty())
     line = StepLine(sys.stderr if is_shown else None)
-    with CostStore(arguments.store) if is_first else nullcontext() as store:
+    costs = importlib.import_module(_COSTS).CostOptions(arguments.store or STORE_ON)
+    with costs.open_store() if is_first else nullcontext() as store:
         chosen = options.ProfileOptions(
             is_in_place=not extras.is_isolated,
             modes=("hot", "cold") if extras.is_isolated else ("hot",),
@@ -220,14 +222,14 @@ def _run(arguments: argparse.Namespace, ranks: Ranks | None) -> None:
                 found = hosts.profile_hosts(model, cluster, chosen, extras, ranks)
         except KeyboardInterrupt:
             line.close()
-            if store is not None:
+            if store is not None and not costs.store_failures:
                 print(f"what was measured is kept in {store.path}", file=sys.stderr)
             raise
         finally:
             line.close()
-        if store is None:
+        if not is_first:
             return
-        path = store.path
+        kept = None if store is None or costs.store_failures else store.path
     if arguments.graph_out:
         save_graph(found.graph, arguments.graph_out)
     if arguments.output:
@@ -235,7 +237,7 @@ def _run(arguments: argparse.Namespace, ranks: Ranks | None) -> None:
     if arguments.json:
         print_json(_to_json(found, cluster))
         return
-    print(f"{_task_table(found, cluster)}\n\n{_summary(found, cluster, path)}")
+    print(f"{_task_table(found, cluster)}\n\n{_summary(found, cluster, kept)}")
     for what, written in (("graph", arguments.graph_out), ("costs", arguments.output)):
         if written:
             print(f"{what}: {written}")
@@ -304,7 +306,7 @@ def _interference_text(found: Any, cluster: Cluster) -> str:
     )
 
 
-def _summary(found: Any, cluster: Cluster, store: Path) -> str:
+def _summary(found: Any, cluster: Cluster, store: Path | None) -> str:
     lines = []
     for batch, profile in found.profiles.items():
         of_batch = f"batch {batch}: " if len(found.profiles) > 1 else ""
@@ -322,7 +324,7 @@ def _summary(found: Any, cluster: Cluster, store: Path) -> str:
     sources = ", ".join(f"{count} {source}" for source, count in found.sources().items())
     lines.append(f"cells: {sources}")
     lines.append(f"machine: {_conditions_text(found.measurements)}")
-    lines.append(f"store: {store}")
+    lines.append(f"store: {store or 'none, nothing is kept'}")
     return "\n".join(lines)
 
 

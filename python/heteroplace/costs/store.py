@@ -23,7 +23,7 @@ from heteroplace.costs.interference_records import (
     write_record,
 )
 from heteroplace.costs.measurement import Measurement
-from heteroplace.costs.store_schema import connect, damaged, explained, open_store
+from heteroplace.costs.store_schema import ANOTHER_PLACE, connect, damaged, explained, open_store
 from heteroplace.costs.store_values import (
     KEY_FIELDS,
     NOTE_FIELDS,
@@ -142,8 +142,8 @@ def user_cache_folder() -> Path:
         folder = Path(base) if Path(base).is_absolute() else Path.home() / ".cache"
     except RuntimeError as fault:
         raise CostStoreUnavailableError(
-            f"there is no cache folder: {fault} Set XDG_CACHE_HOME to the path of a folder, name a "
-            f"store in {PATH_VARIABLE}, or give store='off' (--placement-store off)"
+            f"there is no cache folder: {fault} Set XDG_CACHE_HOME to the path of one, or "
+            f"{ANOTHER_PLACE}"
         ) from fault
     return folder / "heteroplace"
 

@@ -109,7 +109,12 @@ def run_demo(
     num_rounds, time_limit_s
         See `ComparisonOptions`.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as err:
+        raise HeteroPlaceError(
+            f"{folder}: the folder cannot be made: {err.strerror}; name another one by --output"
+        ) from err
     cluster = local_cluster(has_gpus=False)
     names = ", ".join(f"{d.name} ({_cores(len(d.cores))})" for d in cluster.devices)
     screen.title("heteroplace: one network over all the processors of a machine")

@@ -2,8 +2,8 @@
 
 C++: src/list/engine/ready_queue.cc (list::PlaceEarliest). Hwang, Chow, Anger, Lee, "Scheduling
 Precedence Graphs in Systems with Interprocessor Communication Times", 1989 (10.1137/0218016), on
-unrelated devices; Jeon et al., "Baechi: Fast Device Placement of Machine Learning Graphs", SoCC 2020, section
-3 (10.1145/3419111.3421302).
+unrelated devices; Jeon et al., "Baechi: Fast Device Placement of Machine Learning Graphs", SoCC
+2020, section 3 (10.1145/3419111.3421302).
 """
 
 from heteroplace.native.list import etf, m_etf
