@@ -19,7 +19,7 @@ from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.codegen.sums_in_updates import sums_in_updates
 from heteroplace.costs.coverage import Coverage
 from heteroplace.errors import InfeasibleError, PlanError
-from heteroplace.files.sharding import ShardingRecord, Told, sharding_to_json
+from heteroplace.files.sharding import ShardingRecord, Told
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
@@ -112,7 +112,7 @@ class ShardedModel:
 
     def to_module(self) -> tvm.IRModule:
         """Return the Relay module that `heteroplace.build` takes."""
-        mod = annotate_sharded(self.module, sharding_to_json(self.record), self.state)
+        mod = annotate_sharded(self.module, self.record, self.state)
         return with_source(mod, self.source)
 
 
