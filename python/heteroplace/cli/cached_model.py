@@ -6,10 +6,11 @@ import argparse
 import importlib
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from heteroplace.cli.given_inputs import InputSizes
 from heteroplace.cli.model_cache import (
     About,
     Digests,
@@ -18,7 +19,7 @@ from heteroplace.cli.model_cache import (
     look_up,
     settings_digest,
 )
-from heteroplace.cli.onnx_model import BUILDER, check_model, input_sizes, progress_of
+from heteroplace.cli.onnx_model import BUILDER, check_model, progress_of
 from heteroplace.cli.run_file import Ran
 from heteroplace.costs.store import CostStore, default_path
 from heteroplace.costs.tunings import kept_digest
@@ -51,6 +52,7 @@ def chosen_cluster(arguments: argparse.Namespace) -> Cluster:
 
 def run_cached(
     model: Path,
+    sizes: InputSizes,
     options: dict[str, Any],
     arguments: argparse.Namespace,
     run: Callable[[Program], Ran | None],
@@ -59,6 +61,8 @@ def run_cached(
 
     Parameters
     ----------
+    sizes
+        Sizes and values of inputs that the command line and the given arrays fix.
     options
         Options of placing, as keywords of `HeteroPlace`.
     run
@@ -70,7 +74,7 @@ def run_cached(
         The model cannot be placed, compiled or run.
     """
     cluster = chosen_cluster(arguments)
-    settings = settings_digest(cluster, _cached_options(options, arguments))
+    settings = settings_digest(cluster, _cached_options(sizes, options, arguments))
     cached = None if arguments.rebuild else look_up(model, settings)
     if cached is not None:
         file, about = cached
@@ -80,9 +84,9 @@ def run_cached(
         except ArtifactError as err:
             _LOG.warning("%s; it is compiled again", err)
     with NewEntry() as entry:
-        executable, about, digests = compile_onnx(model, cluster, options, arguments)
+        executable, about, digests = compile_onnx(model, sizes, cluster, options, arguments)
         entry.write(executable.export_library)
-        if settings_digest(cluster, _cached_options(options, arguments)) == settings:
+        if settings_digest(cluster, _cached_options(sizes, options, arguments)) == settings:
             file = entry.keep(settings, digests, about)
         else:  # it is not known which of both the model was compiled with
             entry.problem, file = "options or programs changed meanwhile", entry.path
@@ -92,12 +96,13 @@ def run_cached(
         return program, run(program)
 
 
-def _cached_options(options: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
+def _cached_options(
+    sizes: InputSizes, options: dict[str, Any], arguments: argparse.Namespace
+) -> dict[str, Any]:
     """Everything on the command line, and in files that it names, that decides what is compiled."""
     found = {
         **options,
-        "input_shapes": arguments.input_shapes,
-        "batch": arguments.batch,
+        "inputs of the model": asdict(sizes),
         "is_annotated": not arguments.ignore_annotations,
         "tuned kernels": _kept_tunings(options),
     }
@@ -124,7 +129,11 @@ def _kept_tunings(options: dict[str, Any]) -> str:
 
 
 def compile_onnx(
-    model: Path, cluster: Cluster, options: dict[str, Any], arguments: argparse.Namespace
+    model: Path,
+    sizes: InputSizes,
+    cluster: Cluster,
+    options: dict[str, Any],
+    arguments: argparse.Namespace,
 ) -> tuple[Executable, About, Digests]:
     """Compile a model with its progress shown; see `compile_model`."""
     check_model(model)
@@ -133,7 +142,7 @@ def compile_onnx(
     try:
         found: tuple[Executable, About, Digests] = builder.compile_model(
             model,
-            input_sizes(arguments),
+            sizes,
             cluster,
             options,
             say,

@@ -12,9 +12,9 @@ import tvm
 
 import heteroplace
 from heteroplace import pipeline
+from heteroplace.cli.given_inputs import InputSizes
 from heteroplace.cli.input_shapes import as_options, read_shapes
 from heteroplace.cli.model_cache import MODEL, About, Digests, digest_of
-from heteroplace.cli.onnx_model import InputSizes
 from heteroplace.codegen.executable import Executable
 from heteroplace.errors import ClusterError, FrontendError, MissingCostError
 from heteroplace.measure.tuning.report import TuneReport
@@ -48,9 +48,10 @@ def import_model(path: Path, sizes: InputSizes, say: Say) -> ImportedModel:
     """
     logging.getLogger("autotvm").setLevel(logging.ERROR)  # that schedules are not tuned, is known
     say(f"importing {path}")
-    given = read_shapes(sizes.shapes)
+    shapes = {**sizes.of_arrays, **read_shapes(sizes.shapes)}
+    shapes = {name: shape for name, shape in shapes.items() if name not in sizes.values}
     with as_options("--batch N"):
-        return from_onnx(path, input_shapes=given, batch=sizes.batch)
+        return from_onnx(path, input_shapes=shapes, input_values=sizes.values, batch=sizes.batch)
 
 
 def check_devices(cluster: Cluster, place: Mapping[str, Any]) -> None:

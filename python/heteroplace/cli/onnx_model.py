@@ -6,9 +6,9 @@ import argparse
 import importlib.util
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
+from heteroplace.cli.given_inputs import fixed_value
 from heteroplace.cli.shared import print_json
 from heteroplace.errors import FrontendError, MissingPackageError
 from heteroplace.files.reader import near_file
@@ -48,18 +48,8 @@ def add_annotation_options(parser: argparse.ArgumentParser, *, writes: bool) -> 
         )
 
 
-@dataclass(frozen=True)
-class InputSizes:
-    """Sizes of a model's inputs that its file leaves free."""
-
-    shapes: str | None = None
-    """As tvmc has them: "x:[1,3,224,224] y:[1,8]"."""
-    batch: int | None = None
-    """Rows of those whose first size is free."""
-
-
 def add_input_sizes(parser: argparse.ArgumentParser) -> None:
-    """Add --input-shapes and --batch."""
+    """Add --input-shapes, --batch and --fix."""
     parser.add_argument(
         "--input-shapes",
         metavar="NAME:[N,N] ...",
@@ -72,11 +62,15 @@ def add_input_sizes(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="rows of the inputs whose first size the model leaves open",
     )
-
-
-def input_sizes(arguments: argparse.Namespace) -> InputSizes:
-    """Return what the options of `add_input_sizes` say."""
-    return InputSizes(arguments.input_shapes, arguments.batch)
+    parser.add_argument(
+        "--fix",
+        metavar="NAME=VALUE",
+        type=fixed_value,
+        action="append",
+        default=[],
+        help="make an input a constant: a number, [1,2] or a file .npy; may be repeated. It is no "
+        "input of the compiled model, and branches that it decides are chosen now",
+    )
 
 
 def check_model(path: Path) -> None:

@@ -11,12 +11,12 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from heteroplace.cli.given_inputs import input_sizes
 from heteroplace.cli.onnx_model import (
     BUILDER,
     add_annotation_options,
     add_input_sizes,
     check_model,
-    input_sizes,
     print_solution,
     progress_of,
     solution_json,
@@ -185,12 +185,12 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _check_of_graph(arguments: argparse.Namespace) -> None:
     """Raise HeteroPlaceError where something is said of a task graph that is for models."""
-    flags = ["annotate-onnx", "ignore-annotations", "input-shapes", "batch"]
+    flags = ["annotate-onnx", "ignore-annotations", "input-shapes", "batch", "fix"]
     flags += [MODEL_RENAMED.get(name, name).replace("_", "-") for name in MODEL_OPTIONS]
     told = [
         f"--{flag}"
         for flag in flags
-        if getattr(arguments, flag.replace("-", "_")) not in (None, False)
+        if getattr(arguments, flag.replace("-", "_")) not in (None, False, [])
     ]
     if told:
         raise HeteroPlaceError(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from heteroplace.cli.arrays import Arrays, numbers_of
 from heteroplace.cli.cached_model import Program, chosen_cluster, compile_onnx, run_cached
+from heteroplace.cli.given_inputs import input_sizes, left_inputs, sizes_of_run
 from heteroplace.cli.onnx_model import (
     add_annotation_options,
     add_input_sizes,
@@ -178,8 +179,10 @@ def run(arguments: argparse.Namespace) -> None:
     else:
         _check_unsigned(model, arguments)
         given = _read_arrays(files)  # before anything slow
+        sizes = sizes_of_run(model, given, arguments)
+        left = left_inputs(given, sizes)
         program, ran = run_cached(
-            model, options, arguments, lambda own: _run_program(own, lambda: given, arguments)
+            model, sizes, options, arguments, lambda own: _run_program(own, lambda: left, arguments)
         )
     if ran is None:  # the rank that feeds the model tells all
         return
@@ -215,8 +218,8 @@ def _check_unsigned(model: Path, arguments: argparse.Namespace) -> None:
 def _check_run_only(model: Path, options: dict[str, Any], arguments: argparse.Namespace) -> None:
     """Raise HeteroPlaceError where something is said about compiling what is compiled."""
     refused = [f"--{MODEL_RENAMED.get(name, name).replace('_', '-')}" for name in options]
-    for flag in ("cluster", "input-shapes", "batch", "ignore-annotations", "rebuild"):
-        if getattr(arguments, flag.replace("-", "_")) not in (None, False):
+    for flag in ("cluster", "input-shapes", "batch", "fix", "ignore-annotations", "rebuild"):
+        if getattr(arguments, flag.replace("-", "_")) not in (None, False, []):
             refused.append(f"--{flag}")
     if refused:
         raise HeteroPlaceError(
@@ -247,7 +250,7 @@ def run_compile(arguments: argparse.Namespace) -> None:
     check_writable(output)
     options = given_options(arguments)
     cluster = chosen_cluster(arguments)
-    executable, about, _ = compile_onnx(model, cluster, options, arguments)
+    executable, about, _ = compile_onnx(model, input_sizes(arguments), cluster, options, arguments)
     executable.export_library(output, with_source=arguments.with_source)
     if arguments.json:
         print_json(

@@ -12,11 +12,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from heteroplace.cli.given_inputs import input_sizes
 from heteroplace.cli.onnx_model import (
     BUILDER,
     add_input_sizes,
     check_model,
-    input_sizes,
 )
 from heteroplace.cli.shared import (
     Parsers,

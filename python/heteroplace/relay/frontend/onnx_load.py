@@ -168,7 +168,7 @@ def set_input_values(
             known = listed(inputs)
             faults.append(f"input_values names '{name}', which is no input; those are {known}")
             continue
-        array = np.asarray(value)
+        array = _in_type_of(inputs[name], value)
         fault = _value_fault(inputs[name], array)
         if fault:
             faults.append(f"input_values gives '{name}' {fault}")
@@ -180,6 +180,17 @@ def set_input_values(
     _drop_filled_inputs(model)
     del model.graph.value_info[:]  # shapes inside the graph were inferred for unknown values
     return [f"input(s) of given value: {', '.join(input_values)}"]
+
+
+def _in_type_of(info: ValueInfoProto, value: npt.ArrayLike) -> npt.NDArray[Any]:
+    """Return plain numbers and lists in the type of an input if it holds them; arrays as given."""
+    array = np.asarray(value)
+    if isinstance(value, np.ndarray | np.generic) or not info.type.HasField("tensor_type"):
+        return array
+    with np.errstate(over="ignore", invalid="ignore"):
+        cast = array.astype(helper.tensor_dtype_to_np_dtype(info.type.tensor_type.elem_type))
+    is_kept = cast.dtype.kind == "f" or np.array_equal(cast, array)
+    return cast if is_kept and array.dtype.kind in "biuf" else array
 
 
 def _value_fault(info: ValueInfoProto, array: npt.NDArray[Any]) -> str:

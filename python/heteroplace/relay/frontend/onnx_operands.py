@@ -7,13 +7,16 @@ input of the model, the caller gives its value (`from_onnx(..., input_values=...
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 
-from onnx import ModelProto, NodeProto
+import onnx
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
-from heteroplace.relay.frontend.onnx_load import all_nodes, subgraphs
+from heteroplace.relay.frontend.onnx_load import all_nodes, subgraphs, true_inputs
 
 _ONNX_DOMAINS = ("", "ai.onnx")
+_INTEGERS = (TensorProto.BOOL, TensorProto.INT32, TensorProto.INT64, TensorProto.UINT8)
 
 READ_AT_IMPORT: Mapping[str, Sequence[int]] = {
     "AffineGrid": (1,),
@@ -68,10 +71,33 @@ def inputs_read_at_import(model: ModelProto) -> tuple[str, ...]:
     An input counts if such an operand is made of it: it is the input, or comes from it by other
     nodes than those that look at its shape only.
     """
-    graph = model.graph
-    nodes = list(all_nodes(graph))
-    producers = {name: node for node in nodes for name in node.output}
-    pending = [name for node in nodes for name in operands_read_at_import(node)]
+    nodes = all_nodes(model.graph)
+    return _inputs_behind(model.graph, [n for node in nodes for n in operands_read_at_import(node)])
+
+
+def inputs_fixed_in(path: str | os.PathLike[str]) -> tuple[str, ...]:
+    """Return the inputs of a model that a run with given values fixes when it is compiled.
+
+    These are `inputs_read_at_import`, and single integers and booleans that decide a branch of an
+    `If`: its branches may then differ in their shapes.
+    """
+    graph = onnx.load(path, format="protobuf", load_external_data=False).graph
+    conditions = [node.input[0] for node in all_nodes(graph) if node.op_type == "If"]
+    single = {value.name for value in true_inputs(graph) if _is_single_integer(value)}
+    deciding = [name for name in _inputs_behind(graph, conditions) if name in single]
+    return (*inputs_read_at_import(ModelProto(graph=graph)), *deciding)
+
+
+def _is_single_integer(value: ValueInfoProto) -> bool:
+    tensor = value.type.tensor_type
+    is_integer = tensor.elem_type in _INTEGERS and tensor.HasField("shape")
+    return is_integer and all(dim.dim_value == 1 for dim in tensor.shape.dim)
+
+
+def _inputs_behind(graph: GraphProto, names: Iterable[str]) -> tuple[str, ...]:
+    """Return the inputs that some values are made of, by other nodes than those of sizes."""
+    producers = {name: node for node in all_nodes(graph) for name in node.output}
+    pending = list(names)
     needed: set[str] = set()
     while pending:
         name = pending.pop()

@@ -22,7 +22,8 @@ def choose_branch(call: OnnxCall) -> relay.Expr | relay.expr.TupleWrapper:
         if types[0] != types[1]:
             raise FrontendError(
                 f"its result {index} is {types[0]} of one branch and {types[1]} of the other, and "
-                f"only results of one type can be placed"
+                f"only results of one type can be placed. If an input decides the branch, fix its "
+                f"value: input_values={{'NAME': ...}}, on the command line --fix NAME=VALUE"
             )
     condition = call.operand(0)
     if call.shape(0):
