@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("python", "src", "tests", "tutorials", "docs", "examples")
 OF_OTHERS = re.compile(
-    r"src/relay/|first_order_gradient\.cc|cublas|cuda_|cudnn_|library_types|mpi\.h|linux/"
+    r"src/relay/|first_order_gradient\.cc|cublas|cuda_|cudnn_|(crt/)?mma\.h|library_types|mpi\.h|linux/"
 )
 """Files of TVM, of NVIDIA, of MPI libraries and of the kernel."""
 _FILE = re.compile(r"(?<![\w./-])(?:[\w-]+/)*\w+\.(?:py|cc|h)\b")

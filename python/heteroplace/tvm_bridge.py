@@ -3,9 +3,7 @@
 This is the only module that touches TVM's registry of packed functions, the environment variables
 it reads, and differences between its versions. The others call `require_tvm` and import ``tvm``.
 
-TVM compiles CUDA code by ``nvcc``, or by an NVRTC call that ignores the target's ``arch`` and
-needs a device. `register_cuda_compiler` calls NVRTC itself, so that code for any GPU can be
-compiled on a machine that has neither a CUDA toolkit nor a GPU.
+TVM's own calls of ``nvcc`` and NVRTC need a toolkit, or a GPU: see `register_cuda_compiler`.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -346,29 +344,32 @@ def register_onnx_mapping_shim() -> None:
 def register_cuda_compiler() -> None:
     """Make TVM compile CUDA code by NVRTC, for the `arch` of the target in hand.
 
-    Needs no nvcc and no GPU. It replaces TVM's own `tvm_callback_cuda_compile`; calling it again
-    changes nothing.
+    TVM then uses tensor cores only where their headers are installed. May be called again.
 
     Raises
     ------
     MissingTVMError
         As `require_tvm`.
     LoweringError
-        libnvrtc.so.12 is not installed (here), or does not accept the code (when TVM compiles; the
-        message holds NVRTC's log). After an error of this kind TVM itself leaves the failed
-        build's target as the current one of the thread.
+        NVRTC is not installed (here), or rejects the code (when TVM compiles; its target then stays
+        the thread's current one).
     """
     tvm = require_tvm()
     compiler = nvrtc.load_nvrtc()
+    has_tensor_cores = cache(partial(nvrtc.has_tensor_cores, compiler))
+
+    def arch_of(target: Any) -> str:
+        target = target or tvm.target.Target.current(allow_none=True)  # before TVM 0.13: always
+        if target is None or "arch" not in target.attrs:
+            raise LoweringError("the CUDA target has no arch: name one, as in 'cuda -arch=sm_80'")
+        return str(target.attrs["arch"])
 
     def compile_for_target(code: str, target: Any = None) -> bytearray:
-        # TVM before 0.13 passes only the code.
-        target = target or tvm.target.Target.current(allow_none=True)
-        if target is None or "arch" not in target.attrs:
-            raise LoweringError(
-                "CUDA code without a target that says its architecture: "
-                "name one, as in 'cuda -arch=sm_80'"
-            )
-        return bytearray(nvrtc.compile_cuda(compiler, str(code), str(target.attrs["arch"])))
+        return bytearray(nvrtc.compile_cuda(compiler, str(code), arch_of(target)))
+
+    def have_tensorcore(version: str | None = None, target: Any = None) -> bool:
+        return has_tensor_cores(arch_of(target) if version is None else f"sm_{version}")
 
     tvm.register_func("tvm_callback_cuda_compile", compile_for_target, override=True)
+    # TVM's own looks at this machine's first GPU, not at the target, and at no headers.
+    importlib.import_module("tvm.contrib.nvcc").have_tensorcore = have_tensorcore
