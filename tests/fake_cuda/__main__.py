@@ -11,7 +11,7 @@ from tests.fake_cuda.build import CUBLAS, CUDNN, SOURCES, build_fake
 
 ROOT = SOURCES.parent.parent
 CASES = [str(path.relative_to(ROOT)) for path in sorted(SOURCES.glob("case_*.py"))]
-_BOTH = ("cuda_executor", "cuda_libraries", "cuda_routed", "hosts")
+_BOTH = ("cuda_executor", "cuda_libraries", "cuda_routed", "hosts", "sorting")
 GPU_TESTS = [f"tests/gpu/test_{name}.py" for name in _BOTH]
 
 

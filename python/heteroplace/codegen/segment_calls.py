@@ -36,6 +36,7 @@ from heteroplace.codegen.winograd import with_plain_sums
 from heteroplace.codegen.workspace import Workspace, kernel_workspace
 from heteroplace.errors import LoweringError
 from heteroplace.model.implementations import LibraryMaker
+from heteroplace.model.kernel_rules import why_barred
 from heteroplace.relay.expressions import (
     is_primitive_call,
     post_order,
@@ -301,6 +302,12 @@ class _Lowerer:
         return symbol
 
     def _lower(self, function: relay.Function, target: tvm.target.Target) -> str:
+        barred = why_barred(op_text(function), target.kind.name)
+        if barred:
+            raise LoweringError(
+                f"{op_text(function)} is placed on a GPU: {barred}, for example by "
+                f"pin={{'topk': 'cpu'}} after other patterns, or place the model again"
+            )
         try:
             cached = te_compiler.get().lower(function, target)
             symbol = str(cached.prim_fn_var.name_hint)

@@ -19,7 +19,7 @@ from heteroplace.model.cost import (
     CostTable,
     TableBuilder,
     allowed_devices,
-    pinned_elsewhere,
+    barred_cost,
 )
 from heteroplace.model.graph import TaskGraph
 from heteroplace.terminal import listed
@@ -62,7 +62,7 @@ def _fill(graph: TaskGraph, cluster: Cluster, table: CostTable, predictor: _Pred
                 if table.ns[position][cell] != UNKNOWN:
                     builder.add(table.cost(task_id, device, batch))
                 elif device not in allowed[task_id]:
-                    builder.add(pinned_elsewhere(task))
+                    builder.add(barred_cost(task, cluster.devices[device].kind))
                 else:
                     cost = predictor.cost(task_id, device, batch)
                     if isinstance(cost, str):

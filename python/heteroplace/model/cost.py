@@ -17,6 +17,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.collectives import CollectiveCosts, collective_kind
 from heteroplace.model.graph import Task, TaskGraph
 from heteroplace.model.identity import DeviceIdentity, TaskIdentity
+from heteroplace.model.kernel_rules import why_barred
 
 NO_TIME = -1
 """In `CostTable.ns`: the device cannot or may not run the task."""
@@ -277,12 +278,26 @@ def _too_long(ns: int) -> CostMismatchError:
 
 
 def allowed_devices(graph: TaskGraph, cluster: Cluster) -> tuple[tuple[int, ...], ...]:
-    """Return for each task the ids of the devices that it may run on."""
-    everywhere = tuple(range(len(cluster.devices)))
+    """Return for each task the ids of the devices that it may run on.
+
+    Neither its pins nor the rules about kernels (`kernel_rules.py`) bar it there.
+    """
+    kinds = [device.kind for device in cluster.devices]
+    barred = {
+        op: {index for index, kind in enumerate(kinds) if why_barred(op, kind)}
+        for op in dict.fromkeys(task.op for task in graph.tasks)
+    }
+    everywhere = tuple(range(len(kinds)))
+    names = [device.name for device in cluster.devices]
     return tuple(
         everywhere
-        if task.devices is None
-        else tuple(i for i in everywhere if cluster.devices[i].name in task.devices)
+        if task.devices is None and not barred[task.op]
+        else tuple(
+            index
+            for index in everywhere
+            if index not in barred[task.op]
+            and (task.devices is None or names[index] in task.devices)
+        )
         for task in graph.tasks
     )
 
@@ -312,15 +327,21 @@ def build_table(
             for device_id in devices:
                 if is_collective:
                     builder.add(of_several_devices())
-                elif task.devices is not None and device_id not in allowed[task_id]:
-                    builder.add(pinned_elsewhere(task))
+                elif device_id not in allowed[task_id]:
+                    builder.add(barred_cost(task, cluster.devices[device_id].kind))
                 else:
                     builder.add(cost(task_id, device_id, *tail))
     return builder.finalize()
 
 
+def barred_cost(task: Task, kind: str) -> Cost:
+    """Return the cost of a task on a device of a kind that it is not allowed on."""
+    reason = why_barred(task.op, kind)
+    return Cost.unsupported(reason) if reason else pinned_elsewhere(task)
+
+
 def pinned_elsewhere(task: Task) -> Cost:
-    """Return the cost of a task on a device that it is not allowed on."""
+    """Return the cost of a task on a device that its pins exclude."""
     return Cost.excluded(f"task is pinned to {', '.join(task.devices or ())}")
 
 
@@ -331,7 +352,7 @@ def of_several_devices() -> Cost:
 
 def without_barred(table: CostTable, graph: TaskGraph, cluster: Cluster) -> CostTable:
     """Return the table of `graph` and `cluster` without times where tasks may not run."""
-    if all(task.devices is None for task in graph.tasks):
+    if all(len(ids) == len(cluster.devices) for ids in allowed_devices(graph, cluster)):
         return table
     found = build_table(graph, cluster, table.cost, table.batches)
     return replace(found, collectives=table.collectives)

@@ -20,11 +20,12 @@ from heteroplace.model.cost import (
     CostTable,
     TableBuilder,
     allowed_devices,
+    barred_cost,
     of_several_devices,
-    pinned_elsewhere,
 )
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.identity import DeviceIdentity, TaskIdentity
+from heteroplace.model.kernel_rules import why_barred
 from heteroplace.terminal import listed
 
 _NOT_SAID = ("excluded", "unknown")
@@ -69,7 +70,24 @@ def find_costs(table: CostTable, graph: TaskGraph, cluster: Cluster) -> CostTabl
                 elif device_id in allowed[task_id]:
                     builder.add(Cost.unknown())
                 else:
-                    builder.add(pinned_elsewhere(task))
+                    builder.add(barred_cost(task, cluster.devices[device_id].kind))
+    return builder.finalize(table.collectives)
+
+
+def without_unsafe(table: CostTable, graph: TaskGraph, cluster: Cluster) -> CostTable:
+    """Return the table of `graph` and `cluster` without times that a rule about kernels bars.
+
+    Times that a pin bars stay: a cost holds for a task on a device, whatever else it may run on.
+    """
+    if not any(why_barred(task.op, d.kind) for task in graph.tasks for d in cluster.devices):
+        return table
+    builder = TableBuilder(table.tasks, table.devices, table.batches)
+    for batch in table.batches:
+        for task_id, task in enumerate(graph.tasks):
+            for device_id, device in enumerate(cluster.devices):
+                is_barred = bool(why_barred(task.op, device.kind))
+                own = table.cost(task_id, device_id, batch)
+                builder.add(barred_cost(task, device.kind) if is_barred else own)
     return builder.finalize(table.collectives)
 
 

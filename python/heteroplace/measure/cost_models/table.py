@@ -15,7 +15,7 @@ from heteroplace.measure.cost_models.model import CostOptions
 from heteroplace.measure.peak_speeds import measure_speeds
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
-from heteroplace.model.cost_lookup import check_known
+from heteroplace.model.cost_lookup import check_known, without_unsafe
 from heteroplace.model.graph import TaskGraph
 
 _ADVICE = (
@@ -82,7 +82,7 @@ class GivenCosts:
         fill = measure, self._measure_speeds
         found = complete_costs(source, graph, cluster, missing, _ADVICE, *fill)
         check_known(found, graph, cluster, source, _NOT_HERE)
-        return found
+        return without_unsafe(found, graph, cluster)
 
     def _measure_speeds(self, cluster: Cluster, names: Collection[str]) -> dict[str, Speeds]:
         return measure_speeds(cluster, names, self.options.progress)
