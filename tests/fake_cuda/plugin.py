@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from heteroplace import nvrtc
+from heteroplace.bench.peers import stock_process
+from heteroplace.bench.peers.stock import build_stock
 from heteroplace.machine import fingerprint, gpu
 from tests.fake_cuda.build import compile_for_fake
 from tests.fake_cuda.control import FakeCuda
@@ -20,6 +22,8 @@ def pytest_configure() -> None:
     sys.modules["pynvml"] = None  # type: ignore[assignment]  # NVML knows nothing of the fake
     fingerprint.gpu_fingerprint = gpu.cuda_description
     nvrtc.compile_cuda = compile_image
+    # Another process would compile for a real GPU.
+    stock_process.build_within = lambda mod, params, target, _: build_stock(mod, params, target)
 
 
 def compile_image(_: object, code: str, arch: str) -> bytes:
