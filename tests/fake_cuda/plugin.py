@@ -10,7 +10,7 @@ import pytest
 from heteroplace import nvrtc
 from heteroplace.bench.peers import stock_process
 from heteroplace.bench.peers.stock import build_stock
-from heteroplace.machine import fingerprint, gpu
+from heteroplace.machine import cuda_driver, fingerprint, gpu
 from tests.fake_cuda.build import compile_for_fake
 from tests.fake_cuda.control import FakeCuda
 
@@ -20,7 +20,8 @@ def pytest_configure() -> None:
     if not FakeCuda.is_loaded():
         raise pytest.UsageError("the fake CUDA is not in LD_LIBRARY_PATH; see tests/fake_cuda")
     sys.modules["pynvml"] = None  # type: ignore[assignment]  # NVML knows nothing of the fake
-    fingerprint.gpu_fingerprint = gpu.cuda_description
+    fingerprint.gpu_fingerprint = cuda_driver.cuda_description
+    gpu.has_nvidia_driver = lambda: False
     nvrtc.compile_cuda = compile_image
     # Another process would compile for a real GPU.
     stock_process.build_within = lambda mod, params, target, _: build_stock(mod, params, target)

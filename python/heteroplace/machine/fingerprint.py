@@ -13,7 +13,8 @@ from heteroplace.control_groups import read_text
 from heteroplace.errors import ClusterError, MissingPackageError
 from heteroplace.machine.core_kinds import kind_of_core
 from heteroplace.machine.cpu import cpu_model, first_fields
-from heteroplace.machine.gpu import GpuInfo, cuda_description, read_gpus
+from heteroplace.machine.cuda_driver import cuda_description
+from heteroplace.machine.gpu import GpuInfo, read_gpus
 from heteroplace.model.cluster import Device
 
 

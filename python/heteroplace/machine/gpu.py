@@ -1,4 +1,8 @@
-"""What the NVIDIA driver says of its GPUs -> values. Asked through NVML; nothing is measured.
+"""What the NVIDIA driver says of its GPUs -> values. Nothing is measured.
+
+NVML is asked first. It refuses single figures in containers, virtual machines and parts of a GPU
+(MIG): each of those is CUDA's own then, and the width of the slot that of the system's PCI files.
+NVLinks that NVML does not describe count as none.
 
 NVML numbers GPUs by their place on the bus; CUDA, and so TVM's `cuda(1)`, by speed or as the
 variables CUDA_DEVICE_ORDER and CUDA_VISIBLE_DEVICES say. The order here is CUDA's: the driver is
@@ -7,13 +11,15 @@ asked for the bus address of each of its devices.
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from heteroplace.errors import ClusterError, MissingPackageError
+from heteroplace.machine.cuda_driver import CudaDevice, cuda_bus_ids, cuda_starts
+
+_Figure = TypeVar("_Figure")
 
 _PCIE_LANE_BYTES_PER_SECOND = {
     1: 250_000_000,
@@ -31,18 +37,8 @@ _NVLINK_BYTES_PER_SECOND = {
 }
 """One NVLink, one direction, by NVML's number of its version: 1.0 is 1, those from 2.0 to 4.0 are 2
 to 6, 5.0 is 7 (NVIDIA's data sheets of P100, V100, A100, H100 and B200)."""
-_BUS_ID_CHARACTERS = 32
-_NAME_CHARACTERS = 128
-_CUDA_ATTRIBUTES = {
-    "compute capability": 75,
-    "minor": 76,
-    "multiprocessors": 16,
-    "clock kHz": 13,
-    "memory clock kHz": 36,
-}
-"""CUdevice_attribute (CUDA Driver API)."""
-_NO_DEVICE = 100
-"""CUDA_ERROR_NO_DEVICE"""
+_PCIE_GENERATION_OF_SPEED = {"2.5": 1, "5.0": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6}
+"""By GT/s, as the system writes it."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +59,9 @@ class GpuInfo:
     """Largest clock of the multiprocessors."""
     max_memory_clock_mhz: int
     pcie_generation: int
-    """The best that card and slot can do together; at rest it may run slower."""
+    """The best that card and slot can do together; at rest it may run slower. 0: not known."""
     pcie_width: int
-    """Lanes."""
+    """Lanes. 0: not known."""
     nvlink_peers: tuple[int, ...]
     """Ordinals of the GPUs that it reaches by NVLink."""
     num_nvlinks: int
@@ -86,9 +82,11 @@ class GpuInfo:
         Raises
         ------
         ClusterError
-            The generation is unknown.
+            The generation or the number of lanes is unknown.
         """
         speeds, generation = _PCIE_LANE_BYTES_PER_SECOND, self.pcie_generation
+        if not self.pcie_width:
+            generation = 0
         return self._known(speeds, generation, "PCI Express of generation") * self.pcie_width
 
     @property
@@ -113,12 +111,27 @@ class GpuInfo:
         return speeds[key]
 
 
-def has_nvidia_driver(root: Path = Path("/")) -> bool:
-    """Tell whether the driver of NVIDIA's GPUs is loaded."""
-    return (root / "proc/driver/nvidia/version").is_file()
+def has_nvidia_driver(root: Path = Path("/"), driver: Any = None) -> bool:
+    """Tell whether the driver of NVIDIA's GPUs is loaded, by its file, else by starting CUDA.
+
+    Sandboxes and WSL have the library and not the file.
+
+    Parameters
+    ----------
+    root
+        Of the system's files.
+    driver
+        What answers as libcuda does; by default that library.
+    """
+    return (root / "proc/driver/nvidia/version").is_file() or cuda_starts(driver)
 
 
-def read_gpus(nvml: Any = None, bus_ids: Sequence[str] | None = None) -> tuple[GpuInfo, ...]:
+def read_gpus(
+    nvml: Any = None,
+    bus_ids: Sequence[str] | None = None,
+    cuda: Any = None,
+    root: Path = Path("/"),
+) -> tuple[GpuInfo, ...]:
     """Return the GPUs that CUDA sees, in CUDA's order; none without a driver, or if it sees none.
 
     Parameters
@@ -127,6 +140,10 @@ def read_gpus(nvml: Any = None, bus_ids: Sequence[str] | None = None) -> tuple[G
         What answers as `pynvml` does; by default that module.
     bus_ids : sequence of str, optional
         Bus addresses in CUDA's order; by default the driver is asked.
+    cuda
+        What answers as libcuda does, for figures that NVML refuses; by default that library.
+    root
+        Of the system's files.
 
     Raises
     ------
@@ -150,82 +167,10 @@ def read_gpus(nvml: Any = None, bus_ids: Sequence[str] | None = None) -> tuple[G
             f"(--cpu-only)"
         ) from err
     try:
-        handles = [nvml.nvmlDeviceGetHandleByPciBusId(bus_id.encode()) for bus_id in ids]
-        driver = _as_text(nvml.nvmlSystemGetDriverVersion())
-        return tuple(_read_gpu(nvml, handles, index, driver) for index in range(len(handles)))
-    except nvml.NVMLError as err:
-        raise ClusterError(f"the NVIDIA driver does not describe its GPUs: {err}") from err
+        reader = _Reader(nvml, ids, cuda, root)
+        return tuple(reader.gpu(index) for index in range(len(ids)))
     finally:
         nvml.nvmlShutdown()
-
-
-def cuda_bus_ids() -> tuple[str, ...]:
-    """Return the bus addresses of CUDA's devices in CUDA's order; none without a driver.
-
-    Raises
-    ------
-    ClusterError
-        The driver refuses to start.
-    """
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return ()
-    count = ctypes.c_int()
-    status = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
-    if status == _NO_DEVICE:
-        return ()
-    if status != 0:
-        raise ClusterError(f"the CUDA driver does not start (error {status}); see nvidia-smi")
-    found = []
-    for index in range(count.value):
-        device = ctypes.c_int()
-        text = ctypes.create_string_buffer(_BUS_ID_CHARACTERS)
-        status = driver.cuDeviceGet(ctypes.byref(device), index) or driver.cuDeviceGetPCIBusId(
-            text, _BUS_ID_CHARACTERS, device
-        )
-        if status != 0:
-            raise ClusterError(f"the CUDA driver does not describe GPU {index} (error {status})")
-        found.append(text.value.decode())
-    return tuple(found)
-
-
-def cuda_description(index: int, driver: Any = None) -> str:
-    """Return what CUDA itself says of its device `index`; for where NVML cannot be asked.
-
-    Parameters
-    ----------
-    driver
-        What answers as libcuda does; by default that library.
-
-    Raises
-    ------
-    ClusterError
-        CUDA does not describe the device.
-    """
-    driver = ctypes.CDLL("libcuda.so.1") if driver is None else driver
-    device, version, value = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
-    name, memory = ctypes.create_string_buffer(_NAME_CHARACTERS), ctypes.c_size_t()
-    status = (
-        driver.cuInit(0)
-        or driver.cuDeviceGet(ctypes.byref(device), index)
-        or driver.cuDeviceGetName(name, _NAME_CHARACTERS, device)
-        or driver.cuDeviceTotalMem_v2(ctypes.byref(memory), device)
-        or driver.cuDriverGetVersion(ctypes.byref(version))
-    )
-    found = {}
-    for what, attribute in _CUDA_ATTRIBUTES.items():
-        status = status or driver.cuDeviceGetAttribute(ctypes.byref(value), attribute, device)
-        found[what] = value.value
-    if status != 0:
-        raise ClusterError(f"the CUDA driver does not describe GPU {index} (error {status})")
-    parts = [
-        name.value.decode(errors="replace"),
-        *(f"{what} {number}" for what, number in found.items()),
-        f"{memory.value >> 20} MiB",
-        f"CUDA driver {version.value}",
-    ]
-    return "; ".join(parts)
 
 
 def _import_nvml() -> Any:
@@ -239,57 +184,118 @@ def _import_nvml() -> Any:
     return pynvml
 
 
-def _read_gpu(nvml: Any, handles: Sequence[Any], index: int, driver: str) -> GpuInfo:
-    handle = handles[index]
-    num_links, version = _nvlinks(nvml, handle)
-    major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
-    return GpuInfo(
-        name=_as_text(nvml.nvmlDeviceGetName(handle)),
-        index=index,
-        bus_id=_as_text(nvml.nvmlDeviceGetPciInfo(handle).busId),
-        memory_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
-        capability=(int(major), int(minor)),
-        num_cores=int(nvml.nvmlDeviceGetNumGpuCores(handle)),
-        max_clock_mhz=int(nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM)),
-        max_memory_clock_mhz=int(nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_MEM)),
-        pcie_generation=int(nvml.nvmlDeviceGetMaxPcieLinkGeneration(handle)),
-        pcie_width=int(nvml.nvmlDeviceGetMaxPcieLinkWidth(handle)),
-        nvlink_peers=_nvlink_peers(nvml, handles, index),
-        num_nvlinks=num_links,
-        nvlink_version=version,
-        driver=driver,
-    )
+@dataclass
+class _Reader:
+    """Reads GPUs through an NVML that is open; what it refuses is asked elsewhere."""
 
+    nvml: Any
+    bus_ids: Sequence[str]
+    cuda: Any
+    root: Path
 
-def _nvlinks(nvml: Any, handle: Any) -> tuple[int, int]:
-    """Number of active NVLinks and their version; (0, 0) for a GPU that has none."""
-    active = 0
-    version = 0
-    for link in range(nvml.NVML_NVLINK_MAX_LINKS):
+    def gpu(self, index: int) -> GpuInfo:
+        """Describe one GPU."""
+        nvml, bus_id = self.nvml, self.bus_ids[index]
+        num_links, version = self._or(lambda: self._nvlinks(index), lambda: (0, 0))
+        generation, width = _slot(self.root, bus_id)
+        major, minor = self._of("nvmlDeviceGetCudaComputeCapability", index, "capability")
+        return GpuInfo(
+            name=_as_text(self._of("nvmlDeviceGetName", index, "name")),
+            index=index,
+            bus_id=self._or(
+                lambda: _as_text(nvml.nvmlDeviceGetPciInfo(self._handle(index)).busId),
+                lambda: bus_id,
+            ),
+            memory_bytes=self._or(
+                lambda: int(nvml.nvmlDeviceGetMemoryInfo(self._handle(index)).total),
+                lambda: self._of_cuda(index).memory_bytes,
+            ),
+            capability=(int(major), int(minor)),
+            num_cores=int(self._of("nvmlDeviceGetNumGpuCores", index, "num_cores")),
+            max_clock_mhz=self._clock(nvml.NVML_CLOCK_SM, index, "max_clock_mhz"),
+            max_memory_clock_mhz=self._clock(nvml.NVML_CLOCK_MEM, index, "max_memory_clock_mhz"),
+            pcie_generation=self._or(
+                lambda: int(nvml.nvmlDeviceGetMaxPcieLinkGeneration(self._handle(index))),
+                lambda: generation,
+            ),
+            pcie_width=self._or(
+                lambda: int(nvml.nvmlDeviceGetMaxPcieLinkWidth(self._handle(index))),
+                lambda: width,
+            ),
+            nvlink_peers=self._nvlink_peers(index),
+            num_nvlinks=num_links,
+            nvlink_version=version,
+            driver=self._or(
+                lambda: _as_text(nvml.nvmlSystemGetDriverVersion()),
+                lambda: f"CUDA {self._of_cuda(index).driver_version}",
+            ),
+        )
+
+    def _or(self, of_nvml: Callable[[], _Figure], other: Callable[[], _Figure]) -> _Figure:
+        """A figure of NVML, or another's if it refuses."""
         try:
-            if nvml.nvmlDeviceGetNvLinkState(handle, link) != nvml.NVML_FEATURE_ENABLED:
-                continue
-            version = int(nvml.nvmlDeviceGetNvLinkVersion(handle, link))
-        except (nvml.NVMLError_NotSupported, nvml.NVMLError_InvalidArgument):
-            break  # the GPU has no more of them
-        active += 1
-    return active, version
+            return of_nvml()
+        except self.nvml.NVMLError:
+            return other()
+
+    def _of(self, function: str, index: int, attribute: str) -> Any:
+        return self._or(
+            lambda: getattr(self.nvml, function)(self._handle(index)),
+            lambda: getattr(self._of_cuda(index), attribute),
+        )
+
+    def _clock(self, clock: int, index: int, attribute: str) -> int:
+        return self._or(
+            lambda: int(self.nvml.nvmlDeviceGetMaxClockInfo(self._handle(index), clock)),
+            lambda: int(getattr(self._of_cuda(index), attribute)),
+        )
+
+    def _of_cuda(self, index: int) -> CudaDevice:
+        return CudaDevice.open(index, self.cuda)
+
+    def _handle(self, index: int) -> Any:
+        return self.nvml.nvmlDeviceGetHandleByPciBusId(self.bus_ids[index].encode())
+
+    def _nvlinks(self, index: int) -> tuple[int, int]:
+        """Number of active NVLinks and their version; (0, 0) for a GPU that has none."""
+        nvml, handle = self.nvml, self._handle(index)
+        active = 0
+        version = 0
+        for link in range(nvml.NVML_NVLINK_MAX_LINKS):
+            try:
+                if nvml.nvmlDeviceGetNvLinkState(handle, link) != nvml.NVML_FEATURE_ENABLED:
+                    continue
+                version = int(nvml.nvmlDeviceGetNvLinkVersion(handle, link))
+            except (nvml.NVMLError_NotSupported, nvml.NVMLError_InvalidArgument):
+                break  # the GPU has no more of them
+            active += 1
+        return active, version
+
+    def _nvlink_peers(self, index: int) -> tuple[int, ...]:
+        nvml = self.nvml
+
+        def is_peer(other: int) -> bool:
+            handles = self._handle(index), self._handle(other)
+            status = nvml.nvmlDeviceGetP2PStatus(*handles, nvml.NVML_P2P_CAPS_INDEX_NVLINK)
+            return bool(status == nvml.NVML_P2P_STATUS_OK)
+
+        others = [other for other in range(len(self.bus_ids)) if other != index]
+        return tuple(
+            other for other in others if self._or(lambda at=other: is_peer(at), lambda: False)
+        )
 
 
-def _nvlink_peers(nvml: Any, handles: Sequence[Any], index: int) -> tuple[int, ...]:
-    peers = []
-    for other, handle in enumerate(handles):
-        if other == index:
-            continue
-        try:
-            status = nvml.nvmlDeviceGetP2PStatus(
-                handles[index], handle, nvml.NVML_P2P_CAPS_INDEX_NVLINK
-            )
-        except nvml.NVMLError_NotSupported:
-            continue
-        if status == nvml.NVML_P2P_STATUS_OK:
-            peers.append(other)
-    return tuple(peers)
+def _slot(root: Path, bus_id: str) -> tuple[int, int]:
+    """Generation and lanes of PCI Express by the system's files; 0: they do not say."""
+    domain, _, rest = bus_id.lower().partition(":")
+    folder = root / "sys/bus/pci/devices" / f"{domain[-4:]}:{rest}"
+    texts = []
+    for name in ("max_link_speed", "max_link_width"):
+        path = folder / name
+        texts.append(path.read_text().split() if path.is_file() else [])
+    speed, width = texts
+    generation = _PCIE_GENERATION_OF_SPEED.get(speed[0], 0) if speed else 0
+    return generation, int(width[0]) if width and width[0].isdecimal() else 0
 
 
 def _as_text(value: str | bytes) -> str:

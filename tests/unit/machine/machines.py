@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from heteroplace.machine.gpu import GpuInfo
 
@@ -148,3 +149,27 @@ DESKTOP_CARD = replace(
     num_nvlinks=0,
     nvlink_version=0,
 )
+
+
+class FakeDriver:
+    """Answers as libcuda does for one device; from `failing` on with an error."""
+
+    def __init__(self, failing: str = "") -> None:
+        self._failing = failing
+        self.attributes = {75: 9, 76: 0, 16: 132, 13: 1980000, 36: 2619000}
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        def call(*arguments: Any) -> int:
+            if name == self._failing:
+                return 101
+            if name == "cuDeviceGetName":
+                arguments[0].value = b"NVIDIA X"
+            elif name == "cuDeviceTotalMem_v2":
+                arguments[0]._obj.value = 5 << 30
+            elif name == "cuDriverGetVersion":
+                arguments[0]._obj.value = 12040
+            elif name == "cuDeviceGetAttribute":
+                arguments[0]._obj.value = self.attributes[arguments[1]]
+            return 0
+
+        return call

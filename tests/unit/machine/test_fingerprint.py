@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.unit.machine.machines import A100, ARM_BOARD, DESKTOP, Machine, write_machine
+from tests.unit.machine.machines import (
+    A100,
+    ARM_BOARD,
+    DESKTOP,
+    FakeDriver,
+    Machine,
+    write_machine,
+)
 
 from heteroplace.errors import ClusterError, MissingPackageError
 from heteroplace.machine import fingerprint
+from heteroplace.machine.cuda_driver import cuda_description
 from heteroplace.machine.fingerprint import (
     cpu_fingerprint,
     device_fingerprint,
     gpu_fingerprint,
     gpu_fingerprint_of,
 )
-from heteroplace.machine.gpu import cuda_description, has_nvidia_driver
+from heteroplace.machine.gpu import has_nvidia_driver
 from heteroplace.model.cluster import Device
 
 
@@ -79,30 +85,6 @@ def test_of_devices() -> None:
         device_fingerprint(replace(device, host="far"))
     with pytest.raises(ClusterError, match="of kind 'npu'; only cpu and cuda"):
         device_fingerprint(Device("npu", "npu", "", 0, 0))
-
-
-class FakeDriver:
-    """Answers as libcuda does for one device; from `failing` on with an error."""
-
-    def __init__(self, failing: str = "") -> None:
-        self._failing = failing
-        self._attributes = {75: 9, 76: 0, 16: 132, 13: 1980000, 36: 2619000}
-
-    def __getattr__(self, name: str) -> Callable[..., int]:
-        def call(*arguments: Any) -> int:
-            if name == self._failing:
-                return 101
-            if name == "cuDeviceGetName":
-                arguments[0].value = b"NVIDIA X"
-            elif name == "cuDeviceTotalMem_v2":
-                arguments[0]._obj.value = 5 << 30
-            elif name == "cuDriverGetVersion":
-                arguments[0]._obj.value = 12040
-            elif name == "cuDeviceGetAttribute":
-                arguments[0]._obj.value = self._attributes[arguments[1]]
-            return 0
-
-        return call
 
 
 def test_without_nvml_a_gpu_is_what_cuda_says(monkeypatch: pytest.MonkeyPatch) -> None:

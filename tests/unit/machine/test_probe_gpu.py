@@ -8,13 +8,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tests.unit.machine.machines import A100, DESKTOP, DESKTOP_CARD, write_machine
+from tests.unit.machine.machines import A100, DESKTOP, DESKTOP_CARD, FakeDriver, write_machine
 
 from heteroplace.errors import ClusterError, MissingPackageError
 from heteroplace.files.cluster import load_cluster, save_cluster
 from heteroplace.machine import gpu as machine_gpu
 from heteroplace.machine.cpu import read_cpus
-from heteroplace.machine.gpu import GpuInfo, cuda_bus_ids, has_nvidia_driver, read_gpus
+from heteroplace.machine.cuda_driver import cuda_bus_ids
+from heteroplace.machine.gpu import GpuInfo, has_nvidia_driver, read_gpus
 from heteroplace.machine.probe import machine_cluster
 
 
@@ -143,6 +144,103 @@ def test_the_speed_of_an_unknown_slot_is_an_error() -> None:
         _ = replace(A100, pcie_generation=9).pcie_bytes_per_second
     with pytest.raises(ClusterError, match="version number 99, whose speed is not known"):
         _ = replace(A100, nvlink_version=99).nvlink_bytes_per_second
+
+
+class Refusing(Answers):
+    """As `Answers`, but for functions that it refuses, as in a sandbox."""
+
+    def __init__(self, gpus: tuple[GpuInfo, ...], *refused: str) -> None:
+        super().__init__(gpus)
+        self._refused = refused
+
+    def __getattribute__(self, name: str) -> object:
+        def refuse(*_: object) -> None:
+            raise NotSupportedError("Not Supported")
+
+        is_asked = name.startswith(("nvmlDevice", "nvmlSystem"))
+        if is_asked and name in object.__getattribute__(self, "_refused"):
+            return refuse
+        return object.__getattribute__(self, name)
+
+
+SLOT = {"max_link_speed": "32.0 GT/s PCIe\n", "max_link_width": "16\n"}
+
+
+def write_slot(root: Path, bus_id: str) -> None:
+    folder = root / "sys/bus/pci/devices" / bus_id.lower().removeprefix("0000")
+    folder.mkdir(parents=True)
+    for name, text in SLOT.items():
+        (folder / name).write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("refused", "changes"),
+    [
+        ("nvmlDeviceGetName", {"name": "NVIDIA X"}),
+        ("nvmlDeviceGetMemoryInfo", {"memory_bytes": 5 << 30}),
+        ("nvmlDeviceGetCudaComputeCapability", {"capability": (9, 0)}),
+        ("nvmlDeviceGetNumGpuCores", {"num_cores": 132 * 128}),
+        ("nvmlDeviceGetMaxClockInfo", {"max_clock_mhz": 1980, "max_memory_clock_mhz": 2619}),
+        ("nvmlDeviceGetMaxPcieLinkGeneration", {"pcie_generation": 5}),
+        ("nvmlDeviceGetMaxPcieLinkWidth", {"pcie_width": 16}),
+        ("nvmlDeviceGetPciInfo", {}),
+        ("nvmlSystemGetDriverVersion", {"driver": "CUDA 12040"}),
+    ],
+)
+def test_a_figure_that_nvml_refuses_is_cudas_and_all_others_stay(
+    refused: str, changes: dict[str, object], tmp_path: Path
+) -> None:
+    write_slot(tmp_path, A100.bus_id)
+    answers = Refusing((A100,), refused)
+    found = read_gpus(answers, [A100.bus_id], FakeDriver(), tmp_path)
+    alone = replace(A100, nvlink_peers=())
+    assert found == (replace(alone, **changes),)
+    assert answers.num_open == 0
+
+
+def test_a_gpu_of_which_nvml_says_nothing_is_described_by_cuda(tmp_path: Path) -> None:
+    write_slot(tmp_path, A100.bus_id)
+    answers = Refusing((A100,), "nvmlDeviceGetHandleByPciBusId")
+    (found,) = read_gpus(answers, [A100.bus_id], FakeDriver(), tmp_path)
+    assert found == GpuInfo(
+        name="NVIDIA X",
+        index=0,
+        bus_id=A100.bus_id,
+        memory_bytes=5 << 30,
+        capability=(9, 0),
+        num_cores=132 * 128,
+        max_clock_mhz=1980,
+        max_memory_clock_mhz=2619,
+        pcie_generation=5,
+        pcie_width=16,
+        nvlink_peers=(),
+        num_nvlinks=0,
+        nvlink_version=0,
+        driver=A100.driver,
+    )
+
+
+def test_a_slot_that_nobody_describes_is_an_error_where_its_speed_is_needed(tmp_path: Path) -> None:
+    answers = Refusing((A100,), "nvmlDeviceGetMaxPcieLinkWidth")
+    (found,) = read_gpus(answers, [A100.bus_id], FakeDriver(), tmp_path)
+    assert found.pcie_width == 0
+    with pytest.raises(ClusterError, match="whose speed is not known"):
+        _ = found.pcie_bytes_per_second
+
+
+def test_cores_of_an_unknown_capability_are_an_error(tmp_path: Path) -> None:
+    driver = FakeDriver()
+    driver.attributes[75] = 77
+    answers = Refusing((A100,), "nvmlDeviceGetNumGpuCores")
+    with pytest.raises(ClusterError, match=r"compute capability 77\.0, whose number of cores"):
+        read_gpus(answers, [A100.bus_id], driver, tmp_path)
+
+
+@pytest.mark.parametrize(("failing", "is_there"), [("", True), ("cuInit", False)])
+def test_a_driver_without_its_file_is_found_by_starting_cuda(
+    failing: str, is_there: bool, tmp_path: Path
+) -> None:
+    assert has_nvidia_driver(tmp_path, FakeDriver(failing)) == is_there
 
 
 @pytest.mark.skipif(has_nvidia_driver(), reason="this machine has GPUs")
