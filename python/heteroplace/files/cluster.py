@@ -265,12 +265,30 @@ def _both_ways(
         )
     name = entry.name or f"{entry.src}->{entry.dst}"
     figures = (entry.bytes_per_second, entry.latency_ns)
-    links = [Link(name, src, dst, *figures, entry.channel or name, entry.measured)]
+    points = _points_of(entry, path, faults)
+    links = [Link(name, src, dst, *figures, entry.channel or name, points)]
     if entry.bidirectional:
         back = f"{name}.reverse" if entry.name is not None else f"{entry.dst}->{entry.src}"
         # A channel that is named is one for both directions (half duplex).
-        links.append(Link(back, dst, src, *figures, entry.channel or back, entry.measured))
+        links.append(Link(back, dst, src, *figures, entry.channel or back, points))
     return links
+
+
+def _points_of(entry: LinkEntry, path: JsonPath, faults: Faults) -> tuple[tuple[int, int], ...]:
+    """The timed transfers of an entry, as `Link.measured` has them."""
+    if entry.measured and entry.transfer_times:
+        faults.add(
+            (*path, "measured"), "the times are in 'transfer_times' already; remove one of the two"
+        )
+    for size, time_ns in entry.transfer_times:
+        if time_ns < entry.latency_ns:
+            faults.add(
+                (*path, "transfer_times"),
+                f"{size} B take {time_ns} ns, less than the link's latency of {entry.latency_ns} "
+                f"ns; give whole times, the latency included",
+            )
+    whole = ((size, max(0, ns - entry.latency_ns)) for size, ns in entry.transfer_times)
+    return tuple(whole) or entry.measured
 
 
 def _check_host_reaches_all(cluster: Cluster, faults: Faults) -> None:
@@ -319,7 +337,9 @@ def _link_to_json(cluster: Cluster, link: Link) -> dict[str, object]:
         "channel": link.channel,
     }
     if link.measured:
-        value["measured"] = [[size, f"{time_ns} ns"] for size, time_ns in link.measured]
+        value["transfer_times"] = [
+            [size, f"{link.latency_ns + time_ns} ns"] for size, time_ns in link.measured
+        ]
     return value
 
 

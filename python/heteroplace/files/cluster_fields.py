@@ -275,10 +275,17 @@ class LinkEntry(Struct, forbid_unknown_fields=True, kw_only=True):
             "named."
         ),
     ] = False
+    transfer_times: Annotated[
+        tuple[tuple[int, int], ...],
+        kind(_transfers, (), schema=_PAIRS),
+        about("Transfers that were timed: size, and time with the latency; linear between."),
+    ] = ()
     measured: Annotated[
         tuple[tuple[int, int], ...],
         kind(_transfers, (), schema=_PAIRS),
-        about("Transfers that were timed: size, and time without the latency; linear between."),
+        about(
+            "As transfer_times, without the latency: the form of older files, no longer written."
+        ),
     ] = ()
 
 

@@ -111,6 +111,27 @@ def test_measured_transfers_are_read_in_both_directions_and_change_the_digest():
     assert cluster.transfer_ns(route, 2**21) == 5_000 + 90_000
 
 
+def test_transfer_times_are_whole_and_older_files_give_the_same_cluster():
+    whole = small_with("links", 0, transfer_times=[["2 MiB", "95 us"], [4, "5001 ns"]])
+    older = small_with("links", 0, measured=[["2 MiB", "90 us"], [4, "1 ns"]])
+    cluster = cluster_from_json(whole)
+    assert VALIDATOR.is_valid(whole)
+    assert cluster == cluster_from_json(older)
+    assert cluster.transfer_ns(cluster.route(0, 1), 2**21) == 95_000
+    (written, *_) = cluster_to_json(cluster)["links"]
+    assert written["transfer_times"] == [[4, "5001 ns"], [2**21, "95000 ns"]]
+    assert "measured" not in written
+
+
+def test_transfer_times_below_the_latency_and_times_of_both_forms_are_faults():
+    short = small_with("links", 0, transfer_times=[[4, "1 ns"]])
+    with pytest.raises(ClusterError, match=r"transfer_times: 4 B take 1 ns, less than .* 5000 ns"):
+        cluster_from_json(short)
+    both = small_with("links", 0, transfer_times=[[4, "9 us"]], measured=[[4, "1 ns"]])
+    with pytest.raises(ClusterError, match=r"measured: the times are in 'transfer_times' already"):
+        cluster_from_json(both)
+
+
 @pytest.mark.parametrize("measured", [4, [[4]], [[4, "1 ns"], [4, "2 ns"]], [[0, "1 ns"]]])
 def test_measured_transfers_that_are_no_sizes_with_durations_are_faults(measured):
     with pytest.raises(ClusterError, match=r"\$\.links\[0\]\.measured: expected"):
@@ -128,7 +149,7 @@ def test_what_a_cluster_leaves_at_its_default_is_not_written():
     text = json.dumps(cluster_to_json(cluster_from_json(small())))
     assert not [
         key
-        for key in ("congestion", "copy_engines", "batch_sizes", "measured", "part")
+        for key in ("congestion", "copy_engines", "batch_sizes", "transfer_times", "part")
         if key in text
     ]
 

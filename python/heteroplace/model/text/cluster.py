@@ -3,7 +3,7 @@
     cluster box host ram congestion port
     memory ram 32 GiB
     device cpu.0 cpu:0 memory ram target "llvm -mcpu=native" cores 0 launch 2 us
-    link up ram => gpu 12 GB/s 10 us channel pcie measured 1 KiB in 300 ns, 1 MiB in 95 us
+    link up ram => gpu 12 GB/s 10 us channel pcie timed 1 KiB in 10300 ns, 1 MiB in 105 us
 
 What has its default is left out: channels as congestion, no cores, batches of one item.
 """
@@ -79,10 +79,10 @@ def _print_link(cluster: Cluster, link: Link) -> str:
         f"channel {quote(link.channel)}"
     )
     points = [
-        f"{format_exactly(num_bytes, 'B')} in {format_exactly(time_ns, 'ns')}"
+        f"{format_exactly(num_bytes, 'B')} in {format_exactly(link.latency_ns + time_ns, 'ns')}"
         for num_bytes, time_ns in link.measured
     ]
-    return text + (f" measured {', '.join(points)}" if points else "")
+    return text + (f" timed {', '.join(points)}" if points else "")
 
 
 def parse_cluster(text: str) -> Cluster:
@@ -147,11 +147,13 @@ def _parse_device(lines: Lines, memory_id: Callable[[str], int]) -> Device:
 
 
 def _parse_link(lines: Lines, memory_id: Callable[[str], int]) -> Link:
-    name, src, dst, bandwidth, latency, channel, measured = lines.match(
+    # Older texts have "measured", with times that lack the latency.
+    name, src, dst, bandwidth, latency, channel, word, times = lines.match(
         rf"link ({WORD}) ({WORD}) => ({WORD}) ({_BANDWIDTH}) ({_TIME}) channel ({WORD})"
-        rf"(?: measured ({_MEASURED}(?:, {_MEASURED})*))?"
+        rf"(?: (timed|measured) ({_MEASURED}(?:, {_MEASURED})*))?"
     )
-    points = [point.split(" in ") for point in measured.split(", ")] if measured else []
+    points = [point.split(" in ") for point in times.split(", ")] if times else []
+    included_ns = parse_duration(latency) if word == "timed" else 0
     return Link(
         unquote(name),
         memory_id(unquote(src)),
@@ -159,7 +161,7 @@ def _parse_link(lines: Lines, memory_id: Callable[[str], int]) -> Link:
         parse_bandwidth(bandwidth),
         parse_duration(latency),
         unquote(channel),
-        tuple((parse_bytes(size), parse_duration(time)) for size, time in points),
+        tuple((parse_bytes(size), parse_duration(time) - included_ns) for size, time in points),
     )
 
 
