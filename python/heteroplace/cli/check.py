@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from heteroplace.cli.place import read_costs
+from heteroplace.cli.graph_problem import read_costs
 from heteroplace.cli.routes import described_profile
 from heteroplace.cli.shared import Parsers, add_command, print_json
 from heteroplace.errors import HeteroPlaceError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from heteroplace.cli.place import read_costs
+from heteroplace.cli.graph_problem import read_costs
 from heteroplace.cli.shared import Parsers, add_command, add_problem, print_json
 from heteroplace.costs.cross_validation import (
     Trial,

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from heteroplace.cli.given_inputs import input_sizes
+from heteroplace.cli.graph_problem import read_problem
 from heteroplace.cli.onnx_model import (
     BUILDER,
     add_annotation_options,
@@ -30,19 +31,11 @@ from heteroplace.cli.shared import (
     check_writable,
     print_json,
 )
-from heteroplace.costs.complete import complete_costs
-from heteroplace.errors import HeteroPlaceError, MissingCostError, SolverError
-from heteroplace.files.costs import load_costs, load_table
-from heteroplace.files.given_times import costs_from_times
-from heteroplace.files.graph import GraphFile, load_graph
+from heteroplace.errors import HeteroPlaceError, SolverError
 from heteroplace.files.plan import save_plan
 from heteroplace.interrupts import Interrupts
 from heteroplace.machine.local import open_cluster
-from heteroplace.model.cluster import Cluster
 from heteroplace.model.collector import paused_collector
-from heteroplace.model.cost import CostTable
-from heteroplace.model.cost_lookup import check_known
-from heteroplace.model.demands import with_max_memory
 from heteroplace.model.solution import Solution
 from heteroplace.options import add_arguments, from_arguments, read_arguments
 from heteroplace.place_options import (
@@ -51,7 +44,6 @@ from heteroplace.place_options import (
     PlaceOptions,
     check_gain,
     check_options,
-    demanded_graph,
 )
 from heteroplace.progress import ProgressLine
 from heteroplace.report.chrome_trace import TraceRun, write_trace
@@ -84,10 +76,6 @@ KEPT = ("time_limit",)
 """Of options that commands call otherwise, those that may be called as everywhere, too."""
 _REPORT_S_PER_TASK = 1e-5
 """What tables of a plan take; the budget is for all that follows the reading of the files."""
-_ADVICE = (
-    "Give costs that know it, leave those devices out (--exclude), or have `heteroplace profile "
-    "--predict` make the costs for this cluster"
-)
 
 
 def add_commands(commands: Parsers) -> None:
@@ -100,6 +88,7 @@ def add_commands(commands: Parsers) -> None:
         description="Place a task graph (--graph), or an ONNX model, on a cluster, and print where "
         "everything goes.",
     )
+    parser.set_defaults(fail=parser.error)
     parser.add_argument("model", nargs="?", metavar="MODEL.onnx", help="a model; else --graph")
     add_input_sizes(parser)
     add_annotation_options(parser, writes=True)
@@ -143,11 +132,18 @@ def run(arguments: argparse.Namespace) -> None:
         *(arguments.output, arguments.solution, arguments.trace, arguments.report),
         arguments.annotate_onnx,
     )
+    if arguments.model is None and arguments.graph is None:
+        arguments.fail("give a task graph (--graph graph.json) or an ONNX model (model.onnx)")
     if (arguments.model is None) == (arguments.graph is None):
         raise HeteroPlaceError(
             "give either a task graph (--graph graph.json) or an ONNX model (model.onnx) to place"
         )
     if arguments.model is not None:
+        if arguments.cluster is None:
+            arguments.fail(
+                f"--cluster is missing: it says where {arguments.model} is placed; give a cluster "
+                f"file (JSON), the name of a ready-made cluster, or local"
+            )
         _run_model(arguments)
         return
     _check_of_graph(arguments)
@@ -165,7 +161,7 @@ def run(arguments: argparse.Namespace) -> None:
             f"profile`"
         )
     with paused_collector():
-        problem = _read_problem(arguments, place)
+        problem = read_problem(arguments, place)
         check_gain(problem.costs, options)
         plan = None
         if place.plan_in is not None:
@@ -245,23 +241,6 @@ def _write_solution(
         write_report(solution, arguments.report, progress=record.points, command=command)
 
 
-def _read_problem(arguments: argparse.Namespace, place: PlaceOptions) -> Problem:
-    """The graph and the cluster of the files, as far as the options let them be used."""
-    whole, read = open_cluster(arguments.cluster), load_graph(arguments.graph)
-    cluster = with_max_memory(whole, place.max_memory)
-    graph = demanded_graph(read.graph, cluster, place)
-    # A cost is that of a task on a device, whatever else it may run on and how much memory it has.
-    if place.missing == "refuse":
-        costs = read_costs(arguments.costs, read, whole)
-        check_known(costs, graph, cluster, costs, _ADVICE)
-        return Problem(graph, cluster, costs)
-    if arguments.costs is None:
-        table = costs_from_times(read.graph, whole, read.times or {}, may_lack=True)
-    else:
-        table = load_table(arguments.costs, read.graph, whole)
-    return Problem(graph, cluster, complete_costs(table, graph, cluster, place.missing, _ADVICE))
-
-
 def _solve(
     problem: Problem,
     solver: str,
@@ -334,24 +313,6 @@ def _finish(
         _summary(solution, result),
     )
     print("\n\n".join(table for table in tables if table))
-
-
-def read_costs(path: str | None, read: GraphFile, cluster: Cluster) -> CostTable:
-    """Return the cost table in `path`, or else the one of the times in the graph file.
-
-    Raises
-    ------
-    MissingCostError
-        There is neither.
-    """
-    if path is not None:
-        return load_costs(path, read.graph, cluster)
-    if read.times is None:
-        raise MissingCostError(
-            f"the file of graph {read.graph.name!r} gives no times; add times_ns to its tasks, or "
-            f"give a cost table with --costs"
-        )
-    return costs_from_times(read.graph, cluster, read.times)
 
 
 def _summary(solution: Solution, result: SolveResult) -> str:

@@ -39,13 +39,13 @@ def add_command(
     return parser
 
 
-def add_cluster(parser: argparse.ArgumentParser) -> None:
-    """Add --cluster, which must be given."""
+def add_cluster(parser: argparse.ArgumentParser, note: str = "") -> None:
+    """Add --cluster, which must be given, unless a `note` in its help says when not."""
     parser.add_argument(
         "--cluster",
-        required=True,
+        required=not note,
         metavar="FILE|NAME",
-        help="cluster (JSON), a ready-made one, or local: this machine",
+        help=f"cluster (JSON), a ready-made one, or local: this machine{note}",
     )
 
 
@@ -55,10 +55,14 @@ def add_problem(parser: argparse.ArgumentParser, *, may_be_model: bool = False) 
     `may_be_model`: an ONNX model may be given in place of the graph.
     """
     words = ". Of a model: measure (default), isolated, predict, estimate or a file"
+    published = ", also in the form of Moirai or dnn-partitioning, with devices and times"
     parser.add_argument(
-        "--graph", required=not may_be_model, metavar="FILE", help="task graph (JSON)"
+        "--graph",
+        required=not may_be_model,
+        metavar="FILE",
+        help=f"task graph (JSON){published * may_be_model}",
     )
-    add_cluster(parser)
+    add_cluster(parser, "; left out where --graph has devices" if may_be_model else "")
     parser.add_argument(
         "--costs",
         metavar="FILE",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from heteroplace.cli.place import read_costs
+from heteroplace.cli.graph_problem import read_costs
 from heteroplace.errors import HeteroPlaceError, PlanError
 from heteroplace.files.graph import load_graph
 from heteroplace.files.kinds import read_known_file

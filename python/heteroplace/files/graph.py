@@ -24,6 +24,7 @@ from heteroplace.files.graph_fields import (
     TaskEntry,
     TensorEntry,
 )
+from heteroplace.files.kind_keys import check_graph_keys
 from heteroplace.files.reader import (
     Faults,
     decode_plain,
@@ -81,7 +82,11 @@ def load_graph(path: str | os.PathLike[str]) -> GraphFile:
         raise GraphError(unreadable(path, fault)) from fault
     except ValueError as fault:  # a path that no file has
         raise GraphError(f"{os.fspath(path)!a}: cannot be read: {fault}") from fault
-    return plain or graph_from_json(read_json(path, GraphError), source=os.fspath(path))
+    if plain is not None:
+        return plain
+    value = read_json(path, GraphError)
+    check_graph_keys(value, os.fspath(path))
+    return graph_from_json(value, source=os.fspath(path))
 
 
 def read_plain_graph(data: bytes) -> GraphFile | None:

@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 
 from heteroplace.errors import HeteroPlaceError
-from heteroplace.files.kind_keys import KIND_KEYS, kind_of
+from heteroplace.files.kind_keys import KIND_KEYS, kind_of, published_advice, published_form
 from heteroplace.files.manifest import ELF_MAGIC
 from heteroplace.files.reader import read_json, unreadable
 
@@ -47,6 +47,8 @@ def read_known_file(path: str | os.PathLike[str]) -> tuple[str, object]:
         raise HeteroPlaceError(
             f"{fault}; expected a JSON file or a compiled model that heteroplace wrote"
         ) from fault
+    if (form := published_form(value)) is not None:
+        raise HeteroPlaceError(published_advice(form, source))
     kind = kind_of(value)
     if kind is None:
         expected = ", ".join(f"{key!r} ({kind})" for key, kind in KIND_KEYS.items())

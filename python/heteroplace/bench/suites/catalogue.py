@@ -37,9 +37,7 @@ from heteroplace.bench.suites.clusters import (
 )
 from heteroplace.bench.suites.coarse import coarse_problem
 from heteroplace.bench.suites.decoder import decoding
-from heteroplace.bench.suites.dnn_partitioning import import_dnn_partitioning
 from heteroplace.bench.suites.layered import Layered, layered_costs, layered_graph
-from heteroplace.bench.suites.moirai_files import import_moirai
 from heteroplace.bench.suites.rwnn import RwnnStack, rwnn_costs, rwnn_graph
 from heteroplace.bench.suites.torchvision import BATCH_SIZES, NETWORKS, torchvision
 from heteroplace.bench.suites.training import training_costs
@@ -51,6 +49,8 @@ from heteroplace.bench.suites.transformer import (
     transformer_graph,
 )
 from heteroplace.errors import GraphError
+from heteroplace.files.kind_keys import GRAPH_FORMS
+from heteroplace.files.published import load_published
 from heteroplace.files.reader import did_you_mean
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
@@ -226,11 +226,10 @@ def layered(parameters: Layered, fill: float = 0.75, cluster: Cluster | None = N
 
 
 def published(path: Path) -> Problem:
-    """Return the instance in a published file; its format follows from its top folder."""
-    if "dnn-partitioning" in path.parts:
-        found = import_dnn_partitioning(path, is_steady="throughput-inputs" in path.parts)
-    else:
-        found = import_moirai(path)
+    """Return the instance in a published file; one of throughput says so by its folder."""
+    found = load_published(path, is_steady="throughput-inputs" in path.parts)
+    if found is None:
+        raise GraphError(f"{path}: is no published task graph; expected one of {GRAPH_FORMS}")
     return Problem(found.graph, found.cluster, found.costs)
 
 

@@ -17,9 +17,9 @@ from heteroplace.bench.suites.catalogue import (
     instances,
     published_folder,
 )
-from heteroplace.bench.suites.dnn_partitioning import import_dnn_partitioning
-from heteroplace.bench.suites.moirai_files import import_moirai
 from heteroplace.errors import GraphError
+from heteroplace.files.dnn_partitioning import import_dnn_partitioning
+from heteroplace.files.moirai import import_moirai
 from heteroplace.native.throughput import placement_loads
 from heteroplace.solve import SolveOptions, get_solver
 from heteroplace.solve.bounds.paths import find_paths

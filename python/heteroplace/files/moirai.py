@@ -26,17 +26,17 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from heteroplace.bench.suites.imported import (
+from heteroplace.files.fields import Count, Name, Number, a_number, kind, list_of
+from heteroplace.files.published_instance import (
     NS_PER_MS,
     TENSOR_SHARE,
-    Imported,
+    PublishedInstance,
     TaskId,
     check_ends,
     check_ids,
     power_of_ten,
     read_import,
 )
-from heteroplace.files.fields import Count, Name, Number, a_number, kind, list_of
 from heteroplace.files.reader import JsonPath
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, table_from_rows
@@ -105,7 +105,7 @@ class _Wires:
     """Largest deviation of a time."""
 
 
-def import_moirai(path: str | os.PathLike[str]) -> Imported:
+def import_moirai(path: str | os.PathLike[str]) -> PublishedInstance:
     """Return the instance in the file at `path`.
 
     Raises
@@ -126,7 +126,7 @@ def import_moirai(path: str | os.PathLike[str]) -> Imported:
         tuple(Cost.given(round(ns)) for ns in file.times_ns[ids[task.name]]) for task in graph.tasks
     )
     table = table_from_rows(graph, cluster, rows)
-    return Imported(graph, cluster, table, round(wires.error_ns))
+    return PublishedInstance(graph, cluster, table, round(wires.error_ns))
 
 
 def _read(path: str | os.PathLike[str]) -> _File:
@@ -245,7 +245,7 @@ def _cluster(file: _File, links: list[Link], unit: int, slack: int) -> Cluster:
         for index, value in enumerate(file.memories)
     )
     devices = tuple(
-        Device(f"device{index}", "cuda", "", index, index) for index in range(len(memories))
+        Device(f"device{index}", "cuda", "cuda", index, index) for index in range(len(memories))
     )
     return Cluster(f"{file.name}-devices", memories, devices, tuple(links), None, congestion="port")
 

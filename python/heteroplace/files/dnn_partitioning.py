@@ -34,18 +34,18 @@ from typing import Annotated
 
 from msgspec import Struct, field
 
-from heteroplace.bench.suites.imported import (
+from heteroplace.errors import GraphError
+from heteroplace.files.fields import Count, Integer, Name, Number, a_count, kind
+from heteroplace.files.published_instance import (
     NS_PER_MS,
     TENSOR_SHARE,
-    Imported,
+    PublishedInstance,
     TaskId,
     check_ends,
     check_ids,
     power_of_ten,
     read_import,
 )
-from heteroplace.errors import GraphError
-from heteroplace.files.fields import Count, Integer, Name, Number, a_count, kind
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, CostTable, table_from_rows
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
@@ -95,7 +95,9 @@ class _File:
     edges: list[tuple[int, int, float]]
 
 
-def import_dnn_partitioning(path: str | os.PathLike[str], *, is_steady: bool = False) -> Imported:
+def import_dnn_partitioning(
+    path: str | os.PathLike[str], *, is_steady: bool = False
+) -> PublishedInstance:
     """Return the instance in the file at `path`.
 
     Parameters
@@ -123,7 +125,7 @@ def import_dnn_partitioning(path: str | os.PathLike[str], *, is_steady: bool = F
     graph = _graph(file, quantum_ns, Path(path).stem, cluster)
     table = _costs(file, graph, cluster)
     error = max((abs(_error_ns(cost, quantum_ns)) for _, cost in costs), default=0.0)
-    return Imported(graph, cluster, table, round(error))
+    return PublishedInstance(graph, cluster, table, round(error))
 
 
 def _read(path: str | os.PathLike[str]) -> _File:
@@ -157,9 +159,9 @@ def _cluster(file: _File, quantum_ns: int, is_steady: bool) -> Cluster:
     memories.append(Memory("host", _HOST_BYTES))
     engines = 0 if is_steady else None
     devices = [
-        Device(f"acc{i}", "accelerator", "", i, i, copy_engines=engines) for i in range(count)
+        Device(f"acc{i}", "ext_dev", "ext_dev", i, i, copy_engines=engines) for i in range(count)
     ]
-    devices += [Device(f"cpu{i}", "cpu", "", 0, host, (i,)) for i in range(file.num_cpus)]
+    devices += [Device(f"cpu{i}", "cpu", "llvm", 0, host, (i,)) for i in range(file.num_cpus)]
     bandwidth = 10**9 // quantum_ns
     links = []
     for src in range(count):

@@ -27,7 +27,7 @@ TENSOR_SHARE = 0.001
 
 
 @dataclass(frozen=True)
-class Imported:
+class PublishedInstance:
     """A published instance in the package's own values."""
 
     graph: TaskGraph
