@@ -11,6 +11,7 @@ import inspect
 import json
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -224,6 +225,8 @@ def test_questions_about_a_plan_have_answers(
         builder.add_tensor(name, num_bytes=1000, name=name)
     graph = builder.finalize(["NAME", "encoder.0.conv"])
     cluster = load_cluster("cpu-one-gpu")
+    cpu, *gpus = cluster.devices
+    cluster = replace(cluster, devices=(replace(cpu, name="cpu.0"), *gpus))
     problem = Problem(graph, cluster, estimate_costs(graph, cluster))
     solution = solve_network(problem, SolveOptions(iterations=50), solver="heft")
     for name in ("model.so", "before.json", "after.json"):  # what it is, its content says
