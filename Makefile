@@ -88,7 +88,7 @@ lint: setup
 # What tests and benchmarks on GPUs need: NVML, and the libraries `cublas` and `cudnn` are about.
 $(VENV)/.stamp-gpu: $(VENV)/.stamp-packages
 	$(PIP) uninstall --yes nvidia-cudnn-cu12 2>/dev/null # its files may be those of PyTorch's cuDNN
-	$(BIN)/python -c "$$REQUIREMENTS" gpu cublas cudnn > $(VENV)/requirements-gpu.txt
+	$(BIN)/python -c "$$REQUIREMENTS" gpu nvrtc cublas cudnn > $(VENV)/requirements-gpu.txt
 	$(PIP) install -r $(VENV)/requirements-gpu.txt
 	touch $@
 
@@ -171,7 +171,7 @@ $(VENV)/.stamp-native: $(VENV)/.stamp-deps $(NATIVE_SOURCES)
 	touch $@
 
 $(VENV)/.stamp-tvm: $(VENV)/.stamp-deps python/heteroplace/tvm_wheel.py \
-                    python/heteroplace/data/libcuda_lazy.c
+                    $(wildcard python/heteroplace/data/*_lazy.c)
 	@case "$$(cat $(VENV)/.tvm)" in \
 	  wheel) $(BIN)/python python/heteroplace/tvm_wheel.py install ;; \
 	  system) ;; \

@@ -24,7 +24,10 @@ def planned_commands(target: str, *options: str) -> str:
 
 @pytest.mark.parametrize(
     ("target", "extras"),
-    [("gpu", ("gpu", "cublas", "cudnn")), ("test-all", ("bench", "gpu", "gurobi", "torch"))],
+    [
+        ("gpu", ("gpu", "nvrtc", "cublas", "cudnn")),
+        ("test-all", ("bench", "gpu", "gurobi", "torch")),
+    ],
 )
 def test_a_target_installs_the_extras_that_its_tests_need(
     target: str, extras: tuple[str, ...]

@@ -124,8 +124,8 @@ def load_nvrtc() -> ctypes.CDLL:
         return nvrtc
     raise LoweringError(
         f"NVRTC, which compiles CUDA code, cannot be opened: {'; '.join(faults)}. "
-        "Run `pip install nvidia-cuda-nvrtc-cu12` (CUDA 12) or `pip install nvidia-cuda-nvrtc` "
-        "(CUDA 13)"
+        "Run `pip install 'heteroplace[nvrtc]'` (CUDA 12) or `pip install nvidia-cuda-nvrtc "
+        "nvidia-cuda-runtime nvidia-cuda-crt` (CUDA 13)"
     )
 
 

@@ -372,4 +372,4 @@ def register_cuda_compiler() -> None:
 
     tvm.register_func("tvm_callback_cuda_compile", compile_for_target, override=True)
     # TVM's own looks at this machine's first GPU, not at the target, and at no headers.
-    importlib.import_module("tvm.contrib.nvcc").have_tensorcore = have_tensorcore
+    vars(importlib.import_module("tvm.contrib.nvcc"))["have_tensorcore"] = have_tensorcore

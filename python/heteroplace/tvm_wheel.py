@@ -2,7 +2,7 @@
 
 The package `apache-tvm` has no Relay any more. The wheel ``bitblas==0.1.0.post1`` carries a whole
 TVM 0.17.dev0 with Relay, LLVM, CUDA and NVRTC inside. This script takes that TVM out and packs it
-as the distribution `tvm-relay` (import name ``tvm``), whose ``libtvm.so`` loads without a driver::
+as the distribution `tvm-relay` (import name ``tvm``); its ``libtvm.so`` needs no driver or NVRTC::
 
     python python/heteroplace/tvm_wheel.py build      # prints the path of the wheel
     python -m heteroplace.tvm_wheel install           # build, and install into this interpreter
@@ -44,15 +44,16 @@ WHEEL_NAME = f"tvm_relay-{VERSION}-py3-none-linux_x86_64.whl"
 DIST_INFO = f"tvm_relay-{VERSION}.dist-info"
 REQUIRES = (
     "attrs cloudpickle decorator ml_dtypes numpy packaging psutil scipy tornado typing_extensions "
-    "nvidia-cuda-nvrtc-cu12 nvidia-cuda-runtime-cu12 setuptools;python_version>='3.12'"
+    "nvidia-cuda-runtime-cu12 setuptools;python_version>='3.12'"
 )
 
-_TVM = "bitblas/3rdparty/tvm/"
-_MIN_GLIBC = (2, 34)
-_RPATH = "$ORIGIN:$ORIGIN/../nvidia/cuda_runtime/lib:$ORIGIN/../nvidia/cuda_nvrtc/lib"
+_TVM, _MIN_GLIBC = "bitblas/3rdparty/tvm/", (2, 34)
+_RPATH = "$ORIGIN:$ORIGIN/../nvidia/cuda_runtime/lib"
 # tvmc reads this folder at its start and stops when it is missing.
 _HOST_CONFIG = {"targets": [{"kind": "llvm"}]}
-_LAZY_SOURCE = Path(__file__).resolve().parent / "data" / "libcuda_lazy.c"
+_DATA = Path(__file__).resolve().parent / "data"
+_LAZY = {"libcuda.so.1": _DATA / "libcuda_lazy.c", "libnvrtc.so.12": _DATA / "libnvrtc_lazy.c"}
+"""Libraries that libtvm.so needs, and ours in their place, which open them at the first call."""
 
 
 class TVMWheelError(Exception):
@@ -154,14 +155,12 @@ def describe_tvm() -> tuple[bool, str]:
 def _is_current(wheel: Path) -> bool:
     """Tell whether `wheel` is complete, unchanged, and made by this recipe."""
     note = Path(f"{wheel}.json")
-    if not (wheel.is_file() and note.is_file()):
-        return False
-    return note.read_text() == _record_of(wheel)
+    return wheel.is_file() and note.is_file() and note.read_text() == _record_of(wheel)
 
 
 def _record_of(wheel: Path) -> str:
     """Return what the file beside a good wheel says: its digest, and those of the recipe."""
-    recipe = [_sha256(Path(__file__)), _sha256(_LAZY_SOURCE)]
+    recipe = [_sha256(path) for path in (Path(__file__), *_LAZY.values())]
     return json.dumps({"sha256": _sha256(wheel), "recipe": recipe})
 
 
@@ -227,24 +226,25 @@ def _repack(source: Path, work: Path, compiler: Sequence[str]) -> Path:
         names = [name for name in archive.namelist() if not name.endswith("/")]
         library = Path(archive.extract(f"{_TVM}build/libtvm.so", work))
         library.chmod(0o755)
-        _say("making libtvm.so independent of the driver")
-        command = [patchelf, "--replace-needed", "libcuda.so.1", "libcuda_lazy.so"]
-        _execute([*command, "--set-rpath", _RPATH, str(library)])
+        _say("making libtvm.so independent of the driver and NVRTC")
         members: dict[str, bytes | Path] = {
             "tvm/libtvm.so": library,
-            "tvm/libcuda_lazy.so": _compile_lazy(work, compiler),
             "tvm/configs/host/default.json": json.dumps(_HOST_CONFIG).encode(),
         }
+        command = [patchelf, "--set-rpath", _RPATH]
+        for needed, lazy in _LAZY.items():
+            members[f"tvm/{lazy.stem}.so"] = _compile_lazy(work, compiler, lazy, needed)
+            command += ["--replace-needed", needed, f"{lazy.stem}.so"]
+        _execute([*command, str(library)])
         for name in names:
             member = _new_name(name)
             if member is not None:
                 members[member] = archive.read(name)
     licences = sorted(name for name in members if name.startswith(f"{DIST_INFO}/licenses/"))
     members[f"{DIST_INFO}/METADATA"] = _metadata(licences)
-    members[f"{DIST_INFO}/WHEEL"] = (
-        b"Wheel-Version: 1.0\nGenerator: heteroplace.tvm_wheel\n"
-        b"Root-Is-Purelib: false\nTag: py3-none-linux_x86_64\n"
-    )
+    generator = b"Wheel-Version: 1.0\nGenerator: heteroplace.tvm_wheel\n"
+    tag = b"Root-Is-Purelib: false\nTag: py3-none-linux_x86_64\n"
+    members[f"{DIST_INFO}/WHEEL"] = generator + tag
     _say(f"packing {WHEEL_NAME}")
     wheel = work / WHEEL_NAME
     _write_wheel(wheel, members)
@@ -261,9 +261,8 @@ def _new_name(name: str) -> str | None:
     inner = name[len(_TVM) :]
     if inner.startswith("python/tvm/"):
         return inner[len("python/") :]
-    if inner in ("LICENSE", "NOTICE"):
-        return licences + inner
-    return f"{licences}{inner}" if inner.startswith("licenses/") else None
+    is_licence = inner in ("LICENSE", "NOTICE") or inner.startswith("licenses/")
+    return f"{licences}{inner}" if is_licence else None
 
 
 def _find_patchelf(work: Path) -> str:
@@ -278,12 +277,15 @@ def _find_patchelf(work: Path) -> str:
     return str(folder / "bin" / "patchelf")
 
 
-def _compile_lazy(work: Path, compiler: Sequence[str]) -> Path:
-    library = work / "libcuda_lazy.so"
-    flags = ["-shared", "-fPIC", "-O2", "-fvisibility=hidden", "-pthread"]
+def _compile_lazy(work: Path, compiler: Sequence[str], source: Path, needed: str) -> Path:
+    library, versions = work / f"{source.stem}.so", work / f"{source.stem}.map"
+    # NVRTC's functions have a version, named as the library; the driver's have none.
+    version = needed if "nvrtc" in needed else ""
+    versions.write_text(f"{version} {{ global: cu*; nvrtc*; local: *; }};\n")
+    flags = ["-shared", "-fPIC", "-O2", "-pthread", f"-Wl,--version-script={versions}", "-s"]
     # A build id would differ between linkers for no use.
-    flags += ["-Wl,-soname,libcuda_lazy.so", "-Wl,--build-id=none", "-s"]
-    _execute([*compiler, *flags, "-o", str(library), str(_LAZY_SOURCE), "-ldl"])
+    flags += [f"-Wl,-soname,{library.name}", "-Wl,--build-id=none"]
+    _execute([*compiler, *flags, "-o", str(library), str(source), "-ldl"])
     return library
 
 
@@ -331,8 +333,7 @@ def _sha256(path: Path) -> str:
 
 
 def _pip(*arguments: str) -> None:
-    quiet = ("--disable-pip-version-check", "--quiet")
-    _execute([sys.executable, "-m", "pip", *quiet, *arguments])
+    _execute([sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", *arguments])
 
 
 def _execute(command: Sequence[str]) -> str:

@@ -238,7 +238,7 @@ def test_a_machine_without_the_library_says_how_to_get_it(
     done = run_code(_LOAD, f"{build_fake()}:{case.others}", str(tmp_path / "model.so"))
     missing = f"{case.library.name} cannot be opened: {case.file}"
     assert missing in done.stdout, done.stdout + done.stderr
-    assert f"pip install nvidia-{case.option}-cu12" in done.stdout
+    assert f"pip install nvidia-{case.option}-cu12` (CUDA 12) or `pip install" in done.stdout
 
 
 def run_code(code: str, library_path: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -255,9 +255,11 @@ print(library_version(str(library_path()), "cublaslt"))
 """
 
 
-def test_the_library_of_a_wheel_is_found_beside_the_runtime(tmp_path: Path) -> None:
-    runtime, cublas = tmp_path / "nvidia/cuda_runtime/lib", tmp_path / "nvidia/cublas/lib"
-    for folder in (runtime, cublas):
+@pytest.mark.parametrize("place", ["cublas/lib/libcublasLt.so.12", "cu13/lib/libcublasLt.so.13"])
+def test_the_library_of_a_wheel_is_found_beside_the_runtime(tmp_path: Path, place: str) -> None:
+    """Also where PyTorch for CUDA 13 has brought it."""
+    runtime, cublas = tmp_path / "nvidia/cuda_runtime/lib", tmp_path / "nvidia" / place
+    for folder in (runtime, cublas.parent):
         folder.mkdir(parents=True)
     for name in ("libcudart.so.12", "libcuda.so.1"):
         shutil.copy(build_fake() / name, runtime / name)

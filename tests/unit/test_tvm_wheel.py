@@ -19,7 +19,7 @@ from heteroplace import tvm_wheel
 
 SCRIPT = Path(tvm_wheel.__file__)
 
-# A bitblas wheel in small: the same folders, and a library that needs libcuda.so.1.
+# A bitblas wheel in small: the same folders, and a library that needs libcuda.so.1 and NVRTC.
 SMALL_SOURCE = {
     "bitblas/LICENSE": "licence of bitblas",
     "bitblas/__init__.py": "",
@@ -37,14 +37,29 @@ def compile_library(path: Path, text: str, *flags: str) -> None:
     subprocess.run([*command, "-x", "none", *flags], input=text, text=True, check=True)
 
 
+def compile_nvrtc(folder: Path, major: int) -> Path:
+    """An NVRTC whose every answer is its own version, with the names that NVIDIA's have."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"libnvrtc.so.{major}"
+    versions = folder / "nvrtc.map"
+    versions.write_text(f"libnvrtc.so.{major} {{ global: *; }};\n")
+    text = f"int nvrtcDestroyProgram(void** program) {{ return program ? 0 : {major}; }}"
+    compile_library(path, text, f"-Wl,--version-script={versions}")
+    return path
+
+
 @pytest.fixture
 def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The small wheel; its digest is the pinned one for this test."""
     driver = tmp_path / "libcuda.so.1"
     library = tmp_path / "libtvm.so"
     compile_library(driver, "int cuModuleUnload(void* module) { return module != 0; }")
-    text = "int cuModuleUnload(void*); int probe(void) { return cuModuleUnload(0); }"
-    compile_library(library, text, str(driver))
+    compiler = compile_nvrtc(tmp_path, 12)
+    text = (
+        "int cuModuleUnload(void*); int probe(void) { return cuModuleUnload(0); }"
+        "int nvrtcDestroyProgram(void**); int compile(void) { return nvrtcDestroyProgram(0); }"
+    )
+    compile_library(library, text, str(driver), str(compiler))
     path = tmp_path / tvm_wheel.SOURCE_NAME
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in SMALL_SOURCE.items():
@@ -63,6 +78,7 @@ def test_wheel_has_tvm_its_libraries_and_all_licences(tmp_path: Path, source: Pa
             "tvm/__init__.py",
             "tvm/configs/host/default.json",
             "tvm/libcuda_lazy.so",
+            "tvm/libnvrtc_lazy.so",
             "tvm/libtvm.so",
             "tvm/relay/std/core.rly",
             f"{info}METADATA",
@@ -98,6 +114,44 @@ def test_packed_library_loads_without_a_driver(tmp_path: Path, source: Path) -> 
     assert done.returncode == 0, done.stderr
     if not _has_driver():
         assert int(done.stdout) == 100
+
+
+@pytest.mark.parametrize("folders", [("cu13",), ("cuda_nvrtc", "cu13")])
+def test_packed_library_uses_nvrtc_12_or_13_of_the_wheels_beside_it(
+    tmp_path: Path, source: Path, folders: tuple[str, ...]
+) -> None:
+    wheel = tvm_wheel.build_wheel(tmp_path / "cache", source)
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "out")
+        metadata = archive.read(f"{tvm_wheel.DIST_INFO}/METADATA").decode()
+    assert "nvrtc" not in metadata
+    for folder in folders:
+        major = {"cuda_nvrtc": 12, "cu13": 13}[folder]
+        compile_nvrtc(tmp_path / "out" / "nvidia" / folder / "lib", major)
+    program = f"import ctypes; print(ctypes.CDLL('{tmp_path}/out/tvm/libtvm.so').compile())"
+    environment = {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": str(tmp_path / "nowhere")}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True
+    )
+    assert (done.stdout, done.stderr) == ("12\n" if "cuda_nvrtc" in folders else "13\n", "")
+
+
+def test_packed_library_says_what_is_missing_without_nvrtc(tmp_path: Path, source: Path) -> None:
+    wheel = tvm_wheel.build_wheel(tmp_path / "cache", source)
+    with zipfile.ZipFile(wheel) as archive:
+        path = archive.extract("tvm/libnvrtc_lazy.so", tmp_path)
+    # One that cannot be loaded stands for a machine that has none.
+    for name in ("libnvrtc.so.12", "libnvrtc.so.13"):
+        (tmp_path / name).write_text("no library")
+    program = (
+        f"import ctypes; lazy = ctypes.CDLL('{path}'); "
+        "lazy.nvrtcGetErrorString.restype = ctypes.c_char_p; "
+        "print(lazy.nvrtcDestroyProgram(None), lazy.nvrtcGetErrorString(11).decode())"
+    )
+    environment = {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": str(tmp_path)}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.stdout.startswith("11 NVRTC cannot be opened: pip install nvidia-cuda-nvrtc-cu12")
 
 
 def test_lazy_library_forwards_to_the_driver(tmp_path: Path, source: Path) -> None:

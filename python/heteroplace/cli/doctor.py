@@ -30,7 +30,7 @@ from heteroplace.files.reader import did_you_mean
 from heteroplace.machine.cpu import read_cpus
 from heteroplace.machine.gpu import has_nvidia_driver, read_gpus
 from heteroplace.model.units import format_bytes
-from heteroplace.nvrtc import load_nvrtc
+from heteroplace.nvrtc import has_tensor_cores, load_nvrtc, nvrtc_version
 from heteroplace.report.tables import format_table
 from heteroplace.tvm_bridge import llvm_cpu_target, require_tvm
 
@@ -185,8 +185,15 @@ def _gpus() -> Iterator[Finding]:
         return
     yield Finding("GPU driver", OK, ", ".join(gpu.name for gpu in gpus) or "no GPU may be used")
     try:
-        load_nvrtc()
-        yield Finding("NVRTC", OK, "kernels of GPUs can be compiled")
+        compiler = load_nvrtc()
+        version = ".".join(map(str, nvrtc_version(compiler)))
+        has_headers = has_tensor_cores(compiler, "sm_90")
+        yield Finding(
+            "NVRTC",
+            OK,
+            f"{version}, {'with' if has_headers else 'without'} headers for tensor cores",
+            "" if has_headers else "pip install 'heteroplace[nvrtc]'",
+        )
     except HeteroPlaceError as err:
         yield Finding("NVRTC", NONE, "kernels of GPUs cannot be compiled", str(err))
 

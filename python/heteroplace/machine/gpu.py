@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -280,9 +281,7 @@ class _Reader:
             return bool(status == nvml.NVML_P2P_STATUS_OK)
 
         others = [other for other in range(len(self.bus_ids)) if other != index]
-        return tuple(
-            other for other in others if self._or(lambda at=other: is_peer(at), lambda: False)
-        )
+        return tuple(other for other in others if self._or(partial(is_peer, other), lambda: False))
 
 
 def _slot(root: Path, bus_id: str) -> tuple[int, int]:

@@ -19,7 +19,7 @@ def library_version(libtvm_path: str, library: str) -> int:
     Raises
     ------
     ExecutionError
-        There is no cuBLASLt of CUDA 12, no cuDNN 9, or TVM has no CUDA.
+        There is no cuBLASLt of CUDA 12 or 13, no cuDNN 9, or TVM has no CUDA.
     ArtifactError
         `library` is none of them.
     """

@@ -107,12 +107,10 @@ def test_transfer_times_are_whole_and_older_files_give_the_same_cluster():
     whole = small_with("links", 0, transfer_times=[["2 MiB", "95 us"], [4, "5001 ns"]])
     older = small_with("links", 0, measured=[["2 MiB", "90 us"], [4, "1 ns"]])
     cluster = cluster_from_json(whole)
-    assert VALIDATOR.is_valid(whole)
-    assert cluster == cluster_from_json(older)
+    assert (VALIDATOR.is_valid(whole), cluster) == (True, cluster_from_json(older))
     assert cluster.transfer_ns(cluster.route(0, 1), 2**21) == 95_000
-    (written, *_) = cluster_to_json(cluster)["links"]
-    assert written["transfer_times"] == [[4, "5001 ns"], [2**21, "95000 ns"]]
-    assert "measured" not in written
+    written = cluster_to_json(cluster)["links"][0]
+    assert (written["transfer_times"][1], "measured" in written) == ([2**21, "95000 ns"], False)
 
 
 def test_transfer_times_below_the_latency_and_times_of_both_forms_are_faults():
@@ -139,11 +137,8 @@ def test_measured_sizes_of_a_link_must_rise():
 
 def test_what_a_cluster_leaves_at_its_default_is_not_written():
     text = json.dumps(cluster_to_json(cluster_from_json(small())))
-    assert not [
-        key
-        for key in ("congestion", "copy_engines", "batch_sizes", "transfer_times", "part")
-        if key in text
-    ]
+    defaults = ("congestion", "copy_engines", "batch_sizes", "transfer_times", "part")
+    assert not [key for key in defaults if key in text]
 
 
 def test_rules_of_copies_and_batches_change_the_digest():

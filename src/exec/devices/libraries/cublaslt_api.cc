@@ -5,7 +5,11 @@ namespace heteroplace::exec {
 namespace {
 
 constexpr LibraryPlace kCublasLtPlace = {
-    "cuBLASLt", "libcublasLt.so.12", "cublas", "nvidia-cublas-cu12", "cublas", "cublasLtCreate"};
+    "cuBLASLt",
+    {{{"libcublasLt.so.12", "cublas", "nvidia-cublas-cu12", 12},
+      {"libcublasLt.so.13", "cu13", "nvidia-cublas", 13}}},
+    "cublas",
+    "cublasLtCreate"};
 
 CublasLt LoadCublasLt(const CudaRuntime& cuda) {
   void* library = OpenLibrary(cuda, kCublasLtPlace);

@@ -4,8 +4,11 @@ namespace heteroplace::exec {
 
 namespace {
 
-constexpr LibraryPlace kCudnnPlace = {"cuDNN", "libcudnn.so.9", "cudnn", "nvidia-cudnn-cu12",
-                                      "cudnn", "cudnnCreate"};
+constexpr LibraryPlace kCudnnPlace = {"cuDNN",
+                                      {{{"libcudnn.so.9", "cudnn", "nvidia-cudnn-cu12", 9},
+                                        {"libcudnn.so.9", "cudnn", "nvidia-cudnn-cu13", 9}}},
+                                      "cudnn",
+                                      "cudnnCreate"};
 
 Cudnn LoadCudnn(const CudaRuntime& cuda) {
   void* library = OpenLibrary(cuda, kCudnnPlace);

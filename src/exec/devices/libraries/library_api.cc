@@ -3,6 +3,8 @@
 #include <dlfcn.h>
 
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "exec/devices/libraries/library_kernel.h"
 
@@ -13,34 +15,47 @@ namespace {
 constexpr size_t kMaxMessageBytes = 512;
 
 std::string MendOf(const LibraryPlace& place) {
-  return std::string("; run `pip install ") + place.wheel + "`, or place the model with " +
-         place.option + "='off'";
+  const auto& [first, second] = place.files;
+  return std::string("; run `pip install ") + first.wheel + "` (CUDA 12) or `pip install " +
+         second.wheel + "` (CUDA 13), or place the model with " + place.option + "='off'";
 }
 
-std::string PathInWheels(const CudaRuntime& cuda, const LibraryPlace& place) {
+/*! \brief The folder that NVIDIA's wheels share, if the CUDA runtime in use is of one. */
+std::filesystem::path FolderOfWheels(const CudaRuntime& cuda) {
   Dl_info info{};
-  if (dladdr(reinterpret_cast<void*>(cuda.GetDeviceCount), &info) == 0) return "";
-  const std::filesystem::path runtime(info.dli_fname);
-  const std::filesystem::path packages = runtime.parent_path().parent_path().parent_path();
-  return (packages / place.folder / "lib" / place.file).string();
+  if (dladdr(reinterpret_cast<void*>(cuda.GetDeviceCount), &info) == 0) return {};
+  return std::filesystem::path(info.dli_fname).parent_path().parent_path().parent_path();
 }
 
 }  // namespace
 
 void* OpenLibrary(const CudaRuntime& cuda, const LibraryPlace& place) {
-  const std::string in_wheels = PathInWheels(cuda, place);
-  void* library = in_wheels.empty() ? nullptr : dlopen(in_wheels.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) library = dlopen(place.file, RTLD_NOW | RTLD_LOCAL);
-  if (library != nullptr) return library;
+  const std::filesystem::path wheels = FolderOfWheels(cuda);
+  std::vector<std::string> candidates;
+  if (!wheels.empty()) {
+    for (const LibraryFile& file : place.files) {
+      const std::filesystem::path path = wheels / file.folder / "lib" / file.name;
+      if (std::filesystem::exists(path)) candidates.push_back(path.string());
+    }
+  }
+  for (const LibraryFile& file : place.files) candidates.emplace_back(file.name);
+  std::string faults;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    // cuDNN has one name for both versions of CUDA.
+    if (i > 0 && candidates[i] == candidates[i - 1]) continue;
+    void* library = dlopen(candidates[i].c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library != nullptr) return library;
+    faults += (faults.empty() ? "" : "; ") + std::string(dlerror());
+  }
   throw Error(ErrorKind::kExecution,
-              std::string(place.name) + " cannot be opened: " + dlerror() + MendOf(place));
+              std::string(place.name) + " cannot be opened: " + faults + MendOf(place));
 }
 
 void* FindSymbol(void* library, const LibraryPlace& place, const char* name) {
   void* symbol = dlsym(library, name);
   if (symbol != nullptr) return symbol;
   throw Error(ErrorKind::kExecution,
-              std::string(place.file) + " has no function " + name + MendOf(place));
+              std::string(place.name) + " has no function " + name + MendOf(place));
 }
 
 std::string NvidiaLibrary::Describe(int status) const {
@@ -62,11 +77,13 @@ std::string NvidiaLibrary::NameOf(int64_t version) const {
 void NvidiaLibrary::CheckVersion(int64_t of_program) const {
   const auto version = static_cast<int64_t>(GetVersion());
   if (version == of_program) return;
+  const auto& [first, second] = place->files;
+  const bool is_second = of_program / 10000 == second.major && first.major != second.major;
   throw Error(ErrorKind::kExecution, "the program's kernels were chosen for " + NameOf(of_program) +
                                          ", this machine has " + NameOf(version) +
                                          "; place the model again here, or run `pip install " +
-                                         place->wheel + "==" + LibraryVersionText(of_program) +
-                                         ".*`");
+                                         (is_second ? second : first).wheel +
+                                         "==" + LibraryVersionText(of_program) + ".*`");
 }
 
 }  // namespace heteroplace::exec

@@ -1,6 +1,7 @@
 // Libraries of NVIDIA's that compute kernels, opened at run time: no build needs CUDA.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -10,16 +11,24 @@
 
 namespace heteroplace::exec {
 
-/*! \brief Where a library is found, and how to get it. */
-struct LibraryPlace {
-  /*! \brief "cuBLASLt" */
-  const char* name;
+/*! \brief A file that a library may be in. */
+struct LibraryFile {
   /*! \brief "libcublasLt.so.12" */
-  const char* file;
+  const char* name;
   /*! \brief Its folder in NVIDIA's wheels, nvidia/<folder>/lib beside nvidia/cuda_runtime/lib. */
   const char* folder;
   /*! \brief "nvidia-cublas-cu12" */
   const char* wheel;
+  /*! \brief Major version of the library. */
+  int major;
+};
+
+/*! \brief Where a library is found, and how to get it. */
+struct LibraryPlace {
+  /*! \brief "cuBLASLt" */
+  const char* name;
+  /*! \brief Those for CUDA 12 and for CUDA 13, the preferred one first. */
+  std::array<LibraryFile, 2> files;
   /*! \brief Option without which it is not needed. */
   const char* option;
   /*! \brief The function that makes handles, for messages. */
@@ -55,7 +64,8 @@ struct NvidiaLibrary {
 
 /*!
  * \brief Opens a library for good: it keeps what it has loaded on devices.
- * \return that of NVIDIA's wheel beside the CUDA runtime in use, else the system's.
+ * \return the first that can be opened: of NVIDIA's wheels beside the CUDA runtime in use, for each
+ * version of CUDA, else the system's.
  * \throws Error kExecution where there is none, with how to get it.
  */
 void* OpenLibrary(const CudaRuntime& cuda, const LibraryPlace& place);
