@@ -134,12 +134,18 @@ def test_the_quicker_algorithm_has_the_shorter_time(fake: FakeCuda, case: Librar
     assert time_algorithms(0, case.small, []) == {}
 
 
-def test_an_algorithm_that_the_fused_call_refuses_is_left_out(fake: FakeCuda) -> None:
+def test_an_algorithm_that_the_fused_call_refuses_is_left_out(
+    fake: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (case,) = (case for case in CASES if case.library.option == "cudnn")
     symbols = algorithms(case.small)
     refused = symbols[-1]
     fake.set_library("cudnn", "refused_when_fused", int(refused.rpartition(":")[2]))
+    draws = []
+    draw = np.random.default_rng
+    monkeypatch.setattr(np.random, "default_rng", lambda seed: draws.append(seed) or draw(seed))
     assert set(time_algorithms(0, case.small, symbols)) == set(symbols) - {refused}
+    assert draws == [0], "inputs are drawn again for each algorithm that runs alone"
     assert time_algorithms(0, case.small, [refused]) == {}
 
 
