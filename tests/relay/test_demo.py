@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +15,20 @@ from docs.newcomer.texts import readme_commands
 from heteroplace import load
 from heteroplace.bench.models.catalogue import Model
 from heteroplace.bench.models.networks import small_cnn
+from heteroplace.bench.run.comparison import CHOSEN, CORES
 from heteroplace.demo.command import main, run_demo
+from heteroplace.demo.report import predictions
+from heteroplace.model.plan import Plan
+from heteroplace.model.solution import RunTime, Solution
 from heteroplace.progress import Screen
+from heteroplace.solve.list.single import single_plan
+from heteroplace.solve.problem import Problem
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.costly(1)  # each: together they share one run
 
 KEYS = {
-    "name", "tasks", "devices_used", "copies", "bound_ms", "simulated_ms",
+    "name", "tasks", "devices_used", "copies", "simulated_bound_ms", "simulated_ms",
     "predicted_ms", "measured_ms",
     "single_device_ms", "all_cores_ms", "stock_all_threads_ms", "core_to_core_ns", "stock_tvm_ms",
     "onnxruntime_ms", "max_abs_diff_tvm", "compile_s", "stock_compile_s",
@@ -50,7 +57,7 @@ def test_figures_are_complete_and_consistent(finished: tuple[str, Path]) -> None
     assert row["max_abs_diff_tvm"] < 1e-5
     assert row["onnxruntime_ms"] is None
     assert row["copies"] == 0
-    assert 0 < row["bound_ms"] <= row["simulated_ms"]
+    assert 0 < row["simulated_bound_ms"] <= row["simulated_ms"]
     assert row["predicted_ms"] > 0
     assert row["all_cores_ms"] in row["single_device_ms"].values()
 
@@ -119,3 +126,28 @@ def test_no_round_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--rounds", "0"])
     assert caught.value.code == 2
     assert "--rounds must be at least 1" in capsys.readouterr().err
+
+
+def test_predicted_times_of_a_table_are_of_one_kind(finished: tuple[str, Path]) -> None:
+    placed = load(finished[1] / "tiny.so").solution
+    first, second = placed.cluster.devices[0].name, placed.cluster.devices[-1].name
+    alone = on_one_device(placed, first)
+    times = ((first, RunTime(700, 700, 700)), (second, RunTime(900, 900, 900)))
+    chosen = replace(placed, expected=RunTime(600, 500, 800), single_times=times)
+    # What was simulated for the single device is no time to stand next to expected ones.
+    assert predictions({CHOSEN: chosen, first: alone}) == {CHOSEN: 600, first: 700}
+    simulated = replace(placed, expected=None)
+    assert predictions({CHOSEN: simulated, CORES: chosen, first: alone}) == {
+        CHOSEN: placed.predicted_ns,
+        CORES: placed.predicted_ns,
+        first: alone.predicted_ns,
+    }
+    unknown = replace(chosen, single_times=())
+    assert predictions({CHOSEN: unknown, first: alone}) == {CHOSEN: 600}
+
+
+def on_one_device(solution: Solution, device: str) -> Solution:
+    problem = Problem(solution.graph, solution.cluster, solution.costs)
+    plan = single_plan(problem, solution.cluster.device_id(device))
+    assert isinstance(plan, Plan)
+    return replace(solution, plan=plan, predicted_ns=12345, expected=None, single_times=())

@@ -125,19 +125,23 @@ def solution_text(solution: Solution) -> str:
 def solution_json(solution: Solution) -> dict[str, object]:
     """Return what a solution says, for `--json`: the same of a graph file and of a model.
 
-    Of times of a run, `simulated_ns` is without interference, `expected_ns` with what was measured
-    of it; `objective_ns` is what was minimised.
+    Compare times of one kind only. `simulated_ns` is a run without interference. `expected_ns` and
+    `expected_singles_ns` are runs with the interference that was measured, or without where none
+    was. `objective_ns`, its bound and its single devices are what the solver minimised.
     """
     devices = solution.plan.devices_of_tasks(len(solution.graph.tasks))
+    # For throughput the single devices are known by their time per item only.
+    expected_singles = dict(solution.predicted_singles) if solution.item_ns is None else None
     return {
         "objective": OBJECTIVES[0] if solution.item_ns is None else THROUGHPUT,
         "objective_ns": solution.objective_ns,
-        "bound_ns": solution.bound_ns,
+        "objective_bound_ns": solution.bound_ns,
         "gap": solution.gap_ratio,
         "simulated_ns": solution.predicted_ns,
         "expected_ns": solution.expected_ns,
         "devices_used": list(solution.devices_used),
-        "singles_ns": dict(solution.singles),
+        "objective_singles_ns": dict(solution.singles),
+        "expected_singles_ns": expected_singles,
         "placement": {
             task.name: [solution.cluster.devices[device].name for device in devices[index]]
             for index, task in enumerate(solution.graph.tasks)

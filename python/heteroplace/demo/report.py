@@ -19,7 +19,7 @@ from heteroplace.costs.measurement import NEAR_CORES_NS
 from heteroplace.files.output import json_text, write_text
 from heteroplace.machine.usage import QUIET_CORES
 from heteroplace.model.solution import Solution
-from heteroplace.model.units import format_bytes, format_deviation, format_ns
+from heteroplace.model.units import format_bytes, format_deviation, format_gap, format_ns
 from heteroplace.report.chrome_trace import TraceRun, write_trace
 from heteroplace.report.compare import compare
 from heteroplace.report.html.content import Measured, MeasuredTime
@@ -98,13 +98,14 @@ def times_text(result: Comparison) -> str:
     """Return the table of everything that was timed, and what it says."""
     timed = result.timed
     fastest = min(timed.turns, key=timed.median_ns)
+    solutions = {name: made.solution for name, made in result.executables.items()}
+    predicted_ns = predictions(solutions)
     rows = []
     for name in sorted(timed.turns, key=timed.median_ns):
         predicted, devices = "", ""
-        if name in result.executables:
-            solution = result.executables[name].solution
-            predicted = format_ns(solution.expected_ns)
-            devices = "+".join(solution.devices_used)
+        if name in solutions:
+            predicted = format_ns(predicted_ns[name]) if name in predicted_ns else "?"
+            devices = "+".join(solutions[name].devices_used)
         rounds = timed.rounds_ns(name)
         rows.append(
             [
@@ -118,6 +119,30 @@ def times_text(result: Comparison) -> str:
         )
     headers = ["what", "devices used", "predicted", "measured", "rounds", "of fastest"]
     return format_table(headers, rows, "<<>>>>")
+
+
+def predictions(solutions: Mapping[str, Solution]) -> dict[str, int]:
+    """Return the predicted time of each plan, all of the same kind as the chosen plan's, in ns.
+
+    A plan on one device has no expected time of its own, because nothing disturbs it. Its time is
+    then the one that the chosen plan was compared with. A plan without such a time is left out.
+
+    Parameters
+    ----------
+    solutions
+        By name of the plan; CHOSEN is one of them.
+    """
+    chosen = solutions[CHOSEN]
+    if chosen.expected is None:
+        return {name: solution.predicted_ns for name, solution in solutions.items()}
+    singles = dict(chosen.predicted_singles)
+    found = {}
+    for name, solution in solutions.items():
+        if solution.expected is not None:
+            found[name] = solution.expected_ns
+        elif len(used := solution.devices_used) == 1 and used[0] in singles:
+            found[name] = singles[used[0]]
+    return found
 
 
 def _label(name: str) -> str:
@@ -137,8 +162,8 @@ def verdict_text(result: Comparison, predicted_of: Timeline, measured: Timeline)
     one_memory = result.executables[single].lowered.memory_bytes
     lines = [
         f"measured {format_ns(chosen_ns)}, predicted {format_ns(solution.expected_ns)} "
-        f"({format_deviation(chosen_ns, solution.expected_ns)}); simulated without interference "
-        f"{format_ns(solution.predicted_ns)}, lower bound of that {format_ns(solution.bound_ns)}",
+        f"({format_deviation(chosen_ns, solution.expected_ns)}); gap to the lower bound "
+        f"{format_gap(solution.gap_ratio)}, both without interference",
         f"best single device {single} {format_ns(single_ns)}: the plan takes "
         f"{timed.ratio(CHOSEN, single):.2f} of it",
         f"copies between memories: {len(solution.plan.copies)}; memory "
@@ -199,13 +224,14 @@ def summary_row(result: Comparison) -> dict[str, object]:
     chosen = result.executables[CHOSEN]
     solution = chosen.solution
     singles = result.measured_single_ns()
+    predicted = predictions({name: made.solution for name, made in result.executables.items()})
     most = max(solution.cluster.devices, key=lambda device: len(device.cores)).name
     row: dict[str, object] = {
         "name": result.model.name,
         "tasks": len(solution.graph.tasks),
         "devices_used": list(solution.devices_used),
         "copies": len(solution.plan.copies),
-        "bound_ms": _ms(solution.bound_ns),
+        "simulated_bound_ms": _ms(solution.bound_ns),
         "simulated_ms": _ms(solution.predicted_ns),
         "predicted_ms": _ms(solution.expected_ns),
         "measured_ms": _ms(timed.median_ns(CHOSEN)),
@@ -222,11 +248,10 @@ def summary_row(result: Comparison) -> dict[str, object]:
         "speedup": min(singles.values()) / timed.median_ns(CHOSEN),
         "simulated_single_device_ms": {name: _ms(ns) for name, ns in solution.singles},
         "cores_measured_ms": _median_ms(result, CORES),
-        "cores_predicted_ms": (
-            _ms(result.executables[CORES].solution.expected_ns)
-            if CORES in result.executables
-            else None
-        ),
+        "predicted_single_device_ms": {
+            name: _ms(predicted[name]) for name in result.single_names if name in predicted
+        },
+        "cores_predicted_ms": _ms(predicted[CORES]) if CORES in predicted else None,
         "memory_bytes": {
             name: sum(executable.lowered.memory_bytes)
             for name, executable in result.executables.items()
@@ -254,7 +279,7 @@ def plan_row(name: str, solution: Solution) -> dict[str, object]:
         "name": name,
         "tasks": len(solution.graph.tasks),
         "devices_used": list(solution.devices_used),
-        "bound_ms": _ms(solution.bound_ns),
+        "simulated_bound_ms": _ms(solution.bound_ns),
         "simulated_ms": _ms(solution.predicted_ns),
         "predicted_ms": _ms(solution.expected_ns),
         "simulated_single_device_ms": {device: _ms(ns) for device, ns in singles.items()},

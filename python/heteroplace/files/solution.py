@@ -45,6 +45,7 @@ class _Told(Struct):
     expected_ns: tuple[Count, Count, Count] | None
     item_ns: Count | None
     predictions: tuple[_Prediction, ...]
+    single_times: tuple[tuple[str, tuple[Count, Count, Count]], ...]
 
 
 def solution_to_json(solution: Solution) -> str:
@@ -62,11 +63,16 @@ def solution_to_json(solution: Solution) -> str:
             "singles": [list(single) for single in solution.singles],
             "expected_ns": None if solution.expected is None else list(astuple(solution.expected)),
             "item_ns": solution.item_ns,
-            # Solutions of networks without routers stay as they were.
+            # What is empty is left out, so that such solutions stay as they were.
+            **({"single_times": _single_times(solution)} if solution.single_times else {}),
             **({"predictions": _told(solution.predictions)} if solution.predictions else {}),
         },
         allow_nan=False,
     )
+
+
+def _single_times(solution: Solution) -> list[object]:
+    return [[name, list(astuple(time))] for name, time in solution.single_times]
 
 
 def _told(predictions: Sequence[PlannedPrediction]) -> list[dict[str, object]]:
@@ -104,7 +110,7 @@ def solution_from_json(text: str, source: str = "placement") -> Solution:
         costs = table_from_json(value["costs"], graph, cluster, f"{source}: costs")
         costs.check(graph, cluster)
         plan = plan_from_json(value["plan"], graph, cluster, f"{source}: plan")
-        value = {"predictions": (), **value}
+        value = {"predictions": (), "single_times": (), **value}
         told = msgspec.convert({name: value[name] for name in _Told.__struct_fields__}, _Told)
     return Solution(
         *(graph, cluster, costs, plan, told.predicted_ns, told.bound_ns),
@@ -112,4 +118,5 @@ def solution_from_json(text: str, source: str = "placement") -> Solution:
         None if told.expected_ns is None else RunTime(*told.expected_ns),
         told.item_ns,
         tuple(each.planned() for each in told.predictions),
+        tuple((name, RunTime(*times)) for name, times in told.single_times),
     )

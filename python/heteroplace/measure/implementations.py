@@ -248,4 +248,5 @@ def without_unused_twins(solution: Solution, graph: TaskGraph, cluster: Cluster)
         plan=replace(solution.plan, graph_digest=plain.digest(), cluster_digest=cluster.digest()),
         costs=table_from_rows(plain, cluster, rows),
         singles=tuple(single for single in solution.singles if single[0] not in twins),
+        single_times=tuple(time for time in solution.single_times if time[0] not in twins),
     )

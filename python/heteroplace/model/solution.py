@@ -54,6 +54,9 @@ class Solution:
     """Time per item in a steady state, where throughput was asked for; None: latency was."""
     predictions: tuple[PlannedPrediction, ...] = ()
     """Of routers, which its plan has work of."""
+    single_times: tuple[tuple[str, RunTime], ...] = ()
+    """`expected` with everything on one device, for each device of `singles`; empty: `expected`
+    is None, or a version that did not compare these times wrote the file."""
 
     @property
     def objective_ns(self) -> int:
@@ -88,6 +91,16 @@ class Solution:
     def best_single(self) -> tuple[str, int] | None:
         """The device that is best alone, and its `objective_ns`; None: none can run all tasks."""
         return min(self.singles, key=lambda single: single[1], default=None)
+
+    @property
+    def predicted_singles(self) -> tuple[tuple[str, int], ...]:
+        """The time of each device alone, of the kind that texts print for the plan.
+
+        With `expected` these are expected run times; otherwise they are `singles`.
+        """
+        if self.expected is None:
+            return self.singles
+        return tuple((name, time.expected_ns) for name, time in self.single_times)
 
     def explain(self, name: str) -> tuple[TaskAnswer, ...]:
         """Say why tasks are where they are, and what moving each would cost.

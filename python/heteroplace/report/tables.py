@@ -233,7 +233,7 @@ def candidates_table(candidates: Sequence[Candidate]) -> str:
             time = format_ns(candidate.objective_ns)
             ratio = f"{candidate.objective_ns / best:.2f}x" if best else "-"
         rows.append([candidate.name, time, ratio, candidate.note])
-    table = format_table(["candidate", "predicted", "of best", "note"], rows, "<>><")
+    table = format_table(["candidate", "simulated", "of best", "note"], rows, "<>><")
     return table + (f"\n... and {rest} more" if (rest := len(ranked) - MAX_ROWS) > 0 else "")
 
 
@@ -246,10 +246,11 @@ def solution_headline(solution: Solution) -> str:
         solution.cluster,
         solution.plan,
         solution.predicted_ns,
-        solution.best_single,
+        min(solution.predicted_singles, key=lambda single: single[1], default=None),
         solution.bound_ns or None,
         solution.expected_ns,
         solution.item_ns,
+        is_compared=not solution.singles or bool(solution.predicted_singles),
     )
     gains = implementation_gains(solution.cluster, solution.costs, solution.plan)
     lines = [
@@ -267,41 +268,41 @@ def headline(
     bound_ns: int | None = None,
     expected_ns: int | None = None,
     item_ns: int | None = None,
+    *,
+    is_compared: bool = True,
 ) -> str:
     """Return one line: what is predicted, where, against the best device alone and the bound.
 
-    All of them are of the objective: times of a run of all items, or times per item.
+    The line has one kind of time: expected run times, simulated ones, or times per item.
 
     Parameters
     ----------
     makespan_ns : int
         Simulated.
     best_single : (device name, ns), optional
-        The best device that runs everything; None: no device can, or it is not known. No other one
-        is said to be best.
+        The best device that runs everything, and its time of the kind that is predicted; None: no
+        device can, or it is not known. No other one is said to be best.
     bound_ns : int, optional
         Lower bound of the objective; None: none is known. The gap is 0 % only if it is reached.
     expected_ns : int, optional
-        Run time with interference, which is then what is predicted; the gap stays that of the
-        simulated time, which the line says too. None: it is not known.
+        Run time with interference, which is then what is predicted. The bound is of simulated
+        times, so that the line then has the gap alone. None: it is not known.
     item_ns : int, optional
         Time per item in a steady state, if throughput is the objective; None: latency is.
+    is_compared : bool
+        The devices that can run everything were compared with the plan.
     """
     used = dict.fromkeys(device for step in plan.steps for device in devices_of(step))
     names = [cluster.devices[device].name for device in sorted(used)]
     objective_ns, unit = (makespan_ns, "") if item_ns is None else (item_ns, " per item")
     run_ns = makespan_ns if expected_ns is None else expected_ns
     predicted = _predicted(plan, run_ns, item_ns)
-    is_best = len(names) == 1 and best_single is not None and objective_ns <= best_single[1]
+    predicted_ns = run_ns if item_ns is None else item_ns
+    is_best = len(names) == 1 and best_single is not None and predicted_ns <= best_single[1]
     other = None if is_best else best_single
     notes = []
     if item_ns is not None:
         notes.append(f"a run of one item {format_ns(run_ns)}")
-    elif run_ns != makespan_ns:
-        notes.append(f"simulated without interference {format_ns(makespan_ns)}")
-        if other is not None:
-            # A time of the same kind: what one device is expected to take may be longer, too.
-            notes[-1] += f", on {other[0]} alone {format_ns(other[1])}"
     if plan.moved_by_hand:
         notes.append(f"moved by hand: {plan.moved_by_hand}")
     if len(names) == 1:
@@ -309,14 +310,17 @@ def headline(
         text = f"{claim}everything on {names[0]}, {predicted}"
     else:
         text = f"{predicted} on {listed(names, '+') or 'nothing'}"
-        if best_single is None and plan.items == 1 and not plan.collectives:
+        if is_compared and best_single is None and plan.items == 1 and not plan.collectives:
             # Otherwise nobody has compared with one device.
             notes.append("no device alone can run everything")
-    if other is not None and (item_ns is not None or run_ns == makespan_ns):
+    if other is not None:
         notes.append(f"best single device {other[0]} {format_ns(other[1])}{unit}")
     if bound_ns is not None:
         gap = (objective_ns - bound_ns) / objective_ns if objective_ns else 0.0
-        notes.append(f"lower bound {format_ns(bound_ns)}{unit}, gap {format_gap(gap)}")
+        if item_ns is None and run_ns != makespan_ns:
+            notes.append(f"gap to the lower bound {format_gap(gap)}, both without interference")
+        else:
+            notes.append(f"lower bound {format_ns(bound_ns)}{unit}, gap {format_gap(gap)}")
     return f"{text} ({'; '.join(notes)})" if notes else text
 
 

@@ -8,7 +8,7 @@ for.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from heteroplace.model.check import check_plan
@@ -19,7 +19,7 @@ from heteroplace.simulate.expect import expect, expect_alone
 from heteroplace.simulate.interference import Interference
 from heteroplace.solve.explain import explain, explain_s
 from heteroplace.solve.judge import replay
-from heteroplace.solve.list.single import single_makespans, single_plan
+from heteroplace.solve.list.single import devices_to_compare, single_plan
 from heteroplace.solve.objective import (
     THROUGHPUT,
     gains_enough,
@@ -87,24 +87,31 @@ def solve_network(
     if callable(interference):
         interference = interference() if num_devices(problem, result.plan) > 1 else None
     given = problem.graph, problem.cluster, problem.costs
-    expected = None
+    expected, singles = None, dict[str, tuple[Plan, RunTime]]()
     if interference is not None:
         known = interference
         run_time_of = run_time_of or (lambda plan: expect(*given, plan, known).run_time)
-        if plan is not None:
-            expected = run_time_of(plan)
-        else:
-            least = options.min_gain_ratio
-            result, expected = choose_expected(problem, result, run_time_of, least)
     elif is_of_one and _has_messages(problem.cluster, result.plan):
-        expected = expect_alone(*given, result.plan).run_time
+        run_time_of = lambda plan: expect_alone(*given, plan).run_time  # noqa: E731
+    else:
+        run_time_of = None
+    if run_time_of is not None:
+        expected, singles = run_time_of(result.plan), expected_singles(problem, run_time_of)
+        if plan is None:
+            least = options.min_gain_ratio
+            result, expected = choose_expected(problem, result, expected, singles, least)
     check_plan(problem.graph, problem.cluster, problem.costs, result.plan)
     explained = replace(result, plan=explain(problem, result.plan, options.objective))
-    return solution_of(problem, explained, options.objective, expected)
+    single_times = tuple((name, alone) for name, (_, alone) in singles.items())
+    return solution_of(problem, explained, options.objective, expected, single_times)
 
 
 def solution_of(
-    problem: Problem, result: SolveResult, objective: str, expected: RunTime | None = None
+    problem: Problem,
+    result: SolveResult,
+    objective: str,
+    expected: RunTime | None = None,
+    single_times: tuple[tuple[str, RunTime], ...] = (),
 ) -> Solution:
     """Return what a solver found for an objective, with all that it refers to.
 
@@ -114,6 +121,8 @@ def solution_of(
         Its plan has its reasons, if they shall be told.
     expected
         With interference; None: it was not measured.
+    single_times
+        The same of each device alone.
     """
     return Solution(
         problem.graph,
@@ -126,6 +135,7 @@ def solution_of(
         tuple(single_objectives(problem, objective, result.plan.items).items()),
         expected,
         result.objective_ns if objective == THROUGHPUT else None,
+        single_times=single_times,
     )
 
 
@@ -134,33 +144,54 @@ def _has_messages(cluster: Cluster, plan: Plan) -> bool:
     return any(hosts[copy.src] != hosts[copy.dst] for copy in plan.copies)
 
 
+def expected_singles(
+    problem: Problem, run_time_of: Callable[[Plan], RunTime]
+) -> dict[str, tuple[Plan, RunTime]]:
+    """Return the plan of each device alone and its expected run time, by device name.
+
+    Devices are those of `devices_to_compare` that can run all tasks, in cluster order.
+    """
+    found = {}
+    for device in sorted(devices_to_compare(problem)):
+        plan = single_plan(problem, device)
+        if isinstance(plan, Plan):
+            found[problem.cluster.devices[device].name] = plan, run_time_of(plan)
+    return found
+
+
 def choose_expected(
     problem: Problem,
     result: SolveResult,
-    run_time_of: Callable[[Plan], RunTime],
+    expected: RunTime,
+    singles: Mapping[str, tuple[Plan, RunTime]],
     min_gain_ratio: float,
 ) -> tuple[SolveResult, RunTime]:
-    """Return the solver's result or the best single device's, and how long it will run.
+    """Return the solver's result or the best single device's, and its expected run time.
 
     Parameters
     ----------
     result
         A plan for one item.
-    run_time_of
-        How long a plan is expected to run.
+    expected
+        Its expected run time.
+    singles
+        What `expected_singles` returns. The best one has the shortest expected time, which need
+        not be the one with the shortest simulated time; ties: the first.
     min_gain_ratio
-        See `SolveOptions`.
+        See `SolveOptions`. A plan on one device is replaced by any quicker one.
     """
-    expected, singles = run_time_of(result.plan), single_makespans(problem)
-    if not singles or num_devices(problem, result.plan) == 1:
+    if not singles:
         return result, expected
-    name = min(singles, key=lambda device: singles[device])
-    plan = single_plan(problem, problem.cluster.device_id(name))
-    assert isinstance(plan, Plan)  # it has a makespan
-    alone = run_time_of(plan)
-    if gains_enough(expected.expected_ns, alone.expected_ns, min_gain_ratio):
+    name = min(singles, key=lambda device: singles[device][1].expected_ns)
+    plan, alone = singles[name]
+    if num_devices(problem, result.plan) == 1:
+        is_better = expected.expected_ns <= alone.expected_ns
+    else:
+        is_better = gains_enough(expected.expected_ns, alone.expected_ns, min_gain_ratio)
+    if is_better:
         return result, expected
     note = f"expected {alone.expected_ns} ns, the plan above {expected.expected_ns} ns"
+    simulated_ns = objective_ns(problem, plan, "latency")
     chosen = make_result(
         problem,
         plan,
@@ -168,6 +199,6 @@ def choose_expected(
         result.solver,
         result.wall_s,
         was_interrupted=result.status == "interrupted",
-        candidates=(*result.candidates, (f"single {name}, as expected", singles[name], note)),
+        candidates=(*result.candidates, (f"single {name}, as expected", simulated_ns, note)),
     )
     return chosen, alone

@@ -68,14 +68,18 @@ def test_place_prints_tables_and_a_headline(files, capsys):
 def test_place_json_is_one_object(files, capsys):
     assert main([*PLACE, "--json", "--solver", "heft"]) == 0
     value = json.loads(capsys.readouterr().out)
-    assert (value["objective_ns"], value["bound_ns"], value["gap"]) == (300_000, 300_000, 0)
+    assert (value["objective_ns"], value["objective_bound_ns"], value["gap"]) == (
+        300_000,
+        300_000,
+        0,
+    )
     assert (value["status"], value["solver"]) == ("optimal", "heft")
     assert value["placement"].keys() == set("abcd")
     assert value["placement"]["b"] != value["placement"]["c"]
     assert all(len(devices) == 1 for devices in value["placement"].values())
     assert value["reasons"].keys() == set("abcd")
     assert value["simulated_ns"] == value["expected_ns"] == 300_000
-    assert value["singles_ns"]["cpu.0"] == 400_000
+    assert value["objective_singles_ns"]["cpu.0"] == 400_000
 
 
 def test_place_writes_a_valid_plan_and_a_trace(files, capsys):

@@ -126,7 +126,7 @@ def test_a_plan_is_replayed_under_other_pins_and_limits_as_long_as_it_keeps_them
 def test_a_replayed_plan_is_judged_by_the_objective(files, capsys):
     placed(capsys, "--pin", "*=gpu0", "-o", "plan.json")
     found = placed(capsys, "--plan-in", "plan.json", "--objective", "throughput")
-    assert (found["objective"], found["objective_ns"], found["bound_ns"]) == (
+    assert (found["objective"], found["objective_ns"], found["objective_bound_ns"]) == (
         "throughput",
         400_000,
         200_000,

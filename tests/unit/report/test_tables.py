@@ -115,7 +115,7 @@ def test_candidates_are_ranked_and_the_impossible_last():
         [Candidate("gpu only", None, "does not fit"), Candidate("b", 30), Candidate("a", 20)]
     )
     assert text.splitlines() == [
-        "candidate  predicted  of best  note",
+        "candidate  simulated  of best  note",
         "a              20 ns    1.00x",
         "b              30 ns    1.50x",
         "gpu only           -        -  does not fit",
@@ -140,8 +140,8 @@ def test_headline_names_devices_single_device_and_gap(cluster, plan):
 def test_headline_keeps_the_expected_time_apart_from_simulated_ones(cluster, plan):
     text = headline(cluster, plan, 3_040_000, ("cpu", 3_310_000), 2_830_000, 3_200_000)
     assert text == (
-        "predicted 3.20 ms on cpu+gpu (simulated without interference 3.04 ms, "
-        "on cpu alone 3.31 ms; lower bound 2.83 ms, gap 7 %)"
+        "predicted 3.20 ms on cpu+gpu (best single device cpu 3.31 ms; "
+        "gap to the lower bound 7 %, both without interference)"
     )
     same = headline(cluster, plan, 4000, None, 4000, expected_ns=4000)
     assert same == headline(cluster, plan, 4000, None, 4000)
@@ -167,8 +167,7 @@ def test_headline_calls_one_device_best_only_if_no_other_is_better(cluster, plan
         "lower bound 2.00 us, gap 50 %)"
     )
     assert headline(cluster, local, 4000, ("cpu", 2000), expected_ns=5000) == (
-        "everything on gpu, predicted 5.00 us "
-        "(simulated without interference 4.00 us, on cpu alone 2.00 us)"
+        "everything on gpu, predicted 5.00 us (best single device cpu 2.00 us)"
     )
     assert headline(cluster, local, 4000) == "everything on gpu, predicted 4.00 us"
     assert headline(cluster, local, 8000, ("cpu", 2000), item_ns=4000) == (

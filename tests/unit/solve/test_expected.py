@@ -9,16 +9,20 @@ import numpy as np
 import pytest
 
 from heteroplace.errors import CostMismatchError
+from heteroplace.files.solution import solution_from_json, solution_to_json
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.model.plan import Plan
 from heteroplace.model.solution import RunTime
+from heteroplace.report.tables import solution_headline
 from heteroplace.simulate.expect import expect
 from heteroplace.simulate.interference import Interference, no_interference
-from heteroplace.solve.network import choose_expected, solve_network
+from heteroplace.solve.network import choose_expected, expected_singles, solve_network
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult
 from heteroplace.solve.registry import get_solver
+
+RunTimeOf = Callable[[Plan], RunTime]
 
 CORES = Cluster(
     "two-cores",
@@ -55,9 +59,16 @@ def expecting(problem: Problem, slowdown: float) -> Callable[[Plan], RunTime]:
     return lambda plan: expect(problem.graph, problem.cluster, problem.costs, plan, known).run_time
 
 
+def chosen_of(
+    problem: Problem, result: SolveResult, run_time_of: RunTimeOf, ratio: float
+) -> tuple[SolveResult, RunTime]:
+    singles = expected_singles(problem, run_time_of)
+    return choose_expected(problem, result, run_time_of(result.plan), singles, ratio)
+
+
 def test_several_devices_stay_where_they_gain(problem: Problem) -> None:
     result = solved(problem)
-    chosen, expected = choose_expected(problem, result, expecting(problem, 1.2), 0.02)
+    chosen, expected = chosen_of(problem, result, expecting(problem, 1.2), 0.02)
     assert chosen is result
     assert expected.expected_ns == pytest.approx(1200, rel=0.01)
 
@@ -65,7 +76,7 @@ def test_several_devices_stay_where_they_gain(problem: Problem) -> None:
 def test_one_device_is_taken_where_the_others_would_only_disturb(problem: Problem) -> None:
     result = solved(problem)
     assert result.objective_ns == 1000
-    chosen, expected = choose_expected(problem, result, expecting(problem, 2.5), 0.02)
+    chosen, expected = chosen_of(problem, result, expecting(problem, 2.5), 0.02)
     assert expected.expected_ns == 2000
     assert len(set(problem.native.placement(chosen.plan.steps))) == 1
     assert chosen.objective_ns == 2000
@@ -76,21 +87,66 @@ def test_one_device_is_taken_where_the_others_would_only_disturb(problem: Proble
 
 def test_an_interrupted_solve_stays_one_where_one_device_is_taken(problem: Problem) -> None:
     result = replace(solved(problem), status="interrupted")
-    chosen, _ = choose_expected(problem, result, expecting(problem, 2.5), 0.02)
+    chosen, _ = chosen_of(problem, result, expecting(problem, 2.5), 0.02)
     assert (chosen.objective_ns, chosen.status) == (2000, "interrupted")
 
 
 def test_a_gain_below_the_least_one_is_left(problem: Problem) -> None:
     # 1960 ns expected against 2000 on one device.
-    chosen, _ = choose_expected(problem, solved(problem), expecting(problem, 1.96), 0.03)
+    chosen, _ = chosen_of(problem, solved(problem), expecting(problem, 1.96), 0.03)
     assert len(set(problem.native.placement(chosen.plan.steps))) == 1
 
 
-def test_a_plan_of_one_device_is_not_compared(problem: Problem) -> None:
+def test_a_plan_of_one_device_stays_where_no_other_is_quicker(problem: Problem) -> None:
     result = solved(problem, "single")
-    chosen, expected = choose_expected(problem, result, expecting(problem, 5.0), 0.02)
+    chosen, expected = chosen_of(problem, result, expecting(problem, 5.0), 0.02)
     assert chosen is result
     assert expected.expected_ns == 2000
+
+
+def by_single(problem: Problem, of_device: dict[int, int], of_several: int) -> RunTimeOf:
+    """Expected times of plans on one device, and of all other plans."""
+
+    def run_time_of(plan: Plan) -> RunTime:
+        used = set(problem.native.placement(plan.steps))
+        ns = of_device[used.pop()] if len(used) == 1 else of_several
+        return RunTime(ns, ns, ns)
+
+    return run_time_of
+
+
+@pytest.mark.parametrize("solver", ["heft", "single"])
+def test_every_single_device_is_compared_by_its_expected_time(
+    problem: Problem, solver: str
+) -> None:
+    # Simulated, both devices take 2000 ns; expected, the second one is quicker than the plan.
+    result = solved(problem, solver)
+    chosen, expected = chosen_of(problem, result, by_single(problem, {0: 3000, 1: 1500}, 1900), 0.1)
+    assert (expected.expected_ns, chosen.objective_ns) == (1500, 2000)
+    assert set(problem.native.placement(chosen.plan.steps)) == {1}
+
+
+def test_no_printed_time_of_a_single_device_is_below_the_one_of_the_plan(problem: Problem) -> None:
+    times = by_single(problem, {0: 3000, 1: 1500}, 1900)
+    found = solve_network(problem, OPTIONS, slowed(problem, 1.0), run_time_of=times)
+    assert found.predicted_singles == (("cpu.0", 3000), ("cpu.1", 1500))
+    assert found.expected_ns == 1500
+    assert solution_headline(found) == (
+        "one device is best: everything on cpu.1, predicted 1.50 us "
+        "(gap to the lower bound 50 %, both without interference)"
+    )
+    assert solution_from_json(solution_to_json(found)) == found
+
+
+def test_a_bound_above_the_expected_time_is_not_printed_beside_it(problem: Problem) -> None:
+    # Runs may be quicker than costs: the bound of 1000 ns is of simulated times.
+    times = by_single(problem, {0: 1900, 1: 1900}, 900)
+    found = solve_network(problem, OPTIONS, slowed(problem, 1.0), run_time_of=times)
+    assert found.bound_ns > found.expected_ns
+    assert solution_headline(found) == (
+        "predicted 900 ns on cpu.0+cpu.1 (best single device cpu.0 1.90 us; "
+        "gap to the lower bound 0 %, both without interference)"
+    )
 
 
 OPTIONS = SolveOptions(time_limit_s=1.0, iterations=100, threads=1)

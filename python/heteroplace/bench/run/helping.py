@@ -99,7 +99,7 @@ def measure_helping(
                 "model": model.name,
                 "plan": executable.solution.plan.origin,
                 "is_helping": executors[with_].is_helping,
-                "predicted_ms": _ms(executable.solution.predicted_ns),
+                "predicted_ms": _ms(executable.solution.expected_ns),
                 "without_ms": _ms(timed.median_ns(names[without])),
                 "with_ms": _ms(timed.median_ns(names[with_])),
                 "ratio": round(timed.ratio(names[without], names[with_]), 3),

@@ -95,7 +95,7 @@ def _result(content: PageContent) -> _Json:
         "expected": None
         if expected is None
         else [expected.expected_ns, expected.low_ns, expected.high_ns],
-        "singles": [list(single) for single in solution.singles],
+        "singles": [list(single) for single in solution.predicted_singles],
         "candidates": [list(candidate) for candidate in solution.candidates],
         "used": list(solution.devices_used),
         "origin": solution.plan.origin,

@@ -31,10 +31,15 @@ const limitText = (model) => {
 };
 
 const boundText = (model) => {
-  const { bound } = model.result;
+  const { bound, expected } = model.result;
   if (!bound) return "How far from the bound: no bound is known.";
   const gap = model.objective - bound;
   const unit = model.isThroughput ? " per item" : "";
+  // The bound is of simulated times, so that it is not printed next to expected ones.
+  const isExpected = expected && !model.isThroughput;
+  if (isExpected) return gap <= 0
+    ? "How far from the bound: not at all, without interference no plan is faster."
+    : `How far from the bound: at most ${format.share(gap, model.objective)} could be saved, without interference.`;
   if (gap <= 0) return `How far from the bound: not at all, ${format.ns(bound)}${unit} is proven to be the least.`;
   return `How far from the bound: at most ${format.ns(gap)}${unit} (${format.share(gap, model.objective)}) `
     + `could be saved; no plan takes less than ${format.ns(bound)}${unit} by these costs.`;
@@ -63,12 +68,14 @@ const bars = (model) => {
   const item = model.isThroughput ? " per item" : "";
   const run = model.isThroughput ? `, a run of ${result.items === 1 ? "one item" : format.count(result.items, "item")}` : "";
   const own = measured && measured.time ? measured.time[1] : null;
-  const rows = [["this plan", "predicted", model.objective, item, model.objective, "own"]];
-  if (result.expected) rows.push(["this plan, disturbed as measured", "predicted", result.expected[0], run, model.isThroughput ? null : model.objective, "own"]);
+  // Either all predicted times are expected ones, or all are simulated ones, and only then the bound is of their kind.
+  const isExpected = result.expected && !model.isThroughput;
+  const predicted = isExpected ? result.expected[0] : model.objective;
+  const rows = [["this plan", "predicted", predicted, item, predicted, "own"]];
   if (own !== null) rows.push(["this plan", "measured", own, run, own, "own"]);
-  for (const [name, ns] of result.singles) rows.push([`all on ${name}`, "predicted", ns, item, model.objective, ""]);
+  for (const [name, ns] of result.singles) rows.push([`all on ${name}`, "predicted", ns, item, predicted, ""]);
   for (const [name, ns] of measured ? measured.peers : []) rows.push([name, "measured", ns, run, own, ""]);
-  if (result.bound) rows.push(["lower bound", "proven", result.bound, item, model.objective, "bound"]);
+  if (result.bound && !isExpected) rows.push(["lower bound", "proven", result.bound, item, model.objective, "bound"]);
   const most = Math.max(1, ...rows.map((row) => row[2]));
   const cells = rows.map(([name, how, ns, unit, base, kind]) => [name, how, format.ns(ns) + unit,
     base ? `${(ns / base).toFixed(2)}x` : "-",
