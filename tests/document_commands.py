@@ -19,9 +19,9 @@ from functools import cache
 from pathlib import Path
 
 from docs.pages.commands import commands as parsers
+from heteroplace.cli.command_parser import options_of
 
 from heteroplace.bench.__main__ import make_parser as bench_parser
-from heteroplace.cli.command_parser import options_of
 from heteroplace.cli.main import make_parser
 
 ROOT = Path(__file__).resolve().parent.parent
