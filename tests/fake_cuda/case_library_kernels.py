@@ -141,11 +141,13 @@ def test_an_algorithm_that_the_fused_call_refuses_is_left_out(
     symbols = algorithms(case.small)
     refused = symbols[-1]
     fake.set_library("cudnn", "refused_when_fused", int(refused.rpartition(":")[2]))
-    draws = []
+    draws: list[int] = []
+    before = fake.calls()["cudnnCreate"]
     draw = np.random.default_rng
     monkeypatch.setattr(np.random, "default_rng", lambda seed: draws.append(seed) or draw(seed))
     assert set(time_algorithms(0, case.small, symbols)) == set(symbols) - {refused}
-    assert draws == [0], "inputs are drawn again for each algorithm that runs alone"
+    assert fake.calls()["cudnnCreate"] - before == 2, "a program for each algorithm, not two"
+    assert draws == [0], "inputs are drawn again for another program"
     assert time_algorithms(0, case.small, [refused]) == {}
 
 

@@ -10,6 +10,7 @@ the library and the GPU.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from hashlib import blake2b
@@ -42,6 +43,8 @@ MAX_ALGORITHMS = 16
 _WARM_RUNS = 3
 _REFUSED = "STATUS_NOT_SUPPORTED"
 """In the name of the status of a library that has no such kernel."""
+_STEP = re.compile(r"\bstep (\d+) failed")
+"""In an error of the executor; a step of these programs is an algorithm."""
 _TIMED_NS = 100_000_000
 _MIN_RUNS, _MAX_RUNS = 5, 50
 
@@ -193,29 +196,30 @@ def time_algorithms(device: int, kernel: LibraryKernel, symbols: list[str]) -> d
     """
     if not symbols:
         return {}
-    # Drawn once: a large convolution has millions of numbers, and each algorithm may run alone.
+    # Drawn once: a large convolution has millions of numbers, and several programs may be needed.
     random = np.random.default_rng(0)
     sizes = kernel.operand_sizes
     arrays = {at: random.standard_normal(sizes[at], dtype="float32") for at in sorted(sizes)}
-    found = _times_unless_refused(device, kernel, symbols, arrays)
-    if found is not None:
-        return found
-    times: dict[str, int] = {}
-    for symbol in symbols if len(symbols) > 1 else ():
-        times |= _times_unless_refused(device, kernel, [symbol], arrays) or {}
-    return times
+    return _times_of_accepted(device, kernel, symbols, arrays)
 
 
-def _times_unless_refused(
+def _times_of_accepted(
     device: int, kernel: LibraryKernel, symbols: list[str], arrays: Mapping[int, np.ndarray]
-) -> dict[str, int] | None:
-    """The ns of algorithms that run in one program; None: the library refuses one of them."""
-    try:
-        return _times(device, kernel, symbols, arrays)
-    except ExecutionError as err:
-        if _REFUSED not in str(err):
-            raise
-        return None
+) -> dict[str, int]:
+    """The ns of the algorithms that the library does not refuse."""
+    left = list(symbols)
+    while left:
+        try:
+            return _times(device, kernel, left, arrays)
+        except ExecutionError as err:
+            if _REFUSED not in str(err):
+                raise
+            step = _STEP.search(str(err))
+        if step is None and len(left) > 1:  # one of them cannot be loaded
+            alone = [_times_of_accepted(device, kernel, [each], arrays) for each in left]
+            return {symbol: ns for each in alone for symbol, ns in each.items()}
+        del left[int(step[1]) if step else 0]
+    return {}
 
 
 def _times(
