@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from heteroplace.files.reader import did_you_mean
+from heteroplace.terminal import listed
 from heteroplace.written_files import overwriting
 
 _CHOICE = re.compile(r"(invalid choice: '([^']*)') \(choose from (.*)\)", re.DOTALL)
@@ -16,6 +17,8 @@ _CHOICE = re.compile(r"(invalid choice: '([^']*)') \(choose from (.*)\)", re.DOT
 class CommandParser(argparse.ArgumentParser):
     """A parser of argparse; those of its subcommands are of the same class."""
 
+    root: Callable[[], argparse.ArgumentParser] | None = None
+    """Returns the parser of all commands, to say which one has an option; None: it is not asked."""
     _words: Sequence[str] = ()
     """What is parsed."""
 
@@ -29,10 +32,11 @@ class CommandParser(argparse.ArgumentParser):
         So a subcommand answers for its own options.
         """
         self._words = list(args or ())
+        self._check_before_command()
         found, rest = super().parse_known_args(args, namespace)
         unknown = [word for word in rest if word.startswith("-")]
         if unknown and not self._has_commands():
-            self.error(unknown_options(unknown, options_of(self)))
+            self.error(unknown_options(unknown, options_of(self), self._owners(unknown)))
         if not self._has_commands() and (fault := overwriting(self, found)) is not None:
             self.error(fault)
         return found, rest
@@ -57,10 +61,31 @@ class CommandParser(argparse.ArgumentParser):
         flags = [word.partition("=")[0] for word in self._words if word.startswith("--")]
         strange = [flag for flag in flags if flag not in known]
         is_meant = bool(strange) and bool(did_you_mean(strange[0], known))
-        return unknown_options(strange[:1], known) if is_meant else ""
+        owners = self._owners(strange[:1])
+        return unknown_options(strange[:1], known, owners) if is_meant or owners else ""
+
+    def _check_before_command(self) -> None:
+        """Refuse options that stand before their command: their values would be its name."""
+        names = [name for group in self._groups() for name in group.choices]
+        for word in self._words if names else ():
+            if not word.startswith("-") or word == "--":
+                return
+            if word.partition("=")[0] not in options_of(self):
+                self.error(unknown_options([word], options_of(self), self._owners([word])))
+
+    def _owners(self, unknown: Iterable[str]) -> list[str]:
+        """The commands that have the first of some options that this one does not have."""
+        name = next((word.partition("=")[0] for word in unknown), "")
+        root = self if self._has_commands() else self.root and self.root()
+        return [] if not root else [p.prog for p in leaves(root) if name in options_of(p)]
+
+    def _groups(self) -> Iterator[argparse._SubParsersAction[Any]]:
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                yield action
 
     def _has_commands(self) -> bool:
-        return any(isinstance(action, argparse._SubParsersAction) for action in self._actions)
+        return any(True for _ in self._groups())
 
 
 def options_of(parser: argparse.ArgumentParser) -> list[str]:
@@ -68,13 +93,40 @@ def options_of(parser: argparse.ArgumentParser) -> list[str]:
     return [flag for action in parser._actions for flag in action.option_strings]
 
 
-def unknown_options(unknown: Iterable[str], known: Iterable[str]) -> str:
+def leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """Yield the parsers of all commands that have no commands of their own."""
+    groups = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+    if not groups:
+        yield parser
+    for group in groups:
+        for command in group.choices.values():
+            yield from leaves(command)
+
+
+def unknown_options(
+    unknown: Iterable[str], known: Iterable[str], owners: Sequence[str] = ()
+) -> str:
     """Return what is said about options that are not known.
+
+    Parameters
+    ----------
+    owners
+        Commands that have the first of them.
 
     >>> unknown_options(["--clutser=x"], ["--cluster", "--graph"])
     'unrecognized arguments: --clutser; did you mean "--cluster"?'
+    >>> unknown_options(["--runs"], ["--runs"])
+    'unrecognized arguments: --runs; after "--" it is no option: write it before'
     """
-    listed = list(known)
     names = [word.partition("=")[0] for word in unknown]
-    near = next(filter(None, (did_you_mean(name, listed) for name in names)), "")
-    return f"unrecognized arguments: {' '.join(names)}{near}"
+    text = f"unrecognized arguments: {' '.join(names)}"
+    options = list(known)
+    first, *rest = names[0].split() or [""]
+    if first in options and rest:
+        return f"{text}; write {first} and its value as two words, or {first}={' '.join(rest)}"
+    if first in options:
+        return f'{text}; after "--" it is no option: write it before'
+    # A shorter or longer form is meant; other near ones are guesses, and the owner is none.
+    if owners and not any(first.startswith(one) or one.startswith(first) for one in options):
+        return f"{text}; {first} is an option of {listed(map('`{}`'.format, owners), at_most=3)}"
+    return text + next(filter(None, (did_you_mean(name, options) for name in names)), "")

@@ -114,7 +114,7 @@ def _read(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> Ite
         if isinstance(action, WrittenFile) or action.choices is not None:
             continue
         for text in _texts(getattr(arguments, action.dest, None)):
-            if Path(text).is_file():
+            if _is_file(text):
                 yield FileArgument(label_of(action), Path(text))
     if hasattr(arguments, "store"):
         try:
@@ -133,6 +133,13 @@ def _texts(value: object) -> Iterator[str]:
     elif isinstance(value, (list, tuple)):
         for item in value:
             yield from _texts(item)
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except OSError:  # longer than a name may be
+        return False
 
 
 def _is_replaced(path: Path) -> bool:

@@ -29,11 +29,28 @@ def _message(source: Any, **options: Any) -> str:
 
 
 def test_missing_file(tmp_path: Path) -> None:
-    assert "none.onnx does not exist" in _message(tmp_path / "none.onnx")
+    assert "none.onnx: there is no such file" in _message(tmp_path / "none.onnx")
 
 
 def test_directory(tmp_path: Path) -> None:
-    assert "is a directory" in _message(tmp_path)
+    assert "is a folder" in _message(tmp_path)
+
+
+def test_a_size_of_zero_is_not_called_free() -> None:
+    model = om.tiny_cnn()
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 0
+    text = _message(model)
+    assert "has the shape (0, " in text and "exporters write size 0" in text
+    assert "free" not in text and "0 where it has no entry" in text
+
+
+def test_all_opsets_of_a_domain_are_named() -> None:
+    value = [onnx.helper.make_tensor_value_info(name, 1, [2]) for name in "xy"]
+    node = onnx.helper.make_node("Foo", ["x"], ["y"])
+    graph = onnx.helper.make_graph([node], "g", value[:1], value[1:])
+    opsets = [onnx.helper.make_opsetid(domain, n) for domain, n in (("", 3), ("ai.onnx", 1))]
+    text = _message(onnx.helper.make_model(graph, opset_imports=opsets))
+    assert "domain ai.onnx, opset 1 and 3, " in text
 
 
 @pytest.mark.parametrize("content", [b"", b"this is no model", b"\x89PNG\r\n\x1a\n" * 9])

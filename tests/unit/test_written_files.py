@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,22 +12,13 @@ import pytest
 
 from heteroplace.bench.command import make_parser as make_bench_parser
 from heteroplace.cli.main import make_parser
+from heteroplace.command_parser import leaves
 from heteroplace.files.output import open_new
 from heteroplace.files.routes import RoutesWriter
 from heteroplace.model.route_profile import RouterShape
 from heteroplace.written_files import WrittenFile, label_of
 
 FILE_WORDS = re.compile(r"FILE|MODEL|PLAN|KEY\.|^[AB]$")
-
-
-def leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    """The parsers of the commands that have no commands of their own."""
-    groups = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
-    if not groups:
-        yield parser
-    for group in groups:
-        for command in group.choices.values():
-            yield from leaves(command)
 
 
 def commands() -> list[argparse.ArgumentParser]:
@@ -138,6 +128,11 @@ def test_a_file_that_is_not_named_counts_too(
         make_parser().parse_args(words)
     assert stopped.value.code == 2
     assert says in capsys.readouterr().err
+
+
+def test_a_value_that_is_longer_than_a_path_is_no_file() -> None:
+    words = ["compile", "m.onnx", "--input-shapes", " ".join(f"x{i}:[1,2]" for i in range(999))]
+    assert make_parser().parse_args(words).model == "m.onnx"
 
 
 def test_a_file_that_is_written_bit_by_bit_leaves_the_old_one_to_its_readers(

@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Sequence
 
 import heteroplace
-from heteroplace.command_parser import CommandParser
+from heteroplace.command_parser import CommandParser, leaves
 from heteroplace.errors import HeteroPlaceError, InfeasibleError, SolverLimitError
 from heteroplace.interrupts import EXIT_CODE as INTERRUPTED
 from heteroplace.interrupts import Interrupts
@@ -111,6 +111,9 @@ def make_parser(command: str | None = None) -> argparse.ArgumentParser:
     modules = _COMMANDS.values() if command is None else (_COMMANDS[command],)
     for name in dict.fromkeys(modules):
         importlib.import_module(f"{_CLI}.{name}").add_commands(commands)
+    for leaf in leaves(parser):
+        if isinstance(leaf, CommandParser):
+            leaf.root = make_parser
     return parser
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from heteroplace.cli.given_inputs import fixed_value
 from heteroplace.cli.shared import print_json
 from heteroplace.errors import FrontendError, MissingPackageError
-from heteroplace.files.reader import near_file
+from heteroplace.files.no_file import why_no_file
 from heteroplace.model.solution import Solution
 from heteroplace.options import count
 from heteroplace.progress import StatusLine
@@ -84,9 +84,7 @@ def check_model(path: Path) -> None:
         TVM or onnx is not installed.
     """
     if not path.is_file():
-        raise FrontendError(
-            f"{path}: there is no such file{near_file(path)}; give the path of an ONNX model"
-        )
+        raise FrontendError(f"{path}: {why_no_file(path)}; give the path of an ONNX model")
     require_tvm()
     if importlib.util.find_spec("onnx") is None:
         raise MissingPackageError(

@@ -132,7 +132,7 @@ def run(arguments: argparse.Namespace) -> None:
         *(arguments.output, arguments.solution, arguments.trace, arguments.report),
         arguments.annotate_onnx,
     )
-    if arguments.model is None and arguments.graph is None:
+    if (arguments.model, arguments.graph, arguments.cluster) == (None, None, None):
         arguments.fail("give a task graph (--graph graph.json) or an ONNX model (model.onnx)")
     if (arguments.model is None) == (arguments.graph is None):
         raise HeteroPlaceError(

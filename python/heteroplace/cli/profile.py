@@ -31,7 +31,7 @@ from heteroplace.cli.shared import (
 from heteroplace.errors import FrontendError, MissingPackageError
 from heteroplace.files.costs import save_costs
 from heteroplace.files.graph import save_graph
-from heteroplace.files.reader import near_file
+from heteroplace.files.no_file import why_no_file
 from heteroplace.machine.local import open_cluster
 from heteroplace.measure.ranks import Ranks, job_ranks
 from heteroplace.model.cluster import Cluster
@@ -186,9 +186,7 @@ def _run(arguments: argparse.Namespace, ranks: Ranks | None) -> None:
     is_first = ranks is None or ranks.rank == 0
     model = Path(arguments.model)
     if not model.is_file():
-        raise FrontendError(
-            f"{model}: there is no such file{near_file(model)}; give the path of an ONNX model"
-        )
+        raise FrontendError(f"{model}: {why_no_file(model)}; give the path of an ONNX model")
     extras = from_arguments(Extras, arguments)
     if is_first:
         check_writable(arguments.output, arguments.graph_out)

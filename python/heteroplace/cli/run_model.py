@@ -34,7 +34,7 @@ from heteroplace.cli.shared import (
 )
 from heteroplace.errors import FrontendError, HeteroPlaceError
 from heteroplace.files.manifest import ELF_MAGIC
-from heteroplace.files.reader import near_file
+from heteroplace.files.no_file import why_no_file
 from heteroplace.model.plan import Run
 from heteroplace.model.solution import Solution
 from heteroplace.model.units import format_bytes, format_deviation, format_ns
@@ -230,9 +230,7 @@ def _check_run_only(model: Path, options: dict[str, Any], arguments: argparse.Na
 
 def _is_library(path: Path) -> bool:
     if not path.is_file():
-        raise FrontendError(
-            f"{path}: there is no such file{near_file(path)}; give an ONNX model or a compiled file"
-        )
+        raise FrontendError(f"{path}: {why_no_file(path)}; give an ONNX model or a compiled file")
     with path.open("rb") as file:
         return file.read(len(ELF_MAGIC)) == ELF_MAGIC
 

@@ -23,7 +23,7 @@ from heteroplace.cli.shared import (
     print_json,
 )
 from heteroplace.errors import FrontendError, MissingPackageError, ShardingError
-from heteroplace.files.reader import near_file
+from heteroplace.files.no_file import why_no_file
 from heteroplace.files.sharding import save_sharding
 from heteroplace.machine.local import open_cluster
 from heteroplace.options import add_arguments, count, read_arguments
@@ -87,9 +87,7 @@ def run(arguments: argparse.Namespace) -> None:
     options = _options(arguments)
     model = Path(arguments.model)
     if not model.is_file():
-        raise FrontendError(
-            f"{model}: there is no such file{near_file(model)}; give the path of an ONNX model"
-        )
+        raise FrontendError(f"{model}: {why_no_file(model)}; give the path of an ONNX model")
     check_writable(arguments.output, arguments.csv)
     cluster = open_cluster(arguments.cluster)
     require_tvm()

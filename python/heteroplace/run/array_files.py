@@ -15,6 +15,7 @@ import numpy as np
 
 from heteroplace.errors import ArtifactError, ExecutionError
 from heteroplace.files.output import write_bytes
+from heteroplace.terminal import listed
 
 _UNREADABLE = (
     *(OSError, ValueError, EOFError, BadZipFile, zlib.error, RuntimeError, MemoryError),
@@ -34,7 +35,11 @@ def read_array(path: str | os.PathLike[str]) -> Any:
     """
     found = _load(path, "as an array", "numpy.save")
     if isinstance(found, dict):
-        raise ExecutionError(f"{path}: holds several arrays; give a file of one, by numpy.save")
+        names = f" ({listed(map(repr, found))})" if found else ""
+        raise ExecutionError(
+            f"{path}: is an archive (.npz), arrays by name: {len(found)}{names}; "
+            f"expected a file of one array (.npy), written by numpy.save"
+        )
     return found
 
 
@@ -64,6 +69,12 @@ def _load(path: str | os.PathLike[str], kind: str, writer: str) -> Any:
             found = np.load(file, allow_pickle=False)
             is_one = isinstance(found, np.ndarray)
             return found if is_one else {name: found[name] for name in found.files}
+    except ValueError as err:
+        # numpy advises to load it unsafely, which would run code out of the file.
+        is_pickle = "pickle" in str(err)
+        why = "it holds Python objects, no numbers" if is_pickle else str(err)
+        text = f"{path}: cannot be read {kind} ({why}); write it by {writer}"
+        raise ExecutionError(text + ", from an array of numbers" * is_pickle) from err
     except _UNREADABLE as err:
         raise ExecutionError(
             f"{path}: cannot be read {kind} ({err}); write it by {writer}"

@@ -2,11 +2,8 @@
 
 import json
 import re
-import subprocess
-import sys
 
 import pytest
-from tests.programs import environment
 
 from heteroplace.cli.main import main, make_parser
 from heteroplace.cli.place import RENAMED
@@ -340,51 +337,22 @@ def test_place_for_throughput_speaks_of_times_per_item(files, capsys):
 
 
 @pytest.mark.parametrize(
-    ("program", "closed"),
+    ("words", "says"),
     [
-        ("-m heteroplace.cli.main clusters", ">&-"),
-        ("-m heteroplace.cli.main clusters --json", "2>&-"),
-        ("-m heteroplace.cli.main clusters", "<&- >&- 2>&-"),
-        ("-m heteroplace.cli.main clusters", "| true"),
-        ("-OO -m heteroplace.cli.main clusters", "| true"),
-        ("-m heteroplace.bench -h", ">&-"),
-        ("-m heteroplace.bench -h", "| true"),
+        (["compile", "m.onnx", "--runs", "3"], "--runs is an option of `heteroplace run`"),
+        (["--runs", "3", "run", "m.onnx"], "--runs is an option of `heteroplace run`"),
+        (["run", "m.onnx", "--degrees", "3"], "--degrees is an option of `heteroplace shard`"),
+        (["costs", "--op", "x", "list"], "--op is an option of `heteroplace costs list`"),
+        (["run", "m.onnx", "--", "--runs", "3"], 'after "--" it is no option: write it before'),
+        (["run", "m.onnx", "--runs 3"], "write --runs and its value as two words, or --runs=3"),
+        (["run", "m.onnx", "--runs"], "argument --runs: expected one argument"),
+        (["run", "m.onnx", "--inputs", "x.npz"], 'did you mean "--input"?'),
+        (["run", "m.onnx", "--bach", "3"], 'did you mean "--batch"?'),
     ],
 )
-def test_a_stream_that_is_closed_is_no_error(program: str, closed: str) -> None:
-    done = in_shell(f"{sys.executable} {program} {closed}")
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-@pytest.mark.parametrize("closed", ["2>&-", "2>&1 >&- | true"])
-def test_an_error_that_nobody_reads_keeps_its_code(closed: str) -> None:
-    done = in_shell(f"{sys.executable} -m heteroplace.cli.main check nothing.json {closed}")
-    assert (done.returncode, done.stdout, done.stderr) == (4, "", "")
-
-
-def test_a_file_is_not_written_to_where_standard_output_was_closed(files) -> None:
-    done = in_shell(f"{sys.executable} -m heteroplace.cli.main {' '.join(PLACE)} -o p.json >&-")
-    assert (done.returncode, done.stderr) == (0, "")
-    load_plan("p.json", load_graph("graph.json").graph, load_cluster("cluster.json"))
-
-
-def test_a_standard_output_that_cannot_be_written_is_named() -> None:
-    done = in_shell(f"{sys.executable} -m heteroplace.cli.main clusters >/dev/full")
-    assert done.returncode == 4
-    assert done.stderr.endswith("'standard output'\n") and done.stderr.count("\n") == 1
-
-
-def in_shell(command: str) -> subprocess.CompletedProcess[str]:
-    """Run a command of bash; its exit code is that of the first program of a pipe."""
-    return subprocess.run(
-        ["bash", "-c", f"set -o pipefail; {command}"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment(),
-    )
-
-
-def test_errors_are_explained_where_python_strips_docstrings() -> None:
-    done = in_shell(f"{sys.executable} -OO -m heteroplace.cli.main doctor HP101")
-    assert done.stdout.startswith("HP101 ClusterError: A cluster file or value is wrong")
+def test_an_option_in_a_wrong_place_is_told_where_it_belongs(words, says, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(words)
+    assert stop.value.code == 2
+    said = capsys.readouterr().err
+    assert says in said and 'did you mean "--runs"' not in said

@@ -19,6 +19,7 @@ from google.protobuf.message import DecodeError
 from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper, numpy_helper
 
 from heteroplace.errors import FrontendError
+from heteroplace.files.no_file import why_no_file
 from heteroplace.model.units import MAX_INTEGER
 from heteroplace.relay.frontend.onnx_names import check_names
 from heteroplace.relay.frontend.onnx_repair import describe_node
@@ -72,8 +73,7 @@ def parse_file(path: Path) -> ModelProto:
         The file cannot be read, or is no ONNX model.
     """
     if not path.is_file():
-        what = "is a directory" if path.is_dir() else "does not exist"
-        raise FrontendError(f"{path} {what}: give the path of an .onnx file.")
+        raise FrontendError(f"{path}: {why_no_file(path)}; give the path of an .onnx file.")
     try:
         # By its name alone, onnx would take a file for one of its text formats.
         return onnx.load(path, format="protobuf", load_external_data=False)
@@ -265,6 +265,12 @@ def _set_shape(value: ValueInfoProto, given: Sequence[int] | None) -> tuple[str,
         if old is None:
             return f"input '{name}' has no shape. Pass input_shapes={{'{name}': (...)}}", ""
         free = ", ".join(f"axis {i} ('{s}')" for i, s in enumerate(old) if isinstance(s, str))
+        if any(size == _NO_SIZE for size in old):
+            return (
+                f"input '{name}' has the shape ({', '.join(map(str, old))}), and exporters write "
+                f"size 0 for one that is not known. Give input_shapes={{'{name}': (...)}} with its "
+                f"{len(old)} sizes as your data has them, 0 where it has no entry"
+            ), ""
         return (
             f"input '{name}' has free sizes at {free}; sizes must be fixed to compile. Give "
             f"input_shapes={{'{name}': (...)}} with its {len(old)} sizes as your data has them"
@@ -290,9 +296,13 @@ def _set_shape(value: ValueInfoProto, given: Sequence[int] | None) -> tuple[str,
 
 def _size(dim: onnx.TensorShapeProto.Dimension) -> int | str:
     """Return a size, or the name of a free one."""
-    if dim.HasField("dim_value") and dim.dim_value > 0:
-        return int(dim.dim_value)
+    if dim.HasField("dim_value"):
+        return int(dim.dim_value) if dim.dim_value > 0 else str(dim.dim_value)
     return dim.dim_param or "?"
+
+
+_NO_SIZE = "0"
+"""Size 0 as `_size` returns it: not known, or meant."""
 
 
 def check_ops_are_known(
@@ -314,13 +324,16 @@ def check_ops_are_known(
     where
         Name of the model, for messages.
     """
-    versions = {entry.domain or "ai.onnx": entry.version for entry in model.opset_import}
+    versions = collections.defaultdict(set)
+    for entry in model.opset_import:  # a file may name a domain twice
+        versions[entry.domain or "ai.onnx"].add(entry.version)
     unknown: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
     for node in all_nodes(model.graph):
         if not is_known(node):
             domain = node.domain or "ai.onnx"
+            opset = " and ".join(map(str, sorted(versions[domain]))) or "?"
             default = (
-                f"there is no such op in domain {domain}, opset {versions.get(domain, '?')}, that "
+                f"there is no such op in domain {domain}, opset {opset}, that "
                 f"can be compiled. Export the model with another opset, or express it by others"
             )
             reason = reasons.get(node.op_type, default)
