@@ -10,14 +10,18 @@ measures costs, chooses kernels and searches; `warm` finds the costs in the stor
 
 from __future__ import annotations
 
-import re
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import heteroplace
 from heteroplace import frontend
-from heteroplace.bench.models.catalogue import load_model, onnx_model_of, small_network_names
+from heteroplace.bench.models.catalogue import (
+    load_model,
+    matching_names,
+    onnx_model_of,
+    small_network_names,
+)
 from heteroplace.bench.models.transformers import gpt_onnx
 from heteroplace.bench.peers.fresh_process import answer, measure_in_fresh_process
 from heteroplace.bench.peers.stock import build_stock, cpu_seconds, import_stock, in_pass_context
@@ -45,7 +49,7 @@ def run(only: str, say: Callable[[str], None]) -> Iterator[dict[str, object]]:
     # The one that is quoted most comes first.
     names = sorted(light_model_names(), key=lambda name: name != "resnet50")
     names += [_TRANSFORMER, *small_network_names(), GPT]
-    for name in filter(re.compile(only).search, names):
+    for name in matching_names(only, names):
         say(f"{name}: ours")
         row: dict[str, object] = {"name": name, **measure_in_fresh_process(__name__, "ours", name)}
         if name != GPT:

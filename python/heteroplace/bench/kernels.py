@@ -7,11 +7,10 @@ what they are in operations and bytes per second, and its share of the roofline
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 
 from heteroplace.bench.implementations import OWN, TVM, stock_identities
-from heteroplace.bench.models.catalogue import Model, load_model, model_names, peer_network_names
+from heteroplace.bench.models.catalogue import Model, load_model, matching_names, peer_network_names
 from heteroplace.bench.peers.stock import in_pass_context
 from heteroplace.bench.run.comparison import compile_once
 from heteroplace.machine.local import local_cluster
@@ -28,7 +27,7 @@ def run(only: str, say: Callable[[str], None]) -> Iterator[dict[str, object]]:
     """Measure the networks whose name matches the regular expression `only`, or those that are
     held against other runtimes; yield the rows, those that take longest first."""
     cluster = local_cluster(has_gpus=False)
-    names = list(filter(re.compile(only).search, model_names() if only else peer_network_names()))
+    names = matching_names(only, None if only else peer_network_names())
     if not names:
         return
     peaks = {}

@@ -8,12 +8,11 @@ import. Each runs in a process of its own, one after the other, without a store.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterator
 
 from heteroplace import pipeline
-from heteroplace.bench.models.catalogue import load_model
+from heteroplace.bench.models.catalogue import load_model, matching_names, onnx_model_of
 from heteroplace.bench.peers.fresh_process import answer, measure_in_fresh_process
 from heteroplace.bench.peers.stock import build_stock, cpu_seconds, import_stock, in_pass_context
 from heteroplace.bench.row_table import row_table
@@ -22,7 +21,7 @@ from heteroplace.machine.local import local_cluster
 from heteroplace.measure.isolated import COLD, HOT
 from heteroplace.measure.options import ProfileOptions
 from heteroplace.measure.profile import profile_network
-from heteroplace.relay.frontend.onnx_weights import light_model, light_model_names
+from heteroplace.relay.frontend.onnx_weights import light_model_names
 from heteroplace.tvm_bridge import llvm_cpu_target
 
 DEFAULT = "^resnet50$"
@@ -31,7 +30,7 @@ DEFAULT = "^resnet50$"
 
 def run(only: str, say: Callable[[str], None]) -> Iterator[dict[str, object]]:
     """Measure the networks whose name matches the regular expression `only`; yield the rows."""
-    for name in filter(re.compile(only or DEFAULT).search, light_model_names()):
+    for name in matching_names(only or DEFAULT, light_model_names()):
         row: dict[str, object] = {"name": name}
         for side in ("ours", "stock"):
             say(f"{name}: {side}")
@@ -79,7 +78,7 @@ def measure_ours(name: str) -> dict[str, float]:
 
 def measure_stock(name: str) -> dict[str, float]:
     """Build a network by stock TVM, in this process."""
-    mod, params = import_stock(light_model(name))
+    mod, params = import_stock(onnx_model_of(name))
     wall, cpu = time.perf_counter(), cpu_seconds()
     build_stock(mod, params, llvm_cpu_target())
     return {

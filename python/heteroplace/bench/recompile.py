@@ -9,7 +9,6 @@ are medians over the rounds. What the second run measured is counted in the stor
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -20,11 +19,12 @@ from statistics import median
 
 import onnx
 
+from heteroplace.bench.models.catalogue import matching_names, onnx_model_of
 from heteroplace.bench.row_table import row_table
 from heteroplace.costs.store import PATH_VARIABLE, CostStore
 from heteroplace.costs.store_values import Row
 from heteroplace.errors import HeteroPlaceError
-from heteroplace.relay.frontend.onnx_weights import light_model, light_model_names
+from heteroplace.relay.frontend.onnx_weights import light_model_names
 
 DEFAULT = "^(resnet50|squeezenet)$"
 """What is compiled without --only."""
@@ -34,11 +34,11 @@ _ERROR_LINES = 3
 
 def run(only: str, say: Callable[[str], None]) -> Iterator[dict[str, object]]:
     """Measure the networks whose name matches the regular expression `only`; yield the rows."""
-    names = list(filter(re.compile(only or DEFAULT).search, light_model_names()))
+    names = matching_names(only or DEFAULT, light_model_names())
     with tempfile.TemporaryDirectory(prefix="heteroplace-recompile-") as folder:
         for name in names:
             path = Path(folder, f"{name}.onnx")
-            onnx.save(light_model(name), str(path))
+            onnx.save(onnx_model_of(name), str(path))
             rounds = []
             for index in range(NUM_ROUNDS):
                 say(f"{name}: round {index + 1} of {NUM_ROUNDS}")

@@ -9,7 +9,7 @@ smaller.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,6 +61,10 @@ _SMALL_NETWORKS: Mapping[str, Callable[[int], onnx.ModelProto]] = {
 }
 
 
+SMALLEST = "smallest"
+"""A network that every benchmark gets through in seconds; only `--only` with its name takes it."""
+
+
 @dataclass(frozen=True)
 class Model:
     """A network with an input, imported by our front end."""
@@ -91,12 +95,23 @@ def model_names() -> tuple[str, ...]:
     return (*light_model_names(), *_WIRED, *_TRANSFORMERS, *FULL_SIZE, *small_network_names())
 
 
+def matching_names(pattern: str, names: Sequence[str] | None = None) -> list[str]:
+    """Return the names that match a regular expression, of some networks; None: of all.
+
+    The smallest network is among them where the expression has its name.
+    """
+    listed = list(model_names() if names is None else names)
+    if SMALLEST in pattern:
+        listed.append(SMALLEST)
+    return list(filter(re.compile(pattern).search, listed))
+
+
 def matching_models(
     pattern: str, say: Callable[[str], None]
 ) -> Iterator[tuple[Model, Callable[[str], None]]]:
     """Make the networks whose name matches a regular expression, one by one, each with what says
     lines about it."""
-    for name in filter(re.compile(pattern).search, model_names()):
+    for name in matching_names(pattern):
         yield load_model(name), prefixed(say, name)
 
 
@@ -148,6 +163,8 @@ def onnx_model_of(name: str, seed: int = 0) -> onnx.ModelProto:
         return FULL_SIZE[name](seed)
     if name in _SMALL_NETWORKS:
         return _SMALL_NETWORKS[name](seed)
+    if name == SMALLEST:
+        return convolutional.smallest(seed)
     if name not in light_model_names():
         raise GraphError(f"no network {name!r}: expected one of {', '.join(model_names())}")
     return light_model(name, seed)

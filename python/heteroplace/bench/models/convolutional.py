@@ -49,6 +49,15 @@ def densenet(seed: int = 0) -> onnx.ModelProto:
     return graph.model("densenet", (logits, (1, 10)))
 
 
+def smallest(seed: int = 0) -> onnx.ModelProto:
+    """Return a convolution and a layer that classifies; input `image` [1, 8, 8, 8]."""
+    graph = OnnxGraph(seed)
+    value = graph.input("image", FLOAT, 1, 8, 8, 8)
+    value = graph.op("Relu", graph.conv("conv", value, (8, 8), 3))
+    logits = graph.pool_and_classify("classifier", value, 8, 4)
+    return graph.model("smallest", (logits, (1, 4)))
+
+
 def _squeeze_excite(
     graph: OnnxGraph, name: str, value: str, channels: int, gate: str, squeeze: int
 ) -> str:

@@ -7,13 +7,12 @@ has, `prediction_rows` says.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from heteroplace.bench.differences import largest_difference
-from heteroplace.bench.models.catalogue import Model, load_model, model_names
+from heteroplace.bench.models.catalogue import Model, load_model, matching_names
 from heteroplace.bench.peers.stock import in_pass_context
 from heteroplace.bench.peers.timed_runs import TimedRuns, balanced_rounds, time_in_turns
 from heteroplace.bench.place.command import PlaceOptions, default_solvers
@@ -65,7 +64,7 @@ def run(options: PredictionOptions, say: Say) -> Iterator[Row]:
     """
     if options.plot is not None:
         check_can_plot(options.plot)
-    names = filter(re.compile(options.only).search, model_names())
+    names = matching_names(options.only)
     cluster = prediction_cluster(local_cluster(has_gpus=False), options.devices == "all")
     rows: list[Row] = []
     for name in names if options.only else DEFAULT_MODELS:

@@ -8,7 +8,6 @@ in Relay has stock TVM alone as its peer.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ import numpy as np
 from heteroplace import pipeline
 from heteroplace.bench.differences import relative_difference
 from heteroplace.bench.implementations import task_providers
-from heteroplace.bench.models.catalogue import Model, load_model, peer_network_names
+from heteroplace.bench.models.catalogue import Model, load_model, matching_names, peer_network_names
 from heteroplace.bench.peers.runtimes import (
     OnnxExecutor,
     OpenVinoExecutor,
@@ -80,7 +79,7 @@ def run(
         reason = missing_runtime(runtime)
         if reason is not None:
             say(reason)
-    for name in filter(re.compile(only).search, peer_network_names()):
+    for name in matching_names(only, peer_network_names()):
         yield from measure_peers(load_model(name), cluster, options, prefixed(say, name))
 
 
