@@ -12,6 +12,7 @@ from heteroplace.cli.given_inputs import fixed_value
 from heteroplace.cli.shared import print_json
 from heteroplace.errors import FrontendError, MissingPackageError
 from heteroplace.files.no_file import why_no_file
+from heteroplace.model.demands import layers_of
 from heteroplace.model.solution import Solution
 from heteroplace.options import count
 from heteroplace.progress import StatusLine
@@ -144,6 +145,7 @@ def solution_json(solution: Solution) -> dict[str, object]:
             task.name: [solution.cluster.devices[device].name for device in devices[index]]
             for index, task in enumerate(solution.graph.tasks)
         },
+        "layers": {task.name: list(layers_of(task)) for task in solution.graph.tasks},
         "reasons": dict(
             zip((task.name for task in solution.graph.tasks), solution.plan.reasons, strict=False)
         ),

@@ -39,6 +39,7 @@ from heteroplace.model.units import format_bytes, format_ns
 from heteroplace.options import add_arguments, count, duration, from_arguments, option
 from heteroplace.place_options import STORE_ON
 from heteroplace.progress import StatusLine
+from heteroplace.report.layer_column import layer_label, without_empty_layers
 from heteroplace.report.tables import format_table
 from heteroplace.solve.list.sequential_placement import SEQUENTIAL_ORDERS
 from heteroplace.tvm_bridge import require_tvm
@@ -284,13 +285,15 @@ def _task_table(found: Any, cluster: Cluster) -> str:
             "-" if cost.ns is None else f"{format_ns(cost.ns)} +-{format_ns(cost.spread_ns)}"
             for cost in rows[task]
         ]
-        cells.append([found.graph.tasks[task].name, found.graph.tasks[task].op[:40], *times])
+        measured = found.graph.tasks[task]
+        cells.append([measured.name, layer_label([measured]), measured.op[:40], *times])
     sums = [
         format_ns(sum(row[index].ns or 0 for row in rows)) if rows else "-"
         for index in range(len(names))
     ]
-    cells.append([f"all {len(rows)}", "", *sums])
-    return format_table(["task", "op", *names], cells, "<<" + ">" * len(names))
+    cells.append([f"all {len(rows)}", "", "", *sums])
+    heads, align = ["task", "layer", "op", *names], "<<<" + ">" * len(names)
+    return format_table(*without_empty_layers(heads, cells, align))
 
 
 def _interference_text(found: Any, cluster: Cluster) -> str:

@@ -47,8 +47,13 @@ from heteroplace.options import (
     seed_number,
 )
 from heteroplace.place_options import OPTION_CLASSES, read_options
+from heteroplace.report.layer_column import layer_label, without_empty_layers
 from heteroplace.report.notes import notes_text
-from heteroplace.report.tables import device_table, format_table, solution_headline
+from heteroplace.report.tables import (
+    device_table,
+    format_table,
+    solution_headline,
+)
 from heteroplace.run.array_files import read_array, write_arrays
 from heteroplace.simulate.simulator import simulate
 
@@ -300,8 +305,10 @@ def _costliest(solution: Solution) -> str:
         task = graph.tasks[step.task]
         reason = plan.reasons[step.task] if plan.reasons else ""
         device = cluster.devices[step.device].name
-        rows.append([task.name, task.op, device, format_ns(taken[index]), reason])
-    return format_table(["longest tasks", "op", "device", "time", "reason"], rows, "<<<><")
+        time = format_ns(taken[index])
+        rows.append([task.name, layer_label([task]), task.op, device, time, reason])
+    heads = ["longest tasks", "layer", "op", "device", "time", "reason"]
+    return format_table(*without_empty_layers(heads, rows, "<<<<><"))
 
 
 def _outputs(ran: Ran) -> list[str]:

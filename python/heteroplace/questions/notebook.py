@@ -9,7 +9,11 @@ from heteroplace.model.plan import Collective, Run, devices_of
 from heteroplace.model.solution import Solution
 from heteroplace.model.step_values import is_async
 from heteroplace.model.units import format_bytes, format_ns
-from heteroplace.report.tables import cost_sources_line, solution_headline
+from heteroplace.report.layer_column import layer_label, without_empty_layers
+from heteroplace.report.tables import (
+    cost_sources_line,
+    solution_headline,
+)
 from heteroplace.simulate.simulator import simulate
 from heteroplace.terminal import printable
 
@@ -40,6 +44,7 @@ def html(solution: Solution) -> str:
     tasks = [
         [
             graph.tasks[task].name,
+            layer_label([graph.tasks[task]]),
             graph.tasks[task].op,
             "+".join(cluster.devices[device].name for device in placement[task]),
             format_ns(taken[task]),
@@ -47,11 +52,12 @@ def html(solution: Solution) -> str:
         ]
         for task in longest
     ]
+    heads = ["longest tasks", "layer", "op", "device", "time", "reason"]
     return (
         f"<p><b>{_text(solution_headline(solution))}</b></p>"
         f"<p>{_text(cost_sources_line(solution.costs))}</p>"
         + _table(["device", "tasks", "busy", "memory", "used at most"], devices)
-        + _table(["longest tasks", "op", "device", "time", "reason"], tasks)
+        + _table(*without_empty_layers(heads, tasks, "<" * len(heads))[:2])
     )
 
 

@@ -19,11 +19,13 @@ from heteroplace.model.step_values import channels_of, collective_bytes, is_asyn
 from heteroplace.model.timeline import Timeline
 from heteroplace.model.trace import QueueUse
 from heteroplace.model.units import format_bytes, format_gap, format_ns
+from heteroplace.report.layer_column import layer_label, without_empty_layers
 from heteroplace.stats import counted_median
 from heteroplace.terminal import listed, printable
 
 MAX_ROWS = 40
 _MAX_CELL = 48
+_TASK_HEADS = ("task", "layer", "op", "device", "start", "time", "reason")
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,7 @@ def placement_table(
         rows.append(
             [
                 first.name if len(group) == 1 else f"{first.name} .. {last.name} ({len(group)})",
+                layer_label([graph.tasks[task] for task in group]),
                 _commonest([graph.tasks[task].op for task in group]),
                 "+".join(devices) or "-",
                 format_ns(min(span[task][0] for task in known)) if known else "-",
@@ -102,7 +105,7 @@ def placement_table(
                 reason_of(longest),
             ]
         )
-    text = format_table(["task", "op", "device", "start", "time", "reason"], rows, "<<<>><")
+    text = format_table(*without_empty_layers(_TASK_HEADS, rows, "<<<<>><"))
     left_out = sum(len(group) for group in groups[max_rows:])
     return f"{text}\n... and {left_out} more tasks" if left_out else text
 
@@ -285,8 +288,7 @@ def headline(
     bound_ns : int, optional
         Lower bound of the objective; None: none is known. The gap is 0 % only if it is reached.
     expected_ns : int, optional
-        Run time with interference, which is then what is predicted. The bound is of simulated
-        times, so that the line then has the gap alone. None: it is not known.
+        Run time with interference. The line then has the gap alone: bounds are of simulated times.
     item_ns : int, optional
         Time per item in a steady state, if throughput is the objective; None: latency is.
     is_compared : bool

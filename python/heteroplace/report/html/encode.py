@@ -21,6 +21,7 @@ from heteroplace.report.dependencies import critical_path, critical_shares, data
 from heteroplace.report.divergence import divergences
 from heteroplace.report.html.content import MeasuredTime, PageContent
 from heteroplace.report.html.layers import layer_tree
+from heteroplace.report.layer_column import layer_label
 from heteroplace.report.notes import solution_notes
 from heteroplace.report.tables import cost_sources_line, solution_headline
 from heteroplace.stats import spearman
@@ -142,6 +143,7 @@ def _tasks(graph: TaskGraph, plan: Plan) -> _Json:
     devices = plan.devices_of_tasks(len(graph.tasks))
     value: _Json = {
         "name": [task.name for task in graph.tasks],
+        "layer": [layer_label([task]) for task in graph.tasks],
         "ops": list(ops),
         "op": [numbers[task.op] for task in graph.tasks],
         "device": [list(found) if len(found) != 1 else found[0] for found in devices],

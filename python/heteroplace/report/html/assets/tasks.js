@@ -22,16 +22,17 @@ const MAX_DEVICE_COLUMNS = 8;
 
 const taskTable = (model, tasks) => {
   const shown = model.devices.slice(0, MAX_DEVICE_COLUMNS);
+  const hasLayers = model.tasks.layer.some((layer) => layer);
   const rows = tasks.map((task) => {
     const own = model.devicesOf(task), best = bestMove(model, task);
-    return [taskButton(model, task), { text: model.op(task), class: "op" }, el("span", null, own.map((device) => deviceLabel(model, device))),
+    return [taskButton(model, task), ...(hasLayers ? [model.tasks.layer[task]] : []), { text: model.op(task), class: "op" }, el("span", null, own.map((device) => deviceLabel(model, device))),
       ...shown.map((device) => ({ text: format.ns(model.cost(task, device.id).ns), class: own.includes(device.id) ? "chosen" : null })),
       best === null ? "-" : { text: best.text, class: `move ${best.delta > 0 ? "worse" : best.delta < 0 ? "better" : ""}` },
       { text: model.tasks.reason[task] || "-", class: "wide" }];
   });
   const left = model.devices.length - shown.length;
   const caption = `Time of one run on each device${left > 0 ? ` (the first ${MAX_DEVICE_COLUMNS}; a click on a task shows all)` : ""}, the chosen one bold`;
-  return table(caption, ["task", "op", "where", ...shown.map((device) => `>${device.name}`), "moving it", "why it is there"], rows);
+  return table(caption, ["task", ...(hasLayers ? ["layer"] : []), "op", "where", ...shown.map((device) => `>${device.name}`), "moving it", "why it is there"], rows);
 };
 
 /* The best other place for a task: {device, delta, text}; null: not known, or nowhere else. */
