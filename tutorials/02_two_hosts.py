@@ -110,7 +110,7 @@ shell(
 inputs = {"image": random.standard_normal((1, 3, 56, 56)).astype(np.float32)}
 np.save(folder / "image.npy", inputs["image"])
 shell(
-    "mpiexec -n 2 heteroplace-run model.so --input image=image.npy --output output0=sum.npy "
+    "mpiexec -n 2 heteroplace-run model.so --input image=image.npy --output sum=sum.npy "
     "--repeat 100 --timeout 30 --trace trace.json"
 )
 

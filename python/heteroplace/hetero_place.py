@@ -28,6 +28,7 @@ from heteroplace.relay.annotate.reader import read_solution
 from heteroplace.relay.annotate.sharded import read_sharded
 from heteroplace.relay.frontend.onnx_source import read_source, with_option, with_source
 from heteroplace.relay.opt_level import tell_default_level
+from heteroplace.relay.output_names import read_output_names, with_output_names
 from heteroplace.relay.parameters import check_module, check_params
 from heteroplace.tvm_bridge import pass_config
 
@@ -56,6 +57,7 @@ class _HeteroPlacePass:
             tell_default_level(context)
             found = pipeline.annotate(*pipeline.place(mod, self._cluster, options, limits))
             found = with_asked(found, given)
+            found = with_output_names(found, read_output_names(mod))
             return with_source(found, with_option(read_source(mod), options.verify))
         asked = with_max_memory(self._cluster, options.max_memory)
         if without_twins(placed.cluster).digest() != asked.digest():

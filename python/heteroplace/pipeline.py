@@ -42,7 +42,7 @@ from heteroplace.model.route_profile import RouteProfile
 from heteroplace.model.solution import Solution
 from heteroplace.place_options import PlaceOptions, check_gain, check_options, demanded_graph
 from heteroplace.relay.annotate.moved import solution_of_module
-from heteroplace.relay.annotate.sharded import read_sharded, without_plan
+from heteroplace.relay.annotate.sharded import read_sharded
 from heteroplace.relay.annotate.tunings import with_tunings
 from heteroplace.relay.annotate.writer import annotate as annotate_plan
 from heteroplace.relay.frontend.onnx_source import read_source
@@ -54,7 +54,7 @@ from heteroplace.relay.tasks.branch_options import (
     predictions_of,
     with_branch_memories,
 )
-from heteroplace.relay.tasks.network import Network, cut_network, network_under
+from heteroplace.relay.tasks.network import Network, cut_network, network_under, sharded_network
 from heteroplace.relay.tasks.rebatch import rebatch
 from heteroplace.simulate.decisions import typical_capacity
 from heteroplace.simulate.interference import Interference
@@ -345,7 +345,7 @@ def build(compiled: CompiledNetwork, solution: Solution) -> Executable:
     """
     kernels = compiled.kernels_of(solution.cluster, solution.plan)
     source = Source(compiled.network.mod, tvm.transform.PassContext.current().opt_level)
-    (found,) = write_programs(kernels, [solution])
+    (found,) = write_programs(kernels, [solution], (), compiled.network.output_names)
     manifest = replace(found.manifest, model_digest=compiled.network.model_digest)
     return replace(found, source=source, manifest=manifest)
 
@@ -388,7 +388,7 @@ def build_module(
         if carried is not None:
             compiled.add(*carried)
     else:
-        compiled = CompiledNetwork.of(Network(solution.graph, without_plan(mod), state=sharded[1]))
+        compiled = CompiledNetwork.of(sharded_network(mod, solution.graph, sharded[1]))
     with log.stage("build", "writing the program"):
         executable = build(compiled, solution)
     if sharded is not None:  # placed again, the module of a microbatch would not be the model

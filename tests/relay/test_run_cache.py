@@ -219,7 +219,7 @@ def test_a_user_without_a_home_runs_a_model_in_a_read_only_folder(here: Path) ->
         here.chmod(0o755)
     assert "net.onnx: compiled in" in text
     assert "not kept: there is no cache folder" in text
-    assert "output output0: float32 [2,3], 3 .. 3, mean 3" in text
+    assert "output y: float32 [2,3], 3 .. 3, mean 3" in text
     assert sorted(path.name for path in here.iterdir()) == ["net.onnx", "net.onnx_data", "x.npy"]
 
 

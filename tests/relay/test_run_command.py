@@ -79,12 +79,12 @@ def test_a_bfloat16_is_given_and_told_by_its_value(
     np.save("x.npy", np.array([-1, 0, 3, 6], "float32"))
     command = ["run", "b.onnx", *BUILD, "--input", "x=x.npy", "--runs", "3"]
     assert main([*command, "-o", "y.npz"]) == 0
-    assert "output output0: bfloat16 [4], -2 .. 12, mean 4\n" in capsys.readouterr().out
+    assert "output y: bfloat16 [4], -2 .. 12, mean 4\n" in capsys.readouterr().out
     with np.load("y.npz") as found:
-        assert found["output0"].tolist() == [0xC000, 0, 0x40C0, 0x4140]
+        assert found["y"].tolist() == [0xC000, 0, 0x40C0, 0x4140]
     assert main([*command, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert told["outputs"]["output0"] == {"shape": [4], "dtype": "bfloat16"}
+    assert told["outputs"]["y"] == {"shape": [4], "dtype": "bfloat16"}
 
 
 def test_the_second_time_loads_neither_tvm_nor_solvers(here: Path) -> None:

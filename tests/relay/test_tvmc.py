@@ -124,7 +124,7 @@ def test_top_values_of_an_output_without_rows_are_those_of_all_of_it(here, capsy
     np.save("row.npy", x)
     assert show(["run", "row.so", "--input", "x=row.npy", "--runs", "1", "-o", "own.npz"]) == 0
     with np.load("own.npz") as out:
-        np.testing.assert_array_equal(out["output0"], x)
+        np.testing.assert_array_equal(out["y"], x)
 
 
 @pytest.mark.parametrize("helping", ["auto", "on", "off"])

@@ -30,6 +30,7 @@ from heteroplace.model.text.plan import step_name
 from heteroplace.model.timeline import Timeline
 from heteroplace.model.verification import Verification
 from heteroplace.native.transports import check_programs
+from heteroplace.relay.output_names import port_names
 from heteroplace.relay.source import Source, source_to_json
 from heteroplace.report.html.content import Measured, SolverPoint
 from heteroplace.report.notes import notes_text
@@ -207,7 +208,10 @@ class Executable:
 
 
 def write_programs(
-    compiled: CompiledKernels, solutions: Sequence[Solution], timelines: Sequence[Timeline] = ()
+    compiled: CompiledKernels,
+    solutions: Sequence[Solution],
+    timelines: Sequence[Timeline] = (),
+    output_names: Sequence[str] = (),
 ) -> list[Executable]:
     """Write the programs of several solutions of one network over the same kernels and weights.
 
@@ -219,6 +223,8 @@ def write_programs(
         Of the network's tasks, on one cluster.
     timelines
         The simulated timeline of each plan; empty: they are simulated here.
+    output_names
+        Of the network's outputs, in order; empty: they are called output0, output1, ...
 
     Raises
     ------
@@ -232,6 +238,7 @@ def write_programs(
         with_hit_rates(lower(compiled.calls, p.graph, p.cluster, p.plan, timeline), p.predictions)
         for p, timeline in zip(solutions, known, strict=True)
     ]
+    programs = [_with_output_names(lowered, output_names) for lowered in programs]
     for lowered in programs:
         if len(lowered.hosts) > 1:  # what each rank checks when it loads is told here
             check_programs(lowered.text)
@@ -242,6 +249,15 @@ def write_programs(
         Executable(compiled.library, lowered, _manifest(lowered, solution), make_blob)
         for lowered, solution in zip(programs, solutions, strict=True)
     ]
+
+
+def _with_output_names(lowered: Lowered, names: Sequence[str]) -> Lowered:
+    """Name the outputs that are no state, which comes after them."""
+    inputs, outputs = lowered.program.inputs, lowered.program.outputs
+    count = len(outputs) - sum(map(len, lowered.state.values()))
+    found = port_names(names, [name for name, _ in inputs], count)
+    named = [(name, tensor) for name, (_, tensor) in zip(found, outputs[:count], strict=True)]
+    return replace(lowered, program=replace(lowered.program, outputs=(*named, *outputs[count:])))
 
 
 def _manifest(lowered: Lowered, solution: Solution) -> Manifest:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import tokenize
+import zipfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -90,7 +91,11 @@ def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> Non
         The file cannot be written.
     """
     written = io.BytesIO()
-    np.savez(written, **arrays)
+    # Not `np.savez`, which has parameters of its own that an array may be called.
+    with zipfile.ZipFile(written, "w", allowZip64=True) as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
     try:
         write_bytes(written.getbuffer(), path)
     except OSError as err:

@@ -33,6 +33,7 @@ from heteroplace.model.step_values import is_async
 from heteroplace.model.units import format_bytes
 from heteroplace.relay.annotate.sharded import annotate_sharded
 from heteroplace.relay.frontend.onnx_source import OnnxSource, with_source
+from heteroplace.relay.output_names import with_output_names
 from heteroplace.sharding.collectives import groups_of_plan
 from heteroplace.sharding.costs import estimated_costs
 from heteroplace.sharding.in_plan import PlanTimer, costs_in_plans
@@ -74,6 +75,8 @@ class ShardedModel:
     """With the kernels that were measured; None: it is made of a file."""
     memories: Mapping[str, TaskMemory] | None = field(default=None, repr=False, compare=False)
     """What its tasks hold beside their tensors, by name; None: no kernels are known."""
+    output_names: tuple[str, ...] = ()
+    """Those of the imported model's outputs; empty: it has none, or is trained."""
 
     @cached_property
     def peak_bytes(self) -> tuple[int, ...]:
@@ -113,7 +116,7 @@ class ShardedModel:
     def to_module(self) -> tvm.IRModule:
         """Return the Relay module that `heteroplace.build` takes."""
         mod = annotate_sharded(self.module, self.record, self.state)
-        return with_source(mod, self.source)
+        return with_source(with_output_names(mod, self.output_names), self.source)
 
 
 def plan_model(
@@ -256,6 +259,7 @@ def _model(
         source.onnx,
         planned.compiled,
         planned.memories,
+        source.output_names,
     )
 
 
@@ -291,7 +295,10 @@ def replayed_model(source: ModelSource, record: ShardingRecord, where: str) -> S
     state = source.state(degrees.tensor, rows, options.batch)
     strategy = strategy_of(options, degrees)
     mod = network.network.mod
-    return ShardedModel(record.solution, strategy, Coverage(), mod, state, options, source.onnx)
+    return ShardedModel(
+        *(record.solution, strategy, Coverage(), mod, state, options, source.onnx),
+        output_names=source.output_names,
+    )
 
 
 def options_of(record: ShardingRecord) -> ShardOptions:

@@ -21,6 +21,7 @@ from heteroplace.measure.peak_speeds import measure_speeds
 from heteroplace.model.cluster import Cluster
 from heteroplace.relay.expressions import static_shape, tensor_types
 from heteroplace.relay.frontend.onnx_source import read_source
+from heteroplace.relay.output_names import read_output_names
 from heteroplace.relay.parameters import check_params
 from heteroplace.relay.shard.graph import (
     ShardedNetwork,
@@ -76,6 +77,8 @@ class ModelSource:
         check_params(mod, {} if params is None else params)
         self.onnx = None if options.is_training else read_source(mod)
         """The ONNX model whose outputs it must have; None: none is known."""
+        self.output_names = () if options.is_training else read_output_names(mod)
+        """Those of the imported model; empty: it has none, or it is trained."""
         self.mod = tvm.relay.transform.InferType()(mod)
         self.params = {key: _nd(value) for key, value in (params or {}).items()}
         self.name = name

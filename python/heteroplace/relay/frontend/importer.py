@@ -48,6 +48,7 @@ from heteroplace.relay.frontend.onnx_load import (
     true_inputs,
 )
 from heteroplace.relay.frontend.onnx_masks import masks_for_positions
+from heteroplace.relay.frontend.onnx_names import name_nodes
 from heteroplace.relay.frontend.onnx_repair import (
     IMPORTER_OPSET,
     ONNX_DOMAINS,
@@ -59,6 +60,7 @@ from heteroplace.relay.frontend.onnx_source import OnnxSource, with_source
 from heteroplace.relay.frontend.onnx_types import check_types
 from heteroplace.relay.frontend.symbolic_batch import THREE, TWO, for_any_batch
 from heteroplace.relay.limits import check_sizes
+from heteroplace.relay.output_names import with_output_names
 from heteroplace.relay.tasks.fold import children, is_static
 from heteroplace.tvm_bridge import register_onnx_mapping_shim, require_tvm
 
@@ -228,12 +230,13 @@ def _imported(
         f"numpy, {time.process_time() - start:.1f} s of processor time"
     )
     names = [value.name for value in true_inputs(model.graph)]
+    outputs = tuple(output.name for output in model.graph.output)
     types = {var.name_hint: var.checked_type for var in main.params}
     return ImportedModel(
-        mod=with_source(mod, source),
+        mod=with_output_names(with_source(mod, source), outputs),
         params={var.name_hint: params[var.name_hint] for var in main.params[len(names) :]},
         inputs={name: (static_shape(types[name]), str(types[name].dtype)) for name in names},
-        outputs=tuple(output.name for output in model.graph.output),
+        outputs=outputs,
         report=tuple(report),
     )
 
@@ -300,6 +303,7 @@ def _num_elements(tensor: onnx.TensorProto) -> int:
 
 def _import(model: ModelProto, where: str) -> tuple[tvm.IRModule, Mapping[str, Any], int]:
     """Run TVM's importer; turn whatever it raises into one line about one node."""
+    name_nodes(model)  # TVM would number the unnamed ones
     with linear_time_import() as state, warnings.catch_warnings():
         # The importer warns where the ONNX checker is stricter than itself.
         warnings.simplefilter("ignore")

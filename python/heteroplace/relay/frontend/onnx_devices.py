@@ -22,6 +22,7 @@ from heteroplace.files.output import write_bytes
 from heteroplace.model.demands import layers_of
 from heteroplace.model.implementations import base_names
 from heteroplace.model.solution import Solution
+from heteroplace.relay.frontend.onnx_names import node_name
 from heteroplace.relay.frontend.onnx_tensors import all_tensors, external_location
 
 CONFIGURATION = "heteroplace"
@@ -51,8 +52,8 @@ def read_devices(path: str | os.PathLike[str]) -> dict[str, str]:
     found = {}
     for node in model.graph.node:
         device = _device_of(node, listed, os.fspath(path))
-        if node.name and device is not None:
-            found[node.name] = device
+        if device is not None:
+            found[node_name(node)] = device
     return found
 
 
@@ -96,7 +97,7 @@ def annotate(
     """Write a model with the devices of a plan; return how many nodes have one. `output` may be
     the model itself; it is replaced as a whole.
 
-    Nodes that belong to no task (they were folded, or have no name) stay as they are; of a node
+    Nodes that belong to no task (they were folded) stay as they are; of a node
     whose ops are on several devices the metadata names all, and no configuration is written.
 
     Raises
@@ -115,9 +116,9 @@ def annotate(
     where = _places(solution)
     count = 0
     for node in model.graph.node:
-        if node.name not in where:
+        if node_name(node) not in where:
             continue
-        devices, tasks = where[node.name]
+        devices, tasks = where[node_name(node)]
         count += 1
         kept = [each for each in node.metadata_props if each.key not in (_DEVICE, _TASK)]
         del node.metadata_props[:]

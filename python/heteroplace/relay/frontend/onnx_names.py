@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from onnx import GraphProto, ModelProto
+from onnx import GraphProto, ModelProto, NodeProto
 
 from heteroplace.errors import FrontendError
 from heteroplace.terminal import printable
@@ -48,6 +48,17 @@ def check_names(model: ModelProto, where: str) -> None:
             f"{where} is damaged: two values are called {shown}; each needs a name of its own. "
             f"Check it by onnx.checker, or export it again."
         )
+
+
+def node_name(node: NodeProto) -> str:
+    """Return the name of a node; an unnamed one is named by its first output, as in Netron."""
+    return node.name or next((name for name in node.output if name), "")
+
+
+def name_nodes(model: ModelProto) -> None:
+    """Give every unnamed node of the graph its `node_name`, which becomes its layer's name."""
+    for node in model.graph.node:
+        node.name = node_name(node)
 
 
 def _names(graph: GraphProto) -> Iterator[str | bytes]:

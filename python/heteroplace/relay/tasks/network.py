@@ -19,9 +19,11 @@ from heteroplace.relay.annotate.reader import (
     read_model_digest,
     strip_annotations,
 )
+from heteroplace.relay.annotate.sharded import without_plan
 from heteroplace.relay.annotate.tunings import read_tunings
 from heteroplace.relay.expressions import static_shape, tensor_types
 from heteroplace.relay.limits import check_sizes
+from heteroplace.relay.output_names import read_output_names
 from heteroplace.relay.parameters import bound_main
 from heteroplace.relay.routing.find import without_branches
 from heteroplace.relay.routing.rewrite import model_digest, named_routers
@@ -52,6 +54,8 @@ class Network:
     CPUs hold them (`codegen/held_weights.py`). None: not known."""
     model_digest: str = ""
     """Of a module with routers, what their profiles name it by; "": it has none."""
+    output_names: tuple[str, ...] = ()
+    """Those of the imported model's outputs, in order; empty: there are none."""
 
     @cached_property
     def digest(self) -> str:
@@ -131,6 +135,18 @@ def cut_network(
     LoweringError
         Its annotations contradict each other, or name devices that the cluster does not have.
     """
+    names = read_output_names(mod)
+    return replace(_cut(mod, params, name, cluster, digest), output_names=names)
+
+
+def _cut(
+    mod: tvm.IRModule,
+    params: Mapping[str, tvm.nd.NDArray] | None,
+    name: str,
+    cluster: Cluster | None,
+    digest: str,
+) -> Network:
+    """Cut a module; parameters as of `cut_network`."""
     mod = without_branches(bound_module(mod, params))
     if has_routers(mod):
         mod = named_routers(mod)
@@ -155,7 +171,16 @@ def network_of(extraction: Extraction) -> Network:
 def network_under(mod: tvm.IRModule, graph: TaskGraph) -> Network:
     """Return the network that a placed module was made of, cut as its solution says."""
     digest, tunings = read_model_digest(mod), read_tunings(mod)
-    return Network(graph, strip_annotations(mod), tunings=tunings, model_digest=digest)
+    names = read_output_names(mod)
+    neutral = strip_annotations(mod)
+    return Network(graph, neutral, tunings=tunings, model_digest=digest, output_names=names)
+
+
+def sharded_network(
+    mod: tvm.IRModule, graph: TaskGraph, state: Mapping[str, np.ndarray]
+) -> Network:
+    """Return the network that a sharded module holds; `state` as of `Network`."""
+    return Network(graph, without_plan(mod), state=state, output_names=read_output_names(mod))
 
 
 def module_digest(mod: tvm.IRModule) -> str:

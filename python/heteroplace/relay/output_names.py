@@ -1,0 +1,55 @@
+"""Names of a model's outputs <-> an attribute of `main`.
+
+Relay has no names for outputs. An ONNX model has them, and its users read outputs by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tvm
+
+OUTPUTS_ATTRIBUTE = "heteroplace_outputs"
+"""Attribute of `main`: the names as an array, in the order of the outputs."""
+
+
+def with_output_names(mod: tvm.IRModule, names: Sequence[str]) -> tvm.IRModule:
+    """Return the module with names for its outputs; the same module if there are none."""
+    if not names:
+        return mod
+    main = mod["main"].with_attr(OUTPUTS_ATTRIBUTE, tvm.runtime.convert(list(names)))
+    return tvm.IRModule({**dict(mod.functions.items()), mod.get_global_var("main"): main})
+
+
+def read_output_names(mod: tvm.IRModule) -> tuple[str, ...]:
+    """Return the names of the outputs of `main`, in order; empty: it has none."""
+    attributes = mod["main"].attrs
+    if attributes is None or OUTPUTS_ATTRIBUTE not in attributes:
+        return ()
+    return tuple(str(name) for name in attributes[OUTPUTS_ATTRIBUTE])
+
+
+def port_names(names: Sequence[str], taken: Sequence[str], count: int) -> list[str]:
+    """Return a distinct name for each of `count` outputs.
+
+    An output without a name is `output0`, `output1`, ... by its position. A name that an earlier
+    output or one of `taken` has already gets the first free suffix `.1`, `.2`, ...
+
+    >>> port_names(["logits", "", "x", "logits"], ["x"], 4)
+    ['logits', 'output1', 'x.1', 'logits.1']
+    """
+    # Names of a module whose outputs a pass has changed say nothing about the new ones.
+    requested = list(names) if len(names) == count else [""] * count
+    found: list[str] = []
+    # No suffix may take a name that another output has of its own.
+    used = {*taken}
+    owned = {name for name in requested if name}
+    for index, request in enumerate(requested):
+        base = request or f"output{index}"
+        name, suffix = base, 0
+        while name in used or (name in owned and name != request):
+            suffix += 1
+            name = f"{base}.{suffix}"
+        used.add(name)
+        found.append(name)
+    return found
