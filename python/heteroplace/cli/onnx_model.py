@@ -16,7 +16,7 @@ from heteroplace.model.demands import layers_of
 from heteroplace.model.solution import Solution
 from heteroplace.options import count
 from heteroplace.progress import StatusLine
-from heteroplace.report.notes import notes_text
+from heteroplace.report.notes import notes_text, solution_notes
 from heteroplace.report.tables import (
     cost_sources_line,
     device_table,
@@ -138,6 +138,8 @@ def solution_json(solution: Solution) -> dict[str, object]:
         "gap": solution.gap_ratio,
         "simulated_ns": solution.predicted_ns,
         "expected_ns": solution.expected_ns,
+        "others_cores": solution.others_cores,
+        "notes": solution_notes(solution),
         "devices_used": list(solution.devices_used),
         "objective_singles_ns": dict(solution.singles),
         "expected_singles_ns": expected_singles,

@@ -46,6 +46,7 @@ class _Told(Struct):
     item_ns: Count | None
     predictions: tuple[_Prediction, ...]
     single_times: tuple[tuple[str, tuple[Count, Count, Count]], ...]
+    others_cores: float
 
 
 def solution_to_json(solution: Solution) -> str:
@@ -65,6 +66,7 @@ def solution_to_json(solution: Solution) -> str:
             "item_ns": solution.item_ns,
             # What is empty is left out, so that such solutions stay as they were.
             **({"single_times": _single_times(solution)} if solution.single_times else {}),
+            **({"others_cores": solution.others_cores} if solution.others_cores else {}),
             **({"predictions": _told(solution.predictions)} if solution.predictions else {}),
         },
         allow_nan=False,
@@ -110,7 +112,7 @@ def solution_from_json(text: str, source: str = "placement") -> Solution:
         costs = table_from_json(value["costs"], graph, cluster, f"{source}: costs")
         costs.check(graph, cluster)
         plan = plan_from_json(value["plan"], graph, cluster, f"{source}: plan")
-        value = {"predictions": (), "single_times": (), **value}
+        value = {"predictions": (), "single_times": (), "others_cores": 0.0, **value}
         told = msgspec.convert({name: value[name] for name in _Told.__struct_fields__}, _Told)
     return Solution(
         *(graph, cluster, costs, plan, told.predicted_ns, told.bound_ns),
@@ -119,4 +121,5 @@ def solution_from_json(text: str, source: str = "placement") -> Solution:
         told.item_ns,
         tuple(each.planned() for each in told.predictions),
         tuple((name, RunTime(*times)) for name, times in told.single_times),
+        told.others_cores,
     )

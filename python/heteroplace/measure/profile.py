@@ -50,6 +50,12 @@ class Profile:
     measure_s: float
     """Time of the measuring."""
 
+    @property
+    def others_cores(self) -> float:
+        """How many cores other programs used during a measurement, at most."""
+        found = (each.conditions.others_cores for each in self.measurements.values())
+        return max(found, default=0.0)
+
 
 def profile_network(
     compiled: CompiledNetwork,

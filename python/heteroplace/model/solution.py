@@ -57,6 +57,9 @@ class Solution:
     single_times: tuple[tuple[str, RunTime], ...] = ()
     """`expected` with everything on one device, for each device of `singles`; empty: `expected`
     is None, or a version that did not compare these times wrote the file."""
+    others_cores: float = 0.0
+    """How many cores other programs used while the costs were measured, at most; 0: too few to
+    disturb what was measured, or nothing was measured."""
 
     @property
     def objective_ns(self) -> int:

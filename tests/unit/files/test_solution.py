@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
+from heteroplace.cli.onnx_model import solution_json
 from heteroplace.errors import PlanError
 from heteroplace.files.solution import SOLUTION_VERSION, solution_from_json, solution_to_json
 from heteroplace.files.versioned import Versioned
@@ -15,6 +16,7 @@ from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.model.plan import Plan, Run
 from heteroplace.model.solution import Solution
+from heteroplace.report.notes import solution_notes
 from tests.instances import cpu, instance
 from tests.strategies import Instance, exact_cases, instances_with_plan
 
@@ -119,3 +121,13 @@ def test_a_missing_field_is_a_typed_error(field: str) -> None:
 def test_other_json_is_a_typed_error(text: str) -> None:
     with pytest.raises(PlanError, match="not a placement that heteroplace wrote"):
         solution_from_json(text)
+
+
+def test_a_disturbed_measurement_is_a_note_that_travels_with_the_solution() -> None:
+    disturbed = replace(chain(), others_cores=0.9)
+    (note,) = (each for each in solution_notes(disturbed) if "Other programs" in each)
+    assert note.startswith("Other programs used 0.9 cores while costs were measured")
+    assert solution_from_json(solution_to_json(disturbed)) == disturbed
+    value = solution_json(disturbed)
+    assert (value["others_cores"], note in value["notes"]) == (0.9, True)
+    assert not any("Other programs" in each for each in solution_notes(chain()))

@@ -48,6 +48,8 @@ class MeasuredCosts:
                 is_whole = size == 1 and not compiled.graph.routers
                 network = compiled if is_whole else of_batch(compiled, size)
                 chosen = replace(options, batch=size)
-                tables[size] = profile_network(network, cluster, chosen).costs
+                profile = profile_network(network, cluster, chosen)
+                self.options.disturbances.append(profile.others_cores)
+                tables[size] = profile.costs
         of_batches = {batch: tables[max(batch, smallest)] for batch in batches}
         return join_batches(compiled.graph, cluster, of_batches)

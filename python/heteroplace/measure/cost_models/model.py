@@ -18,6 +18,7 @@ from typing import Protocol
 from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.costs.optional_store import OptionalStore
 from heteroplace.errors import CostStoreUnavailableError
+from heteroplace.machine.usage import QUIET_CORES
 from heteroplace.measure.interference import find_interference
 from heteroplace.measure.options import Progress
 from heteroplace.model.cluster import Cluster
@@ -42,6 +43,15 @@ class CostOptions:
     """What to do about costs that a given table does not know, one of MISSING."""
     store_failures: list[CostStoreUnavailableError] = field(default_factory=list, compare=False)
     """Why the store is not used any more; empty: it is."""
+    disturbances: list[float] = field(default_factory=list, compare=False)
+    """Cores that other programs used, at most, during each profiling so far."""
+
+    @property
+    def others_cores(self) -> float:
+        """How many cores other programs used while costs were measured, at most; 0: too few to
+        disturb what is measured, or nothing was measured."""
+        most = max(self.disturbances, default=0.0)
+        return most if most > QUIET_CORES else 0.0
 
     @contextmanager
     def open_store(self) -> Iterator[OptionalStore | None]:
