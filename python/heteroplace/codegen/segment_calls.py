@@ -15,6 +15,7 @@ import tvm
 from tvm import relay
 from tvm.relay.backend import te_compiler
 
+from heteroplace.codegen.exact_floats import exact_floats
 from heteroplace.codegen.fused_functions import finished, function_flops, last_cause, op_text
 from heteroplace.codegen.kernels import Kernel, KernelCall, KernelCalls, Value
 from heteroplace.codegen.libraries import LIBRARIES
@@ -309,7 +310,8 @@ class _Lowerer:
                 f"pin={{'topk': 'cpu'}} after other patterns, or place the model again"
             )
         try:
-            cached = te_compiler.get().lower(function, target)
+            with exact_floats():
+                cached = te_compiler.get().lower(function, target)
             symbol = str(cached.prim_fn_var.name_hint)
             if symbol in self.kernels:  # TVM knows it by its structure; most are there already
                 return symbol

@@ -16,6 +16,7 @@ import tvm
 from tvm import relay
 from tvm.relay.backend.te_compiler import lower_to_primfunc
 
+from heteroplace.codegen.exact_floats import exact_floats
 from heteroplace.errors import LoweringError
 
 Tunings = Mapping[str, str]
@@ -83,6 +84,7 @@ def tuned_functions(
 
 def lowered_schedule(schedule: tvm.tir.Schedule, symbol: str) -> tvm.IRModule:
     """Return the lowered functions of a schedule, the entry under a name."""
-    lowered = tvm.lower(schedule.mod)
+    with exact_floats():
+        lowered = tvm.lower(schedule.mod)
     entry = lowered[_ENTRY].with_attr({"global_symbol": symbol, _LOWERED: True})
     return tvm.IRModule({symbol: entry})

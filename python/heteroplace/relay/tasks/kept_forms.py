@@ -8,6 +8,10 @@ operand are 0 or 1 it puts a scalar in its place, which `bias_add` and `prelu` d
     add(add(%a, %b), %c), of squares and a product  ==>  subtract(add(%a, %b), negative(%c))
     nn.bias_add(%x, zeros(shape=[4]))               ==>  nn.bias_add(%x, constant)
     add(%a, %a)                                     ==>  multiply(%a, 2)
+
+TVM's kernel of a leaky relu whose slope is 0 has 0 in place of %x * 0, which loses NaN.
+
+    nn.leaky_relu(%x, alpha=0)  ==>  where(greater(%x, 0), %x, multiply(%x, 0))
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ from heteroplace.relay.expressions import (
 )
 from heteroplace.relay.tasks.spans import with_span
 
-_OPS = ("add", "nn.bias_add", "nn.prelu")
+_OPS = ("add", "nn.bias_add", "nn.leaky_relu", "nn.prelu")
 _FILLS = {"zeros": 0, "zeros_like": 0, "ones": 1, "ones_like": 1}
 _NUM_TERMS = 3
 _Factors = frozenset[relay.Expr]
@@ -65,12 +69,20 @@ def _doubled(old: relay.Call, new: relay.Call) -> relay.Expr:
 def _kept(old: relay.Call, new: relay.Call) -> relay.Expr:
     if is_op_call(old, "add"):
         return _as_difference(old, new) if _is_binomial(old) else new
+    if is_op_call(old, "nn.leaky_relu"):
+        return new if old.attrs.alpha else _with_slope_zero(old, new)
     value = _FILLS.get(op_name(new.args[1]) or "")
     if value is None:
         return new
     type_ = old.args[1].checked_type
     filled = relay.const(np.full(static_shape(type_), value, type_.dtype))
     return relay.Call(new.op, [new.args[0], filled], new.attrs, new.type_args, new.span)
+
+
+def _with_slope_zero(old: relay.Call, new: relay.Call) -> relay.Expr:
+    value, zero = new.args[0], relay.const(0, str(old.checked_type.dtype))
+    chosen = relay.where(relay.greater(value, zero), value, relay.multiply(value, zero))
+    return with_span(chosen, {value}, old.span)
 
 
 def _as_difference(old: relay.Call, new: relay.Call) -> relay.Expr:

@@ -15,6 +15,7 @@ from tvm import relay
 from heteroplace.relay.tasks.computed_outputs import with_computed_outputs
 from heteroplace.relay.tasks.corner_scatters import CornerScatters
 from heteroplace.relay.tasks.empties import WithoutEmpties
+from heteroplace.relay.tasks.float_order import GUARDED_PASSES, in_float_order
 from heteroplace.relay.tasks.fold import with_numpy_folding
 from heteroplace.relay.tasks.integer_products import IntegerProducts
 from heteroplace.relay.tasks.kept_casts import KeptCasts
@@ -38,7 +39,7 @@ def prefix_passes(is_homogeneous: bool) -> list[tvm.ir.transform.Pass]:
     for step in with_numpy_folding(passes):
         if step.info.name == "SimplifyExpr":
             made.append(DoublesAsProducts())
-        made.append(step)
+        made.append(in_float_order(step) if step.info.name in GUARDED_PASSES else step)
     return made
 
 

@@ -1,0 +1,111 @@
+"""Keep the order of floating-point arithmetic through TVM's simplifiers.
+
+Floating-point addition and multiplication are not associative. (x + 12582912) - 12582912 rounds x
+to a whole number, and (x * 1e38) * 1e-38 is infinite where x * 1e38 is. TVM re-associates both:
+
+    SimplifyExpr    (x + c) + d  ==>  x + (c + d)
+                    (x * c) * d  ==>  x * (c * d)
+                    (x + c) * d  ==>  x * d + c * d
+    FoldScaleAxis   ((conv(x, w) + c) - c) * d  ==>  (conv(x, w * d) + c * d) - c * d
+
+The first three are blocked for all floats. FoldScaleAxis still moves the scale of a batch norm into
+weights: a sum is rounded at the size of its terms before and after. It is blocked where two sums
+with constants follow one another, and where a scale is so large or small that its product with
+a weight may overflow or vanish.
+
+A barrier is an identity op that no rewrite looks through. It is there during one pass only.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import tvm
+from tvm import relay
+
+from heteroplace.relay.expressions import function_pass, is_dataflow, is_op_call, op_name, rebuilt
+
+_BARRIER = "annotation.checkpoint"
+_SIMPLIFIED = ("add", "multiply")
+_SCALED = ("add", "subtract", "multiply")
+_SCALE_PASSES_THROUGH = frozenset({"nn.relu", "nn.leaky_relu", "nn.max_pool2d", "nn.avg_pool2d"})
+_MAX_SCALE_EXPONENT = 60
+"""Scales between 2^-60 and 2^60 may be folded into weights."""
+
+GUARDED_PASSES = ("SimplifyExpr", "SimplifyExprPostAlterOp", "FoldScaleAxis")
+"""Names of TVM's passes that re-associate floats."""
+
+
+def in_float_order(step: tvm.transform.Pass) -> tvm.transform.Pass:
+    """Return one of the `GUARDED_PASSES`, of the same name, which does not re-associate floats."""
+    info = step.info
+    is_scale = info.name == "FoldScaleAxis"
+    ops = _SCALED if is_scale else _SIMPLIFIED
+    barrier = _between_scales if is_scale else _after
+
+    def separated(function: relay.Function) -> relay.Function:
+        return rebuilt(function, barrier, ops=ops) if is_dataflow(function) else function
+
+    def joined(function: relay.Function) -> relay.Function:
+        return rebuilt(function, _without, ops=(_BARRIER,)) if is_dataflow(function) else function
+
+    passes = [
+        function_pass("SeparateFloats", separated, info.opt_level, ops),
+        relay.transform.InferType(),
+        step,
+        function_pass("JoinFloats", joined, info.opt_level, (_BARRIER,)),
+        relay.transform.InferType(),
+    ]
+    return tvm.transform.Sequential(passes, opt_level=info.opt_level, name=info.name)
+
+
+def _after(old: relay.Call, new: relay.Call) -> relay.Expr:
+    """Put a barrier after a sum or product of floats."""
+    return _barrier(new, new.span) if _is_float(old) else new
+
+
+def _between_scales(old: relay.Call, new: relay.Call) -> relay.Expr:
+    """Put barriers around what no scale may pass."""
+    if not _is_float(old):
+        return new
+    if is_op_call(old, "multiply"):
+        if not any(map(_is_extreme, old.args)):
+            return new
+    elif not _is_sum_with_constant(old) or not any(map(_ends_in_sum_with_constant, old.args)):
+        return new
+    operands = [
+        arg if isinstance(arg, relay.Constant) else _barrier(arg, new.span) for arg in new.args
+    ]
+    return _barrier(relay.Call(new.op, operands, new.attrs, new.type_args, new.span), new.span)
+
+
+def _without(old: relay.Call, new: relay.Call) -> relay.Expr:
+    return new.args[0]
+
+
+def _barrier(value: relay.Expr, span: relay.Span | None) -> relay.Call:
+    return relay.Call(tvm.ir.Op.get(_BARRIER), [value], None, [], span)
+
+
+def _is_float(call: relay.Call) -> bool:
+    return "float" in str(call.checked_type.dtype)
+
+
+def _is_sum_with_constant(expr: relay.Expr) -> bool:
+    is_sum = op_name(expr) in ("add", "subtract", "nn.bias_add")
+    return is_sum and any(isinstance(arg, relay.Constant) for arg in expr.args)
+
+
+def _ends_in_sum_with_constant(expr: relay.Expr) -> bool:
+    while op_name(expr) in _SCALE_PASSES_THROUGH:
+        expr = expr.args[0]
+    return _is_sum_with_constant(expr)
+
+
+def _is_extreme(expr: relay.Expr) -> bool:
+    """Whether a constant holds a scale that may overflow or vanish in a product with a weight."""
+    if not isinstance(expr, relay.Constant):
+        return False
+    scales = np.abs(expr.data.numpy().astype(np.float64))
+    scales = scales[scales != 0]
+    low, high = 2.0**-_MAX_SCALE_EXPONENT, 2.0**_MAX_SCALE_EXPONENT
+    return not bool(np.all((scales >= low) & (scales <= high)))
