@@ -25,6 +25,7 @@ from heteroplace.relay.frontend import incremental_types, onnx_child, onnx_sourc
 from heteroplace.relay.frontend.converters import quantized, registry
 from heteroplace.relay.frontend.converters.call import dtype_of
 from heteroplace.relay.ranges.arrays import legal_arrays
+from heteroplace.relay.tasks import prepare as prepare_module
 from heteroplace.verify import executable as verify_module
 
 FAST = {"costs": random_costs, "solver": "heft"}
@@ -133,6 +134,19 @@ def test_rounding_that_a_network_makes_larger_is_no_fault() -> None:
     found = outcome(built(model))
     assert found.max_relative_difference > found.tolerance
     assert "each node agrees on equal inputs" in found.text
+
+
+@pytest.mark.costly
+def test_a_miscompiled_network_whose_nodes_agree_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """TVM's simplifier makes x of (x + c) - c, where c rounds x to a whole number."""
+    monkeypatch.setattr(prepare_module, "in_float_order", lambda step: step)
+    rounder = np.float32(12582912)
+    nodes = [node("Add", "x b", "t"), node("Add", "t c", "y")]
+    model = make_model(nodes, {"x": [64, 64]}, ["y"], {"b": rounder, "c": -rounder})
+    with pytest.raises(VerificationError, match="the network as a whole was compiled wrongly"):
+        built(model)
 
 
 @pytest.mark.costly

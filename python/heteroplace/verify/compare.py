@@ -55,6 +55,8 @@ class Difference:
     """Largest difference in an array by the largest absolute value of its reference."""
     is_within: bool
     """No array differs by more than the tolerance."""
+    mean: float = 0.0
+    """Largest mean difference in an array by the largest absolute value of its reference."""
 
 
 def choose_tolerance(dtypes: Collection[str], op_types: Iterable[str]) -> Tolerance:
@@ -78,19 +80,20 @@ def compare(
     actual: Sequence[np.ndarray], expected: Sequence[np.ndarray], tolerance: Tolerance
 ) -> Difference:
     """Compare arrays one by one; a NaN equals a NaN."""
-    absolute, relative = 0.0, 0.0
+    absolute, relative, mean = 0.0, 0.0, 0.0
     is_within = len(actual) == len(expected)
     for ours, theirs in zip(actual, expected, strict=False):
         difference = largest_difference(ours, theirs)
         largest = _largest(theirs)
         ratio = difference / largest if largest else difference
         absolute, relative = max(absolute, difference), max(relative, ratio)
+        mean = max(mean, _mean_gap(ours, theirs) / (largest or 1.0))
         is_float = theirs.dtype.kind == "f"
         allowed = tolerance.relative * (largest or 1.0) if is_float else tolerance.steps
         is_within &= difference <= allowed
         if is_within and tolerance.mean_ratio < 1 and theirs.size >= _MIN_OF_MEAN:
-            is_within &= float(_gaps(ours, theirs).mean()) <= allowed * tolerance.mean_ratio
-    return Difference(absolute, relative, is_within)
+            is_within &= _mean_gap(ours, theirs) <= allowed * tolerance.mean_ratio
+    return Difference(absolute, relative, is_within, mean)
 
 
 def furthest_off(
@@ -114,6 +117,13 @@ def largest_difference(actual: np.ndarray, expected: np.ndarray) -> float:
     if not expected.size:
         return 0.0
     return float(_gaps(actual, expected).max())
+
+
+def _mean_gap(actual: np.ndarray, expected: np.ndarray) -> float:
+    """The mean absolute difference; infinite if the shapes differ."""
+    if actual.shape != expected.shape:
+        return float("inf")
+    return float(_gaps(actual, expected).mean()) if expected.size else 0.0
 
 
 def _gaps(actual: np.ndarray, expected: np.ndarray) -> np.ndarray:
