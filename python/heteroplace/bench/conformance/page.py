@@ -20,6 +20,8 @@ with a memory each (tasks turn by turn, so that tensors are copied), the compile
 - *refused*: a typed error names the node, input or output, and the reason.
 - *wrong* and *crash* speak for themselves.
 
+Integers of 4 and 2 bits go in and come out in 8 bits; their values are compared.
+
 Inputs that decide shapes (axes, sizes, repeats) are given to the import by `input_values`, as a
 user would; the rows say which.
 """

@@ -38,6 +38,8 @@ Result = tuple[str, str]
 _MEMORY_BYTES = 2**32
 _FAST_NS, _SLOW_NS = 1_000, 1_000_000
 _SOLVER = "heft"
+_WIDE = {"int4": "int8", "uint4": "uint8", "int2": "int8", "uint2": "uint8"}
+"""How integers of 4 and 2 bits go into a compiled program and come out of it."""
 
 
 def serve(connection: Connection, errors: str) -> None:
@@ -125,7 +127,9 @@ def _fault(
 ) -> str:
     """Run once; return how the outputs differ from `expected`, or "" if they do not."""
     accepted = {name for name, _, _ in executor.inputs}
-    outputs = executor.run({name: value for name, value in inputs.items() if name in accepted})
+    outputs = executor.run(
+        {name: _wide(value) for name, value in inputs.items() if name in accepted}
+    )
     outputs = [
         output.view(ml_dtypes.bfloat16) if dtype == "bfloat16" else output
         for output, (_, _, dtype) in zip(outputs, executor.outputs, strict=True)
@@ -133,7 +137,7 @@ def _fault(
     if len(outputs) != len(expected):
         return f"{len(outputs)} outputs instead of {len(expected)}"
     for index, (actual, reference) in enumerate(zip(outputs, expected, strict=True)):
-        expected_value = np.asarray(reference)
+        expected_value = _wide(np.asarray(reference))
         if actual.dtype != expected_value.dtype or actual.shape != expected_value.shape:
             return (
                 f"output {index} is {actual.dtype}{list(actual.shape)} instead of "
@@ -142,6 +146,12 @@ def _fault(
         if not _is_close(actual, expected_value, case):
             return f"output {index}: {_largest_difference(actual, expected_value)}"
     return ""
+
+
+def _wide(value: Any) -> Any:
+    """An array of narrow integers as a compiled program takes it; any other as it is."""
+    wide = _WIDE.get(value.dtype.name) if isinstance(value, np.ndarray) else None
+    return value if wide is None else value.astype(wide)
 
 
 def _is_close(actual: np.ndarray, expected: np.ndarray, case: Case) -> bool:

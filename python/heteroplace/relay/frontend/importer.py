@@ -31,6 +31,10 @@ from heteroplace.errors import FrontendError
 from heteroplace.interrupts import interruptible
 from heteroplace.relay.expressions import static_shape
 from heteroplace.relay.frontend.converters import CONVERTERS, RANDOM_OPS, REFUSED
+from heteroplace.relay.frontend.converters.microsoft import (
+    MICROSOFT_CONVERTERS,
+    MICROSOFT_DOMAIN,
+)
 from heteroplace.relay.frontend.import_arguments import check_arguments
 from heteroplace.relay.frontend.imported_model import ImportedModel
 from heteroplace.relay.frontend.incremental_types import IncrementalImport, linear_time_import
@@ -56,6 +60,7 @@ from heteroplace.relay.frontend.onnx_repair import (
     repair_model,
 )
 from heteroplace.relay.frontend.onnx_simplify import simplify_offline
+from heteroplace.relay.frontend.onnx_small_integers import widen_small_integers
 from heteroplace.relay.frontend.onnx_source import OnnxSource, with_source
 from heteroplace.relay.frontend.onnx_types import check_types
 from heteroplace.relay.frontend.symbolic_batch import THREE, TWO, for_any_batch
@@ -78,8 +83,11 @@ _WEIGHT_READERS = frozenset(
 
 _FOREIGN_DOMAINS = ("com.microsoft", "ai.onnx.ml")
 """Domains beside ai.onnx of which the importer knows some ops."""
-OTHER_OPS = frozenset({"Attention", "Gelu"})
+OTHER_OPS = frozenset({"Attention", "Gelu", "RotaryEmbedding"})
 """Names of ai.onnx that mean another op, of com.microsoft, in the importer's table."""
+
+_WITHOUT_DOMAIN = frozenset({"SimplifiedLayerNormalization"})
+"""Ops of com.microsoft that onnxruntime's exporters write in the domain of ONNX."""
 
 _MAX_REASON_LENGTH = 400
 _CONSEQUENCE = "The type inference pass was unable"
@@ -193,6 +201,7 @@ def _imported(
         model if settings.input_values else path_or_model, input_shapes, settings.simplify
     )
     report += set_input_shapes(model, input_shapes, where)
+    report += _small_integers(model, where)
     check_types(model, where)
     check_ops_are_known(model, lambda node: node.op_type not in RANDOM_OPS, REFUSED, where)
     is_known = _importer_knows()
@@ -241,6 +250,13 @@ def _imported(
     )
 
 
+def _small_integers(model: ModelProto, where: str) -> list[str]:
+    try:
+        return widen_small_integers(model)
+    except FrontendError as err:
+        raise FrontendError(f"{where}: {err}") from err
+
+
 def count_calls(function: relay.Function) -> int:
     """Return the number of distinct calls of ops in `function`."""
     return sum(isinstance(expr, relay.Call) for expr in _expressions(function))
@@ -256,7 +272,10 @@ def _importer_knows() -> Callable[[NodeProto], bool]:
         if node.op_type in REFUSED:
             return False
         if node.domain not in ONNX_DOMAINS:
-            return node.domain in _FOREIGN_DOMAINS and node.op_type in stock
+            is_ours = node.domain == MICROSOFT_DOMAIN and node.op_type in MICROSOFT_CONVERTERS
+            return is_ours or (node.domain in _FOREIGN_DOMAINS and node.op_type in stock)
+        if node.op_type in _WITHOUT_DOMAIN:
+            return True
         is_there = node.op_type in CONVERTERS or node.op_type in stock
         return is_there and node.op_type not in OTHER_OPS
 

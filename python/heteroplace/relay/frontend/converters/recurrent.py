@@ -36,6 +36,14 @@ class Direction:
     num_gates: int
     hidden: int
 
+    def of_inputs(self, data: relay.Expr) -> relay.Expr:
+        """Return what rows of inputs give to the gates, without biases."""
+        return relay.nn.dense(data, self.weights)
+
+    def of_state(self, hidden: relay.Expr) -> relay.Expr:
+        """Return what a state gives to the gates, without biases."""
+        return relay.nn.dense(hidden, self.recurrent)
+
     def gate(self, data: relay.Expr, index: int, axis: int = 1) -> relay.Expr:
         """Return the part of one gate along an axis of [num_gates * hidden]."""
         begin = index * self.hidden
@@ -48,6 +56,8 @@ class Direction:
 
 Step = Callable[[Direction, relay.Expr, list[relay.Expr]], list[relay.Expr]]
 """(direction, what the inputs give to the gates, state) -> the new state, H first."""
+MakeDirection = Callable[[OnnxCall, int, int, "tuple[Activation, ...]"], Direction]
+"""(node, index of the direction, gates, functions) -> its weights and functions."""
 
 
 def rnn(call: OnnxCall) -> relay.expr.TupleWrapper | relay.Expr:
@@ -83,8 +93,10 @@ def gru(call: OnnxCall) -> relay.expr.TupleWrapper | relay.Expr:
     return _layer(call, step, 3, ["Sigmoid", "Tanh"], num_states=1)
 
 
-def lstm(call: OnnxCall) -> relay.expr.TupleWrapper | relay.Expr:
-    """Convert LSTM, with peepholes and coupled gates."""
+def lstm(
+    call: OnnxCall, of_call: MakeDirection | None = None
+) -> relay.expr.TupleWrapper | relay.Expr:
+    """Convert LSTM, with peepholes and coupled gates; `of_call`: see `MakeDirection`."""
     is_coupled = bool(call.number("input_forget", 0))
 
     def step(d: Direction, x: relay.Expr, state: list[relay.Expr]) -> list[relay.Expr]:
@@ -105,16 +117,22 @@ def lstm(call: OnnxCall) -> relay.expr.TupleWrapper | relay.Expr:
         show = f(gate(1, 1, new_cell))
         return [relay.multiply(show, h(new_cell)), new_cell]
 
-    return _layer(call, step, 4, ["Sigmoid", "Tanh", "Tanh"], num_states=2)
+    functions = ["Sigmoid", "Tanh", "Tanh"]
+    return _layer(call, step, 4, functions, num_states=2, of_call=of_call)
 
 
 def _recurrent(d: Direction, hidden: relay.Expr) -> relay.Expr:
-    product = relay.nn.dense(hidden, d.recurrent)
+    product = d.of_state(hidden)
     return product if d.biases is None else relay.add(product, d.biases[1])
 
 
 def _layer(
-    call: OnnxCall, step: Step, num_gates: int, functions: list[str], num_states: int
+    call: OnnxCall,
+    step: Step,
+    num_gates: int,
+    functions: list[str],
+    num_states: int,
+    of_call: MakeDirection | None = None,
 ) -> relay.expr.TupleWrapper | relay.Expr:
     """Run `step` over the sequence in each direction, and put the results together."""
     is_batch_first = bool(call.number("layout", 0))
@@ -129,7 +147,7 @@ def _layer(
     activations = _activations(call, functions * len(is_backward))
     for index, backward in enumerate(is_backward):
         own = tuple(next(activations) for _ in functions)
-        direction = _direction(call, index, num_gates, own)
+        direction = (of_call or direction_of)(call, index, num_gates, own)
         state = [
             _initial_state(call, 5 + number, index, (batch, direction.hidden), is_batch_first)
             for number in range(num_states)
@@ -160,7 +178,7 @@ def _run(
     """Return H of each step, [length] x [batch, hidden], and the last state."""
     length, is_backward = order
     inputs = call.shape(0)[2]
-    products = relay.nn.dense(relay.reshape(data, [-1, inputs]), d.weights)
+    products = d.of_inputs(relay.reshape(data, [-1, inputs]))
     if d.biases is not None:
         products = relay.add(products, d.biases[0])
     products = relay.reshape(products, [length, -1, d.num_gates * d.hidden])
@@ -180,23 +198,28 @@ def _run(
     return steps, state
 
 
-def _direction(
-    call: OnnxCall, index: int, num_gates: int, activations: tuple[Activation, ...]
+def direction_of(
+    call: OnnxCall,
+    index: int,
+    num_gates: int,
+    activations: tuple[Activation, ...],
+    hidden: int | None = None,
 ) -> Direction:
-    hidden = call.shape(2)[-1]
+    """Return the weights and functions of direction `index`; `hidden`: None, if R says it last."""
+    hidden = call.shape(2)[-1] if hidden is None else hidden
     biases = None
     if call.has(3):
-        both = _of_direction(call.operand(3), index)
+        both = of_direction(call.operand(3), index)
         count = num_gates * hidden
         biases = (
             relay.strided_slice(both, [0], [count]),
             relay.strided_slice(both, [count], [2 * count]),
         )
     return Direction(
-        _of_direction(call.operand(1), index),
-        _of_direction(call.operand(2), index),
+        of_direction(call.operand(1), index),
+        of_direction(call.operand(2), index),
         biases,
-        _of_direction(call.operand(7), index) if call.has(7) else None,
+        of_direction(call.operand(7), index) if call.has(7) else None,
         activations,
         float(call.number("clip", 0.0)),
         num_gates,
@@ -204,7 +227,8 @@ def _direction(
     )
 
 
-def _of_direction(data: relay.Expr, index: int, axis: int = 0) -> relay.Expr:
+def of_direction(data: relay.Expr, index: int, axis: int = 0) -> relay.Expr:
+    """Return the part of a direction along an axis."""
     return relay.squeeze(relay.strided_slice(data, [index], [index + 1], axes=[axis]), [axis])
 
 
@@ -213,7 +237,7 @@ def _initial_state(
 ) -> relay.Expr:
     if not call.has(operand):
         return relay.zeros(shape, call.dtype(0))
-    return _of_direction(call.operand(operand), index, 1 if is_batch_first else 0)
+    return of_direction(call.operand(operand), index, 1 if is_batch_first else 0)
 
 
 def _activations(call: OnnxCall, defaults: list[str]) -> Iterator[Activation]:

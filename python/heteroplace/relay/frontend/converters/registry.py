@@ -32,6 +32,7 @@ from heteroplace.relay.frontend.converters.call import (
     dtype_of,
     typed,
 )
+from heteroplace.relay.frontend.converters.microsoft import MICROSOFT_CONVERTERS
 from heteroplace.relay.frontend.converters.old_broadcasts import (
     FIRST_AS_NUMPY,
     OLD_BROADCASTS,
@@ -166,7 +167,7 @@ _StockConverter = Callable[[Sequence[Any], Mapping[str, Any], Mapping[str, Any]]
 def converters_of(stock: Mapping[str, _StockConverter], opset: int) -> dict[str, _StockConverter]:
     """Return TVM's table of converters with ours in place of some, for models of one opset."""
     table = dict(stock)
-    for name, converter in CONVERTERS.items():
+    for name, converter in {**CONVERTERS, **MICROSOFT_CONVERTERS}.items():
         table[name] = _adapted(converter, opset, stock.get(name))
     return {
         name: _numpy_axes(name, _widened(name, _checked(name, converter)), opset)

@@ -1,0 +1,40 @@
+"""Op type of com.microsoft -> our converter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from heteroplace.relay.frontend.converters.call import Converter
+from heteroplace.relay.frontend.converters.microsoft_attention import (
+    group_query_attention,
+    multi_head_attention,
+)
+from heteroplace.relay.frontend.converters.microsoft_lstm import dynamic_quantize_lstm
+from heteroplace.relay.frontend.converters.microsoft_norms import (
+    simplified_layer_normalization,
+    skip_layer_normalization,
+    skip_simplified_layer_normalization,
+)
+from heteroplace.relay.frontend.converters.microsoft_products import (
+    fused_conv,
+    fused_mat_mul,
+    mat_mul_n_bits,
+    quick_gelu,
+)
+from heteroplace.relay.frontend.converters.microsoft_rotary import rotary_embedding
+
+MICROSOFT_DOMAIN = "com.microsoft"
+MICROSOFT_CONVERTERS: Mapping[str, Converter] = {
+    "DynamicQuantizeLSTM": dynamic_quantize_lstm,
+    "FusedConv": fused_conv,
+    "FusedMatMul": fused_mat_mul,
+    "GroupQueryAttention": group_query_attention,
+    "MatMulNBits": mat_mul_n_bits,
+    "MultiHeadAttention": multi_head_attention,
+    "QuickGelu": quick_gelu,
+    "RotaryEmbedding": rotary_embedding,
+    "SimplifiedLayerNormalization": simplified_layer_normalization,
+    "SkipLayerNormalization": skip_layer_normalization,
+    "SkipSimplifiedLayerNormalization": skip_simplified_layer_normalization,
+}
+"""Ops of other domains under these names have none: see `importer.py`."""

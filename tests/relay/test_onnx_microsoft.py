@@ -1,0 +1,331 @@
+"""Ops of com.microsoft: the numbers of onnxruntime for each of their attributes and operands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_models as om
+import pytest
+
+from heteroplace.errors import FrontendError
+from heteroplace.relay.frontend.importer import from_onnx
+
+pytestmark = pytest.mark.relay
+
+_RNG = np.random.default_rng(0)
+F = "float32"
+
+
+def floats(*shape: int) -> np.ndarray:
+    return _RNG.standard_normal(shape).astype(F)
+
+
+def check(
+    op: str,
+    operands: dict[str, Any],
+    weights: dict[str, Any] | None = None,
+    outputs: str = "y",
+    tolerance: float = 1e-4,
+    order: str = "",
+    domain: str = "com.microsoft",
+    **attributes: Any,
+) -> None:
+    """Compare a node with onnxruntime's."""
+    weights = weights or {}
+    names = order or " ".join([*operands, *weights])
+    node = om.node(op, names, outputs, domain=domain, **attributes)
+    node.output[:] = ["" if name == "-" else name for name in outputs.split()]
+    results = [name for name in outputs.split() if name != "-"]
+    model = om.typed_model([node], operands, results, weights, domains=["com.microsoft"])
+    expected = om.run_onnxruntime(model, operands)
+    found = om.run_imported(model, operands)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("attributes", [{}, {"alpha": 0.5}])
+def test_quick_gelu(attributes: dict[str, Any]) -> None:
+    check("QuickGelu", {"x": floats(3, 4)}, **attributes)
+
+
+@pytest.mark.parametrize("attributes", [{}, {"alpha": 2.0}, {"transA": 1}, {"transB": 1}])
+def test_fused_mat_mul(attributes: dict[str, Any]) -> None:
+    left = floats(2, 4, 3) if attributes.get("transA") else floats(2, 3, 4)
+    right = floats(2, 5, 4) if attributes.get("transB") else floats(2, 4, 5)
+    check("FusedMatMul", {"a": left, "b": right}, **attributes)
+
+
+@pytest.mark.parametrize("trans", [0, 1])
+def test_fused_mat_mul_with_its_batch_inside(trans: int) -> None:
+    left = floats(4, 2, 3) if trans else floats(3, 2, 4)
+    right = floats(5, 2, 4) if trans else floats(4, 2, 5)
+    check("FusedMatMul", {"a": left, "b": right}, transA=trans, transB=trans,
+          transBatchA=1, transBatchB=1)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("activation", "parameters"),
+    [
+        ("", []),
+        ("Relu", []),
+        ("Tanh", []),
+        ("Sigmoid", []),
+        ("LeakyRelu", [0.2]),
+        ("Clip", [-0.1, 0.3]),
+        ("HardSigmoid", [0.3, 0.4]),
+    ],
+)
+@pytest.mark.parametrize("has_sum", [False, True])
+def test_fused_conv(activation: str, parameters: list[float], has_sum: bool) -> None:
+    operands = {"x": floats(1, 2, 5, 5)}
+    weights = {"w": floats(3, 2, 3, 3), "b": floats(3)}
+    attributes: dict[str, Any] = {"pads": [1, 1, 1, 1], "strides": [2, 2]}
+    if activation:
+        attributes["activation"] = activation
+    if parameters:
+        attributes["activation_params"] = parameters
+    if has_sum:
+        operands["z"] = floats(1, 3, 3, 3)
+    check("FusedConv", operands, weights, order="x w b z" if has_sum else "x w b", **attributes)
+
+
+def test_an_activation_that_is_not_known_is_refused() -> None:
+    node = om.node("FusedConv", "x w", "y", domain="com.microsoft", activation="Cube")
+    model = om.typed_model([node], {"x": floats(1, 2, 5, 5)}, ["y"], {"w": floats(3, 2, 3, 3)},
+                           domains=["com.microsoft"])  # fmt: skip
+    with pytest.raises(FrontendError, match="FusedConv 'n_y': activation 'Cube' is not known"):
+        from_onnx(model, simplify=False)
+
+
+@pytest.mark.parametrize("op", ["SkipLayerNormalization", "SkipSimplifiedLayerNormalization"])
+@pytest.mark.parametrize("has_bias", [False, True])
+@pytest.mark.parametrize("outputs", ["y", "y - - s"])
+@pytest.mark.parametrize("skip", [(2, 3, 8), (1, 3, 8), (3, 8)])
+def test_skipped_norms(op: str, has_bias: bool, outputs: str, skip: tuple[int, ...]) -> None:
+    operands = {"x": floats(2, 3, 8), "k": floats(*skip)}
+    weights = {"g": floats(8), "b": floats(8)}
+    order = "x k g" if "Simplified" in op else "x k g b"
+    if has_bias:
+        weights["c"] = floats(8)
+        order += " c"
+    if "Simplified" in op:
+        del weights["b"]
+    check(op, operands, weights, outputs, order=order, epsilon=1e-3)
+
+
+@pytest.mark.parametrize("axis", [-1, 1])
+def test_a_norm_without_a_mean(axis: int) -> None:
+    shape = (8,) if axis == -1 else (3, 8)
+    check("SimplifiedLayerNormalization", {"x": floats(2, 3, 8)}, {"g": floats(*shape)},
+          domain="", axis=axis, epsilon=1e-3)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("bits", "zero"), [(4, "none"), (4, "packed"), (4, "float"), (8, "none"), (8, "packed")]
+)
+@pytest.mark.parametrize("columns", [32, 40])
+def test_products_with_weights_of_a_few_bits(bits: int, zero: str, columns: int) -> None:
+    rows, block = 6, 16
+    blocks = -(-columns // block)
+    weights: dict[str, Any] = {
+        "w": _RNG.integers(0, 256, (rows, blocks, block * bits // 8)).astype("uint8"),
+        "s": _RNG.random(rows * blocks).astype(F),
+    }
+    if zero == "packed":
+        size = rows * -(-blocks * bits // 8)
+        weights["z"] = _RNG.integers(0, 256, size).astype("uint8")
+    elif zero == "float":
+        weights["z"] = _RNG.random(rows * blocks).astype(F)
+    check("MatMulNBits", {"x": floats(2, 3, columns)}, weights, tolerance=1e-3,
+          K=columns, N=rows, bits=bits, block_size=block)  # fmt: skip
+
+
+def test_products_with_weights_of_a_few_bits_add_a_bias() -> None:
+    weights = {"w": _RNG.integers(0, 256, (6, 2, 8)).astype("uint8"), "s": floats(12)}
+    check("MatMulNBits", {"x": floats(3, 32)}, {**weights, "b": floats(6)}, order="x w s - - b",
+          tolerance=1e-3, K=32, N=6, bits=4, block_size=16)  # fmt: skip
+
+
+def lstm_weights(directions: int, kind: str, is_wide: bool) -> dict[str, Any]:
+    """Weights of a layer of 5 inputs and 3 states."""
+    limits = np.iinfo(kind)
+    sizes = (directions, 12) if is_wide else (directions,)
+    found: dict[str, Any] = {
+        "w": _RNG.integers(limits.min, limits.max, (directions, 5, 12)).astype(kind),
+        "r": _RNG.integers(limits.min, limits.max, (directions, 3, 12)).astype(kind),
+        "b": floats(directions, 24),
+    }
+    for name in ("w", "r"):
+        found[f"{name}s"] = (0.01 * _RNG.random(sizes)).astype(F)
+        zeros = np.zeros(sizes) if is_wide else _RNG.integers(-2, 3, sizes) % (limits.max + 1)
+        found[f"{name}z"] = zeros.astype(kind)
+    return found
+
+
+LSTM = "x w r b - - - - ws wz rs rz"
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8"])
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("is_wide", [False, True])
+def test_a_quantised_lstm(kind: str, direction: str, is_wide: bool) -> None:
+    weights = lstm_weights(1 + (direction == "bidirectional"), kind, is_wide)
+    check("DynamicQuantizeLSTM", {"x": floats(4, 1, 5)}, weights, "y h c", order=LSTM,
+          hidden_size=3, direction=direction, tolerance=5e-3)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("extra", "attributes"),
+    [
+        ("hc", {}),
+        ("hc", {"input_forget": 1}),
+        ("hc", {"clip": 0.5}),
+        ("p", {}),
+        ("l", {}),
+        ("", {"activations": ["Sigmoid", "Relu", "Tanh"]}),
+    ],
+)
+def test_a_quantised_lstm_with_what_it_may_have(extra: str, attributes: dict[str, Any]) -> None:
+    weights = lstm_weights(1, "int8", False)
+    order = LSTM.split()
+    operands: dict[str, Any] = {"x": floats(4, 2, 5)}
+    if "l" in extra:
+        operands["l"] = np.array([3, 2], "int32")
+        order[4] = "l"
+    if "h" in extra:
+        operands |= {"h0": floats(1, 2, 3), "c0": floats(1, 2, 3)}
+        order[5:7] = ["h0", "c0"]
+    if "p" in extra:
+        weights["p"] = floats(1, 9)
+        order[7] = "p"
+    check("DynamicQuantizeLSTM", operands, weights, "y h c", order=" ".join(order), hidden_size=3,
+          tolerance=5e-3, **attributes)  # fmt: skip
+
+
+B, S, H, D = 2, 3, 2, 8
+
+
+@pytest.mark.parametrize("interleaved", [0, 1])
+@pytest.mark.parametrize("form", ["flat", "heads", "part"])
+@pytest.mark.parametrize("places", ["each", "first"])
+def test_rotary_embedding(interleaved: int, form: str, places: str) -> None:
+    attributes: dict[str, Any] = {"interleaved": interleaved}
+    x, rotary = (floats(B, H, S, D) if form == "heads" else floats(B, S, H * D)), D
+    if form == "part":
+        attributes |= {"num_heads": H, "rotary_embedding_dim": 2}
+        rotary = 2
+    ids = np.array([2]) if places == "first" else np.array([[0, 1, 2], [3, 4, 6]])
+    tables = {"cos": floats(8, rotary // 2), "sin": floats(8, rotary // 2)}
+    check("RotaryEmbedding", {"x": x, "ids": ids}, tables, **attributes)
+
+
+QKV = {"q": (B, S, H * D), "k": (B, S, H * D), "v": (B, S, H * D)}
+
+
+@pytest.mark.parametrize("attributes", [{}, {"scale": 0.3}, {"unidirectional": 1}])
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_multi_head_attention(attributes: dict[str, Any], has_bias: bool) -> None:
+    operands = {name: floats(*shape) for name, shape in QKV.items()}
+    weights = {"b": floats(3 * H * D)} if has_bias else {}
+    check("MultiHeadAttention", operands, weights, num_heads=H, **attributes)
+
+
+@pytest.mark.parametrize("mask", ["lengths", "keys", "rows"])
+@pytest.mark.parametrize("filtered", [{}, {"mask_filter_value": -2.0}])
+def test_multi_head_attention_with_masked_keys(mask: str, filtered: dict[str, Any]) -> None:
+    operands: dict[str, Any] = {name: floats(*shape) for name, shape in QKV.items()}
+    operands["m"] = {
+        "lengths": np.array([3, 2], "int32"),
+        "keys": np.array([[1, 1, 1], [1, 0, 1]], "int32"),
+        "rows": np.tril(np.ones((B, S, S), "int32")),
+    }[mask]
+    check("MultiHeadAttention", operands, order="q k v - m", num_heads=H, **filtered)
+
+
+def test_multi_head_attention_with_a_bias_of_scores() -> None:
+    operands = {name: floats(*shape) for name, shape in QKV.items()}
+    for shape in ((B, H, S, S), (1, H, S, S), (B, 1, S, S)):
+        bias = floats(*shape)
+        check("MultiHeadAttention", {**operands, "s": bias}, order="q k v - - s", num_heads=H)
+
+
+@pytest.mark.parametrize("causal", [0, 1])
+def test_multi_head_attention_with_a_past(causal: int) -> None:
+    operands = {name: floats(*shape) for name, shape in QKV.items()}
+    operands |= {"pk": floats(B, H, 5, D), "pv": floats(B, H, 5, D)}
+    check("MultiHeadAttention", operands, {"b": floats(3 * H * D)}, "y k2 v2",
+          order="q k v b - - pk pv", num_heads=H, unidirectional=causal)  # fmt: skip
+
+
+def test_multi_head_attention_of_other_sources() -> None:
+    cross = {"q": floats(B, S, H * D), "k": floats(B, H, 5, D), "v": floats(B, H, 5, D)}
+    check("MultiHeadAttention", cross, num_heads=H)
+    wide = {"q": floats(B, S, H * D), "k": floats(B, 5, H * D), "v": floats(B, 5, H * 6)}
+    check("MultiHeadAttention", wide, num_heads=H)
+
+
+def test_multi_head_attention_refuses_packed_operands() -> None:
+    node = om.node("MultiHeadAttention", "q", "y", domain="com.microsoft", num_heads=H)
+    model = om.typed_model([node], {"q": floats(B, S, H, 3, D)}, ["y"], domains=["com.microsoft"])
+    with pytest.raises(FrontendError, match="packed queries, keys and values are not supported"):
+        from_onnx(model, simplify=False)
+
+
+KV = 1
+GROUPS = {"q": (B, S, H * D), "k": (B, S, KV * D), "v": (B, S, KV * D)}
+
+
+def group_query(
+    past: int, ends: list[int], whole: int, extra: dict[str, Any] | None = None,
+    order: str = "", is_packed: bool = False, **attributes: Any
+) -> None:  # fmt: skip
+    """Compare GroupQueryAttention with onnxruntime's, with keys of the past."""
+    extra = extra or {}
+    operands: dict[str, Any] = {name: floats(*shape) for name, shape in GROUPS.items()}
+    names = "q k v pk pv e t"
+    if is_packed:
+        operands = {"q": floats(B, S, (H + 2 * KV) * D)}
+        names = "q - - pk pv e t"
+    operands |= {"pk": floats(B, KV, past, D), "pv": floats(B, KV, past, D)}
+    operands["e"] = np.array(ends, "int32")
+    weights = {"t": np.array(whole, "int32")}
+    operands |= {name: value for name, value in extra.items() if name not in ("cos", "sin", "sink")}
+    weights |= {name: value for name, value in extra.items() if name in ("cos", "sin", "sink")}
+    check("GroupQueryAttention", operands, weights, "y k2 v2", order=f"{names} {order}".strip(),
+          num_heads=H, kv_num_heads=KV, **attributes)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [{}, {"scale": 0.4}, {"softcap": 0.7}, {"local_window_size": 2}, {"smooth_softmax": 1}],
+)
+@pytest.mark.parametrize("past", [0, 5])
+def test_group_query_attention(attributes: dict[str, Any], past: int) -> None:
+    group_query(past, [past + S - 1] * B, past + S, **attributes)
+
+
+@pytest.mark.parametrize("interleaved", [0, 1])
+@pytest.mark.parametrize("is_packed", [False, True])
+@pytest.mark.parametrize("past", [0, 5])
+def test_group_query_attention_rotates(interleaved: int, is_packed: bool, past: int) -> None:
+    tables = {"cos": floats(16, D // 2), "sin": floats(16, D // 2)}
+    group_query(past, [past + S - 1] * B, past + S, tables, "cos sin", is_packed=is_packed,
+                do_rotary=1, rotary_interleaved=interleaved)  # fmt: skip
+
+
+def test_group_query_attention_with_a_bias_and_sinks() -> None:
+    group_query(5, [7, 7], 8, {"s": floats(B, H, S, 8)}, "- - - s")
+    group_query(5, [7, 7], 8, {"sink": floats(H)}, "- - - - sink")
+
+
+def test_group_query_attention_refuses_a_cache_of_few_bits() -> None:
+    node = om.node("GroupQueryAttention", "q k v - - e t", "y k2 v2", domain="com.microsoft",
+                   num_heads=H, kv_num_heads=KV, kv_cache_bit_width=4)  # fmt: skip
+    operands: dict[str, Any] = {name: floats(*shape) for name, shape in GROUPS.items()}
+    operands["e"] = np.array([2, 2], "int32")
+    model = om.typed_model([node], operands, ["y", "k2", "v2"], {"t": np.array(3, "int32")},
+                           domains=["com.microsoft"])  # fmt: skip
+    with pytest.raises(FrontendError, match="kv_cache_bit_width=4 is not supported, only 0"):
+        from_onnx(model, simplify=False)
