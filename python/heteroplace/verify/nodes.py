@@ -249,8 +249,8 @@ def _judge(
     differing = []
     for node in nodes:
         names = [name for name in node.output if name in ours]
-        actual = [ours[name] for name in names]
-        difference = compare(actual, [expected[name] for name in names], tolerance)
+        references = [expected[name] for name in names]
+        difference = compare([ours[name] for name in names], references, tolerance)
         if not difference.is_within:
             differing.append((node, {name: ours[name] for name in names}, difference))
     verdict = _Verdict()
