@@ -82,6 +82,7 @@ LATE_IMPORTS = {
     "matplotlib",
     "mpi4py",
     "networkx",
+    "google",
     "onnx",
     "onnxruntime",
     "openvino",

@@ -274,56 +274,83 @@ def test_multi_head_attention_refuses_packed_operands() -> None:
 
 
 KV = 1
-GROUPS = {"q": (B, S, H * D), "k": (B, S, KV * D), "v": (B, S, KV * D)}
+
+
+def groups(batch: int, length: int) -> dict[str, Any]:
+    return {
+        "q": floats(batch, length, H * D),
+        "k": floats(batch, length, KV * D),
+        "v": floats(batch, length, KV * D),
+    }
+
+
+FIRST, NEXT, SEVERAL = (2, 3, 0), (2, 1, 5), (1, 3, 5)
+"""Sequences, new tokens of each, tokens of the past: forms that onnxruntime takes."""
 
 
 def group_query(
-    past: int, ends: list[int], whole: int, extra: dict[str, Any] | None = None,
-    order: str = "", is_packed: bool = False, **attributes: Any
-) -> None:  # fmt: skip
-    """Compare GroupQueryAttention with onnxruntime's, with keys of the past."""
-    extra = extra or {}
-    operands: dict[str, Any] = {name: floats(*shape) for name, shape in GROUPS.items()}
-    names = "q k v pk pv e t"
+    form: tuple[int, int, int], order: str = "", is_packed: bool = False, **attributes: Any
+) -> None:
+    """Compare GroupQueryAttention with onnxruntime's; the last sequence is a token shorter."""
+    batch, length, past = form
+    total = past + length
+    operands = groups(batch, length)
+    names = ["q", "k", "v", "-", "-", "e", "t", *order.split()]
     if is_packed:
-        operands = {"q": floats(B, S, (H + 2 * KV) * D)}
-        names = "q - - pk pv e t"
-    operands |= {"pk": floats(B, KV, past, D), "pv": floats(B, KV, past, D)}
+        operands, names[1:3] = {"q": floats(batch, length, (H + 2 * KV) * D)}, ["-", "-"]
+    if past:
+        operands |= {"pk": floats(batch, KV, past, D), "pv": floats(batch, KV, past, D)}
+        names[3:5] = ["pk", "pv"]
+    ends = [total - 1] * batch
+    if form == NEXT:
+        ends[-1] -= 1
     operands["e"] = np.array(ends, "int32")
-    weights = {"t": np.array(whole, "int32")}
-    operands |= {name: value for name, value in extra.items() if name not in ("cos", "sin", "sink")}
-    weights |= {name: value for name, value in extra.items() if name in ("cos", "sin", "sink")}
-    check("GroupQueryAttention", operands, weights, "y k2 v2", order=f"{names} {order}".strip(),
+    weights: dict[str, Any] = {"t": np.array(total, "int32")}
+    more = {"cos": (16, D // 2), "sin": (16, D // 2), "sink": (H,)}
+    weights |= {name: floats(*size) for name, size in more.items() if name in names}
+    if "s" in names:
+        operands["s"] = floats(batch, H, length, total)
+    check("GroupQueryAttention", operands, weights, "y k2 v2", order=" ".join(names),
           num_heads=H, kv_num_heads=KV, **attributes)  # fmt: skip
 
 
+@pytest.mark.parametrize("form", [FIRST, NEXT, SEVERAL])
+def test_group_query_attention(form: tuple[int, int, int]) -> None:
+    group_query(form)
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize("form", [FIRST, SEVERAL])
 @pytest.mark.parametrize(
     "attributes",
-    [{}, {"scale": 0.4}, {"softcap": 0.7}, {"local_window_size": 2}, {"smooth_softmax": 1}],
+    [{"scale": 0.4}, {"softcap": 0.7}, {"local_window_size": 2}, {"smooth_softmax": 1}],
 )
-@pytest.mark.parametrize("past", [0, 5])
-def test_group_query_attention(attributes: dict[str, Any], past: int) -> None:
-    group_query(past, [past + S - 1] * B, past + S, **attributes)
+def test_group_query_attention_by_attributes(
+    form: tuple[int, int, int], attributes: dict[str, Any]
+) -> None:
+    group_query(form, **attributes)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("interleaved", [0, 1])
 @pytest.mark.parametrize("is_packed", [False, True])
-@pytest.mark.parametrize("past", [0, 5])
-def test_group_query_attention_rotates(interleaved: int, is_packed: bool, past: int) -> None:
-    tables = {"cos": floats(16, D // 2), "sin": floats(16, D // 2)}
-    group_query(past, [past + S - 1] * B, past + S, tables, "cos sin", is_packed=is_packed,
-                do_rotary=1, rotary_interleaved=interleaved)  # fmt: skip
+@pytest.mark.parametrize("form", [FIRST, NEXT])
+def test_group_query_attention_rotates(
+    interleaved: int, is_packed: bool, form: tuple[int, int, int]
+) -> None:
+    group_query(form, "cos sin", is_packed, do_rotary=1, rotary_interleaved=interleaved)
 
 
-def test_group_query_attention_with_a_bias_and_sinks() -> None:
-    group_query(5, [7, 7], 8, {"s": floats(B, H, S, 8)}, "- - - s")
-    group_query(5, [7, 7], 8, {"sink": floats(H)}, "- - - - sink")
+@pytest.mark.costly
+@pytest.mark.parametrize("order", ["- - - s", "- - - - sink"])
+def test_group_query_attention_with_a_bias_or_sinks(order: str) -> None:
+    group_query(FIRST, order)
 
 
 def test_group_query_attention_refuses_a_cache_of_few_bits() -> None:
     node = om.node("GroupQueryAttention", "q k v - - e t", "y k2 v2", domain="com.microsoft",
                    num_heads=H, kv_num_heads=KV, kv_cache_bit_width=4)  # fmt: skip
-    operands: dict[str, Any] = {name: floats(*shape) for name, shape in GROUPS.items()}
+    operands = groups(2, 3)
     operands["e"] = np.array([2, 2], "int32")
     model = om.typed_model([node], operands, ["y", "k2", "v2"], {"t": np.array(3, "int32")},
                            domains=["com.microsoft"])  # fmt: skip

@@ -78,11 +78,11 @@ def _fixed(
     if not given:
         return {}, {}
     import onnx
-    from google.protobuf.message import DecodeError
 
+    decode_error = importlib.import_module("google.protobuf.message").DecodeError
     try:
         graph = onnx.load(model, format="protobuf", load_external_data=False).graph
-    except DecodeError:  # the import says what is wrong with it
+    except decode_error:  # the import says what is wrong with it
         return {}, {}
     shapes = {}
     for value in graph.input:

@@ -107,7 +107,7 @@ def _reads_nan(run: NodeRun, is_nan: np.ndarray) -> np.ndarray | None:
     if node.op_type in _ORDER_OPS:
         axis = _attribute(node, "axis", _ORDER_OPS[node.op_type])
         keeps = node.op_type in ("Hardmax", "TopK") or bool(_attribute(node, "keepdims", 1))
-        found: np.ndarray = is_nan.any(axis=axis, keepdims=keeps)
+        found = np.asarray(is_nan.any(axis=axis, keepdims=keeps))
         return found
     if node.op_type not in _NAN_OPS:
         return None

@@ -119,7 +119,9 @@ def _evaluator_runs() -> tuple[Any, tuple[type[Exception], ...]]:
     return _runner(_evaluate_once, _EVALUATOR_ERRORS)
 
 
-def _runner(run_once: Any, errors: tuple[type[Exception], ...]) -> Any:
+def _runner(
+    run_once: Any, errors: tuple[type[Exception], ...]
+) -> tuple[Any, tuple[type[Exception], ...]]:
     """What runs a list of models, and the errors of the library that does."""
 
     def run(runs: str, result: str) -> None:

@@ -20,13 +20,13 @@ from heteroplace.relay.frontend.onnx_load import all_nodes
 from heteroplace.relay.frontend.onnx_process import infer_shapes
 from heteroplace.relay.frontend.onnx_tensors import all_tensors
 
-_BITS = {
+_BITS: dict[int, int] = {
     TensorProto.INT4: 4,
     TensorProto.UINT4: 4,
     TensorProto.INT2: 2,
     TensorProto.UINT2: 2,
 }
-_WIDE = {
+_WIDE: dict[int, int] = {
     TensorProto.INT4: TensorProto.INT8,
     TensorProto.UINT4: TensorProto.UINT8,
     TensorProto.INT2: TensorProto.INT8,
@@ -139,11 +139,11 @@ def _result_type(node: NodeProto, types: dict[str, int]) -> int:
     """Return the element type that a cast or a quantisation gives; 0: another op."""
     given = {entry.name: entry.i for entry in node.attribute}
     if node.op_type == "Cast":
-        return given.get("to", 0)
+        return int(given.get("to", 0))
     if node.op_type == "CastLike":
         return types.get(node.input[1], 0)
     if node.op_type == "QuantizeLinear":
         has_zero = len(node.input) > _ZERO_POINT and node.input[_ZERO_POINT]
         zero = types.get(node.input[_ZERO_POINT], 0) if has_zero else 0
-        return zero or given.get("output_dtype", 0)
+        return int(zero or given.get("output_dtype", 0))
     return 0

@@ -37,4 +37,4 @@ MICROSOFT_CONVERTERS: Mapping[str, Converter] = {
     "SkipLayerNormalization": skip_layer_normalization,
     "SkipSimplifiedLayerNormalization": skip_simplified_layer_normalization,
 }
-"""Ops of other domains under these names have none: see `importer.py`."""
+"""Ops of other domains under these names have none: see the importer."""

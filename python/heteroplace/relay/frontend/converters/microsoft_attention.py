@@ -225,8 +225,8 @@ def group_query_attention(call: OnnxCall) -> relay.Expr | relay.expr.TupleWrappe
         _causal(past, length, total, window),
         sink,
     )
-    repeated = [relay.repeat(data, heads // shared, 1) for data in (keys, values)]
-    result, _ = _attend(queries, *repeated, scores)
+    all_keys, all_values = (relay.repeat(data, heads // shared, 1) for data in (keys, values))
+    result, _ = _attend(queries, all_keys, all_values, scores)
     return _named(call, [_together(result), keys, values])
 
 
