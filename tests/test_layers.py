@@ -82,7 +82,6 @@ LATE_IMPORTS = {
     "matplotlib",
     "mpi4py",
     "networkx",
-    "google",
     "onnx",
     "onnxruntime",
     "openvino",

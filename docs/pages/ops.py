@@ -5,9 +5,10 @@ from __future__ import annotations
 from onnx import defs
 from tvm.relay.frontend import onnx as stock
 
+from heteroplace.relay.frontend.converters.ml import ML_CONVERTERS, ML_DOMAIN, ML_NOTES
 from heteroplace.relay.frontend.converters.refused import REFUSED
 from heteroplace.relay.frontend.converters.registry import CONVERTERS
-from heteroplace.relay.frontend.importer import OTHER_OPS
+from heteroplace.relay.frontend.known_ops import OTHER_OPS
 from heteroplace.tvm_bridge import register_onnx_mapping_shim
 
 OPSET = 17
@@ -37,6 +38,20 @@ def _told(name: str, schema: defs.OpSchema, is_stock: bool) -> tuple[str, str]:
     return "rewritten or refused", "known only where values are constant, or by a rewrite"
 
 
+def ml_rows() -> list[tuple[str, str, str]]:
+    """Return the same of each op of the domain of classical machine learning."""
+    names = sorted({one.name for one in defs.get_all_schemas() if one.domain == ML_DOMAIN})
+    return [(name, *_ml_entry(name)) for name in names]
+
+
+def _ml_entry(name: str) -> tuple[str, str]:
+    if name in ML_NOTES:
+        return ML_NOTES[name]
+    if name in ML_CONVERTERS:
+        return "heteroplace", _first_line(ML_CONVERTERS[name].__doc__)
+    return "refused", "no converter"
+
+
 def _first_line(text: str | None) -> str:
     return " ".join((text or "").strip().partition("\n\n")[0].split()).rstrip(".")
 
@@ -46,11 +61,18 @@ def op_pages() -> dict[str, str]:
     rows = op_rows()
     counts = {who: sum(row[1] == who for row in rows) for _, who, _ in rows}
     told = ", ".join(f"{count} {who}" for who, count in sorted(counts.items()))
-    table = "\n".join(f"| {name} | {who} | {note} |" for name, who, note in rows)
+    table, ml_table = (
+        "\n".join(f"| {name} | {who} | {note} |" for name, who, note in part)
+        for part in (rows, ml_rows())
+    )
     return {
         "ops.md": "# Table of ops\n\nEvery op of the ONNX standard that the installed `onnx` "
         f"knows, and who turns it into Relay (opset {OPSET}, to which models are brought): {told}. "
         "Which cases of the standard's test suite pass, op by op, is in the conformance benchmark "
         "(`python -m heteroplace.bench conformance`).\n\n"
-        f"| op | converted by | note |\n|---|---|---|\n{table}\n"
+        f"| op | converted by | note |\n|---|---|---|\n{table}\n\n"
+        f"## {ML_DOMAIN}\n\nEstimators of scikit-learn, XGBoost and LightGBM use these ops. "
+        "`python -m heteroplace.bench tabular` compares pipelines with onnxruntime; "
+        "[limits](../guide/limits.md) says what becomes of class names and ZipMaps.\n\n"
+        f"| op | converted by | note |\n|---|---|---|\n{ml_table}\n"
     }

@@ -44,6 +44,10 @@ _NEED_TVM = {
         "convolutions in several layouts, and changes from one to another",
     ),
     "recompile": ("heteroplace.bench.recompile", "the second `tvmc compile` against the first"),
+    "tabular": (
+        "heteroplace.bench.tabular.command",
+        "scikit-learn pipelines: equal to onnxruntime, refused, wrong, or crash",
+    ),
     "run": (
         "heteroplace.bench.run.command",
         "run time of plans, against stock TVM and onnxruntime",
@@ -150,7 +154,12 @@ def _benchmark(
         require_tvm()
         instead = options.instead if name == "run" else None
         path, _ = _NEED_TVM[name] if instead is None else _INSTEAD[instead]
-        module = importlib.import_module(path)
+        try:
+            module = importlib.import_module(path)
+        except ModuleNotFoundError as err:
+            parser.error(
+                f"{name} needs {err.name}, which is not installed; install the extra bench"
+            )
         measure = module.run
         if getattr(options, "quick", False):
             if options.instead != "peers":

@@ -21,28 +21,25 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy.typing as npt
-import onnx
 import tvm
-from onnx import ModelProto, NodeProto, helper
+from onnx import ModelProto, NodeProto
 from tvm import relay
-from tvm.relay.frontend import onnx as tvm_onnx
 
 from heteroplace.errors import FrontendError
 from heteroplace.interrupts import interruptible
 from heteroplace.relay.expressions import static_shape
-from heteroplace.relay.frontend.converters import CONVERTERS, RANDOM_OPS, REFUSED
-from heteroplace.relay.frontend.converters.microsoft import (
-    MICROSOFT_CONVERTERS,
-    MICROSOFT_DOMAIN,
-)
+from heteroplace.relay.frontend.converters import RANDOM_OPS, REFUSED
 from heteroplace.relay.frontend.import_arguments import check_arguments
 from heteroplace.relay.frontend.imported_model import ImportedModel
 from heteroplace.relay.frontend.incremental_types import IncrementalImport, linear_time_import
+from heteroplace.relay.frontend.known_ops import known_ops
 from heteroplace.relay.frontend.onnx_batch import SYMBOLIC, free_batch
 from heteroplace.relay.frontend.onnx_choices import choose_branches
+from heteroplace.relay.frontend.onnx_constants import make_constants
 from heteroplace.relay.frontend.onnx_control_flow import expand_control_flow
 from heteroplace.relay.frontend.onnx_functions import expand_functions
 from heteroplace.relay.frontend.onnx_half import describe_half_weights
+from heteroplace.relay.frontend.onnx_labels import numbers_for_labels
 from heteroplace.relay.frontend.onnx_load import (
     check_ops_are_known,
     input_shape,
@@ -53,12 +50,7 @@ from heteroplace.relay.frontend.onnx_load import (
 )
 from heteroplace.relay.frontend.onnx_masks import masks_for_positions
 from heteroplace.relay.frontend.onnx_names import name_nodes
-from heteroplace.relay.frontend.onnx_repair import (
-    IMPORTER_OPSET,
-    ONNX_DOMAINS,
-    describe_node,
-    repair_model,
-)
+from heteroplace.relay.frontend.onnx_repair import describe_node, repair_model
 from heteroplace.relay.frontend.onnx_simplify import simplify_offline
 from heteroplace.relay.frontend.onnx_small_integers import widen_small_integers
 from heteroplace.relay.frontend.onnx_source import OnnxSource, with_source
@@ -69,38 +61,9 @@ from heteroplace.relay.output_names import with_output_names
 from heteroplace.relay.tasks.fold import children, is_static
 from heteroplace.tvm_bridge import register_onnx_mapping_shim, require_tvm
 
-MAX_CONSTANT_ELEMENTS = 16
-"""Floating-point tensors up to this size become constants, larger ones parameters."""
-
-_WEIGHT_READERS = frozenset(
-    {
-        *("Add", "BatchNormalization", "Conv", "ConvTranspose", "Div", "Gather", "Gemm"),
-        *("GroupNormalization", "InstanceNormalization", "LayerNormalization", "MatMul", "Mul"),
-        *("PRelu", "Sub"),
-    }
-)
-"""Ops whose converters take a tensor as a weight, not for its values."""
-
-_FOREIGN_DOMAINS = ("com.microsoft", "ai.onnx.ml")
-"""Domains beside ai.onnx of which the importer knows some ops."""
-OTHER_OPS = frozenset({"Attention", "Gelu", "RotaryEmbedding"})
-"""Names of ai.onnx that mean another op, of com.microsoft, in the importer's table."""
-
-_WITHOUT_DOMAIN = frozenset({"SimplifiedLayerNormalization"})
-"""Ops of com.microsoft that onnxruntime's exporters write in the domain of ONNX."""
-
 _MAX_REASON_LENGTH = 400
 _CONSEQUENCE = "The type inference pass was unable"
 """What the type checker says after the true reason."""
-
-_FLOAT_TYPES = frozenset(
-    {
-        onnx.TensorProto.FLOAT,
-        onnx.TensorProto.FLOAT16,
-        onnx.TensorProto.DOUBLE,
-        onnx.TensorProto.BFLOAT16,
-    }
-)
 
 # What the importer's converters raise on a form that they did not expect.
 _IMPORTER_ERRORS = (
@@ -197,14 +160,44 @@ def _imported(
     register_onnx_mapping_shim()
     model, where = read_model(path_or_model)
     report = set_input_values(model, settings.input_values, where)
-    source = OnnxSource.of(
-        model if settings.input_values else path_or_model, input_shapes, settings.simplify
-    )
+    report += (labels := numbers_for_labels(model, where))
+    origin = model if settings.input_values or labels else path_or_model
+    source = OnnxSource.of(origin, input_shapes, settings.simplify)
     report += set_input_shapes(model, input_shapes, where)
     report += _small_integers(model, where)
     check_types(model, where)
     check_ops_are_known(model, lambda node: node.op_type not in RANDOM_OPS, REFUSED, where)
-    is_known = _importer_knows()
+    is_known = known_ops()
+    model, lines = _prepared(model, settings, is_known, where)
+    report += lines
+    check_ops_are_known(model, is_known, REFUSED, where)
+    num_nodes = len(model.graph.node)
+    make_constants(model, settings.keep_weights)
+    mod, params, num_folded = _import(model, where)
+    _check_is_static(mod, where)
+    check_sizes(mod["main"], where, FrontendError)
+    main = mod["main"]
+    report.append(
+        f"{num_nodes} ONNX nodes -> {count_calls(main)} Relay calls, {num_folded} folded by "
+        f"numpy, {time.process_time() - start:.1f} s of processor time"
+    )
+    names = [value.name for value in true_inputs(model.graph)]
+    outputs = tuple(output.name for output in model.graph.output)
+    types = {var.name_hint: var.checked_type for var in main.params}
+    return ImportedModel(
+        mod=with_output_names(with_source(mod, source), outputs),
+        params={var.name_hint: params[var.name_hint] for var in main.params[len(names) :]},
+        inputs={name: (static_shape(types[name]), str(types[name].dtype)) for name in names},
+        outputs=outputs,
+        report=tuple(report),
+    )
+
+
+def _prepared(
+    model: ModelProto, settings: _Settings, is_known: Callable[[NodeProto], bool], where: str
+) -> tuple[ModelProto, list[str]]:
+    """Return the model with control flow and functions expanded, and what was done to it."""
+    report: list[str] = []
     try:
         model, lines = expand_functions(model, is_known)
         report += lines
@@ -227,27 +220,7 @@ def _imported(
             f"{where} cannot be prepared: {type(err).__name__}: {err}. A node, or a constant that "
             f"it reads, is not as its op says; check the model by onnx.checker."
         ) from err
-    check_ops_are_known(model, is_known, REFUSED, where)
-    num_nodes = len(model.graph.node)
-    _move_initialisers_to_constants(model, settings.keep_weights)
-    mod, params, num_folded = _import(model, where)
-    _check_is_static(mod, where)
-    check_sizes(mod["main"], where, FrontendError)
-    main = mod["main"]
-    report.append(
-        f"{num_nodes} ONNX nodes -> {count_calls(main)} Relay calls, {num_folded} folded by "
-        f"numpy, {time.process_time() - start:.1f} s of processor time"
-    )
-    names = [value.name for value in true_inputs(model.graph)]
-    outputs = tuple(output.name for output in model.graph.output)
-    types = {var.name_hint: var.checked_type for var in main.params}
-    return ImportedModel(
-        mod=with_output_names(with_source(mod, source), outputs),
-        params={var.name_hint: params[var.name_hint] for var in main.params[len(names) :]},
-        inputs={name: (static_shape(types[name]), str(types[name].dtype)) for name in names},
-        outputs=outputs,
-        report=tuple(report),
-    )
+    return model, report
 
 
 def _small_integers(model: ModelProto, where: str) -> list[str]:
@@ -260,64 +233,6 @@ def _small_integers(model: ModelProto, where: str) -> list[str]:
 def count_calls(function: relay.Function) -> int:
     """Return the number of distinct calls of ops in `function`."""
     return sum(isinstance(expr, relay.Call) for expr in _expressions(function))
-
-
-def _importer_knows() -> Callable[[NodeProto], bool]:
-    """Return a function that tells whether TVM's importer or we have a converter for a node."""
-    stock = frozenset(tvm_onnx._get_convert_map(IMPORTER_OPSET)) | frozenset(
-        tvm_onnx._identity_list
-    )
-
-    def knows(node: NodeProto) -> bool:
-        if node.op_type in REFUSED:
-            return False
-        if node.domain not in ONNX_DOMAINS:
-            is_ours = node.domain == MICROSOFT_DOMAIN and node.op_type in MICROSOFT_CONVERTERS
-            return is_ours or (node.domain in _FOREIGN_DOMAINS and node.op_type in stock)
-        if node.op_type in _WITHOUT_DOMAIN:
-            return True
-        is_there = node.op_type in CONVERTERS or node.op_type in stock
-        return is_there and node.op_type not in OTHER_OPS
-
-    return knows
-
-
-def _move_initialisers_to_constants(model: ModelProto, keep_weights: bool) -> None:
-    """Make integer and small initialisers Constant nodes, whose values the importer reads."""
-    graph = model.graph
-    others = {name for node in graph.node if node.op_type not in _WEIGHT_READERS
-              for name in node.input}  # fmt: skip
-    constant = [
-        tensor
-        for tensor in graph.initializer
-        if tensor.data_type not in _FLOAT_TYPES
-        or (
-            _num_elements(tensor) <= MAX_CONSTANT_ELEMENTS
-            and not (keep_weights and _num_elements(tensor) > 1 and tensor.name not in others)
-        )
-    ]
-    names = {tensor.name for tensor in constant}
-    nodes = [
-        helper.make_node("Constant", [], [tensor.name], name=tensor.name, value=tensor)
-        for tensor in constant
-    ]
-    # Copied first: deleting from a protobuf field invalidates what it held.
-    nodes += [onnx.NodeProto.FromString(node.SerializeToString()) for node in graph.node]
-    parameters = [
-        onnx.TensorProto.FromString(tensor.SerializeToString())
-        for tensor in graph.initializer
-        if tensor.name not in names
-    ]
-    del graph.node[:], graph.initializer[:]
-    graph.node.extend(nodes)
-    graph.initializer.extend(parameters)
-
-
-def _num_elements(tensor: onnx.TensorProto) -> int:
-    count = 1
-    for size in tensor.dims:
-        count *= size
-    return count
 
 
 def _import(model: ModelProto, where: str) -> tuple[tvm.IRModule, Mapping[str, Any], int]:

@@ -33,8 +33,8 @@ def OwnPlacesApart() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names i
 def _apart(old: relay.Call, new: relay.Call) -> relay.Call:
     is_tuple = isinstance(old.args[0], relay.Tuple)
     operands = list(old.args[0].fields if is_tuple else old.args)
-    places = _fused_into(operands[1:])
-    if not places or not places & _fused_into(operands[:1]):
+    places = fused_into(operands[1:])
+    if not places or not places & fused_into(operands[:1]):
         return new
     read = list(new.args[0].fields if is_tuple else new.args)
     read[0] = relay.annotation.stop_fusion(read[0])
@@ -42,7 +42,7 @@ def _apart(old: relay.Call, new: relay.Call) -> relay.Call:
     return relay.Call(new.op, arguments, new.attrs, new.type_args, new.span)
 
 
-def _fused_into(values: list[relay.Expr]) -> set[relay.Expr]:
+def fused_into(values: list[relay.Expr]) -> set[relay.Expr]:
     """The calls that may be computed within the kernel that reads these values."""
     found: set[relay.Expr] = set()
     left = list(values)

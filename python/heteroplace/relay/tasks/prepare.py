@@ -22,6 +22,7 @@ from heteroplace.relay.tasks.kept_casts import KeptCasts
 from heteroplace.relay.tasks.kept_forms import DoublesAsProducts, KeptForms
 from heteroplace.relay.tasks.narrow_extents import NarrowExtents
 from heteroplace.relay.tasks.own_places import OwnPlacesApart
+from heteroplace.relay.tasks.shared_places import SharedPlacesApart
 
 _IS_HOMOGENEOUS = False
 _IS_VM = False
@@ -68,11 +69,14 @@ def prepare(mod: tvm.IRModule) -> tvm.IRModule:
 def fuse(mod: tvm.IRModule) -> tvm.IRModule:
     """Group the ops of `mod` by TVM's own FuseOps: each call of `main` is one fused function.
 
-    A tensor that is read at places which it decides itself is made by a function of its own.
+    A tensor that is read at places which it decides itself is made by a function of its own, and
+    so are places that come from look-ups and are read more than once.
     """
     sequence = tvm.transform.Sequential(
         [
             OwnPlacesApart(),
+            relay.transform.InferType(),
+            SharedPlacesApart(),
             relay.transform.InferType(),
             relay.transform.FuseOps(),
             relay.transform.InferType(),

@@ -216,15 +216,15 @@ def bit_cast(call: OnnxCall) -> relay.Expr:
 
 
 def cast(call: OnnxCall) -> relay.Expr | None:
-    """Convert Cast and CastLike of bfloat16, which TVM's code generator cannot widen, and of floats
-    to bool, where TVM takes NaN for false."""
+    """Convert Cast and CastLike of bfloat16, which TVM's code generator cannot widen, of floats to
+    bool, where TVM takes NaN for false, and to the same type, where TVM makes no kernel."""
     to = dtype_name(int(call.number("to", 0))) if "to" in call.attributes else call.dtype(1)
+    if call.dtype(0) == to:
+        return call.operand(0)
     if to == "bool" and call.dtype(0).startswith("float"):
         return relay.logical_not(relay.equal(call.operand(0), const(0, call.dtype(0))))
     if call.dtype(0) != "bfloat16":
         return None
-    if to == "bfloat16":
-        return call.operand(0)
     return relay.cast(as_float32(call.operand(0)), to)
 
 

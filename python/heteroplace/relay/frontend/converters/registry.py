@@ -21,7 +21,6 @@ from heteroplace.relay.frontend.converters import (
     probabilities,
     quantized,
     quantized_joins,
-    regressors,
     sequences,
     signal,
     vision,
@@ -33,6 +32,7 @@ from heteroplace.relay.frontend.converters.call import (
     typed,
 )
 from heteroplace.relay.frontend.converters.microsoft import MICROSOFT_CONVERTERS
+from heteroplace.relay.frontend.converters.ml import ML_CONVERTERS
 from heteroplace.relay.frontend.converters.old_broadcasts import (
     FIRST_AS_NUMPY,
     OLD_BROADCASTS,
@@ -76,7 +76,6 @@ CONVERTERS: Mapping[str, Converter] = {
     "GlobalLpPool": global_lp_pool,
     "LSTM": lstm,
     "LayerNormalization": norms.layer_normalization,
-    "LinearRegressor": regressors.linear_regressor,
     "LogSoftmax": probabilities.log_softmax,
     "LpNormalization": norms.lp_normalization,
     "LpPool": lp_pool,
@@ -167,7 +166,8 @@ _StockConverter = Callable[[Sequence[Any], Mapping[str, Any], Mapping[str, Any]]
 def converters_of(stock: Mapping[str, _StockConverter], opset: int) -> dict[str, _StockConverter]:
     """Return TVM's table of converters with ours in place of some, for models of one opset."""
     table = dict(stock)
-    for name, converter in {**CONVERTERS, **MICROSOFT_CONVERTERS}.items():
+    ours = {**CONVERTERS, **MICROSOFT_CONVERTERS, **ML_CONVERTERS}
+    for name, converter in ours.items():
         table[name] = _adapted(converter, opset, stock.get(name))
     return {
         name: _numpy_axes(name, _widened(name, _checked(name, converter)), opset)

@@ -1,0 +1,1 @@
+"""Pipelines of scikit-learn -> how many are equal to onnxruntime, refused, wrong, or crash."""
