@@ -204,7 +204,7 @@ def test_a_quantised_lstm_with_what_it_may_have(extra: str, attributes: dict[str
           tolerance=5e-3, **attributes)  # fmt: skip
 
 
-B, S, H, D = 2, 3, 2, 8
+B, S, H, D = 2, 3, 2, 16
 
 
 @pytest.mark.parametrize("interleaved", [0, 1])

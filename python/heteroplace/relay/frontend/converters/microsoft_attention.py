@@ -271,7 +271,11 @@ def _present(
     kept = relay.clip(relay.broadcast_to(places, [batch, total]), 0, max(before - 1, 0))
     index = relay.reshape(relay.where(is_new, moved, kept), [batch, 1, total, 1])
     joined = relay.concatenate([call.operand(operand), new], 2)
-    return relay.gather(joined, 2, relay.broadcast_to(index, [batch, heads, total, size]))
+    found = relay.gather(joined, 2, relay.broadcast_to(index, [batch, heads, total, size]))
+    # onnxruntime's zeros, after the last one of a shorter sequence.
+    is_past = relay.less(places, const(before, "int32"))
+    is_filled = relay.reshape(relay.logical_or(is_new, is_past), [batch, 1, total, 1])
+    return relay.where(is_filled, found, const(0, dtype_of(new)))
 
 
 def _cut(bias: relay.Expr, total: int) -> relay.Expr:
