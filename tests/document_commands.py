@@ -19,10 +19,10 @@ from functools import cache
 from pathlib import Path
 
 from docs.pages.commands import commands as parsers
-from heteroplace.cli.command_parser import options_of
 
-from heteroplace.bench.__main__ import make_parser as bench_parser
+from heteroplace.bench.command import make_parser as bench_parser
 from heteroplace.cli.main import make_parser
+from heteroplace.command_parser import options_of
 
 ROOT = Path(__file__).resolve().parent.parent
 BENCH = ["python", "-m", "heteroplace.bench"]

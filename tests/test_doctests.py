@@ -32,6 +32,8 @@ def has_examples(name: str) -> bool:
 def imported(name: str) -> ModuleType:
     if name.split(".")[1] in _NEEDS_TVM:
         pytest.importorskip("tvm.relay")
+    if name.startswith("heteroplace.bench.tabular"):
+        pytest.importorskip("skl2onnx", reason="scikit-learn is in the extra bench")
     return importlib.import_module(name)
 
 

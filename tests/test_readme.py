@@ -13,16 +13,46 @@ from tests.programs import measured_shortly
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
-WALK = ROOT / "docs" / "design" / "walk.md"
 PACKAGE = ROOT / "python" / "heteroplace"
-READMES = sorted([WALK, *ROOT.glob("*.md"), *PACKAGE.rglob("*.md"), *(ROOT / "src").rglob("*.md")])
+READMES = sorted([*ROOT.glob("*.md"), *PACKAGE.rglob("*.md"), *(ROOT / "src").rglob("*.md")])
 FOLDER_READMES = [path for path in READMES if path.name == "README.md" and path.parent != ROOT]
 _CODE = re.compile(r"(?<![\w*])[\w./-]+\.(?:py|cc|h)(?!\w)")
+MAX_WORDS = 400
+"""Of the README of a folder: more belongs in docs/design."""
+_LONG_READMES = {
+    "python/heteroplace/bench/README.md": 975,
+    "python/heteroplace/bench/suites/README.md": 464,
+    "python/heteroplace/cli/README.md": 430,
+    "python/heteroplace/codegen/README.md": 1367,
+    "python/heteroplace/costs/README.md": 451,
+    "python/heteroplace/dynamic/README.md": 547,
+    "python/heteroplace/files/README.md": 481,
+    "python/heteroplace/measure/README.md": 832,
+    "python/heteroplace/model/README.md": 595,
+    "python/heteroplace/relay/README.md": 432,
+    "python/heteroplace/relay/frontend/README.md": 509,
+    "python/heteroplace/relay/routing/README.md": 463,
+    "python/heteroplace/relay/shard/README.md": 417,
+    "python/heteroplace/run/README.md": 582,
+    "python/heteroplace/sharding/README.md": 591,
+    "python/heteroplace/simulate/README.md": 572,
+    "python/heteroplace/solve/README.md": 622,
+    "python/heteroplace/solve/bounds/README.md": 438,
+    "python/heteroplace/solve/exact/README.md": 449,
+    "python/heteroplace/solve/lns/README.md": 483,
+    "python/heteroplace/solve/split/README.md": 555,
+    "python/heteroplace/transforms/README.md": 487,
+    "python/heteroplace/verify/README.md": 480,
+    "src/capi/README.md": 540,
+    "src/exec/file/README.md": 678,
+    "src/exec/program/README.md": 588,
+    "src/list/README.md": 520,
+    "src/search/README.md": 587,
+    "src/throughput/README.md": 534,
+}
+"""READMEs over `MAX_WORDS`, with their words: each may only become shorter."""
 # What TVM has, and what a reader is to name.
 _NOT_OURS = {"device_planner.cc", "NAME.py", "NAME.cc"}
-# On the way of every model, whatever else a room holds.
-_WALKED = ("relay", "codegen", "machine", "measure", "run", "simulate", "model")
-_TOP = ("hetero_place.py", "options.py", "pipeline.py", "place_options.py", "tvm_bridge.py")
 
 
 @pytest.mark.costly(12)
@@ -72,30 +102,6 @@ def test_table_of_the_rooms_has_every_room() -> None:
     assert sorted(rooms - named) == []
 
 
-def _walk() -> list[Path]:
-    """The files of the table, in its order. A name without a folder is in the last one named."""
-    walk = []
-    for row in re.findall(r"^\| .*", WALK.read_text(), flags=re.MULTILINE):
-        folder = ""
-        for name in re.findall(r"`([^`]+)`", row):
-            if "/" in name and " " not in name:
-                folder, _, name = name.rpartition("/")
-            if _CODE.fullmatch(name):
-                base = ROOT if folder.startswith("src") else PACKAGE
-                walk.append(base / folder / name)
-    return walk
-
-
-def test_walk_of_one_model_names_every_file_on_its_way() -> None:
-    walk = _walk()
-    assert not [path for path in walk if not path.is_file()]
-    assert not sorted({path for path in walk if walk.count(path) > 1})
-    files = [path for room in _WALKED for path in (PACKAGE / room).rglob("*.py")]
-    on_the_way = {path for path in files if path.name != "__init__.py"}
-    on_the_way |= {PACKAGE / name for name in _TOP}
-    assert not sorted(on_the_way - set(walk))
-
-
 @pytest.mark.parametrize("readme", READMES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_files_that_are_named_exist(readme: Path) -> None:
     files = [
@@ -117,5 +123,11 @@ def test_files_that_are_named_exist(readme: Path) -> None:
 
 
 @pytest.mark.parametrize("readme", FOLDER_READMES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_readme_of_a_folder_has_at_most_40_lines(readme: Path) -> None:
-    assert len(readme.read_text().splitlines()) <= 40
+def test_readme_of_a_folder_is_short(readme: Path) -> None:
+    limit = _LONG_READMES.get(readme.relative_to(ROOT).as_posix(), MAX_WORDS)
+    assert len(readme.read_text().split()) <= limit
+
+
+def test_readmes_that_became_short_leave_the_list() -> None:
+    short = [name for name in _LONG_READMES if len((ROOT / name).read_text().split()) <= MAX_WORDS]
+    assert not short
