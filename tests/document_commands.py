@@ -39,6 +39,10 @@ _GRAMMAR = re.compile(r"\[-|\w\|\w|; | \\\\$|\b(?:FILE|REGEX|NAME|LIST|INSTANCE)
 """What only a form of usage has, which folders' READMEs and docstrings show."""
 
 
+_NAMES = frozenset({"heteroplace place"})
+"""Names of commands that need a model or a graph, which their parsers do not demand."""
+
+
 @dataclass(frozen=True)
 class DocumentCommand:
     """A command as a text prints it."""
@@ -139,7 +143,7 @@ def _is_command(command: DocumentCommand, is_line: bool) -> bool:
     if is_line:
         is_form = command.page.startswith("python/") and _GRAMMAR.search(command.typed)
         return not is_form
-    if _PLACEHOLDER.search(command.typed):
+    if _PLACEHOLDER.search(command.typed) or command.typed in _NAMES:
         return False
     if _FILE.search(command.typed):
         return True
