@@ -120,6 +120,21 @@ def test_the_rounding_trick_of_a_model_rounds(op: str) -> None:
     np.testing.assert_array_equal(y, np.rint(x))
 
 
+def test_a_softmax_of_numbers_that_are_none_is_that_of_numpy() -> None:
+    rows = np.random.default_rng(0).standard_normal((5, 37)).astype(np.float32)
+    rows[0, 1] = rows[1, -1] = np.nan
+    rows[2, :], rows[3, 4], rows[4, 5:9] = -np.inf, np.inf, -np.inf
+    x = var("x", rows.shape)
+    with tvm.transform.PassContext(opt_level=3):
+        executable = hp.build(
+            module([x], relay.nn.softmax(x)), cpu_cluster(), {}, costs=random_costs
+        )
+    (actual,) = hp.Executor(executable).run(x=rows)
+    with np.errstate(invalid="ignore"):
+        powers = np.exp(rows - rows.max(axis=1, keepdims=True))
+    np.testing.assert_allclose(actual, powers / powers.sum(axis=1, keepdims=True), atol=1e-6)
+
+
 def _ops(body: Callable[[relay.Expr], relay.Expr]) -> list[str]:
     x = var("x", (4,))
     with tvm.transform.PassContext(opt_level=3):

@@ -79,6 +79,10 @@ class LlvmFunction:
         """By an ordered predicate, which never holds of NaN: "olt", "ogt"."""
         return self._add(f"fcmp {predicate} {self._floats} {left}, {right}")
 
+    def integer_below(self, left: Name, right: int) -> Name:
+        """Compare integers without a sign."""
+        return self._add(f"icmp ult {self._integers} {left}, {self._splat('i32', str(right))}")
+
     def select(self, condition: Name, left: Name, right: Name) -> Name:
         """`left` where a comparison holds, else `right`."""
         kind = self._floats

@@ -25,9 +25,11 @@ Source: Moshier, Cephes mathematical library, `expf`; the rational functions are
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
 
+import numpy as np
 import tvm
 from tvm import tir
 
@@ -109,7 +111,19 @@ def _exp(f: LlvmFunction, x: Name) -> Name:
 
 
 def _exp_or_zero(f: LlvmFunction, x: Name) -> Name:
-    return f.select(f.compare("olt", x, f.number(_LEAST_OF_SOFTMAX)), f.number(0), _exp(f, x))
+    # TVM tells LLVM that there are no NaNs, so LLVM may turn a comparison of floats around: compare
+    # bits. Those of negative numbers grow from -0 to -infinity, and those of NaNs are above.
+    above_least = f.integers("sub", f.bits(x), _signed(_bits(_LEAST_OF_SOFTMAX) + 1))
+    num_below = _bits(-math.inf) - _bits(_LEAST_OF_SOFTMAX)
+    return f.select(f.integer_below(above_least, num_below), f.number(0), _exp(f, x))
+
+
+def _bits(number: float) -> int:
+    return int(np.float32(number).view(np.uint32))
+
+
+def _signed(bits: int) -> int:
+    return bits - 2**32 if bits >= 2**31 else bits
 
 
 def _exp_within(f: LlvmFunction, x: Name) -> Name:
