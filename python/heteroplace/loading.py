@@ -25,7 +25,7 @@ from heteroplace.native.compiled_file import CompiledFile
 from heteroplace.native.ranks import Group, end_mpi_at_exit, launched_ranks, mpi_transport
 from heteroplace.native.transports import check_programs
 from heteroplace.place_options import read_options
-from heteroplace.relay.output_names import with_output_names
+from heteroplace.relay.output_names import with_graph_name, with_output_names
 from heteroplace.relay.source import source_from_json
 from heteroplace.relay.source_child import check_ends_nothing
 from heteroplace.run.executor import Executor
@@ -181,6 +181,7 @@ def _placed_again(
     options.setdefault("items", told.solution.plan.items)
     with tvm.transform.PassContext(opt_level=source.opt_level):
         mod = with_output_names(source.mod, [name for name, _, _ in told.outputs])
+        mod = with_graph_name(mod, told.solution.graph.name)
         compiled, solution = pipeline.place(mod, cluster, *read_options(options))
         executable = pipeline.build(compiled, solution)
     made = executable.manifest

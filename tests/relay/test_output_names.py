@@ -62,6 +62,17 @@ def test_a_module_that_is_placed_before_it_is_built_keeps_them() -> None:
     assert tuple(name for name, _, _ in outputs) == NAMES
 
 
+def test_the_graph_of_an_onnx_model_keeps_its_name(tmp_path: Path) -> None:
+    executable = built(("y",))
+    assert executable.solution.graph.name == "several outputs"
+    executable.export_library(tmp_path / "m.so", with_source=True)
+    loaded = heteroplace.load(tmp_path / "m.so")
+    assert loaded.solution.graph == executable.solution.graph
+    main(["show", str(tmp_path / "m.so")])
+    loaded.solution.save(tmp_path / "plan.json")
+    main(["diff", str(tmp_path / "plan.json"), str(tmp_path / "m.so")])
+
+
 def test_a_module_from_elsewhere_numbers_its_outputs() -> None:
     x = relay.var("x", shape=(2,))
     mod = tvm.IRModule.from_expr(relay.Function([x], relay.Tuple([x + x, relay.exp(x)])))

@@ -1,23 +1,44 @@
-"""Names of a model's outputs <-> an attribute of `main`.
+"""Names of a model and of its outputs <-> attributes of `main`.
 
-Relay has no names for outputs. An ONNX model has them, and its users read outputs by name.
+Relay has no names for either. An ONNX model has them, and its users read outputs by name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import tvm
 
 OUTPUTS_ATTRIBUTE = "heteroplace_outputs"
 """Attribute of `main`: the names as an array, in the order of the outputs."""
+GRAPH_ATTRIBUTE = "heteroplace_graph"
+"""Attribute of `main`: the name of the model's graph."""
+UNNAMED_GRAPH = "model"
+"""Name of a graph whose module has none."""
+
+
+def with_graph_name(mod: tvm.IRModule, name: str) -> tvm.IRModule:
+    """Return the module with a name for its task graph; the same module for an empty name."""
+    return _with_attribute(mod, GRAPH_ATTRIBUTE, name) if name else mod
+
+
+def read_graph_name(mod: tvm.IRModule) -> str:
+    """Return the name of the task graph of a module; `UNNAMED_GRAPH` if it has none."""
+    attributes = mod["main"].attrs
+    is_there = attributes is not None and GRAPH_ATTRIBUTE in attributes
+    return str(attributes[GRAPH_ATTRIBUTE]) if is_there else UNNAMED_GRAPH
 
 
 def with_output_names(mod: tvm.IRModule, names: Sequence[str]) -> tvm.IRModule:
     """Return the module with names for its outputs; the same module if there are none."""
     if not names:
         return mod
-    main = mod["main"].with_attr(OUTPUTS_ATTRIBUTE, tvm.runtime.convert(list(names)))
+    return _with_attribute(mod, OUTPUTS_ATTRIBUTE, tvm.runtime.convert(list(names)))
+
+
+def _with_attribute(mod: tvm.IRModule, name: str, value: Any) -> tvm.IRModule:
+    main = mod["main"].with_attr(name, value)
     return tvm.IRModule({**dict(mod.functions.items()), mod.get_global_var("main"): main})
 
 

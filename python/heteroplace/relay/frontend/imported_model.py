@@ -13,7 +13,7 @@ from heteroplace.errors import FrontendError
 from heteroplace.relay.expressions import static_shape
 from heteroplace.relay.frontend.onnx_batch import SYMBOLIC
 from heteroplace.relay.frontend.onnx_source import read_source, with_source
-from heteroplace.relay.output_names import with_output_names
+from heteroplace.relay.output_names import read_graph_name, with_graph_name, with_output_names
 from heteroplace.relay.tasks.rebatch import rebatch
 
 
@@ -63,7 +63,7 @@ class ImportedModel:
         if source is not None:
             sizes = {name: inputs[name][0] for name in source.input_shapes}
             mod = with_source(mod, replace(source, input_shapes=sizes))
-        mod = with_output_names(mod, self.outputs)
+        mod = with_graph_name(with_output_names(mod, self.outputs), read_graph_name(self.mod))
         return replace(self, mod=mod, inputs=inputs, symbolic=())
 
     def __iter__(self) -> Iterator[Any]:

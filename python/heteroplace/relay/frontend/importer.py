@@ -57,7 +57,7 @@ from heteroplace.relay.frontend.onnx_source import OnnxSource, with_source
 from heteroplace.relay.frontend.onnx_types import check_types
 from heteroplace.relay.frontend.symbolic_batch import THREE, TWO, for_any_batch
 from heteroplace.relay.limits import check_sizes
-from heteroplace.relay.output_names import with_output_names
+from heteroplace.relay.output_names import with_graph_name, with_output_names
 from heteroplace.relay.tasks.fold import children, is_static
 from heteroplace.tvm_bridge import register_onnx_mapping_shim, require_tvm
 
@@ -184,8 +184,9 @@ def _imported(
     names = [value.name for value in true_inputs(model.graph)]
     outputs = tuple(output.name for output in model.graph.output)
     types = {var.name_hint: var.checked_type for var in main.params}
+    mod = with_output_names(with_source(mod, source), outputs)
     return ImportedModel(
-        mod=with_output_names(with_source(mod, source), outputs),
+        mod=with_graph_name(mod, model.graph.name),
         params={var.name_hint: params[var.name_hint] for var in main.params[len(names) :]},
         inputs={name: (static_shape(types[name]), str(types[name].dtype)) for name in names},
         outputs=outputs,

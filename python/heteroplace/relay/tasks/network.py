@@ -23,7 +23,7 @@ from heteroplace.relay.annotate.sharded import without_plan
 from heteroplace.relay.annotate.tunings import read_tunings
 from heteroplace.relay.expressions import static_shape, tensor_types
 from heteroplace.relay.limits import check_sizes
-from heteroplace.relay.output_names import read_output_names
+from heteroplace.relay.output_names import read_graph_name, read_output_names
 from heteroplace.relay.parameters import bound_main
 from heteroplace.relay.routing.find import without_branches
 from heteroplace.relay.routing.rewrite import model_digest, named_routers
@@ -105,7 +105,7 @@ def bound_module(mod: tvm.IRModule, params: Mapping[str, tvm.nd.NDArray] | None)
 def cut_network(
     mod: tvm.IRModule,
     params: Mapping[str, tvm.nd.NDArray] | None = None,
-    name: str = "model",
+    name: str = "",
     cluster: Cluster | None = None,
     digest: str = "",
 ) -> Network:
@@ -120,7 +120,7 @@ def cut_network(
     params
         Weights to bind first, by the name of the parameter; None: they are bound already.
     name
-        Name of the task graph.
+        Name of the task graph; "": that of the module.
     cluster
         Whose devices a module names that somebody has annotated; its tasks may then be nowhere
         else. None: it is not annotated.
@@ -136,7 +136,8 @@ def cut_network(
         Its annotations contradict each other, or name devices that the cluster does not have.
     """
     names = read_output_names(mod)
-    return replace(_cut(mod, params, name, cluster, digest), output_names=names)
+    network = _cut(mod, params, name or read_graph_name(mod), cluster, digest)
+    return replace(network, output_names=names)
 
 
 def _cut(
