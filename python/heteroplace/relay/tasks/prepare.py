@@ -23,6 +23,7 @@ from heteroplace.relay.tasks.kept_forms import DoublesAsProducts, KeptForms
 from heteroplace.relay.tasks.narrow_extents import NarrowExtents
 from heteroplace.relay.tasks.own_places import OwnPlacesApart
 from heteroplace.relay.tasks.shared_places import SharedPlacesApart
+from heteroplace.relay.tasks.split_repeated import SplitRepeated
 
 _IS_HOMOGENEOUS = False
 _IS_VM = False
@@ -71,6 +72,7 @@ def fuse(mod: tvm.IRModule) -> tvm.IRModule:
 
     A tensor that is read at places which it decides itself is made by a function of its own, and
     so are places that come from look-ups and are read more than once.
+    A group whose kernel would repeat too much work is split.
     """
     sequence = tvm.transform.Sequential(
         [
@@ -79,6 +81,7 @@ def fuse(mod: tvm.IRModule) -> tvm.IRModule:
             SharedPlacesApart(),
             relay.transform.InferType(),
             relay.transform.FuseOps(),
+            SplitRepeated(),
             relay.transform.InferType(),
         ]
     )
