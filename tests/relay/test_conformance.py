@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -32,6 +33,24 @@ def case(name: str, op: str, expected: object, seed: int = 0, num_nodes: int = 1
     return Case(name, op, model, [([x], [wanted])], 1e-3, 1e-7)
 
 
+def near_case() -> Case:
+    """Two outputs, the larger of which may differ by what the smaller must not."""
+    nodes = [om.node("Abs", "x", "large"), om.node("Abs", "z", "small")]
+    model = om.make_model(nodes, {"x": [2], "z": [2]}, ["large", "small"])
+    large, small = np.array([1e6, 1e-3], np.float32), np.array([1e-3, 1e-6], np.float32)
+    near = [large + np.float32(0.5), small]
+    far = [large, small + np.float32(0.5)]
+    runs = [([large, small], outputs) for outputs in (near, far)]
+    return Case("near and far", "Abs", model, runs, 0.0, 0.0, of_largest=1e-5)
+
+
+class Sleep:
+    """What keeps the process that reads it."""
+
+    def __reduce__(self) -> tuple[object, tuple[int]]:
+        return time.sleep, (600,)
+
+
 class Death:
     """What ends the process that reads it."""
 
@@ -58,6 +77,7 @@ def own_cases() -> list[Case]:
         case("false", "Abs", np.zeros(3, np.float32)),
         case("random", "Bernoulli", None),
         case("other type", "Abs", np.zeros(3)),
+        near_case(),
     ]
 
 
@@ -69,7 +89,13 @@ def test_each_case_has_its_row_even_where_a_process_dies(rows: list[Row]) -> Non
         "false": "wrong",
         "random": "refused",
         "other type": "wrong",
+        "near and far": "wrong",
     }
+
+
+def test_a_case_past_the_limit_is_too_slow() -> None:
+    (row,) = run_cases([case("endless", "Abs", Sleep())], num_workers=1, limit_s=0.5)
+    assert (row["result"], row["reason"]) == ("too slow", "ran for more than 0.5 s")
 
 
 def test_reasons_say_why(rows: list[Row]) -> None:
@@ -78,13 +104,15 @@ def test_reasons_say_why(rows: list[Row]) -> None:
     assert "instead of 0.0" in reasons["false"]
     assert "Bernoulli" in reasons["random"] and "draws random numbers" in reasons["random"]
     assert reasons["other type"] == "output 0 is float32[3] instead of float64[3]"
+    assert reasons["near and far"].startswith("output 1: ")
 
 
 def test_table_and_page_count_every_case(rows: list[Row]) -> None:
-    assert "equal: 1, refused: 1, wrong: 2, crash: 1 of 5 cases (20.0 % equal)" in table(rows)
+    counts = "equal: 1, refused: 1, wrong: 3, crash: 1, too slow: 0"
+    assert f"{counts} of 6 cases (16.7 % equal)" in table(rows)
     text = page(rows, stamp_now())
-    assert "5 cases: 1 equal, 1 refused, 2 wrong, 1 crash (20.0 % equal)." in text
-    assert "| Abs | 4 | 1 |" in text
+    assert "6 cases: 1 equal, 1 refused, 3 wrong, 1 crash, 0 too slow (16.7 % equal)." in text
+    assert "| Abs | 5 | 1 |" in text
     assert f"Of commit {code_stamp()} with the suite of onnx {onnx.__version__}, 20" in text
 
 
@@ -101,7 +129,7 @@ def commit_seed() -> int:
 
 
 def assert_right_or_refused(rows: list[Row]) -> None:
-    faults = [row for row in rows if row["result"] in ("wrong", "crash")]
+    faults = [row for row in rows if row["result"] in ("wrong", "crash", "too slow")]
     assert not faults, "\n".join(f"{row['case']}: {row['reason']}" for row in faults)
 
 

@@ -46,7 +46,7 @@ _NEED_TVM = {
     "recompile": ("heteroplace.bench.recompile", "the second `tvmc compile` against the first"),
     "tabular": (
         "heteroplace.bench.tabular.command",
-        "scikit-learn pipelines: equal to onnxruntime, refused, wrong, or crash",
+        "scikit-learn pipelines: equal to onnxruntime, refused, wrong, crash, or too slow",
     ),
     "run": (
         "heteroplace.bench.run.command",
@@ -90,7 +90,7 @@ _OF_ARGUMENTS = {
 }
 """Import TVM too, but have options of their own."""
 _RANKS_TEXT = "messages and plans over several ranks, against MPI alone and one process"
-_CONFORMANCE_TEXT = "ONNX's own test suite: cases that are equal, refused, wrong, or crash"
+_CONFORMANCE_TEXT = "ONNX's own test suite: cases equal, refused, wrong, crash, or too slow"
 _PREDICTION_TEXT = "predicted times and memory of plans, against real runs"
 _EXACT_TEXT = "the tables of DiviML, Moirai and Celeritas: exact solvers, splits and bounds"
 _DISTIR_TEXT = "DistIR's grids of degrees, simulated, and its best configurations beside ours"

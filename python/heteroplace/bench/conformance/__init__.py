@@ -1,1 +1,1 @@
-"""ONNX's own test suite -> how many cases are equal, refused, wrong, or crash."""
+"""ONNX's own test suite -> how many cases are equal, refused, wrong, crash, or too slow."""

@@ -41,6 +41,8 @@ class Case:
     """Difference to an expected value that is allowed, over that value."""
     atol: float
     """And beside it."""
+    of_largest: float = 0.0
+    """And of floats, over the largest value of the same output."""
 
 
 def load_cases(only: str = "", share: float = 1.0, seed: int = 0) -> list[Case]:

@@ -18,7 +18,7 @@ with a memory each (tasks turn by turn, so that tensors are copied), the compile
 - *equal*: every output has the type, the sizes and, within the tolerance of the suite, the values
   of the reference. An element may also differ by one float32 epsilon of the largest one.
 - *refused*: a typed error names the node, input or output, and the reason.
-- *wrong* and *crash* speak for themselves.
+- *wrong* and *crash* speak for themselves; a case that is *too slow* was ended at a limit.
 
 Integers of 4 and 2 bits go in and come out in 8 bits; their values are compared.
 

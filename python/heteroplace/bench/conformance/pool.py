@@ -29,9 +29,9 @@ def run_cases(
     Parameters
     ----------
     limit_s
-        A case that takes longer is a crash, and its process is ended.
+        A case that takes longer is too slow, and its process is ended.
     say
-        Called with a line for each case that is wrong or crashes; from several threads.
+        Called from several threads, with a line for each case that is neither equal nor refused.
 
     Yields
     ------
@@ -47,7 +47,7 @@ def run_cases(
             result, reason = process.check(case, limit_s)
         finally:
             idle.put(None if process is None or process.is_dead else process)
-        if result in (worker.WRONG, worker.CRASH):
+        if result not in (worker.EQUAL, worker.REFUSED):
             say(f"{case.name}: {result}: {reason}")
         return {"case": case.name, "op": case.op, "result": result, "reason": reason}
 
@@ -79,11 +79,11 @@ class _Process:
         self._last_words = ""
 
     def check(self, case: Case, limit_s: float) -> worker.Result:
-        """Run one case there; a worker that dies or takes too long is a crash."""
+        """Run one case there; a worker that dies is a crash; one that takes too long is ended."""
         self._connection.send(case)
         if not self._connection.poll(limit_s):
             self._end()
-            return worker.CRASH, f"ran for more than {limit_s:g} s"
+            return worker.TOO_SLOW, f"ran for more than {limit_s:g} s"
         try:
             result: worker.Result = self._connection.recv()
         except EOFError:

@@ -29,8 +29,8 @@ from heteroplace.relay.frontend.onnx_operands import inputs_read_at_import
 from heteroplace.run.executor import Executor
 from heteroplace.tvm_bridge import llvm_cpu_target
 
-EQUAL, REFUSED, WRONG, CRASH = "equal", "refused", "wrong", "crash"
-RESULTS = (EQUAL, REFUSED, WRONG, CRASH)
+EQUAL, REFUSED, WRONG, CRASH, TOO_SLOW = "equal", "refused", "wrong", "crash", "too slow"
+RESULTS = (EQUAL, REFUSED, WRONG, CRASH, TOO_SLOW)
 
 Result = tuple[str, str]
 """One of RESULTS, and why or how."""
@@ -166,7 +166,8 @@ def _is_close(actual: np.ndarray, expected: np.ndarray, case: Case) -> bool:
         return False
     wide = expected.astype(np.float64)
     largest = np.max(np.abs(wide), initial=0.0, where=np.isfinite(wide))
-    rounding = 0.0 if expected.dtype.kind in "iu" else largest * np.finfo(np.float32).eps
+    of_largest = max(float(np.finfo(np.float32).eps), case.of_largest)
+    rounding = 0.0 if expected.dtype.kind in "iu" else largest * of_largest
     atol = max(case.atol, rounding)
     return np.allclose(actual.astype(np.float64), wide, case.rtol, atol, equal_nan=True)
 

@@ -1,1 +1,1 @@
-"""Pipelines of scikit-learn -> how many are equal to onnxruntime, refused, wrong, or crash."""
+"""Pipelines of scikit-learn -> how many are equal, refused, wrong, crash, or too slow."""

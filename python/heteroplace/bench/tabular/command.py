@@ -2,7 +2,8 @@
 
 Each pipeline is fitted, exported with the default options (a ZipMap after each classifier),
 imported, placed over two devices, built and run. Integers and labels must be equal to
-onnxruntime's, floats to within `TOLERANCE`; or a typed error must say why there is none.
+onnxruntime's, floats to within `TOLERANCE`; or a typed error must say why there is none. A pipeline
+that takes longer than `LIMIT_S` is ended, and counts as too slow.
 """
 
 from __future__ import annotations
@@ -28,10 +29,11 @@ from heteroplace.bench.tabular.pipelines import dataset, pipelines
 from heteroplace.report.tables import format_table
 
 TOLERANCE = 1e-5
-"""Of floats, over the largest one that is expected: errors of sums are relative to that."""
+"""Of floats, over the expected one; and over the largest of the same output, for sums."""
 TARGET_OPSET = {"": 17, "ai.onnx.ml": 3}
 NUM_TEST_ROWS = 20
-LIMIT_S = 60.0
+LIMIT_S = 120.0
+"""A pipeline takes seconds; this is for a busy machine."""
 _NUM_WORKERS = 2
 _MAX_REASON = 100
 _NOT_EXPORTED = "not exported"
@@ -68,17 +70,15 @@ def make_case(pipeline: Any, rows: np.ndarray, targets: np.ndarray | None) -> Ca
             model = convert_sklearn(
                 estimator, initial_types=inputs, options=options, target_opset=TARGET_OPSET
             )
-        except (MissingConverter, NotImplementedError, RuntimeError) as err:
+        except (MissingConverter, NotImplementedError, RuntimeError, AssertionError) as err:
             return f"skl2onnx: {type(err).__name__}: {str(err).splitlines()[0][:_MAX_REASON]}"
     given = rows[:NUM_TEST_ROWS].astype("float64" if pipeline.is_double else "float32")
     try:
         outputs = _reference_outputs(model, given)
     except (raised.Fail, raised.InvalidGraph, raised.NotImplemented) as err:
         return f"onnxruntime: {str(err).splitlines()[0][:_MAX_REASON]}"
-    floats = [value for value in outputs if value.dtype.kind == "f"]
-    atol = TOLERANCE * max((float(np.abs(value).max()) for value in floats), default=0.0)
     name = type(estimator).__name__
-    return Case(pipeline.name, name, model, [([given], outputs)], TOLERANCE, atol)
+    return Case(pipeline.name, name, model, [([given], outputs)], TOLERANCE, 0.0, TOLERANCE)
 
 
 def _reference_outputs(model: onnx.ModelProto, rows: np.ndarray) -> list[np.ndarray]:
