@@ -13,7 +13,7 @@ import numpy as np
 import tvm
 from tvm import relay
 
-from heteroplace.errors import HeteroPlaceError
+from heteroplace.errors import FrontendError, HeteroPlaceError
 from heteroplace.model.graph import tensor_bytes
 from heteroplace.relay.expressions import known_shape, post_order, static_shape
 from heteroplace.terminal import listed
@@ -22,6 +22,10 @@ MAX_ELEMENTS = 2**31 - 1
 """Of a tensor: compiled kernels count elements in 32 bits."""
 MAX_CONSTANT_BYTES = 2**31
 """Of a constant that the graph itself makes; no larger one could stand in a file."""
+MAX_UNROLLED_NODES = 2_000
+"""Of all loops of a model together: nodes that replace them. Compiling takes a minute or more."""
+MAX_RECURRENT_STEPS = 1_024
+"""Of one RNN, GRU or LSTM, both directions together: each step becomes 10 to 20 calls."""
 
 _MAX_FAULTS = 5
 _CONVOLUTIONS = tuple(f"nn.conv{rank}d{kind}" for rank in "123" for kind in ("", "_transpose"))
@@ -64,6 +68,36 @@ def check_sizes(function: relay.Function, where: str, error: type[HeteroPlaceErr
             f"{where} cannot be compiled: {listed(faults, '; ', _MAX_FAULTS)}. Export the "
             f"model with other sizes or indices, or split it."
         )
+
+
+def check_unrolled(
+    loop: str, num_steps: int, num_body_nodes: int, nodes_per_step: int, num_before: int
+) -> int:
+    """Return how many nodes replace a loop and those before it.
+
+    Parameters
+    ----------
+    loop
+        Its op and name, for messages.
+    nodes_per_step
+        Those of the body, and those that pick its inputs and join its outputs.
+    num_before
+        Nodes that replaced other loops of the model.
+
+    Raises
+    ------
+    FrontendError
+        They are more than `MAX_UNROLLED_NODES`.
+    """
+    num_nodes = num_steps * nodes_per_step
+    if num_before + num_nodes <= MAX_UNROLLED_NODES:
+        return num_before + num_nodes
+    others = f", and the other loops {num_before}" if num_before else ""
+    raise FrontendError(
+        f"{loop} has {num_steps} steps and a body of {num_body_nodes} nodes. Unrolled, it takes "
+        f"{num_nodes} nodes{others}; the limit is {MAX_UNROLLED_NODES}. Export the model with "
+        f"fewer steps, or write the loop as ops on whole tensors"
+    )
 
 
 def _node_of(expr: relay.Expr) -> str:

@@ -5,7 +5,8 @@
     Loop (3, true, state) {body}   ==>  likewise
     If (c) {Relu(x)} {Neg(x)}      ==>  a = Relu(x), b = Neg(x), If (c) {a} {b}
 
-A condition or a number of steps is known if it is made of constants and sizes only. The nodes of
+A condition or a number of steps is known if it is made of constants and sizes only. A loop whose
+steps would take too many nodes is an error. The nodes of
 branches that are chosen in the run become nodes of the graph: what nobody but a branch reads still
 belongs to it. Other loops stay, and are refused by name later.
 """
@@ -14,18 +15,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from heteroplace.relay.frontend.onnx_process import evaluate, infer_shapes
-from heteroplace.relay.frontend.onnx_repair import opset_of
+from heteroplace.relay.frontend.onnx_repair import describe_node, opset_of
+from heteroplace.relay.frontend.onnx_subgraphs import (
+    has_subgraph,
+    integers_of,
+    keeps_condition,
+    num_nodes_of,
+    subgraph_of,
+)
+from heteroplace.relay.limits import check_unrolled
 
 _MAX_ROUNDS = 64
 """Bodies may hold control flow of their own; each round opens one level."""
-_MAX_NODES = 20_000
-"""A loop that would become more nodes stays a loop."""
 _MAX_ANCESTORS = 200
 """A condition made of more nodes is taken for computed."""
 BRANCHES = ("then_branch", "else_branch")
@@ -46,13 +53,18 @@ def expand_control_flow(model: ModelProto) -> list[str]:
     Returns
     -------
     A line that says how many of each were replaced, and one that says how many were opened.
+
+    Raises
+    ------
+    FrontendError
+        A loop is too long to be unrolled.
     """
     counts: dict[str, int] = {}
-    num_opened = 0
+    num_opened = num_unrolled = 0
     for _ in range(_MAX_ROUNDS):
         if not any(node.op_type in _EXPANSIONS for node in model.graph.node):
             break
-        graph = _Graph(model)
+        graph = _Graph(model, num_unrolled=num_unrolled)
         for node in list(model.graph.node):
             expand = _EXPANSIONS.get(node.op_type)
             if expand is not None and expand(graph, node):
@@ -65,6 +77,7 @@ def expand_control_flow(model: ModelProto) -> list[str]:
         if not graph.is_changed:
             break
         graph.write()
+        num_unrolled = graph.num_unrolled
     named = ", ".join(f"{count} {op_type}" for op_type, count in sorted(counts.items()))
     report = [f"put the known course in place of {named}"] if named else []
     if num_opened:
@@ -76,13 +89,13 @@ def is_choice(node: NodeProto) -> bool:
     """Tell whether the branches of an `If` hold nothing but values of the graph around it."""
     return all(
         not body.initializer and {each.op_type for each in body.node} <= {"Identity"}
-        for body in (_subgraph(node, name) for name in BRANCHES)
+        for body in (subgraph_of(node, name) for name in BRANCHES)
     )
 
 
 def chosen_values(node: NodeProto, branch: str) -> list[str]:
     """Return the values of the graph that a branch of a choice hands on."""
-    body = _subgraph(node, branch)
+    body = subgraph_of(node, branch)
     sources = {each.output[0]: each.input[0] for each in body.node}
     names = []
     for value in body.output:
@@ -101,6 +114,8 @@ class _Graph:
     nodes: list[NodeProto] = field(default_factory=list)
     tensors: list[TensorProto] = field(default_factory=list)
     is_changed: bool = False
+    num_unrolled: int = 0
+    """Nodes that have replaced loops, in earlier rounds too."""
 
     def __post_init__(self) -> None:
         graph = infer_shapes(self.model).graph
@@ -130,6 +145,12 @@ class _Graph:
         copy.name = name
         self.tensors.append(copy)
 
+    def check_unrolled(self, node: NodeProto, steps: int, body: GraphProto, others: int) -> None:
+        """Refuse a loop of too many nodes; `others`: nodes of a step outside of the body."""
+        size = num_nodes_of(body)
+        loop = describe_node(node)
+        self.num_unrolled = check_unrolled(loop, steps, size, size + others, self.num_unrolled)
+
     def write(self) -> None:
         """Put the nodes into the model."""
         copies = [NodeProto.FromString(node.SerializeToString()) for node in self.nodes]
@@ -151,7 +172,7 @@ class _Graph:
             node = self.producers.get(one)
             if one in self.constants:
                 feeds[one] = numpy_helper.to_array(self.constants[one])
-            elif node is None or len(ancestors) > _MAX_ANCESTORS or _has_subgraph(node):
+            elif node is None or len(ancestors) > _MAX_ANCESTORS or has_subgraph(node):
                 return None
             elif node.op_type == "Shape" and node.input[0] in self.shapes and not node.attribute:
                 feeds[one] = np.array(self.shapes[node.input[0]], dtype=np.int64)
@@ -175,7 +196,7 @@ def _inline_if(graph: _Graph, node: NodeProto) -> bool:
     if condition is None or np.size(condition) != 1:
         return False
     name = "then_branch" if bool(np.reshape(condition, ())) else "else_branch"
-    body = _subgraph(node, name)
+    body = subgraph_of(node, name)
     results = _splice(graph, body, {}, f"{node.output[0]}__{name}")
     for result, output in zip(results, node.output, strict=True):
         if output:
@@ -188,7 +209,7 @@ def _opened(graph: _Graph, node: NodeProto) -> NodeProto:
     bodies = {}
     for name in BRANCHES:
         prefix = f"{node.output[0]}__{name}"
-        results = _splice(graph, _subgraph(node, name), {}, prefix)
+        results = _splice(graph, subgraph_of(node, name), {}, prefix)
         copies = [f"{prefix}__chosen_{i}" for i in range(len(results))]
         nodes = [
             helper.make_node("Identity", [result], [copy])
@@ -203,19 +224,20 @@ def _unroll_scan(graph: _Graph, node: NodeProto) -> bool:
     """Put the steps of a Scan in its place; return False if their number is not known."""
     if opset_of(graph.model) < _SCAN_WITHOUT_BATCH:
         return False
-    body, count = _subgraph(node, "body"), _integers(node, "num_scan_inputs", [0])[0]
+    body, count = subgraph_of(node, "body"), integers_of(node, "num_scan_inputs", [0])[0]
     num_states = len(node.input) - count
     scanned = list(node.input[num_states:])
     if any(name not in graph.shapes for name in scanned):
         return False
     ranks = [len(graph.shapes[name]) for name in scanned]
-    given = _integers(node, "scan_input_axes", [0] * count)
+    given = integers_of(node, "scan_input_axes", [0] * count)
     axes = [axis % rank for axis, rank in zip(given, ranks, strict=True)]
-    backward = _integers(node, "scan_input_directions", [0] * count)
+    backward = integers_of(node, "scan_input_directions", [0] * count)
     length = graph.shapes[scanned[0]][axes[0]]
-    if length == 0 or length * len(body.node) > _MAX_NODES:
+    if length == 0:
         return False
     num_outputs = len(node.output) - num_states
+    graph.check_unrolled(node, length, body, 2 * (count + num_outputs))
     unroll = _Unrolled(graph, node, body, num_states)
     for step in range(length):
         parts = []
@@ -225,27 +247,29 @@ def _unroll_scan(graph: _Graph, node: NodeProto) -> bool:
             parts.append(unroll.part(name, axis, position, f"{step}__{number}"))
         unroll.step([*unroll.states, *parts], step)
     unroll.finish(
-        _integers(node, "scan_output_axes", [0] * num_outputs),
-        _integers(node, "scan_output_directions", [0] * num_outputs),
+        integers_of(node, "scan_output_axes", [0] * num_outputs),
+        integers_of(node, "scan_output_directions", [0] * num_outputs),
     )
     return True
 
 
 def _unroll_loop(graph: _Graph, node: NodeProto) -> bool:
     """Put the steps of a Loop in its place; return False if they are not known, or none."""
-    body = _subgraph(node, "body")
+    body = subgraph_of(node, "body")
     limit = graph.value(node.input[0]) if node.input[0] else None
     goes_on = len(node.input) < 2 or not node.input[1] or graph.value(node.input[1])
-    if limit is None or goes_on is None or not np.all(goes_on) or not _keeps_condition(body):
+    if limit is None or goes_on is None or not np.all(goes_on) or not keeps_condition(body):
         return False
     length = int(np.reshape(limit, ()))
-    if length < 1 or length * len(body.node) > _MAX_NODES:
+    if length < 1:
         return False
+    num_states = len(node.input) - 2
+    graph.check_unrolled(node, length, body, 1 + 2 * (len(node.output) - num_states))
     prefix = node.output[0] or node.name
     true = f"{prefix}__true"
     tensor = helper.make_tensor(true, TensorProto.BOOL, [], [True])
     graph.nodes.append(helper.make_node("Constant", [], [true], value=tensor))
-    unroll = _Unrolled(graph, node, body, len(node.input) - 2, first_state=2, first_result=1)
+    unroll = _Unrolled(graph, node, body, num_states, first_state=2, first_result=1)
     for step in range(length):
         index = graph.add_constant(step, f"{prefix}__step_{step}")
         unroll.step([index, true, *unroll.states], step)
@@ -359,34 +383,3 @@ def _renamed(node: NodeProto, names: Mapping[str, str], prefix: str) -> NodeProt
             for value in attribute.g.output:
                 value.name = outer.get(value.name, value.name)
     return copy
-
-
-def _keeps_condition(body: GraphProto) -> bool:
-    """Tell whether the condition of a Loop comes out of its body as it went in, or true."""
-    name, passed = body.output[0].name, body.input[1].name
-    producers = {output: node for node in body.node for output in node.output}
-    while name in producers and producers[name].op_type == "Identity":
-        name = producers[name].input[0]
-    if name == passed:
-        return True
-    constants = {tensor.name: tensor for tensor in body.initializer}
-    node = producers.get(name)
-    if node is not None and node.op_type == "Constant" and node.attribute[0].HasField("t"):
-        constants[name] = node.attribute[0].t
-    return name in constants and bool(np.all(numpy_helper.to_array(constants[name])))
-
-
-def _subgraph(node: NodeProto, name: str) -> GraphProto:
-    (body,) = (attribute.g for attribute in node.attribute if attribute.name == name)
-    return cast(GraphProto, body)
-
-
-def _integers(node: NodeProto, name: str, default: list[int]) -> list[int]:
-    for attribute in node.attribute:
-        if attribute.name == name:
-            return [attribute.i] if attribute.HasField("i") else list(attribute.ints)
-    return default
-
-
-def _has_subgraph(node: NodeProto) -> bool:
-    return any(attribute.HasField("g") for attribute in node.attribute)

@@ -14,6 +14,7 @@ from tvm import relay
 
 from heteroplace.errors import FrontendError
 from heteroplace.relay.frontend.converters.call import OnnxCall, const
+from heteroplace.relay.limits import MAX_RECURRENT_STEPS
 
 Activation = Callable[[relay.Expr], relay.Expr]
 
@@ -143,6 +144,13 @@ def _layer(
     length, batch = (shape[1], shape[0]) if is_batch_first else shape[:2]
     way = call.text("direction", "forward")
     is_backward = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[way]
+    num_steps = length * len(is_backward)
+    if num_steps > MAX_RECURRENT_STEPS:
+        raise FrontendError(
+            f"it has {num_steps} steps ({length} in each of {len(is_backward)} directions), and "
+            f"each is compiled as ops of its own; the limit is {MAX_RECURRENT_STEPS} steps. "
+            f"Give the model shorter sequences, and call it once for each part"
+        )
     all_steps, all_states = [], []
     activations = _activations(call, functions * len(is_backward))
     for index, backward in enumerate(is_backward):
