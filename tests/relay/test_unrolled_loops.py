@@ -1,4 +1,4 @@
-"""Loops and recurrent layers that are too long to be unrolled are refused before any work."""
+"""Loops, recurrent layers and sequences that are too long to be unrolled are refused."""
 
 from __future__ import annotations
 
@@ -93,6 +93,13 @@ def test_a_recurrent_layer_of_many_steps_is_refused(direction: str) -> None:
     length = MAX_RECURRENT_STEPS // (2 if direction == "bidirectional" else 1) + 1
     with pytest.raises(FrontendError, match=f"the limit is {MAX_RECURRENT_STEPS} steps"):
         from_onnx(lstm(length, direction), simplify=False)
+
+
+def test_a_sequence_of_many_tensors_is_refused() -> None:
+    nodes = [om.node("SplitToSequence", "x", "s"), om.node("ConcatFromSequence", "s", "y", axis=0)]
+    model = om.make_model(nodes, {"x": [5000, 3]}, ["y"])
+    with pytest.raises(FrontendError, match="into 5000 tensors; the limit is 1024"):
+        from_onnx(model, simplify=False)
 
 
 @pytest.mark.costly(2)

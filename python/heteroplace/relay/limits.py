@@ -26,6 +26,8 @@ MAX_UNROLLED_NODES = 2_000
 """Of all loops of a model together: nodes that replace them. Compiling takes a minute or more."""
 MAX_RECURRENT_STEPS = 1_024
 """Of one RNN, GRU or LSTM, both directions together: each step becomes 10 to 20 calls."""
+MAX_SEQUENCE_TENSORS = 1_024
+"""Of a SplitToSequence: the time to import one grows with the square of its tensors."""
 
 _MAX_FAULTS = 5
 _CONVOLUTIONS = tuple(f"nn.conv{rank}d{kind}" for rank in "123" for kind in ("", "_transpose"))

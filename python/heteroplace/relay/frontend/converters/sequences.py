@@ -13,6 +13,7 @@ from tvm import relay
 from heteroplace.errors import FrontendError
 from heteroplace.relay.frontend.converters.call import OnnxCall, const
 from heteroplace.relay.frontend.converters.movement import parts_along
+from heteroplace.relay.limits import MAX_SEQUENCE_TENSORS
 
 
 def sequence_at(call: OnnxCall) -> relay.Expr:
@@ -48,6 +49,12 @@ def split_to_sequence(call: OnnxCall) -> relay.Expr:
     axis %= len(shape)
     size = shape[axis]
     given = call.constant(1, "split").tolist() if call.has(1) else 1
+    num_tensors = len(given) if isinstance(given, list) else -(-size // max(given, 1))
+    if num_tensors > MAX_SEQUENCE_TENSORS:
+        raise FrontendError(
+            f"it splits axis {axis} of {size} elements into {num_tensors} tensors; the limit is "
+            f"{MAX_SEQUENCE_TENSORS}. Split it into larger parts, or express it by Reshape"
+        )
     if isinstance(given, list):
         sizes = [int(one) for one in given]
     elif given > 0:
