@@ -1,20 +1,22 @@
-"""Each benchmark in its smallest size, by its command: it measures, and has rows and a table.
+"""Each benchmark family in its smallest size, by its command: it has rows and a table.
 
-The figures mean nothing. What is smallest for a family that other tests run is in `ELSEWHERE`.
+The figures mean nothing. Only `run --gpu` is missing: it needs a GPU, and `make gpu` runs it.
 """
 
 from __future__ import annotations
 
 import json
 import shlex
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rank_jobs import mpiexec
 
-from heteroplace.bench import __main__ as bench
+from heteroplace.bench import command as bench
+from heteroplace.bench.tables.command import BENCH, DOCUMENTS, MANIFEST
 
-ROOT = Path(__file__).resolve().parents[2]
 SMALLEST = {
     "batches": "--only ^smallest$",
     "compile": "--only ^smallest$",
@@ -31,18 +33,18 @@ SMALLEST = {
     "run --tracing": "--only ^tiny$",
     "prediction": "--only ^smallest$ --plans 1 --budget 0 --rounds 1",
     "place": "--only er10x1$ --solvers heft --budget 1",
+    "conformance": "--only ^abs$ --workers 1",
+    "distir": "--only '^MLP 1B$' --batches 128",
+    "distir --run": "--only ^smallest$ --batches 4 --rounds 1 --quick",
+    "dynamic": "--only ^smallest/zipf1$",
+    "exact": "--only ^divi-module/rwnn/er10x1$ --solvers heft --budget 1",
+    "ranks": "--only ^message/8$",
+    "tables": "--only ^divi-split/rwnn/er10x5-sdep2$ --budget 0.1 "
+    "--folder {kept} --documents {kept}",
+    "tabular": "--only '^mean imputer$'",
 }
-"""Options of each benchmark that make it shortest."""
-ELSEWHERE = {
-    "conformance": "tests/relay/test_conformance.py",
-    "distir": "tests/unit/bench/test_distir.py",
-    "dynamic": "tests/relay/test_bench_speculation.py",
-    "exact": "tests/unit/bench/test_exact.py",
-    "ranks": "tests/relay/test_ranks.py",
-    "tables": "tests/unit/bench/test_tables_command.py",
-    "run --gpu": "tests/gpu",
-}
-"""Tests that run the smallest size of other benchmarks."""
+"""Options of each benchmark that make it shortest; `{kept}` is a folder with the documents."""
+NEEDS_A_GPU = "run --gpu"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -53,20 +55,53 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the documents of `tables`."""
+    folder = tmp_path_factory.mktemp("documents")
+    for name in (*(f"{document}.md" for document in DOCUMENTS), MANIFEST):
+        (folder / name).parent.mkdir(exist_ok=True)
+        shutil.copy(BENCH / name, folder / name)
+    return folder
+
+
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 @pytest.mark.parametrize("name", SMALLEST)
 def test_smallest_size_has_rows_and_a_table(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, kept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    if name == "ranks":
+        mpiexec()  # skips where there is none
+    if name == "tabular":
+        pytest.importorskip("skl2onnx")
     file = tmp_path / "rows.json"
-    words = shlex.split(f"{name} {SMALLEST[name]}")
+    words = shlex.split(f"{name} {SMALLEST[name]}".format(kept=kept))
     assert bench.main([*words, "--json", str(file)]) == 0
-    assert json.loads(file.read_text())["rows"]
+    rows = json.loads(file.read_text())["rows"]
+    assert rows
+    assert all(row.get("result", "equal") == "equal" for row in rows)
     assert len(capsys.readouterr().out.splitlines()) > 1
 
 
 def test_every_benchmark_has_a_smallest_size() -> None:
     names = {*bench._NEED_TVM, *bench._OF_ARGUMENTS, "exact", "place", "distir", "tables"}
-    names |= {f"run --{kind}" for kind in bench._INSTEAD}
-    assert names == {*SMALLEST, *ELSEWHERE}
-    assert all((ROOT / path).exists() for path in ELSEWHERE.values())
+    names |= {f"run --{kind}" for kind in bench._INSTEAD} | {"distir --run"}
+    assert names == {*SMALLEST, NEEDS_A_GPU}
+
+
+def test_networks_that_no_name_matches_are_refused_before_links_are_measured(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        bench.main(["distir", "--run", "--only", "^none$"])
+    assert ended.value.code == bench.USAGE
+    said = capsys.readouterr().err
+    assert "--only '^none$' matches no network" in said
+    assert "timing copies" not in said
+
+
+def test_a_folder_without_the_documents_is_refused_before_anything_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bench.main(["tables", "--documents", str(tmp_path)]) == 1
+    assert f"--documents: {tmp_path} has no EXACT.md" in capsys.readouterr().err

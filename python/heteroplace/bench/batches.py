@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from heteroplace.bench.models.catalogue import Model, matching_models
+from heteroplace.bench.models.catalogue import SMALLEST, Model, matching_models
 from heteroplace.bench.peers.stock import in_pass_context
 from heteroplace.costs.regression import fit_batches
 from heteroplace.costs.standard_evaluation import (
@@ -33,6 +33,7 @@ from heteroplace.report.tables import format_table
 SMALL = (1, 2, 4)
 LARGE = 16
 NUM_ROUNDS = 7
+"""Of every network but the smallest, which has one."""
 DEFAULT = "^(resnet50|inception_v2|squeezenet|randomly_wired|shufflenet)$"
 """Networks that are measured unless --only names others."""
 
@@ -49,7 +50,8 @@ def run(only: str, say: Callable[[str], None]) -> Iterator[dict[str, object]]:
     """Measure the networks whose name matches the regular expression `only`; yield the rows."""
     for model, tell in matching_models(only or DEFAULT, say):
         with in_pass_context():
-            yield row_of(model, tell)
+            num_rounds = 1 if model.name == SMALLEST else NUM_ROUNDS
+            yield row_of(model, tell, num_rounds=num_rounds)
 
 
 def row_of(

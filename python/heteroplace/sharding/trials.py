@@ -19,7 +19,7 @@ from heteroplace.sharding.plan import ShardedModel
 from heteroplace.stats import median
 from heteroplace.transforms.strategy import Strategy
 
-_ROUNDS = 21
+NUM_ROUNDS = 21
 """In each, the programs run one after the other."""
 _TURN_NS = 40_000_000
 _LEAST_RUNS = 2
@@ -51,7 +51,11 @@ def load_model(model: ShardedModel, *, helping: bool = True) -> Executor:
 
 
 def run_times(
-    models: Sequence[ShardedModel], options: ShardOptions, *, helping: bool = True
+    models: Sequence[ShardedModel],
+    options: ShardOptions,
+    *,
+    helping: bool = True,
+    num_rounds: int = NUM_ROUNDS,
 ) -> dict[Strategy, int]:
     """Run models in turns; return ns of a whole batch, by strategy.
 
@@ -63,6 +67,8 @@ def run_times(
     ----------
     helping
         As of `load_model`.
+    num_rounds
+        How often each model has its turn.
 
     Raises
     ------
@@ -78,7 +84,7 @@ def run_times(
             executors[model.strategy] = executor
             names.append(_name(model))
         options.say(f"running {'; '.join(names)} in turns")
-        rounds = [[_turn_ns(each) for each in executors.values()] for _ in range(_ROUNDS)]
+        rounds = [[_turn_ns(each) for each in executors.values()] for _ in range(num_rounds)]
     times = np.array(rounds, dtype=np.float64)
     means = times.mean(axis=1)
     ratios = np.median(times / means[:, np.newaxis], axis=0)

@@ -43,7 +43,9 @@ def test_a_number_out_of_range_is_refused_by_its_option(
         ("distir --run --rows F --plot G.svg", "--run does not read --rows, --plot"),
         ("distir --run --memory-gib 8 --processes 2", "--run does not read --processes, --memory"),
         ("distir --growth --plot G.svg", "--growth does not read --plot"),
-        ("distir --rounds 3", "--rounds are turns of --run"),
+        ("distir --rounds 3", "--rounds belongs to --run"),
+        ("distir --quick", "--quick belongs to --run"),
+        ("distir --growth --quick", "--growth does not read --quick"),
     ],
 )
 def test_an_option_that_is_not_read_is_refused(

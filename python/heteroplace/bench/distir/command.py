@@ -85,6 +85,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"turns of each run (default: {_ROUNDS})",
     )
     parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="with --run: measure links with fewer copies, and run the plans of the search once",
+    )
+    parser.add_argument(
         "--memory-gib",
         type=Argument(_gib),
         default=32.0,
@@ -127,11 +132,12 @@ def run(arguments: argparse.Namespace, say: Say) -> Iterable[Row]:
         The file of rows or the picture cannot be written, or a configuration cannot be made.
     """
     if arguments.run:
-        refuse_ignored(arguments, add_arguments, "run", ("batches", "rounds"))
+        refuse_ignored(arguments, add_arguments, "run", ("batches", "rounds", "quick"))
     elif arguments.growth:
         refuse_ignored(arguments, add_arguments, "growth", ("memory_gib",))
-    elif arguments.rounds != _ROUNDS:
-        raise HeteroPlaceError("--rounds are turns of --run: leave it out, or add that")
+    elif arguments.rounds != _ROUNDS or arguments.quick:
+        option = "--quick" if arguments.quick else "--rounds"
+        raise HeteroPlaceError(f"{option} belongs to --run: leave it out, or add --run")
     if arguments.plot is not None:
         check_can_plot(arguments.plot)
     if arguments.run:

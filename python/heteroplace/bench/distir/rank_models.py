@@ -5,6 +5,7 @@ Each module holds one row of its inputs; weights are given apart. All run forwar
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -58,6 +59,22 @@ RANK_MODELS = (
     _transformer("BERT shape", loss="mse", prediction=1),
     _transformer("GPT-2 shape", loss="cross_entropy"),
 )
+
+
+SMALLEST = RankModel("smallest", 2, 32, (4,))
+"""A network that the benchmark gets through in seconds; only `--only` with its name takes it."""
+
+
+def matching_rank_models(pattern: str) -> tuple[RankModel, ...]:
+    """Return the networks whose name matches a regular expression.
+
+    >>> [model.name for model in matching_rank_models("MLP|small")]
+    ['MLP']
+    >>> [model.name for model in matching_rank_models("^smallest$")]
+    ['smallest']
+    """
+    listed = (*RANK_MODELS, SMALLEST) if SMALLEST.name in pattern else RANK_MODELS
+    return tuple(model for model in listed if re.search(pattern, model.name))
 
 
 def smaller(model: RankModel, layers: int, width: int, batches: tuple[int, ...]) -> RankModel:

@@ -10,13 +10,17 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from heteroplace.bench.distir.rank_models import MODES, RANK_MODELS, RankModel
+from heteroplace.bench.distir.rank_models import (
+    MODES,
+    RANK_MODELS,
+    RankModel,
+    matching_rank_models,
+)
 from heteroplace.bench.distir.run_table import run_table
 from heteroplace.bench.peers.stock import in_pass_context
 from heteroplace.bench.peers.timed_runs import (
@@ -32,7 +36,7 @@ from heteroplace.costs.measurement import NEAR_CORES_NS
 from heteroplace.errors import ClusterError
 from heteroplace.measure.link_programs import load_program, two_cores
 from heteroplace.measure.link_report import with_measured_links
-from heteroplace.measure.links import measure_links
+from heteroplace.measure.links import QUICK, LinkProbeOptions, measure_links
 from heteroplace.model.cluster import Cluster, Device, Memory
 from heteroplace.model.plan import Collective
 from heteroplace.model.solution import Solution
@@ -43,10 +47,11 @@ from heteroplace.sharding.options import ShardOptions, read_shard_options
 from heteroplace.sharding.plan import ShardedModel, plan_model, plan_models, plan_timer
 from heteroplace.sharding.search import Grid, search_degrees
 from heteroplace.sharding.source import ModelSource
-from heteroplace.sharding.trials import load_model, run_times
+from heteroplace.sharding.trials import NUM_ROUNDS, load_model, run_times
 from heteroplace.simulate.simulator import simulate
 from heteroplace.stats import half_spread, median
 from heteroplace.transforms.degrees import Degrees, enumerate_degrees
+from heteroplace.transforms.strategy import Strategy
 from heteroplace.tvm_bridge import llvm_cpu_target
 
 Say = Callable[[str], None]
@@ -75,13 +80,22 @@ class RunOptions:
     near_s: float = 60.0
     """Seconds that are waited for near cores at most, in all: where cores are never near, no batch
     waits again. Far ones take ten times as long for what one of them hands to the other."""
+    is_quick: bool = False
+    """Measure links with fewer and smaller copies, do not wait for near cores, and run the plans of
+    the search in one round."""
 
 
 def run(arguments: argparse.Namespace, say: Say) -> Iterator[Row]:
     """Run what the command line asks for; see `run_all`."""
-    models = [model for model in RANK_MODELS if re.search(arguments.only or "", model.name)]
-    options = RunOptions(tuple(models), batches=arguments.batches, rounds=arguments.rounds)
-    return run_all(options, say)
+    return run_all(
+        RunOptions(
+            matching_rank_models(arguments.only or ""),
+            batches=arguments.batches,
+            rounds=arguments.rounds,
+            is_quick=arguments.quick,
+        ),
+        say,
+    )
 
 
 def run_all(options: RunOptions, say: Say) -> Iterator[Row]:
@@ -92,9 +106,11 @@ def run_all(options: RunOptions, say: Say) -> Iterator[Row]:
     HeteroPlaceError
         This process may run on one core only, or something cannot be planned, compiled or run.
     """
+    if not options.models:
+        return
     near = near_cores(options, say)
     near.wait()
-    cluster = rank_cluster(say=say)
+    cluster = rank_cluster(say=say, is_quick=options.is_quick)
     with tempfile.TemporaryDirectory() as folder:
         for model in options.models:
             for mode in options.modes:
@@ -112,7 +128,7 @@ def near_cores(options: RunOptions, say: Say) -> NearCores:
             say(f"cores are far from each other, {latency_ns} ns")
         return latency_ns
 
-    return NearCores(core_to_core_ns, options.near_s)
+    return NearCores(core_to_core_ns, 0.0 if options.is_quick else options.near_s)
 
 
 def rank_cores() -> list[int]:
@@ -132,13 +148,19 @@ def rank_cores() -> list[int]:
     return found
 
 
-def rank_cluster(cores: Sequence[int] | None = None, say: Say = lambda line: None) -> Cluster:
+def rank_cluster(
+    cores: Sequence[int] | None = None,
+    say: Say = lambda line: None,
+    is_quick: bool = False,
+) -> Cluster:
     """Return cores of this machine as ranks with a memory each, and measured links between them.
 
     Parameters
     ----------
     cores
         None: those of `rank_cores`; errors as there.
+    is_quick
+        Whether links are measured with fewer and smaller copies.
     """
     found = rank_cores() if cores is None else list(cores)
     target = llvm_cpu_target()
@@ -148,7 +170,8 @@ def rank_cluster(cores: Sequence[int] | None = None, say: Say = lambda line: Non
     )
     memories = tuple(Memory(f"ram.{rank}", _MEMORY_BYTES) for rank in range(len(found)))
     cluster = Cluster("ranks", memories, devices, host=0)
-    return with_measured_links(cluster, measure_links(cluster, say))
+    probe = QUICK if is_quick else LinkProbeOptions()
+    return with_measured_links(cluster, measure_links(cluster, say, probe))
 
 
 @dataclass(frozen=True)
@@ -215,7 +238,7 @@ class _Runs:
         near.wait()
         self._say(f"{self._model.name}, {self._mode}, batch {batch}: planning")
         grid = search_degrees(self._source, cluster, replace(options, run_best=0))
-        ran = run_times(grid.models[: options.most_run], options, helping=False)
+        ran = self._run_times(grid.models[: options.most_run], options)
         grid = replace(grid, measured_ns=ran)
         chosen = grid.best.strategy.degrees
         every = enumerate_degrees(NUM_RANKS, batch, MAX_MICRO_BATCHES, allow_fewer=True)
@@ -258,8 +281,14 @@ class _Runs:
         """The plan that users get: of several for the same degrees that which runs faster."""
         models = [model for model in grid.models if model.strategy.degrees == degrees]
         if len(models) > 1 and grid.measured_of(degrees) is None:
-            grid = replace(grid, measured_ns=run_times(models, options, helping=False))
+            grid = replace(grid, measured_ns=self._run_times(models, options))
         return grid.best_of(degrees)
+
+    def _run_times(
+        self, models: Sequence[ShardedModel], options: ShardOptions
+    ) -> dict[Strategy, int]:
+        num_rounds = 1 if self._options.is_quick else NUM_ROUNDS
+        return run_times(models, options, helping=False, num_rounds=num_rounds)
 
     def _independent(self, batch: int) -> Timer:
         """Two programs of one core, each with half of the batch, at once."""

@@ -64,7 +64,12 @@ from heteroplace.bench.dynamic.trace_runs import (
     timer_of,
     with_all_active,
 )
-from heteroplace.bench.models.routed_catalogue import ROUTED, TRACES
+from heteroplace.bench.models.routed_catalogue import (
+    SMALLEST,
+    TRACES,
+    matching_labels,
+    routed_network,
+)
 from heteroplace.bench.models.routed_onnx import ONNX_FORMS
 from heteroplace.bench.peers.runtimes import OnnxExecutor
 from heteroplace.bench.peers.stock import StockExecutor, in_pass_context
@@ -83,6 +88,7 @@ MAX_UNPROFILED = 16
 PROFILED = ("capacities", "specialised")
 """Variants whose plans are made for the trace's profile too."""
 NUM_ROUNDS = 9
+"""Of every network but the smallest, which has one."""
 STEADY = ("dense", "padded", "stock", "onnxruntime", "read")
 """What takes as long whatever is decided."""
 TURN_NS = 300_000_000
@@ -94,16 +100,15 @@ Say = Callable[[str], None]
 def rows(only: re.Pattern[str], say: Say) -> Iterator[dict[str, object]]:
     """Measure the networks and traces whose label, name/trace, matches."""
     cluster = local_cluster(has_gpus=False)
-    for name, make in ROUTED.items():
-        traces = [trace for trace in TRACES if only.search(f"{name}/{trace}")]
-        if traces:
-            with in_pass_context():
-                network = make()
-                form = ONNX_FORMS[name]() if name in ONNX_FORMS else None
-                builds = Builds(cluster, network.params)
-                for trace in traces:
-                    runs, tell = TraceRuns(network, TRACES[trace]), prefixed(say, f"{name}/{trace}")
-                    yield from rows_of((name, trace), runs, builds, form, tell)
+    for name, traces in matching_labels(only):
+        num_rounds = 1 if name == SMALLEST else NUM_ROUNDS
+        with in_pass_context():
+            network = routed_network(name)
+            form = ONNX_FORMS[name]() if name in ONNX_FORMS else None
+            builds = Builds(cluster, network.params)
+            for trace in traces:
+                runs, tell = TraceRuns(network, TRACES[trace]), prefixed(say, f"{name}/{trace}")
+                yield from rows_of((name, trace), runs, builds, form, tell, num_rounds)
 
 
 def rows_of(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from heteroplace.bench.models.routed import RoutedNetwork
@@ -36,6 +37,24 @@ ROUTED: Mapping[str, Callable[[], RoutedNetwork]] = {
     "dynamic_routing_small": lambda: dynamic_routing(layers=6, scales=3, size=32),
 }
 """By name; the small ones are for quick looks."""
+
+SMALLEST = "smallest"
+"""A network that `bench dynamic` gets through in seconds; only `--only` with its name takes it."""
+_SMALLEST_LAYER = (8, 8, 16, 2, 1)
+
+
+def matching_labels(only: re.Pattern[str]) -> Iterator[tuple[str, list[str]]]:
+    """Yield the networks of which a trace's label, network/trace, matches, with these traces."""
+    for name in (*ROUTED, SMALLEST) if SMALLEST in only.pattern else ROUTED:
+        traces = [trace for trace in TRACES if only.search(f"{name}/{trace}")]
+        if traces:
+            yield name, traces
+
+
+def routed_network(name: str) -> RoutedNetwork:
+    """Make one of `ROUTED`, or the smallest."""
+    return switch_layer(*_SMALLEST_LAYER) if name == SMALLEST else ROUTED[name]()
+
 
 HALVES: Mapping[str, Callable[[Sequence[int]], RoutedNetwork]] = {
     name: partial(switch_layer_part, *sizes) for name, sizes in _SWITCH_LAYERS.items()

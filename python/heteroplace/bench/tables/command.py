@@ -34,7 +34,7 @@ Row = dict[str, object]
 Say = Callable[[str], None]
 
 BENCH = Path(__file__).resolve().parent.parent
-"""Folder of the documents."""
+"""Default folder of the documents."""
 MANIFEST = "tables/manifest.json"
 """In the folder of the documents."""
 
@@ -61,6 +61,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=Path("build/tables"),
         help="where what is measured is kept (default: build/tables)",
     )
+    parser.add_argument(
+        "--documents",
+        type=Path,
+        default=BENCH,
+        metavar="FOLDER",
+        help=f"folder with {', '.join(f'{name}.md' for name in DOCUMENTS)} and {MANIFEST}, which "
+        f"are updated (default: those of the package)",
+    )
     parser.epilog = "REGEX is searched in PART/GRAPH. Without --only: all, which takes hours."
 
 
@@ -68,11 +76,23 @@ def run(arguments: argparse.Namespace, say: Say) -> list[Row]:
     """Measure what is not there, and write the tables that are whole; a row for each part."""
     if not arguments.budget > 0:
         raise SolverError(f"--budget must be > 0, got {arguments.budget}")
+    _check_documents(arguments.documents)
     parts = all_parts()
     check_can_draw()
     store, stamp = Store(arguments.folder), stamp_now(arguments.budget)
     measure_missing(parts, store, stamp, arguments.only, arguments.within, say)
-    return write_documents(parts, store, stamp, BENCH)
+    return write_documents(parts, store, stamp, arguments.documents)
+
+
+def _check_documents(folder: Path) -> None:
+    """Raise SolverError, before anything is measured, if a document is missing."""
+    names = (*(f"{name}.md" for name in DOCUMENTS), MANIFEST)
+    missing = [name for name in names if not (folder / name).is_file()]
+    if missing:
+        raise SolverError(
+            f"--documents: {folder} has no {', '.join(missing)}; copy them from {BENCH}, or leave "
+            f"the option out"
+        )
 
 
 def table(rows: list[Row]) -> str:
