@@ -96,11 +96,17 @@ def test_keys_are_mapped_to_values() -> None:
              default_float=9.0),
         node("LabelEncoder", "back", keys_floats=[0.5, 0.0],
              values_int64s=[1, 3], default_int64=-7),
+    ]  # fmt: skip
+    check(nodes, {"x": X, "k": keys}, ["whole", "float", "back"], version=2)
+
+
+def test_each_category_has_an_element() -> None:
+    nodes = [
         node("OneHotEncoder", "hot", "k", cats_int64s=[8, 1, 3], zeros=1),
         node("OneHotEncoder", "cold", "z", cats_int64s=[0, 2, -1], zeros=1),
-    ]  # fmt: skip
-    inputs = {"x": X, "k": keys, "z": FULL}
-    check(nodes, inputs, ["whole", "float", "back", "hot", "cold"], version=2)
+    ]
+    inputs = {"k": np.array([[3, 1, 8], [1, 5, 3]]), "z": FULL}
+    check(nodes, inputs, ["hot", "cold"], version=2)
 
 
 def test_keys_of_opset_4_are_tensors() -> None:
@@ -116,6 +122,7 @@ def test_keys_of_opset_4_are_tensors() -> None:
     np.testing.assert_array_equal(found, np.array([5, -9, 6], "int16"))
 
 
+@pytest.mark.costly(2)
 @pytest.mark.parametrize("labels", [[4, 9], [4, 9, 2]])
 def test_labels_and_scores_of_linear_models(labels: list[int]) -> None:
     count = len(labels)
@@ -153,6 +160,18 @@ def machine(op_type: str, outputs: str, kernel: str, **attributes: Any) -> onnx.
                 support_vectors=vectors.reshape(-1).tolist(), **attributes)  # fmt: skip
 
 
+def test_support_vectors_of_one_kernel_each() -> None:
+    """The cheap one of these: both ops in one program."""
+    coefficients = [0.5, -1.0, 0.25, 2.0, -0.3]
+    nodes = [
+        machine("SVMRegressor", "y", "RBF", n_supports=5, coefficients=coefficients, rho=[0.2]),
+        machine("SVMClassifier", "label scores", "LINEAR", coefficients=coefficients, rho=[0.1],
+                vectors_per_class=[2, 3], classlabels_ints=[3, 1]),
+    ]  # fmt: skip
+    check(nodes, {"x": FULL}, ["y", "label", "scores"])
+
+
+@pytest.mark.costly(3)
 def test_regressors_by_support_vectors() -> None:
     given = {"n_supports": 5, "coefficients": [0.5, -1.0, 0.25, 2.0, -0.3], "rho": [0.2]}
     nodes = [machine("SVMRegressor", kernel, kernel, **given) for kernel in KERNELS]
@@ -170,6 +189,7 @@ def test_regressors_by_support_vectors() -> None:
     check(nodes, {"x": FULL}, [*KERNELS, "side", "flat"])
 
 
+@pytest.mark.costly(5)
 @pytest.mark.parametrize("sizes", [[2, 3], [2, 1, 2]])
 def test_classifiers_by_support_vectors(sizes: list[int]) -> None:
     count = len(sizes)
@@ -223,7 +243,7 @@ def test_an_op_that_looks_into_names_is_refused() -> None:
 
 def test_probabilities_of_machines_are_refused() -> None:
     given = {"coefficients": [0.1] * 5, "rho": [0.1], "vectors_per_class": [2, 3]}
-    one = machine("SVMClassifier", "label scores", "RBF", prob_a=[0.5], prob_b=[0.1],
+    one = machine("SVMClassifier", "label scores", "LINEAR", prob_a=[0.5], prob_b=[0.1],
                   classlabels_ints=[0, 1], **given)  # fmt: skip
     with pytest.raises(FrontendError, match="iteration whose length depends on values"):
         from_onnx(model_of([one], {"x": FULL}, ["label", "scores"]), simplify=False)

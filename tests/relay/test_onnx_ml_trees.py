@@ -113,13 +113,13 @@ def test_nodes_of_all_modes_lead_to_the_same_leaves() -> None:
     check(regressor(MODES, [0]))
 
 
-@pytest.mark.costly(8)
+@pytest.mark.costly(4)
 @pytest.mark.parametrize("mode", MODES)
 def test_nodes_of_one_mode_lead_to_the_same_leaves(mode: str) -> None:
     check(regressor([mode], [0]))
 
 
-@pytest.mark.costly(8)
+@pytest.mark.costly(5)
 @pytest.mark.parametrize("aggregate", ["SUM", "AVERAGE", "MIN", "MAX"])
 @pytest.mark.parametrize("columns", [[0], [0, 1, 2]])
 def test_trees_are_aggregated(aggregate: str, columns: list[int]) -> None:
@@ -127,13 +127,13 @@ def test_trees_are_aggregated(aggregate: str, columns: list[int]) -> None:
     check(regressor(["LEQ"], columns, aggregate_function=aggregate, base_values=base))
 
 
-@pytest.mark.costly(6)
+@pytest.mark.costly(4)
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_scores_of_several_targets_are_transformed(name: str) -> None:
     check(regressor(["LEQ"], [0, 1], post_transform=name))
 
 
-@pytest.mark.costly(12)
+@pytest.mark.costly(4)
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_labels_and_scores_of_a_classifier(name: str) -> None:
     check(classifier(3, [0, 1, 2], 0.01, post_transform=name))
@@ -148,18 +148,20 @@ def test_two_classes_with_scores_of_their_own_are_as_in_the_reference() -> None:
     np.testing.assert_allclose(found[1], scores, rtol=1e-5)
 
 
-@pytest.mark.costly(6)
+@pytest.mark.costly(7)
 @pytest.mark.parametrize("least", [0.0, -0.25])
 @pytest.mark.parametrize("name", ["NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO"])
 def test_one_score_stands_for_two_classes(name: str, least: float) -> None:
     check(classifier(2, [0], least, post_transform=name, base_values=[0.125]))
 
 
+@pytest.mark.costly(2)
 @pytest.mark.parametrize("columns", [[0, 2], [1, 2]])
 def test_a_class_without_weights_never_wins(columns: list[int]) -> None:
     check(classifier(3, columns, -0.5))
 
 
+@pytest.mark.costly(3)
 @pytest.mark.parametrize("dtype", ["float64", "int64", "int32"])
 def test_other_types_of_data(dtype: str) -> None:
     check(classifier(3, [0, 1, 2], 0.01), rows(dtype))
@@ -187,7 +189,6 @@ def ensemble(**attributes: Any) -> onnx.NodeProto:
     return om.node("TreeEnsemble", "x", "y", domain=ML, **given, **lists, **attributes)
 
 
-@pytest.mark.costly(3)
 @pytest.mark.parametrize("aggregate", [0, 1])
 def test_a_tree_ensemble_with_sets_is_as_its_definition(aggregate: int) -> None:
     x = np.nan_to_num(rows(), nan=1.0)
