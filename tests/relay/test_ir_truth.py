@@ -243,10 +243,23 @@ def test_a_task_that_is_torn_is_refused() -> None:
     torn = r"'conv2d\.2' is torn between add on 'cpu\.0' and nn\.conv2d, nn\.relu on 'cpu\.1'"
     with pytest.raises(LoweringError, match=torn):
         hp.build(moved(placed, Mover("", CPU1, op="nn.relu")))
+
+
+@pytest.mark.parametrize("is_diamond", [False, True], ids=["chain", "diamond"])
+def test_an_annotation_inside_a_fused_group_splits_it(is_diamond: bool) -> None:
     x = var("x", (1, 8, 8, 8))
-    foreign = module([x], on(relay.nn.relu(on(conv(x, 8, 8), CPU0)), CPU1))
-    with pytest.raises(LoweringError, match=r"torn between nn\.conv2d on 'cpu\.0' and nn\.relu on"):
-        hp.build(foreign, cpu_cluster(), **FAST)
+    first = on(relay.exp(x), CPU0)
+    value = on(relay.nn.relu(first), CPU1)
+    mod = module([x], on(relay.add(value, first), CPU0) if is_diamond else value)
+    executable = hp.build(mod, cpu_cluster(), **FAST)
+    solution = executable.solution
+    places = [solution.cluster.devices[d].name for d in solution.plan.placement(2 + is_diamond)]
+    assert places == ["cpu.0", "cpu.1", "cpu.0"][: 2 + is_diamond]
+    data = np.random.default_rng(0).standard_normal((1, 8, 8, 8)).astype(np.float32)
+    power = np.exp(data)
+    expected = np.maximum(power, 0) + (power if is_diamond else 0)
+    (actual,) = hp.Executor(executable).run(x=data)
+    np.testing.assert_allclose(actual, expected, rtol=1e-6)
 
 
 def test_annotations_that_contradict_each_other_are_refused() -> None:

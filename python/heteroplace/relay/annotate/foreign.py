@@ -54,7 +54,7 @@ def extract_annotated(mod: tvm.IRModule, cluster: Cluster, name: str = "model") 
         As `extract`.
     """
     mod = prepare(_Copier(relay.transform.InferType()(mod)["main"], cluster).run())
-    extraction = extract(strip_annotations(_with_spans(mod, cluster)), name)
+    extraction = extract(_with_borders(_with_spans(mod, cluster)), name)
     ops = [_ops_by_device(call) for call in extraction.calls]
     check_whole(extraction.graph, cluster, ops)
     tasks = []
@@ -63,6 +63,22 @@ def extract_annotated(mod: tvm.IRModule, cluster: Cluster, name: str = "model") 
         (device,) = by_device
         tasks.append(replace(task, members=members, devices=(cluster.devices[device].name,)))
     return replace(extraction, graph=replace(extraction.graph, tasks=tuple(tasks)))
+
+
+def _with_borders(mod: tvm.IRModule) -> tvm.IRModule:
+    """The neutral module, in which no fused group goes across a border between devices.
+
+    device_copy(%1, cpu:0, cpu:1)  ==>  annotation.stop_fusion(%1), which FuseOps takes out again
+    """
+    main = mod["main"]
+    mapped: dict[relay.Expr, relay.Expr] = {}
+
+    def stop(old: relay.Expr, new: relay.Expr) -> relay.Expr:
+        return relay.annotation.stop_fusion(new.args[0]) if is_barrier(old) else new
+
+    rebuild([*main.params, *post_order(main.body)], mapped, stop)
+    function = relay.Function([mapped[param] for param in main.params], mapped[main.body])
+    return strip_annotations(tvm.IRModule.from_expr(function))
 
 
 def _ops_by_device(call: relay.Call) -> dict[int, list[str]]:
