@@ -73,8 +73,9 @@ def check_whole(graph: TaskGraph, cluster: Cluster, ops: Sequence[dict[int, list
             torn.append(f"task {task.name!r} is torn between {places}")
     if torn:
         raise LoweringError(
-            f"{'; '.join(torn)}: TVM fuses these ops into one kernel, which runs on one device; "
-            f"annotate them with the same"
+            f"{'; '.join(torn)}: the plan has one kernel for these ops, which runs on one device. "
+            f"Give them the same device, or annotate the module before HeteroPlace runs on it: "
+            f"heteroplace.build(mod, cluster) then makes a kernel for each device"
         )
 
 
