@@ -39,8 +39,32 @@ ML_NOTES: Mapping[str, tuple[str, str]] = {
     "CastMap": ("refused", _MAPS),
     "CategoryMapper": ("rewritten", "a LabelEncoder of numbers; not of an input of strings"),
     "DictVectorizer": ("refused", _MAPS),
-    "LabelEncoder": ("heteroplace", "map keys to values; not keys of an input of strings"),
-    "SVMClassifier": ("heteroplace", "refused with probabilities (prob_a), which are iterated"),
+    "LabelEncoder": (
+        "heteroplace",
+        "map keys to values; refused: keys of an input of strings, and a key that is NaN",
+    ),
+    "LinearClassifier": (
+        "heteroplace",
+        "label and scores of linear models; refused: PROBIT of one score for two classes",
+    ),
+    "OneHotEncoder": (
+        "heteroplace",
+        "one element for each category; refused: an input of strings, and a repeated category",
+    ),
+    "SVMClassifier": (
+        "heteroplace",
+        "label by votes, and scores; refused: probabilities (prob_a), a model without support "
+        "vectors, and a post_transform for two classes",
+    ),
+    "SVMRegressor": (
+        "heteroplace",
+        "regression, or the side of a one-class model; refused: any post_transform",
+    ),
+    "TreeEnsembleClassifier": (
+        "heteroplace",
+        "label and scores of a forest; refused: PROBIT of one score for two classes, weights for "
+        "the second of two classes only, and more than 1000 levels",
+    ),
     "ZipMap": ("rewritten", "its scores, a tensor with a column for each class"),
 }
 """Op -> who converts it and a note, where the docstring of its converter does not say it all."""
