@@ -16,9 +16,11 @@ pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="this machi
 
 def planned_commands(target: str, *options: str) -> str:
     """All commands of a target from nothing, whatever is there already."""
-    command = ["make", "--dry-run", "--always-make", target, *options]
+    command = ["make", "--dry-run", "--always-make", "--no-print-directory", target, *options]
+    # Where make runs these tests, its own options are not those of this make.
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("MAKE")}
     return subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=True
     ).stdout
 
 

@@ -64,7 +64,6 @@ def place(cluster: object, **options: object) -> tvm.IRModule:
             "must return a CostTable; it returned None",
         ),
         ({"costs": "/none/costs.json"}, HeteroPlaceError, "cannot be read: No such file"),
-        ({"costs": "estimate"}, MissingCostError, "flops_per_second and memory_bandwidth"),
     ],
 )
 def test_a_wrong_option(options: dict, error: type, message: str) -> None:

@@ -40,7 +40,7 @@ def test_a_network_compiled_again_has_its_row_before_the_next_one(
     rounds: list[object] = []
     clocks = ("first_wall_s", "second_wall_s", "first_cpu_s", "second_cpu_s")
     monkeypatch.setattr(recompile, "light_model_names", lambda: ["one", "other"])
-    monkeypatch.setattr(recompile, "light_model", lambda name: onnx.ModelProto())
+    monkeypatch.setattr(recompile, "onnx_model_of", lambda name: onnx.ModelProto())
     monkeypatch.setattr(
         recompile,
         "_round",

@@ -132,10 +132,15 @@ def test_two_loads_have_code_of_their_own_and_leave_no_descriptor(good: Path) ->
     assert descriptors() == before
 
 
-@pytest.mark.parametrize("path", ["a\0b", b"a\0b", b"/nowhere/\xff\xfe", "/nowhere/\udcff"])
-def test_a_path_that_no_file_has_is_refused(path: str | bytes, tmp_path: Path) -> None:
+@pytest.mark.parametrize("path", ["a\0b", "/nowhere/\udcff"])
+def test_a_path_that_no_file_has_is_refused(path: str) -> None:
     with pytest.raises(ArtifactError, match=r"zero byte|No such file|is no text"):
-        hp.load(path)  # type: ignore[arg-type]
+        hp.load(path)
+
+
+def test_a_path_of_bytes_is_refused_by_its_type() -> None:
+    with pytest.raises(ExecutionError, match=r"path is b'm\.so', of type bytes; expected the path"):
+        hp.load(b"m.so")  # type: ignore[arg-type]
 
 
 def test_an_export_to_a_path_that_no_file_has_is_refused(tmp_path: Path) -> None:

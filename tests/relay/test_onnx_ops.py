@@ -316,12 +316,13 @@ def test_an_operand_that_must_be_constant_is_named_with_the_cure() -> None:
     assert list(from_onnx(model, input_values={"k": np.array([2])}).inputs) == ["x"]
 
 
-def test_initialisers_of_unknown_types_are_named() -> None:
-    model = om.make_model([om.node("Relu", "x", "y")], {"x": [2]}, ["y"])
+def test_strings_that_a_node_reads_are_refused() -> None:
+    nodes = [om.node("Relu", "x", "y"), om.node("Shape", "words", "n")]
+    model = om.make_model(nodes, {"x": [2]}, ["y", "n"])
     model.graph.initializer.append(
         numpy_helper.from_array(np.array(["a", "b"], dtype=object), "words")
     )
-    assert "initialiser 'words' is of string" in message(model)
+    assert "Shape 'n_n' reads strings" in message(model)
 
 
 @pytest.mark.parametrize("zeros", ["", " za", " - zb", " za zb"])

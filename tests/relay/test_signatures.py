@@ -142,7 +142,7 @@ def test_a_file_that_holds_no_public_key_is_told(folder: Path, key: str, message
 
 
 def test_one_path_is_no_list_of_keys(folder: Path) -> None:
-    with pytest.raises(ArtifactError, match="expected a list of files of public keys"):
+    with pytest.raises(ExecutionError, match="one text; expected paths of public keys"):
         hp.load(folder / "signed.so", trusted_keys=str(folder / "first.pub.pem"))
 
 

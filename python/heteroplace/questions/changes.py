@@ -206,12 +206,18 @@ def _scale(value: Any, pattern: str, factor: float) -> str:
     for entry in links:
         speed = max(1.0, _in_range(_number(entry["bandwidth"]) * factor, pattern, factor))
         entry["bandwidth"] = f"{int(speed)} B/s"
-        entry["measured"] = [
-            [size, f"{round(_in_range(_number(time) / factor, pattern, factor))} ns"]
-            for size, time in entry.get("measured", ())
+        latency_ns = _number(entry["latency"])
+        entry["transfer_times"] = [
+            [size, f"{latency_ns + _scaled_ns(_number(time) - latency_ns, pattern, factor)} ns"]
+            for size, time in entry.get("transfer_times", ())
         ]
     names = ", ".join(entry["name"] for entry in links)
     return f"bandwidth of {names} times {factor:g}"
+
+
+def _scaled_ns(time_ns: int, pattern: str, factor: float) -> int:
+    """The time of the bytes of a transfer, latency left out, over a scaled link."""
+    return round(_in_range(time_ns / factor, pattern, factor))
 
 
 def _in_range(value: float, pattern: str, factor: float) -> float:

@@ -16,8 +16,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
-from onnxruntime.capi import onnxruntime_pybind11_state as raised
 from skl2onnx import convert_sklearn
 from skl2onnx.common.data_types import DoubleTensorType, FloatTensorType
 from skl2onnx.common.exceptions import MissingConverter
@@ -26,6 +24,7 @@ from heteroplace.bench.conformance.cases import Case
 from heteroplace.bench.conformance.pool import run_cases
 from heteroplace.bench.conformance.worker import EQUAL, RESULTS
 from heteroplace.bench.tabular.pipelines import dataset, pipelines
+from heteroplace.relay.frontend.onnx_child import load_onnxruntime
 from heteroplace.report.tables import format_table
 
 TOLERANCE = 1e-5
@@ -73,6 +72,7 @@ def make_case(pipeline: Any, rows: np.ndarray, targets: np.ndarray | None) -> Ca
         except (MissingConverter, NotImplementedError, RuntimeError, AssertionError) as err:
             return f"skl2onnx: {type(err).__name__}: {str(err).splitlines()[0][:_MAX_REASON]}"
     given = rows[:NUM_TEST_ROWS].astype("float64" if pipeline.is_double else "float32")
+    raised = load_onnxruntime().capi.onnxruntime_pybind11_state
     try:
         outputs = _reference_outputs(model, given)
     except (raised.Fail, raised.InvalidGraph, raised.NotImplemented) as err:
@@ -83,6 +83,7 @@ def make_case(pipeline: Any, rows: np.ndarray, targets: np.ndarray | None) -> Ca
 
 def _reference_outputs(model: onnx.ModelProto, rows: np.ndarray) -> list[np.ndarray]:
     """onnxruntime's outputs as arrays: maps as rows of scores, names as their numbers."""
+    onnxruntime = load_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(
