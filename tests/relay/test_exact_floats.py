@@ -9,7 +9,7 @@ import numpy as np
 import onnx_models as om
 import pytest
 import tvm
-from relay_models import cpu_cluster, module, random_costs, var
+from relay_models import cpu_cluster, mixed_cluster, module, random_costs, var
 from tvm import relay, tir
 
 import heteroplace as hp
@@ -105,6 +105,23 @@ def test_every_form_is_computed_as_by_numpy() -> None:
             np.testing.assert_allclose(
                 value, of_numpy(first, second), rtol=1e-6, atol=0, err_msg=name
             )
+
+
+@pytest.mark.costly(5)
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_every_form_compiles_for_a_gpu(dtype: str) -> None:
+    x, y = var("x", (8,), dtype), var("y", (8,), dtype)
+
+    def constant(value: float) -> relay.Constant:
+        return relay.const(value, dtype)
+
+    with np.errstate(over="ignore"):
+        forms = [form(x, y, constant) for form in [*ORDERS.values(), *NANS.values()]]
+    mod = module([x, y], relay.Tuple(forms + [form(x, y) for form, _ in COMPARISONS.values()]))
+    with tvm.transform.PassContext(opt_level=3):
+        executable = hp.build(mod, mixed_cluster(), {}, costs=random_costs, pin={"*": "gpu0"})
+    graph = executable.solution.graph
+    assert set(executable.solution.plan.placement(len(graph.tasks))) == {1}
 
 
 @pytest.mark.parametrize("op", ["Add", "Sub"])
