@@ -67,6 +67,59 @@ def test_the_quotient_of_long_integers() -> None:
     assert found[1].tolist() == [0, -(2**63), 0, -4]
 
 
+def _numbers(dtype: str) -> np.ndarray:
+    limits = np.iinfo(dtype)
+    ends = [
+        limits.min,
+        limits.min + 1,
+        limits.min // 3,
+        limits.max // 3,
+        limits.max - 9,
+        limits.max,
+    ]
+    return np.array([*ends, *range(-21, 21)], dtype)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64"])
+def test_floored_division_of_sums_does_not_overflow(dtype: str) -> None:
+    """TVM adds a multiple of the divisor to x + 8, whose least value it believes to know."""
+    numbers = _numbers(dtype)
+    names = iter("abcdefgh")
+    bodies, expected, inputs = [], [], {}
+    for divisor in (16, 10, -7):
+        for op, of_numpy in ((relay.floor_mod, np.mod), (relay.floor_divide, np.floor_divide)):
+            name = next(names)
+            x, eight, by = (var(name, numbers.shape, dtype), *_constants(8, divisor, dtype=dtype))
+            bodies.append(op(x + eight, by) - eight)
+            inputs[name] = numbers
+            with np.errstate(over="ignore"):
+                sums = numbers + np.array(8, dtype)
+                expected.append(of_numpy(sums, np.array(divisor, dtype)) - np.array(8, dtype))
+    for actual, wanted in zip(run(inputs, relay.Tuple(bodies)), expected, strict=True):
+        np.testing.assert_array_equal(actual, wanted)
+
+
+def test_floored_division_by_data_of_one_sign_does_not_overflow() -> None:
+    numbers = _numbers("int32")
+    divisors = np.resize(np.arange(-2, 9, dtype="int32"), numbers.shape)
+    bodies, expected, inputs = [], [], {}
+    for i, (op, of_numpy) in enumerate(
+        [(relay.floor_mod, np.mod), (relay.floor_divide, np.floor_divide)]
+    ):
+        x, y = var(f"x{i}", numbers.shape, "int32"), var(f"y{i}", numbers.shape, "int32")
+        one, eight = _constants(1, 8, dtype="int32")
+        bodies.append(op(x + eight, relay.maximum(y, one)))
+        inputs |= {f"x{i}": numbers, f"y{i}": divisors}
+        with np.errstate(over="ignore"):
+            expected.append(of_numpy(numbers + np.int32(8), np.maximum(divisors, np.int32(1))))
+    for actual, wanted in zip(run(inputs, relay.Tuple(bodies)), expected, strict=True):
+        np.testing.assert_array_equal(actual, wanted)
+
+
+def _constants(*values: int, dtype: str) -> list[relay.Constant]:
+    return [relay.const(value, dtype) for value in values]
+
+
 def _lowered(build: Callable[[tir.PrimExpr], tir.PrimExpr], dtype: str = "int32") -> str:
     """The text of one store, after the rewrite."""
     x, index = tir.decl_buffer((8,), dtype, "x"), tir.Var("i", "int32")
@@ -77,8 +130,12 @@ def _lowered(build: Callable[[tir.PrimExpr], tir.PrimExpr], dtype: str = "int32"
 
 
 def test_what_is_defined_stays_as_it_is() -> None:
-    assert not _lowered(lambda x: tir.floordiv(x, tir.IntImm("int32", 7)))
-    assert not _lowered(lambda x: tir.floordiv(x, tir.max(x, tir.IntImm("int32", 1))))
+    one, seven = tir.IntImm("int32", 1), tir.IntImm("int32", 7)
+    assert not _lowered(lambda x: tir.truncdiv(x, seven))
+    assert not _lowered(lambda x: tir.truncdiv(x, tir.max(x, one)))
+    assert not _lowered(lambda x: tir.floordiv(tir.max(x, one), seven))
+    assert not _lowered(lambda x: tir.floordiv(tir.Var("i", "int32"), seven))
+    assert "remainder" in _lowered(lambda x: tir.floordiv(x, seven))
     assert not _lowered(lambda x: x >> tir.IntImm("int32", 31))
     assert not _lowered(lambda x: tir.Div(x, x + tir.FloatImm("float32", 1.0)), "float32")
     assert "T.Let" in _lowered(lambda x: tir.Div(tir.IntImm("int32", 7), x))

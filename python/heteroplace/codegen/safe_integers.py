@@ -1,4 +1,4 @@
-"""Lowered kernels -> the same in which no division or shift of integers is undefined.
+"""Lowered kernels -> the same in which divisions and shifts of integers have one right result.
 
 On x86 a division by 0, and the least integer by -1, end the process; a shift by as many bits as the
 number has, or by a negative count, gives what the instruction at hand makes of it. As in numpy:
@@ -8,11 +8,20 @@ number has, or by a negative count, gives what the instruction at hand makes of 
 
 Divisions and shifts by constants stay as they are, and so do those whose divisor or count is within
 limits for certain. (ONNX says nothing of such operands; onnxruntime ends, or shifts as in C.)
+
+TVM lowers `floor_mod(x + 8, 16)` of int32 to `truncmod(x + 8 + 16 * k, 16)`, with a k for which no
+number that it thinks possible is negative. The sum overflows, and the result is wrong. Floored
+divisions of data are therefore written out here, from C's division and remainder:
+
+    r = a % b,  wrong = -1 if r != 0 and the signs of r and b differ, else 0
+    floor_mod(a, b)  ==>  r + (wrong & b)      floor_div(a, b)  ==>  a / b + wrong
+    floor_mod(a, 16)  ==>  a & 15              floor_div(a, 16)  ==>  a >> 4
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import tvm
 from tvm import arith, tir
@@ -21,6 +30,7 @@ from heteroplace.codegen.lowered_functions import with_nodes
 
 _DIVISIONS = (tir.Div, tir.Mod, tir.FloorDiv, tir.FloorMod)
 _REMAINDERS = (tir.Mod, tir.FloorMod)
+_FLOORED = (tir.FloorDiv, tir.FloorMod)
 _SHIFTS = ("tir.shift_left", "tir.shift_right")
 
 
@@ -41,7 +51,9 @@ def _replacement(value: tir.PrimExpr) -> tir.PrimExpr | None:
     if "int" not in str(value.dtype):
         return None
     if isinstance(value, _DIVISIONS):
-        return _once(value.a, value.b, _division(value)) if _may_trap(value.b) else None
+        if _may_trap(value.b):
+            return _once(value.a, value.b, _division(value))
+        return _floored(value, value.a, value.b) if _may_overflow(value) else None
     if isinstance(value, tir.Call) and getattr(value.op, "name", "") in _SHIFTS:
         data, count = value.args
         limit = tvm.DataType(value.dtype).bits
@@ -70,6 +82,52 @@ def _may_trap(divisor: tir.PrimExpr) -> bool:
     return bool(bound.min_value <= 0 and bound.max_value >= -1)
 
 
+def _may_overflow(value: tir.Div | tir.Mod | tir.FloorDiv | tir.FloorMod) -> bool:
+    """Tell whether TVM may add to the dividend: it knows the limits of loops, not those of data."""
+    if not isinstance(value, _FLOORED) or str(value.dtype).startswith("uint"):
+        return False
+    bound = arith.Analyzer().const_int_bound(_scalar(value.a))
+    largest = tir.max_value(value.dtype.split("x")[0]).value
+    return not (bound.min_value >= 0 and bound.max_value <= largest) and _reads_data(value.a)
+
+
+def _reads_data(value: tir.PrimExpr) -> bool:
+    loads: list[tir.BufferLoad] = []
+
+    def look(node: object) -> None:
+        if isinstance(node, tir.BufferLoad):
+            loads.append(node)
+
+    tir.stmt_functor.post_order_visit(value, look)
+    return bool(loads)
+
+
+def _floored(
+    value: tir.Div | tir.Mod | tir.FloorDiv | tir.FloorMod, a: tir.PrimExpr, b: tir.PrimExpr
+) -> tir.PrimExpr:
+    """Write out a floored division of signed numbers.
+
+    CUDA code repeats what a name stands for wherever it is read, so operands are read rarely.
+    """
+    divisor, is_remainder = _scalar(b), isinstance(value, _REMAINDERS)
+    is_positive = isinstance(divisor, tir.IntImm) and divisor.value > 0
+    if is_positive and divisor.value & (divisor.value - 1) == 0:
+        if is_remainder:
+            return a & _constant(divisor.value - 1, a.dtype)
+        return tir.shift_right(a, _constant(divisor.value.bit_length() - 1, a.dtype))
+    dividend, remainder = tir.Var("dividend", a.dtype), tir.Var("remainder", a.dtype)
+    sign = _constant(tvm.DataType(a.dtype).bits - 1, a.dtype)
+    if is_positive:
+        wrong = tir.shift_right(remainder, sign)
+    else:
+        is_rest = tir.Cast(a.dtype, tir.NE(remainder, _constant(0, a.dtype)))
+        wrong = -is_rest & tir.shift_right(remainder ^ b, sign)
+    if is_remainder:
+        return tir.Let(remainder, tir.Mod(a, b), remainder + (wrong & b))
+    quotient = tir.Let(remainder, tir.Mod(dividend, b), tir.Div(dividend, b) + wrong)
+    return tir.Let(dividend, a, quotient)
+
+
 def _scalar(value: tir.PrimExpr) -> tir.PrimExpr:
     return value.value if isinstance(value, tir.Broadcast) else value
 
@@ -93,7 +151,8 @@ def _division(
             is_minus = tir.EQ(b, _constant(-1, a.dtype))
             extra += tir.Select(is_minus, _constant(2, a.dtype), _constant(0, a.dtype))
         added = tir.Var("added", a.dtype)
-        result = type(value)(a, b + added)
+        is_floored = is_signed and isinstance(value, _FLOORED)
+        result = _once(a, b + added, partial(_floored, value) if is_floored else type(value))
         if not isinstance(value, _REMAINDERS):
             result *= _constant(1, a.dtype) - added
         return tir.Let(added, extra, result)
