@@ -355,3 +355,30 @@ def test_constants_are_computed_as_in_the_run() -> None:
     found = om.run_imported(model, {"x": data})
     for name, mine, reference in zip(names, found, expected, strict=True):
         np.testing.assert_array_equal(mine, reference, name)
+
+
+_UNCHANGED = {
+    "Cast": om.node("Cast", "w", "same", to=onnx.TensorProto.FLOAT),
+    "CastLike": om.node("CastLike", "w x", "same"),
+    "Identity": om.node("Identity", "w", "same"),
+    "Dropout": om.node("Dropout", "w", "same"),
+    "Concat": om.node("Concat", "w", "same", axis=0),
+    "Expand": om.node("Expand", "w shape", "same"),
+    "Reshape": om.node("Reshape", "w shape", "same"),
+    "Sum": om.node("Sum", "w", "same"),
+    "Max": om.node("Max", "w", "same"),
+    "Transpose": om.node("Transpose", "w", "same", perm=[0, 1]),
+    "Unsqueeze": om.node("Unsqueeze", "w none", "same"),
+}
+
+
+@pytest.mark.parametrize("op", _UNCHANGED)
+def test_a_weight_that_a_node_returns_unchanged_is_bound(op: str) -> None:
+    weights = {
+        "w": _RNG.standard_normal((2, 3)).astype(np.float32),
+        "shape": np.array([2, 3]),
+        "none": np.array([], np.int64),
+    }
+    nodes = [_UNCHANGED[op], om.node("Add", "x same", "y")]
+    used = {name: weights[name] for name in _UNCHANGED[op].input if name in weights}
+    assert_equals_onnxruntime(om.make_model(nodes, {"x": (2, 3)}, ["y"], used))

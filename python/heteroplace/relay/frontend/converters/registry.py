@@ -170,9 +170,26 @@ def converters_of(stock: Mapping[str, _StockConverter], opset: int) -> dict[str,
     for name, converter in ours.items():
         table[name] = _adapted(converter, opset, stock.get(name))
     return {
-        name: _numpy_axes(name, _widened(name, _checked(name, converter)), opset)
+        name: _own_value(_numpy_axes(name, _widened(name, _checked(name, converter)), opset))
         for name, converter in table.items()
     }
+
+
+def _own_value(converter: _StockConverter) -> _StockConverter:
+    """Copy a parameter that a node returns unchanged.
+
+    TVM's importer gives a variable the name of the last node that returns it. It would not find a
+    parameter by such a name, and leave the variable unbound.
+    """
+
+    def convert(
+        inputs: Sequence[Any], attributes: Mapping[str, Any], params: Mapping[str, Any]
+    ) -> Any:
+        result = converter(inputs, attributes, params)
+        is_parameter = isinstance(result, relay.Var) and result.name_hint in params
+        return relay.copy(result) if is_parameter else result
+
+    return convert
 
 
 def _adapted(converter: Converter, opset: int, stock: _StockConverter | None) -> _StockConverter:
