@@ -28,6 +28,7 @@ from heteroplace.codegen.matrix_convolutions import MatrixConvolutions
 from heteroplace.codegen.own_schedules import register_schedules
 from heteroplace.codegen.phases import ConvolvePhases
 from heteroplace.codegen.powers import Powers
+from heteroplace.codegen.quiet_argmax import register_quiet_argmax
 from heteroplace.codegen.targets import OWN_KERNELS, float_lanes, kernel_target
 from heteroplace.codegen.unpacked import Panels, ReadWeightsInPlace
 from heteroplace.codegen.whole_blocks import WholeBlocks
@@ -108,6 +109,7 @@ def cut_segments(
         An op that belongs to no task.
     """
     register_schedules()
+    register_quiet_argmax()
     register_layout_rules()
     cutter = _Cutter(mod["main"], target_of_task, len(targets))
     outputs = cutter.run()

@@ -219,11 +219,7 @@ def _flat(x: relay.Expr) -> relay.Expr:
 
 
 def _first_best(scores: relay.Expr, num_branches: int) -> relay.Expr:
-    """int32[C]: the first branch of the highest score; the last where no score is its own maximum.
-
-    Not by `argmax`: where TVM schedules it on a CPU it warns at each kernel, as nothing reads the
-    maximum that it finds beside the position.
-    """
+    """int32[C]: the first branch of the highest score; the last if no score equals the maximum."""
     is_best = relay.equal(scores, relay.max(scores, axis=1, keepdims=True))
     places = relay.const(np.arange(num_branches, dtype="int32")[None, :])
     last = relay.const(num_branches - 1, "int32")
