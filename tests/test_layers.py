@@ -19,6 +19,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "python" / "heteroplace"
 LAYERS = {
     "terminal": (0, 0),
     "control_groups": (0, 0),
+    "entry": (0, 0),
     "interrupts": (0, 1),
     "kept_docstrings": (0, 0),
     "tvm_wheel": (0, 0),
@@ -45,6 +46,7 @@ LAYERS = {
     "transforms": (4, 0),
     "dynamic": (4, 0),
     "tvm_bridge": (5, 0),
+    "tvm_hooks": (5, 1),
     "machine": (5, 1),
     "relay": (5, 2),
     "codegen": (6, 0),

@@ -2,21 +2,21 @@
 
 Importing it makes `relay.transform.HeteroPlace` exist in a TVM with Relay, which it does not load.
 Without one, the planning layers (clusters, task graphs, solvers, reports) work all the same.
+
+Every command imports this module before it can answer Ctrl-C. So it loads no other module, not even
+`typing`; public names are loaded at their first use, and the hooks of TVM when TVM is imported.
 """
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Mapping
-from functools import partial
-from typing import TYPE_CHECKING, Any
+import sys
+from importlib import import_module
 
-from heteroplace.errors import HeteroPlaceError
-from heteroplace.kept_docstrings import keep_docstrings
-from heteroplace.tvm_bridge import add_to_relay_transform, require_tvm
-from heteroplace.tvm_import import keep_tvm_from_writing
-
+TYPE_CHECKING = False  # as `typing` has it
 if TYPE_CHECKING:
+    from typing import Any
+
+    from heteroplace.errors import HeteroPlaceError
     from heteroplace.files.cluster import load_cluster, save_cluster
     from heteroplace.machine.local import local_cluster
     from heteroplace.model.cluster import Cluster, Device, Link, Memory
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+_TVM_BRIDGE, _TVM_HOOKS = "heteroplace.tvm_bridge", "heteroplace.tvm_hooks"
 _WITHOUT_TVM = {
     **dict.fromkeys(("Cluster", "Device", "Link", "Memory"), "heteroplace.model.cluster"),
     **dict.fromkeys(("Task", "TaskGraph", "TaskGraphBuilder"), "heteroplace.model.graph"),
@@ -33,9 +34,9 @@ _WITHOUT_TVM = {
     "Timeline": "heteroplace.model.timeline",
     **dict.fromkeys(("load_cluster", "save_cluster"), "heteroplace.files.cluster"),
     "local_cluster": "heteroplace.machine.local",
+    "HeteroPlaceError": "heteroplace.errors",
 }
-"""Public names of the planning layers, and the module of each. They too are loaded when they are
-asked for: the commands answer Ctrl-C only once this module is loaded."""
+"""Public names of the planning layers, and the module of each."""
 _PROFILE_PASSES = (
     "ChooseCapacities",
     "PlaceBranches",
@@ -81,29 +82,31 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Load a part when it is asked for; say how to get TVM if it needs one and there is none."""
     if name in _WITHOUT_TVM:
-        globals()[name] = getattr(importlib.import_module(_WITHOUT_TVM[name]), name)
+        globals()[name] = getattr(import_module(_WITHOUT_TVM[name]), name)
         return globals()[name]
     if name not in _NEEDS_TVM:
         raise AttributeError(f"module 'heteroplace' has no attribute {name!r}")
-    require_tvm()
-    module = importlib.import_module(_NEEDS_TVM[name])
+    import_module(_TVM_BRIDGE).require_tvm()
+    module = import_module(_NEEDS_TVM[name])
     return module if name in ("frontend", "routing") else getattr(module, name)
 
 
-_OPTIONS = "heteroplace.place_options"
+class _TVMHooks:
+    """A finder that finds nothing: it adds the hooks of `tvm_hooks.py` when TVM is imported."""
+
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> None:
+        if name == "tvm":
+            sys.meta_path.remove(_TVMHooks)
+            _add_tvm_hooks()
 
 
-def _config_types() -> Mapping[str, str]:
-    types: Mapping[str, str] = importlib.import_module(_OPTIONS).pass_config_types()
-    return types
+def _add_tvm_hooks() -> None:
+    names = ("HeteroPlace", "Shard", "DenseMasked", "FindRouters", *_PROFILE_PASSES)
+    import_module(_TVM_HOOKS).add_tvm_hooks(names, __getattr__)
 
 
-keep_tvm_from_writing()
-keep_docstrings()
-# Make `relay.transform.HeteroPlace` and the others exist beside TVM's own passes.
-add_to_relay_transform("HeteroPlace", lambda: __getattr__("HeteroPlace"), _config_types)
-add_to_relay_transform("Shard", lambda: __getattr__("Shard"), dict)
-add_to_relay_transform("DenseMasked", lambda: __getattr__("DenseMasked"), dict)
-add_to_relay_transform("FindRouters", lambda: __getattr__("FindRouters"), dict)
-for _name in _PROFILE_PASSES:
-    add_to_relay_transform(_name, partial(__getattr__, _name), dict)
+if "tvm" in sys.modules:
+    _add_tvm_hooks()
+else:
+    sys.meta_path.insert(0, _TVMHooks)

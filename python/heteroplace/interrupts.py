@@ -18,13 +18,12 @@ from functools import wraps
 from types import CodeType, FrameType, TracebackType
 from typing import Any, ParamSpec, TypeVar
 
+from heteroplace.entry import INTERRUPTED, end_at_once
 from heteroplace.terminal import ends_quietly, printable_streams
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-EXIT_CODE = 130
-"""Of a program that Ctrl-C has ended: 128 and the number of the signal, as shells have it."""
 _CALLBACK = "cfun", "packed_func.py"
 """Function and file of TVM's Python that C++ calls."""
 _AGAIN_S = 0.01
@@ -54,7 +53,8 @@ class Interrupts:
     def __enter__(self) -> Interrupts:
         is_main = threading.current_thread() is threading.main_thread()
         handler = signal.getsignal(signal.SIGINT)
-        if is_main and (_owner(handler) or handler is signal.default_int_handler):
+        is_ours = handler in (signal.default_int_handler, end_at_once) or _owner(handler)
+        if is_main and is_ours:
             self._hook, sys.unraisablehook = sys.unraisablehook, self._notice_dropped
             self._before = signal.signal(signal.SIGINT, self._take)
         return self
@@ -107,17 +107,19 @@ class Interrupts:
 
 
 def run_program(module: str) -> int:
-    """Load a module and return the exit code of its `main`: `EXIT_CODE` after Ctrl-C.
+    """Load a module and return the exit code of its `main`: `INTERRUPTED` after Ctrl-C.
 
     Its standard streams are those of `printable_streams`.
     """
     with printable_streams():
         try:
-            code: int = importlib.import_module(module).main()
+            program = importlib.import_module(module)
+            with Interrupts():
+                code: int = program.main()
             sys.stdout.flush()
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
-            return EXIT_CODE
+            return INTERRUPTED
         except BrokenPipeError:
             if not ends_quietly():
                 raise

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 
 import heteroplace
 from heteroplace.command_parser import CommandParser, leaves
+from heteroplace.entry import INTERRUPTED
 from heteroplace.errors import HeteroPlaceError, InfeasibleError, SolverLimitError
-from heteroplace.interrupts import EXIT_CODE as INTERRUPTED
 from heteroplace.interrupts import Interrupts
 from heteroplace.terminal import ends_quietly, printable_streams
 

@@ -20,8 +20,8 @@ from typing import Any, NoReturn
 
 from heteroplace.cli.tvmc_errors import guarded, report
 from heteroplace.command_parser import options_of, unknown_options
+from heteroplace.entry import INTERRUPTED
 from heteroplace.errors import MissingTVMError
-from heteroplace.interrupts import EXIT_CODE as INTERRUPTED
 from heteroplace.interrupts import Interrupts
 from heteroplace.terminal import printable_streams
 from heteroplace.tvm_bridge import register_onnx_mapping_shim, require_tvm

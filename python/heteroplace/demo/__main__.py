@@ -2,7 +2,7 @@
 
 import sys
 
-from heteroplace.interrupts import run_program
+from heteroplace.entry import start
 
 if __name__ == "__main__":
-    sys.exit(run_program("heteroplace.demo.command"))
+    sys.exit(start("heteroplace.interrupts", "run_program", "heteroplace.demo.command"))

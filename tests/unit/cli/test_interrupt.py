@@ -11,8 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.programs import environment
+from tests.programs import environment, run_python
 
+import heteroplace
 from heteroplace.cli.main import INTERRUPTED
 from heteroplace.files.cluster import load_cluster
 from heteroplace.files.given_times import costs_from_times
@@ -193,6 +194,71 @@ def test_an_interrupt_while_modules_are_loaded_is_one_line(
         preexec_fn=heed_interrupts,
     )
     assert (done.returncode, done.stderr) == (INTERRUPTED, "interrupted\n")
+
+
+PACKAGE = Path(heteroplace.__file__).parent
+IMPORTED_FIRST = """
+import sys
+before = set(sys.modules)
+import heteroplace.cli.entry
+print(*sorted(set(sys.modules) - before))
+"""
+
+
+def test_little_is_imported_before_ctrl_c_is_answered() -> None:
+    imported = set(run_python(IMPORTED_FIRST, "-S", PYTHONPATH=str(PACKAGE.parent)).split())
+    ours = {name for name in imported if name.startswith("heteroplace")}
+    assert ours == {"heteroplace", "heteroplace.cli", "heteroplace.cli.entry", "heteroplace.entry"}
+    assert not imported & {"argparse", "inspect", "logging", "pathlib", "tempfile", "typing"}
+
+
+INTERRUPTED_START = """
+import importlib.metadata, os, runpy, signal, sys
+class Interrupt:
+    num_modules = 0
+    def find_spec(self, name, path=None, target=None):
+        first = "heteroplace.cli.main", "heteroplace.cli.tvmc", "heteroplace.interrupts"
+        self.num_modules += name in first or self.num_modules > 0
+        if self.num_modules == {modules}:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.argv = [{program!r}, {argument!r}, "--help"]
+scripts = importlib.metadata.entry_points(group="console_scripts", name={program!r})
+sys.meta_path.insert(0, Interrupt())
+if scripts:
+    sys.exit(list(scripts)[0].load()())
+else:
+    runpy.run_module("heteroplace." + {program!r}, run_name="__main__", alter_sys=True)
+"""
+"""Ctrl-C comes while the program looks for its second, third, ... module."""
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("modules", [2, 3, 10, 40])
+@pytest.mark.parametrize(
+    ("program", "argument"),
+    [("heteroplace", "place"), ("tvmc", "compile"), ("bench", "place"), ("demo", "run")],
+)
+def test_an_interrupt_at_the_start_is_one_line(program: str, argument: str, modules: int) -> None:
+    code = INTERRUPTED_START.format(program=program, argument=argument, modules=modules)
+    done = run_interrupted(code)
+    assert (done.returncode, done.stderr) == (INTERRUPTED, "interrupted\n")
+
+
+def test_a_program_that_ignores_ctrl_c_goes_on() -> None:
+    code = INTERRUPTED_START.format(program="heteroplace", argument="place", modules=10)
+    done = run_interrupted("import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)" + code)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def run_interrupted(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(),
+        preexec_fn=heed_interrupts,
+    )
 
 
 INTERRUPTED_PASS = """

@@ -1,0 +1,36 @@
+"""What `import heteroplace` changes in TVM: more names, and no trace in the file system."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+
+from heteroplace.kept_docstrings import keep_docstrings
+from heteroplace.tvm_bridge import add_to_relay_transform
+from heteroplace.tvm_import import keep_tvm_from_writing
+
+_OPTIONS = "heteroplace.place_options"
+_PASS_WITH_OPTIONS = "HeteroPlace"
+
+
+def add_tvm_hooks(passes: Iterable[str], load: Callable[[str], object]) -> None:
+    """Add what takes effect while TVM is imported, or at once if it is.
+
+    Parameters
+    ----------
+    passes
+        Names in `tvm.relay.transform` next to TVM's own passes.
+    load
+        Returns the pass of a name, when it is first used.
+    """
+    keep_tvm_from_writing()
+    keep_docstrings()
+    for name in passes:
+        config_types = _config_types if name == _PASS_WITH_OPTIONS else dict
+        add_to_relay_transform(name, partial(load, name), config_types)
+
+
+def _config_types() -> Mapping[str, str]:
+    types: Mapping[str, str] = importlib.import_module(_OPTIONS).pass_config_types()
+    return types
