@@ -6,6 +6,9 @@
 FuseOps would compute %i anew in the kernel for each look-up, and for each element that a look-up
 takes at one place. Where look-ups follow each other, as the levels of a decision tree do, that
 doubles from level to level. FuseOps takes the `stop_fusion` out again.
+
+`SplitRepeated` does not replace this pass. It bounds the size of a kernel's expression, and so its
+compile time; it does not see that one expression runs for each element taken at a place.
 """
 
 from __future__ import annotations

@@ -184,7 +184,8 @@ def _reached_leaves(rows: relay.Expr, forest: Forest) -> relay.Expr:
 
     nodes = step(at_roots, lambda array, kind: const(array[roots][None], kind))
     for _ in range(1, forest.depth):
-        # One kernel for each level: fused, each level would repeat the one before it.
+        # One kernel for each level: fused, each level would repeat the one before it. Our own
+        # passes see to that (`SharedPlacesApart`), stock TVM's would not.
         nodes = relay.annotation.stop_fusion(nodes)
         feature = relay.take(const(forest.feature, "int32"), nodes)
         nodes = step(relay.gather(rows, 1, feature), partial(_look_up, nodes))
