@@ -40,13 +40,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_path_that_is_no_file_says_what_it_is(
     folder: Path, path: str, says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert says in why_no_file(path)
     local = ["--cluster", "local"]
     for command in (["run"], ["compile"], ["place", *local], ["profile", *local], ["tune", *local]):
         assert main([*command, path]) == 4
         said = capsys.readouterr().err
         assert says in said
         assert path == "net.onx" or "did you mean" not in said
+    assert says in why_no_file(path)
 
 
 def test_the_only_model_of_a_folder_is_suggested(folder: Path) -> None:
