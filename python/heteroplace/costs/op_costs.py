@@ -40,6 +40,7 @@ from heteroplace.model.cost import (
     without_barred,
 )
 from heteroplace.model.graph import Task, TaskGraph, Tensor
+from heteroplace.model.op_traits.op_table import rules_by_op
 
 IntArray = NDArray[np.int64]
 
@@ -79,46 +80,12 @@ def views(task: Task, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Op
     return OpWork(0, 0, 0)
 
 
-_VIEWS = (
-    *("reshape", "squeeze", "expand_dims", "nn.batch_flatten", "contrib_reverse_reshape"),
-    *("copy", "identity", "nn.dropout", "annotation.stop_fusion"),
-)
-_LAUNCHED = (
-    *("concatenate", "split", "strided_slice", "take", "gather", "gather_nd", "stack"),
-    *("shape_of", "slice", "full", "zeros", "ones", "zeros_like", "ones_like", "arange"),
-)
-_COMPUTED = (
-    # Products of matrices and convolutions.
-    *("nn.dense", "nn.batch_matmul", "nn.matmul", "nn.conv1d", "nn.conv2d", "nn.conv3d"),
-    *("nn.conv2d_transpose", "nn.contrib_dense_pack", "nn.contrib_conv2d_NCHWc"),
-    # Elementwise.
-    *("add", "subtract", "multiply", "divide", "power", "sqrt", "rsqrt", "exp", "log", "erf"),
-    *("tanh", "sigmoid", "fast_tanh", "fast_exp", "fast_erf", "maximum", "minimum", "negative"),
-    *("abs", "sign", "round", "floor", "ceil", "clip", "where", "cast", "less", "greater"),
-    *("less_equal", "greater_equal", "equal", "not_equal", "logical_and", "logical_or"),
-    *("logical_not", "nn.relu", "nn.leaky_relu", "nn.prelu", "nn.bias_add", "nn.gelu"),
-    # Reductions and norms.
-    *("sum", "mean", "max", "min", "prod", "variance", "nn.softmax", "nn.fast_softmax"),
-    *("nn.log_softmax", "nn.layer_norm", "nn.batch_norm", "nn.group_norm", "nn.instance_norm"),
-    # Every element once, elsewhere.
-    *("transpose", "layout_transform", "broadcast_to", "broadcast_to_like", "repeat", "tile"),
-    *("reverse", "nn.pad", "collapse_sum_like", "collapse_sum_to", "one_hot", "cumsum"),
-    # Pooling.
-    *("nn.max_pool2d", "nn.avg_pool2d", "nn.global_avg_pool2d", "nn.global_max_pool2d"),
-    *("nn.adaptive_avg_pool2d", "nn.adaptive_max_pool2d"),
-    # Ops of graphs that are written without Relay (`heteroplace.transforms`).
-    *("matmul", "matmul_dw", "matmul_dx", "relu", "relu_grad", "loss", "loss_grad", "sgd", "gelu"),
-    *("softmax", "layer_norm", "dense", "dense_grad", "add_up"),
-)
-
 _UNUSED = "no task runs on this device"
 _ATTRIBUTES = re.compile(r"\[[^\]]*\]")
 
-OP_COSTS: MutableMapping[str, CostFunction] = {
-    **dict.fromkeys(_VIEWS, views),
-    **dict.fromkeys(_LAUNCHED, launches),
-    **dict.fromkeys(_COMPUTED, computes),
-}
+OP_COSTS: MutableMapping[str, CostFunction] = rules_by_op(
+    lambda op: op.cost, {"view": views, "launch": launches, "compute": computes}
+)
 """The cost function of each op by name, without attributes. Add your own before tables are made."""
 
 

@@ -6,63 +6,16 @@ import math
 
 from tvm import relay
 
+from heteroplace.model.op_traits.op_table import traits_of
 from heteroplace.relay.expressions import static_shape, tensor_types
-
-_FREE = frozenset(
-    {
-        "annotation.stop_fusion",
-        "arange",
-        "broadcast_to",
-        "cast",
-        "concatenate",
-        "contrib_reverse_reshape",
-        "copy",
-        "dyn.reshape",
-        "expand_dims",
-        "full",
-        "gather",
-        "gather_nd",
-        "layout_transform",
-        "nn.batch_flatten",
-        "nn.dropout",
-        "nn.pad",
-        "ones",
-        "repeat",
-        "reshape",
-        "reverse",
-        "shape_of",
-        "split",
-        "squeeze",
-        "stack",
-        "strided_slice",
-        "take",
-        "tile",
-        "transpose",
-        "where",
-        "zeros",
-    }
-)
-"""Ops that move data and compute nothing."""
-
-_PRODUCTS = frozenset(
-    {
-        "nn.dense",
-        "nn.batch_matmul",
-        "nn.matmul",
-        "nn.contrib_dense_pack",
-        "heteroplace_batch_matmul",
-        "heteroplace_matmul",
-        "heteroplace_packed_matmul",
-    }
-)
-"""Ops whose result has as many elements as its rows and columns, each a sum of products."""
 
 
 def call_flops(call: relay.Call) -> int:
     """Return the floating point operations of one call of an operator; types must be inferred."""
     name = call.op.name
     outputs = [math.prod(static_shape(type_)) for type_ in tensor_types(call.checked_type)]
-    if name in _FREE:
+    counted = traits_of(name).flops
+    if counted == "none":
         return 0
     if "conv" in name and len(call.args) == 2 and hasattr(call.attrs, "kernel_size"):
         if "transpose" in name:  # every input element is multiplied, not every output element
@@ -72,7 +25,7 @@ def call_flops(call: relay.Call) -> int:
     if name == "heteroplace_winograd":  # as of plain sums, whatever the algorithm saves
         _, _, _, blocks, lanes, *_ = static_shape(call.args[1].checked_type)
         return 2 * outputs[0] * blocks * lanes * 9
-    if name in _PRODUCTS:
+    if counted == "product":  # each element of the result is a sum of products
         data = static_shape(call.args[0].checked_type)
         weights = math.prod(static_shape(call.args[1].checked_type))
         rows = outputs[0] // max(1, _columns(call))
