@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from tvm import relay
 
+from heteroplace.model.op_traits.op_table import rules_by_op
 from heteroplace.relay.expressions import post_order, static_shape, tensor_types
 from heteroplace.relay.ranges.interval import (
     BOOLEAN,
@@ -301,42 +302,39 @@ def _index(call: Any, _arguments: Sequence[Interval]) -> Interval:
     return Interval(0, count - 1) if count else EVERYTHING
 
 
-_FIRST = (
-    "reshape", "expand_dims", "squeeze", "transpose", "broadcast_to", "broadcast_to_like", "tile",
-    "repeat", "reverse", "reverse_sequence", "copy", "strided_slice", "nn.batch_flatten",
-    "reshape_like", "take", "gather", "gather_nd", "split", "nn.depth_to_space",
-    "nn.space_to_depth", "sort", "on_device", "device_copy",
-)  # fmt: skip
-_RULES: Mapping[str, _Rule] = {
-    **dict.fromkeys(_FIRST, _first),
-    **dict.fromkeys(("concatenate", "stack", "nn.pad"), _all),
-    **dict.fromkeys(("max", "min"), _of_elements),
-    **dict.fromkeys(("mod", "floor_mod", "trunc_mod"), _remainder),
-    **dict.fromkeys(("divide", "floor_divide", "trunc_divide"), _quotient),
-    **dict.fromkeys(("argmax", "argmin", "argsort"), _index),
-    **dict.fromkeys(("sum", "cumsum"), _summed),
-    **dict.fromkeys(("sigmoid", "nn.softmax"), _within(0, 1 + _NEAR)),
-    **dict.fromkeys(("tanh", "erf"), _within(-1 - _NEAR, 1 + _NEAR)),
-    "layout_transform": _relaid,
-    "mean": _mean,
-    "scatter_elements": _written("reduction"),
-    "scatter_nd": _written("mode"),
-    "cast": _cast,
-    "clip": _clip,
-    "add": _add,
-    "negative": _negative,
-    "subtract": _subtract,
-    "multiply": _multiply,
-    "abs": _abs,
-    "maximum": _maximum,
-    "minimum": _minimum,
-    "less": _less,
-    "greater": _greater,
-    "where": _where,
-    "nn.relu": _rising(lambda end: max(end, 0)),
-    "ceil": _rising(math.ceil),
-    "floor": _rising(math.floor),
-    "round": _round,
-    "trunc": _rising(math.trunc),
-}
+_RULES: Mapping[str, _Rule] = rules_by_op(
+    lambda op: op.bounds,
+    {
+        "first": _first,
+        "all": _all,
+        "elements": _of_elements,
+        "remainder": _remainder,
+        "quotient": _quotient,
+        "index": _index,
+        "sum": _summed,
+        "unit": _within(0, 1 + _NEAR),
+        "signed_unit": _within(-1 - _NEAR, 1 + _NEAR),
+        "relayout": _relaid,
+        "mean": _mean,
+        "scatter_elements": _written("reduction"),
+        "scatter_nd": _written("mode"),
+        "cast": _cast,
+        "clip": _clip,
+        "add": _add,
+        "negative": _negative,
+        "subtract": _subtract,
+        "multiply": _multiply,
+        "abs": _abs,
+        "maximum": _maximum,
+        "minimum": _minimum,
+        "less": _less,
+        "greater": _greater,
+        "where": _where,
+        "relu": _rising(lambda end: max(end, 0)),
+        "ceil": _rising(math.ceil),
+        "floor": _rising(math.floor),
+        "round": _round,
+        "trunc": _rising(math.trunc),
+    },
+)
 """By op."""

@@ -18,6 +18,7 @@ from typing import Any
 import tvm
 from tvm import relay
 
+from heteroplace.model.op_traits.op_table import rules_by_op, traits_of
 from heteroplace.relay.expressions import (
     post_order,
     static_shape,
@@ -28,7 +29,6 @@ from heteroplace.relay.routing.ops import routing_kind
 from heteroplace.relay.routing.router import router_options
 
 DIVISORS = Interval(1, 7)
-_DIVISIONS = frozenset(("divide", "floor_divide", "trunc_divide", "mod", "floor_mod", "trunc_mod"))
 _SHIFTS = Interval(0, 7)
 _Needs = list[tuple[relay.Expr, Interval]]
 """Of arguments."""
@@ -107,7 +107,7 @@ def _free(dtype: str) -> Interval | None:
 def needs_of(call: relay.Call) -> _Needs:
     """What an op needs of its arguments, whatever its result is for."""
     name = getattr(call.op, "name", "")
-    if name in _DIVISIONS:
+    if traits_of(name).kind == "division":
         is_integer = "int" in tensor_types(call.checked_type)[0].dtype
         return [(call.args[1], DIVISORS)] if is_integer else []
     if name in ("left_shift", "right_shift"):
@@ -139,16 +139,16 @@ def _of_first_axes(call: Any) -> tuple[int, int]:
     return 1, min(shape[batch : batch + count], default=1)
 
 
-_INDEXED: Mapping[str, Callable[[Any], tuple[int, int]]] = {
-    "take": _along_axis,
-    "gather": _along_axis,
-    "scatter_elements": _along_axis,
-    "gather_nd": _of_first_axes,
-    "scatter_nd": _of_first_axes,
-    "one_hot": lambda call: (0, int(call.attrs.depth)),
-    "vision.roi_align": lambda call: (1, _shape(call.args[0])[0]),
-    "reverse_sequence": lambda call: (1, _shape(call.args[0])[int(call.attrs.seq_axis)] + 1),
-}
+_INDEXED: Mapping[str, Callable[[Any], tuple[int, int]]] = rules_by_op(
+    lambda op: op.indices,
+    {
+        "axis": _along_axis,
+        "first_axes": _of_first_axes,
+        "one_hot": lambda call: (0, int(call.attrs.depth)),
+        "roi_align": lambda call: (1, _shape(call.args[0])[0]),
+        "lengths": lambda call: (1, _shape(call.args[0])[int(call.attrs.seq_axis)] + 1),
+    },
+)
 """By op: position of the indices, and what they are below."""
 
 
@@ -223,20 +223,16 @@ def _negated(call: Any, goal: Interval) -> _Needs:
     return [(call.args[0], product(goal, Interval(-1, -1)))]
 
 
-_SAME = (
-    "reshape", "expand_dims", "squeeze", "transpose", "broadcast_to", "broadcast_to_like", "tile",
-    "repeat", "reverse", "layout_transform", "copy", "strided_slice", "nn.batch_flatten",
-    "reshape_like", "take", "gather", "gather_nd", "max", "min", "mean", "split", "cast", "sort",
-    "concatenate", "stack", "abs", "nn.relu", "clip", "round", "ceil", "floor", "trunc",
-    "on_device", "device_copy", "topk", "nn.pad",
-)  # fmt: skip
-_RULES: Mapping[str, _Rule] = {
-    **dict.fromkeys(_SAME, _same),
-    **dict.fromkeys(("maximum", "minimum"), _every),
-    "where": _branches,
-    "add": _sum,
-    "subtract": _difference,
-    "multiply": _factors,
-    "negative": _negated,
-}
+_RULES: Mapping[str, _Rule] = rules_by_op(
+    lambda op: op.needs,
+    {
+        "same": _same,
+        "every": _every,
+        "branches": _branches,
+        "sum": _sum,
+        "difference": _difference,
+        "factors": _factors,
+        "negative": _negated,
+    },
+)
 """By op; what is needed of the result of another op is not carried on."""
