@@ -2,7 +2,8 @@
 
 Rules go by kind: ops that work element by element, ops that only move elements (they are run on
 the numbers of the elements), ops that work along an axis, and products, in which the zeros of a
-constant kill dependences. Whatever is not named here mixes all that it reads.
+constant kill dependences. An op's record (`cells`, in `model/op_traits`) names its rule. An op
+without one broadcasts by its shapes, or mixes all that it reads.
 
 A dependence is one of values: what is multiplied by a constant 0 counts as gone.
 """
@@ -16,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relay
 
+from heteroplace.model.op_traits.op_table import rules_by_op
 from heteroplace.relay.axes.rules import is_broadcast
 from heteroplace.relay.expressions import static_shape, tensor_types
 from heteroplace.relay.routing.cell_sets import (
@@ -57,8 +59,6 @@ def transfer(call: relay.Call, operands: Sequence[Operand], words: int) -> list[
     found: list[Sets] | None = None
     if name in _RULES:
         found = _RULES[name](call, operands, words)
-    elif name in _MOVES:
-        found = _moved(call, operands, words)
     elif len(types) == 1 and all(
         isinstance(argument.checked_type, relay.TensorType) for argument in call.args
     ):
@@ -307,65 +307,24 @@ def _pooled(call: Any, operands: Sequence[Operand], words: int) -> list[Sets] | 
     return pooled(call, operands[0])
 
 
-_MOVES = frozenset(
-    [
-        "reshape",
-        "transpose",
-        "concatenate",
-        "stack",
-        "split",
-        "reverse",
-        "strided_slice",
-        "tile",
-        "repeat",
-        "squeeze",
-        "expand_dims",
-        "broadcast_to",
-        "nn.batch_flatten",
-        "layout_transform",
-        "copy",
-    ]
+_RULES: Mapping[str, _Rule] = rules_by_op(
+    lambda op: op.cells,
+    {
+        "move": _moved,  # the results are elements of the operands, by place alone
+        "take": _taken,
+        "pad": _padded,
+        "broadcast": _broadcast,  # of `trilu`: each element is that at its place, or 0
+        "multiply": _multiply,
+        "where": _where,
+        "reduce": _reduced,
+        "axis": _along_axis,
+        "accumulate": _accumulated,
+        "layer_norm": _normalised,
+        "items": _item_normalised,
+        "channels": _channelwise,
+        "product": _product,
+        "convolution": _convolved,
+        "pool": _pooled,
+    },
 )
-"""Ops whose results are elements of their operands, by place alone."""
-_REDUCTIONS = [
-    "sum",
-    "mean",
-    "max",
-    "min",
-    "prod",
-    "all",
-    "any",
-    "argmax",
-    "argmin",
-    "variance",
-    "logsumexp",
-]
-_ALONG = [
-    "nn.softmax",
-    "nn.log_softmax",
-    "nn.fast_softmax",
-    "nn.l2_normalize",
-    "topk",
-    "sort",
-    "argsort",
-]
-_RULES: Mapping[str, _Rule] = {
-    **dict.fromkeys(_REDUCTIONS, _reduced),
-    **dict.fromkeys(_ALONG, _along_axis),
-    **dict.fromkeys(("cumsum", "cumprod"), _accumulated),
-    **dict.fromkeys(("nn.dense", "nn.matmul", "nn.batch_matmul"), _product),
-    **dict.fromkeys(("nn.conv1d", "nn.conv2d", "nn.conv3d"), _convolved),
-    **dict.fromkeys(("nn.bias_add", "nn.prelu", "nn.batch_norm"), _channelwise),
-    **dict.fromkeys(("nn.instance_norm", "nn.group_norm"), _item_normalised),
-    **dict.fromkeys(
-        (f"nn.{kind}_pool{rank}d" for kind in ("max", "avg") for rank in (1, 2, 3)), _pooled
-    ),
-    **dict.fromkeys(("nn.global_max_pool2d", "nn.global_avg_pool2d"), _pooled),
-    "nn.layer_norm": _normalised,
-    "nn.pad": _padded,
-    "multiply": _multiply,
-    "take": _taken,
-    "trilu": _broadcast,  # each element is that at its place, or 0
-    "where": _where,
-}
 """By op."""

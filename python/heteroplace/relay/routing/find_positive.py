@@ -5,7 +5,12 @@ A gate that is divided by a sum is 0 elsewhere only if that sum is nowhere 0.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 from tvm import relay
+
+from heteroplace.model.op_traits.op_table import rules_by_op, traits_of
 
 
 def summed_axes(call: relay.Call) -> list[int]:
@@ -23,20 +28,8 @@ def is_positive(expr: relay.Expr) -> bool:
         return bool((expr.data.numpy() > 0).all())
     if not isinstance(expr, relay.Call):
         return False
-    name, args = getattr(expr.op, "name", ""), expr.args
-    if name == "clip":
-        return float(expr.attrs.a_min) > 0
-    if name == "maximum":
-        return any(is_positive(each) for each in args)
-    if name == "add":
-        return any(is_positive(args[i]) and is_nonnegative(args[1 - i]) for i in range(2))
-    if name in ("multiply", "divide"):
-        return all(is_positive(each) for each in args)
-    if name in ("sqrt", "reshape", "expand_dims", "squeeze", "broadcast_to", "transpose"):
-        return is_positive(args[0])
-    if name in ("sum", "max"):
-        return is_positive(args[0]) or _holds_largest(args[0], expr)
-    return False
+    rule = _POSITIVE.get(getattr(expr.op, "name", ""))
+    return rule is not None and rule(expr)
 
 
 def _holds_largest(expr: relay.Expr, reduction: relay.Call) -> bool:
@@ -54,32 +47,51 @@ def _holds_largest(expr: relay.Expr, reduction: relay.Call) -> bool:
     return set(summed_axes(reduction)) == axes
 
 
-_NONNEGATIVE_OF_SUCH = frozenset(
-    (
-        *("sum", "max", "mean", "multiply", "add", "maximum", "reshape", "expand_dims"),
-        *("squeeze", "broadcast_to", "take", "strided_slice", "transpose", "where"),
-    )
-)
-"""Ops that make nothing below 0 of what is not."""
-
-
 def is_nonnegative(expr: relay.Expr) -> bool:
     """Say whether an expression is nowhere below 0, by how it is made."""
     if isinstance(expr, relay.TupleGetItem):
         call = expr.tuple_value
         name = getattr(getattr(call, "op", None), "name", "")
-        return name in ("topk", "split") and is_nonnegative(call.args[0])
+        return traits_of(name).nonnegative == "fields" and is_nonnegative(call.args[0])
     if isinstance(expr, relay.Constant):
         return bool((expr.data.numpy() >= 0).all())
     if not isinstance(expr, relay.Call):
         return False
-    name = getattr(expr.op, "name", "")
-    if name in ("nn.softmax", "sigmoid", "exp", "nn.relu", "abs", "sqrt"):
-        return True
-    if name in _NONNEGATIVE_OF_SUCH:
-        values = expr.args[1:] if name == "where" else expr.args
-        values = values[:1] if name == "take" else values
-        return all(is_nonnegative(each) for each in values)
-    return name == "cast" and (
-        expr.args[0].checked_type.dtype == "bool" or is_nonnegative(expr.args[0])
-    )
+    rule = _NONNEGATIVE.get(getattr(expr.op, "name", ""))
+    return rule is not None and rule(expr)
+
+
+def _positive_sum(call: relay.Call) -> bool:
+    args = call.args
+    return any(is_positive(args[i]) and is_nonnegative(args[1 - i]) for i in range(2))
+
+
+def _nonnegative_cast(call: relay.Call) -> bool:
+    return call.args[0].checked_type.dtype == "bool" or is_nonnegative(call.args[0])
+
+
+_Rule = Callable[[Any], bool]
+_POSITIVE: Mapping[str, _Rule] = rules_by_op(
+    lambda op: op.positive,
+    {
+        "clip": lambda call: float(call.attrs.a_min) > 0,
+        "any": lambda call: any(map(is_positive, call.args)),
+        "all": lambda call: all(map(is_positive, call.args)),
+        "first": lambda call: is_positive(call.args[0]),
+        "add": _positive_sum,
+        "reduction": lambda call: is_positive(call.args[0]) or _holds_largest(call.args[0], call),
+    },
+)
+"""By op: whether a call is above 0 everywhere."""
+_NONNEGATIVE: Mapping[str, _Rule] = rules_by_op(
+    lambda op: op.nonnegative,
+    {
+        "always": lambda call: True,
+        "all": lambda call: all(map(is_nonnegative, call.args)),
+        "first": lambda call: is_nonnegative(call.args[0]),
+        "branches": lambda call: all(map(is_nonnegative, call.args[1:])),
+        "cast": _nonnegative_cast,
+        "fields": lambda call: False,  # a tuple; its fields are not negative if the operand is not
+    },
+)
+"""By op: whether a call is nowhere below 0."""

@@ -20,6 +20,7 @@ import numpy as np
 import tvm
 from tvm import relay
 
+from heteroplace.model.op_traits.op_table import rules_by_op, traits_of
 from heteroplace.relay.axes.rules import is_broadcast
 from heteroplace.relay.axes.shapes import slice_entries
 from heteroplace.relay.expressions import static_shape
@@ -134,13 +135,12 @@ def is_zero(expr: relay.Expr) -> bool:
     if isinstance(expr, relay.Constant):
         return not expr.data.numpy().any()
     name = getattr(expr.op, "name", "") if isinstance(expr, relay.Call) else ""
-    if name in ("zeros", "zeros_like"):
-        return True
-    if name in ("full", "full_like"):
+    rule = traits_of(name).zero
+    if rule == "fill":
         return is_zero(expr.args[-1])
-    if name in ("broadcast_to", "reshape", "expand_dims", "cast", "tile", "multiply", "squeeze"):
+    if rule == "any":
         return any(is_zero(argument) for argument in expr.args)
-    return False
+    return rule == "always"
 
 
 def _width(expr: relay.Expr) -> int:
@@ -180,7 +180,7 @@ def _keeps_rows(call: relay.Call) -> bool:
         return int(attrs.axis) % rank != 0
     if name == "broadcast_to":  # a new axis in front is not that of the rows
         return len(call.checked_type.shape) == rank
-    return name in ("reshape", "squeeze", "copy")
+    return traits_of(name).kind == "view" or name == "copy"
 
 
 def _equal_sides(call: relay.Expr) -> tuple[relay.Expr, np.ndarray] | None:
@@ -345,17 +345,19 @@ def _scattered(supports: Supports, call: relay.Call) -> Support | None:
 
 
 _Rule = Callable[[Supports, Any], "Support | None"]
-_RULES: Mapping[str, _Rule] = {
-    **dict.fromkeys(("negative", "abs", "nn.relu", "sqrt", "tanh", "erf", "sign"), _through),
-    **dict.fromkeys(("reshape", "expand_dims", "squeeze", "transpose", "strided_slice"), _moved),
-    **dict.fromkeys(("copy", "broadcast_to"), _moved),
-    **dict.fromkeys(("sum", "max", "min"), _summed),
-    "cast": _cast,
-    "divide": _divided,
-    "multiply": _multiplied,
-    "one_hot": _one_hot,
-    "scatter_elements": _scattered,
-    "take": _taken,
-    "where": _chosen,
-}
+_RULES: Mapping[str, _Rule] = rules_by_op(
+    lambda op: op.support,
+    {
+        "zero_at_zero": _through,
+        "move": _moved,
+        "sum": _summed,
+        "cast": _cast,
+        "divide": _divided,
+        "multiply": _multiplied,
+        "one_hot": _one_hot,
+        "scatter": _scattered,
+        "take": _taken,
+        "where": _chosen,
+    },
+)
 """By op."""
