@@ -5,7 +5,8 @@ together (`tasks.rebatch`), or what each shard has of a tensor (`heteroplace.rel
 keeps them apart if its result on the whole is what it makes of the parts, put together again.
 
 Most faults show in the shapes: a reduction over the parts has a result that does not grow with
-them. The rules here are for those that do not show. Ops that are not named here are refused.
+them. The rules here are for those that do not show. An op's record (`parts`, in
+`model/op_traits`) names its rule. Ops without one are refused, unless they broadcast.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 from tvm import relay
 from tvm.ir import Op
 
+from heteroplace.model.op_traits.op_table import traits_of
 from heteroplace.relay.expressions import static_shape
 
 Axes = tuple["int | None", ...]
@@ -43,54 +45,8 @@ SHARDS = Followed("shard", "shards", has_channels=True)
 _BROADCAST = 1
 """TOpPattern: up to this each element of the result is made of the elements at its place."""
 
-_BY_PLACE = frozenset(("trilu",))
-"""Of that pattern for TVM, but what they make of an element follows from where it is."""
-
 _VECTOR_AXES = ("axis", "axes", "lhs_axis", "rhs_axis")
 """Attributes that say along which axes of the data an op has its vectors."""
-
-_BY_SHAPE_NAMES = (
-    "reshape broadcast_to strided_slice transpose squeeze expand_dims layout_transform nn.pad "
-    "nn.dense nn.matmul nn.batch_matmul nn.batch_flatten nn.bias_add nn.prelu sum mean max min "
-    "prod all any variance argmax argmin logsumexp one_hot annotation.stop_fusion"
-)
-_BY_SHAPE = frozenset(_BY_SHAPE_NAMES.split())
-"""Whatever would mix items has a result whose shape shows it, or does not type-check."""
-
-_BY_AXIS_NAMES = (
-    "nn.softmax nn.log_softmax nn.fast_softmax nn.layer_norm nn.lrn nn.l2_normalize concatenate "
-    "split stack cumsum cumprod reverse sort argsort topk repeat take"
-)
-_BY_AXIS = frozenset(_BY_AXIS_NAMES.split())
-"""They work along the axes that their attribute `axis` names, and leave all others alone."""
-
-_BY_LAYOUT = (
-    "nn.conv",
-    "nn.max_pool",
-    "nn.avg_pool",
-    "nn.global_",
-    "nn.adaptive_",
-    "nn.upsampling",
-    "image.resize",
-    "nn.depth_to_space",
-    "nn.space_to_depth",
-    "nn.contrib_conv2d_NCHWc",
-    "nn.contrib_depthwise_conv2d_NCHWc",
-)
-"""They treat the axis "N" of their layout as items."""
-
-_BY_CHANNEL = (
-    "nn.max_pool",
-    "nn.avg_pool",
-    "nn.global_",
-    "nn.adaptive_",
-    "nn.upsampling",
-    "image.resize",
-)
-"""Those of them that treat each channel, the axis "C", alone as well."""
-
-_ITEMS_FIRST = frozenset(("nn.instance_norm", "nn.group_norm", "nn.batch_norm"))
-"""They treat axis 0 as items (batch norm, which has learnt its figures, any but its own axis)."""
 
 
 def apart_fault(
@@ -116,16 +72,17 @@ def apart_fault(
         return f"it mixes the {many}: its result does not grow with their number"
     if name in ("nn.batch_flatten", "layout_transform"):
         return _order_fault(call, axes[0], many)
-    if name in _BY_SHAPE:
+    parts = traits_of(name).parts
+    if parts == "shape":  # a mix would show in the shape of the result, or not type-check
         return ""
-    if name in _BY_PLACE:
+    if parts == "place":
         return _place_fault(axes, ranks, outs, many)
-    if name in _BY_AXIS:
+    if parts == "axis":
         return _axis_fault(call, axes, ranks, many)
-    if name in _ITEMS_FIRST:
+    if parts == "items":
         is_apart = axes[0] == 0 and outs[0] == 0
         return "" if is_apart else f"it has its {many} along axis {axes[0]}"
-    if name.startswith(_BY_LAYOUT):
+    if parts == "layout":
         return _layout_fault(call, axes, outs, followed)
     if _pattern(call.op) <= _BROADCAST:
         return _broadcast_fault(call, axes, ranks, outs, many)
@@ -161,7 +118,8 @@ def _has_vectors_elsewhere(call: relay.Call, operands: Sequence[Sequence[int]], 
 
 def _pattern(op: Op) -> int:
     pattern = op.get_attr("TOpPattern")
-    return _BROADCAST + 1 if pattern is None or op.name in _BY_PLACE else int(pattern)
+    is_by_place = traits_of(op.name).parts == "place"
+    return _BROADCAST + 1 if pattern is None or is_by_place else int(pattern)
 
 
 def _place_fault(axes: Axes, ranks: Sequence[int], outs: Axes, many: str) -> str:
@@ -189,7 +147,7 @@ def _layout_fault(call: relay.Call, axes: Axes, outs: Axes, followed: Followed) 
     attrs = call.attrs
     layout = str(attrs["data_layout" if "data_layout" in set(attrs.keys()) else "layout"])
     places = [layout.find("N")]
-    if followed.has_channels and "c" not in layout and call.op.name.startswith(_BY_CHANNEL):
+    if followed.has_channels and "c" not in layout and traits_of(call.op.name).has_single_channels:
         places.append(layout.find("C"))
     is_apart = axes[0] in places and outs[0] == axes[0] and set(axes[1:]) <= {None}
     return (

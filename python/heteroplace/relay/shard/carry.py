@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import tvm
 from tvm import relay
 
+from heteroplace.model.op_traits.op_table import rules_by_op
 from heteroplace.relay.axes.rules import SHARDS, apart_fault
 from heteroplace.relay.axes.shapes import (
     CannotFollow,
@@ -242,12 +243,9 @@ def _sliced_state(call: Node, cut: Cut) -> State:
     return cut
 
 
-_RULES = {
-    "reshape": _reshaped,
-    "nn.batch_flatten": _reshaped,
-    "broadcast_to": _broadcast_to,
-    "strided_slice": _sliced_state,
-}
+_RULES = rules_by_op(
+    lambda op: op.cut, {"reshape": _reshaped, "broadcast": _broadcast_to, "slice": _sliced_state}
+)
 """Ops of one operand that move data: (call, cut of the operand) -> state of the result."""
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from heteroplace.model.op_traits.op_table import rules_by_op
 from heteroplace.relay.axes.rules import is_broadcast
 from heteroplace.relay.shard.network import Node
 
@@ -165,15 +166,17 @@ def _broadcast(call: Node) -> Labels:
     return Labels(tuple(operands), result)
 
 
-LABELS: dict[str, LabelMaker] = {
-    **{f"nn.conv{rank}d{kind}": _convolution for rank in (1, 2, 3) for kind in ("", "_transpose")},
-    "nn.dense": _dense,
-    "nn.matmul": _matmul,
-    "nn.batch_matmul": _batch_matmul,
-    "sum": _sum,
-    "variance": _variance,
-    "nn.bias_add": _along_axis,
-    "nn.prelu": _along_axis,
-    "trilu": _trilu,
-}
+LABELS: dict[str, LabelMaker] = rules_by_op(
+    lambda op: op.labels,
+    {
+        "convolution": _convolution,
+        "dense": _dense,
+        "matmul": _matmul,
+        "batch_matmul": _batch_matmul,
+        "sum": _sum,
+        "variance": _variance,
+        "vector": _along_axis,
+        "trilu": _trilu,
+    },
+)
 """By op; `register_labels` adds to them."""

@@ -15,6 +15,7 @@ import numpy as np
 import tvm
 from tvm import relay
 
+from heteroplace.model.op_traits.op_table import traits_of
 from heteroplace.relay.axes.shapes import places_after_reshape
 from heteroplace.relay.expressions import static_shape
 from heteroplace.relay.shard.carry import CannotCarry, Carrier, States
@@ -120,7 +121,7 @@ def needs_before(carrier: Carrier, call: Node, state: Cut) -> States | None:
 def _cuts_before(call: Node, state: Cut) -> Iterator[tuple[int, Cut]]:
     """Cuts of operands that might lead to a cut of the result."""
     shapes = call.operand_shapes
-    if call.op in ("reshape", "nn.batch_flatten"):
+    if traits_of(call.op).cut == "reshape":
         (shape,) = call.shapes
         before = prod(shape[: state.axis])
         for axis, blocks in places_after_reshape(before, state.blocks, shapes[0]):
