@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-UNSAFE_ON_CUDA = frozenset(
-    {
-        "sort",
-        "argsort",
-        "topk",
-        "unique",
-        "vision.non_max_suppression",
-        "vision.all_class_non_max_suppression",
-        "vision.proposal",
-    }
-)
-"""Relay ops whose CUDA kernels in TVM call `__syncthreads` in branches that not all threads of a
-block take, or call such a kernel. CUDA leaves the result undefined; on an H100 they never end."""
+from heteroplace.model.op_traits.op_table import ops_where
+
+UNSAFE_ON_CUDA = ops_where(lambda op: not op.is_safe_on_cuda)
+"""Relay ops whose CUDA kernels in TVM may never end."""
 
 
 def why_barred(op: str, kind: str) -> str:

@@ -15,6 +15,7 @@ from tvm import relay
 
 from heteroplace.errors import FrontendError, HeteroPlaceError
 from heteroplace.model.graph import tensor_bytes
+from heteroplace.model.op_traits.op_table import traits_of
 from heteroplace.relay.expressions import known_shape, post_order, static_shape
 from heteroplace.terminal import listed
 
@@ -30,16 +31,6 @@ MAX_SEQUENCE_TENSORS = 1_024
 """Of a SplitToSequence: the time to import one grows with the square of its tensors."""
 
 _MAX_FAULTS = 5
-_CONVOLUTIONS = tuple(f"nn.conv{rank}d{kind}" for rank in "123" for kind in ("", "_transpose"))
-_POOLS = tuple(f"nn.{kind}_pool{rank}d" for rank in "123" for kind in ("max", "avg"))
-_DIVISORS = {
-    "strided_slice": ("strides",),
-    **dict.fromkeys(_CONVOLUTIONS, ("strides", "groups")),
-    **dict.fromkeys(_POOLS, ("strides",)),
-    **dict.fromkeys(("nn.depth_to_space", "nn.space_to_depth"), ("block_size",)),
-    "nn.group_norm": ("num_groups",),
-}
-"""Attributes of ops; at 0 the process would end with SIGFPE, or TVM with an error of its own."""
 
 
 def check_sizes(function: relay.Function, where: str, error: type[HeteroPlaceError]) -> None:
@@ -141,7 +132,7 @@ def call_fault(call: relay.Call, result_type: Any) -> str | None:
 def divisor_fault(call: relay.Call) -> str | None:
     """Return which attribute of a call is 0 that TVM divides by while it infers types, or None."""
     name = getattr(call.op, "name", "")
-    for attribute in _DIVISORS.get(name, ()):
+    for attribute in traits_of(name).divisors:
         value = getattr(call.attrs, attribute)
         numbers = value if isinstance(value, tvm.ir.Array) else [value]
         if any(isinstance(each, (int, tvm.tir.IntImm)) and int(each) == 0 for each in numbers):

@@ -14,10 +14,8 @@ from __future__ import annotations
 import tvm
 from tvm import relay
 
+from heteroplace.model.op_traits.op_table import traits_of
 from heteroplace.relay.expressions import leaves, post_order
-
-_RESHAPES = frozenset({"expand_dims", "reshape", "squeeze", "nn.batch_flatten"})
-"""Ops that have no kernel: their result is another view of their operand."""
 
 
 def with_computed_outputs(mod: tvm.IRModule) -> tvm.IRModule:
@@ -46,7 +44,8 @@ def with_computed_outputs(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _is_kernel(call: relay.Call) -> bool:
-    return getattr(call.op, "name", "") not in _RESHAPES
+    """Say whether a call computes something; views of the operand do not."""
+    return traits_of(getattr(call.op, "name", "")).kind not in ("view", "flatten")
 
 
 def _fill(constant: relay.Constant) -> relay.Expr:

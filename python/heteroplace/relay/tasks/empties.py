@@ -14,6 +14,7 @@ import numpy as np
 import tvm
 from tvm import relay
 
+from heteroplace.model.op_traits.op_table import traits_of
 from heteroplace.relay.expr_map import ExprSet
 from heteroplace.relay.expressions import (
     function_pass,
@@ -23,11 +24,6 @@ from heteroplace.relay.expressions import (
     rebuilt,
     static_shape,
 )
-
-_NOTHING_ADDED = {"nn.dense": 0, "nn.batch_matmul": 0, "nn.matmul": 0, "sum": 0, "prod": 1}
-"""Ops -> what each element of a result is that is made of no elements."""
-_UPDATES = frozenset({"scatter_elements", "scatter_nd"})
-"""Ops of (data, places, updates)."""
 
 
 def WithoutEmpties() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its passes)
@@ -50,12 +46,13 @@ def _without(empty: ExprSet, old: relay.Expr, new: relay.Expr) -> relay.Expr:
         return _joined(empty, old, new)
     if name is None or not any(argument in empty for argument in old.args[:]):
         return new
-    if name in _UPDATES and old.args[2] in empty:
+    if traits_of(name).kind == "update" and old.args[2] in empty:
         return new.args[0]
     if name == "nn.pad":
         type_ = old.checked_type
         return relay.broadcast_to(relay.cast(new.args[1], type_.dtype), static_shape(type_))
-    return _filled(old, _NOTHING_ADDED[name]) if name in _NOTHING_ADDED else new
+    value = traits_of(name).empty
+    return new if value is None else _filled(old, value)
 
 
 def _filled(expr: relay.Expr, value: int) -> relay.Expr:

@@ -22,12 +22,12 @@ import numpy as np
 import tvm
 from tvm import relay
 
+from heteroplace.model.op_traits.op_table import traits_of
 from heteroplace.relay.expressions import function_pass, is_dataflow, is_op_call, op_name, rebuilt
 
 _BARRIER = "annotation.checkpoint"
 _SIMPLIFIED = ("add", "multiply")
 _SCALED = ("add", "subtract", "multiply")
-_SCALE_PASSES_THROUGH = frozenset({"nn.relu", "nn.leaky_relu", "nn.max_pool2d", "nn.avg_pool2d"})
 _MAX_SCALE_EXPONENT = 60
 """Scales between 2^-60 and 2^60 may be folded into weights."""
 
@@ -96,7 +96,7 @@ def _is_sum_with_constant(expr: relay.Expr) -> bool:
 
 
 def _ends_in_sum_with_constant(expr: relay.Expr) -> bool:
-    while op_name(expr) in _SCALE_PASSES_THROUGH:
+    while traits_of(op_name(expr)).passes_scale:
         expr = expr.args[0]
     return _is_sum_with_constant(expr)
 

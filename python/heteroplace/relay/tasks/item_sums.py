@@ -21,13 +21,11 @@ import tvm
 from tvm import relay
 
 from heteroplace.errors import UnsupportedRelayError
+from heteroplace.model.op_traits.op_table import traits_of
 from heteroplace.relay.axes.rules import Axes
 from heteroplace.relay.expressions import leaves, static_shape, tensor_types
 from heteroplace.relay.local_types import write_types
 from heteroplace.relay.tasks.rebatch import Growth, Rebatched, Rebatcher
-
-_SHAPES = frozenset({"reshape", "squeeze", "expand_dims", "transpose"})
-"""Ops that compute nothing."""
 
 
 def sums_of_items(
@@ -86,7 +84,7 @@ class _ItemSums(Rebatcher):
             axes = tuple(axis for each in call.args for axis in self._done[each].axes)
             if not self._adds_up(call, axes):
                 return super()._call(call)
-        elif call.op.name not in _SHAPES:
+        elif traits_of(call.op.name).kind not in ("view", "permute"):
             raise self._fault(call, "it computes with a sum over them")
         arguments = [self._done[argument].expr for argument in call.args]
         new = relay.Call(call.op, arguments, call.attrs, None, call.span)

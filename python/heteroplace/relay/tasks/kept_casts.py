@@ -24,6 +24,7 @@ import numpy as np
 import tvm
 from tvm import relay
 
+from heteroplace.model.op_traits.op_table import traits_of
 from heteroplace.relay.expressions import function_pass, is_dataflow, is_op_call, rebuilt
 from heteroplace.relay.tasks.spans import with_span
 
@@ -32,8 +33,6 @@ _DIGITS = {"float16": 11, "float32": 24, "float64": 53}
 """Of whole numbers that each type holds, in bits."""
 _LARGE = 2**23
 """From here on a float32 is a whole number."""
-_WHOLE_OPS = frozenset({"round", "floor", "ceil", "trunc", "rint"})
-_SUMS = frozenset({"add", "subtract", "multiply", "maximum", "minimum"})
 _UNKNOWN = "uint64"
 """The type whose limits TVM's simplifier cannot say."""
 
@@ -136,13 +135,14 @@ def is_whole(expr: relay.Expr) -> bool:
                 return False
             continue
         name = getattr(getattr(value, "op", None), "name", "")
-        if name in _WHOLE_OPS or (name == "cast" and "int" in _dtype(value.args[0])):
+        kind = traits_of(name).kind
+        if kind == "rounding" or (name == "cast" and "int" in _dtype(value.args[0])):
             continue
         if name == "clip" and (value.attrs.a_min >= _LARGE or _has_whole_limits(value)):
             if value.attrs.a_min < _LARGE:
                 left.append(value.args[0])
             continue
-        if name not in _SUMS:
+        if kind != "arithmetic":
             return False
         left.extend(value.args)
     return True

@@ -12,11 +12,11 @@ from __future__ import annotations
 import tvm
 from tvm import relay
 
+from heteroplace.model.op_traits.op_table import ops_where
 from heteroplace.relay.expressions import function_pass, is_dataflow, rebuilt
 from heteroplace.relay.tasks.fold import children
 
-_READERS = ("take", "gather", "gather_nd", "adv_index", "image.grid_sample", "reverse_sequence")
-"""Ops that read an operand at places which other operands decide."""
+_READERS = ops_where(lambda op: op.reads_places)
 _INJECTIVE = 2
 """The largest of TVM's patterns of ops whose results are not kept when they are fused."""
 

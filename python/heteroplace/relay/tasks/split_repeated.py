@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 import tvm
 from tvm import relay
 
+from heteroplace.model.op_traits.op_table import traits_of
 from heteroplace.relay.expr_map import ExprMap, ExprSet
 from heteroplace.relay.expressions import (
     function_pass,
@@ -37,33 +38,6 @@ MAX_REPEATED_CALLS = 64
 
 _INJECTIVE = 2
 """The largest TOpPattern of ops that TVM inlines into their consumers."""
-_NUM_READS = {
-    "fast_erf": (21,),
-    "fast_exp": (18,),
-    "fast_tanh": (19,),
-    "floor_mod": (2, 2),
-    "image.grid_sample": (4, 40),
-    "image.resize1d": (2,),
-    "image.resize2d": (4,),
-    "image.resize3d": (8,),
-    "isfinite": (3,),
-    "isinf": (2,),
-    "nn.leaky_relu": (6,),
-    "nn.prelu": (6, 1),
-    "nn.upsampling": (4,),
-    "nn.upsampling3d": (8,),
-    "one_hot": (10,),
-    "sequence_mask": (1, 10),
-    "sign": (9,),
-    "take": (1, 3),
-    "trunc_mod": (2, 2),
-    "where": (10,),
-}
-"""How often an op's TE expression reads each operand, for the ops that read one several times.
-
-The operands of conditions count for more: TVM's simplifier takes 6 to 10 times as long for each
-level of conditions within conditions (measured on an x86-64 CPU).
-"""
 
 
 def SplitRepeated() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its passes)
@@ -140,7 +114,7 @@ def _num_reads(nodes: Sequence[relay.Expr]) -> ExprMap[int]:
 def _reads_of(node: relay.Expr) -> Sequence[int]:
     operands = children(node)
     if isinstance(node, relay.Call) and isinstance(node.op, tvm.ir.Op):
-        counts = _NUM_READS.get(node.op.name, ())
+        counts = traits_of(node.op.name).reads or ()
         return (*counts, *(1,) * (len(operands) - len(counts)))
     return (1,) * len(operands)
 

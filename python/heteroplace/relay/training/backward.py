@@ -24,19 +24,13 @@ import tvm
 from tvm import relay
 
 from heteroplace.errors import UnsupportedRelayError
+from heteroplace.model.op_traits.op_table import traits_of
 from heteroplace.relay.expressions import post_order, static_shape, tensor_types
 from heteroplace.relay.tasks.fold import children
 from heteroplace.relay.training.gradients import register_gradients
 from heteroplace.relay.training.spans import gradient_name, name_new, new_nodes, span_name
 
 _ATTRIBUTE = "FPrimalGradient"
-_PRODUCTS = ("nn.dense", "nn.matmul", "nn.batch_matmul")
-_LINEAR = {
-    "add": 2,
-    **dict.fromkeys(("collapse_sum_like", "expand_dims", "reshape", "reshape_like"), 1),
-    **dict.fromkeys(("squeeze", "sum", "transpose"), 1),
-}
-"""Ops of which a sum of parts passes through each, with the number of operands that may be one."""
 
 
 def differentiate(
@@ -186,10 +180,12 @@ class _Backward:
             if node in self._product_sums:
                 if not self._product_sums[node]:
                     return False
-            elif not isinstance(node, relay.Call) or node.op.name not in (*_PRODUCTS, *_LINEAR):
+            elif not isinstance(node, relay.Call):
                 return False
-            elif node.op.name in _LINEAR:
-                stack.extend(node.args[: _LINEAR[node.op.name]])
+            elif linear_operands := traits_of(node.op.name).linear_operands:
+                stack.extend(node.args[:linear_operands])
+            elif traits_of(node.op.name).kind != "product":
+                return False
         return True
 
     def _named(self, expr: relay.Expr, forward: str, source: relay.Expr) -> relay.Expr:
