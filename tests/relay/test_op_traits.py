@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
+from dataclasses import fields
+from pathlib import Path
 
 import pytest
 import tvm
 
+import heteroplace
 from heteroplace.codegen import batch_matmul_op, matmul_op, packed_matmul_op
 from heteroplace.model.op_traits.op_record import OpTraits
 from heteroplace.model.op_traits.op_table import OPS, RECORDS, ops_where, rules_by_op, traits_of
+
+PACKAGE = Path(heteroplace.__file__).parent
+NOT_ANSWERS = {"ops", "is_relay"}
 
 
 def test_no_op_has_two_records() -> None:
@@ -29,6 +36,17 @@ def test_every_record_names_ops_and_says_something_about_them() -> None:
     for record in RECORDS:
         assert record.ops
         assert record.of("") != plain, record.ops
+
+
+def test_every_trait_is_read_by_a_module() -> None:
+    names = {field.name for field in fields(OpTraits)} - NOT_ANSWERS
+    folder = PACKAGE / "model" / "op_traits"
+    read: set[str] = set()
+    for path in PACKAGE.rglob("*.py"):
+        if folder not in path.parents and "op_traits" in (text := path.read_text()):
+            nodes = ast.walk(ast.parse(text))
+            read |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    assert names - read == set()
 
 
 def test_an_op_without_a_record_has_the_answers_of_an_unknown_op() -> None:

@@ -18,9 +18,10 @@ import tvm
 from tvm import relay
 
 from heteroplace.codegen.library_kernels import MAX_OPERANDS
+from heteroplace.model.op_traits.op_table import ops_where
 from heteroplace.relay.expressions import post_order, static_shape
 
-_RESHAPES = ("reshape", "squeeze", "expand_dims", "nn.batch_flatten")
+_RESHAPES = ops_where(lambda op: op.kind in ("view", "flatten"))
 _SCALAR_OPS = {
     "add": np.add,
     "subtract": np.subtract,

@@ -25,17 +25,13 @@ import tvm
 from tvm import relay, tir
 
 from heteroplace.codegen.lowered_functions import with_nodes
+from heteroplace.model.op_traits.op_table import ops_where
 from heteroplace.relay.expressions import op_name, post_order
 
-_POOLS = frozenset(
-    {
-        *("nn.max_pool1d", "nn.max_pool2d", "nn.max_pool3d", "nn.global_max_pool2d"),
-        *("nn.adaptive_max_pool1d", "nn.adaptive_max_pool2d", "nn.adaptive_max_pool3d"),
-    }
-)
-_MAXIMA = _POOLS | {"max", "argmax"}
-_MINIMA = frozenset({"min", "argmin"})
-_PLACES = frozenset({"argmax", "argmin"})
+_MAXIMA = ops_where(lambda op: op.fold == "max")
+_MINIMA = ops_where(lambda op: op.fold == "min")
+_POOLS = ops_where(lambda op: op.fold == "max" and op.parts == "layout")
+_PLACES = ops_where(lambda op: op.kind == "index")
 _BITS = {"float16": "int16", "float32": "uint32", "float64": "int64"}
 """Floats -> what their bits are written as. A plain int would be written without a name, and so
 have no address; of uint64 TVM writes no number that large."""

@@ -27,6 +27,7 @@ from typing import Any
 import tvm
 from tvm import relay
 
+from heteroplace.model.op_traits.op_table import ops_where
 from heteroplace.relay.expr_map import ExprMap
 from heteroplace.relay.expressions import (
     function_pass,
@@ -49,8 +50,8 @@ elements of the result."""
 _SCALED_OPS = ("nn.conv2d", "nn.dense")
 _WIDE = frozenset({"float32", "float64"})
 """Of other types data times a factor may be more than they hold, where weights times it are not."""
-_SHAPE_OPS = frozenset(("squeeze", "expand_dims", "reshape"))
-_BINARY_OPS = frozenset(("add", "subtract", "multiply", "divide", "power", "maximum", "minimum"))
+_VIEWS = ops_where(lambda op: op.kind == "view")
+_BINARY_OPS = ops_where(lambda op: op.kind == "arithmetic") | {"divide", "power"}
 _INJECTIVE = 2
 """Of TVM's kinds of ops: up to it an element of the result is made of single elements."""
 
@@ -108,7 +109,7 @@ def _with_scaled_map(
     mapped: ExprMap[relay.Expr],
 ) -> relay.Call:
     shape = (1, _shape(weights)[1], *(1,) * (len(_shape(weights)) - 2))
-    while _shape(gate) != shape and isinstance(gate, relay.Call) and gate.op.name in _SHAPE_OPS:
+    while _shape(gate) != shape and isinstance(gate, relay.Call) and gate.op.name in _VIEWS:
         gate = gate.args[0]
     factor = mapped[gate]
     if _shape(gate) != shape:
@@ -218,7 +219,7 @@ def _is_injective(value: relay.Expr) -> bool:
 
 def _has_work(value: relay.Expr) -> bool:
     """Whether more than the shape of something that is there changes."""
-    while isinstance(value, relay.Call) and value.op.name in _SHAPE_OPS:
+    while isinstance(value, relay.Call) and value.op.name in _VIEWS:
         value = value.args[0]
     return _is_injective(value)
 

@@ -19,11 +19,9 @@ from math import prod
 import tvm
 from tvm import relay
 
+from heteroplace.model.op_traits.op_table import traits_of
 from heteroplace.relay.expr_map import ExprMap
 from heteroplace.relay.expressions import function_pass, op_name, rebuilt, static_shape
-
-_UNARY = frozenset(("nn.relu", "clip", "sigmoid", "tanh", "exp", "erf", "negative", "abs"))
-_BINARY = frozenset(("add", "subtract", "multiply", "maximum", "minimum"))
 
 Shape = tuple[int, ...]
 
@@ -76,7 +74,7 @@ class _Rewriter:
         return None
 
     def _elementwise(self, name: str, old: relay.Call) -> tuple[relay.Expr, Shape] | None:
-        if name not in (_UNARY if len(old.args) == 1 else _BINARY):
+        if traits_of(name).kind not in ("unary", "arithmetic"):
             return None
         shapes = [self._matrices[each][1] for each in old.args if each in self._matrices]
         whole = _shape(old)

@@ -24,9 +24,8 @@ from heteroplace.codegen.epilogues import (
     op_name,
 )
 from heteroplace.codegen.library_kernels import MAX_EXTENT, LibraryKernel, operands_text
+from heteroplace.model.op_traits.op_table import traits_of
 from heteroplace.relay.expressions import post_order, static_shape
-
-_PRODUCTS = ("nn.dense", "nn.matmul", "nn.batch_matmul")
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,7 @@ def product_of(function: relay.Function) -> Product | None:
         return None
     parameters = list(function.params)
     calls = [node for node in post_order(function.body) if isinstance(node, relay.Call)]
-    found = [call for call in calls if op_name(call) in _PRODUCTS]
+    found = [call for call in calls if traits_of(op_name(call)).kind == "product"]
     if len(found) != 1:
         return None
     call = found[0]

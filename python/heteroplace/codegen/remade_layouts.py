@@ -22,9 +22,10 @@ from heteroplace.codegen.instructions import root
 from heteroplace.codegen.kernels import KernelCall, KernelCalls, Value
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
+from heteroplace.model.op_traits.op_table import ops_where
 from heteroplace.model.plan import Plan, Run
 
-_MOVES = frozenset({"layout_transform", "transpose", "reshape", "squeeze", "expand_dims"})
+_MOVES = ops_where(lambda op: op.kind in ("view", "permute", "layout"))
 """Ops that compute nothing."""
 
 

@@ -33,6 +33,7 @@ from heteroplace.codegen.matmul_op import matmul
 from heteroplace.codegen.narrow_weights import narrowed, widened_value
 from heteroplace.codegen.packed_matmul_op import packed, packed_matmul
 from heteroplace.codegen.targets import has_stock_kernels
+from heteroplace.model.op_traits.op_table import ops_where
 from heteroplace.relay.expr_map import ExprMap
 from heteroplace.relay.expressions import (
     function_pass,
@@ -50,7 +51,7 @@ which types it widens: a constant, and what is read in its place."""
 PACKING_LEVEL = 3
 """From this opt level on weights may lie otherwise than the network has them, as for TVM's own
 AlterOpLayout."""
-_OPS = ("nn.dense", "nn.matmul", "nn.batch_matmul", "take")
+_OPS = ops_where(lambda op: op.kind == "product") | {"take"}
 _LIBRARIES = frozenset(("cblas", "mkl", "dnnl", "cublas"))
 
 

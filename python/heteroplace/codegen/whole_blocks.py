@@ -25,6 +25,7 @@ import numpy as np
 import tvm
 from tvm import relay
 
+from heteroplace.model.op_traits.op_table import traits_of
 from heteroplace.relay.axes.shapes import with_attributes
 from heteroplace.relay.expr_map import ExprMap, ExprSet
 from heteroplace.relay.expressions import (
@@ -40,14 +41,6 @@ _MOST_GROWTH = 1.6
 _MOST_GROWTH_OF_POINTS = 4.0
 _SMALL = 4096
 """Elements of a value that may be cut or padded when the network runs."""
-_POOLS = frozenset(
-    ("nn.max_pool2d", "nn.avg_pool2d", "nn.global_avg_pool2d", "nn.global_max_pool2d")
-)
-_UNARY = frozenset(
-    ("nn.relu", "clip", "sigmoid", "tanh", "exp", "erf", "negative", "abs", "nn.leaky_relu")
-)
-"""Elementwise, finite at 0."""
-_BINARY = frozenset(("add", "subtract", "multiply", "maximum", "minimum"))
 _FROM_THE_RIGHT = 3
 """Where channels are among the axes of a map: the third."""
 
@@ -276,9 +269,10 @@ def _computes_channels(call: relay.Call, value: _Value) -> bool:
     """Whether a call makes each channel of those with its number, or from weights of its own."""
     if value.op == "nn.conv2d":
         return value.is_convolution
-    if value.op in _POOLS:
+    kind = traits_of(value.op).kind
+    if kind == "pool":
         return str(call.attrs.layout) == "NCHW"
-    return value.op in _UNARY or value.op in _BINARY
+    return kind in ("unary", "leaky", "arithmetic")  # elementwise, and finite at 0
 
 
 def _has_plain_layouts(attrs: tvm.ir.Attrs) -> bool:
