@@ -13,10 +13,10 @@ from heteroplace.solve.exact.formulation import (
     NOWHERE,
     Arrival,
     AtMost,
-    Choice,
     Formulation,
     Homes,
     MemoryRow,
+    Mode,
     Transfer,
 )
 from heteroplace.solve.problem import Problem
@@ -86,18 +86,18 @@ def memory_rules(problem: Problem) -> tuple[bool, ...]:
     return (False, True) if problem.native.counts_lifetimes else (True,)
 
 
-def _runs(problem: Problem) -> list[Choice]:
+def _runs(problem: Problem) -> list[Mode]:
     """A choice for each task and device that can run it."""
     found = []
     for task, times in enumerate(problem.native.run_ns.tolist()):
         for device, time_ns in enumerate(times):
             if time_ns != IMPOSSIBLE:
                 units = problem.cluster.unit_ids[device]
-                found.append(Choice(task, NOWHERE, device, time_ns, units))
+                found.append(Mode(task, NOWHERE, device, time_ns, units))
     return found
 
 
-def _homes(problem: Problem, runs: list[Choice]) -> Homes:
+def _homes(problem: Problem, runs: list[Mode]) -> Homes:
     found: dict[tuple[int, int], tuple[int, ...]] = {}
     for index, run in enumerate(runs):
         key = (run.activity, problem.cluster.devices[run.where].memory)
@@ -146,11 +146,11 @@ def _ways(
     return found
 
 
-def _channel(problem: Problem, tensor: int, activity: int, src: int, dst: int) -> Choice:
+def _channel(problem: Problem, tensor: int, activity: int, src: int, dst: int) -> Mode:
     route = problem.cluster.route(src, dst)
     time_ns = problem.cluster.transfer_ns(route, problem.graph.tensors[tensor].bytes)
     resources = tuple(sorted(problem.cluster.route_resources(route)))
-    return Choice(activity, src, dst, time_ns, resources)
+    return Mode(activity, src, dst, time_ns, resources)
 
 
 def _heads_and_tails(
@@ -179,7 +179,7 @@ def _colocated(problem: Problem) -> tuple[tuple[int, int], ...]:
 
 
 def _memory_rows(
-    problem: Problem, choices: list[Choice], transfers: list[Transfer], charges_tensors: bool
+    problem: Problem, choices: list[Mode], transfers: list[Transfer], charges_tensors: bool
 ) -> tuple[MemoryRow, ...]:
     """The static rule of `heteroplace.model.memory`, linear in what is chosen; without tensors what
     every plan needs, whatever it frees when."""

@@ -21,11 +21,11 @@ from functools import cached_property
 from heteroplace.solve.problem import Problem
 
 NOWHERE = -1
-"""`Choice.src` of a run."""
+"""`Mode.src` of a run."""
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Mode:
     """One way to do an activity."""
 
     activity: int
@@ -132,7 +132,7 @@ class Formulation:
     charges_tensors: bool
     """Memory by the static rule; else only what every plan needs."""
     homes: Homes
-    choices: tuple[Choice, ...]
+    choices: tuple[Mode, ...]
     transfers: tuple[Transfer, ...]
     exclusions: tuple[AtMost, ...]
     """Pairs of memories between which a tensor cannot go."""

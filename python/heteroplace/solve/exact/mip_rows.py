@@ -27,7 +27,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from heteroplace.solve.exact.formulation import Choice, Formulation, MemoryRow, Sum, Transfer
+from heteroplace.solve.exact.formulation import Formulation, MemoryRow, Mode, Sum, Transfer
 from heteroplace.solve.exact.schedule import (
     NOT_TAKEN,
     Schedule,
@@ -140,7 +140,7 @@ class MipRows:
         if transfer.dst is None:
             self._add_leaving_rows(transfer, ways)
 
-    def _add_leaving_rows(self, transfer: Transfer, ways: Sequence[tuple[int, Choice]]) -> None:
+    def _add_leaving_rows(self, transfer: Transfer, ways: Sequence[tuple[int, Mode]]) -> None:
         """M6 at the source: what is made in k and not read there leaves k."""
         homes = self._formulation.homes
         for src in dict.fromkeys(way.src for _, way in ways):

@@ -11,10 +11,10 @@ from heteroplace.native.arrays import COPY, RUN, IntArray
 from heteroplace.native.simulate import simulate_plan
 from heteroplace.solve.deadline import NEVER, Deadline
 from heteroplace.solve.lns.model import SubSolution
-from heteroplace.solve.lns.neighbourhood import Cut, Neighbourhood, SubProblem, cut_out
+from heteroplace.solve.lns.neighbourhood import Neighbourhood, SubProblem, Subproblem, cut_out
 from heteroplace.solve.lns.schedule import ProblemLists, Row, Schedule, repaired
 
-Change = tuple[Cut, SubSolution]
+Change = tuple[Subproblem, SubSolution]
 
 _MAX_EQUAL = 1000
 """Neighbourhoods that are compared with one that was improved."""
@@ -81,7 +81,7 @@ def _fitting(schedule: Schedule, changes: Sequence[Change]) -> list[Change]:
     return [change for change, take in taken_ones if solver.boolean_value(take)]
 
 
-def growth_bytes(lists: ProblemLists, cut: Cut, solution: SubSolution) -> list[int]:
+def growth_bytes(lists: ProblemLists, cut: Subproblem, solution: SubSolution) -> list[int]:
     """What a change adds to each memory, workspaces aside."""
     problem = cut.problem
     growth = [0] * lists.num_memories
@@ -122,7 +122,7 @@ def merged(schedule: Schedule, changes: Sequence[Change], limit_ns: int) -> Sche
     return Schedule(lists, native_plan, times) if fits and times.makespan_ns <= limit_ns else None
 
 
-def _rows(lists: ProblemLists, cut: Cut, solution: SubSolution) -> list[Row]:
+def _rows(lists: ProblemLists, cut: Subproblem, solution: SubSolution) -> list[Row]:
     """Steps of a neighbourhood by start; ties as in `src/model/native_plan.h`."""
     entries: list[tuple[int, int, int, Row]] = []
     for run in solution.runs:
@@ -152,8 +152,8 @@ class EqualNeighbourhoods:
         self._codes = np.unique(look, axis=0, return_inverse=True)[1].reshape(-1)
 
     def others(
-        self, cut: Cut, taken: Sequence[Neighbourhood], deadline: Deadline = NEVER
-    ) -> list[Cut]:
+        self, cut: Subproblem, taken: Sequence[Neighbourhood], deadline: Deadline = NEVER
+    ) -> list[Subproblem]:
         """Return the cuts of all neighbourhoods like that of `cut`, apart from `taken`; those found
         by the deadline."""
         neighbourhood = cut.neighbourhood
@@ -164,7 +164,7 @@ class EqualNeighbourhoods:
             if len(starts) <= 1:
                 break
             starts = starts[codes[starts + offset] == codes[neighbourhood.first + offset]]
-        found: list[Cut] = []
+        found: list[Subproblem] = []
         structure = _structure(cut.problem)
         end = 0
         for start in starts.tolist()[:_MAX_EQUAL]:

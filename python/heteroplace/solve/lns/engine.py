@@ -28,7 +28,7 @@ from heteroplace.solve.exact.one_thread import Effort, Stopper, stop_until_done
 from heteroplace.solve.lns.apply import Change, EqualNeighbourhoods, improve, task_classes
 from heteroplace.solve.lns.choose import Chooser, byte_values_fs, whole
 from heteroplace.solve.lns.model import FS_PER_NS, SubModel, SubSolution
-from heteroplace.solve.lns.neighbourhood import Cut, SubProblem, cut_out
+from heteroplace.solve.lns.neighbourhood import SubProblem, Subproblem, cut_out
 from heteroplace.solve.lns.schedule import ProblemLists, Schedule
 from heteroplace.solve.problem import Problem, SolveOptions, report
 
@@ -84,7 +84,7 @@ class LnsEnd:
 class _Outcome:
     """What CP-SAT found for one cut."""
 
-    cut: Cut
+    cut: Subproblem
     solution: SubSolution | None
     is_proven: bool
     """There is no better one."""
@@ -226,13 +226,13 @@ class NeighbourhoodSearch:
         native = self._lists.problem.native
         return lambda: native.plan(native_plan.steps, f"lns seed {self._options.seed}")
 
-    def _choose(self) -> list[Cut]:
+    def _choose(self) -> list[Subproblem]:
         """Neighbourhoods apart from each other that were not tried as long as they would be now."""
         chooser = Chooser(self._best, self._rng, self._values_fs)
         if len(self._best.run_positions) <= self._size:
             cut = cut_out(self._best, whole(self._best))
             return [] if self._was_tried(cut) else [cut]
-        cuts: list[Cut] = []
+        cuts: list[Subproblem] = []
         for _ in range(_PER_ROUND):
             for _ in range(_MAX_DRAWS):
                 neighbourhood = chooser.draw(round(self._size), [cut.neighbourhood for cut in cuts])
@@ -244,7 +244,7 @@ class NeighbourhoodSearch:
                     break
         return cuts
 
-    def _was_tried(self, cut: Cut) -> bool:
+    def _was_tried(self, cut: Subproblem) -> bool:
         return self._tried.get(cut.problem, 0.0) >= self._limit
 
     def _learn(self, outcomes: list[_Outcome], limit: float) -> None:
@@ -304,7 +304,12 @@ class _SolverPool:
         self._pool.shutdown(wait=True)
 
     def solve(
-        self, lists: ProblemLists, cuts: list[Cut], limit: float, least: int, deadline: Deadline
+        self,
+        lists: ProblemLists,
+        cuts: list[Subproblem],
+        limit: float,
+        least: int,
+        deadline: Deadline,
     ) -> list[_Outcome]:
         """Return the outcomes in the order of `cuts`; what the time did not reach is open."""
         self._solves = [
@@ -313,7 +318,7 @@ class _SolverPool:
         return [solve.result() for solve in self._solves]
 
     def _one(
-        self, lists: ProblemLists, cut: Cut, limit: float, least: int, deadline: Deadline
+        self, lists: ProblemLists, cut: Subproblem, limit: float, least: int, deadline: Deadline
     ) -> _Outcome:
         try:
             model = SubModel(lists, cut.problem, least, deadline)

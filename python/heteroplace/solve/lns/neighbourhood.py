@@ -102,7 +102,7 @@ class SubProblem:
 
 
 @dataclass(frozen=True)
-class Cut:
+class Subproblem:
     """A sub-problem with the ids that it stands for."""
 
     neighbourhood: Neighbourhood
@@ -111,7 +111,7 @@ class Cut:
     tensors: tuple[int, ...]
 
 
-def cut_out(schedule: Schedule, neighbourhood: Neighbourhood) -> Cut:
+def cut_out(schedule: Schedule, neighbourhood: Neighbourhood) -> Subproblem:
     """Return the sub-problem of a neighbourhood. Complexity: O(reads in it + tasks * log uses)."""
     return _Cutter(schedule, neighbourhood).cut()
 
@@ -141,7 +141,7 @@ class _Cutter:
         if not self._lists.is_everywhere(tensor):
             self._ids.setdefault(tensor, len(self._ids))
 
-    def cut(self) -> Cut:
+    def cut(self) -> Subproblem:
         tasks = tuple(self._task(task) for task in self._tasks)
         tensors = tuple(self._tensor(tensor) for tensor in self._ids)
         resources = range(self._lists.num_resources)
@@ -157,7 +157,7 @@ class _Cutter:
             -self._span_ns,
             2 * self._span_ns,
         )
-        return Cut(self._neighbourhood, problem, tuple(self._tasks), tuple(self._ids))
+        return Subproblem(self._neighbourhood, problem, tuple(self._tasks), tuple(self._ids))
 
     def _after(self, time_ns: int) -> int:
         return max(-self._span_ns, time_ns - self._begin_ns)

@@ -31,8 +31,8 @@ from heteroplace.solve.deadline import NEVER, Deadline
 from heteroplace.solve.problem import Problem
 from heteroplace.solve.split.batched_module import (
     BatchedModule,
-    Effort,
     Pair,
+    SearchEffort,
     State,
 )
 
@@ -295,7 +295,9 @@ class BatchedChain:
             if not left or budget.stop.is_set():
                 return False
             count = budget.evaluations * factor * len(module.tasks)
-            found = module.search(pair, Effort(count, left, budget.seed + factor, budget.stop))
+            found = module.search(
+                pair, SearchEffort(count, left, budget.seed + factor, budget.stop)
+            )
             known = module.known.get(pair)
             if found is not None and (known is None or found.makespan_ns < known.makespan_ns):
                 module.known[pair] = found

@@ -36,7 +36,7 @@ Pair = tuple[State, State]
 
 
 @dataclass(frozen=True)
-class Effort:
+class SearchEffort:
     """What one search may take."""
 
     max_evaluations: int
@@ -152,7 +152,7 @@ class BatchedModule:
         found = self.known.get(pair)
         return None if found is None else PairPlan(found, devices)
 
-    def search(self, pair: Pair, effort: Effort) -> FoundLayout | None:
+    def search(self, pair: Pair, effort: SearchEffort) -> FoundLayout | None:
         """Return the best layout found of a pair that stands for all its equals. Any thread.
 
         It begins with the best that is known. None: there is no layout with these ends.

@@ -22,7 +22,7 @@ from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.lns.apply import EqualNeighbourhoods, growth_bytes, merged, task_classes
 from heteroplace.solve.lns.engine import LnsEnd, NeighbourhoodSearch, run_lns
 from heteroplace.solve.lns.model import FS_PER_NS, SubModel, SubSolution
-from heteroplace.solve.lns.neighbourhood import Cut, Neighbourhood, cut_out
+from heteroplace.solve.lns.neighbourhood import Neighbourhood, Subproblem, cut_out
 from heteroplace.solve.lns.schedule import ProblemLists, Schedule, repaired
 from tests.corpus import corpus
 from tests.instances import gpus, instance, problem_of
@@ -47,7 +47,7 @@ def start_of(problem: Problem, plan: Plan) -> NativePlan | None:
     return native_plan if fits else None
 
 
-def solve_cut(lists: ProblemLists, cut: Cut, least_gain_ns: int = 0) -> SubSolution | None:
+def solve_cut(lists: ProblemLists, cut: Subproblem, least_gain_ns: int = 0) -> SubSolution | None:
     """The best schedule of a neighbourhood."""
     model = SubModel(lists, cut.problem, least_gain_ns)
     solver = cp_model.CpSolver()

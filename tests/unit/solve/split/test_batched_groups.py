@@ -16,7 +16,7 @@ from heteroplace.model.cost import build_table
 from heteroplace.native.batches import BatchLayout, search_batches
 from heteroplace.solve import Problem
 from heteroplace.solve.batched.device_symmetry import device_symmetry
-from heteroplace.solve.split.batched_module import BatchedModule, Effort
+from heteroplace.solve.split.batched_module import BatchedModule, SearchEffort
 from tests.unit.solve.split.test_batched_split import line, states
 
 
@@ -47,7 +47,7 @@ def test_what_is_in_a_group_with_the_exit_is_split_as_the_exit(group: tuple[int,
     one = BatchedModule(problem, extent, 2, 1, device_symmetry(problem))
     for entry, exit_ in list(product(states(), repeat=2))[::7]:
         for count in (0, 300):
-            found = one.search((entry, exit_), Effort(count, 10, 0, Event()))
+            found = one.search((entry, exit_), SearchEffort(count, 10, 0, Event()))
             assert found is not None
             rows = [found.layout.device[task].tolist() for task in group]
             assert rows == [found.layout.device[one.exit].tolist()] * len(group)

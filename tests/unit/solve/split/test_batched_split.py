@@ -30,7 +30,13 @@ from heteroplace.solve.batched.list_solver import batch_bound
 from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.split import batched_chain
 from heteroplace.solve.split.batched_chain import BatchedChain, ChainBudget, _ranks
-from heteroplace.solve.split.batched_module import BatchedModule, Effort, State, blocks_of, matched
+from heteroplace.solve.split.batched_module import (
+    BatchedModule,
+    SearchEffort,
+    State,
+    blocks_of,
+    matched,
+)
 from heteroplace.solve.split.batched_solver import BatchedSplit
 from tests.instances import instance
 from tests.strategies import Instance, exact_cases, instances, random_instance
@@ -139,7 +145,7 @@ def test_pairs_that_are_equal_by_exchanges_are_one() -> None:
 def test_every_image_of_a_pair_takes_the_same_time() -> None:
     one, found = module(), {}
     for pair in product(states(), repeat=2):
-        plan = one.search(pair, Effort(400, 10, 0, Event()))
+        plan = one.search(pair, SearchEffort(400, 10, 0, Event()))
         assert plan is not None
         found.setdefault(one.common(*pair)[0], set()).add(plan.makespan_ns)
     assert {len(times) for times in found.values()} == {1}
@@ -148,7 +154,7 @@ def test_every_image_of_a_pair_takes_the_same_time() -> None:
 def test_the_ends_of_a_module_are_as_asked() -> None:
     one = module()
     for entry, exit_ in (((2, 0, 0, 0), (0, 1, 1, 0)), ((1, 1, 0, 0), (0, 0, 0, 2))):
-        plan = one.search((entry, exit_), Effort(200, 10, 0, Event()))
+        plan = one.search((entry, exit_), SearchEffort(200, 10, 0, Event()))
         assert plan is not None
         assert plan.layout.device[one.entry].tolist() == blocks_of(entry)
         assert sorted(plan.layout.device[one.exit].tolist()) == blocks_of(exit_)
