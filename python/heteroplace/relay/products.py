@@ -20,22 +20,22 @@ from heteroplace.relay.expressions import is_op_call, post_order, rebuild, stati
 _DTYPES = ("float32", "float64")
 
 
-class Operand(NamedTuple):
+class MatrixOperand(NamedTuple):
     """A matrix, and whether its transpose is meant."""
 
     value: relay.Expr
     is_transposed: bool
 
-    def before(self) -> Operand:
+    def before(self) -> MatrixOperand:
         """Return the same as it is before it is transposed, if it is a transpose."""
         if not is_op_call(self.value, "transpose"):
             return self
         axes = self.value.attrs.axes
         is_swap = not axes or [int(axis) % 2 for axis in axes] == [1, 0]
-        return Operand(self.value.args[0], self.is_transposed != is_swap)
+        return MatrixOperand(self.value.args[0], self.is_transposed != is_swap)
 
 
-def operands_of(expr: relay.Expr) -> tuple[Operand, Operand] | None:
+def operands_of(expr: relay.Expr) -> tuple[MatrixOperand, MatrixOperand] | None:
     """Return what an expression, typed, multiplies; None: it is no such product."""
     if not is_op_call(expr, "nn.dense") and not is_op_call(expr, "nn.matmul"):
         return None
@@ -46,8 +46,10 @@ def operands_of(expr: relay.Expr) -> tuple[Operand, Operand] | None:
         return None
     a, b = expr.args
     if expr.op.name == "nn.dense":
-        return Operand(a, False), Operand(b, True)
-    return Operand(a, bool(expr.attrs.transpose_a)), Operand(b, bool(expr.attrs.transpose_b))
+        return MatrixOperand(a, False), MatrixOperand(b, True)
+    return MatrixOperand(a, bool(expr.attrs.transpose_a)), MatrixOperand(
+        b, bool(expr.attrs.transpose_b)
+    )
 
 
 def without_transposes(mod: tvm.IRModule) -> tvm.IRModule:
@@ -79,7 +81,7 @@ def without_transposes(mod: tvm.IRModule) -> tvm.IRModule:
     return relay.transform.InferType()(tvm.IRModule.from_expr(function))
 
 
-def _untransposed(operand: Operand) -> Operand:
+def _untransposed(operand: MatrixOperand) -> MatrixOperand:
     while is_op_call(operand.value, "transpose"):
         operand = operand.before()
     return operand

@@ -27,7 +27,7 @@ from heteroplace.errors import RoutingError
 from heteroplace.relay.expressions import post_order, static_shape, tensor_types
 from heteroplace.relay.routing.cell_rules import transfer
 from heteroplace.relay.routing.cell_sets import (
-    Operand,
+    CellOperand,
     Sets,
     empty_sets,
     everywhere,
@@ -196,7 +196,7 @@ def _sets_of(node: relay.Expr, found: Mapping[relay.Expr, list[Sets]], words: in
     for child in children(node):
         value = child.data.numpy() if isinstance(child, relay.Constant) else None
         for sets, type_ in zip(found[child], tensor_types(child.checked_type), strict=True):
-            operands.append(Operand(static_shape(type_), sets, value))
+            operands.append(CellOperand(static_shape(type_), sets, value))
     if isinstance(node, relay.Call) and isinstance(node.op, tvm.ir.Op):
         return transfer(node, operands, words)
     return [everywhere(operands, rank, words) for rank in ranks]

@@ -21,7 +21,7 @@ from heteroplace.model.op_traits.op_table import rules_by_op
 from heteroplace.relay.axes.rules import is_broadcast
 from heteroplace.relay.expressions import static_shape, tensor_types
 from heteroplace.relay.routing.cell_sets import (
-    Operand,
+    CellOperand,
     Sets,
     compact,
     empty_sets,
@@ -35,11 +35,11 @@ from heteroplace.relay.tasks.fold_ops import EVALUATORS
 MAX_ZERO_TEST = 2**16
 """Entries of a constant; of a larger one every entry counts as other than 0."""
 
-_Rule = Callable[[Any, Sequence[Operand], int], "list[Sets] | None"]
+_Rule = Callable[[Any, Sequence[CellOperand], int], "list[Sets] | None"]
 """Of a call, the tensors it reads (tuples flattened) and the words of a set; None: not known."""
 
 
-def transfer(call: relay.Call, operands: Sequence[Operand], words: int) -> list[Sets]:
+def transfer(call: relay.Call, operands: Sequence[CellOperand], words: int) -> list[Sets]:
     """Return the sets of every tensor that a call of an op makes.
 
     Parameters
@@ -68,7 +68,7 @@ def transfer(call: relay.Call, operands: Sequence[Operand], words: int) -> list[
     return [compact(sets) for sets in found]
 
 
-def nonzero(operand: Operand) -> np.ndarray | None:
+def nonzero(operand: CellOperand) -> np.ndarray | None:
     """Return where a constant is not 0; None: everywhere, as far as is known."""
     value = operand.value
     if value is None or value.size > MAX_ZERO_TEST:
@@ -105,7 +105,7 @@ def contracted(sets: Sets, kept: np.ndarray | None) -> Sets:
     return np.asarray(found.transpose(0, 2, 1, 3))
 
 
-def _broadcast(call: Any, operands: Sequence[Operand], words: int) -> list[Sets]:
+def _broadcast(call: Any, operands: Sequence[CellOperand], words: int) -> list[Sets]:
     """Each element of the result is made of those at its place."""
     rank = len(call.checked_type.shape)
     found = empty_sets(rank, words)
@@ -114,7 +114,7 @@ def _broadcast(call: Any, operands: Sequence[Operand], words: int) -> list[Sets]
     return [found]
 
 
-def _multiply(call: Any, operands: Sequence[Operand], words: int) -> list[Sets]:
+def _multiply(call: Any, operands: Sequence[CellOperand], words: int) -> list[Sets]:
     """A constant factor of 0 ends what is at its place."""
     rank = len(call.checked_type.shape)
     (found,) = _broadcast(call, operands, words)
@@ -126,7 +126,7 @@ def _multiply(call: Any, operands: Sequence[Operand], words: int) -> list[Sets]:
     return [found]
 
 
-def _where(call: Any, operands: Sequence[Operand], words: int) -> list[Sets]:
+def _where(call: Any, operands: Sequence[CellOperand], words: int) -> list[Sets]:
     """A constant condition chooses."""
     condition = operands[0].value
     if condition is None or condition.size > MAX_ZERO_TEST:
@@ -137,7 +137,7 @@ def _where(call: Any, operands: Sequence[Operand], words: int) -> list[Sets]:
     return [np.where(chosen, then, otherwise)]
 
 
-def _moved(call: Any, operands: Sequence[Operand], words: int) -> list[Sets] | None:
+def _moved(call: Any, operands: Sequence[CellOperand], words: int) -> list[Sets] | None:
     """The op is run on the numbers of the elements of its operands."""
     parts: list[Sets] = []
     values: list[Any] = []
@@ -161,7 +161,7 @@ def _moved(call: Any, operands: Sequence[Operand], words: int) -> list[Sets] | N
     return [sets[ids] for ids in (moved if isinstance(moved, list) else [moved])]
 
 
-def _taken(call: Any, operands: Sequence[Operand], words: int) -> list[Sets] | None:
+def _taken(call: Any, operands: Sequence[CellOperand], words: int) -> list[Sets] | None:
     """Of constant indices the very elements; of others whatever they may find, and they."""
     data, indices = operands
     if indices.value is not None and (found := _moved(call, operands, words)) is not None:
@@ -176,7 +176,7 @@ def _taken(call: Any, operands: Sequence[Operand], words: int) -> list[Sets] | N
     return [table | indices.sets.reshape(*[1] * axis, *indices.sets.shape[:-1], *rest, words)]
 
 
-def _padded(call: Any, operands: Sequence[Operand], words: int) -> list[Sets] | None:
+def _padded(call: Any, operands: Sequence[CellOperand], words: int) -> list[Sets] | None:
     full = operands[0].full()
     if full is None or str(call.attrs.pad_mode) != "constant" or not operands[1].is_empty:
         return None
@@ -197,7 +197,7 @@ def _axes(call: Any, rank: int) -> list[int]:
     return named
 
 
-def _reduced(call: Any, operands: Sequence[Operand], words: int) -> list[Sets]:
+def _reduced(call: Any, operands: Sequence[CellOperand], words: int) -> list[Sets]:
     rank = len(operands[0].shape)
     axes = _axes(call, rank)
     (found,) = [operands[0].sets] if len(operands) == 1 else _joined(operands)
@@ -205,7 +205,7 @@ def _reduced(call: Any, operands: Sequence[Operand], words: int) -> list[Sets]:
     return [found if call.attrs.keepdims else np.squeeze(found, axis=tuple(axes))]
 
 
-def _joined(operands: Sequence[Operand]) -> list[Sets]:
+def _joined(operands: Sequence[CellOperand]) -> list[Sets]:
     """`variance` reads the mean as well."""
     found = operands[0].sets
     for operand in operands[1:]:
@@ -213,20 +213,20 @@ def _joined(operands: Sequence[Operand]) -> list[Sets]:
     return [found]
 
 
-def _along_axis(call: Any, operands: Sequence[Operand], words: int) -> list[Sets]:
+def _along_axis(call: Any, operands: Sequence[CellOperand], words: int) -> list[Sets]:
     """All along the axis meet, and the result has them all."""
     found = union(operands[0].sets, _axes(call, len(operands[0].shape)))
     return [found for _ in tensor_types(call.checked_type)]
 
 
-def _normalised(call: Any, operands: Sequence[Operand], words: int) -> list[Sets]:
+def _normalised(call: Any, operands: Sequence[CellOperand], words: int) -> list[Sets]:
     """`layer_norm`: along its axis, then a scale and a shift of it."""
     axis = _axes(call, len(operands[0].shape))[0]
     found = union(operands[0].sets, [axis])
     return [_with_vectors(found, operands[1:], axis)]
 
 
-def _with_vectors(sets: Sets, vectors: Sequence[Operand], axis: int) -> Sets:
+def _with_vectors(sets: Sets, vectors: Sequence[CellOperand], axis: int) -> Sets:
     """The sets with those of vectors along an axis."""
     for vector in vectors:
         shape = [1] * (sets.ndim - 1)
@@ -235,7 +235,7 @@ def _with_vectors(sets: Sets, vectors: Sequence[Operand], axis: int) -> Sets:
     return sets
 
 
-def _channelwise(call: Any, operands: Sequence[Operand], words: int) -> list[Sets]:
+def _channelwise(call: Any, operands: Sequence[CellOperand], words: int) -> list[Sets]:
     """`bias_add`, `prelu`, `batch_norm` with learnt figures: a function for each channel."""
     axis = int(call.attrs.axis) % len(operands[0].shape)
     found = _with_vectors(operands[0].sets, operands[1:], axis)
@@ -243,7 +243,7 @@ def _channelwise(call: Any, operands: Sequence[Operand], words: int) -> list[Set
     return [found, *(operand.sets for operand in operands[-len(rest) :] if rest)]
 
 
-def _item_normalised(call: Any, operands: Sequence[Operand], words: int) -> list[Sets]:
+def _item_normalised(call: Any, operands: Sequence[CellOperand], words: int) -> list[Sets]:
     """`instance_norm`, `group_norm`: over the places, and of a group norm over all channels."""
     axis, rank = int(call.attrs.axis), len(operands[0].shape)
     axis %= rank
@@ -252,7 +252,7 @@ def _item_normalised(call: Any, operands: Sequence[Operand], words: int) -> list
     return [_with_vectors(found, operands[1:], axis)]
 
 
-def _accumulated(call: Any, operands: Sequence[Operand], words: int) -> list[Sets] | None:
+def _accumulated(call: Any, operands: Sequence[CellOperand], words: int) -> list[Sets] | None:
     full, axis = operands[0].full(), call.attrs.axis
     if full is None or axis is None:
         return None
@@ -264,7 +264,7 @@ def _accumulated(call: Any, operands: Sequence[Operand], words: int) -> list[Set
     return [found]
 
 
-def _product(call: Any, operands: Sequence[Operand], words: int) -> list[Sets]:
+def _product(call: Any, operands: Sequence[CellOperand], words: int) -> list[Sets]:
     """`dense`, `matmul`, `batch_matmul`: both factors with the summed axis last."""
     attrs, name = call.attrs, call.op.name
     is_turned = [False, name == "nn.dense"]
@@ -282,7 +282,7 @@ def _product(call: Any, operands: Sequence[Operand], words: int) -> list[Sets]:
     return [sets.reshape(*leading, *sets.shape[1:])]
 
 
-def _oriented(operand: Operand, is_turned: bool) -> Operand:
+def _oriented(operand: CellOperand, is_turned: bool) -> CellOperand:
     """A factor of three axes, the summed one last."""
     shape, sets, value = operand
     if len(shape) == 2:
@@ -291,10 +291,10 @@ def _oriented(operand: Operand, is_turned: bool) -> Operand:
     if is_turned:
         shape, sets = (shape[0], shape[2], shape[1]), sets.transpose(0, 2, 1, 3)
         value = None if value is None else value.transpose(0, 2, 1)
-    return Operand(shape, sets, value)
+    return CellOperand(shape, sets, value)
 
 
-def _convolved(call: Any, operands: Sequence[Operand], words: int) -> list[Sets] | None:
+def _convolved(call: Any, operands: Sequence[CellOperand], words: int) -> list[Sets] | None:
     data, weight = operands
     if not weight.is_empty:
         return None
@@ -303,7 +303,7 @@ def _convolved(call: Any, operands: Sequence[Operand], words: int) -> list[Sets]
     return convolved(call, data, weight.shape, kept)
 
 
-def _pooled(call: Any, operands: Sequence[Operand], words: int) -> list[Sets] | None:
+def _pooled(call: Any, operands: Sequence[CellOperand], words: int) -> list[Sets] | None:
     return pooled(call, operands[0])
 
 

@@ -20,7 +20,7 @@ _MAX_WORDS = 2**27
 """Of the sets of one tensor, 1 GiB; beyond it all elements are given the union of all sets."""
 
 
-class Operand(NamedTuple):
+class CellOperand(NamedTuple):
     """A tensor that an op reads."""
 
     shape: tuple[int, ...]
@@ -58,7 +58,7 @@ def union(sets: Sets, axes: Sequence[int]) -> Sets:
     return np.asarray(np.bitwise_or.reduce(sets, axis=tuple(axes), keepdims=True))
 
 
-def everywhere(operands: Sequence[Operand], rank: int, words: int) -> Sets:
+def everywhere(operands: Sequence[CellOperand], rank: int, words: int) -> Sets:
     """Return for each element of a result of some rank all cells that reach any operand."""
     found = empty_sets(rank, words)
     for operand in operands:

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from heteroplace.relay.expressions import static_shape
-from heteroplace.relay.routing.cell_sets import Operand, Sets, union
+from heteroplace.relay.routing.cell_sets import CellOperand, Sets, union
 
 
 def convolved(
-    call: Any, data: Operand, weight_shape: Sequence[int], kept: np.ndarray | None
+    call: Any, data: CellOperand, weight_shape: Sequence[int], kept: np.ndarray | None
 ) -> list[Sets] | None:
     """Return the sets of a convolution's result; None: a layout in blocks.
 
@@ -66,7 +66,7 @@ def convolved(
     return [found.transpose(*back, found.ndim - 1)]
 
 
-def pooled(call: Any, data: Operand) -> list[Sets] | None:
+def pooled(call: Any, data: CellOperand) -> list[Sets] | None:
     """Return the sets of a pool's result, each channel alone; None: a layout in blocks."""
     attrs = call.attrs
     layout = str(attrs.layout)

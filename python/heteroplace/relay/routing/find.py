@@ -21,7 +21,7 @@ from tvm import relay
 from heteroplace.errors import UnsupportedRelayError
 from heteroplace.relay.expressions import post_order
 from heteroplace.relay.routing.find_baked import baked_routing
-from heteroplace.relay.routing.find_candidates import Candidate, Finder
+from heteroplace.relay.routing.find_candidates import Finder, RouterCandidate
 from heteroplace.relay.routing.find_graph import Graph, Region, parts, shown
 from heteroplace.relay.routing.find_onehot import one_hot_dispatches
 from heteroplace.relay.routing.find_rewrite import Rewriter
@@ -129,7 +129,7 @@ def without_branches(mod: tvm.IRModule) -> tvm.IRModule:
     return find_routers(mod, only_if=True).mod
 
 
-def _in_order(graph: Graph, candidates: Sequence[Candidate]) -> list[Candidate]:
+def _in_order(graph: Graph, candidates: Sequence[RouterCandidate]) -> list[RouterCandidate]:
     """Each after those that its result is made of."""
     return sorted(candidates, key=lambda candidate: graph.index[candidate.sink])
 
@@ -139,7 +139,9 @@ def _router_names(main: relay.Function) -> list[str]:
     return [router_options(call.attrs).name for call in calls]
 
 
-def _nested(graph: Graph, candidates: Sequence[Candidate]) -> tuple[list[Candidate], list[str]]:
+def _nested(
+    graph: Graph, candidates: Sequence[RouterCandidate]
+) -> tuple[list[RouterCandidate], list[str]]:
     """Drop routers inside branches of rows of others that are not wholly there; say so."""
     taken = frozenset().union(*(candidate.taken for candidate in candidates))
     candidates = [candidate for candidate in candidates if candidate.sink not in taken]
@@ -161,7 +163,7 @@ def _nested(graph: Graph, candidates: Sequence[Candidate]) -> tuple[list[Candida
 
 
 def _is_torn(
-    graph: Graph, inner: Candidate, region: Region, num_rows: int, is_written_anew: bool
+    graph: Graph, inner: RouterCandidate, region: Region, num_rows: int, is_written_anew: bool
 ) -> bool:
     """The result of a router is in a branch of rows, and something that it is made of is not."""
     if inner.sink not in region.nodes:

@@ -55,7 +55,7 @@ class Branch(NamedTuple):
     """Makes the result of the rows of `results[0]`; None: it is made as it was."""
 
 
-class Candidate(NamedTuple):
+class RouterCandidate(NamedTuple):
     """A router that was found. Expressions are of the old function, or made of its values."""
 
     sink: relay.Expr
@@ -102,7 +102,7 @@ class Finder:
         self._regions: dict[int, RowRegions] = {}
         self.report: list[str] = []
 
-    def candidates(self, only_if: bool = False) -> Iterator[Candidate]:
+    def candidates(self, only_if: bool = False) -> Iterator[RouterCandidate]:
         """Yield what is proven to be a router, each after those that its result is made of."""
         for node in self.graph.order:
             find = None if only_if and not isinstance(node, relay.If) else self._rule(node)
@@ -122,7 +122,7 @@ class Finder:
             self._regions[rows] = RowRegions(self.graph, rows)
         return self._regions[rows].region(result, sink)
 
-    def _rule(self, node: relay.Expr) -> Callable[[relay.Expr], Candidate | None] | None:
+    def _rule(self, node: relay.Expr) -> Callable[[relay.Expr], RouterCandidate | None] | None:
         """What may be found with a value as its result; None: nothing."""
         if isinstance(node, relay.If):
             return self._branches
@@ -146,7 +146,7 @@ class Finder:
 
     # --- whole tensors -------------------------------------------------------------------------
 
-    def _branches(self, node: relay.If) -> Candidate:
+    def _branches(self, node: relay.If) -> RouterCandidate:
         mask = two_way(node.cond)
         branches = []
         for index, branch in enumerate((node.true_branch, node.false_branch)):
@@ -161,9 +161,9 @@ class Finder:
             if self.graph.is_read_only_by(branch, {node}):
                 region = self.graph.whole_region(fields, {node, branch})
             branches.append(Branch(fields, region, column(mask, index)))
-        return Candidate(node, "an If", tuple(branches), mask, 1, 1)
+        return RouterCandidate(node, "an If", tuple(branches), mask, 1, 1)
 
-    def _choice_of_tensors(self, node: relay.Call) -> Candidate | None:
+    def _choice_of_tensors(self, node: relay.Call) -> RouterCandidate | None:
         condition, *results = node.args
         regions = [self.graph.whole_region((each,), {node}) for each in results]
         if any(each.checked_type != node.checked_type for each in results):
@@ -173,11 +173,11 @@ class Finder:
             Branch((result,), region, column(mask, index))
             for index, (result, region) in enumerate(zip(results, regions, strict=True))
         ]
-        return Candidate(node, "a where of one condition", tuple(branches), mask, 1, 1)
+        return RouterCandidate(node, "a where of one condition", tuple(branches), mask, 1, 1)
 
     # --- where over rows -----------------------------------------------------------------------
 
-    def _choices(self, node: relay.Call) -> Candidate | None:
+    def _choices(self, node: relay.Call) -> RouterCandidate | None:
         if not self.graph.whole_region(tuple(node.args[1:]), {node}).is_heavy:
             return None
         if prod(static_shape(node.args[0].checked_type)) == 1:
@@ -226,7 +226,7 @@ class Finder:
 
     # --- gated terms ---------------------------------------------------------------------------
 
-    def _terms(self, node: relay.Call) -> Candidate | None:
+    def _terms(self, node: relay.Call) -> RouterCandidate | None:
         shape = static_shape(node.checked_type)
         branches: list[Branch] = []
         taken: list[relay.Expr] = []
@@ -284,7 +284,7 @@ class Finder:
                 open_gates.append(f"the gate {shown(gate)} is not provably 0 for any cell")
         return None
 
-    def _stacked(self, node: relay.Call) -> Candidate | None:
+    def _stacked(self, node: relay.Call) -> RouterCandidate | None:
         """sum(stack(values) * gates) along the axis on which they were stacked."""
         product, attrs = node.args[0], node.attrs
         if attrs.axis is None or len(attrs.axis) != 1 or attrs.exclude or attrs.keepdims:
@@ -319,7 +319,7 @@ class Finder:
             )
             top_k = min(support.most, len(parts))
             kind = "a sum of stacked terms"
-            return Candidate(node, kind, branches, support.mask, top_k, shape[0], matrix)
+            return RouterCandidate(node, kind, branches, support.mask, top_k, shape[0], matrix)
         return None
 
     def _stack_parts(
@@ -347,7 +347,7 @@ class Finder:
 
     def _of_gated(
         self, node: relay.Call, kind: str, branches: Sequence[Branch], rest: relay.Expr | None
-    ) -> Candidate:
+    ) -> RouterCandidate:
         found = self._of_rows(node, kind, branches, _most(branches), None)
         if all(branch.gate is None for branch in branches):
             return found._replace(rest=rest)
@@ -362,10 +362,10 @@ class Finder:
         branches: Sequence[Branch],
         top_k: int,
         residual: relay.Expr | None,
-    ) -> Candidate:
+    ) -> RouterCandidate:
         rows = static_shape(node.checked_type)[0]
         mask = joined([branch.column for branch in branches])
-        return Candidate(node, kind, tuple(branches), mask, top_k, rows, residual=residual)
+        return RouterCandidate(node, kind, tuple(branches), mask, top_k, rows, residual=residual)
 
 
 def is_of_rows(value: relay.Expr, shape: tuple[int, ...]) -> bool:

@@ -18,7 +18,7 @@ from math import prod
 from tvm import relay
 
 from heteroplace.relay.expressions import static_shape
-from heteroplace.relay.routing.find_candidates import Branch, Candidate, Finder, Unproven
+from heteroplace.relay.routing.find_candidates import Branch, Finder, RouterCandidate, Unproven
 from heteroplace.relay.routing.find_experts import Experts, letters_of
 from heteroplace.relay.routing.find_graph import Region, is_call_of, parts, shown
 from heteroplace.relay.routing.find_masks import column
@@ -28,7 +28,7 @@ from heteroplace.relay.routing.find_support import typed
 _STACKED_RANK = 3
 
 
-def one_hot_dispatches(finder: Finder) -> tuple[list[Candidate], list[str]]:
+def one_hot_dispatches(finder: Finder) -> tuple[list[RouterCandidate], list[str]]:
     """Return the routers that are written as one-hot products, and what is not proven to be one."""
     found, left = [], []
     for node in finder.graph.order:
@@ -44,7 +44,7 @@ def one_hot_dispatches(finder: Finder) -> tuple[list[Candidate], list[str]]:
 
 def _dispatch_of(
     finder: Finder, node: relay.Call, weights: relay.Expr, out: relay.Expr
-) -> Candidate:
+) -> RouterCandidate:
     """The router whose result is a product of seats with what experts make."""
     combined = seats_of(weights)
     if combined is None:
@@ -83,7 +83,7 @@ def _dispatch_of(
     for factor in combined.factors:
         part = typed(relay.reshape(factor, (num_tokens, num_experts)))
         gates = part if gates is None else typed(relay.multiply(gates, part))
-    return Candidate(
+    return RouterCandidate(
         node,
         "a one-hot dispatch",
         tuple(branches),

@@ -20,7 +20,7 @@ from tvm import relay
 from heteroplace.model.capacities import default_capacities
 from heteroplace.relay.expressions import rebuild
 from heteroplace.relay.routing.decision import times_gate
-from heteroplace.relay.routing.find_candidates import Branch, Candidate
+from heteroplace.relay.routing.find_candidates import Branch, RouterCandidate
 from heteroplace.relay.routing.find_graph import Graph, Region, parts
 from heteroplace.relay.routing.ops import (
     BranchRows,
@@ -41,7 +41,7 @@ class _Router:
 
     def __init__(
         self,
-        candidate: Candidate,
+        candidate: RouterCandidate,
         options: RouterOptions,
         mask: relay.Expr,
         around: tuple[relay.Expr, BranchRows] | None,
@@ -99,7 +99,7 @@ class Rewriter:
     def __init__(
         self,
         graph: Graph,
-        candidates: Sequence[Candidate],
+        candidates: Sequence[RouterCandidate],
         weights: Collection[relay.Var],
         names: Collection[str],
     ) -> None:
@@ -169,7 +169,7 @@ class Rewriter:
             ]
         )
 
-    def _routed(self, candidate: Candidate, scope: _Scope) -> relay.Expr:
+    def _routed(self, candidate: RouterCandidate, scope: _Scope) -> relay.Expr:
         """Return what the result of a router is."""
         mask, around = self._value(candidate.mask, scope), None
         if scope.router is not None:
@@ -181,7 +181,7 @@ class Rewriter:
             results.append(self._results(branch, inner))
         return self._combined(candidate, written, results, scope)
 
-    def _options(self, candidate: Candidate) -> RouterOptions:
+    def _options(self, candidate: RouterCandidate) -> RouterOptions:
         number = len(self._names)
         while f"router{number}" in self._names:
             number += 1
@@ -212,7 +212,7 @@ class Rewriter:
 
     def _combined(
         self,
-        candidate: Candidate,
+        candidate: RouterCandidate,
         written: _Router,
         results: Sequence[Sequence[relay.Expr]],
         scope: _Scope,

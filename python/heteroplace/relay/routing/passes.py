@@ -31,8 +31,8 @@ from heteroplace.dynamic.specialise import (
     PLACEMENT,
     PRELOADING,
     SPECULATION,
-    Choice,
     RouterUse,
+    RuleChoice,
     specialise,
 )
 from heteroplace.dynamic.speculation import SpeculationTimes
@@ -254,7 +254,7 @@ def _specialised(
     times: Mapping[str, SpeculationTimes],
     num_sizes: int,
     forced: Mapping[str, bool] | None,
-) -> tuple[Changes, tuple[Choice, ...]]:
+) -> tuple[Changes, tuple[RuleChoice, ...]]:
     memories = [] if cluster is None else memory_ids(cluster)
     sizes = [] if cluster is None else [cluster.memories[id].bytes for id in memories]
     room = sum(sizes) if sizes else None

@@ -53,7 +53,7 @@ class Network(NamedTuple):
     """What computes gradients and updates: it is cut as what it is the gradient of."""
 
 
-class Chooser:
+class CutChooser:
     """Finds for products how to cut their weights."""
 
     def __init__(

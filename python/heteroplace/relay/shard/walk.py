@@ -14,7 +14,7 @@ from tvm import relay
 
 from heteroplace.relay.shard.carry import Carrier, States, part_call
 from heteroplace.relay.shard.cuts import Cut, Kept, State
-from heteroplace.relay.shard.follow import Chooser, Network, OpenStates
+from heteroplace.relay.shard.follow import CutChooser, Network, OpenStates
 from heteroplace.relay.shard.layers import is_weighted, layers_of
 from heteroplace.relay.shard.network import Node, read_network
 from heteroplace.relay.shard.spans import Tag
@@ -79,7 +79,7 @@ class Walk:
         outputs = body.children if isinstance(body.expr, relay.Tuple) else (body,)
         self._targets = {outputs[at]: named[name] for at, name in like.items()}
         """For outputs that stay cut the weights that they are cut like."""
-        self._chooser = Chooser(self._network(), self._carrier, num_shards, self._known, uneven)
+        self._chooser = CutChooser(self._network(), self._carrier, num_shards, self._known, uneven)
 
     def run(self) -> Sharded:
         """Return the function for all shards."""
