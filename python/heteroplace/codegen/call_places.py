@@ -12,7 +12,7 @@ from heteroplace.model.plan import Plan, Run
 
 
 @dataclass(frozen=True)
-class Place:
+class CallPlace:
     """Where something is made."""
 
     device: int
@@ -33,7 +33,7 @@ class CallPlaces:
             if isinstance(step, Run)
         }
 
-    def of(self, call: KernelCall) -> Place:
+    def of(self, call: KernelCall) -> CallPlace:
         """Return the place of a call.
 
         Raises
@@ -49,4 +49,4 @@ class CallPlaces:
                 f"run{which}; the module and its plan do not belong together"
             )
         step, device = found
-        return Place(device, self._cluster.devices[device].memory, step)
+        return CallPlace(device, self._cluster.devices[device].memory, step)

@@ -65,7 +65,7 @@ def combine_batches(
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ValuePlace:
     """Where values of a lowered part belong."""
 
     key: Hashable
@@ -138,11 +138,11 @@ class Combiner:
     def _parts(self) -> list[NetworkPart]:
         return list(self._part_of.values())
 
-    def _place(self, items: Items, _: str) -> Place:
+    def _place(self, items: Items, _: str) -> ValuePlace:
         """The place of a task's values in a batch."""
-        return Place(items, self._part_of[items], items)
+        return ValuePlace(items, self._part_of[items], items)
 
-    def _add_call(self, call: KernelCall, place: Place, first_segment: int) -> None:
+    def _add_call(self, call: KernelCall, place: ValuePlace, first_segment: int) -> None:
         made = replace(
             call,
             segment=first_segment + call.segment,
@@ -156,7 +156,7 @@ class Combiner:
         self._values.append(value)
         return len(self._values) - 1
 
-    def _value(self, place: Place, value: int) -> int:
+    def _value(self, place: ValuePlace, value: int) -> int:
         """The value of the whole program that a value of a part is."""
         key = (place.key, value)
         if key not in self._ids:
@@ -168,10 +168,10 @@ class Combiner:
             self._ids[key] = found
         return self._ids[key]
 
-    def _imported(self, name: ValueName, place: Place) -> int:
+    def _imported(self, name: ValueName, place: ValuePlace) -> int:
         return self._read(name, place.items)
 
-    def _own(self, place: Place, value: int) -> int:
+    def _own(self, place: ValuePlace, value: int) -> int:
         own = place.part.calls.values[value]
         alias = None if own.alias_of is None else self._value(place, own.alias_of)
         return self._add(replace(own, alias_of=alias, items=place.items))

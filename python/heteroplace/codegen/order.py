@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from heteroplace.codegen.branches import Branches
-from heteroplace.codegen.call_places import CallPlaces, Place
+from heteroplace.codegen.call_places import CallPlace, CallPlaces
 from heteroplace.codegen.calls_in_place import CallsInPlace
 from heteroplace.codegen.global_order import in_order, with_messages
 from heteroplace.codegen.grouped import with_groups
@@ -77,7 +77,7 @@ class _Orderer:
             for value in self._branches.written(call)
         }
         for each in calls.loads:
-            self._made[each.value] = Place(-1, each.memory, each.step)
+            self._made[each.value] = CallPlace(-1, each.memory, each.step)
         self._legs = Legs(cluster)
         self._copies: dict[Instance, Instruction] = {}
         self._needed: dict[Instance, int | None] = {}

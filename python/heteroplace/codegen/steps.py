@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from heteroplace.codegen.combine import Combiner, Items, ItemTensor, Place
+from heteroplace.codegen.combine import Combiner, Items, ItemTensor, ValuePlace
 from heteroplace.codegen.cut_module import Import
 from heteroplace.codegen.instructions import root
 from heteroplace.codegen.kernels import KernelCall, KernelCalls, Value
@@ -121,7 +121,7 @@ class StepCombiner(Combiner):
         parts = (*self._steps.batches.values(), *self._steps.apart.values())
         return [part.lowered for part in parts]
 
-    def _place(self, items: Items, task: str) -> Place:
+    def _place(self, items: Items, task: str) -> ValuePlace:
         if (task, items) not in self._run_step:
             raise LoweringError(
                 f"a kernel belongs to task {task!r}, which the plan does not run for items "
@@ -131,7 +131,7 @@ class StepCombiner(Combiner):
         run = self._steps.plan.steps[step]
         assert isinstance(run, Run)
         memory = self._steps.cluster.devices[run.device].memory
-        return Place(items, self._part_of[items], items, step, run.device, memory)
+        return ValuePlace(items, self._part_of[items], items, step, run.device, memory)
 
     def _add_apart(self, index: int, step: Run | Collective) -> None:
         """The calls of a step apart, in each memory those that make what it keeps."""
@@ -140,7 +140,7 @@ class StepCombiner(Combiner):
             return  # copies, made where somebody reads what they bring
         if step.task in self._steps.sums_in_updates:
             return  # computed by who reads what it makes
-        kept: dict[Hashable, tuple[Place, list[int]]] = {}
+        kept: dict[Hashable, tuple[ValuePlace, list[int]]] = {}
         for tensor, memory in makes(self._graph, self._steps.cluster, step):
             place = self._place_of(self._versions.made[index, tensor, memory])
             kept.setdefault(place.key, (place, []))[1].append(tensor)
@@ -179,7 +179,7 @@ class StepCombiner(Combiner):
                 found.append(call)
         return found[::-1]
 
-    def _add_call(self, call: KernelCall, place: Place, first_segment: int) -> None:
+    def _add_call(self, call: KernelCall, place: ValuePlace, first_segment: int) -> None:
         reads = tuple(self._value(place, value) for value in call.reads)
         made = [self._value(place, value) for value in call.writes]
         writes = tuple(
@@ -197,7 +197,7 @@ class StepCombiner(Combiner):
         )
         self._calls.append(added)
 
-    def _exchange(self, place: Place, call: KernelCall) -> int | None:
+    def _exchange(self, place: ValuePlace, call: KernelCall) -> int | None:
         """The step of the collective whose members' values a call reads."""
         described, imports = self._described[id(place.part)].imports, self._imports_of(place.part)
         for value in call.reads:
@@ -207,18 +207,18 @@ class StepCombiner(Combiner):
                 return self._collective_step(what.member[0], place)
         return None
 
-    def _collective_step(self, task: int, place: Place) -> int:
+    def _collective_step(self, task: int, place: ValuePlace) -> int:
         """The step of a collective: its member's place, or that of the update that computes it."""
         return self._steps.sums_in_updates.get(task, place.step)
 
-    def _copy(self, source: int, target: int, place: Place) -> None:
+    def _copy(self, source: int, target: int, place: ValuePlace) -> None:
         task = self._steps.plan.steps[place.step]
         assert isinstance(task, (Run, Collective))
         name, at = self._graph.tasks[task.task].name, (place.step, place.device)
         copy = KernelCall("", 0, name, (source,), (target,), items=place.items, at=at)
         self._calls.append(copy)
 
-    def _value(self, place: Place, value: int) -> int:
+    def _value(self, place: ValuePlace, value: int) -> int:
         if place.key == place.items and self._depends_on_step(place.part, value):
             place = replace(place, key=(place.items, place.step))
         elif place.part.calls.values[value].constant is not None:
@@ -230,7 +230,7 @@ class StepCombiner(Combiner):
         owner = root(part.calls, value)
         return self._imports_of(part).get(owner) in self._described[id(part)].imports
 
-    def _imported(self, name: ValueName, place: Place) -> int:
+    def _imported(self, name: ValueName, place: ValuePlace) -> int:
         what = self._described[id(place.part)].imports.get(name)
         if what is None:
             return self._read(name, place.items)
@@ -301,7 +301,7 @@ class StepCombiner(Combiner):
             is_own = True  # what somebody else made stays as it is
         return self._copied(version, source, place) if is_own else source
 
-    def _copied(self, version: Version, source: int, place: Place) -> int:
+    def _copied(self, version: Version, source: int, place: ValuePlace) -> int:
         """A value of its own for a version that is somewhere already."""
         of = self._values[source]
         value = self._add(
@@ -317,7 +317,7 @@ class StepCombiner(Combiner):
             return None
         return self._root(self._version(before))
 
-    def _own(self, place: Place, value: int) -> int:
+    def _own(self, place: ValuePlace, value: int) -> int:
         version = self._version_made(place, value)
         prior = None if version is None else self._prior(version)
         if prior is None:
@@ -329,7 +329,7 @@ class StepCombiner(Combiner):
             self._copy(self._written[place.key, value], target, place)
         return target
 
-    def _version_made(self, place: Place, value: int) -> Version | None:
+    def _version_made(self, place: ValuePlace, value: int) -> Version | None:
         """The version that a call makes as `value`."""
         if value not in self._makers_of(place.part):
             return None
@@ -358,7 +358,7 @@ class StepCombiner(Combiner):
             self._exported_as[id(part)] = found
         return self._exported_as[id(part)]
 
-    def _may_take_over(self, place: Place, value: int, prior: int) -> bool:
+    def _may_take_over(self, place: ValuePlace, value: int, prior: int) -> bool:
         """Whether the call that makes `value` may write where `prior` is, also if it reads that."""
         call = self._makers_of(place.part)[value]
         write = call.writes.index(value)
@@ -373,7 +373,7 @@ class StepCombiner(Combiner):
             value = alias
         return value
 
-    def _place_of(self, version: Version) -> Place:
+    def _place_of(self, version: Version) -> ValuePlace:
         """Where a version is made: parts that a root gives away are cut there."""
         step = self._steps.plan.steps[version.step]
         assert isinstance(step, (Run, Collective))
@@ -386,7 +386,7 @@ class StepCombiner(Combiner):
         size = size_apart(self._graph, step)
         part = self._steps.apart[size, self._steps.target_of_device[device], adds]
         key = (version.step, memory)
-        return Place(key, part.lowered, step.items, version.step, device, memory)
+        return ValuePlace(key, part.lowered, step.items, version.step, device, memory)
 
     def _member_at(self, step: Collective, memory: int) -> int:
         if self._kind(step).name == "scatter":

@@ -42,7 +42,7 @@ from heteroplace.relay.expressions import (
     static_shape,
     task_of_span,
 )
-from heteroplace.relay.products import Operand, operands_of
+from heteroplace.relay.products import MatrixOperand, operands_of
 
 Panels = dict[tuple[int, str, str], tuple[relay.Constant, relay.Constant]]
 """By address of its data, what it is for and the target, whose vectors say how wide panels are and
@@ -209,7 +209,7 @@ def _read_as(
     return panels[key][1]
 
 
-def _untransposed(operand: Operand, reader: relay.Call) -> Operand:
+def _untransposed(operand: MatrixOperand, reader: relay.Call) -> MatrixOperand:
     """An operand before it is transposed, if that is done by the task of its reader."""
     found = operand.before()
     return found if task_of_span(operand.value) == task_of_span(reader) else operand
