@@ -18,7 +18,7 @@ from heteroplace.model.check import check_plan
 from heteroplace.model.collectives import collective_kind
 from heteroplace.model.plan import Copy, Plan, Run
 from heteroplace.model.step_values import collective_step_ns
-from heteroplace.native.execute import Instruction
+from heteroplace.native.execute import LoadedInstruction
 from heteroplace.sharding.in_plan import _mean, _step_times, _Time
 from heteroplace.sharding.options import ShardOptions
 from heteroplace.sharding.plan import ShardedModel, plan_model, plan_models
@@ -103,10 +103,10 @@ def test_cores_that_join_a_kernel_add_nothing_to_its_time() -> None:
     """A rank of two cores: the second one waits in its own instruction."""
     plan = Plan("", "", (Copy(0, 0, 1, (0,)), Run(0, 0), Run(1, 0)), "")
     instructions = (
-        Instruction(0, 0, 0, None),
-        *(Instruction(0, at, 1, "kernel") for at in (1, 2)),
-        *(Instruction(1, at, 1, None) for at in (0, 1)),
-        Instruction(0, 3, 2, None),  # a task that has no kernel
+        LoadedInstruction(0, 0, 0, None),
+        *(LoadedInstruction(0, at, 1, "kernel") for at in (1, 2)),
+        *(LoadedInstruction(1, at, 1, None) for at in (0, 1)),
+        LoadedInstruction(0, 3, 2, None),  # a task that has no kernel
     )
     program = cast(
         PlanProgram, SimpleNamespace(executor=SimpleNamespace(instructions=instructions))

@@ -50,7 +50,7 @@ class RouterUse:
 
 
 @dataclass(frozen=True)
-class Choice:
+class RuleChoice:
     """What one rule says of one router."""
 
     router: str
@@ -70,7 +70,7 @@ class Choice:
 
 def specialise(
     uses: Sequence[RouterUse], forced: Mapping[str, bool] | None = None
-) -> tuple[Choice, ...]:
+) -> tuple[RuleChoice, ...]:
     """Return what each rule says of each router, in the order of the routers and of `RULES`.
 
     Parameters
@@ -100,7 +100,7 @@ def specialise(
                 inputs, is_chosen = f"{use.profile.num_runs} of at least {MIN_RUNS} runs", False
             is_forced = name in forced
             choices.append(
-                Choice(use.profile.name, name, inputs, forced.get(name, is_chosen), is_forced)
+                RuleChoice(use.profile.name, name, inputs, forced.get(name, is_chosen), is_forced)
             )
     return tuple(choices)
 

@@ -29,7 +29,7 @@ class PortSpec(NamedTuple):
     """Extents; `()` for a scalar."""
 
 
-class Instruction(NamedTuple):
+class LoadedInstruction(NamedTuple):
     """One instruction of a program."""
 
     queue: int
@@ -199,7 +199,7 @@ class Executor:
         self.inputs = tuple(PortSpec(n, d, tuple(s)) for n, d, s in self._core.inputs())
         self.outputs = tuple(PortSpec(n, d, tuple(s)) for n, d, s in self._core.outputs())
         self.instructions = tuple(
-            Instruction(queue, position, step, kernel or None)
+            LoadedInstruction(queue, position, step, kernel or None)
             for queue, position, step, kernel in program.instructions()
         )
         self.queues: tuple[str, ...] = tuple(program.queues())

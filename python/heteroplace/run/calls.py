@@ -32,7 +32,7 @@ _LINGER_S = 0.1
 """How long the thread stays after the last call."""
 
 
-class Deadline:
+class CallDeadline:
     """The end of a limit in seconds that begins now; None: there is none."""
 
     def __init__(self, timeout_s: float | None) -> None:
@@ -59,7 +59,7 @@ class Call:
         request: Request,
         names: Sequence[str],
         outs: Sequence[np.ndarray | None],
-        deadline: Deadline,
+        deadline: CallDeadline,
     ) -> None:
         self.request = request
         self.deadline = deadline

@@ -11,7 +11,7 @@ import numpy as np
 from heteroplace.errors import ExecutionError
 from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.run.arrays import Array, InputPorts, Ports, take_input, take_outs
-from heteroplace.run.calls import Call, Completer, Deadline, PromisedCall
+from heteroplace.run.calls import Call, CallDeadline, Completer, PromisedCall
 from heteroplace.run.streams import stream
 
 
@@ -157,7 +157,7 @@ class LoadedProgram:
                 f"in_flight is {count}; expected 1 to {most}, which max_in_flight of this executor "
                 "is: load it with more"
             )
-        Deadline(timeout_s)  # refused here, not by the first result
+        CallDeadline(timeout_s)  # refused here, not by the first result
         if count == 1:  # nothing is gained by another thread
             return (self.run(item, timeout_s=timeout_s) for item in inputs)
         return stream(
@@ -215,7 +215,7 @@ class LoadedProgram:
 
         `is_waited`: the caller waits for its end at once, and so may do some of the work.
         """
-        deadline = Deadline(timeout_s)
+        deadline = CallDeadline(timeout_s)
         arrays = self._input_ports.take(given)
         outs = take_outs(self.outputs, out)
         may_wait = not self._completer.is_own_thread()
