@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import onnx_models as om
 import pytest
+from onnx import TensorProto, helper
 
 from heteroplace.errors import FrontendError
 from heteroplace.relay.expressions import static_shape
@@ -382,3 +383,13 @@ def test_a_weight_that_a_node_returns_unchanged_is_bound(op: str) -> None:
     nodes = [_UNCHANGED[op], om.node("Add", "x same", "y")]
     used = {name: weights[name] for name in _UNCHANGED[op].input if name in weights}
     assert_equals_onnxruntime(om.make_model(nodes, {"x": (2, 3)}, ["y"], used))
+
+
+def test_outputs_of_bfloat16_that_no_node_computes() -> None:
+    kind = TensorProto.BFLOAT16
+    values = [helper.make_tensor_value_info(name, kind, [2]) for name in "xw"]
+    weight = helper.make_tensor("w", kind, [2], [1.5, 2.5])
+    graph = helper.make_graph([], "g", values[:1], values, [weight])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    imported = from_onnx(model, simplify=False)
+    assert [str(part.dtype) for part in imported.mod["main"].ret_type.fields] == ["bfloat16"] * 2

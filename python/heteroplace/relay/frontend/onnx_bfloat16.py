@@ -49,11 +49,13 @@ def widen_bfloat16(model: ModelProto) -> list[str]:
     if not names_bfloat16(model):
         return []
     narrow = _bfloat16_values(model)
+    inputs = {value.name for value in graph.input} & narrow
+    outputs = [value.name for value in graph.output if value.name in narrow - inputs]
     for tensor in graph.initializer:
         if tensor.data_type == _BFLOAT16:
             tensor.CopyFrom(_widened(tensor))
-    inputs = {value.name for value in graph.input} & narrow
-    outputs = [value.name for value in graph.output if value.name in narrow]
+            if tensor.name in outputs:
+                tensor.name = f"{tensor.name}__float32"
     nodes = []
     for name in sorted(inputs):
         nodes.append(_cast(name, f"{name}__float32", TensorProto.FLOAT))

@@ -170,26 +170,9 @@ def converters_of(stock: Mapping[str, _StockConverter], opset: int) -> dict[str,
     for name, converter in ours.items():
         table[name] = _adapted(converter, opset, stock.get(name))
     return {
-        name: _own_value(_numpy_axes(name, _widened(name, _checked(name, converter)), opset))
+        name: _copied(_numpy_axes(name, _widened(name, _checked(name, converter)), opset))
         for name, converter in table.items()
     }
-
-
-def _own_value(converter: _StockConverter) -> _StockConverter:
-    """Copy a parameter that a node returns unchanged.
-
-    TVM's importer gives a variable the name of the last node that returns it. It would not find a
-    parameter by such a name, and leave the variable unbound.
-    """
-
-    def convert(
-        inputs: Sequence[Any], attributes: Mapping[str, Any], params: Mapping[str, Any]
-    ) -> Any:
-        result = converter(inputs, attributes, params)
-        is_parameter = isinstance(result, relay.Var) and result.name_hint in params
-        return relay.copy(result) if is_parameter else result
-
-    return convert
 
 
 def _adapted(converter: Converter, opset: int, stock: _StockConverter | None) -> _StockConverter:
@@ -207,6 +190,32 @@ def _adapted(converter: Converter, opset: int, stock: _StockConverter | None) ->
         return result
 
     return convert
+
+
+def _copied(converter: _StockConverter) -> _StockConverter:
+    """Copy a parameter that a converter returns as it is, as Cast to the same type does.
+
+    TVM's importer finds the parameters of a module by the last name of each, and a result would be
+    another name: the parameter would be missing.
+    """
+
+    def convert(
+        inputs: Sequence[Any], attributes: Mapping[str, Any], params: Mapping[str, Any]
+    ) -> Any:
+        result = converter(inputs, attributes, params)
+        if isinstance(result, relay.expr.TupleWrapper):
+            if not isinstance(result.tuple_value, relay.Tuple):
+                return result
+            fields = [_not_parameter(field, params) for field in result.tuple_value.fields]
+            return relay.expr.TupleWrapper(relay.Tuple(fields), len(fields))
+        return _not_parameter(result, params)
+
+    return convert
+
+
+def _not_parameter(result: Any, params: Mapping[str, Any]) -> Any:
+    is_parameter = isinstance(result, relay.Var) and result.name_hint in params
+    return relay.copy(result) if is_parameter else result
 
 
 def _checked(name: str, converter: _StockConverter) -> _StockConverter:
