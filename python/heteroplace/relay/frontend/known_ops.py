@@ -11,6 +11,7 @@ from heteroplace.relay.frontend.converters import CONVERTERS, REFUSED
 from heteroplace.relay.frontend.converters.microsoft import (
     MICROSOFT_CONVERTERS,
     MICROSOFT_DOMAIN,
+    MICROSOFT_SHARED,
 )
 from heteroplace.relay.frontend.converters.ml import ML_CONVERTERS, ML_DOMAIN
 from heteroplace.relay.frontend.onnx_repair import IMPORTER_OPSET, ONNX_DOMAINS
@@ -36,7 +37,7 @@ def known_ops() -> Callable[[NodeProto], bool]:
             return False
         if node.domain not in ONNX_DOMAINS:
             return node.domain == MICROSOFT_DOMAIN and (
-                name in MICROSOFT_CONVERTERS or name in stock
+                name in MICROSOFT_CONVERTERS or name in MICROSOFT_SHARED
             )
         is_there = name in CONVERTERS or name in stock
         return name in _WITHOUT_DOMAIN or (is_there and name not in OTHER_OPS)

@@ -16,6 +16,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 from heteroplace.relay.frontend.onnx_load import all_nodes, subgraphs, true_inputs
 
 _ONNX_DOMAINS = ("", "ai.onnx")
+_MICROSOFT_DOMAIN = "com.microsoft"
 _INTEGERS = (TensorProto.BOOL, TensorProto.INT32, TensorProto.INT64, TensorProto.UINT8)
 
 READ_AT_IMPORT: Mapping[str, Sequence[int]] = {
@@ -42,6 +43,9 @@ READ_AT_IMPORT: Mapping[str, Sequence[int]] = {
     "Reshape": (1,),
     "Resize": (1, 2, 3),
     "STFT": (1, 3),
+    "SequenceAt": (1,),
+    "SequenceErase": (1,),
+    "SequenceInsert": (2,),
     "Slice": (1, 2, 3, 4),
     "Split": (1,),
     "SplitToSequence": (1,),
@@ -54,14 +58,23 @@ READ_AT_IMPORT: Mapping[str, Sequence[int]] = {
 }
 """Op -> positions of the operands that must be constants."""
 
+MICROSOFT_READ_AT_IMPORT: Mapping[str, Sequence[int]] = {
+    "GroupQueryAttention": (6,),
+    "MatMulNBits": (4,),
+    **{name: READ_AT_IMPORT[name] for name in ("Pad", "Range", "Trilu")},
+}
+"""The same of ops of com.microsoft."""
+
 
 def operands_read_at_import(node: NodeProto) -> list[str]:
     """Return the names of the operands of `node` that must be constants."""
-    if node.domain not in _ONNX_DOMAINS:
+    if node.domain == _MICROSOFT_DOMAIN:
+        positions = MICROSOFT_READ_AT_IMPORT.get(node.op_type, ())
+    elif node.domain in _ONNX_DOMAINS:
+        is_reduction = node.op_type.startswith("Reduce")
+        positions = (1,) if is_reduction else READ_AT_IMPORT.get(node.op_type, ())
+    else:
         return []
-    positions = READ_AT_IMPORT.get(node.op_type, ())
-    if node.op_type.startswith("Reduce"):
-        positions = (1,)
     return [node.input[i] for i in positions if i < len(node.input) and node.input[i]]
 
 

@@ -38,3 +38,14 @@ MICROSOFT_CONVERTERS: Mapping[str, Converter] = {
     "SkipSimplifiedLayerNormalization": skip_simplified_layer_normalization,
 }
 """Ops of other domains under these names have none: see the importer."""
+
+MICROSOFT_SHARED = frozenset(
+    {
+        *("Attention", "BiasGelu", "DequantizeLinear", "EmbedLayerNormalization", "FastGelu"),
+        *("GatherND", "Gelu", "GridSample", "MatMulInteger16", "Pad", "QAttention", "QGemm"),
+        *("QLinearAdd", "QLinearAveragePool", "QLinearConcat", "QLinearConv", "QLinearMul"),
+        *("QLinearGlobalAveragePool", "QLinearLeakyRelu", "QLinearSigmoid", "QLinearSoftmax"),
+        *("QuantizeLinear", "Range", "Trilu"),
+    }
+)
+"""Other ops of com.microsoft whose converters are in the table of ai.onnx, with one meaning."""

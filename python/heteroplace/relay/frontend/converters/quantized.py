@@ -116,7 +116,14 @@ def conv_integer(call: OnnxCall) -> relay.Expr | None:
 
 def q_linear_conv(call: OnnxCall) -> relay.Expr | None:
     """Convert QLinearConv: (x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias)."""
+    check_channels(call)
     return _quantized_conv(call, tvm_onnx.QLinearConv, 3, 5)
+
+
+def check_channels(call: OnnxCall) -> None:
+    """Raise FrontendError if an op of com.microsoft has its channels last."""
+    if call.number("channels_last", 0):
+        raise FrontendError("channels_last=1 is not supported, only 0: transpose before and after")
 
 
 def _quantized_conv(

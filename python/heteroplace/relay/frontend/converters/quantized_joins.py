@@ -14,11 +14,10 @@ from math import prod
 from tvm import relay
 from tvm.relay.frontend import onnx as tvm_onnx
 
-from heteroplace.errors import FrontendError
 from heteroplace.relay.frontend.converters.call import OnnxCall
 from heteroplace.relay.frontend.converters.pooling import average_pool
 from heteroplace.relay.frontend.converters.probabilities import ONE_AXIS
-from heteroplace.relay.frontend.converters.quantized import quantized
+from heteroplace.relay.frontend.converters.quantized import check_channels, quantized
 
 _SLOPE = 0.01
 """Of a QLinearLeakyRelu that names none."""
@@ -36,14 +35,14 @@ def q_linear_mul(call: OnnxCall) -> relay.Expr:
 
 def q_linear_average_pool(call: OnnxCall) -> relay.Expr:
     """Convert QLinearAveragePool: (x, x_scale, x_zero, y_scale, y_zero)."""
-    _check_channels(call)
+    check_channels(call)
     values = replace(call, operands=[_dequantized(call, 0)])
     return _quantized(call, average_pool(values), 3)
 
 
 def q_linear_global_average_pool(call: OnnxCall) -> None:
     """Leave QLinearGlobalAveragePool to TVM, whose converter knows no other order of axes."""
-    _check_channels(call)
+    check_channels(call)
 
 
 def q_linear_leaky_relu(call: OnnxCall) -> relay.Expr:
@@ -95,8 +94,3 @@ def _quantized(call: OnnxCall, data: relay.Expr, scale: int) -> relay.Expr:
 
 def _scalar(call: OnnxCall, index: int) -> relay.Expr:
     return relay.reshape(call.operand(index), []) if call.shape(index) else call.operand(index)
-
-
-def _check_channels(call: OnnxCall) -> None:
-    if call.number("channels_last", 0):
-        raise FrontendError("channels_last=1 is not supported, only 0: transpose before and after")
