@@ -23,6 +23,7 @@ from heteroplace.errors import ArtifactError, UnsupportedRelayError
 from heteroplace.files.reader import parse_json, show
 from heteroplace.model.graph import tensor_bytes
 from heteroplace.relay.expressions import post_order_of_function, static_shape, tensor_types
+from heteroplace.relay.roi_align_op import ROI_ALIGN_OP, register_roi_align_op
 
 SOURCE_VERSION = 1
 _BFLOAT16_BITS = "uint16"
@@ -115,7 +116,9 @@ class _Writer:
                 "args": [self.index(argument) for argument in expr.args],
             }
             if expr.attrs is not None:
-                names = [info.name for info in expr.attrs.list_field_info()]
+                fields = expr.attrs.list_field_info()  # none of an op of ours
+                is_own = isinstance(expr.attrs, tvm.ir.attrs.DictAttrs)
+                names = expr.attrs.keys() if is_own else [field.name for field in fields]
                 row["attrs"] = {name: _to_json(expr.attrs[name]) for name in names}
             return row
         raise ArtifactError(
@@ -212,6 +215,8 @@ def _read(rows: list[Any], output: int, read: Callable[[int, int], Weights]) -> 
 
 
 def _call(row: dict[str, Any], arguments: list[relay.Expr]) -> relay.Call:
+    if row["op"] == ROI_ALIGN_OP:
+        register_roi_align_op()
     op = tvm.ir.Op.get(_text(row["op"]))
     attrs = None
     if "attrs" in row:

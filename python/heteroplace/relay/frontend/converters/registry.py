@@ -55,6 +55,7 @@ from heteroplace.relay.frontend.onnx_choices import CHOOSE
 
 CONVERTERS: Mapping[str, Converter] = {
     **REDUCTIONS,
+    "AffineGrid": vision.affine_grid,
     "Attention": attention.attention,
     "AveragePool": average_pool,
     "BatchNormalization": norms.batch_normalization,
@@ -143,7 +144,8 @@ CONVERTERS: Mapping[str, Converter] = {
 
 _ADDING_UP = frozenset(
     {
-        *("AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "CumSum", "Einsum", "GRU"),
+        *("AffineGrid", "AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "CumSum"),
+        *("Einsum", "GRU"),
         *("Gemm", "GlobalAveragePool", "GlobalLpPool", "InstanceNormalization", "LRN", "LSTM"),
         *("LayerNormalization", "LogSoftmax", "LpPool", "MatMul", "Mean", "RNN", "ReduceL1"),
         *("MeanVarianceNormalization", "NegativeLogLikelihoodLoss", "ReduceL2", "ReduceLogSum"),

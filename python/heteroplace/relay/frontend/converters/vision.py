@@ -1,4 +1,4 @@
-"""GridSample, RoiAlign, Col2Im ==> gathers and scatters in Relay.
+"""GridSample, AffineGrid, RoiAlign, Col2Im ==> gathers and scatters in Relay.
 
 ONNX operator specification. GridSample follows it (and PyTorch, where it comes from) in that the
 padding modes border and reflection move the position for nearest and linear sampling, and the
@@ -17,6 +17,8 @@ from tvm import relay
 from heteroplace.errors import FrontendError
 from heteroplace.relay.frontend.converters.call import OnnxCall, check_table, const, shape_of
 from heteroplace.relay.frontend.converters.quantized import round_half_even
+from heteroplace.relay.roi_align_op import RoiAlignOptions
+from heteroplace.relay.roi_align_op import roi_align as roi_align_of
 
 _CUBIC_A = -0.75
 _WIDE = "float32"
@@ -148,17 +150,53 @@ def _index(position: relay.Expr, size: int) -> relay.Expr:
     return relay.cast(relay.clip(position, 0.0, float(size - 1)), "int32")
 
 
-def roi_align(call: OnnxCall) -> relay.Expr | None:
-    """Leave RoiAlign to TVM in the form that it knows: averages, positions not shifted."""
+def roi_align(call: OnnxCall) -> relay.Expr:
+    """Convert RoiAlign: x [N, C, height, width], regions [R, 4], images [R]."""
     default = "output_half_pixel" if call.opset < 16 else "half_pixel"
     coordinates = call.text("coordinate_transformation_mode", default)
-    mode = call.text("mode", "avg")
-    if coordinates != "output_half_pixel" or mode != "avg":
+    mode, dtype = call.text("mode", "avg"), call.dtype(0)
+    if coordinates not in ("half_pixel", "output_half_pixel") or mode not in ("avg", "max"):
         raise FrontendError(
-            f"coordinate_transformation_mode='{coordinates}' with mode='{mode}' is not supported, "
-            f"only 'output_half_pixel' with 'avg'"
+            f"coordinate_transformation_mode='{coordinates}' with mode='{mode}' is not known"
         )
-    return None
+    options = RoiAlignOptions(
+        int(call.number("output_height", 1)),
+        int(call.number("output_width", 1)),
+        int(call.number("sampling_ratio", 0)),
+        float(call.number("spatial_scale", 1.0)),
+        coordinates == "half_pixel",
+        mode == "max",
+    )
+    wide = "float64" if dtype == "float64" else "float32"
+    data, regions = (
+        call.operand(i) if dtype == wide else relay.cast(call.operand(i), wide) for i in range(2)
+    )
+    images = relay.clip(call.operand(2), 0, call.shape(0)[0] - 1)  # before fewer bits hold it
+    result = roi_align_of(data, regions, relay.cast(images, "int32"), options, wide)
+    return result if dtype == wide else relay.cast(result, dtype)
+
+
+def affine_grid(call: OnnxCall) -> relay.Expr:
+    """Convert AffineGrid: theta [N, rank, rank + 1], sizes of [N, C, *sizes] -> [N, *sizes, rank].
+
+    The standard's own definition, of other ops, fails for N = 1.
+    """
+    batch, _, *sizes = (int(size) for size in call.constant(1, "size"))
+    check_table(prod(sizes) * (len(sizes) + 1), "its grid")
+    dtype, is_aligned = call.dtype(0), bool(call.number("align_corners", 0))
+    places = [_grid_places(size, is_aligned) for size in sizes]
+    axes = np.meshgrid(*places, indexing="ij")[::-1]  # x comes first
+    grid = np.stack([*axes, np.ones(sizes)], axis=-1).reshape(1, -1, len(sizes) + 1)
+    points = relay.broadcast_to(const(grid, dtype), [batch, *grid.shape[1:]])
+    result = relay.nn.batch_matmul(points, call.operand(0))  # which transposes theta
+    return relay.reshape(result, [batch, *sizes, len(sizes)])
+
+
+def _grid_places(size: int, is_aligned: bool) -> np.ndarray:
+    """Return the centres, or with aligned corners the ends, of pixels that fill -1 .. 1."""
+    if is_aligned:
+        return np.linspace(-1, 1, size)
+    return (2 * np.arange(size) + 1) / size - 1
 
 
 def col2im(call: OnnxCall) -> relay.Expr:
