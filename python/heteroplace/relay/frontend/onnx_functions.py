@@ -18,6 +18,7 @@ from heteroplace.relay.frontend.onnx_repair import ONNX_DOMAINS, opset_of
 
 _MAX_ROUNDS = 4
 """A definition may use ops that are themselves defined by others."""
+_PREVIEW_DOMAIN = "ai.onnx.preview"
 _OWN_DOMAIN = "definition.of.the.standard"
 
 
@@ -47,7 +48,7 @@ def expand_functions(
         for index, node in enumerate(typed.graph.node):
             if is_known(node):
                 continue
-            function = _definition(node, opset_of(model), types)
+            function = _definition(node, model, types)
             if function is None:
                 continue
             expanded.add(node.op_type)
@@ -65,13 +66,15 @@ def expand_functions(
 
 
 def _definition(
-    node: NodeProto, opset: int, types: Mapping[str, TypeProto]
+    node: NodeProto, model: ModelProto, types: Mapping[str, TypeProto]
 ) -> FunctionProto | None:
     """Return the standard's definition of `node` by other ops, or None if it has none."""
-    is_standard = node.domain in ONNX_DOMAINS
-    if not is_standard or not onnx.defs.has(node.op_type, opset, ""):
+    opset, domain = opset_of(model), "" if node.domain in ONNX_DOMAINS else node.domain
+    versions = [entry.version for entry in model.opset_import if entry.domain == domain]
+    version = opset if not domain else max(versions, default=0)
+    if domain not in ("", _PREVIEW_DOMAIN) or not onnx.defs.has(node.op_type, version, domain):
         return None
-    schema: Any = onnx.defs.get_schema(node.op_type, opset, "")  # its stub lacks some methods
+    schema: Any = onnx.defs.get_schema(node.op_type, version, domain)  # its stub lacks methods
     _write_defaults(node, schema)
     plain = [v for v in schema.function_opset_versions if v <= opset]
     dependent = [v for v in schema.context_dependent_function_opset_versions if v <= opset]

@@ -31,6 +31,7 @@ from heteroplace.relay.frontend.converters.call import (
     dtype_of,
     typed,
 )
+from heteroplace.relay.frontend.converters.deformed import deform_conv
 from heteroplace.relay.frontend.converters.microsoft import MICROSOFT_CONVERTERS
 from heteroplace.relay.frontend.converters.ml import ML_CONVERTERS
 from heteroplace.relay.frontend.converters.old_broadcasts import (
@@ -48,6 +49,8 @@ from heteroplace.relay.frontend.converters.pooling import (
 from heteroplace.relay.frontend.converters.recurrent import gru, lstm, rnn
 from heteroplace.relay.frontend.converters.reductions import REDUCTIONS
 from heteroplace.relay.frontend.converters.resize import resize, upsample
+from heteroplace.relay.frontend.converters.tensor_scatter import tensor_scatter
+from heteroplace.relay.frontend.converters.tf_idf import tf_idf_vectorizer
 from heteroplace.relay.frontend.converters.transposed import conv_transpose
 from heteroplace.relay.frontend.converters.windows import WINDOW_OPS, check_windows
 from heteroplace.relay.frontend.onnx_bfloat16 import ROUND
@@ -66,6 +69,7 @@ CONVERTERS: Mapping[str, Converter] = {
     "ConvInteger": quantized.conv_integer,
     "ConvTranspose": conv_transpose,
     "CumProd": arithmetic.cumulative_product,
+    "DeformConv": deform_conv,
     "Det": arithmetic.determinant,
     "DynamicQuantizeLinear": quantized.dynamic_quantize_linear,
     "Expand": movement.expand,
@@ -134,6 +138,8 @@ CONVERTERS: Mapping[str, Converter] = {
     "SoftmaxCrossEntropyLoss": probabilities.softmax_cross_entropy_loss,
     "Softplus": arithmetic.softplus,
     "SpaceToDepth": movement.space_to_depth,
+    "TensorScatter": tensor_scatter,
+    "TfIdfVectorizer": tf_idf_vectorizer,
     "Split": movement.split,
     "SplitToSequence": sequences.split_to_sequence,
     "ThresholdedRelu": arithmetic.thresholded_relu,
@@ -145,7 +151,7 @@ CONVERTERS: Mapping[str, Converter] = {
 _ADDING_UP = frozenset(
     {
         *("AffineGrid", "AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "CumSum"),
-        *("Einsum", "GRU"),
+        *("DeformConv", "Einsum", "GRU"),
         *("Gemm", "GlobalAveragePool", "GlobalLpPool", "InstanceNormalization", "LRN", "LSTM"),
         *("LayerNormalization", "LogSoftmax", "LpPool", "MatMul", "Mean", "RNN", "ReduceL1"),
         *("MeanVarianceNormalization", "NegativeLogLikelihoodLoss", "ReduceL2", "ReduceLogSum"),

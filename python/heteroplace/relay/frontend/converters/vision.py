@@ -22,7 +22,7 @@ from heteroplace.relay.roi_align_op import roi_align as roi_align_of
 
 _CUBIC_A = -0.75
 _WIDE = "float32"
-_Tap = tuple[relay.Expr, "relay.Expr | None", "relay.Expr | None"]
+Tap = tuple[relay.Expr, "relay.Expr | None", "relay.Expr | None"]
 """Position and weight (None: it is one) of a neighbour, and where it is within the axis (None:
 everywhere)."""
 
@@ -40,9 +40,17 @@ def grid_sample(call: OnnxCall) -> relay.Expr:
     for axis, size in enumerate(sizes):
         place = relay.take(grid, const(rank - 1 - axis, "int32"), axis=-1)  # x comes first
         place = _unnormalised(place, size, is_aligned)
-        taps_of_axis.append(_axis_taps(place, size, mode, padding, is_aligned))
+        taps_of_axis.append(axis_taps(place, size, mode, padding, is_aligned))
     flat = relay.reshape(call.operand(0), [*shape[:2], prod(sizes)])
-    strides = [prod(sizes[axis + 1 :]) for axis in range(rank)]
+    total = weighted_taps(flat, taps_of_axis, sizes, call.dtype(0))
+    return relay.reshape(total, [*shape[:2], *out])
+
+
+def weighted_taps(
+    flat: relay.Expr, taps_of_axis: Sequence[Sequence[Tap]], sizes: Sequence[int], dtype: str
+) -> relay.Expr:
+    """Return the weighted sums of neighbours, [N, C, places], of data [N, C, prod(sizes)]."""
+    strides = [prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
     total = None
     for taps in itertools.product(*taps_of_axis):
         index, weight, inside = None, None, None
@@ -53,14 +61,15 @@ def grid_sample(call: OnnxCall) -> relay.Expr:
                 weight = own if weight is None else relay.multiply(weight, own)
             if is_inside is not None:
                 inside = is_inside if inside is None else relay.logical_and(inside, is_inside)
-        spread = relay.broadcast_to(relay.expand_dims(index, 1), [*shape[:2], prod(out)])
+        places = relay.expand_dims(index, 1)
+        spread = relay.broadcast_to(places, [*shape_of(flat)[:2], shape_of(index)[1]])
         value = relay.gather(flat, 2, spread)
         if inside is not None:  # before the weight, which may be NaN
-            value = relay.where(relay.expand_dims(inside, 1), value, const(0, call.dtype(0)))
+            value = relay.where(relay.expand_dims(inside, 1), value, const(0, dtype))
         if weight is not None:
-            value = relay.multiply(value, relay.cast(relay.expand_dims(weight, 1), call.dtype(0)))
+            value = relay.multiply(value, relay.cast(relay.expand_dims(weight, 1), dtype))
         total = value if total is None else relay.add(total, value)
-    return relay.reshape(total, [*shape[:2], *out])
+    return total
 
 
 def _unnormalised(place: relay.Expr, size: int, is_aligned: bool) -> relay.Expr:
@@ -72,9 +81,7 @@ def _unnormalised(place: relay.Expr, size: int, is_aligned: bool) -> relay.Expr:
     return relay.multiply(relay.subtract(scaled, const(1, _WIDE)), const(0.5, _WIDE))
 
 
-def _axis_taps(
-    place: relay.Expr, size: int, mode: str, padding: str, is_aligned: bool
-) -> list[_Tap]:
+def axis_taps(place: relay.Expr, size: int, mode: str, padding: str, is_aligned: bool) -> list[Tap]:
     """Return the neighbours along one axis."""
     if mode in ("nearest", "linear"):
         place = _padded(place, size, padding, is_aligned)
