@@ -5,6 +5,11 @@ from __future__ import annotations
 from onnx import defs
 from tvm.relay.frontend import onnx as stock
 
+from heteroplace.relay.frontend.converters.microsoft import (
+    MICROSOFT_CONVERTERS,
+    MICROSOFT_DOMAIN,
+    MICROSOFT_SHARED,
+)
 from heteroplace.relay.frontend.converters.ml import ML_CONVERTERS, ML_DOMAIN, ML_NOTES
 from heteroplace.relay.frontend.converters.refused import REFUSED
 from heteroplace.relay.frontend.converters.registry import CONVERTERS
@@ -52,6 +57,16 @@ def _ml_entry(name: str) -> tuple[str, str]:
     return "refused", "no converter"
 
 
+def microsoft_rows() -> list[tuple[str, str, str]]:
+    """Return the same of each op of onnxruntime's own domain that is compiled."""
+    rows = []
+    for name in sorted({*MICROSOFT_CONVERTERS, *MICROSOFT_SHARED}):
+        converter = MICROSOFT_CONVERTERS.get(name) or CONVERTERS.get(name)
+        who = "TVM" if converter is None else "heteroplace"
+        rows.append((name, who, _first_line(converter.__doc__) if converter else ""))
+    return rows
+
+
 def _first_line(text: str | None) -> str:
     return " ".join((text or "").strip().partition("\n\n")[0].split()).rstrip(".")
 
@@ -61,9 +76,9 @@ def op_pages() -> dict[str, str]:
     rows = op_rows()
     counts = {who: sum(row[1] == who for row in rows) for _, who, _ in rows}
     told = ", ".join(f"{count} {who}" for who, count in sorted(counts.items()))
-    table, ml_table = (
+    table, ml_table, microsoft_table = (
         "\n".join(f"| {name} | {who} | {note} |" for name, who, note in part)
-        for part in (rows, ml_rows())
+        for part in (rows, ml_rows(), microsoft_rows())
     )
     return {
         "ops.md": "# Table of ops\n\nEvery op of the ONNX standard that the installed `onnx` "
@@ -74,5 +89,7 @@ def op_pages() -> dict[str, str]:
         f"## {ML_DOMAIN}\n\nEstimators of scikit-learn, XGBoost and LightGBM use these ops. "
         "`python -m heteroplace.bench tabular` compares pipelines with onnxruntime; "
         "[limits](../guide/limits.md) says what becomes of class names and ZipMaps.\n\n"
-        f"| op | converted by | note |\n|---|---|---|\n{ml_table}\n"
+        f"| op | converted by | note |\n|---|---|---|\n{ml_table}\n\n"
+        f"## {MICROSOFT_DOMAIN}\n\nonnxruntime's own ops. All that are not named here are refused."
+        f"\n\n| op | converted by | note |\n|---|---|---|\n{microsoft_table}\n"
     }

@@ -10,11 +10,12 @@ import numpy as np
 import onnx
 import onnx_models as om
 import pytest
+from docs.pages.ops import microsoft_rows, op_pages, op_rows
 from onnx import NodeProto, TensorProto, helper
 from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
 from heteroplace.errors import FrontendError
-from heteroplace.relay.frontend.converters import CONVERTERS
+from heteroplace.relay.frontend.converters import CONVERTERS, REFUSED
 from heteroplace.relay.frontend.converters.call import Converter
 from heteroplace.relay.frontend.converters.microsoft import (
     MICROSOFT_CONVERTERS,
@@ -78,6 +79,26 @@ def test_a_quantised_convolution_with_its_channels_last_is_refused() -> None:
     model = om.typed_model([node], {"x": x}, [], weights, domains=[MICROSOFT_DOMAIN])
     model.graph.output.append(helper.make_tensor_value_info("y", TensorProto.UINT8, x.shape))
     with pytest.raises(FrontendError, match="channels_last=1 is not supported"):
+        from_onnx(model, simplify=False)
+
+
+def test_the_table_of_ops_says_which_ops_have_a_converter() -> None:
+    rows = {name: who for name, who, _ in op_rows()}
+    converted = {name for name, who in rows.items() if who in ("heteroplace", "TVM")}
+    assert converted == {name for name in rows if is_known(name, "")}
+    assert {rows[name] for name in REFUSED if name in rows} == {"refused"}
+    names = [name for name, *_ in microsoft_rows()]
+    assert names and all(is_known(name, MICROSOFT_DOMAIN) for name in names)
+    (page,) = op_pages().values()
+    assert "| RoiAlign | heteroplace | Convert RoiAlign" in page
+    assert "| QuickGelu | heteroplace |" in page
+
+
+@pytest.mark.parametrize("op_type", ["NonMaxSuppression", "Unique"])
+def test_an_op_whose_size_depends_on_values_says_where_to_cut(op_type: str) -> None:
+    shapes = {"x": [1, 6, 4], "s": [1, 1, 6]} if op_type == "NonMaxSuppression" else {"x": [6]}
+    model = om.make_model([om.node(op_type, " ".join(shapes), "y")], shapes, ["y"])
+    with pytest.raises(FrontendError, match=r"End the model at its operand.* outside"):
         from_onnx(model, simplify=False)
 
 

@@ -16,6 +16,15 @@ SIZE_REASON = (
     "the size of its result depends on values at run time, and only static shapes can be placed. "
     "Cut the model before it, and compute the rest outside"
 )
+_BOXES = (
+    "its result has one row for each box that it selects, so its size depends on values at run "
+    "time, and only static shapes can be placed; a bound, as max_output_boxes_per_class, does not "
+    "fix it. End the model at its operands, boxes and scores, and select boxes outside"
+)
+_UNIQUE = (
+    "its result has as many elements as there are different values at run time, and only static "
+    "shapes can be placed. End the model at its operand, and compute the rest outside"
+)
 _TRAINING = "it is a step of training, and only inference can be placed"
 
 REFUSED: Mapping[str, str] = {
@@ -25,13 +34,13 @@ REFUSED: Mapping[str, str] = {
     "Loop": _FLOW,
     "Momentum": _TRAINING,
     "Multinomial": _RANDOM,
-    "NonMaxSuppression": SIZE_REASON,
+    "NonMaxSuppression": _BOXES,
     "RandomNormal": _RANDOM,
     "RandomNormalLike": _RANDOM,
     "RandomUniform": _RANDOM,
     "RandomUniformLike": _RANDOM,
     "Scan": _FLOW,
-    "Unique": SIZE_REASON,
+    "Unique": _UNIQUE,
 }
 
 RANDOM_OPS = frozenset(op_type for op_type, reason in REFUSED.items() if reason == _RANDOM)
