@@ -73,7 +73,7 @@ LATE_IN_LAYER_0 = {"networkx"}
 TOP_LAYER = 9
 NOT_IMPORTED = {"cli", "demo", "hetero_place", "loading"}
 # Registries that name entries of a higher layer, with the parts they name: who asks imports them.
-REGISTRIES = {"place_options.py": {"measure"}, "model/answers.py": {"questions"}}
+REGISTRIES = {"place_options.py": {"measure"}, "model/answers.py": {"questions", "simulate"}}
 _MODULE = re.compile(r"heteroplace(\.[a-z_0-9]+)+(:[A-Za-z_]\w*)?")
 # Third-party packages that a function may import: large, or not always installed.
 LATE_IMPORTS = {

@@ -317,7 +317,7 @@ def place(
     check_gain(costed.costs, limits)
     plan = None if saved is None else saved.plan_for(costed.graph, cluster)
     solution = without_unused_twins(solve(costed, limits, options.solver, log, plan), *plain)
-    return compiled.with_graph(solution.graph), replace(solution, others_cores=asked.others_cores)
+    return compiled.with_graph(solution.graph), solution.with_others_cores(asked.others_cores)
 
 
 def annotate(compiled: CompiledNetwork, solution: Solution) -> tvm.IRModule:

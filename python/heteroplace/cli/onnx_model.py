@@ -23,7 +23,6 @@ from heteroplace.report.tables import (
     placement_table,
     solution_headline,
 )
-from heteroplace.simulate.simulator import simulate
 from heteroplace.solve.objective import THROUGHPUT
 from heteroplace.solve.problem import OBJECTIVES
 from heteroplace.tvm_bridge import require_tvm
@@ -110,7 +109,7 @@ def print_solution(solution: Solution, *, is_json: bool) -> None:
 def solution_text(solution: Solution) -> str:
     """Return the notes and tables of a solution, and the headline."""
     graph, cluster, plan = solution.graph, solution.cluster, solution.plan
-    timeline = simulate(graph, cluster, solution.costs, plan)
+    timeline = solution.timeline
     tables = (
         notes_text(solution),
         placement_table(graph, cluster, plan, timeline),

@@ -289,13 +289,13 @@ def _finish(
 ) -> None:
     graph, cluster, plan = problem.graph, problem.cluster, result.plan
     timeline = simulate(graph, cluster, problem.costs, plan, problem.native)
-    reason = Reasons(problem, plan, options.objective).of
+    reason = Reasons(problem, plan, options.objective, timeline).of
     wants_reasons = arguments.output, arguments.solution, arguments.report, arguments.json
     if any(wants_reasons):
         plan = replace(plan, reasons=tuple(map(reason, range(len(graph.tasks)))))
     if arguments.output:
         save_plan(plan, graph, cluster, arguments.output)
-    solution = solution_of(problem, replace(result, plan=plan), options.objective)
+    solution = solution_of(problem, replace(result, plan=plan), options.objective, timeline)
     _write_solution(arguments, solution, record)
     if arguments.trace:
         write_trace(arguments.trace, graph, cluster, [TraceRun("predicted", plan, timeline)])

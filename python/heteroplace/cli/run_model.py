@@ -55,7 +55,6 @@ from heteroplace.report.tables import (
     solution_headline,
 )
 from heteroplace.run.array_files import read_array, write_arrays
-from heteroplace.simulate.simulator import simulate
 
 if TYPE_CHECKING:  # it loads TVM
     pass
@@ -274,7 +273,7 @@ def run_compile(arguments: argparse.Namespace) -> None:
 def _text(origin: str, ran: Ran) -> str:
     solution = ran.solution
     graph, cluster, plan = solution.graph, solution.cluster, solution.plan
-    timeline = simulate(graph, cluster, solution.costs, plan)
+    timeline = solution.timeline
     parts = [origin, notes_text(solution) or None, solution_headline(solution), _measured(ran), ""]
     parts += [device_table(graph, cluster, plan, timeline), ""]
     parts += [_costliest(solution), "", *_outputs(ran)]
@@ -294,7 +293,7 @@ def _measured(ran: Ran) -> str:
 def _costliest(solution: Solution) -> str:
     """The tasks that take longest, and why they are where they are."""
     graph, cluster, plan = solution.graph, solution.cluster, solution.plan
-    times = simulate(graph, cluster, solution.costs, plan).step_times
+    times = solution.timeline.step_times
     runs = [(index, step) for index, step in enumerate(plan.steps) if isinstance(step, Run)]
     taken = {index: times[index][1] - times[index][0] for index, _ in runs if index in times}
     longest = sorted(taken, key=lambda index: (-taken[index], index))[:_COSTLIEST]

@@ -27,7 +27,6 @@ from heteroplace.model.units import format_ns
 from heteroplace.native.compiled_file import CompiledFile
 from heteroplace.report.tables import device_table, format_table, memory_text, solution_headline
 from heteroplace.simulate.copied import routed_plan_text
-from heteroplace.simulate.simulator import simulate
 
 
 def add_commands(commands: Parsers) -> None:
@@ -172,7 +171,7 @@ def _costs_text(costs: list[NamedCost]) -> str:
 
 def _solution_text(solution: Solution) -> str:
     graph, cluster, plan = solution.graph, solution.cluster, solution.plan
-    timeline = simulate(graph, cluster, solution.costs, plan)
+    timeline = solution.timeline
     parts = (
         print_cluster(cluster),
         print_plan(graph, cluster, plan),

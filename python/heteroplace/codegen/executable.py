@@ -43,7 +43,6 @@ from heteroplace.report.tables import (
 )
 from heteroplace.report.weights import weights_text
 from heteroplace.simulate.copied import routed_plan_text
-from heteroplace.simulate.simulator import simulate
 from heteroplace.solve.report import write_report
 
 
@@ -103,7 +102,7 @@ class Executable:
         """
         solution = self.solution
         graph, cluster, plan = solution.graph, solution.cluster, solution.plan
-        timeline = simulate(graph, cluster, solution.costs, plan)
+        timeline = solution.timeline
         opening = filter(None, (solution_headline(solution), notes_text(solution)))
         tables = [
             "\n".join(opening),
@@ -222,7 +221,7 @@ def write_programs(
     solutions
         Of the network's tasks, on one cluster.
     timelines
-        The simulated timeline of each plan; empty: they are simulated here.
+        The simulated timeline of each plan; empty: those of the solutions.
     output_names
         Of the network's outputs, in order; empty: they are called output0, output1, ...
 
@@ -233,7 +232,7 @@ def write_programs(
     InfeasibleError
         A program does not fit in some memory.
     """
-    known = timelines or [simulate(p.graph, p.cluster, p.costs, p.plan) for p in solutions]
+    known = timelines or [solution.timeline for solution in solutions]
     programs = [
         with_hit_rates(lower(compiled.calls, p.graph, p.cluster, p.plan, timeline), p.predictions)
         for p, timeline in zip(solutions, known, strict=True)

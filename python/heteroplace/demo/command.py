@@ -40,7 +40,6 @@ from heteroplace.interrupts import Interrupts
 from heteroplace.machine.local import local_cluster
 from heteroplace.progress import Screen
 from heteroplace.report.tables import solution_headline
-from heteroplace.simulate.simulator import simulate
 
 MODELS: tuple[tuple[str, str], ...] = (
     ("inception_v2", "Inception-v2, an ONNX file with random weights"),
@@ -164,7 +163,6 @@ def show(result: Comparison, folder: Path, screen: Screen) -> None:
     executor = load(library)
     executor.run(result.model.inputs)
     measured = executor.timeline()
-    predicted = simulate(solution.graph, solution.cluster, solution.costs, solution.plan)
     write_timelines(solution, measured, trace)
     write_solution(solution, full)
     write_page(result, measured, page)
@@ -174,7 +172,7 @@ def show(result: Comparison, folder: Path, screen: Screen) -> None:
         screen.print(f"without the device of all cores: {solution_headline(cores)}")
     screen.print(f"\n{plan_text(solution, full)}")
     screen.print(f"\n{times_text(result)}")
-    screen.print(f"\n{verdict_text(result, predicted, measured)}")
+    screen.print(f"\n{verdict_text(result, solution.timeline, measured)}")
     screen.print(f"\nopen it in a browser: {page}")
     screen.print(f"files: {library}, {trace} (open it at https://ui.perfetto.dev), {full}")
 

@@ -32,7 +32,6 @@ from heteroplace.report.tables import (
     placement_table,
     solution_headline,
 )
-from heteroplace.simulate.simulator import simulate
 
 _ROWS_SHOWN = 14
 _LINE_LENGTH = 130
@@ -41,7 +40,7 @@ _LINE_LENGTH = 130
 def plan_text(solution: Solution, all_in: Path) -> str:
     """Return loads, the first rows of the solution, and what else was considered."""
     graph, cluster, plan = solution.graph, solution.cluster, solution.plan
-    timeline = simulate(graph, cluster, solution.costs, plan)
+    timeline = solution.timeline
     table = placement_table(graph, cluster, plan, timeline, max_rows=len(graph.tasks))
     lines = table.splitlines()
     shown = [_cut(line) for line in lines[: _ROWS_SHOWN + 1]]
@@ -59,7 +58,7 @@ def _cut(line: str) -> str:
 def write_solution(solution: Solution, path: Path) -> None:
     """Write where every task runs, and the whole reason for it."""
     graph, cluster, plan = solution.graph, solution.cluster, solution.plan
-    timeline = simulate(graph, cluster, solution.costs, plan)
+    timeline = solution.timeline
     parts = [
         solution_headline(solution),
         device_table(graph, cluster, plan, timeline),
@@ -75,7 +74,7 @@ def write_solution(solution: Solution, path: Path) -> None:
 def write_timelines(solution: Solution, measured: Timeline, path: Path) -> None:
     """Write the predicted and the measured timeline as one Chrome trace."""
     graph, cluster, plan = solution.graph, solution.cluster, solution.plan
-    predicted = simulate(graph, cluster, solution.costs, plan)
+    predicted = solution.timeline
     runs = [TraceRun("predicted", plan, predicted), TraceRun("measured", plan, measured)]
     write_trace(path, graph, cluster, runs)
 

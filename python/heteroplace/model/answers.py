@@ -22,6 +22,7 @@ _QUESTIONS = {
     "html": "heteroplace.questions.notebook:html",
     "save": "heteroplace.questions.files:save",
     "text": "heteroplace.questions.texts:text_of",
+    "timeline": "heteroplace.simulate.simulator:timeline_of",
     "trace": "heteroplace.questions.files:trace",
     "what_if": "heteroplace.questions.what_if:what_if",
 }

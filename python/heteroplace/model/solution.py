@@ -6,7 +6,8 @@ This is what travels with an annotated module and inside a compiled file.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from heteroplace.model.answers import PlanDiff, TaskAnswer, WhatIf, answerer
@@ -17,6 +18,7 @@ from heteroplace.model.graph import TaskGraph
 from heteroplace.model.implementations import base_names
 from heteroplace.model.plan import Plan, devices_of
 from heteroplace.model.speculation import PlannedPrediction
+from heteroplace.model.timeline import Timeline
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,33 @@ class Solution:
     others_cores: float = 0.0
     """How many cores other programs used while the costs were measured, at most; 0: too few to
     disturb what was measured, or nothing was measured."""
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """The simulated timeline of the plan, without interference: simulated on first use.
+
+        `dataclasses.replace` drops it, because a changed solution may have other times.
+
+        Raises
+        ------
+        PlanError
+            The plan breaks a rule.
+        """
+        simulated: Timeline = answerer("timeline")(self)
+        return simulated
+
+    def with_timeline(self, timeline: Timeline) -> Solution:
+        """Return the same solution with its timeline, which the caller has simulated already."""
+        solution = replace(self)
+        solution.__dict__["timeline"] = timeline  # where `cached_property` stores it
+        return solution
+
+    def with_others_cores(self, cores: float) -> Solution:
+        """Return the same solution with `others_cores`; no time depends on it, so the timeline
+        stays."""
+        solution = replace(self, others_cores=cores)
+        timeline = self.__dict__.get("timeline")
+        return solution if timeline is None else solution.with_timeline(timeline)
 
     @property
     def objective_ns(self) -> int:

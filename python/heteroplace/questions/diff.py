@@ -13,7 +13,6 @@ from heteroplace.model.solution import Solution
 from heteroplace.model.step_values import moved_bytes
 from heteroplace.model.timeline import Timeline
 from heteroplace.model.units import format_ns
-from heteroplace.simulate.simulator import simulate
 
 
 def diff(was: Solution, now: Solution) -> PlanDiff:
@@ -56,7 +55,7 @@ class _Looked:
     def __init__(self, solution: Solution) -> None:
         graph, cluster, plan = solution.graph, solution.cluster, solution.plan
         self.solution = solution
-        self.timeline: Timeline = simulate(graph, cluster, solution.costs, plan)
+        self.timeline: Timeline = solution.timeline
         devices = plan.devices_of_tasks(len(graph.tasks))
         self.devices = {
             task.name: tuple(cluster.devices[device].name for device in devices[index])

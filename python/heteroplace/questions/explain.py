@@ -21,7 +21,6 @@ from heteroplace.model.text.plan import step_name
 from heteroplace.native.arrays import IMPOSSIBLE
 from heteroplace.questions.judging import judge, judged_ns
 from heteroplace.questions.names import find_tasks
-from heteroplace.simulate.simulator import simulate
 from heteroplace.solve.explain import Reasons
 from heteroplace.solve.moves import moves, unmovable
 from heteroplace.solve.objective import THROUGHPUT
@@ -58,7 +57,7 @@ class _Asked:
         self._solution = solution
         self._is_per_item = solution.item_ns is not None
         self._objective = THROUGHPUT if self._is_per_item else "latency"
-        self._times = simulate(graph, cluster, solution.costs, solution.plan).step_times
+        self._times = solution.timeline.step_times
         self._devices = solution.plan.devices_of_tasks(len(graph.tasks))
         self._objective_ns = judged_ns(solution)
         self._unmovable = unmovable(graph, solution.plan)
@@ -119,7 +118,9 @@ class _Asked:
             return reasons[task]
         if self._problem is None:
             return ""
-        return Reasons(self._problem, self._solution.plan, self._objective).of(task)
+        return Reasons(
+            self._problem, self._solution.plan, self._objective, self._solution.timeline
+        ).of(task)
 
     def _choices(self, task: int) -> tuple[Choice, ...]:
         solution, problem, graph = self._solution, self._problem, self._solution.graph

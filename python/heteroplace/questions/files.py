@@ -8,7 +8,6 @@ from heteroplace.files.output import write_text
 from heteroplace.files.solution import solution_to_json
 from heteroplace.model.solution import Solution
 from heteroplace.report.chrome_trace import TraceRun, write_trace
-from heteroplace.simulate.simulator import simulate
 
 
 def save(solution: Solution, path: str | os.PathLike[str]) -> None:
@@ -18,6 +17,5 @@ def save(solution: Solution, path: str | os.PathLike[str]) -> None:
 
 def trace(solution: Solution, path: str | os.PathLike[str]) -> None:
     """Write the simulated timeline as a Chrome trace, for https://ui.perfetto.dev."""
-    timeline = simulate(solution.graph, solution.cluster, solution.costs, solution.plan)
-    runs = [TraceRun("predicted", solution.plan, timeline)]
+    runs = [TraceRun("predicted", solution.plan, solution.timeline)]
     write_trace(path, solution.graph, solution.cluster, runs)

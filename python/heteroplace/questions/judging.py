@@ -36,10 +36,6 @@ def judged_ns(solution: Solution) -> int:
     """
     if solution.plan.is_guarded:
         return solution.objective_ns
-    return judge(
-        solution.graph,
-        solution.cluster,
-        solution.costs,
-        solution.plan,
-        is_per_item=solution.item_ns is not None,
-    )
+    if solution.item_ns is None:
+        return solution.timeline.makespan_ns
+    return throughput_ns(solution.graph, solution.cluster, solution.costs, solution.plan)

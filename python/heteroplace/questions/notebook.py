@@ -14,7 +14,6 @@ from heteroplace.report.tables import (
     cost_sources_line,
     solution_headline,
 )
-from heteroplace.simulate.simulator import simulate
 from heteroplace.terminal import printable
 
 _LONGEST = 10
@@ -23,7 +22,7 @@ _LONGEST = 10
 def html(solution: Solution) -> str:
     """Return what a notebook shows of a solution; it has no scripts and no styles of its own."""
     graph, cluster, plan = solution.graph, solution.cluster, solution.plan
-    timeline = simulate(graph, cluster, solution.costs, plan)
+    timeline = solution.timeline
     placement = plan.devices_of_tasks(len(graph.tasks))
     taken = [0] * len(graph.tasks)
     busy, counts = [0] * len(cluster.devices), [0] * len(cluster.devices)

@@ -337,4 +337,5 @@ def _solution(graph: TaskGraph, cluster: Cluster, table: CostTable, plan: Plan) 
             continue  # its devices compute meanwhile
         for device in devices_of(step):
             busy[device] += finish - start
-    return Solution(graph, cluster, table, plan, timeline.makespan_ns, max(busy))
+    solution = Solution(graph, cluster, table, plan, timeline.makespan_ns, max(busy))
+    return solution.with_timeline(timeline)

@@ -25,7 +25,6 @@ from heteroplace.sharding.ranks import candidate_names, rank_ids
 from heteroplace.sharding.source import ModelSource
 from heteroplace.sharding.strategies import strategy_of
 from heteroplace.sharding.trials import run_times
-from heteroplace.simulate.simulator import simulate
 from heteroplace.transforms.degrees import Degrees, enumerate_degrees, num_ranks, rank_devices
 from heteroplace.transforms.search import search
 from heteroplace.transforms.search_evaluator import SearchProblem, row_of_plan, sum_replicas
@@ -165,7 +164,7 @@ def row_of(model: ShardedModel) -> SearchRow:
     """Return the row of a table for a planned model."""
     solution, degrees = model.solution, model.strategy.degrees
     graph, cluster, plan = solution.graph, solution.cluster, solution.plan
-    timeline = simulate(graph, cluster, solution.costs, plan)
+    timeline = solution.timeline
     timeline = replace(timeline, peak_bytes=model.peak_bytes)
     devices = rank_devices(cluster, degrees, rank_ids(cluster, model.options))
     return row_of_plan(model.options.batch, degrees, graph, cluster, plan, timeline, devices)

@@ -9,11 +9,17 @@ from heteroplace.model.cost import CostTable
 from heteroplace.model.decision import Decision
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Collective, Plan, Run, guard_of
+from heteroplace.model.solution import Solution
 from heteroplace.model.step_values import channels_of, is_async
 from heteroplace.model.timeline import Peak, Span, Timeline
 from heteroplace.native.problem import NativeProblem
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.simulate.decisions import full_table
+
+
+def timeline_of(solution: Solution) -> Timeline:
+    """Simulate the plan of a solution; `Solution.timeline` calls this and keeps the result."""
+    return simulate(solution.graph, solution.cluster, solution.costs, solution.plan)
 
 
 def simulate(

@@ -13,8 +13,9 @@ from functools import cached_property
 import numpy as np
 
 from heteroplace.model.plan import Plan, Run
+from heteroplace.model.timeline import Timeline
 from heteroplace.native.arrays import IMPOSSIBLE, IntArray
-from heteroplace.native.simulate import simulate_steps
+from heteroplace.simulate.simulator import simulate
 from heteroplace.solve.moves import MAX_WORK, Moves, most_movable, moves
 from heteroplace.solve.objective import THROUGHPUT
 from heteroplace.solve.problem import Problem
@@ -27,7 +28,9 @@ _BLOCK = 64
 """Tasks whose devices are ranked together when one of them is asked for."""
 
 
-def explain(problem: Problem, plan: Plan, objective: str = "latency") -> Plan:
+def explain(
+    problem: Problem, plan: Plan, objective: str = "latency", timeline: Timeline | None = None
+) -> Plan:
     """Return `plan` with `reasons` filled, one sentence per task.
 
     Parameters
@@ -36,8 +39,10 @@ def explain(problem: Problem, plan: Plan, objective: str = "latency") -> Plan:
         A plan that passes `check_plan` for `problem`.
     objective
         What it was made for: what-ifs speak about it.
+    timeline
+        The simulated timeline of `plan`; None: it is simulated here.
     """
-    reasons = Reasons(problem, plan, objective)
+    reasons = Reasons(problem, plan, objective, timeline)
     return replace(plan, reasons=tuple(map(reasons.of, range(len(problem.graph.tasks)))))
 
 
@@ -53,14 +58,21 @@ class Reasons:
     """Why tasks are where they are, one by one: where a table shows few of many tasks, few reasons
     are asked for."""
 
-    def __init__(self, problem: Problem, plan: Plan, objective: str = "latency") -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        plan: Plan,
+        objective: str = "latency",
+        timeline: Timeline | None = None,
+    ) -> None:
         """Look at the plan; parameters as of `explain`."""
         self._problem = problem
         self._objective = objective
         self._native = problem.native
         self._plan = plan
         self._placement = self._native.placement(plan.steps)
-        times = simulate_steps(self._native, plan.steps, plan.items)
+        if timeline is None:
+            timeline = simulate(problem.graph, problem.cluster, problem.costs, plan, self._native)
         self._fastest: dict[int, list[list[int]]] = {}
         """For each block of tasks that was asked for: of each the devices that run it fastest."""
         self._start_ns: dict[int, int] = {}
@@ -68,7 +80,7 @@ class Reasons:
         """For each unit (start, finish, task) of what it runs, in order."""
         for index, step in enumerate(plan.steps):
             if isinstance(step, Run):
-                start, finish = int(times.start_ns[index]), int(times.finish_ns[index])
+                start, finish = timeline.step_times[index]
                 self._start_ns[step.task] = start
                 for unit in problem.cluster.unit_ids[step.device]:
                     self._on_unit[unit].append((start, finish, step.task))

@@ -15,8 +15,10 @@ from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.plan import Plan
 from heteroplace.model.solution import RunTime, Solution
+from heteroplace.model.timeline import Timeline
 from heteroplace.simulate.expect import expect, expect_alone
 from heteroplace.simulate.interference import Interference
+from heteroplace.simulate.simulator import simulate
 from heteroplace.solve.explain import explain, explain_s
 from heteroplace.solve.judge import replay
 from heteroplace.solve.list.single import devices_to_compare, single_plan
@@ -101,15 +103,18 @@ def solve_network(
             least = options.min_gain_ratio
             result, expected = choose_expected(problem, result, expected, singles, least)
     check_plan(problem.graph, problem.cluster, problem.costs, result.plan)
-    explained = replace(result, plan=explain(problem, result.plan, options.objective))
+    timeline = simulate(*given, result.plan, problem.native)
+    plan = explain(problem, result.plan, options.objective, timeline)
     single_times = tuple((name, alone) for name, (_, alone) in singles.items())
-    return solution_of(problem, explained, options.objective, expected, single_times)
+    explained = replace(result, plan=plan)
+    return solution_of(problem, explained, options.objective, timeline, expected, single_times)
 
 
 def solution_of(
     problem: Problem,
     result: SolveResult,
     objective: str,
+    timeline: Timeline,
     expected: RunTime | None = None,
     single_times: tuple[tuple[str, RunTime], ...] = (),
 ) -> Solution:
@@ -119,17 +124,19 @@ def solution_of(
     ----------
     result
         Its plan has its reasons, if they shall be told.
+    timeline
+        The simulated timeline of its plan, which the solution keeps.
     expected
         With interference; None: it was not measured.
     single_times
         The same of each device alone.
     """
-    return Solution(
+    solution = Solution(
         problem.graph,
         problem.cluster,
         problem.costs,
         result.plan,
-        objective_ns(problem, result.plan, "latency"),
+        timeline.makespan_ns,
         result.bound_ns,
         tuple((name, found_ns) for name, found_ns, _ in result.candidates),
         tuple(single_objectives(problem, objective, result.plan.items).items()),
@@ -137,6 +144,7 @@ def solution_of(
         result.objective_ns if objective == THROUGHPUT else None,
         single_times=single_times,
     )
+    return solution.with_timeline(timeline)
 
 
 def _has_messages(cluster: Cluster, plan: Plan) -> bool:

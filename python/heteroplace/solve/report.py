@@ -19,7 +19,6 @@ from heteroplace.report.html.page import write_page
 from heteroplace.report.weights import weights_text
 from heteroplace.simulate.copied import routed_plan_text
 from heteroplace.simulate.decisions import full_table
-from heteroplace.simulate.simulator import simulate
 from heteroplace.simulate.throughput import busy_ns
 from heteroplace.solve.moves import most_movable, moves, unmovable
 from heteroplace.solve.objective import THROUGHPUT
@@ -120,7 +119,7 @@ def report_content(
     costs = full_table(graph, cluster, solution.costs) if graph.routers else solution.costs
     return PageContent(
         solution,
-        simulate(graph, cluster, solution.costs, plan),
+        solution.timeline,
         live_curves(graph, cluster, costs, plan),
         move_tasks,
         move_ns,

@@ -118,7 +118,8 @@ def test_a_plan_that_fits_only_as_it_is_stays_what_others_are_compared_with(
     assert all(row[0] is None or row[0] > found.baseline_ns for row in found.objective_ns)
     explained = explain(problem, plan, objective)
     assert all(explained.reasons)
-    solution = solution_of(problem, replace(result, plan=explained), objective)
+    timeline = simulate(case.graph, case.cluster, case.costs, plan)
+    solution = solution_of(problem, replace(result, plan=explained), objective, timeline)
     for answer in solution.explain("*"):
         assert [choice.change_ns for choice in answer.choices if choice.is_chosen] == [0]
     write_report(solution, tmp_path / "page.html")

@@ -21,7 +21,6 @@ from heteroplace.model.plan import MOVED_BY_HAND, Plan, Run
 from heteroplace.model.solution import Solution
 from heteroplace.native.arrays import IMPOSSIBLE
 from heteroplace.native.list import evaluate_order
-from heteroplace.native.simulate import simulate_steps
 from heteroplace.relay.annotate.devices import (
     check_whole,
     device_keys,
@@ -31,6 +30,7 @@ from heteroplace.relay.annotate.devices import (
 )
 from heteroplace.relay.annotate.reader import read_solution
 from heteroplace.relay.expressions import task_of_span
+from heteroplace.simulate.simulator import simulate
 from heteroplace.simulate.throughput import throughput_ns
 from heteroplace.solve.explain import explain
 from heteroplace.solve.objective import THROUGHPUT
@@ -123,10 +123,13 @@ def _moved(attached: Solution, moved: dict[int, int]) -> Solution:
             f"the module cannot run as it is annotated ({distinct(changes)}): {err}"
         ) from err
     objective = "latency" if attached.item_ns is None else THROUGHPUT
-    plan = _with_notes(explain(problem, plan, objective), moved, [names[device] for device in old])
-    makespan = simulate_steps(problem.native, plan.steps).makespan_ns
+    timeline = simulate(graph, cluster, costs, plan, problem.native)
+    plan = explain(problem, plan, objective, timeline)
+    plan = _with_notes(plan, moved, [names[device] for device in old])
+    makespan = timeline.makespan_ns
     item_ns = None if attached.item_ns is None else throughput_ns(graph, cluster, costs, plan)
-    return replace(attached, plan=plan, predicted_ns=makespan, expected=None, item_ns=item_ns)
+    changed = replace(attached, plan=plan, predicted_ns=makespan, expected=None, item_ns=item_ns)
+    return changed.with_timeline(timeline)
 
 
 def _why_not(attached: Solution, task: int, device: int) -> str:
