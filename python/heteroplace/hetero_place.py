@@ -1,6 +1,6 @@
 """The pass `HeteroPlace(cluster)`: a Relay module in, the same module placed over a cluster out.
 
-The stages are those of `pipeline.py`. Options come as keywords, or as `relay.HeteroPlace.NAME` in
+The stages are those of `pipeline`. Options come as keywords, or as `relay.HeteroPlace.NAME` in
 the configuration of a PassContext; a keyword goes first.
 """
 
@@ -23,12 +23,10 @@ from heteroplace.model.demands import with_max_memory
 from heteroplace.model.digests import is_same_but_batches
 from heteroplace.model.implementations import without_twins
 from heteroplace.place_options import CONFIG_PREFIX, check_verify, read_options
-from heteroplace.relay.annotate.asked import other_options, with_asked
+from heteroplace.relay.annotate.asked import other_options
 from heteroplace.relay.annotate.reader import read_solution
 from heteroplace.relay.annotate.sharded import read_sharded
-from heteroplace.relay.frontend.onnx_source import read_source, with_option, with_source
 from heteroplace.relay.opt_level import tell_default_level
-from heteroplace.relay.output_names import read_output_names, with_output_names
 from heteroplace.relay.parameters import check_module, check_params
 from heteroplace.tvm_bridge import pass_config
 
@@ -51,14 +49,10 @@ class _HeteroPlacePass:
                 "the module is shared by devices already (Shard); to place it, start from the "
                 "module before that"
             )
-        given = pass_config(context, CONFIG_PREFIX) | dict(self._keywords)
-        options, limits = read_options(given)
         if placed is None:
-            tell_default_level(context)
-            found = pipeline.annotate(*pipeline.place(mod, self._cluster, options, limits))
-            found = with_asked(found, given)
-            found = with_output_names(found, read_output_names(mod))
-            return with_source(found, with_option(read_source(mod), options.verify))
+            return _place(mod, self._cluster, self._keywords, context).mod
+        given = pass_config(context, CONFIG_PREFIX) | dict(self._keywords)
+        options, _ = read_options(given)
         asked = with_max_memory(self._cluster, options.max_memory)
         if without_twins(placed.cluster).digest() != asked.digest():
             raise PlanError(
@@ -71,6 +65,19 @@ class _HeteroPlacePass:
                 f"anew, start from the module before the first HeteroPlace"
             )
         return mod
+
+
+def _place(
+    mod: tvm.IRModule,
+    cluster: Cluster,
+    keywords: Mapping[str, Any],
+    context: tvm.transform.PassContext,
+) -> pipeline.PlacedModule:
+    """Place a module without a plan by keywords and the options of a PassContext."""
+    given = pass_config(context, CONFIG_PREFIX) | dict(keywords)
+    options, limits = read_options(given)
+    tell_default_level(context)
+    return pipeline.place_module(mod, cluster, options, limits, given)
 
 
 def HeteroPlace(  # noqa: N802  (TVM's passes are factories named like classes)
@@ -154,7 +161,8 @@ def build(
     if verify is not None:
         check_verify(verify)
     shared = read_sharded(mod)
-    if read_solution(mod) is not None or shared is not None:
+    is_placed = read_solution(mod) is not None
+    if is_placed or shared is not None:
         late = [name for name in options if name != "verify"]
         if late:
             raise LoweringError(
@@ -186,6 +194,10 @@ def build(
                 f"the module is shared by cluster {by.name!r} already; to share it by "
                 f"{cluster.name!r}, start from the module before that"
             )
-    elif cluster is not None:
+    elif cluster is not None and is_placed:
         mod = HeteroPlace(cluster, params=params, **options)(mod)
+    elif cluster is not None:
+        keywords = {"params": params, **options}
+        placed = _place(mod, cluster, keywords, tvm.transform.PassContext.current())
+        return pipeline.build_module(placed.mod, verify, attached=placed.solution)
     return pipeline.build_module(mod, verify)

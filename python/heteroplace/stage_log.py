@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from heteroplace.measure.options import Progress
+from heteroplace.report.tables import format_table
 
 _LOG = logging.getLogger("heteroplace")
 
@@ -33,12 +34,45 @@ class StageReport:
         return f"{head}{self.wall_s:.1f} s"
 
 
+@dataclass(frozen=True)
+class StageTime:
+    """How long one stage of the pipeline took."""
+
+    name: str
+    purpose: str
+    """One sentence: what the stage does."""
+    wall_s: float | None
+    """None: the network does not need the stage."""
+
+
 @dataclass
 class StageLog:
     """Collects what the stages of one network did, and tells when one begins and what it did."""
 
     progress: Progress | None = None
     reports: list[StageReport] = field(default_factory=list)
+    times: list[StageTime] = field(default_factory=list)
+    """Of all stages of the pipeline, in the order in which they ran."""
+
+    @classmethod
+    def of(cls, progress: Progress | None) -> StageLog:
+        """Return a log that reports to `progress`, which may be a log already."""
+        return progress if isinstance(progress, StageLog) else cls(progress)
+
+    def __call__(self, text: str) -> None:
+        """Report a text: a log can be given wherever a function for progress is expected."""
+        self.say(text)
+
+    @contextmanager
+    def timed(self, name: str, purpose: str) -> Iterator[None]:
+        """Note how long a stage of the pipeline takes, without a report."""
+        begin = time.perf_counter()
+        yield
+        self.times.append(StageTime(name, purpose, time.perf_counter() - begin))
+
+    def skip(self, name: str, purpose: str) -> None:
+        """Note a stage that the network does not need."""
+        self.times.append(StageTime(name, purpose, None))
 
     @contextmanager
     def stage(self, name: str, text: str = "") -> Iterator[dict[str, int]]:
@@ -61,6 +95,15 @@ class StageLog:
     def cpu_s(self, *names: str) -> float:
         """Return the processor seconds of some stages."""
         return sum(report.cpu_s for report in self.reports if report.name in names)
+
+
+def stage_table(times: Sequence[StageTime]) -> str:
+    """Return the stages of the pipeline in order, with their times; "-": not needed."""
+    rows = [
+        [time.name, "-" if time.wall_s is None else f"{time.wall_s:.3f} s", time.purpose]
+        for time in times
+    ]
+    return format_table(["stage", "time", "what it does"], rows, "<><")
 
 
 def _cpu_s() -> float:

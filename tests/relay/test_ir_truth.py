@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,16 +28,22 @@ from relay_models import (
 from tvm import relay
 
 import heteroplace as hp
+from heteroplace import pipeline
 from heteroplace.errors import LoweringError
 from heteroplace.model.check import check_plan
+from heteroplace.model.demands import layers_of
 from heteroplace.model.plan import Run
 from heteroplace.model.solution import Solution
+from heteroplace.relay.annotate.asked import with_asked
 from heteroplace.relay.annotate.devices import read_devices
 from heteroplace.relay.annotate.foreign import extract_annotated
 from heteroplace.relay.annotate.moved import solution_of_module
 from heteroplace.relay.annotate.reader import is_annotated, read_solution, strip_annotations
+from heteroplace.relay.annotate.unplaced import unplaced
 from heteroplace.relay.annotate.writer import annotate
 from heteroplace.relay.expressions import is_op_call, post_order, task_of_span
+from heteroplace.relay.output_names import with_output_names
+from heteroplace.relay.tasks.network import cut_network
 from heteroplace.simulate.throughput import throughput_ns
 from heteroplace.tvm_bridge import register_cuda_compiler
 
@@ -238,11 +245,62 @@ def test_a_device_that_the_cluster_does_not_have_is_refused() -> None:
         hp.build(foreign, cpu_cluster(), **FAST)
 
 
-def test_a_task_that_is_torn_is_refused() -> None:
-    placed = placed_on([0, 0, 0, 0], cpu_cluster())
-    torn = r"'conv2d\.2' is torn between add on 'cpu\.0' and nn\.conv2d, nn\.relu on 'cpu\.1'"
-    with pytest.raises(LoweringError, match=torn):
-        hp.build(moved(placed, Mover("", CPU1, op="nn.relu")))
+TORN = r"'conv2d\.2' is torn between add on 'cpu\.0' and nn\.conv2d, nn\.relu on 'cpu\.1'"
+
+
+def split_by_hand(**options: object) -> tvm.IRModule:
+    """`two_branches`, placed with options; then somebody moves the relu inside of a task."""
+    placed = with_asked(placed_on([0, 0, 0, 0], cpu_cluster()), options)
+    return moved(with_output_names(placed, ["scores"]), Mover("", CPU1, op="nn.relu"))
+
+
+def test_an_annotation_inside_a_task_of_a_plan_makes_a_new_plan() -> None:
+    with tvm.transform.PassContext(opt_level=3):
+        executable = hp.build(split_by_hand(costs="estimate"))
+    summary = executable.summary()
+    assert "made anew from the annotations" in summary
+    assert re.search(TORN, summary)
+    assert executable.manifest.outputs[0][0] == "scores"
+    measured_devices(executable, two_branches())  # compares with stock TVM
+    places = device_names(executable.solution)
+    assert places.pop("conv2d.2") == "cpu.1"
+    assert set(places.values()) == {"cpu.0"}
+    ops = {task.name: task.op for task in executable.solution.graph.tasks}
+    assert ops["conv2d.2"] == "nn.conv2d+nn.relu"
+
+
+def test_a_new_plan_takes_the_options_of_the_old_one_but_for_places() -> None:
+    pins = {"pin": {"conv2d.2": "cpu.0"}}
+    executable = hp.build(split_by_hand(costs="estimate", solver="heft", **pins))
+    assert executable.solution.plan.origin.startswith("heft")
+
+
+def test_a_new_plan_that_needs_a_lost_option_is_refused() -> None:
+    with pytest.raises(LoweringError, match=rf"{TORN}.* place the model again with costs="):
+        hp.build(split_by_hand(costs=random_costs))
+
+
+def test_a_split_task_of_a_plan_for_several_items_is_refused() -> None:
+    mod = split_by_hand(costs="estimate")
+    attached = read_solution(mod)
+    several = replace(attached, plan=replace(attached.plan, items=2))
+    with pytest.raises(LoweringError, match=rf"{TORN}.* plan is for 2 items"):
+        pipeline.build_module(mod, attached=several)
+
+
+def test_layers_survive_a_new_plan() -> None:
+    mod = split_by_hand(costs="estimate")
+    attached = read_solution(mod)
+    tasks = tuple(
+        replace(task, members=tuple(f"net/{task.name}:{kind}" for kind in task.members))
+        for task in attached.graph.tasks
+    )
+    again = unplaced(mod, replace(attached.graph, tasks=tasks))
+    assert read_solution(again) is None
+    assert is_annotated(again)
+    graph = cut_network(again, cluster=cpu_cluster()).graph
+    layers = {layer for task in graph.tasks for layer in layers_of(task)}
+    assert layers == {f"net/{task.name}" for task in attached.graph.tasks}
 
 
 @pytest.mark.parametrize("is_diamond", [False, True], ids=["chain", "diamond"])

@@ -27,6 +27,7 @@ from heteroplace.errors import ArtifactError, CostStoreUnavailableError
 from heteroplace.machine.local import LOCAL, open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.place_options import STORE_OFF, STORE_ON
+from heteroplace.stage_log import StageLog
 
 if TYPE_CHECKING:  # it loads TVM
     from heteroplace.codegen.executable import Executable
@@ -134,8 +135,9 @@ def compile_onnx(
     cluster: Cluster,
     options: dict[str, Any],
     arguments: argparse.Namespace,
+    log: StageLog | None = None,
 ) -> tuple[Executable, About, Digests]:
-    """Compile a model with its progress shown; see `compile_model`."""
+    """Compile a model with its progress shown; parameters as of `compile_model`."""
     check_model(model)
     builder = importlib.import_module(BUILDER)
     line, say = progress_of(arguments)
@@ -147,6 +149,7 @@ def compile_onnx(
             options,
             say,
             is_annotated=not arguments.ignore_annotations,
+            log=log,
         )
     finally:
         line.close()

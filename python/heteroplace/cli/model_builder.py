@@ -17,10 +17,11 @@ from heteroplace.cli.input_shapes import as_options, read_shapes
 from heteroplace.cli.model_cache import MODEL, About, Digests, digest_of
 from heteroplace.codegen.executable import Executable
 from heteroplace.errors import ClusterError, FrontendError, MissingCostError
+from heteroplace.interrupts import interruptible
 from heteroplace.measure.tuning.report import TuneReport
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.solution import Solution
-from heteroplace.place_options import PlaceOptions
+from heteroplace.place_options import PlaceOptions, read_options
 from heteroplace.relay.frontend.imported_model import ImportedModel
 from heteroplace.relay.frontend.importer import from_onnx
 from heteroplace.relay.frontend.onnx_devices import annotate, check_annotatable, read_devices
@@ -28,6 +29,7 @@ from heteroplace.relay.frontend.onnx_source import external_locations
 from heteroplace.relay.ranges.legal import legal_inputs
 from heteroplace.run.devices import missing_devices
 from heteroplace.solve import SolveOptions
+from heteroplace.stage_log import StageLog
 
 OPT_LEVEL = 3
 Say = Callable[[str], None]
@@ -138,6 +140,7 @@ def place_model(
     return solution
 
 
+@interruptible
 def compile_model(
     path: Path,
     sizes: InputSizes,
@@ -146,6 +149,7 @@ def compile_model(
     say: Say,
     *,
     is_annotated: bool = True,
+    log: StageLog | None = None,
 ) -> tuple[Executable, About, Digests]:
     """Place and compile a model; return the executable, notes on it, and its digests.
 
@@ -155,6 +159,8 @@ def compile_model(
         Keywords of `HeteroPlace`.
     is_annotated
         Devices that the model names for its nodes hold.
+    log
+        Notes the time of each stage; None: nobody wants the times.
 
     Raises
     ------
@@ -164,17 +170,19 @@ def compile_model(
         See `HeteroPlace` and `build`.
     """
     begin = time.perf_counter()
+    times = [] if log is None else log.times
     check_devices(cluster, options)
     digests = model_digests(path)
     imported = import_model(path, sizes, say)
     if is_annotated:
         options = with_annotations(path, imported, cluster, options, say)
     with tvm.transform.PassContext(opt_level=OPT_LEVEL):
-        mod = heteroplace.HeteroPlace(cluster, params=imported.params, progress=say, **options)(
-            imported.mod
-        )
+        given = {"params": imported.params, "progress": StageLog(say, times=times), **options}
+        placed = pipeline.place_module(imported.mod, cluster, *read_options(given), given)
         say("compiling")
-        executable = heteroplace.build(mod)
+        executable = pipeline.build_module(
+            placed.mod, log=StageLog(times=times), attached=placed.solution
+        )
     legal = {}
     if executable.source is not None:
         found = legal_inputs(executable.source.mod["main"])

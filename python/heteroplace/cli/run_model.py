@@ -9,6 +9,7 @@ import argparse
 import shlex
 import statistics
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,6 +56,7 @@ from heteroplace.report.tables import (
     solution_headline,
 )
 from heteroplace.run.array_files import read_array, write_arrays
+from heteroplace.stage_log import StageLog, stage_table
 
 if TYPE_CHECKING:  # it loads TVM
     pass
@@ -118,6 +120,9 @@ def add_commands(commands: Parsers) -> None:
         "--with-source",
         action="store_true",
         help="write the Relay module too, so that the file can be placed again elsewhere",
+    )
+    parser.add_argument(
+        "--stages", action="store_true", help="print the pipeline's stages in order, with times"
     )
     _add_build_options(parser)
 
@@ -252,7 +257,10 @@ def run_compile(arguments: argparse.Namespace) -> None:
     check_writable(output)
     options = given_options(arguments)
     cluster = chosen_cluster(arguments)
-    executable, about, _ = compile_onnx(model, input_sizes(arguments), cluster, options, arguments)
+    log = StageLog()
+    executable, about, _ = compile_onnx(
+        model, input_sizes(arguments), cluster, options, arguments, log
+    )
     executable.export_library(output, with_source=arguments.with_source)
     if arguments.json:
         print_json(
@@ -261,9 +269,12 @@ def run_compile(arguments: argparse.Namespace) -> None:
                 "bytes": Path(output).stat().st_size,
                 "seconds": round(about.seconds, 3),
                 "solution": solution_json(executable.solution),
+                **({"stages": list(map(asdict, log.times))} if arguments.stages else {}),
             }
         )
         return
+    if arguments.stages:
+        print(f"{stage_table(log.times)}\n")
     print(executable.summary(_COSTLIEST * 2))
     size = format_bytes(Path(output).stat().st_size)
     command = shlex.join(["heteroplace", "run", output])

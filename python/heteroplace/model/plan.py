@@ -113,6 +113,8 @@ Step = Run | Copy | Collective | Load
 
 MOVED_BY_HAND = "; moved by hand: "
 """In the origin of a plan, before the tasks that were moved after a solver had made it."""
+PLACED_AGAIN = "; placed again: "
+"""In the origin of a plan, before the reason why it replaced the plan that a module carried."""
 
 
 @dataclass(frozen=True)
@@ -158,6 +160,11 @@ class Plan:
     def moved_by_hand(self) -> str:
         """What was moved, e.g. "conv2d.3 cpu.0 -> cpu.1"; "": nothing."""
         return self.origin.partition(MOVED_BY_HAND)[2]
+
+    @property
+    def placed_again(self) -> str:
+        """Why the plan replaced the one that a module carried; "": it did not."""
+        return self.origin.partition(PLACED_AGAIN)[2]
 
     @property
     def copies(self) -> tuple[Copy, ...]:

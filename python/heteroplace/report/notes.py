@@ -27,6 +27,11 @@ def solution_notes(solution: Solution) -> list[str]:
             f"The plan was changed by hand ({solution.plan.moved_by_hand}); bound and candidates "
             f"are those of the solver's plan."
         )
+    if solution.plan.placed_again:
+        notes.append(
+            f"The plan was made anew from the annotations of the module, because they split a task "
+            f"of the previous plan: {solution.plan.placed_again}."
+        )
     notes += _in_flight(solution)
     notes += _idle(solution)
     notes += _guesses(solution)

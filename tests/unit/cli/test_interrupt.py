@@ -274,7 +274,7 @@ onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]),
 def place(*given):
     signal.raise_signal(signal.SIGINT)
     return pipeline.annotate(*given)
-pipeline.place = place
+pipeline.place_module = place
 sys.exit(main({arguments!r}))
 """
 """HeteroPlace is a callback of TVM, and Ctrl-C comes within."""

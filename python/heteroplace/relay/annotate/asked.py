@@ -5,15 +5,20 @@ An attribute of `main` says it, so that the same pass may run twice and another 
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 from typing import Any
 
 import tvm
 
+from heteroplace.errors import LoweringError
+
 _ATTRIBUTE = "heteroplace_asked"
 """Of `main`: options, one a line."""
 _APART = frozenset({"params", "progress", "verify"})
 """Options that no plan depends on; weights are bound."""
+_WATCHERS = frozenset({"solver_progress"})
+"""Options that only watch the work."""
 
 
 def with_asked(mod: tvm.IRModule, options: Mapping[str, Any]) -> tvm.IRModule:
@@ -32,6 +37,32 @@ def other_options(mod: tvm.IRModule, options: Mapping[str, Any]) -> list[str]:
         return []
     made_by = set(str(attributes[_ATTRIBUTE]).splitlines())
     return sorted(line.partition("=")[0] for line in _lines(options) if line not in made_by)
+
+
+def read_asked(mod: tvm.IRModule) -> dict[str, Any]:
+    """Return the options that a module was made by, as keywords.
+
+    Raises
+    ------
+    LoweringError
+        The module cannot hold the value of an option, such as a function.
+    """
+    attributes = mod["main"].attrs
+    if attributes is None or _ATTRIBUTE not in attributes:
+        return {}
+    options: dict[str, Any] = {}
+    for line in str(attributes[_ATTRIBUTE]).splitlines():
+        name, _, value = line.partition("=")
+        if name in _WATCHERS:
+            continue
+        try:
+            options[name] = ast.literal_eval(value)
+        except (ValueError, SyntaxError) as err:
+            raise LoweringError(
+                f"the module was placed with {line}, and it does not carry that value, only its "
+                f"text; place the model again with {name}="
+            ) from err
+    return options
 
 
 def _text(options: Mapping[str, Any]) -> str:

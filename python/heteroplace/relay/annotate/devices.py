@@ -55,8 +55,10 @@ def is_barrier(node: relay.Expr) -> bool:
     return is_op_call(node, "on_device") or is_op_call(node, "device_copy")
 
 
-def check_whole(graph: TaskGraph, cluster: Cluster, ops: Sequence[dict[int, list[str]]]) -> None:
-    """Raise LoweringError unless the ops of each task are on one device.
+def split_tasks(
+    graph: TaskGraph, cluster: Cluster, ops: Sequence[dict[int, list[str]]]
+) -> list[str]:
+    """Describe each task whose ops are on several devices; empty: there is none.
 
     Parameters
     ----------
@@ -71,7 +73,12 @@ def check_whole(graph: TaskGraph, cluster: Cluster, ops: Sequence[dict[int, list
                 for device, found in sorted(by_device.items())
             )
             torn.append(f"task {task.name!r} is torn between {places}")
-    if torn:
+    return torn
+
+
+def check_whole(graph: TaskGraph, cluster: Cluster, ops: Sequence[dict[int, list[str]]]) -> None:
+    """Raise LoweringError unless the ops of each task are on one device; see `split_tasks`."""
+    if torn := split_tasks(graph, cluster, ops):
         raise LoweringError(
             f"{'; '.join(torn)}: the plan has one kernel for these ops, which runs on one device. "
             f"Give them the same device, or annotate the module before HeteroPlace runs on it: "

@@ -2,14 +2,15 @@
 
 Somebody may have moved an `on_device` since the plan was written. The module is right then: the
 tasks are put where it says and scheduled again in the order of the plan. Copies follow from that,
-so those in the module need not have been mended.
+so those in the module need not have been mended. If the ops of one task are now on several devices,
+the plan has no kernel for them: `SplitTasks` says so, and the module needs a new plan.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import tvm
 
@@ -22,11 +23,11 @@ from heteroplace.model.solution import Solution
 from heteroplace.native.arrays import IMPOSSIBLE
 from heteroplace.native.list import evaluate_order
 from heteroplace.relay.annotate.devices import (
-    check_whole,
     device_keys,
     distinct,
     op_name,
     read_devices,
+    split_tasks,
 )
 from heteroplace.relay.annotate.reader import read_solution
 from heteroplace.relay.expressions import task_of_span
@@ -37,12 +38,27 @@ from heteroplace.solve.objective import THROUGHPUT
 from heteroplace.solve.problem import Problem
 
 
-def solution_of_module(mod: tvm.IRModule) -> Solution | None:
+@dataclass(frozen=True)
+class SplitTasks:
+    """Annotations that put the ops of one task on several devices."""
+
+    faults: tuple[str, ...]
+    """One text for each task."""
+    attached: Solution
+    """The plan that the module carries."""
+
+
+def solution_of_module(mod: tvm.IRModule, attached: Solution | None = None) -> Solution | None:
     """Return what a module that carries a plan is to be built by; None: it carries none.
 
     The attached solution, if the module's devices are those of its plan. Else one with the tasks
     where the module says; its plan's `origin` and `reasons` name what was moved, and its bound,
     which holds for every plan, stays.
+
+    Parameters
+    ----------
+    attached
+        The solution that `mod` carries, if the caller has it; None: it is read.
 
     Raises
     ------
@@ -52,13 +68,30 @@ def solution_of_module(mod: tvm.IRModule) -> Solution | None:
         Ops of one task are on several devices, or on one that the cluster does not have; ops were
         added or left out; a task cannot run where it was moved.
     """
-    attached = read_solution(mod)
+    solution = follow_annotations(mod, attached)
+    if isinstance(solution, SplitTasks):
+        raise LoweringError(
+            f"{'; '.join(solution.faults)}: the plan has one kernel for these ops, which runs on "
+            f"one device. Give them the same device, or build the module: heteroplace.build(mod) "
+            f"makes a new plan"
+        )
+    return solution
+
+
+def follow_annotations(
+    mod: tvm.IRModule, attached: Solution | None = None
+) -> Solution | SplitTasks | None:
+    """Return what `solution_of_module` does, or which tasks the annotations split."""
+    attached = attached or read_solution(mod)
     if attached is None or attached.graph.routers:  # whose module names no devices
         return attached
     graph, cluster, plan = attached.graph, attached.cluster, attached.plan
     placement = plan.placement(len(graph.tasks))
     keys = device_keys(cluster)
-    found = _task_devices(mod, graph, cluster)
+    ops = _task_ops(mod, graph, cluster)
+    if split := split_tasks(graph, cluster, ops):
+        return SplitTasks(tuple(split), attached)
+    found = [next(iter(by_device)) for by_device in ops]
     moved = {
         task: device for task, device in enumerate(found) if keys[device] != keys[placement[task]]
     }
@@ -71,8 +104,8 @@ def solution_of_module(mod: tvm.IRModule) -> Solution | None:
     return _moved(attached, moved) if moved else attached
 
 
-def _task_devices(mod: tvm.IRModule, graph: TaskGraph, cluster: Cluster) -> list[int]:
-    """The device that the module gives each task."""
+def _task_ops(mod: tvm.IRModule, graph: TaskGraph, cluster: Cluster) -> list[dict[int, list[str]]]:
+    """For each task the names of its ops, by the device that the module gives them."""
     names = {task.name for task in graph.tasks}
     ops: dict[str, dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
     strangers = []
@@ -90,8 +123,7 @@ def _task_devices(mod: tvm.IRModule, graph: TaskGraph, cluster: Cluster) -> list
             f"{' and '.join(faults)}: the module was changed after HeteroPlace ran; run "
             f"HeteroPlace as the last pass, or again on a module without plan"
         )
-    check_whole(graph, cluster, [ops[task.name] for task in graph.tasks])
-    return [next(iter(ops[task.name])) for task in graph.tasks]
+    return [ops[task.name] for task in graph.tasks]
 
 
 def _moved(attached: Solution, moved: dict[int, int]) -> Solution:

@@ -1,0 +1,29 @@
+"""All stages from a Relay module to an executable, in an order that is written once.
+
+    module, cluster, options -> `place` (the stages of `place_stages.PLACE_STAGES`) -> plan
+    plan                     -> `annotate`      -> annotated module, which carries plan and kernels
+    annotated module         -> `build_module`  (`build_stages.BUILD_STAGES`) -> Executable
+
+README.md states the order and its reasons. The pass, the command line, the benchmarks and the demo
+call these functions and repeat none of them.
+"""
+
+from heteroplace.pipeline.build_stages import BUILD_STAGES, annotate, build, build_module
+from heteroplace.pipeline.core_stages import CostedNetwork, compile, cost, prepare, solve
+from heteroplace.pipeline.place_stages import PLACE_STAGES, PlacedModule, place, place_module
+
+__all__ = [
+    "BUILD_STAGES",
+    "PLACE_STAGES",
+    "CostedNetwork",
+    "PlacedModule",
+    "annotate",
+    "build",
+    "build_module",
+    "compile",
+    "cost",
+    "place",
+    "place_module",
+    "prepare",
+    "solve",
+]

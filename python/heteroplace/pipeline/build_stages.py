@@ -1,0 +1,128 @@
+"""An annotated module -> an executable, stage by stage; and a plan -> the annotated module."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import tvm
+
+from heteroplace.codegen.carried import with_kernels
+from heteroplace.codegen.compile import CompiledNetwork, task_targets
+from heteroplace.codegen.executable import Executable, write_programs
+from heteroplace.model.solution import Solution
+from heteroplace.pipeline.build_state import BuildState
+from heteroplace.pipeline.module_contents import read_contents, read_plan
+from heteroplace.pipeline.stage import Stage, run_stages
+from heteroplace.relay.annotate.moved import SplitTasks
+from heteroplace.relay.annotate.tunings import with_tunings
+from heteroplace.relay.annotate.writer import annotate as annotate_plan
+from heteroplace.relay.source import Source
+from heteroplace.stage_log import StageLog
+
+_HERE = "heteroplace.pipeline.build_stages"
+
+BUILD_STAGES: tuple[Stage[BuildState], ...] = (
+    Stage("plan", "Read the plan and compare it with the annotations.", f"{_HERE}:read"),
+    Stage(
+        "place-again",
+        "Make a new plan if annotations split a task of the old one.",
+        "heteroplace.pipeline.placing_again:place_again",
+        lambda state: isinstance(state.plan, SplitTasks),
+    ),
+    Stage("contents", "Read the network and the kernels.", f"{_HERE}:read_network"),
+    Stage(
+        "check-verify",
+        "Refuse verify='on' where no comparison is possible.",
+        "heteroplace.pipeline.verification:check_build",
+        lambda state: state.verify == "on",
+    ),
+    Stage("build", "Compile the missing kernels and write the program.", f"{_HERE}:write"),
+    Stage(
+        "verify",
+        "Compare one run with onnxruntime.",
+        "heteroplace.pipeline.verification:verify",
+        lambda state: state.known_contents.source is not None and state.verify != "off",
+    ),
+)
+"""The order in which an annotated module is built."""
+
+
+def annotate(compiled: CompiledNetwork, solution: Solution) -> tvm.IRModule:
+    """Write a plan into the module, with its kernels if costing has lowered them."""
+    extraction = compiled.network.extraction
+    assert extraction is not None  # what is placed was cut here
+    mod = annotate_plan(extraction, solution, compiled.network.model_digest)
+    mod = with_tunings(mod, solution.cluster, compiled.network.tunings)
+    placement = solution.plan.placement(len(compiled.graph.tasks))
+    kernels = compiled.known_kernels(solution.cluster, placement)
+    # Those of batches are compiled to be built.
+    if kernels is None or solution.plan.items > 1:
+        return mod
+    targets = task_targets(compiled.graph, solution.cluster, placement)
+    return with_kernels(mod, compiled.network.digest, targets, kernels)
+
+
+def build(compiled: CompiledNetwork, solution: Solution) -> Executable:
+    """Compile what is not compiled yet, and write the program of a plan.
+
+    Raises
+    ------
+    LoweringError, InfeasibleError
+        See `write_programs`.
+    """
+    kernels = compiled.kernels_of(solution.cluster, solution.plan)
+    source = Source(compiled.network.mod, tvm.transform.PassContext.current().opt_level)
+    (executable,) = write_programs(kernels, [solution], (), compiled.network.output_names)
+    manifest = replace(executable.manifest, model_digest=compiled.network.model_digest)
+    return replace(executable, source=source, manifest=manifest)
+
+
+def build_module(
+    mod: tvm.IRModule,
+    verify: str | None = None,
+    log: StageLog | None = None,
+    attached: Solution | None = None,
+) -> Executable:
+    """Build a module that is placed; its annotations say where every op runs.
+
+    Parameters
+    ----------
+    verify
+        "auto", "on" or "off", as the option of the pass; None: as the module was placed.
+    attached
+        The solution that `mod` carries, from a caller that has just attached it; None: it is read.
+
+    Raises
+    ------
+    LoweringError
+        The module is not annotated, or its annotations contradict each other; an op has no
+        implementation on the target of its device.
+    InfeasibleError
+        The compiled program does not fit in some memory.
+    VerificationError
+        It was imported from ONNX, and its outputs are not those of onnxruntime on that model.
+    """
+    log = log or StageLog()
+    state = BuildState(mod, verify, log, attached)
+    return run_stages(BUILD_STAGES, state, log).known_executable
+
+
+def read(state: BuildState) -> BuildState:
+    """Read the plan, brought up to date with the annotations."""
+    return replace(state, plan=read_plan(state.mod, state.attached))
+
+
+def read_network(state: BuildState) -> BuildState:
+    """Read what else the module carries."""
+    return replace(state, contents=read_contents(state.mod, state.known_plan))
+
+
+def write(state: BuildState) -> BuildState:
+    """Write the program."""
+    contents = state.known_contents
+    compiled = contents.compiled
+    with state.log.stage("build", "writing the program"):
+        executable = build(compiled, contents.solution)
+    if contents.is_sharded:  # placed again, the module of a microbatch would not be the model
+        executable = replace(executable, source=None)
+    return replace(state, executable=executable)

@@ -1,0 +1,53 @@
+"""What the stages of building hand on: the module, what it carries, and the executable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import tvm
+
+from heteroplace.codegen.executable import Executable
+from heteroplace.model.solution import Solution
+from heteroplace.pipeline.module_contents import ModuleContents, ModulePlan
+from heteroplace.stage_log import StageLog
+
+
+@dataclass(frozen=True)
+class BuildState:
+    """The state between two stages. A field is None before the stage that sets it."""
+
+    mod: tvm.IRModule
+    """Annotated, with a plan."""
+    requested_verify: str | None
+    """The option of `build_module`; None: as the module was placed."""
+    log: StageLog
+    attached: Solution | None = None
+    """The solution that `mod` carries, if the caller has it; None: it is read."""
+    plan: ModulePlan | None = None
+    """What the annotations say of the plan."""
+    contents: ModuleContents | None = None
+    executable: Executable | None = None
+
+    @property
+    def known_plan(self) -> ModulePlan:
+        """The plan, after the stage `plan`."""
+        assert self.plan is not None
+        return self.plan
+
+    @property
+    def known_contents(self) -> ModuleContents:
+        """What the module carries, after the stage `contents`."""
+        assert self.contents is not None
+        return self.contents
+
+    @property
+    def known_executable(self) -> Executable:
+        """The executable, after the stage `build`."""
+        assert self.executable is not None
+        return self.executable
+
+    @property
+    def verify(self) -> str:
+        """ "auto", "on" or "off"; "off" for a module that was not imported from ONNX."""
+        source = self.known_contents.source
+        return self.requested_verify or ("off" if source is None else source.verify)

@@ -1,0 +1,100 @@
+"""A placed or shared module -> all that it carries in attributes, as one value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import tvm
+
+from heteroplace.codegen.carried import carried_kernels
+from heteroplace.codegen.compile import CompiledKernels, CompiledNetwork, TaskTargets
+from heteroplace.errors import LoweringError
+from heteroplace.files.sharding import ShardingRecord
+from heteroplace.model.solution import Solution
+from heteroplace.relay.annotate.moved import SplitTasks, follow_annotations
+from heteroplace.relay.annotate.sharded import read_sharded
+from heteroplace.relay.frontend.onnx_source import OnnxSource, read_source
+from heteroplace.relay.tasks.network import Network, network_under, sharded_network
+
+
+class ShardedPlan(NamedTuple):
+    """How `Shard` has divided a module."""
+
+    record: ShardingRecord
+    state: Mapping[str, np.ndarray]
+    """First values of the inputs that a run replaces."""
+
+
+ModulePlan = Solution | SplitTasks | ShardedPlan
+
+
+def read_plan(mod: tvm.IRModule, attached: Solution | None) -> ModulePlan:
+    """Read the plan of a module, brought up to date with its annotations.
+
+    Parameters
+    ----------
+    attached
+        The solution that `mod` carries, from a caller that has just attached it; None: it is read.
+
+    Raises
+    ------
+    LoweringError
+        The module carries no plan, or its annotations contradict each other or the plan.
+    PlanError
+        The plan was not written by this version.
+    """
+    sharded = None if attached is not None else read_sharded(mod)
+    if sharded is not None:
+        return ShardedPlan(*sharded)
+    plan = follow_annotations(mod, attached)
+    if plan is None:
+        raise LoweringError(
+            "the module carries no plan; run relay.transform.HeteroPlace(cluster) on it first, "
+            "or relay.transform.Shard(cluster, batch=...)"
+        )
+    return plan
+
+
+@dataclass(frozen=True)
+class ModuleContents:
+    """What `build_module` builds. Read once; no later stage looks at the attributes again."""
+
+    solution: Solution
+    """The plan, brought up to date with the annotations."""
+    network: Network
+    """The neutral module, with its tuned kernels, initial state and output names."""
+    kernels: tuple[TaskTargets, CompiledKernels] | None
+    """Those that were compiled to measure this network; None: there are none."""
+    source: OnnxSource | None
+    """The ONNX model that the module was imported from; None: it has none."""
+    is_sharded: bool
+    """`Shard` made it, not `HeteroPlace`."""
+
+    @property
+    def compiled(self) -> CompiledNetwork:
+        """The network with the kernels that the module carries."""
+        compiled = CompiledNetwork.of(self.network)
+        if self.kernels is not None:
+            compiled.add(*self.kernels)
+        return compiled
+
+
+def read_contents(mod: tvm.IRModule, plan: ModulePlan) -> ModuleContents:
+    """Read all attributes of a module.
+
+    Parameters
+    ----------
+    plan
+        What `read_plan` returned, with a new plan in place of one that annotations split.
+    """
+    if isinstance(plan, ShardedPlan):
+        record, state = plan
+        network = sharded_network(mod, record.solution.graph, state)
+        return ModuleContents(record.solution, network, None, read_source(mod), is_sharded=True)
+    assert isinstance(plan, Solution)  # the stage `place-again` has replaced `SplitTasks`
+    network = network_under(mod, plan.graph)
+    kernels = carried_kernels(mod, network.digest, network.graph.routers)
+    return ModuleContents(plan, network, kernels, read_source(mod), is_sharded=False)

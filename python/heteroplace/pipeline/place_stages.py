@@ -1,0 +1,256 @@
+"""A Relay module, a cluster and options -> the module's plan, stage by stage.
+
+README.md says why the stages have this order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tvm
+
+from heteroplace.codegen.compile import CompiledNetwork
+from heteroplace.codegen.held_weights import with_held_weights
+from heteroplace.codegen.targets import with_stock_kernels
+from heteroplace.measure.batches import batches_of
+from heteroplace.measure.cost_models import CostOptions, choose_cost_model
+from heteroplace.measure.example_inputs import read_examples
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.demands import check_reachable, check_routed, with_max_memory
+from heteroplace.model.solution import Solution
+from heteroplace.pipeline import core_stages
+from heteroplace.pipeline.build_stages import annotate
+from heteroplace.pipeline.place_state import PlaceRequest, PlaceState
+from heteroplace.pipeline.stage import Stage, run_stages
+from heteroplace.place_options import PlaceOptions, check_gain, check_options, demanded_graph
+from heteroplace.relay.annotate.asked import with_asked
+from heteroplace.relay.frontend.onnx_source import read_source, with_option, with_source
+from heteroplace.relay.output_names import read_output_names, with_output_names
+from heteroplace.relay.tasks.extract_routed import has_routers
+from heteroplace.relay.tasks.rebatch import rebatch
+from heteroplace.solve.feasibility import check_demands
+from heteroplace.solve.judge import num_items
+from heteroplace.solve.plan_in import read_plan_in
+from heteroplace.solve.problem import SolveOptions
+from heteroplace.stage_log import StageLog
+
+_HERE = "heteroplace.pipeline.place_stages"
+
+PLACE_STAGES: tuple[Stage[PlaceState], ...] = (
+    Stage("check", "Refuse contradictory options and unreachable devices.", f"{_HERE}:check"),
+    Stage(
+        "check-verify",
+        "Refuse verify='on' where no comparison is possible.",
+        "heteroplace.pipeline.verification:check_place",
+        lambda state: state.options.verify == "on",
+    ),
+    Stage("read", "Read the saved plan, the costs and the example inputs.", f"{_HERE}:read"),
+    Stage("limit", "Apply max_memory and kernels='tvm' to the cluster.", f"{_HERE}:limit"),
+    Stage(
+        "routes",
+        "Rewrite the routed network as its recorded route decisions suggest.",
+        "heteroplace.pipeline.routed_stages:rewrite",
+        lambda state: state.options.routes is not None,
+    ),
+    Stage(
+        "weights-file",
+        "Add the compiled file as a memory for branch weights.",
+        "heteroplace.pipeline.routed_stages:add_weights_file",
+        lambda state: has_routers(state.mod),
+    ),
+    Stage("prepare", "Optimise the network and cut it into tasks.", f"{_HERE}:prepare"),
+    Stage("demand", "Apply pin, exclude, layers and no_split to the tasks.", f"{_HERE}:demand"),
+    Stage("weights", "Find the bytes of weights that each kernel holds.", f"{_HERE}:weigh"),
+    Stage(
+        "branches",
+        "Restrict branches to the memories that their routers name.",
+        "heteroplace.pipeline.routed_stages:restrict_branches",
+        lambda state: bool(state.known_network.graph.routers),
+    ),
+    Stage(
+        "saved-kernels",
+        "Add the kernel variants that the saved plan uses.",
+        "heteroplace.pipeline.variant_stages:add_saved",
+        lambda state: state.saved is not None,
+    ),
+    Stage("feasible", "Refuse a network that no plan can hold.", f"{_HERE}:check_feasible"),
+    Stage(
+        "kernels",
+        "Add the kernel variants that the options ask for.",
+        "heteroplace.pipeline.variant_stages:add_requested",
+        lambda state: state.saved is None,
+    ),
+    Stage("compile", "Lower the kernels that the cost model needs.", f"{_HERE}:compile_kernels"),
+    Stage("cost", "Measure or predict each task on each device.", f"{_HERE}:cost"),
+    Stage("solve", "Find a plan, or take the saved one.", f"{_HERE}:solve"),
+    Stage(
+        "drop-kernels",
+        "Remove kernel variants that the plan does not use.",
+        "heteroplace.pipeline.variant_stages:drop_unused",
+        lambda state: len(state.known_solution.cluster.devices) > len(state.plain_cluster.devices),
+    ),
+)
+"""The order in which a module is placed."""
+
+
+def place(
+    mod: tvm.IRModule,
+    cluster: Cluster,
+    options: PlaceOptions,
+    limits: SolveOptions,
+    log: StageLog | None = None,
+) -> tuple[CompiledNetwork, Solution]:
+    """Run the stages from a module to its solution.
+
+    Parameters
+    ----------
+    mod
+        A Relay module that carries no plan. What it is annotated with (`on_device`,
+        `device_copy`) holds, as far as ops have annotations: only the order is solved for then.
+    cluster
+        Must have a host memory, from which every device can be reached.
+    limits
+        How long to solve, and what for.
+
+    Raises
+    ------
+    UnsupportedRelayError, ClusterError, InfeasibleError, MissingCostError, SolverError
+        See the stages.
+    VerificationError
+        `verify="on"` cannot be done.
+    """
+    log = log or StageLog.of(options.progress)
+    cost_options = CostOptions(options.store, options.progress, options.missing)
+    request = PlaceRequest(options, limits, log, cost_options)
+    state = run_stages(PLACE_STAGES, PlaceState(request, mod, cluster), log)
+    solution = state.known_solution.with_others_cores(cost_options.others_cores)
+    return state.known_compiled.with_graph(solution.graph), solution
+
+
+@dataclass(frozen=True)
+class PlacedModule:
+    """An annotated module with the solution that it carries."""
+
+    mod: tvm.IRModule
+    solution: Solution
+    """Equal to what `read_solution(mod)` returns, with the timeline that is simulated already."""
+
+
+def place_module(
+    mod: tvm.IRModule,
+    cluster: Cluster,
+    options: PlaceOptions,
+    limits: SolveOptions,
+    given: Mapping[str, Any],
+) -> PlacedModule:
+    """Place a module and annotate it.
+
+    Parameters
+    ----------
+    given
+        The keywords that `options` and `limits` were read from; the module carries them, so that a
+        later pass with other options is refused.
+
+    Raises
+    ------
+    HeteroPlaceError
+        See `place`.
+    """
+    log = StageLog.of(options.progress)
+    compiled, solution = place(mod, cluster, options, limits, log)
+    with log.timed("annotate", "Write the plan and its kernels into the module."):
+        placed = with_asked(annotate(compiled, solution), given)
+        placed = with_output_names(placed, read_output_names(mod))
+        placed = with_source(placed, with_option(read_source(mod), options.verify))
+    return PlacedModule(placed, solution)
+
+
+def check(state: PlaceState) -> PlaceState:
+    """Raise if the request cannot be met: minutes of measuring come later."""
+    check_reachable(state.cluster)
+    check_options(state.options, state.request.limits)
+    return state
+
+
+def read(state: PlaceState) -> PlaceState:
+    """Read the files that the options name."""
+    options = state.options
+    saved = None if options.plan_in is None else read_plan_in(options.plan_in)
+    model = choose_cost_model(options.costs, state.request.cost_options)
+    return replace(state, saved=saved, cost_model=model, examples=read_examples(options.inputs))
+
+
+def limit(state: PlaceState) -> PlaceState:
+    """Apply `max_memory` and `kernels="tvm"` to the cluster."""
+    cluster = with_max_memory(state.cluster, state.options.max_memory)
+    if state.options.kernels == "tvm":
+        cluster = with_stock_kernels(cluster)
+    return replace(state, cluster=cluster)
+
+
+def prepare(state: PlaceState) -> PlaceState:
+    """Cut the module into tasks."""
+    digest = "" if state.profile is None else state.profile.model_digest
+    log, params = state.request.log, state.options.params
+    network = core_stages.prepare(state.mod, params, log, state.cluster, digest)
+    return replace(state, network=network.with_examples(state.examples))
+
+
+def demand(state: PlaceState) -> PlaceState:
+    """Restrict tasks to the devices that the options allow."""
+    network = state.known_network
+    graph = demanded_graph(network.graph, state.cluster, state.options)
+    return replace(state, network=network.with_graph(graph))
+
+
+def weigh(state: PlaceState) -> PlaceState:
+    """Replace the bytes of half-precision weights by those that kernels hold."""
+    network = with_held_weights(state.known_network, state.cluster)
+    return replace(state, network=network, plain=(network.graph, state.cluster))
+
+
+def check_feasible(state: PlaceState) -> PlaceState:
+    """Raise if the network fits no plan, or cannot be batched, before anything is compiled."""
+    network, limits = state.known_network, state.request.limits
+    saved = state.saved
+    plan = None if saved is None else saved.plan_for(network.graph, state.cluster)
+    items = limits.items if plan is None else num_items(plan, limits)
+    check_demands(network.graph, state.cluster, plan)
+    check_routed(network.graph, state.cluster, items)
+    if items > 1:
+        rebatch(network.mod, 2)
+    return replace(state, items=items)
+
+
+def compile_kernels(state: PlaceState) -> PlaceState:
+    """Lower the network as far as the cost model needs it."""
+    model, log = state.known_cost_model, state.request.log
+    compiled = core_stages.compile(state.known_network, state.cluster, model, log)
+    return replace(state, compiled=compiled)
+
+
+def cost(state: PlaceState) -> PlaceState:
+    """Cost each task on each device, and check that a gain can be judged by these costs."""
+    batches = batches_of(state.cluster, state.items, state.known_network.graph)
+    costed = core_stages.cost(
+        state.known_compiled,
+        state.cluster,
+        state.known_cost_model,
+        state.request.log,
+        batches,
+        state.profile,
+    )
+    check_gain(costed.costs, state.request.limits)
+    return replace(state, costed=costed)
+
+
+def solve(state: PlaceState) -> PlaceState:
+    """Find a plan, or check and explain the saved one."""
+    costed, request = state.known_costed, state.request
+    saved = state.saved
+    plan = None if saved is None else saved.plan_for(costed.graph, costed.cluster)
+    solver = request.options.solver
+    solution = core_stages.solve(costed, request.limits, solver, request.log, plan)
+    return replace(state, solution=solution)

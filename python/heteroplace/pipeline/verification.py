@@ -1,0 +1,34 @@
+"""The stages that compare with onnxruntime; a network that was not imported does not load them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from heteroplace.pipeline.build_state import BuildState
+from heteroplace.pipeline.place_state import PlaceState
+from heteroplace.relay.frontend.onnx_source import read_source
+from heteroplace.verify.executable import check_can_verify, verify_executable
+
+
+def check_place(state: PlaceState) -> PlaceState:
+    """Raise if a module that is about to be placed cannot be verified."""
+    options = state.options
+    check_can_verify(options.verify, read_source(state.mod), state.cluster, options.exclude)
+    return state
+
+
+def check_build(state: BuildState) -> BuildState:
+    """Raise if a module that is about to be built cannot be verified."""
+    contents = state.known_contents
+    solution = contents.solution
+    check_can_verify(state.verify, contents.source, solution.cluster, solution.devices_not_used)
+    return state
+
+
+def verify(state: BuildState) -> BuildState:
+    """Compare one run of the executable with onnxruntime."""
+    contents, executable = state.known_contents, state.known_executable
+    assert contents.source is not None  # else the stage does not apply
+    with state.log.stage("verify", "comparing a run with onnxruntime"):
+        outcome = verify_executable(executable, contents.network.mod, contents.source, state.verify)
+    return replace(state, executable=executable.verified(outcome))

@@ -1,0 +1,109 @@
+"""The pipeline is a list of stages: their order, their times, and one simulation of the plan."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import onnx
+import pytest
+import tvm
+from onnx import helper
+from tests.relay.relay_models import cpu_cluster, two_branches
+
+import heteroplace as hp
+from heteroplace import pipeline
+from heteroplace.cli.main import main
+from heteroplace.model.plan import Plan
+from heteroplace.model.timeline import Timeline
+from heteroplace.pipeline import BUILD_STAGES, PLACE_STAGES
+from heteroplace.pipeline.stage import load_entry
+from heteroplace.place_options import read_options
+from heteroplace.simulate import simulator
+from heteroplace.solve import network
+from heteroplace.stage_log import StageLog
+
+README = Path(pipeline.__file__).with_name("README.md")
+ALL_STAGES = (*PLACE_STAGES, *BUILD_STAGES)
+SKIPPED = {
+    *("check-verify", "routes", "weights-file", "branches", "saved-kernels"),
+    *("drop-kernels", "verify", "place-again"),
+}
+"""By a plain Relay network without options."""
+
+
+def test_every_stage_has_a_function_and_a_sentence() -> None:
+    for stage in ALL_STAGES:
+        assert callable(load_entry(stage.entry))
+        assert stage.purpose.endswith(".")
+    for stages in (PLACE_STAGES, BUILD_STAGES):
+        assert len({stage.name for stage in stages}) == len(stages)
+
+
+def test_the_readme_states_the_order_of_the_list() -> None:
+    _, placing, building = re.split("## Order of .*", README.read_text())
+    for text, stages in ((placing, PLACE_STAGES), (building.partition("##")[0], BUILD_STAGES)):
+        steps = re.findall(r"^\d+\. (.*?):", text, re.MULTILINE)
+        names = [name for step in steps for name in re.findall("`(.*?)`", step)]
+        assert names == [stage.name for stage in stages]
+
+
+def test_stages_run_in_their_order_and_those_without_use_are_skipped() -> None:
+    log = StageLog()
+    given = {"costs": "estimate", "progress": log}
+    placed = pipeline.place_module(two_branches(), cpu_cluster(), *read_options(given), given)
+    pipeline.build_module(placed.mod, log=log, attached=placed.solution)
+    names = [stage.name for stage in PLACE_STAGES]
+    assert [time.name for time in log.times] == [
+        *names,
+        "annotate",
+        *(stage.name for stage in BUILD_STAGES),
+    ]
+    assert {time.name for time in log.times if time.wall_s is None} == SKIPPED
+
+
+def test_a_plan_that_is_built_and_shown_is_simulated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    plans: list[Plan] = []
+    simulate = simulator.simulate
+
+    def count(*given: object, **options: object) -> Timeline:
+        plans.extend(value for value in given if isinstance(value, Plan))
+        return simulate(*given, **options)
+
+    for module in (simulator, network):
+        monkeypatch.setattr(module, "simulate", count)
+    executable = hp.build(two_branches(), cpu_cluster(), costs="estimate")
+    executable.summary()
+    executable.solution.diff(executable.solution)
+    assert [plan.steps for plan in plans] == [executable.solution.plan.steps]
+
+
+def test_the_attached_solution_is_the_one_in_the_module() -> None:
+    given = {"costs": "estimate"}
+    placed = pipeline.place_module(two_branches(), cpu_cluster(), *read_options(given), given)
+    direct = pipeline.build_module(placed.mod, attached=placed.solution)
+    read = pipeline.build_module(placed.mod)
+    assert direct.solution == read.solution == placed.solution
+    assert direct.solution.timeline == read.solution.timeline
+
+
+@pytest.mark.costly(4)
+def test_compile_prints_the_stages_with_their_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    value = [helper.make_tensor_value_info(name, 1, [2]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Abs", ["x"], ["y"])], "g", value[:1], value[1:])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), "m.onnx")
+    command = ["compile", "m.onnx", "--costs", "estimate", "--verify", "off", "--stages"]
+    expected = [stage.name for stage in PLACE_STAGES] + ["annotate"]
+    expected += [stage.name for stage in BUILD_STAGES]
+    with tvm.transform.PassContext():
+        assert main(command) == 0
+        table = capsys.readouterr().out.partition("\n\n")[0].splitlines()[1:]
+        assert [line.split()[0] for line in table] == expected
+        assert main([*command, "--json"]) == 0
+    stages = json.loads(capsys.readouterr().out)["stages"]
+    assert [stage["name"] for stage in stages] == expected
+    assert all(stage["wall_s"] is None or stage["wall_s"] >= 0 for stage in stages)
