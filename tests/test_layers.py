@@ -18,6 +18,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "python" / "heteroplace"
 # layer build on each other, the second number orders them.
 LAYERS = {
     "terminal": (0, 0),
+    "entries": (0, 0),
     "control_groups": (0, 0),
     "entry": (0, 0),
     "interrupts": (0, 1),

@@ -55,7 +55,7 @@ _NEEDS_TVM = {
     "build": "heteroplace.hetero_place",
     "frontend": "heteroplace.relay.frontend",
     "load": "heteroplace.loading",
-    "routing": "heteroplace.relay.routing",
+    "routing": "heteroplace.relay.routing.public",
     "shard": "heteroplace.sharding.face",
     "tune": "heteroplace.tuner",
 }

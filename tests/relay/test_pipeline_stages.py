@@ -15,10 +15,10 @@ from tests.relay.relay_models import cpu_cluster, two_branches
 import heteroplace as hp
 from heteroplace import pipeline
 from heteroplace.cli.main import main
+from heteroplace.entries import load_entry
 from heteroplace.model.plan import Plan
 from heteroplace.model.timeline import Timeline
 from heteroplace.pipeline import BUILD_STAGES, PLACE_STAGES
-from heteroplace.pipeline.stage import load_entry
 from heteroplace.place_options import read_options
 from heteroplace.simulate import simulator
 from heteroplace.solve import network

@@ -22,6 +22,7 @@ from heteroplace.codegen.program import bundle_text
 from heteroplace.codegen.shared_weights import share_weights
 from heteroplace.codegen.weights import WeightLayout
 from heteroplace.dynamic.profile import Profile, as_profile
+from heteroplace.entries import load_entry
 from heteroplace.errors import ArtifactError
 from heteroplace.files.manifest import Manifest, State
 from heteroplace.model.memory import MemoryUse
@@ -42,8 +43,10 @@ from heteroplace.report.tables import (
     solution_headline,
 )
 from heteroplace.report.weights import weights_text
-from heteroplace.simulate.copied import routed_plan_text
-from heteroplace.solve.report import write_report
+
+_ROUTED_TEXT = "heteroplace.simulate.copied:routed_plan_text"
+_WRITE_REPORT = "heteroplace.solve.report:write_report"
+"""Loaded when a text or a page is made of a solution."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +121,7 @@ class Executable:
             known = None if profile is None else as_profile(profile)
             if known is not None:
                 known.check_model(self.manifest.model_digest)
-            tables.append(routed_plan_text(solution, known, max_rows))
+            tables.append(load_entry(_ROUTED_TEXT)(solution, known, max_rows))
         if self.verification is not None:
             tables.append(self.verification.text)
         return "\n\n".join(tables)
@@ -148,7 +151,7 @@ class Executable:
         OSError
             The folder does not exist or cannot be written to.
         """
-        write_report(
+        load_entry(_WRITE_REPORT)(
             self.solution,
             path,
             measured=Measured(measured) if isinstance(measured, Timeline) else measured,

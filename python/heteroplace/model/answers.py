@@ -6,11 +6,11 @@ lie above this layer (`heteroplace.questions`); they are looked up by name when 
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from heteroplace.entries import load_entry
 from heteroplace.model.cluster import Cluster
 
 if TYPE_CHECKING:
@@ -31,9 +31,8 @@ _QUESTIONS = {
 
 def answerer(question: str) -> Callable[..., Any]:
     """Return the function that answers a question of `_QUESTIONS`."""
-    module, _, name = _QUESTIONS[question].partition(":")
-    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    return found
+    function: Callable[..., Any] = load_entry(_QUESTIONS[question])
+    return function
 
 
 class _Told:

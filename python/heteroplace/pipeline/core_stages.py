@@ -17,6 +17,7 @@ from functools import cached_property
 import tvm
 
 from heteroplace.codegen.compile import CompiledNetwork
+from heteroplace.entries import load_entry
 from heteroplace.measure.cost_models import CostModel
 from heteroplace.measure.cost_models.model import known_interference
 from heteroplace.measure.interference import measure_interference
@@ -27,7 +28,6 @@ from heteroplace.model.hosts import with_devices
 from heteroplace.model.plan import Plan
 from heteroplace.model.route_profile import RouteProfile
 from heteroplace.model.solution import Solution
-from heteroplace.pipeline.stage import load_entry
 from heteroplace.relay.tasks.network import Network, cut_network
 from heteroplace.simulate.decisions import typical_capacity
 from heteroplace.simulate.interference import Interference
@@ -77,6 +77,9 @@ class CostedNetwork:
 
         measure = None if self.measure_interference is None else interference
         return CostedNetwork(self.compiled, part, costs, measure)
+
+
+_RoutedSolver = Callable[[CostedNetwork, SolveOptions, str, Plan | None], Solution]
 
 
 def prepare(
@@ -202,7 +205,8 @@ def solve(
         "solve", f"placing {len(graph.tasks)} tasks on {names}"
     ) as found:
         if graph.routers:
-            solution = load_entry(_ROUTED_SOLVER)(costed, options, solver, plan)
+            solve_routed: _RoutedSolver = load_entry(_ROUTED_SOLVER)
+            solution = solve_routed(costed, options, solver, plan)
         else:
             problem, asked = Problem(graph, cluster, costed.costs), costed.interference_known
             known = None if costed.measure_interference is None else asked

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
+from heteroplace.entries import load_entry
 from heteroplace.stage_log import StageLog
 
 State = TypeVar("State")
@@ -30,12 +30,6 @@ class Stage(Generic[State]):
         """Load the function and return its state."""
         function: Callable[[State], State] = load_entry(self.entry)
         return function(state)
-
-
-def load_entry(entry: str) -> Any:
-    """Return what "module:name" names; the module is loaded now."""
-    module, _, name = entry.partition(":")
-    return getattr(importlib.import_module(module), name)
 
 
 def run_stages(stages: Sequence[Stage[State]], state: State, log: StageLog) -> State:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
+from heteroplace.entries import load_entry
 from heteroplace.errors import SolverError
 from heteroplace.model.check import check_plan
 from heteroplace.model.plan import Copy, Load, Plan, Run
 from heteroplace.native.throughput import placement_loads
-from heteroplace.solve.batched.list_solver import batch_bound
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.bounds.quick import any_plan_bound
 from heteroplace.solve.deadline import Deadline
@@ -26,6 +27,8 @@ from heteroplace.solve.throughput.work_bound import work_bound
 
 REPLAY = "plan_in"
 """`SolveResult.solver` of a plan that was not solved for."""
+_BATCH_BOUND = "heteroplace.solve.batched.list_solver:batch_bound"
+"""Loaded for plans for several items only."""
 _PRICE_EVALUATIONS = 100
 """For the bound of a plan for throughput; most graphs need fewer."""
 
@@ -104,6 +107,7 @@ def _bound_ns(
         left_s = deadline.left_s()
         return price_bound(problem, known_ns, _PRICE_EVALUATIONS, left_s, is_met).bound_ns
     if plan.items > 1:
+        batch_bound: Callable[[Problem, int, Deadline], int] = load_entry(_BATCH_BOUND)
         return batch_bound(problem, plan.items, deadline) if is_usual else 0
     if not is_usual:
         return any_plan_bound(problem).ns

@@ -51,9 +51,9 @@ def _layer_spans(
     """For each op of a task the span of its layer; None: the op has none."""
     ops: dict[str, list[relay.Call]] = {task.name: [] for task in graph.tasks}
     for node in nodes:
-        task = task_of_span(node) if isinstance(node, relay.Call) else None
-        if task is not None and not is_barrier(node):
-            ops[task].append(node)
+        name = task_of_span(node) if isinstance(node, relay.Call) else None
+        if name is not None and not is_barrier(node):
+            ops[name].append(node)
     spans: dict[relay.Expr, relay.Span | None] = {}
     for task in graph.tasks:
         kinds = [op.op.name for op in ops[task.name]]

@@ -1,38 +1,4 @@
-"""Cells, routers and branches: networks of which each input needs a part, in Relay."""
+"""Cells, routers and branches: networks of which each input needs a part, in Relay.
 
-from heteroplace.relay.routing.api import route
-from heteroplace.relay.routing.cells import Cells, annotate_cell
-from heteroplace.relay.routing.decision import Decision
-from heteroplace.relay.routing.dense import dense_masked
-from heteroplace.relay.routing.loops import loop
-from heteroplace.relay.routing.protocols import (
-    batch_prioritised,
-    capacity_factor,
-    early_exit,
-    from_mask,
-    from_routes,
-    hashed,
-    host,
-    label,
-    threshold,
-    top_k,
-)
-
-__all__ = [
-    "Cells",
-    "Decision",
-    "annotate_cell",
-    "batch_prioritised",
-    "capacity_factor",
-    "dense_masked",
-    "early_exit",
-    "from_mask",
-    "from_routes",
-    "hashed",
-    "host",
-    "label",
-    "loop",
-    "route",
-    "threshold",
-    "top_k",
-]
+`heteroplace.routing` is the module `public`; the core reads routers without loading it.
+"""

@@ -10,6 +10,7 @@ import numpy as np
 import tvm
 from tvm import relay
 
+from heteroplace.entries import load_entry
 from heteroplace.errors import ExecutionError, LoweringError, UnsupportedRelayError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
@@ -21,16 +22,18 @@ from heteroplace.relay.annotate.reader import (
 )
 from heteroplace.relay.annotate.sharded import without_plan
 from heteroplace.relay.annotate.tunings import read_tunings
-from heteroplace.relay.expressions import static_shape, tensor_types
+from heteroplace.relay.expressions import post_order, static_shape, tensor_types
 from heteroplace.relay.limits import check_sizes
 from heteroplace.relay.output_names import read_graph_name, read_output_names
 from heteroplace.relay.parameters import bound_main
-from heteroplace.relay.routing.find import without_branches
 from heteroplace.relay.routing.rewrite import model_digest, named_routers
 from heteroplace.relay.tasks.extract import Extraction, extract, neutral_module
 from heteroplace.relay.tasks.extract_routed import extract_routed, has_routers
 from heteroplace.relay.tasks.prepare import prepare
 from heteroplace.relay.types_once import types_once
+
+_WITHOUT_BRANCHES = "heteroplace.relay.routing.find:without_branches"
+"""Loaded for modules with an `If` only."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +151,9 @@ def _cut(
     digest: str,
 ) -> Network:
     """Cut a module; parameters as of `cut_network`."""
-    mod = without_branches(bound_module(mod, params))
+    mod = bound_module(mod, params)
+    if any(isinstance(node, relay.If) for node in post_order(mod["main"].body)):
+        mod = load_entry(_WITHOUT_BRANCHES)(mod)
     if has_routers(mod):
         mod = named_routers(mod)
         digest = digest or model_digest(mod)

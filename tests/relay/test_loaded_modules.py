@@ -1,0 +1,52 @@
+"""How many of our own modules a plain Relay network loads, and which parts it leaves alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PROGRAM = """
+import sys
+import numpy as np
+import tvm
+from tvm import relay
+import heteroplace
+import heteroplace.pipeline
+own = lambda: {name for name in sys.modules if name.startswith("heteroplace")}
+imported = own()
+x = relay.var("x", shape=(1, 8))
+weight = relay.const(np.ones((8, 8), "float32"))
+body = relay.nn.relu(relay.nn.dense(relay.nn.relu(relay.nn.dense(x, weight)), weight))
+heteroplace.build(tvm.IRModule.from_expr(relay.Function([x], body)), "local", costs="estimate")
+print(len(imported), len(own()), *sorted(own()))
+"""
+MAX_IMPORTED, MAX_BUILT = 385, 430
+"""Lower them when a change loads fewer modules. The aim is 250."""
+NOT_LOADED = (
+    "heteroplace.cli",
+    "heteroplace.bench",
+    "heteroplace.verify",
+    "heteroplace.run.ranks",
+    "heteroplace.sharding",
+    "heteroplace.measure.tuning",
+    "heteroplace.relay.frontend.importer",
+    "heteroplace.relay.frontend.converters",
+    "heteroplace.relay.routing.find",
+    "heteroplace.relay.routing.passes",
+    "heteroplace.solve.routed_network",
+    "heteroplace.solve.report",
+    "heteroplace.solve.batched.list_solver",
+    "heteroplace.dynamic.specialise",
+)
+"""Modules and packages of parts that a plain network does not use."""
+
+
+def test_a_plain_network_loads_no_part_that_it_does_not_use() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", PROGRAM], capture_output=True, text=True, check=True
+    )
+    imported, built, *names = done.stdout.split()
+    loaded = [name for name in names if name.startswith(NOT_LOADED)]
+    assert not loaded, loaded
+    assert int(imported) <= MAX_IMPORTED
+    assert int(built) <= MAX_BUILT
