@@ -50,3 +50,21 @@ def test_a_plain_network_loads_no_part_that_it_does_not_use() -> None:
     assert not loaded, loaded
     assert int(imported) <= MAX_IMPORTED
     assert int(built) <= MAX_BUILT
+
+
+def test_the_version_is_printed_without_any_command() -> None:
+    program = """
+import sys
+from heteroplace.cli.main import main
+try:
+    main(["--version"])
+finally:
+    print(*sys.modules)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    version, modules = done.stdout.splitlines()
+    assert version.startswith("heteroplace ")
+    assert not {"numpy", "heteroplace.solve", "heteroplace.place_options"} & set(modules.split())
+    assert sum(name.startswith("heteroplace") for name in modules.split()) <= 30

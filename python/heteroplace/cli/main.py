@@ -71,7 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str] | None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
-    parsed = make_parser(_command_of(given)).parse_args(given)
+    command = "" if given == ["--version"] else _command_of(given)
+    parsed = make_parser(command).parse_args(given)
     try:
         with Interrupts():
             parsed.run(parsed)
@@ -95,7 +96,7 @@ def _command_of(arguments: Sequence[str]) -> str | None:
 
 
 def make_parser(command: str | None = None) -> argparse.ArgumentParser:
-    """Return the parser of the whole command line, or of one command alone."""
+    """Return the parser of the whole command line, or of one command; "": without commands."""
     parser = CommandParser(
         prog="heteroplace",
         description="Place a network over the processors of a machine.",
@@ -108,7 +109,7 @@ def make_parser(command: str | None = None) -> argparse.ArgumentParser:
         "-v", "--verbose", action="store_true", help="show the traceback of an error"
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    modules = _COMMANDS.values() if command is None else (_COMMANDS[command],)
+    modules = _COMMANDS.values() if command is None else [_COMMANDS[command]] if command else []
     for name in dict.fromkeys(modules):
         importlib.import_module(f"{_CLI}.{name}").add_commands(commands)
     for leaf in leaves(parser):
