@@ -1,7 +1,8 @@
 # Everything from a fresh checkout, into .venv beside this file:
 #
 #   make demo       place, build and run a network on this machine
-#   make test       what CI runs, on all cores: 12 minutes on two (JOBS=N: on N of them)
+#   make test       what CI runs, on all cores: 10 minutes on two (JOBS=N: on N of them; SINCE=COMMIT:
+#                   costly tests for what changed since then)
 #   make test-all   every test that needs no GPU, in an hour on two cores; it also installs what some
 #                   tests compare with: Gurobi, OpenVINO and PyTorch, some GB
 #   make bench      the benchmarks
@@ -49,8 +50,8 @@ demo: setup
 PARALLEL = --numprocesses $(JOBS) --dist loadgroup --no-loadscope-reorder
 
 test: setup
-	@echo "The tests take about 12 minutes on two cores; this run uses $(JOBS)."
-	CI=1 $(BIN)/python -m pytest $(PARALLEL)
+	@echo "The tests take about 10 minutes on two cores; this run uses $(JOBS)."
+	CI=1 $(BIN)/python -m pytest $(PARALLEL) $(if $(SINCE),--since "$(SINCE)")
 
 test-all: setup $(VENV)/.stamp-peers
 	ALL_CASES=1 $(BIN)/python -m pytest -m "" $(PARALLEL)

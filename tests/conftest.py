@@ -15,7 +15,7 @@ import pytest
 from hypothesis import settings
 
 from heteroplace.costs.store import PATH_VARIABLE
-from tests import commit_turns, reached_tests
+from tests import git_changes, reached_tests, selected_tests
 from tests.corpus import set_seed
 from tests.golden_files import check_golden
 from tests.instances import diamond as make_diamond
@@ -39,23 +39,23 @@ _SLOW_TIMEOUT_S = 7200
 def pytest_configure(config: pytest.Config) -> None:
     """Take the cases of this commit: other ones for each, the same whenever it is tested.
 
-    `--hypothesis-seed=N` takes others, `--commit-number=N` the tests of another one.
+    `--hypothesis-seed=N` takes others.
     """
     # Tests import onnxruntime themselves; it would write into the user's cache folder.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     if config.getoption("hypothesis_seed", None) is None:
-        config.option.hypothesis_seed = str(commit_turns.seed_of_commit(_TESTS))
+        config.option.hypothesis_seed = str(git_changes.seed_of_commit(_TESTS))
     set_seed(config.option.hypothesis_seed)
-    if config.option.commit_number is None:
-        config.option.commit_number = commit_turns.number_of_commit(_TESTS)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add --update-golden and --commit-number."""
+    """Add --update-golden and --since."""
     parser.addoption(
-        "--commit-number",
-        type=int,
-        help="which costly tests run where CI is set; else those of how many commits there are",
+        "--since",
+        default="",
+        metavar="COMMIT",
+        help="where CI is set, costly tests run for what changed since this commit; else since "
+        "origin/main, the tag 'tested' or the day before",
     )
     parser.addoption(
         "--update-golden",
@@ -86,43 +86,56 @@ def _why_no_gpu() -> str | None:
     return None if count.value else "this machine has no NVIDIA GPU"
 
 
-def _of_this_commit(items: list[pytest.Item], number: int) -> list[pytest.Item]:
-    """The tests that a run of CI takes: of those marked `costly`, the nearest to the change and a
-    share of the others."""
+def _leave_out_costly(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect the costly tests that a run of CI does not take (`tests.selected_tests`)."""
     if not os.environ.get("CI") or os.environ.get("ALL_CASES"):
-        return items
+        return
+    try:
+        distance_of = _distances(config.getoption("since"))
+    except git_changes.UnknownCommitError as fault:
+        raise pytest.UsageError(f"--since: {fault}") from fault
+    costly = [item for item in items if selected_tests.is_costly(item)]
+    groups = selected_tests.groups_of(costly, distance_of)
+    chosen = selected_tests.choose(groups, selected_tests.LIMIT_S)
+    reached = {group.name for group in groups if math.isfinite(group.distance)}
+    dropped = [item for item in costly if selected_tests.group_of(item) not in chosen]
+    for item in dropped:
+        is_reached = selected_tests.group_of(item) in reached
+        item.stash[selected_tests.KIND] = "reached" if is_reached else "unreached"
+    if dropped:
+        config.hook.pytest_deselected(items=dropped)
+        items[:] = [item for item in items if item not in {*dropped}]
+
+
+def _distances(since: str) -> Callable[[pytest.Item], float]:
+    """Return how far tests are from the change: 0 for all of them where nobody knows it."""
     root = _TESTS.parent
-    steps = reached_tests.distances(
-        reached_tests.read_importers(root), commit_turns.files_of_change(root)
-    )
+    files = git_changes.files_of_change(root, since)
+    if files is None:
+        return lambda _: 0
+    steps = reached_tests.distances(reached_tests.read_importers(root), files)
 
     def distance_of(item: pytest.Item) -> float:
-        module = reached_tests.module_of(item.path.relative_to(root).as_posix())
-        return steps.get(module or "", math.inf)
+        file = item.path.relative_to(root).as_posix()
+        nodes = [reached_tests.module_of(file) or ""]
+        if item.get_closest_marker("part") is not None:  # a program of tests/cpp
+            nodes += [f"tests/cpp/{source}" for source in item.get_closest_marker("part").args[1:]]
+        return min(steps.get(node, math.inf) for node in nodes)
 
-    turn = commit_turns.turn_of(number)
-    return commit_turns.items_of_turn(items, turn, _turn_group, distance_of)
-
-
-def _turn_group(item: pytest.Item) -> str:
-    """What runs at the same commits: a file of tests/relay, where what is compiled is shared."""
-    is_shared = _TESTS / "relay" in item.path.parents
-    return item.path.stem if is_shared else f"{item.path.stem}::{item.name}"
+    return distance_of
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks for groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave to other commits what is theirs, mark what lies in tests/relay and tests/gpu, and skip
-    what this machine cannot run.
+    """Leave out costly tests where CI is set, mark what lies in tests/relay and tests/gpu, and
+    skip what this machine cannot run.
 
     Outside tests/unit, where tests of one file share what was compiled, a file stays on one worker
     when several run tests at once. These files come first, the longest at the head: the tests of
     tests/unit, which go anywhere, keep all workers busy to the end.
     """
-    kept = _of_this_commit(items, config.option.commit_number)
-    if len(kept) < len(items):
-        config.hook.pytest_deselected(items=[*{*items} - {*kept}])
-        items[:] = kept
+    config.stash[selected_tests.COLLECTED] = [*items]
+    _leave_out_costly(config, items)
     folders = {"relay": _TESTS / "relay", "gpu": _TESTS / "gpu"}
     reasons = {"relay": _why_no_relay(), "gpu": _why_no_gpu()}
     for item in items:
@@ -136,9 +149,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             reason = reasons[mark]
             if reason is not None and item.get_closest_marker(mark) is not None:
                 item.add_marker(pytest.mark.skip(reason=reason))
-    costly = [item for item in items if commit_turns.is_costly(item)]
+    costly = [item for item in items if selected_tests.is_costly(item)]
     seconds: dict[str, float] = defaultdict(float)
-    for item, weight in zip(costly, commit_turns.seconds_of(costly), strict=True):
+    for item, weight in zip(costly, selected_tests.seconds_of(costly), strict=True):
         seconds[item.path.stem] += weight
     items.sort(key=lambda item: _place(item, seconds[item.path.stem]))
 

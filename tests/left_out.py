@@ -11,14 +11,18 @@ from collections.abc import Sequence
 import pytest
 from _pytest.terminal import TerminalReporter
 
+from tests.selected_tests import KIND
+
 COMMANDS = {
     "gpu": "need an NVIDIA GPU: make gpu",
     "slow": "are slow: make test-all",
-    "costly": "take seconds and are far from the change: make test-all",
+    "unreached": "take seconds and do not reach the change: make test-all",
+    "reached": "reach the change, but take more seconds than a run has for them: make test-all",
 }
-"""Mark of a kind of tests -> why a run leaves them out, and the command that runs them.
+"""A kind of tests -> why a run leaves them out, and the command that runs them.
 
-A test of several marks belongs to the first one."""
+A kind is a mark, and a test of several marks belongs to the first one; or it is what the choice of
+costly tests says (`KIND`)."""
 
 _COUNTS = pytest.StashKey[Counter[str]]()
 
@@ -32,7 +36,8 @@ def pytest_deselected(items: Sequence[pytest.Item]) -> None:
     """Count deselected tests by their kind; tests without such a mark were deselected by hand."""
     for item in items:
         kinds = [mark for mark in COMMANDS if item.get_closest_marker(mark) is not None]
-        if kinds:
+        kinds.append(item.stash.get(KIND, ""))
+        if kinds[0]:
             item.config.stash[_COUNTS][kinds[0]] += 1
 
 

@@ -1,8 +1,12 @@
-"""The files of a change -> test files by how near they are to it, along imports.
+"""The files of a change -> files of tests by how near they are to it, along imports.
 
-Nothing is imported. Imports are read from the text, and so are strings that name modules, as those
-of registries do. The tests of a folder count as importers of its `conftest.py`. A change of the C++
-core counts as a change of every module of `heteroplace.native`.
+Nothing is imported. Imports are read from the text, and so are names in strings: modules, as in
+registries; packages, of which any module may be loaded; files of a folder of tests, which run as
+programs. The tests below a folder import its `conftest.py`. A test that names a file or a folder
+that holds no module, such as `README.md`, counts as its importer.
+
+A change of the C++ core counts as a change of every module of `heteroplace.native`. The programs of
+tests/cpp are reached through `#include`, and through the source of a header that they include.
 """
 
 from __future__ import annotations
@@ -10,14 +14,24 @@ from __future__ import annotations
 import re
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 _IMPORT = re.compile(
     r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n]+)|import[ \t]+([\w., ]+))",
     re.M,
 )
-_NAMED = re.compile(r"\"((?:heteroplace|tests)(?:\.\w+)+)[:\"]")
+_NAMED = re.compile(r"\"((?:heteroplace|tests|benchmarks)(?:\.\w+)+)[:\"]")
+_NAMED_FILE = re.compile(r"\"(?:[\w.]+/)*([\w.]+)\"")
+_INCLUDE = re.compile(r"^#include \"([\w./]+)\"", re.M)
+_PLANNING = re.compile(r"set\(PLANNING ([^)]+)\)")
+"""The programs of tests/cpp that are about what makes plans, in their CMakeLists.txt."""
+_PLAN_LIBRARY, _EXEC_LIBRARY = "heteroplace_plan", "heteroplace_exec"
+_SUPPORT_LIBRARY = "heteroplace_support"
 _CORE = "heteroplace.native"
+_FOLDERS = ("python/heteroplace", "tests", "benchmarks", "docs", "tutorials", "examples")
+_PROGRAMS = ("docs", "tutorials", "examples")
+"""Folders of which tests run the files, and do not import them."""
+_CPP = ("src", "tests/cpp")
 
 
 def module_of(path: str) -> str | None:
@@ -28,7 +42,7 @@ def module_of(path: str) -> str | None:
     path
         Relative to the root of the checkout, with slashes.
     """
-    if path.startswith("src/"):
+    if path.startswith("src/") or path == "CMakeLists.txt":
         return _CORE
     if not path.endswith(".py"):
         return None
@@ -48,34 +62,119 @@ def read_names(text: str) -> Iterator[str]:
 
 
 def read_importers(root: Path) -> dict[str, list[str]]:
-    """Return which modules import each module of the package and of the tests; sorted."""
-    paths = [*root.glob("python/heteroplace/**/*.py"), *root.glob("tests/**/*.py")]
+    """Return which modules and C++ files import each module or file; sorted."""
+    paths = sorted(path for folder in _FOLDERS for path in root.glob(f"{folder}/**/*.py"))
     texts = {
         module_of(path.relative_to(root).as_posix()) or "": path.read_text(encoding="utf-8")
-        for path in sorted(paths)
+        for path in paths
     }
     importers: dict[str, set[str]] = defaultdict(set)
+    for module, imported in _python_edges(texts):
+        if module != imported:
+            importers[imported].add(module)
+    for file, included in _cpp_edges(root):
+        importers[included].add(file)
+    return {name: sorted(modules) for name, modules in importers.items()}
+
+
+def _python_edges(texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield pairs of a module and a module or a file that it imports or names."""
+    children: dict[str, list[str]] = defaultdict(list)
+    helpers: dict[str, list[str]] = defaultdict(list)
+    for module in texts:
+        package, _, last = module.rpartition(".")
+        children[package].append(module)
+        if package.startswith("tests"):
+            helpers[last].append(module)
     for module, text in texts.items():
+        if module == __name__:
+            continue  # it names folders and modules that it does not load
         for name in read_names(text):
-            if name in texts and name != module:
-                importers[name].add(module)
-        folder, _, _ = module.rpartition(".")
-        if module.endswith(".conftest"):
-            importers[module] |= {other for other in texts if other.startswith(f"{folder}.test_")}
-    return {module: sorted(names) for module, names in importers.items()}
+            if name in texts:
+                yield from ((module, loaded) for loaded in _with_packages(name))
+            if module.startswith("tests"):  # pytest puts the folder of a test on the path
+                yield from ((module, helper) for helper in helpers[name.split(".")[0]])
+        for package in _NAMED.findall(text):
+            yield from ((module, child) for child in children[package])
+        folder, _, last = module.rpartition(".")
+        if last == "conftest":
+            yield module, "pyproject.toml"  # it has pytest's settings and all dependencies
+            tests = (name for name in texts if name.startswith(f"{folder}.") and ".test_" in name)
+            yield from ((test, module) for test in tests)
+        if module.startswith("tests"):
+            for file in _NAMED_FILE.findall(text):
+                if file not in texts:
+                    yield module, file
+                yield module, f"{folder}.{file.removesuffix('.py')}"
+                if file in _PROGRAMS:
+                    programs = (name for name in texts if name.startswith(f"{file}."))
+                    yield from ((module, program) for program in programs)
+
+
+def _with_packages(name: str) -> Iterator[str]:
+    """Yield a module and the packages around it, which are loaded first.
+
+    The outermost package is left out: it names all of ours, and loads next to none.
+    """
+    yield name
+    while "." in (name := name.rpartition(".")[0]):
+        yield name
+
+
+def _cpp_edges(root: Path) -> Iterator[tuple[str, str]]:
+    """Yield pairs of a C++ file or library and what it includes, defines or links."""
+    globs = [f"{folder}/**/*.{kind}" for folder in _CPP for kind in ("h", "cc")]
+    paths = [path for pattern in globs for path in root.glob(pattern)]
+    files = {path.relative_to(root).as_posix(): path for path in paths}
+    lists = root / "tests" / "cpp" / "CMakeLists.txt"
+    planning = _PLANNING.findall(lists.read_text(encoding="utf-8"))[0].split() if files else []
+    for file, path in files.items():
+        for name in _INCLUDE.findall(path.read_text(encoding="utf-8")):
+            yield from ((file, f"{folder}/{name}") for folder in _CPP)
+        if file.endswith(".h"):
+            yield file, f"{file.removesuffix('.h')}.cc"
+        if file.startswith("src/"):
+            yield f"objects of {_library(file)}", file
+        if file.startswith("tests/cpp/check_"):
+            yield from ((file, name) for name in ("CMakeLists.txt", "tests/cpp/CMakeLists.txt"))
+            yield file, _PLAN_LIBRARY if path.stem in planning else _EXEC_LIBRARY
+    for library in (_PLAN_LIBRARY, _EXEC_LIBRARY):
+        yield library, f"objects of {library}"
+        yield library, f"objects of {_SUPPORT_LIBRARY}"
+
+
+def _library(file: str) -> str:
+    """Return the library of a C++ file, as in CMakeLists.txt."""
+    libraries = {"support": _SUPPORT_LIBRARY, "exec": _EXEC_LIBRARY}
+    return libraries.get(file.split("/")[1], _PLAN_LIBRARY)
+
+
+def changed_nodes(importers: Mapping[str, Iterable[str]], changed_files: Iterable[str]) -> set[str]:
+    """Return what changed files are in `importers`: modules, files, and names of files and folders.
+
+    With a package its modules change, which import it first.
+    """
+    changed: set[str] = set()
+    for path in changed_files:
+        module = module_of(path)
+        if module is not None:
+            changed.add(module)
+        if path.endswith("/__init__.py") or module == _CORE:
+            changed |= {name for name in importers if name.startswith(f"{module}.")}
+        changed |= {path, PurePosixPath(path).name}
+        if module is None:  # a text or data: tests name it, or a folder around it
+            changed |= {*PurePosixPath(path).parent.parts}
+    return changed
 
 
 def distances(
     importers: Mapping[str, Iterable[str]], changed_files: Iterable[str]
 ) -> dict[str, int]:
-    """Return the number of imports from each reached module to the nearest changed file.
+    """Return the number of imports from each reached module or file to the nearest changed file.
 
-    A changed module is at 0. Complexity: O(modules + imports), a breadth-first search.
+    What changed is at 0. Complexity: O(modules + imports), a breadth-first search.
     """
-    changed = {module for path in changed_files if (module := module_of(path))}
-    if _CORE in changed:
-        changed |= {module for module in importers if module.startswith(f"{_CORE}.")}
-    steps = dict.fromkeys(sorted(changed), 0)
+    steps = dict.fromkeys(sorted(changed_nodes(importers, changed_files)), 0)
     waiting = deque(steps)
     while waiting:
         module = waiting.popleft()

@@ -50,6 +50,33 @@ def test_a_run_ends_with_what_it_left_out(
     ]
 
 
+CONFTEST = """
+    import pytest
+    from tests.selected_tests import KIND
+
+    def pytest_collection_modifyitems(config, items):
+        for item, kind in zip(items[:3], ("reached", "unreached", "reached")):
+            item.stash[KIND] = kind
+        config.hook.pytest_deselected(items=items[:3])
+        del items[:3]
+"""
+
+
+def test_a_run_counts_costly_tests_by_whether_the_change_reaches_them(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makeini("[pytest]\nmarkers =\n    costly\n    slow\n    gpu\n")
+    pytester.makeconftest(textwrap.dedent(CONFTEST))
+    pytester.makepyfile("\n".join(f"def test_{n}(): pass" for n in range(4)))
+    run = pytester.runpytest_subprocess("-q", "-p", "tests.left_out")
+    lines = [line for line in run.outlines if line.startswith("left out:")]
+    assert lines == [
+        "left out: 1 tests that take seconds and do not reach the change: make test-all",
+        "left out: 2 tests that reach the change, but take more seconds than a run has for them: "
+        "make test-all",
+    ]
+
+
 def test_a_run_of_everything_leaves_nothing_out(pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\nmarkers =\n    costly\n    slow\n    gpu\n")
     pytester.makepyfile(textwrap.dedent(TESTS))

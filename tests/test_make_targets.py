@@ -40,5 +40,7 @@ def test_a_target_installs_the_extras_that_its_tests_need(
 def test_make_test_runs_what_ci_runs_on_all_cores() -> None:
     *_, run = planned_commands("test", "JOBS=7").splitlines()
     assert run.startswith("CI=1 ")
+    assert "--since" not in run
+    assert planned_commands("test", "SINCE=v0.1").splitlines()[-1].endswith('--since "v0.1"')
     assert "--numprocesses 7 " in run
     assert f"--numprocesses {len(os.sched_getaffinity(0))} " in planned_commands("test")

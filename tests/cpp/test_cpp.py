@@ -1,9 +1,10 @@
 """The C++ tests: built with sanitizers into build/cpp-*, and run program by program.
 
-Programs are those of tests/cpp/check_*.cc; a second run builds only what changed. The commit says
-which part is built, addresses and undefined behaviour, or threads, of what runs programs, on one
-host or on several, or of what makes plans, or none, and which eighth of the cases of each check is
-run; `make test-all` runs all (check.h).
+Programs are those of tests/cpp/check_*.cc; a second run builds only what changed. Each of six parts
+is built with its programs: addresses and undefined behaviour, or threads, of what runs programs, on
+one host or on several, or of what makes plans. CI builds the parts that a change reaches, as far as
+its time for costly tests goes (`tests.selected_tests`), and draws an eighth of the cases of each
+check by the commit; `make test-all` runs all (check.h).
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ import os
 import shutil
 import subprocess
 import sysconfig
+from collections.abc import Iterable
 from functools import cache
 from itertools import product
 from pathlib import Path
 
 import pytest
-from tests.commit_turns import BUILD_TURNS, NUM_BUILDS, NUM_TURNS, build_of, turn_of
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -79,8 +80,7 @@ PARTS = {
     for part, programs in (("running", RUNNING), ("ranks", RANKS), ("planning", PLANNING))
     for suffix, sanitizer, may_run in (("", MEMORY, PROGRAMS), (" threads", THREAD, THREADED))
 }
-"""What a commit builds, one after the other: with the half of the core that the programs run.
-Some turns of commits build nothing (`tests.commit_turns`)."""
+"""What is built at once: with the half of the core that the programs run."""
 
 OPTIONS = {
     # Each thread has its own copies of stack frames: of 16 times 64 KiB, not of 1 MiB.
@@ -180,47 +180,21 @@ def run(part: str, program: str, arguments: list[str], turn: int) -> None:
     checked_run([*prefix, str(folder / program), *arguments], RUN_SECONDS, environment)
 
 
-def params(programs: list[str]) -> list[object]:
+def mark_of(part: str) -> pytest.MarkDecorator:
+    """Return the mark of tests that need a part, with the sources of its programs."""
+    return pytest.mark.part(part, *(f"{program}.cc" for program in PARTS[part][1]))
+
+
+def params(programs: Iterable[str], sanitizer: str) -> list[object]:
     """Return the parameters of a test for each program; the executor needs a TVM."""
-    return [
-        pytest.param(name, marks=pytest.mark.relay if name in WITH_TVM else (), id=name[6:])
-        for name in programs
-    ]
-
-
-@pytest.fixture
-def turn(request: pytest.FixtureRequest) -> int:
-    """The cases of this commit, as in the corpora of random cases (`tests.conftest`)."""
-    return cases_of(request)
-
-
-def cases_of(request: pytest.FixtureRequest) -> int:
-    """Return which eighth of the cases a commit runs."""
-    return commit_number(request) // NUM_TURNS % TURNS
-
-
-def commit_number(request: pytest.FixtureRequest) -> int:
-    """Return which commit this is."""
-    number: int = request.config.getoption("commit_number")
-    return number
-
-
-def chosen_part(request: pytest.FixtureRequest) -> str:
-    """Return the part that this commit builds; "": none."""
-    build = build_of(turn_of(commit_number(request)))
-    return "" if build is None else tuple(PARTS)[build]
-
-
-def skip_unless_chosen(request: pytest.FixtureRequest, part: str) -> None:
-    """Leave a part to other commits and to `make test-all`, if it is not this one's."""
-    chosen = chosen_part(request)
-    if not os.environ.get("ALL_CASES") and chosen != part:
-        pytest.skip(f"this commit builds the part '{chosen}'; ALL_CASES=1 builds all ({part})")
-
-
-def test_some_turns_build_each_part() -> None:
-    assert len(PARTS) == NUM_BUILDS <= BUILD_TURNS <= NUM_TURNS
-    assert {build_of(turn) for turn in range(NUM_TURNS)} == {*range(NUM_BUILDS), None}
+    found = []
+    for name in programs:
+        part = part_of(name, sanitizer)
+        marks = [pytest.mark.costly, mark_of(part)]
+        if name in WITH_TVM:
+            marks.append(pytest.mark.relay)
+        found.append(pytest.param(part, name, marks=marks, id=name[6:]))
+    return found
 
 
 def part_of(program: str, sanitizer: str) -> str:
@@ -229,17 +203,19 @@ def part_of(program: str, sanitizer: str) -> str:
     return part
 
 
-@pytest.mark.parametrize("program", params(PROGRAMS))
-def test_addresses_and_behaviour(program: str, turn: int, request: pytest.FixtureRequest) -> None:
-    part = part_of(program, MEMORY)
-    skip_unless_chosen(request, part)
+@pytest.fixture
+def turn(request: pytest.FixtureRequest) -> int:
+    """Which eighth of the cases runs: by the seed, as in corpora of random cases."""
+    return int(request.config.getoption("hypothesis_seed")) % TURNS
+
+
+@pytest.mark.parametrize(("part", "program"), params(PROGRAMS, MEMORY))
+def test_addresses_and_behaviour(part: str, program: str, turn: int) -> None:
     run(part, program, [], turn)
 
 
-@pytest.mark.parametrize("program", params(sorted(THREADED)))
-def test_threads(program: str, turn: int, request: pytest.FixtureRequest) -> None:
-    part = part_of(program, THREAD)
-    skip_unless_chosen(request, part)
+@pytest.mark.parametrize(("part", "program"), params(sorted(THREADED), THREAD))
+def test_threads(part: str, program: str, turn: int) -> None:
     run(part, program, THREADED[program], turn)
 
 
@@ -258,19 +234,25 @@ def launcher_beside(library: str) -> tuple[str, str]:
     )
 
 
-def run_transport(
-    request: pytest.FixtureRequest, launcher: list[str], arguments: list[str]
-) -> None:
-    """Run the tests of the transport in the build of this commit, with an MPI library."""
-    part = "ranks" if os.environ.get("ALL_CASES") else chosen_part(request)
-    if part not in PARTS or "check_transport" not in PARTS[part][1]:
-        pytest.skip(f"this commit builds the part '{part}'")
+def run_transport(part: str, launcher: list[str], arguments: list[str], turn: int) -> None:
+    """Run the tests of the transport in the build of a part, with an MPI library."""
     prefix = fixed_addresses() if PARTS[part][0] == THREAD else ()
-    environment = {**OPTIONS, **UNDER_MPI, "TURN": str(cases_of(request))}
+    environment = {**OPTIONS, **UNDER_MPI, "TURN": str(turn)}
     program = str(built(part) / "check_transport")
     checked_run([*launcher, *prefix, program, *arguments], RUN_SECONDS, environment)
 
 
+with_ranks = pytest.mark.parametrize(
+    "part",
+    [
+        pytest.param(part, marks=[pytest.mark.costly, mark_of(part)])
+        for part in ("ranks", "ranks threads")
+    ],
+)
+"""Both builds of `check_transport`."""
+
+
+@with_ranks
 @pytest.mark.parametrize(
     ("library", "num_ranks"),
     [
@@ -281,17 +263,18 @@ def run_transport(
         pytest.param("libmpi.so.40", 4, marks=pytest.mark.slow),
     ],
 )
-def test_ranks_of_mpi(library: str, num_ranks: int, request: pytest.FixtureRequest) -> None:
+def test_ranks_of_mpi(part: str, library: str, num_ranks: int, turn: int) -> None:
     launcher, path = launcher_beside(library)
     more_than_cores = ["--oversubscribe"] if library == OPEN_MPI else []
     command = [launcher, "-n", str(num_ranks), *more_than_cores]
-    run_transport(request, command, ["mpi", path])
+    run_transport(part, command, ["mpi", path], turn)
 
 
+@with_ranks
 @pytest.mark.parametrize("case", ["unfit", "launcher"])
-def test_an_mpi_that_would_not_do_is_refused(case: str, request: pytest.FixtureRequest) -> None:
+def test_an_mpi_that_would_not_do_is_refused(part: str, case: str, turn: int) -> None:
     _, path = launcher_beside("libmpi.so.12")
-    run_transport(request, [], [case, path])
+    run_transport(part, [], [case, path], turn)
 
 
 @pytest.mark.slow
