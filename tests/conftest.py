@@ -95,7 +95,7 @@ def _leave_out_costly(config: pytest.Config, items: list[pytest.Item]) -> None:
     except git_changes.UnknownCommitError as fault:
         raise pytest.UsageError(f"--since: {fault}") from fault
     costly = [item for item in items if selected_tests.is_costly(item)]
-    groups = selected_tests.groups_of(costly, distance_of)
+    groups = selected_tests.groups_of(items, distance_of)
     chosen = selected_tests.choose(groups, selected_tests.LIMIT_S)
     reached = {group.name for group in groups if math.isfinite(group.distance)}
     dropped = [item for item in costly if selected_tests.group_of(item) not in chosen]

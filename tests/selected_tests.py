@@ -1,21 +1,22 @@
 """Tests marked `costly` -> those that a run of CI takes, by their imports and their time.
 
-A run takes only tests that the change reaches, and at most `LIMIT_S` seconds of them. It takes one
-test of each file first, then the others. In both rounds the nearest tests come first, and of
-equally near ones the cheapest. The number of the commit has no say in it.
+A run takes only tests that the change reaches, and at most `LIMIT_S` seconds of them. First comes
+one test of each file that has only costly ones, then one of each other file, then the rest. In each
+round the nearest tests come first, and of equally near ones the cheapest. The number of the commit
+has no say in it.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pytest
 
-LIMIT_S = 360.0
-"""Processor time of the costly tests of a run. A test holds that one of each file fits in."""
+LIMIT_S = 480.0
+"""Processor time of the costly tests of a run. A test holds that the first round fits in."""
 
 COSTLY_S = 2.0
 """Processor time of a costly test whose mark does not say it."""
@@ -36,6 +37,8 @@ class Group:
 
     name: str
     file: str
+    has_quick_tests: bool
+    """Whether the file has tests that always run."""
     distance: float
     """Imports between the file and the change; infinite where the change does not reach it."""
     seconds: float
@@ -72,24 +75,37 @@ def seconds_of(items: Sequence[pytest.Item]) -> list[float]:
 def groups_of(
     items: Sequence[pytest.Item], distance_of: Callable[[pytest.Item], float]
 ) -> list[Group]:
-    """Return the groups of costly tests. The distance of a group is that of its nearest test."""
+    """Return the groups of the costly tests among these, which are those of whole files.
+
+    The distance of a group is that of its nearest test. The parts of tests/cpp count as a file.
+    """
+    costly = [item for item in items if is_costly(item)]
+    marks = ("costly", "slow", "gpu")
+    quick = {str(item.path) for item in items if not any(map(item.get_closest_marker, marks))}
     groups: dict[str, Group] = {}
-    for item, seconds in zip(items, seconds_of(items), strict=True):
+    for item, seconds in zip(costly, seconds_of(costly), strict=True):
         name, distance = group_of(item), distance_of(item)
         if name in groups:
             distance = min(distance, groups[name].distance)
             seconds += groups[name].seconds
-        groups[name] = Group(name, str(item.path), distance, seconds)
+        file = f"{item.path} parts" if item.get_closest_marker("part") else str(item.path)
+        groups[name] = Group(name, file, file in quick, distance, seconds)
     return list(groups.values())
 
 
 def by_priority(groups: Iterable[Group]) -> Iterator[Group]:
-    """Yield the groups that a change reaches: one of each file, then the others."""
+    """Yield the groups that a change reaches, round by round; see the head of this file."""
     reached = [group for group in groups if math.isfinite(group.distance)]
     reached.sort(key=lambda group: (group.distance, group.seconds, group.name))
     firsts = {group.file: group for group in reversed(reached)}
-    yield from (group for group in reached if firsts[group.file] is group)
-    yield from (group for group in reached if firsts[group.file] is not group)
+    yield from (group for group in reached if is_first(group, firsts) and not group.has_quick_tests)
+    yield from (group for group in reached if is_first(group, firsts) and group.has_quick_tests)
+    yield from (group for group in reached if not is_first(group, firsts))
+
+
+def is_first(group: Group, firsts: Mapping[str, Group]) -> bool:
+    """Tell whether a group is the first one of its file."""
+    return firsts[group.file] is group
 
 
 def choose(groups: Iterable[Group], limit_s: float) -> set[str]:

@@ -25,6 +25,7 @@ from tests.document_commands import (
     mentions,
     parser_says,
 )
+from tests.short_measuring import short_measuring
 
 pytestmark = [
     pytest.mark.relay,
@@ -91,7 +92,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder with all that the texts presume to be there, made by small means."""
     folder = tmp_path_factory.mktemp("given")
     kept = tmp_path_factory.mktemp("cache")
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, short_measuring():
         patch.setenv("HETEROPLACE_COSTS", str(kept / "costs.sqlite"))
         patch.setenv("HETEROPLACE_MODELS", str(kept / "models"))
         patch.chdir(folder)

@@ -58,7 +58,7 @@ def in_threads(works: list[threading.Thread]) -> None:
         work.join()
 
 
-@pytest.mark.costly
+@pytest.mark.costly(4)
 @pytest.mark.parametrize("max_in_flight", [1, 3])
 @pytest.mark.parametrize("queues", QUEUES)
 def test_every_caller_gets_its_own_answer(

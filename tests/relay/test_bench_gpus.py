@@ -52,7 +52,7 @@ def test_halves_have_the_tasks_of_the_pass_context_that_they_are_built_under() -
     assert set(found.values()) == {"cpu.0", "gpu0"}
 
 
-@pytest.mark.costly(4)
+@pytest.mark.costly(3)
 def test_halves_of_a_quantised_network_are_built() -> None:
     found = devices_by_task(load_model("int8_qdq"), ("gpu0",))
     assert set(found.values()) == {"gpu0"}
@@ -76,7 +76,7 @@ def test_a_peer_past_its_limit_is_left_out_with_a_line() -> None:
     assert "gpu" in table(rows)
 
 
-@pytest.mark.costly(6)
+@pytest.mark.costly(3)
 def test_stock_tvm_compiles_in_another_process() -> None:
     x, w = var("x", (4, 16)), relay.var("w", shape=(8, 16))
     params = {"w": tvm.nd.array(np.ones((8, 16), "float32"))}

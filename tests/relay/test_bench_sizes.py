@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 from rank_jobs import mpiexec
+from tests.short_measuring import short_measuring
 
 from heteroplace.bench import command as bench
+from heteroplace.bench.peers import timed_runs
 from heteroplace.bench.tables.command import BENCH, DOCUMENTS, MANIFEST
 
 SMALLEST = {
@@ -50,7 +52,8 @@ NEEDS_A_GPU = "run --gpu"
 @pytest.fixture(scope="module", autouse=True)
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A store that all share: what one has measured, the next one knows."""
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, short_measuring():
+        patch.setattr(timed_runs, "MAX_RUNS", 1)  # of a turn; rounds remain as many
         patch.setenv("HETEROPLACE_COSTS", str(tmp_path_factory.mktemp("costs") / "costs.sqlite"))
         yield
 

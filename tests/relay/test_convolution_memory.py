@@ -171,6 +171,7 @@ def case(name: str, strategy: tuple[str, str, int]) -> object:
     return pytest.param(name, *strategy, marks=marks)
 
 
+@pytest.mark.costly(16)
 @pytest.mark.parametrize(
     ("name", "degrees", "schedule", "zero"),
     [

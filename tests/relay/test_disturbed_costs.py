@@ -15,7 +15,6 @@ from heteroplace.native.compiled_file import read_manifest
 from heteroplace.relay.frontend import from_onnx
 
 
-@pytest.mark.costly(3)
 def test_a_compiled_file_says_how_busy_the_machine_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,7 +69,6 @@ def test_truncated_file(tmp_path: Path) -> None:
     assert "truncated" in _message(path)
 
 
-@pytest.mark.costly
 @exact_cases(40)
 @given(position=st.integers(0, 5900), value=st.integers(0, 255), cut=st.integers(0, 12000))
 def test_damaged_file_imports_or_is_refused(position: int, value: int, cut: int) -> None:

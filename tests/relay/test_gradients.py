@@ -200,7 +200,6 @@ def random_operands(name: str, case: Case) -> dict[str, np.ndarray]:
     return {f"{name}.{index}": array for index, array in enumerate(arrays)}
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("name", [*OURS, *MORE])
 def test_gradient_equals_finite_differences(name: str) -> None:
     case = (OURS | MORE)[name]

@@ -154,7 +154,6 @@ def test_an_excluded_device_is_not_used() -> None:
     assert read_solution(mod).devices_used == ("cpu.1",)
 
 
-@pytest.mark.costly
 def test_an_excluded_gpu_need_not_be_here() -> None:
     with tvm.transform.PassContext(opt_level=3):
         executable = hp.build(
@@ -234,7 +233,7 @@ def test_weights_that_come_after_the_pass_are_refused() -> None:
             hp.build(bound, *given, params=params)
 
 
-@pytest.mark.costly(10)
+@pytest.mark.costly
 def test_unbound_weights_are_inputs() -> None:
     mod, params, shapes = small_cnn()
     with tvm.transform.PassContext(opt_level=3):

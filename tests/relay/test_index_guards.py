@@ -83,7 +83,6 @@ def test_gather_nd_counts_negative_indices_from_the_end() -> None:
     np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.costly
 @pytest.mark.filterwarnings("ignore:visit_Num:DeprecationWarning")  # TVM's hybrid script
 def test_other_ops_stay_inside_too() -> None:
     image, boxes = var("image", (2, 1, 4, 4)), var("boxes", (4, 5))

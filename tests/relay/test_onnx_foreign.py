@@ -37,7 +37,7 @@ def attention(op_type: str, **attributes: Any) -> tuple[onnx.ModelProto, dict[st
     return om.typed_model([node], {"x": x}, ["y"], weights, domains=["com.microsoft"]), {"x": x}
 
 
-@pytest.mark.costly
+@pytest.mark.costly(5)
 @pytest.mark.parametrize("attributes", [{}, {"scale": 0.1}, {"scale": 2.0, "unidirectional": 1}])
 @pytest.mark.parametrize("op_type", ["Attention", "QAttention"])
 def test_attention_scales_its_products(op_type: str, attributes: dict[str, Any]) -> None:

@@ -321,6 +321,7 @@ def test_sequences_are_reversed_along_the_first_axis_by_default() -> None:
     assert_equals_onnxruntime(model)
 
 
+@pytest.mark.costly(8)
 @pytest.mark.parametrize("ignored", [-100, 1, 255])
 @pytest.mark.parametrize("op_type", ["NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"])
 def test_loss_of_known_labels_of_which_some_are_ignored(op_type: str, ignored: int) -> None:

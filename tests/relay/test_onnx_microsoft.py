@@ -168,14 +168,22 @@ LSTM = "x w r b - - - - ws wz rs rz"
 
 
 @pytest.mark.parametrize("kind", ["int8", "uint8"])
-@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize(
+    "direction",
+    [
+        "forward",
+        pytest.param("reverse", marks=pytest.mark.costly(12)),
+        pytest.param("bidirectional", marks=pytest.mark.costly(12)),
+    ],
+)
 @pytest.mark.parametrize("is_wide", [False, True])
 def test_a_quantised_lstm(kind: str, direction: str, is_wide: bool) -> None:
     weights = lstm_weights(1 + (direction == "bidirectional"), kind, is_wide)
-    check("DynamicQuantizeLSTM", {"x": floats(4, 1, 5)}, weights, "y h c", order=LSTM,
+    check("DynamicQuantizeLSTM", {"x": floats(2, 1, 5)}, weights, "y h c", order=LSTM,
           hidden_size=3, direction=direction, tolerance=5e-3)  # fmt: skip
 
 
+@pytest.mark.costly(8)
 @pytest.mark.parametrize(
     ("extra", "attributes"),
     [
@@ -244,6 +252,7 @@ def test_multi_head_attention_with_masked_keys(mask: str, filtered: dict[str, An
     check("MultiHeadAttention", operands, order="q k v - m", num_heads=H, **filtered)
 
 
+@pytest.mark.costly
 def test_multi_head_attention_with_a_bias_of_scores() -> None:
     operands = {name: floats(*shape) for name, shape in QKV.items()}
     for shape in ((B, H, S, S), (1, H, S, S), (B, 1, S, S)):
@@ -319,7 +328,7 @@ def test_group_query_attention(form: tuple[int, int, int]) -> None:
     group_query(form)
 
 
-@pytest.mark.costly
+@pytest.mark.costly(8)
 @pytest.mark.parametrize("form", [FIRST, SEVERAL])
 @pytest.mark.parametrize(
     "attributes",
@@ -331,7 +340,7 @@ def test_group_query_attention_by_attributes(
     group_query(form, **attributes)
 
 
-@pytest.mark.costly
+@pytest.mark.costly(14)
 @pytest.mark.parametrize("interleaved", [0, 1])
 @pytest.mark.parametrize("is_packed", [False, True])
 @pytest.mark.parametrize("form", [FIRST, NEXT])

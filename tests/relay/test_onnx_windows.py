@@ -50,7 +50,9 @@ def test_filters_of_another_size_than_the_window_are_refused() -> None:
         from_onnx(model, simplify=False)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize(
+    "size", [1, *(pytest.param(size, marks=pytest.mark.costly(9)) for size in (2, 3))]
+)
 @pytest.mark.parametrize("mode", ["constant", "edge"])
 def test_pads_that_cut_more_than_is_there(mode: str, size: int) -> None:
     for begin in range(-4, 4):

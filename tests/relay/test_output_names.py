@@ -43,6 +43,7 @@ def built(names: tuple[str, ...], **options: object) -> heteroplace.Executable:
     return heteroplace.build(mod, cpu_cluster(), params, costs="estimate", **options)
 
 
+@pytest.mark.costly
 def test_every_reader_of_a_compiled_file_sees_the_names(tmp_path: Path) -> None:
     executable = built(NAMES)
     assert tuple(name for name, _, _ in executable.manifest.outputs) == NAMES
@@ -96,6 +97,7 @@ def test_names_of_outputs_are_distinct(
     assert port_names(names, taken, count) == expected
 
 
+@pytest.mark.costly(3)
 def test_run_writes_arrays_under_the_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -221,7 +221,7 @@ def check_batch(seed: str, num_programs: int) -> None:
             check_part(Random(f"{seed} {number} {plan}"), part, code.path)
 
 
-@pytest.mark.costly(5)
+@pytest.mark.costly(4)
 def test_random_programs_equal_stock_tvm_to_the_bit(pytestconfig: pytest.Config) -> None:
     check_batch(f"commit {pytestconfig.getoption('hypothesis_seed')}", FEW)
 

@@ -122,7 +122,6 @@ def integer_functions(random: Random) -> relay.Function:
     return relay.Function(relay.analysis.free_vars(relay.Tuple(values)), relay.Tuple(values))
 
 
-@pytest.mark.costly
 @given(integer_functions())
 @exact_cases(20)
 def test_values_are_within_their_intervals(

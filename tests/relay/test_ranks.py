@@ -374,6 +374,7 @@ else:
 """
 
 
+@pytest.mark.costly(4)
 def test_a_child_of_a_rank_ends_as_any_process(model: Path) -> None:
     pytest.importorskip("mpi4py")
     done = run_job(2, *python(PARENT, model, model.parent / "x.npy"))

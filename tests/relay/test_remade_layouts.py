@@ -52,7 +52,7 @@ def trained(degrees: str) -> tuple[list[float], Moved, Moved]:
     return losses, executor.copied_bytes(), dict(planned)
 
 
-@pytest.mark.costly
+@pytest.mark.costly(24)
 @pytest.mark.skipif(len(cores()) < 2, reason="two ranks need two cores")
 def test_what_is_read_in_two_layouts_is_sent_once() -> None:
     whole, _, _ = trained("1,1,1,1")

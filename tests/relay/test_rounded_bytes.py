@@ -65,6 +65,7 @@ def test_other_forms_stay(form: dict[str, float]) -> None:
     assert "reinterpret" not in str(_stored(**form))
 
 
+@pytest.mark.costly(6)
 @pytest.mark.parametrize(("scale", "zero"), [(0.5, 0), (0.04, 128), (0.3, 7), (1.0, 255)])
 def test_bytes_are_those_of_onnxruntime(scale: float, zero: int) -> None:
     """Ties, limits and far beyond; a NaN, of which ONNX says nothing, is 0."""

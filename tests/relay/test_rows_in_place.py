@@ -126,6 +126,7 @@ def test_of_two_that_read_one_residual_one_writes_over_it() -> None:
     check(mod, executable)
 
 
+@pytest.mark.costly
 def test_a_residual_that_another_core_reads_is_not_waited_for() -> None:
     r = negated(X)
     mod = of(routed(r, 0, r), relay.multiply(r, relay.const(7)))

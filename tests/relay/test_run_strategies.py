@@ -183,6 +183,7 @@ def test_training_by_everything_at_once_is_that_of_the_whole_network(tmp_path: P
     check_strategy(StrategyCase(strategy("2/2/1/2", "1f1b", 3, 2), is_training=True), tmp_path)
 
 
+@pytest.mark.costly(4)
 @pytest.mark.parametrize("degrees", ["1/1/2/4", "2/2/1/2"])
 def test_gradients_summed_at_the_end_train_the_whole_network(degrees: str, tmp_path: Path) -> None:
     case = StrategyCase(strategy(degrees, "1f1b", sums_at_end=True), is_training=True)

@@ -73,6 +73,7 @@ def test_sums_of_gradients_have_no_kernels_of_their_own(zero: int) -> None:
         np.testing.assert_allclose(executor.state(f"w{layer}"), weight, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.costly(3)
 def test_sums_in_updates_are_those_of_kernels_of_their_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

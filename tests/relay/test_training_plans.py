@@ -221,6 +221,7 @@ def test_state_is_what_was_set_before_any_run(small: TrainingCase) -> None:
         hp.Executor(case.executable, max_in_flight=2)
 
 
+@pytest.mark.costly
 def test_state_has_no_value_after_a_run_that_failed(small: TrainingCase) -> None:
     """A kernel is given tensors of other shapes than it has, and refuses them."""
     lowered = small.executable.lowered

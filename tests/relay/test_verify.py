@@ -68,6 +68,7 @@ def far_core() -> Cluster:
     return replace(near, devices=(near.devices[0], far))
 
 
+@pytest.mark.costly(4)
 def test_numbers_beside_infinities_verify_nothing_and_the_file_can_be_read(tmp_path: Path) -> None:
     # Two ways to the same sum: their difference is 0 in one order of additions, and not in another.
     nodes = [

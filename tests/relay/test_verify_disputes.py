@@ -105,6 +105,7 @@ def alone(op: str, inputs: dict[str, Any], ours: list[Any], **attributes: Any) -
     )
 
 
+@pytest.mark.costly(4)
 def test_only_what_is_free_may_differ() -> None:
     x = np.array([[3, 1, 2, 0]], "float32")
     k = {"x": x, "k": np.array([2])}

@@ -266,7 +266,6 @@ def test_cache_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tvm_wheel.default_cache_dir() == Path.home() / ".cache" / "heteroplace"
 
 
-@pytest.mark.costly
 def test_file_runs_where_nothing_is_installed() -> None:
     command = [sys.executable, "-I", "-S", str(SCRIPT), "check"]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -274,7 +273,6 @@ def test_file_runs_where_nothing_is_installed() -> None:
     assert done.stdout.startswith("TVM ")
 
 
-@pytest.mark.costly
 @pytest.mark.relay
 def test_check_says_that_this_tvm_has_relay() -> None:
     has_relay, text = tvm_wheel.describe_tvm()

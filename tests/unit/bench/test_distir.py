@@ -91,7 +91,6 @@ def test_all_reduces_of_the_machine_take_a_time_per_member_and_a_ring():
     assert len(machine_cluster(figures, 8).links) == 56
 
 
-@pytest.mark.costly
 def test_published_bests_of_the_small_perceptron():
     """Of all 27 rows: `test_published_bests_of_all_perceptrons`, which is slow."""
     grid = run_grid(published_model("MLP 1B"), MachineFigures())
@@ -157,7 +156,6 @@ def test_rows_are_written(tmp_path, capsys):
     assert [{**row, "grid_s": 0} for row in again] == [{**row, "grid_s": 0} for row in rows]
 
 
-@pytest.mark.costly
 def test_time_is_measured_against_layers(tmp_path, capsys, monkeypatch):
     small = replace(published_model("MLP 1B"), layers=8, width=64, name="tiny")
     monkeypatch.setattr(command, "MODELS", (small,))

@@ -260,6 +260,7 @@ def test_a_process_that_fails_becomes_a_note() -> None:
     assert "no instance is called 'no/such'" in str(answer["note"])
 
 
+@pytest.mark.costly(3)
 def test_solvers_that_run_at_once_answer_in_their_order_and_share_the_cores() -> None:
     options = place.PlaceOptions("rwnn/er10x1$", ("sa", "heft", "met"), budget_s=0.5, jobs=3)
     rows = list(place.place_rows(options, lambda line: None))

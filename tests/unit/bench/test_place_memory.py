@@ -104,7 +104,6 @@ def test_a_solver_that_does_not_exist_is_told_before_anything_is_run() -> None:
         memory_rows("rwnn/er10x1$", ["hefd"], 0, lambda line: None)
 
 
-@pytest.mark.costly
 def test_the_command_writes_a_row_for_each_solver(tmp_path: Path) -> None:
     path = tmp_path / "memory.json"
     options = ["--only", "rwnn/er10x1$", "--solvers", "heft", "--json", str(path)]

@@ -69,7 +69,6 @@ def test_plain_python_says_where_no_device_has_room() -> None:
         plain_m_etf(problem, mean_graph(problem.native))
 
 
-@pytest.mark.costly
 def test_rows_compare_with_plain_python_and_quote_what_is_published(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

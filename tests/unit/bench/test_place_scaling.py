@@ -56,7 +56,7 @@ def test_without_plans_there_is_no_speedup() -> None:
     assert compare([none], [ONE], 2, 10.0, cores=2)["measured_speedup"] is None
 
 
-@pytest.mark.costly
+@pytest.mark.costly(4)
 def test_the_command_measures_each_number_of_threads() -> None:
     options = PlaceOptions(only="rwnn/er10x1$", solvers=("heft",), budget_s=0.5)
     said: list[str] = []

@@ -280,9 +280,9 @@ sys.exit(main({arguments!r}))
 """HeteroPlace is a callback of TVM, and Ctrl-C comes within."""
 
 
+@pytest.mark.costly(4)
 @pytest.mark.relay
 @pytest.mark.timeout(120)
-@pytest.mark.costly(6)
 @pytest.mark.parametrize(
     ("command", "arguments"),
     [

@@ -9,7 +9,6 @@ import pytest
 from heteroplace.cli.main import MISSING_PACKAGE, main
 
 
-@pytest.mark.costly
 @pytest.mark.relay
 def test_check_says_which_tvm_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("tvm.relay")

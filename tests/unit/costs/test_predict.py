@@ -194,7 +194,6 @@ def kinds_of_cells(random):
     return tuple(tuple(random.choices(kinds, k=len(CLUSTER.devices))) for _ in GRAPH.tasks)
 
 
-@pytest.mark.costly
 @exact_cases(50)
 @given(kinds_of_cells())
 def test_every_cell_says_where_it_is_from_and_known_ones_stay(kinds):

@@ -67,7 +67,6 @@ def clusters(draw):
     return Cluster(draw(NAMES), memories, devices, links, draw(st.none() | ids), congestion)
 
 
-@pytest.mark.costly
 @exact_cases(50)
 @given(clusters())
 def test_saved_cluster_is_read_back_equal(cluster):

@@ -46,7 +46,6 @@ def test_json_and_back() -> None:
     assert (many.objective_ns, chain().objective_ns) == (6, 10)
 
 
-@pytest.mark.costly
 @exact_cases(50)
 @given(instances_with_plan())
 def test_any_placement_survives_json(case) -> None:

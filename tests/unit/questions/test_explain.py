@@ -74,7 +74,6 @@ def test_moves_are_those_of_the_report(case: tuple[Instance, Plan]) -> None:
                 assert choice.change_ns == choice.objective_ns - found.baseline_ns
 
 
-@pytest.mark.costly
 @given(instances_with_plan(max_tasks=6, max_items=3, has_modes=True))
 @exact_cases(20)
 def test_what_is_told_of_times_is_in_the_run(case: tuple[Instance, Plan]) -> None:
@@ -94,7 +93,6 @@ def _check_times(answer: TaskAnswer, solution: Solution) -> None:
     assert answer.saved_ns is None or 0 <= answer.saved_ns <= solution.predicted_ns
 
 
-@pytest.mark.costly
 @given(explicit_plans())
 @exact_cases(6)
 def test_plans_with_collectives_are_explained_without_moves(case: tuple[Instance, Plan]) -> None:

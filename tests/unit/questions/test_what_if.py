@@ -226,7 +226,6 @@ def test_a_cluster_that_is_larger_but_not_used_changes_nothing(case: tuple[Insta
     assert answer.same_ns == solution.predicted_ns, answer.same_note
 
 
-@pytest.mark.costly
 @given(instances_with_plan(max_tasks=5))
 @exact_cases(20)
 def test_faster_links_never_lengthen_the_same_plan(case: tuple[Instance, Plan]) -> None:

@@ -51,7 +51,7 @@ PROFILE = RouteProfile(
 WITHOUT_RUNS = replace(PROFILE, routers=(RouterProfile("r", 6, 2, 0, ((), ()), ()),))
 
 
-@pytest.mark.costly
+@pytest.mark.costly(4)
 @given(routed_plans())
 @num_cases(300)
 def test_each_decision_has_the_timeline_and_the_memory_of_the_references(case: RoutedCase) -> None:
@@ -96,7 +96,6 @@ def test_in_some_of_these_plans_a_load_waits_for_its_place() -> None:
     assert num_waiting >= 4
 
 
-@pytest.mark.costly(4)
 @given(routed_plans())
 @exact_cases(100)
 def test_python_and_core_agree_about_memory(case: RoutedCase) -> None:
@@ -110,7 +109,7 @@ def test_python_and_core_agree_about_memory(case: RoutedCase) -> None:
     assert all(peak <= used for peak, used in zip(times.peak_bytes, times.used_bytes, strict=True))
 
 
-@pytest.mark.costly
+@pytest.mark.costly(6)
 @given(routed_plans())
 @num_cases(50)
 def test_what_is_expected_without_disturbance_is_what_is_simulated(case: RoutedCase) -> None:

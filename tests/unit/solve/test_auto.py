@@ -56,7 +56,7 @@ def test_small_and_modular_graphs_are_proven_and_the_route_is_told(name: str) ->
     assert result.candidates[-1][0].startswith("chosen: ")
 
 
-@pytest.mark.costly
+@pytest.mark.costly(6)
 def test_neighbourhoods_follow_modules_that_are_not_proven() -> None:
     problem = get_instance("rwnn/er10x10-sdep3").build()
     result = get_solver("auto").solve(problem, SolveOptions(iterations=2000, time_limit_s=60))
@@ -113,7 +113,7 @@ def check_not_behind(case: Instance, names: Sequence[str], iterations: int, item
     assert not {name: ns for name, ns in plans.items() if ns < plans["auto"]}, plans
 
 
-@pytest.mark.costly
+@pytest.mark.costly(12)
 @pytest.mark.parametrize("name", ["rwnn/er10x5-wdep2", "rwnn/er10x10-sdep2", "rwnn/er10x10"])
 def test_auto_is_never_behind_where_the_search_gains(name: str) -> None:
     problem = get_instance(name).build()

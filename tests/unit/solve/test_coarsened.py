@@ -29,7 +29,6 @@ def options(**given: object) -> SolveOptions:
     return SolveOptions(**{"time_limit_s": 5.0, "iterations": 200, "threads": 1} | given)
 
 
-@pytest.mark.costly
 @exact_cases(30)
 @given(instances(max_tasks=6), st.sampled_from(COARSENINGS), st.sampled_from(("heft", "cpsat")))
 def test_every_number_is_of_the_tasks(case: Instance, coarsening: str, solver: str) -> None:
@@ -75,7 +74,6 @@ def test_moirais_table_holds_for_the_names_of_onnx_and_relay(
     assert found.plan.origin == ("heft" if groups == len(ops) else f"heft, {size}")
 
 
-@pytest.mark.costly
 def test_segments_of_a_pipeline_take_no_longer_per_item_than_their_parts() -> None:
     problem = layered(Layered(60), fill=0.2)
     asked = options(objective="throughput", coarsening="breakpoints")
@@ -112,7 +110,6 @@ def test_auto_that_was_interrupted_with_groups_says_so() -> None:
     assert both.status == "interrupted"
 
 
-@pytest.mark.costly
 def test_auto_makes_a_graph_small_enough_for_the_solver() -> None:
     problem = layered(Layered(170), fill=0.2)
     with pytest.raises(SolverError, match="cpsat takes at most 150 tasks"):

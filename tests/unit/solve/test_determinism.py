@@ -57,7 +57,7 @@ def plan_text(name: str, seed: int) -> str:
     return print_plan(case.graph, case.cluster, result.plan)
 
 
-@pytest.mark.costly
+@pytest.mark.costly(5)
 def test_result_does_not_depend_on_the_hash_seed_or_the_run() -> None:
     names = ("auto", "search", "metis", "sa", "ea", "cross-entropy")
     program = (
@@ -82,7 +82,7 @@ SHARES = {
 """Parts of the time that phases of solvers have; where a budget in iterations ends them, none."""
 
 
-@pytest.mark.costly
+@pytest.mark.costly(6)
 @pytest.mark.parametrize(
     ("name", "items"),
     [("auto", 1), ("cpsat", 1), ("lns", 1), ("moirai", 1), ("split", 1), ("divi", 4)],
@@ -137,7 +137,6 @@ def test_search_beats_every_start_where_cores_and_threads_must_mix() -> None:
     assert result.objective_ns < min(heuristics)
 
 
-@pytest.mark.costly
 @given(instances(max_tasks=8))
 @num_cases(80)
 def test_simulated_makespan_is_never_later_than_the_scheduler_had_it(case: Instance) -> None:

@@ -140,7 +140,7 @@ def many_outputs() -> TaskGraph:
     return builder.finalize([*made, builder.add_tensor("u", (1,), "int8")])
 
 
-@pytest.mark.costly
+@pytest.mark.costly(5)
 @pytest.mark.parametrize("make", [empty_graph, one_task, zero_sizes, disconnected, many_outputs])
 @pytest.mark.parametrize("run_ns", [0, 7])
 @pytest.mark.parametrize("name", sorted(["auto", "single", "heft", "search", "cpsat", "moirai"]))

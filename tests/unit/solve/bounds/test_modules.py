@@ -142,7 +142,6 @@ def test_bound_is_at_most_the_optimum(case: Instance, way: str, num_channels: in
     assert solved(problem, path, optimum) <= optimum
 
 
-@pytest.mark.costly
 @given(instances(max_tasks=5, has_modes=True), st.integers(1, 4))
 @exact_cases(50)
 def test_bound_is_at_most_the_optimum_of_any_graph(case: Instance, num_channels: int) -> None:

@@ -48,6 +48,7 @@ def knapsack(num_tasks: int, num_gpus: int, share: float, seed: int, num_first: 
     return Problem(graph, cluster, costs)
 
 
+@pytest.mark.costly(5)
 @pytest.mark.parametrize(("seed", "num_first"), [(0, 0), (1, 10)])
 def test_the_search_fills_memories_better_than_annealing(seed: int, num_first: int) -> None:
     """Also of graphs whose first tasks are modules of their own, beside one of nearly all."""

@@ -45,6 +45,7 @@ def large(seed: int = 0) -> Problem:
     return catalogue.layered(Layered(600, seed=seed))
 
 
+@pytest.mark.costly(5)
 def test_long_copies_are_given_up() -> None:
     # Heads of attention read one tensor of long copies, and leave a memory only together:
     # annealing alone ends at 41.4 ms on average.
@@ -73,7 +74,7 @@ def test_search_finds_nearly_all_optima_and_nothing_below_one() -> None:
     assert sum(ratios) <= 1.02 * len(ratios)
 
 
-@pytest.mark.costly
+@pytest.mark.costly(4)
 def test_plan_fits_and_beats_every_start_that_fits_and_nearly_all_are_found() -> None:
     are_found: list[bool] = []
 

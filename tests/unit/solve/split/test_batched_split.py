@@ -232,7 +232,7 @@ def random_line(seed: int) -> Problem:
     return Problem(plain.graph, plain.cluster, costs)
 
 
-@pytest.mark.costly
+@pytest.mark.costly(4)
 def test_symmetry_of_nodes_keeps_the_optimum() -> None:
     searches = [0, 0]
     for seed in range(200):

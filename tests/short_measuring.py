@@ -1,0 +1,34 @@
+"""Measuring in few runs, for tests of commands whose figures mean nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+
+import pytest
+
+SHORT = {
+    "heteroplace.measure.batches": {"ROUND_NS": 1},
+    "heteroplace.measure.collectives": {"_NUM_RUNS": 3, "_NUM_WARM_RUNS": 1},
+    "heteroplace.measure.interference": {"_ROUND_NS": 1},
+    "heteroplace.measure.sequential": {"ROUND_NS": 1},
+    "heteroplace.sharding.in_plan": {"_ROUND_NS": 1},
+    "heteroplace.sharding.trials": {"_TURN_NS": 1},
+}
+"""Constants of modules: lengths of rounds in ns, of which at least a few runs are taken anyway."""
+
+_CACHE_BYTES = 1 << 22
+"""Of the last cache, which traffic between runs has to overflow."""
+
+
+@contextmanager
+def short_measuring() -> Iterator[None]:
+    """Take as few runs as each measurement allows, and little traffic between them."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module, constants in SHORT.items():
+            for name, value in constants.items():
+                patch.setattr(import_module(module), name, value)
+        traffic = import_module("heteroplace.measure.traffic")
+        patch.setattr(traffic, "last_cache_bytes", lambda: _CACHE_BYTES)
+        yield
