@@ -183,7 +183,7 @@ def test_a_quantised_lstm(kind: str, direction: str, is_wide: bool) -> None:
           hidden_size=3, direction=direction, tolerance=5e-3)  # fmt: skip
 
 
-@pytest.mark.costly(8)
+@pytest.mark.costly(13)
 @pytest.mark.parametrize(
     ("extra", "attributes"),
     [
