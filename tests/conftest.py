@@ -46,6 +46,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("hypothesis_seed", None) is None:
         config.option.hypothesis_seed = str(git_changes.seed_of_commit(_TESTS))
     set_seed(config.option.hypothesis_seed)
+    try:  # here, before pytest-xdist starts workers
+        git_changes.base_of_change(_TESTS, config.getoption("since"))
+    except git_changes.UnknownCommitError as fault:
+        raise pytest.UsageError(f"--since: {fault}") from fault
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -90,10 +94,7 @@ def _leave_out_costly(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect the costly tests that a run of CI does not take (`tests.selected_tests`)."""
     if not os.environ.get("CI") or os.environ.get("ALL_CASES"):
         return
-    try:
-        distance_of = _distances(config.getoption("since"))
-    except git_changes.UnknownCommitError as fault:
-        raise pytest.UsageError(f"--since: {fault}") from fault
+    distance_of = _distances(config.getoption("since"))
     costly = [item for item in items if selected_tests.is_costly(item)]
     groups = selected_tests.groups_of(items, distance_of)
     chosen = selected_tests.choose(groups, selected_tests.LIMIT_S)

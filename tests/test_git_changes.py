@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.git_changes import UnknownCommitError, files_of_change
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -72,3 +75,10 @@ def test_nobody_knows_it_without_history(history: Path, tmp_path: Path) -> None:
     assert files_of_change(shallow) is None
     assert files_of_change(none) is None
     assert files_of_change(history) is None, "its first day"
+
+
+def test_a_run_since_an_unknown_commit_is_refused_before_it_begins() -> None:
+    command = [sys.executable, "-m", "pytest", "-n2", "-q", "--since", "nowhere", __file__]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "--since: " in done.stderr and "INTERNALERROR" not in done.stdout + done.stderr
