@@ -12,7 +12,7 @@ import pytest
 
 import heteroplace
 
-_NEEDS_TVM = ("relay", "codegen", "run", "hetero_place", "bench", "demo")
+_NEEDS_TVM = ("relay", "tir", "parts", "lower", "run", "hetero_place", "bench", "demo")
 PACKAGE = Path(heteroplace.__file__).parent
 
 

@@ -50,7 +50,9 @@ LAYERS = {
     "tvm_hooks": (5, 1),
     "machine": (5, 1),
     "relay": (5, 2),
-    "codegen": (6, 0),
+    "tir": (6, 0),
+    "parts.kernels": (6, 1),
+    "lower": (6, 2),
     "run": (7, 0),
     "measure": (7, 1),
     "verify": (7, 2),
@@ -165,7 +167,7 @@ def check_package(package: Path) -> list[str]:
     faults = []
     for path in sorted(package.rglob("*.py")):
         inner = path.relative_to(package)
-        part = inner.parts[0].removesuffix(".py")
+        part = part_of(inner.as_posix().removesuffix(".py").split("/"))
         tree = ast.parse(path.read_text())
         for found in read_imports(tree):
             for fault in faults_of(part, found):
@@ -176,9 +178,14 @@ def check_package(package: Path) -> list[str]:
             elif found.name.split(".")[1] not in REGISTRIES.get(inner.as_posix(), ()):
                 for fault in faults_of(part, found):
                     faults.append(f"{inner.as_posix()}:{found.line}: {fault}")
-        if part != "__init__" and part not in LAYERS:
+        if not part.endswith("__init__") and part not in LAYERS:
             faults.append(f"{inner.as_posix()}:1: {part} has no layer in tests/test_layers.py")
     return faults
+
+
+def part_of(steps: list[str]) -> str:
+    """Return the part that a module is in: a folder of the package, or one of `parts`."""
+    return ".".join(steps[:2]) if steps[0] == "parts" else steps[0]
 
 
 def faults_of(part: str, found: Import) -> Iterator[str]:
@@ -205,7 +212,7 @@ def faults_of(part: str, found: Import) -> Iterator[str]:
 def faults_inside(part: str, layer: tuple[int, int], found: Import) -> Iterator[str]:
     """Yield what is wrong with an import of heteroplace itself."""
     steps = found.name.split(".")
-    target = steps[1] if len(steps) > 1 else ""
+    target = part_of(steps[1:]) if len(steps) > 1 else ""
     if target == "_core":
         if part != "native":
             yield "only native imports _core"

@@ -17,7 +17,7 @@ _WHOLE = ("costs", "dynamic", "files", "machine", "measure", "model", "questions
 _MODULES = {
     "": ("errors", "hetero_place", "loading", "options", "place_options", "stats", "tuner",
          "tvm_bridge"),
-    "codegen": ("executable",),
+    "lower": ("executable",),
     "coarsen": ("breakpoints", "coarse", "fusion_rules", "topo"),
     "solve": ("explain", "feasibility", "judge", "network", "objective", "plan_in", "portfolio",
               "problem", "refinement", "registry"),

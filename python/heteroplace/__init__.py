@@ -48,7 +48,7 @@ _NEEDS_TVM = {
     **dict.fromkeys(_PROFILE_PASSES, "heteroplace.relay.routing.passes"),
     "DenseMasked": "heteroplace.relay.routing.dense",
     "FindRouters": "heteroplace.relay.routing.find",
-    "Executable": "heteroplace.codegen.executable",
+    "Executable": "heteroplace.lower.executable",
     "Executor": "heteroplace.run.executor",
     "HeteroPlace": "heteroplace.hetero_place",
     "Shard": "heteroplace.sharding.face",

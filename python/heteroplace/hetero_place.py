@@ -14,9 +14,9 @@ import numpy as np
 import tvm
 
 from heteroplace import pipeline
-from heteroplace.codegen.executable import Executable
 from heteroplace.errors import LoweringError, PlanError
 from heteroplace.interrupts import interruptible
+from heteroplace.lower.executable import Executable
 from heteroplace.machine.local import open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.demands import with_max_memory

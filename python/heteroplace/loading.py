@@ -15,9 +15,9 @@ import tvm
 
 from heteroplace import pipeline
 from heteroplace.argument_checks import check_path, check_sequence, check_type
-from heteroplace.codegen.artifact import manifest_of
 from heteroplace.errors import ArtifactError, ExecutionError, MissingDeviceError
 from heteroplace.interrupts import interruptible
+from heteroplace.lower.artifact import manifest_of
 from heteroplace.machine.local import LOCAL, open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.units import format_ns

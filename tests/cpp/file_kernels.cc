@@ -1,4 +1,4 @@
-// A library of kernels as `codegen/library.py` links them: a function that calls another library,
+// A library of kernels as `lower/library.py` links them: a function that calls another library,
 // words that TVM writes, a list of modules. Compiled without sanitizers, which add constructors.
 #include <cmath>
 #include <cstdint>

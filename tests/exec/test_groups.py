@@ -11,8 +11,8 @@ from executor_programs import make_executor, needs_two_cores
 from test_routed_program import ADD, CELLS, TEXT, TWICE, routed_program, set_inputs, text_of
 from tests.chrome_trace_model import checked, of
 
-from heteroplace.codegen.program import QueueInstruction
 from heteroplace.errors import ArtifactError, ExecutionError
+from heteroplace.lower.program import QueueInstruction
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 from executor_programs import EXTENT, VECTOR_BYTES, make_executor, write_program
 
-from heteroplace.codegen.program import (
+from heteroplace.errors import ArtifactError, ExecutionError
+from heteroplace.files.routes import header_line
+from heteroplace.lower.program import (
     BranchGuard,
     CapacityCall,
     Operand,
@@ -26,8 +28,6 @@ from heteroplace.codegen.program import (
     branch_call,
     branch_copy,
 )
-from heteroplace.errors import ArtifactError, ExecutionError
-from heteroplace.files.routes import header_line
 from heteroplace.model.route_profile import RouteRecord
 from heteroplace.native.execute import Executor
 from heteroplace.run.routes import RouteRecording

@@ -14,7 +14,7 @@ from typing import TypeVar
 import pytest
 from executor_programs import needs_two_cores
 
-from heteroplace.codegen.program import Program, Queue, Space
+from heteroplace.lower.program import Program, Queue, Space
 from heteroplace.measure.link_programs import load_program
 
 pytestmark = pytest.mark.timeout(60)

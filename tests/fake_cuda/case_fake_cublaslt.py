@@ -11,7 +11,7 @@ import pytest
 from library_programs import algorithms, set_operands
 from product_programs import ProductProgram
 
-from heteroplace.codegen.products import Product
+from heteroplace.parts.kernels.nvidia.cublas_products import Product
 from tests.fake_cuda.control import NAME, FakeCuda
 
 pytestmark = pytest.mark.timeout(60)

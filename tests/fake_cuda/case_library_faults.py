@@ -9,8 +9,8 @@ import pytest
 from library_cases import CASES, CONVOLUTION_IN_PARTS, LibraryCase, all_libraries
 from library_programs import algorithms, set_operands
 
-from heteroplace.codegen.library_kernels import LibraryKernel
 from heteroplace.errors import ExecutionError, HeteroPlaceError
+from heteroplace.parts.kernels.nvidia.library_kernels import LibraryKernel
 from tests.fake_cuda.case_library_kernels import COMPUTING, FUNCTIONS
 from tests.fake_cuda.control import FakeCuda, Live
 

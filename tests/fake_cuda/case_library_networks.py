@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 import heteroplace as hp
-from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.costs.store import CostStore
 from heteroplace.costs.tunings import forget_tunings
 from heteroplace.errors import CostStoreError, LoweringError, SolverError
 from heteroplace.files.solution import solution_to_json
+from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.measure.cost_models import CostOptions
 from heteroplace.measure.implementations import with_makers
 from heteroplace.measure.options import ProfileOptions

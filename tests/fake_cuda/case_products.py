@@ -6,8 +6,8 @@ import pytest
 from library_programs import algorithms
 from product_programs import ProductProgram
 
-from heteroplace.codegen.products import Product
 from heteroplace.errors import ArtifactError, ExecutionError
+from heteroplace.parts.kernels.nvidia.cublas_products import Product
 from tests.fake_cuda.control import FakeCuda
 
 pytestmark = pytest.mark.timeout(300)

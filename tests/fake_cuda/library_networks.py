@@ -12,11 +12,11 @@ from convolution_programs import ConvolutionProgram
 from tvm import relay
 
 import heteroplace as hp
-from heteroplace.codegen.convolutions import Convolution
-from heteroplace.codegen.libraries import LIBRARIES, Library
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, CostTable, allowed_devices, build_table
 from heteroplace.model.graph import TaskGraph
+from heteroplace.parts.kernels.nvidia.cudnn_convolutions import Convolution
+from heteroplace.parts.kernels.nvidia.libraries import LIBRARIES, Library
 from tests.fake_cuda.build import CUBLAS, CUDNN
 from tests.fake_cuda.case_networks import two_gpus
 from tests.fake_cuda.control import FakeCuda

@@ -19,10 +19,10 @@ import numpy as np
 import tvm
 from tvm import relay
 
-from heteroplace.codegen.executable import Executable
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.hetero_place import build
 from heteroplace.loading import load
+from heteroplace.lower.executable import Executable
 from heteroplace.machine.local import local_cluster
 from heteroplace.model.cluster import Cluster
 from tests.compiled_files import PARTS, ROW, TAIL, Parts, read_parts, read_rows, table_and_tail

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from library_programs import LibraryProgram, Operands, Shape
 
-from heteroplace.codegen.convolutions import Convolution
+from heteroplace.parts.kernels.nvidia.cudnn_convolutions import Convolution
 
 
 def random_convolution(seed: int) -> Convolution:

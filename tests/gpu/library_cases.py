@@ -11,10 +11,10 @@ from convolution_programs import ConvolutionProgram, random_convolution
 from library_programs import LibraryProgram
 from product_programs import ProductProgram, random_product
 
-from heteroplace.codegen.convolutions import Convolution
-from heteroplace.codegen.libraries import LIBRARIES, Library
-from heteroplace.codegen.library_kernels import LibraryKernel
-from heteroplace.codegen.products import Product
+from heteroplace.parts.kernels.nvidia.cublas_products import Product
+from heteroplace.parts.kernels.nvidia.cudnn_convolutions import Convolution
+from heteroplace.parts.kernels.nvidia.libraries import LIBRARIES, Library
+from heteroplace.parts.kernels.nvidia.library_kernels import LibraryKernel
 
 PLAIN_STEPS = ((1, 1), (1, 1), (1, 1), 1)
 SMALL_CONVOLUTION = Convolution((1, 2, 5, 6), 4, (3, 3), *PLAIN_STEPS, 0, 1, 2, 3, "relu")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from library_programs import LibraryProgram, Operands, Shape
 
-from heteroplace.codegen.products import Product
+from heteroplace.parts.kernels.nvidia.cublas_products import Product
 
 SQRT_2_OVER_PI = np.sqrt(2 / np.pi)
 

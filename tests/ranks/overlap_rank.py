@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 
 from heteroplace.bench.ranks.shaped import sent_bytes
-from heteroplace.codegen.program import Program
+from heteroplace.lower.program import Program
 from heteroplace.machine.hosts import hosts_of_cores
 from heteroplace.measure.copy_writer import REST_BYTES, CopyWriter
 from heteroplace.measure.message_programs import load_on_ranks

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from thread_ranks import on_ranks
 
-from heteroplace.codegen.program import Program, bundle_text
-from heteroplace.codegen.project import project
 from heteroplace.errors import ClusterError
+from heteroplace.lower.program import Program, bundle_text
+from heteroplace.lower.project import project
 from heteroplace.machine.hosts import hosts_of_cores, join_hosts
 from heteroplace.measure.link_report import LinkReport, with_measured_links
 from heteroplace.measure.links import LinkProbeOptions

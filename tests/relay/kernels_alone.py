@@ -8,10 +8,10 @@ from tempfile import mkdtemp
 import numpy as np
 import tvm
 
-from heteroplace.codegen.artifact import weights_blob
-from heteroplace.codegen.compile import CompiledKernels
-from heteroplace.codegen.lowered import Lowered
 from heteroplace.files.manifest import State
+from heteroplace.lower.artifact import weights_blob
+from heteroplace.lower.compile import CompiledKernels
+from heteroplace.lower.lowered import Lowered
 from heteroplace.native.compiled_file import SealedCode
 from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.run.loaded_program import LoadedProgram

@@ -12,9 +12,9 @@ from tvm import relay
 from tvm.contrib import graph_executor
 
 import heteroplace as hp
-from heteroplace.codegen.own_schedules import register_schedules
-from heteroplace.codegen.targets import kernel_target
+from heteroplace.parts.kernels.cpu.own_schedules import register_schedules
 from heteroplace.place_options import KERNELS
+from heteroplace.relay.targets import kernel_target
 
 MAX_ERROR = 1e-5
 """Of the largest output."""

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from heteroplace.codegen.artifact import weights_blob
-from heteroplace.codegen.kernels import KernelCalls, Value
-from heteroplace.codegen.lowered import Lowered
-from heteroplace.codegen.program import ALIGNMENT_BYTES, Program, Queue, QueueInstruction
+from heteroplace.lower.artifact import weights_blob
+from heteroplace.lower.kernels import KernelCalls, Value
+from heteroplace.lower.lowered import Lowered
+from heteroplace.lower.program import ALIGNMENT_BYTES, Program, Queue, QueueInstruction
 
 
 @dataclass

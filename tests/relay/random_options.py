@@ -21,9 +21,9 @@ from relay_models import cpu_cluster
 
 import heteroplace as hp
 from heteroplace.bench.conformance.worker import two_memories
-from heteroplace.codegen.executable import Executable
 from heteroplace.errors import HeteroPlaceError, InfeasibleError, UnsupportedRelayError
 from heteroplace.files.plan import save_plan
+from heteroplace.lower.executable import Executable
 from heteroplace.model.cluster import Cluster, Link, Memory
 from heteroplace.model.cost import Cost, CostTable, table_from_rows
 from heteroplace.model.graph import TaskGraph

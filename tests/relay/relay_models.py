@@ -12,9 +12,8 @@ from tests.placed_steps import placed_steps
 from tvm import relay
 from tvm.contrib import graph_executor
 
-from heteroplace.codegen.compile import CompiledNetwork
-from heteroplace.codegen.executable import Executable, write_programs
-from heteroplace.codegen.targets import with_stock_kernels
+from heteroplace.lower.compile import CompiledNetwork
+from heteroplace.lower.executable import Executable, write_programs
 from heteroplace.machine.local import local_cluster
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
@@ -24,6 +23,7 @@ from heteroplace.model.plan import Plan
 from heteroplace.model.solution import Solution
 from heteroplace.relay.annotate.writer import annotate
 from heteroplace.relay.expressions import post_order
+from heteroplace.relay.targets import with_stock_kernels
 from heteroplace.relay.tasks.extract import Extraction, extract
 from heteroplace.relay.tasks.network import network_of
 from heteroplace.relay.tasks.prepare import prepare

@@ -24,9 +24,9 @@ from routed_models import costs_by_capacity
 from tests.routed_plans import random_speculated_plan
 from tvm import relay
 
-from heteroplace.codegen.compile import CompiledNetwork
-from heteroplace.codegen.executable import write_programs
 from heteroplace.errors import ExecutionError
+from heteroplace.lower.compile import CompiledNetwork
+from heteroplace.lower.executable import write_programs
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph

@@ -12,8 +12,8 @@ from tests.placed_steps import placed_steps
 from tvm import relay
 
 from heteroplace import routing
-from heteroplace.codegen.compile import CompiledNetwork
-from heteroplace.codegen.executable import Executable, write_programs
+from heteroplace.lower.compile import CompiledNetwork
+from heteroplace.lower.executable import Executable, write_programs
 from heteroplace.measure.batches import batches_of
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster

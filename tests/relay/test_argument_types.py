@@ -12,7 +12,6 @@ import tvm
 from tvm import relay
 
 import heteroplace as hp
-from heteroplace.codegen.artifact import write_artifact
 from heteroplace.errors import (
     ArtifactError,
     ClusterError,
@@ -21,6 +20,7 @@ from heteroplace.errors import (
     LoweringError,
     SolverError,
 )
+from heteroplace.lower.artifact import write_artifact
 from heteroplace.relay.parameters import bound_main
 
 pytestmark = pytest.mark.relay

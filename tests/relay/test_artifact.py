@@ -17,12 +17,12 @@ from tvm import relay
 
 import heteroplace as hp
 from heteroplace.cli.main import main
-from heteroplace.codegen import artifact, library
-from heteroplace.codegen.artifact import load_manifest
-from heteroplace.codegen.executable import Executable
 from heteroplace.errors import ArtifactError
 from heteroplace.files.manifest import Manifest
 from heteroplace.hetero_place import build
+from heteroplace.lower import artifact, library
+from heteroplace.lower.artifact import load_manifest
+from heteroplace.lower.executable import Executable
 from heteroplace.model.text import print_cluster, print_plan
 
 

@@ -12,16 +12,16 @@ from tests.strategies import exact_cases
 from tvm import relay, te, tir
 from tvm.topi import nn
 
-from heteroplace.codegen import batch_matmul_op
-from heteroplace.codegen.batch_matmul_op import (
+from heteroplace.parts.kernels.cpu import batch_matmul_op
+from heteroplace.parts.kernels.cpu.batch_matmul_op import (
     BATCH_MATMUL_OP,
     batch_matmul,
     schedule_batch_matmul,
 )
-from heteroplace.codegen.targets import STOCK_KERNELS
-from heteroplace.codegen.unpacked import ReadWeightsInPlace
-from heteroplace.codegen.whole_vectors import whole_vectors
+from heteroplace.parts.kernels.cpu.whole_vectors import whole_vectors
+from heteroplace.parts.kernels.rewrites.unpacked import ReadWeightsInPlace
 from heteroplace.relay.expressions import post_order, task_span
+from heteroplace.relay.targets import STOCK_KERNELS
 
 TARGETS = tuple(map(tvm.target.Target, (TARGET, "llvm -mcpu=haswell", "llvm")))
 """Of this machine; of vectors of 8 and of 4 elements, which every one can run."""

@@ -11,9 +11,9 @@ from heteroplace.bench.dynamic.placement import spread_cluster
 from heteroplace.bench.dynamic.speculation import HabitRuns, replayed_hits, trace_hits
 from heteroplace.bench.models.routed_vision import dynamic_routing
 from heteroplace.bench.peers.stock import in_pass_context
-from heteroplace.codegen.executable import Executable
 from heteroplace.dynamic.traces import TraceOptions
 from heteroplace.errors import HeteroPlaceError
+from heteroplace.lower.executable import Executable
 from heteroplace.measure.batches import batches_of
 from heteroplace.measure.cost_models.model import CostOptions, choose_cost_model
 from heteroplace.relay.routing.passes import SpeculateRoutes

@@ -20,12 +20,12 @@ from tests.programs import environment
 from tvm import relay
 
 import heteroplace as hp
-from heteroplace.codegen.executable import Executable
-from heteroplace.codegen.kernels import Value
-from heteroplace.codegen.needs import cpu_features, needs_text
-from heteroplace.codegen.program import aligned
 from heteroplace.errors import ArtifactError, ExecutionError
 from heteroplace.hetero_place import build
+from heteroplace.lower.executable import Executable
+from heteroplace.lower.kernels import Value
+from heteroplace.lower.needs import cpu_features, needs_text
+from heteroplace.lower.program import aligned
 from heteroplace.native.compiled_file import (
     CompiledFile,
     SealedCode,

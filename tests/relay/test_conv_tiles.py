@@ -11,8 +11,8 @@ from own_kernels import check_schedules
 from relay_models import module, random_inputs, var, weights
 from tvm import relay
 
-from heteroplace.codegen.conv_tiles import conv_tile
-from heteroplace.codegen.product_tiles import vector_registers
+from heteroplace.parts.kernels.cpu.conv_tiles import conv_tile
+from heteroplace.parts.kernels.cpu.product_tiles import vector_registers
 
 pytestmark = pytest.mark.relay
 

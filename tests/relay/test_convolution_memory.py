@@ -16,11 +16,11 @@ from relay_models import module, var
 from sharded_plans import far_cluster, near_cluster
 from tvm import relay
 
-from heteroplace.codegen.compile import CompiledNetwork
-from heteroplace.codegen.items import lower_items
-from heteroplace.codegen.kernels import KernelCall, KernelCalls, Value
-from heteroplace.codegen.lower import lower
-from heteroplace.codegen.workspace import Workspace
+from heteroplace.lower.compile import CompiledNetwork
+from heteroplace.lower.items.items import lower_items
+from heteroplace.lower.kernels import KernelCall, KernelCalls, Value
+from heteroplace.lower.lower import lower
+from heteroplace.lower.workspace import Workspace
 from heteroplace.model.check import check_plan
 from heteroplace.model.solution import Solution
 from heteroplace.relay.shard.graph import ShardedNetwork, shard_training

@@ -7,8 +7,8 @@ import tvm
 from relay_models import CUDA, TARGET, module, var
 from tvm import relay, te, tir
 
-from heteroplace.codegen.exact_math import EXACT
-from heteroplace.codegen.fused_functions import finished
+from heteroplace.lower.fused_functions import finished
+from heteroplace.tir.exact_math import EXACT
 
 pytestmark = pytest.mark.relay
 

@@ -10,8 +10,8 @@ from own_kernels import check_by_all_kernels
 from relay_models import module, random_inputs, var, weights
 from tvm import relay, te, tir, topi
 
-from heteroplace.codegen.conv_tiles import schedule_conv
-from heteroplace.codegen.filters_ahead import ask_for_filters
+from heteroplace.parts.kernels.cpu.conv_tiles import schedule_conv
+from heteroplace.parts.kernels.cpu.filters_ahead import ask_for_filters
 
 pytestmark = pytest.mark.relay
 TARGET = tvm.target.Target("llvm -mcpu=skylake-avx512")

@@ -16,8 +16,8 @@ from tvm import relay, tir
 from tvm.relay.backend import te_compiler
 
 import heteroplace as hp
-from heteroplace.codegen.fold_starts import start_folds
 from heteroplace.relay.frontend.importer import from_onnx
+from heteroplace.tir.fold_starts import start_folds
 from heteroplace.tvm_bridge import require_tvm
 
 pytestmark = pytest.mark.relay

@@ -15,10 +15,10 @@ from tests.strategies import exact_cases
 from tvm import relay
 
 import heteroplace as hp
-from heteroplace.codegen.gates import ComputeOnce, ScaleMaps
-from heteroplace.codegen.targets import OWN_KERNELS, kernel_target, with_stock_kernels
+from heteroplace.parts.kernels.rewrites.gates import ComputeOnce, ScaleMaps
 from heteroplace.place_options import KERNELS
 from heteroplace.relay.expressions import is_op_call, post_order
+from heteroplace.relay.targets import OWN_KERNELS, kernel_target, with_stock_kernels
 from heteroplace.relay.tasks.prepare import fuse
 
 pytestmark = pytest.mark.relay

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import pytest
 from relay_models import cpu_cluster
 
-from heteroplace.codegen.clocks import Clocks
-from heteroplace.codegen.grouped import with_groups
-from heteroplace.codegen.instructions import Instruction
-from heteroplace.codegen.kernels import KernelCall, KernelCalls, Rows, Value
+from heteroplace.lower.kernels import KernelCall, KernelCalls, Rows, Value
+from heteroplace.lower.order.clocks import Clocks
+from heteroplace.lower.order.grouped import with_groups
+from heteroplace.lower.order.instructions import Instruction
 from heteroplace.model.plan import Guard
 
 NUM_VALUES = 8

@@ -22,9 +22,9 @@ from relay_models import (
 )
 
 import heteroplace as hp
-from heteroplace.codegen.executable import Executable
-from heteroplace.codegen.lower import lower
-from heteroplace.codegen.workspace import Workspace
+from heteroplace.lower.executable import Executable
+from heteroplace.lower.lower import lower
+from heteroplace.lower.workspace import Workspace
 from heteroplace.measure.plan_program import load_programs
 from heteroplace.model.cluster import Cluster
 

@@ -22,20 +22,20 @@ from relay_models import (
 from tvm import relay
 
 import heteroplace as hp
-from heteroplace.codegen.clocks import Clocks
-from heteroplace.codegen.executable import write_programs
-from heteroplace.codegen.kernels import KernelCall, KernelCalls, Value
-from heteroplace.codegen.lower import lower
-from heteroplace.codegen.lowered import Lowered
-from heteroplace.codegen.needs import needs_text
-from heteroplace.codegen.targets import cluster_targets
 from heteroplace.errors import ArtifactError, LoweringError, MissingDeviceError
 from heteroplace.files.cluster import cluster_from_json
+from heteroplace.lower.executable import write_programs
+from heteroplace.lower.kernels import KernelCall, KernelCalls, Value
+from heteroplace.lower.lower import lower
+from heteroplace.lower.lowered import Lowered
+from heteroplace.lower.needs import needs_text
+from heteroplace.lower.order.clocks import Clocks
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.model.plan import Copy, Plan, Run
 from heteroplace.native.compiled_file import CompiledFile
 from heteroplace.native.transports import check_programs
+from heteroplace.relay.targets import cluster_targets
 from heteroplace.tvm_bridge import library_path
 
 MEMORIES = tuple(Memory(f"ram.{name}", 10**6) for name in "abc")

@@ -11,14 +11,14 @@ from relay_models import conv, cpu_cluster, module, random_inputs, stock_outputs
 from tvm import relay
 
 import heteroplace as hp
-from heteroplace.codegen.executable import Executable
-from heteroplace.codegen.targets import sharing_layouts
 from heteroplace.errors import SolverError
 from heteroplace.files.solution import solution_from_json, solution_to_json
+from heteroplace.lower.executable import Executable
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, CostTable, allowed_devices, build_table
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.implementations import implementation_gains, twin_name
+from heteroplace.relay.targets import sharing_layouts
 from heteroplace.report.tables import solution_headline
 
 pytestmark = pytest.mark.relay

@@ -14,7 +14,7 @@ from relay_models import cpu_cluster, module, random_costs, var
 from tvm import relay
 
 import heteroplace as hp
-from heteroplace.codegen.index_guards import GuardIndices
+from heteroplace.lower.index_guards import GuardIndices
 from heteroplace.relay.frontend.importer import from_onnx
 
 pytestmark = pytest.mark.relay

@@ -11,10 +11,10 @@ from numpy_relay import executor_by_numpy
 from relay_models import var
 from tvm import relay
 
-from heteroplace.codegen.legalize import multiplies_integers
-from heteroplace.codegen.own_schedules import register_schedules
-from heteroplace.codegen.targets import kernel_target
+from heteroplace.parts.kernels.cpu.own_schedules import register_schedules
 from heteroplace.relay.frontend.importer import from_onnx
+from heteroplace.relay.legalize import multiplies_integers
+from heteroplace.relay.targets import kernel_target
 from heteroplace.tvm_bridge import llvm_cpu_target
 
 TARGET = tvm.target.Target(llvm_cpu_target())

@@ -11,8 +11,8 @@ import tvm
 from relay_models import compiled_of, conv, cores, cpu_cluster, extraction_of, module, var
 from routed_models import switch_layer
 
-from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.costs.store import CostStore
+from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.measure import interference
 from heteroplace.measure.interference import (
     fetch_ns_per_byte,

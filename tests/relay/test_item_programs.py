@@ -25,14 +25,14 @@ from program_oracle import Oracle
 from tests.corpus import corpus
 from tests.strategies import num_cases
 
-from heteroplace.codegen.combine import Items, ItemTensor, combine_batches
-from heteroplace.codegen.kernels import Kernel, KernelCall, KernelCalls, Value
-from heteroplace.codegen.lower import lower
-from heteroplace.codegen.lowered import Lowered
-from heteroplace.codegen.program import KERNEL_ALIGNMENT_BYTES
-from heteroplace.codegen.segment_calls import NetworkPart
-from heteroplace.codegen.segments import ValueName
-from heteroplace.codegen.workspace import Workspace
+from heteroplace.lower.items.combine import Items, ItemTensor, combine_batches
+from heteroplace.lower.kernels import Kernel, KernelCall, KernelCalls, Value
+from heteroplace.lower.lower import lower
+from heteroplace.lower.lowered import Lowered
+from heteroplace.lower.program import KERNEL_ALIGNMENT_BYTES
+from heteroplace.lower.segment_calls import NetworkPart
+from heteroplace.lower.segments import ValueName
+from heteroplace.lower.workspace import Workspace
 from heteroplace.model.cluster import Cluster, Device, Memory
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.model.plan import Run, Step

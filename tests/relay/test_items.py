@@ -32,10 +32,10 @@ from tvm import relay
 from tvm.contrib import graph_executor
 
 import heteroplace as hp
-from heteroplace.codegen import compile as compile_module
-from heteroplace.codegen.executable import Executable
 from heteroplace.errors import ExecutionError, LoweringError, UnsupportedRelayError
 from heteroplace.files.plan import save_plan
+from heteroplace.lower import compile as compile_module
+from heteroplace.lower.executable import Executable
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.plan import Run
 from heteroplace.pipeline import build

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from heteroplace.codegen.kernels import KernelCall, KernelCalls, Value
+from heteroplace.lower.kernels import KernelCall, KernelCalls, Value
 from heteroplace.measure.kernel_calls import only_calls
 
 pytestmark = pytest.mark.relay

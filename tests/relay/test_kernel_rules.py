@@ -15,8 +15,8 @@ import tvm
 from tests.relay.relay_models import mixed_cluster, module, var
 from tvm import relay
 
-from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.errors import InfeasibleError, LoweringError
+from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.measure.devices_under_test import find_devices_under_test
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, CostTable, allowed_devices, table_from_rows

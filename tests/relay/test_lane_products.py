@@ -7,8 +7,8 @@ import pytest
 import tvm
 from tvm import te
 
-from heteroplace.codegen.lane_products import LANES, lane_products
-from heteroplace.codegen.legalize import multiplies_integers
+from heteroplace.parts.kernels.cpu.lane_products import LANES, lane_products
+from heteroplace.relay.legalize import multiplies_integers
 from heteroplace.tvm_bridge import llvm_cpu_target
 
 pytestmark = pytest.mark.relay

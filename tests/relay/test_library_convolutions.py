@@ -8,8 +8,11 @@ import pytest
 import tvm
 from tvm import relay
 
-from heteroplace.codegen.convolutions import Convolution, convolution_of
-from heteroplace.codegen.library_kernels import is_library_kernel, library_workspace_bytes
+from heteroplace.parts.kernels.nvidia.cudnn_convolutions import Convolution, convolution_of
+from heteroplace.parts.kernels.nvidia.library_kernels import (
+    is_library_kernel,
+    library_workspace_bytes,
+)
 
 pytestmark = pytest.mark.relay
 

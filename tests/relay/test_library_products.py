@@ -8,8 +8,11 @@ import pytest
 import tvm
 from tvm import relay
 
-from heteroplace.codegen.library_kernels import is_library_kernel, library_workspace_bytes
-from heteroplace.codegen.products import Product, product_of
+from heteroplace.parts.kernels.nvidia.cublas_products import Product, product_of
+from heteroplace.parts.kernels.nvidia.library_kernels import (
+    is_library_kernel,
+    library_workspace_bytes,
+)
 
 pytestmark = pytest.mark.relay
 

@@ -14,12 +14,12 @@ from program_oracle import Oracle
 from tests.corpus import corpus
 from tests.strategies import Instance, num_cases, random_instance_with_plan
 
-from heteroplace.codegen.kernels import Kernel, KernelCall, KernelCalls, Value
-from heteroplace.codegen.lower import lower
-from heteroplace.codegen.lowered import Lowered
-from heteroplace.codegen.order import order_instructions
-from heteroplace.codegen.workspace import Workspace
 from heteroplace.errors import InfeasibleError, LoweringError
+from heteroplace.lower.kernels import Kernel, KernelCall, KernelCalls, Value
+from heteroplace.lower.lower import lower
+from heteroplace.lower.lowered import Lowered
+from heteroplace.lower.order.order import order_instructions
+from heteroplace.lower.workspace import Workspace
 from heteroplace.model.cluster import Cluster, Device, Memory
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder

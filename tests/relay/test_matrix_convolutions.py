@@ -15,7 +15,7 @@ from tests.corpus import corpus
 from tests.strategies import exact_cases
 from tvm import relay
 
-from heteroplace.codegen.matrix_convolutions import MatrixConvolutions
+from heteroplace.parts.kernels.rewrites.matrix_convolutions import MatrixConvolutions
 from heteroplace.relay.expressions import post_order
 
 pytestmark = pytest.mark.relay

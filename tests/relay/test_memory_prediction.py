@@ -25,22 +25,22 @@ from relay_models import (
 
 from heteroplace.bench.models.catalogue import load_model
 from heteroplace.bench.models.networks import small_cnn
-from heteroplace.codegen.executable import Executable
-from heteroplace.codegen.kernels import KernelCalls
-from heteroplace.codegen.lower import lower
-from heteroplace.codegen.program import in_pages
-from heteroplace.codegen.segment_calls import lower_segments
-from heteroplace.codegen.segments import cut_segments
-from heteroplace.codegen.targets import cluster_targets
 from heteroplace.errors import InfeasibleError
 from heteroplace.hetero_place import build
 from heteroplace.loading import load
+from heteroplace.lower.executable import Executable
+from heteroplace.lower.kernels import KernelCalls
+from heteroplace.lower.lower import lower
+from heteroplace.lower.program import in_pages
+from heteroplace.lower.segment_calls import lower_segments
+from heteroplace.lower.segments import cut_segments
 from heteroplace.measure.profile import with_workspaces
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.memory import MemoryUse
 from heteroplace.model.solution import Solution
 from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.relay.annotate.writer import annotate
+from heteroplace.relay.targets import cluster_targets
 from heteroplace.relay.tasks.extract import Extraction, neutral_module
 from heteroplace.report.tables import memory_text
 from heteroplace.run.executor import Executor

@@ -9,9 +9,9 @@ from relay_models import cpu_cluster, module, var
 from routed_models import routed_executable
 from tvm import relay
 
-from heteroplace.codegen.compile import CompiledNetwork
-from heteroplace.codegen.nameless import nameless
 from heteroplace.errors import ExecutionError
+from heteroplace.lower.compile import CompiledNetwork
+from heteroplace.lower.nameless import nameless
 from heteroplace.relay.routing import ops
 from heteroplace.relay.routing.router import RouterOptions
 from heteroplace.relay.tasks.network import cut_network

@@ -18,13 +18,13 @@ from tvm import relay
 from tvm.contrib import graph_executor
 
 import heteroplace as hp
-from heteroplace.codegen.batch_matmul_op import batch_matmul
-from heteroplace.codegen.held_weights import with_held_weights
-from heteroplace.codegen.narrow_weights import narrowed, widened_value
-from heteroplace.codegen.packed_matmul_op import packed, packed_matmul
-from heteroplace.codegen.targets import with_stock_kernels
-from heteroplace.codegen.unpacked import ReadWeightsInPlace
 from heteroplace.model.cluster import Cluster
+from heteroplace.parts.kernels.cpu.batch_matmul_op import batch_matmul
+from heteroplace.parts.kernels.cpu.packed_matmul_op import packed, packed_matmul
+from heteroplace.parts.kernels.rewrites.held_weights import with_held_weights
+from heteroplace.parts.kernels.rewrites.narrow_weights import narrowed, widened_value
+from heteroplace.parts.kernels.rewrites.unpacked import ReadWeightsInPlace
+from heteroplace.relay.targets import with_stock_kernels
 from heteroplace.relay.tasks.network import cut_network
 
 TARGETS = tuple(map(tvm.target.Target, (TARGET, "llvm -mcpu=haswell")))

@@ -11,9 +11,9 @@ import pytest
 import tvm
 
 import heteroplace
-from heteroplace.codegen import batch_matmul_op, matmul_op, packed_matmul_op
 from heteroplace.model.op_traits.op_record import OpTraits
 from heteroplace.model.op_traits.op_table import OPS, RECORDS, ops_where, rules_by_op, traits_of
+from heteroplace.parts.kernels.cpu import batch_matmul_op, matmul_op, packed_matmul_op
 
 PACKAGE = Path(heteroplace.__file__).parent
 NOT_ANSWERS = {"ops", "is_relay"}

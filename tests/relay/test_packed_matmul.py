@@ -14,16 +14,16 @@ from relay_models import var
 from tests.strategies import exact_cases
 from tvm import relay, te
 
-from heteroplace.codegen.packed_matmul_op import (
+from heteroplace.errors import LoweringError
+from heteroplace.parts.kernels.cpu.packed_matmul_op import (
     PACKED_MATMUL_OP,
     packed,
     packed_matmul,
 )
-from heteroplace.codegen.product_tiles import TiledProduct, tiling
-from heteroplace.codegen.register_tiles import tile_intrinsic
-from heteroplace.codegen.targets import STOCK_KERNELS
-from heteroplace.codegen.unpacked import Panels, ReadWeightsInPlace
-from heteroplace.errors import LoweringError
+from heteroplace.parts.kernels.cpu.product_tiles import TiledProduct, tiling
+from heteroplace.parts.kernels.cpu.register_tiles import tile_intrinsic
+from heteroplace.parts.kernels.rewrites.unpacked import Panels, ReadWeightsInPlace
+from heteroplace.relay.targets import STOCK_KERNELS
 
 TARGET = tvm.target.Target("llvm -mcpu=haswell")
 

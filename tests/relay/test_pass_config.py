@@ -7,8 +7,8 @@ import tvm
 from relay_models import cpu_cluster, random_costs, two_branches
 from tvm import relay
 
-from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.errors import SolverError
+from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.measure.kernel_identity import describe_kernels
 from heteroplace.place_options import CONFIG_PREFIX
 from heteroplace.relay.annotate.reader import read_solution

@@ -16,7 +16,7 @@ from tests.strategies import exact_cases
 from tvm import relay
 
 import heteroplace as hp
-from heteroplace.codegen.phases import WEAVE_OP, ConvolvePhases
+from heteroplace.parts.kernels.rewrites.phases import WEAVE_OP, ConvolvePhases
 from heteroplace.place_options import KERNELS
 from heteroplace.relay.expressions import post_order
 

@@ -13,7 +13,7 @@ from tests.corpus import corpus
 from tests.strategies import exact_cases
 from tvm import relay
 
-from heteroplace.codegen.powers import Powers
+from heteroplace.parts.kernels.rewrites.powers import Powers
 from heteroplace.relay.expressions import post_order
 
 

@@ -15,13 +15,13 @@ from routed_models import Shape, costs_by_capacity, routed_solution, switch_laye
 from tvm import relay
 
 import heteroplace
-from heteroplace.codegen.compile import CompiledKernels, CompiledNetwork
-from heteroplace.codegen.executable import Executable, write_programs
-from heteroplace.codegen.loaded_weights import weight_sizes
 from heteroplace.dynamic.profile import ProfileBuilder
 from heteroplace.dynamic.traces import TraceOptions, synthesise
 from heteroplace.errors import InfeasibleError, RoutingError, SolverError
 from heteroplace.files.route_profile import save_route_profile
+from heteroplace.lower.compile import CompiledKernels, CompiledNetwork
+from heteroplace.lower.executable import Executable, write_programs
+from heteroplace.lower.routed.loaded_weights import weight_sizes
 from heteroplace.measure.weights_file import FILE_BYTES, with_weights_file
 from heteroplace.model.cluster import Cluster, Link, Memory
 from heteroplace.model.route_profile import RouteProfile, RouterShape

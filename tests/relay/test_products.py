@@ -13,11 +13,11 @@ from relay_models import TARGET, module, random_inputs, stock_executor, var, wei
 from tvm import relay
 from tvm.relay.backend import te_compiler
 
-from heteroplace.codegen.in_place import may_run_in_place
-from heteroplace.codegen.kernels import Kernel
-from heteroplace.codegen.matmul_op import MATMUL_OP, matmul
-from heteroplace.codegen.unpacked import ReadWeightsInPlace
-from heteroplace.codegen.workspace import kernel_workspace
+from heteroplace.lower.in_place import may_run_in_place
+from heteroplace.lower.kernels import Kernel
+from heteroplace.lower.workspace import kernel_workspace
+from heteroplace.parts.kernels.cpu.matmul_op import MATMUL_OP, matmul
+from heteroplace.parts.kernels.rewrites.unpacked import ReadWeightsInPlace
 from heteroplace.relay.expressions import post_order, task_span
 from heteroplace.relay.products import without_transposes
 from heteroplace.relay.tasks.prepare import fuse

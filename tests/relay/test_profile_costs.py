@@ -22,11 +22,11 @@ from relay_models import (
 from routed_models import Shape, switch_layer
 from tvm import relay
 
-from heteroplace.codegen.compile import CompiledNetwork
-from heteroplace.codegen.kernels import Value
-from heteroplace.codegen.lower import lower
 from heteroplace.costs.sampling import SamplingOptions
 from heteroplace.errors import InfeasibleError, MissingCostError
+from heteroplace.lower.compile import CompiledNetwork
+from heteroplace.lower.kernels import Value
+from heteroplace.lower.lower import lower
 from heteroplace.measure import plan_program
 from heteroplace.measure.batches import of_batch
 from heteroplace.measure.cost_models.isolated import IsolatedCosts

@@ -24,11 +24,11 @@ from relay_models import (
 )
 from tvm import relay
 
-from heteroplace.codegen import compile as compile_module
-from heteroplace.codegen.compile import CompiledNetwork
-from heteroplace.codegen.library import compile_kernels
 from heteroplace.costs.sampling import SamplingOptions
 from heteroplace.costs.store import CostStore
+from heteroplace.lower import compile as compile_module
+from heteroplace.lower.compile import CompiledNetwork
+from heteroplace.lower.library import compile_kernels
 from heteroplace.measure import profiler
 from heteroplace.measure.background_compiler import BackgroundCompiler
 from heteroplace.measure.devices_under_test import find_devices_under_test

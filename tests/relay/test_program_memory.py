@@ -13,10 +13,10 @@ from sharded_plans import far_cluster, near_cluster, taking_batches
 from tvm import relay
 
 from heteroplace.bench.models.transformers import bert_onnx, gpt_onnx
-from heteroplace.codegen.compile import CompiledNetwork
-from heteroplace.codegen.items import lower_items
-from heteroplace.codegen.joined_sums import JoinableSums
-from heteroplace.codegen.lower import lower
+from heteroplace.lower.collectives.joined_sums import JoinableSums
+from heteroplace.lower.compile import CompiledNetwork
+from heteroplace.lower.items.items import lower_items
+from heteroplace.lower.lower import lower
 from heteroplace.model.check import check_plan
 from heteroplace.model.live_memory import live_peaks
 from heteroplace.model.solution import Solution

@@ -18,11 +18,11 @@ from test_lower import random_calls
 from tests.corpus import corpus
 from tests.strategies import exact_cases, random_graph, random_plan
 
-from heteroplace.codegen.kernels import KernelCalls
-from heteroplace.codegen.lower import lower
-from heteroplace.codegen.lowered import Lowered
-from heteroplace.codegen.program import Program
-from heteroplace.codegen.project import named_tensors
+from heteroplace.lower.kernels import KernelCalls
+from heteroplace.lower.lower import lower
+from heteroplace.lower.lowered import Lowered
+from heteroplace.lower.program import Program
+from heteroplace.lower.project import named_tensors
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, CostTable, build_table

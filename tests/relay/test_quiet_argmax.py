@@ -16,7 +16,7 @@ from tvm import relay, te
 from tvm.relay.op.strategy import generic
 
 import heteroplace as hp
-from heteroplace.codegen.quiet_argmax import reading_both
+from heteroplace.lower.quiet_argmax import reading_both
 
 pytestmark = pytest.mark.relay
 

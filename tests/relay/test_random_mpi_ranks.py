@@ -15,8 +15,8 @@ from test_random_ranks import random_ranked
 from test_random_relay import Part, bits_of, compiled_batch, with_fakes
 
 from heteroplace.bench.ranks.launch import run_ranks
-from heteroplace.codegen.artifact import weights_blob
-from heteroplace.codegen.program import bundle_text
+from heteroplace.lower.artifact import weights_blob
+from heteroplace.lower.program import bundle_text
 
 pytestmark = pytest.mark.slow
 

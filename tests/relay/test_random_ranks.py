@@ -14,10 +14,10 @@ from relay_models import cores, random_costs
 from test_random_relay import Part, compiled_batch, with_fakes
 from tests.strategies import random_plan
 
-from heteroplace.codegen.artifact import weights_blob
-from heteroplace.codegen.lower import lower
-from heteroplace.codegen.lowered import Lowered
-from heteroplace.codegen.program import bundle_text
+from heteroplace.lower.artifact import weights_blob
+from heteroplace.lower.lower import lower
+from heteroplace.lower.lowered import Lowered
+from heteroplace.lower.program import bundle_text
 from heteroplace.model.check import check_plan
 from heteroplace.native.compiled_file import SealedCode
 from heteroplace.native.execute import Executor as NativeExecutor

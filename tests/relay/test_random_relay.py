@@ -17,11 +17,11 @@ from relay_models import STOCK_TARGET, TARGET, cores, random_costs, stock_execut
 from tests.strategies import random_plan
 
 from heteroplace import pipeline
-from heteroplace.codegen.artifact import weights_blob
-from heteroplace.codegen.compile import CompiledNetwork
-from heteroplace.codegen.kernels import KernelCalls
-from heteroplace.codegen.lower import lower
-from heteroplace.codegen.program import Program
+from heteroplace.lower.artifact import weights_blob
+from heteroplace.lower.compile import CompiledNetwork
+from heteroplace.lower.kernels import KernelCalls
+from heteroplace.lower.lower import lower
+from heteroplace.lower.program import Program
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.graph import TaskGraph, TaskGraphBuilder

@@ -19,10 +19,10 @@ from tvm import relay
 
 import heteroplace
 from heteroplace import routing
-from heteroplace.codegen.compile import CompiledNetwork
-from heteroplace.codegen.executable import Executable, write_programs
 from heteroplace.dynamic.profile import read_profile
 from heteroplace.errors import ExecutionError
+from heteroplace.lower.compile import CompiledNetwork
+from heteroplace.lower.executable import Executable, write_programs
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.route_profile import RouteProfile
 from heteroplace.relay.routing.rewrite import named_routers, update_routers

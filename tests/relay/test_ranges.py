@@ -18,9 +18,9 @@ from tests.strategies import exact_cases
 from tvm import relay
 
 import heteroplace
-from heteroplace.codegen.compile import CompiledNetwork
-from heteroplace.codegen.kernels import Value
 from heteroplace.errors import ExecutionError, SolverError
+from heteroplace.lower.compile import CompiledNetwork
+from heteroplace.lower.kernels import Value
 from heteroplace.measure.example_inputs import made_up, read_examples
 from heteroplace.measure.options import ProfileOptions
 from heteroplace.measure.profile import profile_network

@@ -17,9 +17,9 @@ from test_convolution_memory import residual
 from tests.strategies import num_cases
 
 import heteroplace
-from heteroplace.codegen.kernels import Kernel, KernelCall, KernelCalls, Value
-from heteroplace.codegen.remade_layouts import with_remade_layouts
-from heteroplace.codegen.workspace import Workspace
+from heteroplace.lower.kernels import Kernel, KernelCall, KernelCalls, Value
+from heteroplace.lower.order.duplicate_layouts import with_remade_layouts
+from heteroplace.lower.workspace import Workspace
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.model.plan import Plan, Run
 

@@ -25,7 +25,6 @@ from tests.compiled_files import read_parts
 from tvm import relay
 
 import heteroplace as hp
-from heteroplace.codegen.executable import Executable
 from heteroplace.errors import (
     ArtifactError,
     ExecutionError,
@@ -33,6 +32,7 @@ from heteroplace.errors import (
     SolverError,
 )
 from heteroplace.hetero_place import build
+from heteroplace.lower.executable import Executable
 from heteroplace.model.cluster import Cluster, Device, Memory
 from heteroplace.native.compiled_file import known_features, present_features
 from heteroplace.relay.source import Source, source_from_json, source_to_json

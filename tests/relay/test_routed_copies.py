@@ -12,10 +12,10 @@ import pytest
 from relay_models import cpu_cluster
 from routed_models import Shape, routed_executable, switch_layer
 
-from heteroplace.codegen.executable import Executable
 from heteroplace.dynamic.gather import gather_cost
 from heteroplace.dynamic.profile import read_profile
 from heteroplace.files.routes import RoutesReader
+from heteroplace.lower.executable import Executable
 from heteroplace.model.cluster import Cluster, Link, Memory
 from heteroplace.model.plan import Copy
 from heteroplace.relay.tasks.network import cut_network

@@ -28,18 +28,18 @@ from tvm import relay
 
 import heteroplace
 from heteroplace import pipeline, routing
-from heteroplace.codegen.carried import carried_kernels
-from heteroplace.codegen.compile import CompiledNetwork
-from heteroplace.codegen.executable import Executable, write_programs
-from heteroplace.codegen.instructions import root
-from heteroplace.codegen.kernels import KernelCall, KernelCalls, Value
-from heteroplace.codegen.lower import lower
-from heteroplace.codegen.paired_calls import Version, paired_calls
-from heteroplace.codegen.segment_calls import NetworkPart
-from heteroplace.codegen.segments import ValueName
 from heteroplace.dynamic.profile import read_profile
 from heteroplace.errors import LoweringError, RoutingError, UnsupportedRelayError
 from heteroplace.files.routes import RoutesReader
+from heteroplace.lower.carried import carried_kernels
+from heteroplace.lower.compile import CompiledNetwork
+from heteroplace.lower.executable import Executable, write_programs
+from heteroplace.lower.kernels import KernelCall, KernelCalls, Value
+from heteroplace.lower.lower import lower
+from heteroplace.lower.order.instructions import root
+from heteroplace.lower.routed.paired_calls import Version, paired_calls
+from heteroplace.lower.segment_calls import NetworkPart
+from heteroplace.lower.segments import ValueName
 from heteroplace.measure.batches import batches_of, of_batch
 from heteroplace.measure.plan_program import serial_plan
 from heteroplace.relay.routing.resize import resize_branches

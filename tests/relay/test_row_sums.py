@@ -8,7 +8,7 @@ from own_kernels import check_schedules
 from relay_models import module, random_inputs, var
 from tvm import relay, topi
 
-from heteroplace.codegen.row_sums import row_fold
+from heteroplace.parts.kernels.cpu.row_sums import row_fold
 
 pytestmark = pytest.mark.relay
 

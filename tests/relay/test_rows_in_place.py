@@ -15,8 +15,8 @@ from routed_models import routed_executable
 from tvm import relay
 
 from heteroplace import routing
-from heteroplace.codegen.executable import Executable
 from heteroplace.errors import ExecutionError
+from heteroplace.lower.executable import Executable
 from heteroplace.relay.routing.rewrite import named_routers
 from heteroplace.relay.tasks.network import cut_network
 from heteroplace.run.executor import Executor

@@ -32,13 +32,13 @@ from relay_models import (
 from tvm import relay
 
 import heteroplace as hp
-from heteroplace.codegen.executable import Executable
-from heteroplace.codegen.targets import with_stock_kernels
 from heteroplace.errors import ExecutionError
 from heteroplace.hetero_place import build
+from heteroplace.lower.executable import Executable
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.plan import Copy, Run
 from heteroplace.model.timeline import Span
+from heteroplace.relay.targets import with_stock_kernels
 from heteroplace.run.timeline import measured_timeline
 
 

@@ -18,9 +18,9 @@ from sharded_plans import apart_cluster, near_cluster, taking_batches
 from training_plans import sgd
 from tvm import relay
 
-from heteroplace.codegen.compile import CompiledKernels, CompiledNetwork
-from heteroplace.codegen.joined_sums import JoinableSums
-from heteroplace.codegen.lower import lower
+from heteroplace.lower.collectives.joined_sums import JoinableSums
+from heteroplace.lower.compile import CompiledKernels, CompiledNetwork
+from heteroplace.lower.lower import lower
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph

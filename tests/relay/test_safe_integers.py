@@ -11,7 +11,7 @@ from relay_models import cpu_cluster, module, random_costs, var
 from tvm import relay, tir
 
 import heteroplace as hp
-from heteroplace.codegen.safe_integers import define_integers
+from heteroplace.tir.safe_integers import define_integers
 
 pytestmark = pytest.mark.relay
 

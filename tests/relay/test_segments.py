@@ -30,17 +30,17 @@ from tvm.autotvm.task import DispatchContext
 from tvm.relay.backend import te_compiler
 
 from heteroplace import pipeline
-from heteroplace.codegen.carried import carried_kernels
-from heteroplace.codegen.compile import CompiledKernels
-from heteroplace.codegen.kernels import KernelCalls
-from heteroplace.codegen.segment_calls import lower_segments
-from heteroplace.codegen.segments import ValueName, cut_segments
-from heteroplace.codegen.targets import cluster_targets
 from heteroplace.errors import ArtifactError, LoweringError
+from heteroplace.lower.carried import carried_kernels
+from heteroplace.lower.compile import CompiledKernels
+from heteroplace.lower.kernels import KernelCalls
+from heteroplace.lower.segment_calls import lower_segments
+from heteroplace.lower.segments import ValueName, cut_segments
 from heteroplace.model.cluster import Cluster, Device
 from heteroplace.native.compiled_file import SealedCode
 from heteroplace.relay.annotate.reader import strip_annotations
 from heteroplace.relay.annotate.writer import annotate
+from heteroplace.relay.targets import cluster_targets
 from heteroplace.relay.tasks.extract import neutral_module
 from heteroplace.tvm_bridge import register_cuda_compiler
 

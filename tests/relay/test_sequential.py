@@ -12,7 +12,6 @@ from few_rounds import few_rounds
 from relay_models import TARGET, compiled_of, conv, cores, extraction_of, module, var, weights
 from tvm import relay
 
-from heteroplace.codegen.targets import with_stock_kernels
 from heteroplace.errors import CostMismatchError, InfeasibleError, MissingCostError
 from heteroplace.measure import sequential
 from heteroplace.measure.kernel_calls import only_calls
@@ -20,6 +19,7 @@ from heteroplace.measure.sequential import measure_sequential
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.graph import TaskGraph
+from heteroplace.relay.targets import with_stock_kernels
 from heteroplace.relay.tasks.extract import Extraction
 from heteroplace.solve.list.sequential_placement import SEQUENTIAL_ORDERS
 

@@ -22,10 +22,10 @@ from test_items import Reference, check_same
 from test_random_ranks import load_ranks
 from tvm import relay
 
-from heteroplace.codegen.compile import CompiledKernels
-from heteroplace.codegen.executable import write_programs
-from heteroplace.codegen.lower import lower
 from heteroplace.errors import LoweringError, UnsupportedRelayError
+from heteroplace.lower.compile import CompiledKernels
+from heteroplace.lower.executable import write_programs
+from heteroplace.lower.lower import lower
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.plan import Collective, Copy, Plan, Run
 from heteroplace.model.solution import Solution

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from tests.instances import cpu
 
-from heteroplace.codegen.artifact import weights_blob
-from heteroplace.codegen.kernels import KernelCall, KernelCalls, Value
-from heteroplace.codegen.lower import lower
-from heteroplace.codegen.lowered import Lowered
-from heteroplace.codegen.program import ALIGNMENT_BYTES
-from heteroplace.codegen.shared_weights import share_weights
+from heteroplace.lower.artifact import weights_blob
+from heteroplace.lower.kernels import KernelCall, KernelCalls, Value
+from heteroplace.lower.lower import lower
+from heteroplace.lower.lowered import Lowered
+from heteroplace.lower.program import ALIGNMENT_BYTES
+from heteroplace.lower.shared_weights import share_weights
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.model.plan import Plan, Run

@@ -18,9 +18,9 @@ from tvm import relay
 
 import heteroplace as hp
 from heteroplace.cli.main import main
-from heteroplace.codegen.executable import Executable
 from heteroplace.errors import ArtifactError, ExecutionError
 from heteroplace.hetero_place import build
+from heteroplace.lower.executable import Executable
 from heteroplace.native.compiled_file import CompiledFile
 
 ONES = np.ones(4, "float32")

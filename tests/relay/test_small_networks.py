@@ -19,9 +19,9 @@ from heteroplace import pipeline
 from heteroplace.bench.models.catalogue import load_model, onnx_model_of, small_network_names
 from heteroplace.bench.models.low_precision import QDQ_STEP
 from heteroplace.cli.tvmc import main
-from heteroplace.codegen import compile as compile_module
-from heteroplace.codegen.compile import CompiledNetwork
-from heteroplace.codegen.executable import Executable
+from heteroplace.lower import compile as compile_module
+from heteroplace.lower.compile import CompiledNetwork
+from heteroplace.lower.executable import Executable
 from heteroplace.run.executor import Executor
 
 pytestmark = [

@@ -9,9 +9,9 @@ from relay_models import TARGET, module, var
 from tvm import relay
 from tvm.contrib import graph_executor
 
-from heteroplace.codegen.own_schedules import register_schedules
-from heteroplace.codegen.softmax_rows import can_be_on_vectors
-from heteroplace.codegen.targets import kernel_target
+from heteroplace.parts.kernels.cpu.own_schedules import register_schedules
+from heteroplace.parts.kernels.cpu.softmax_rows import can_be_on_vectors
+from heteroplace.relay.targets import kernel_target
 
 pytestmark = pytest.mark.relay
 SHAPES = ((3, 2, 16), (2, 5, 1, 49), (1, 197), (4, 128))

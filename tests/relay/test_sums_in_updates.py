@@ -10,10 +10,10 @@ from relay_models import cores
 from shard_models import built_by_degrees, descend, layer_weights, perceptron, rows_of
 
 import heteroplace
-from heteroplace.codegen import versioned
-from heteroplace.codegen.program import Program
-from heteroplace.codegen.sums_in_updates import sums_in_updates
 from heteroplace.files.sharding import ShardingRecord
+from heteroplace.lower.collectives import versioned
+from heteroplace.lower.collectives.sums_in_updates import sums_in_updates
+from heteroplace.lower.program import Program
 from heteroplace.model.collectives import CollectiveCosts, collective_kind
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Collective

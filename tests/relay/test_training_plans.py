@@ -19,12 +19,12 @@ from test_random_ranks import load_ranks
 from training_plans import TrainingPlanner, sgd, training_module, with_shared_values
 
 import heteroplace as hp
-from heteroplace.codegen.compile import CompiledKernels, CompiledNetwork
-from heteroplace.codegen.executable import Executable, write_programs
-from heteroplace.codegen.items import lower_items
-from heteroplace.codegen.lower import lower
-from heteroplace.codegen.program import QueueInstruction
 from heteroplace.errors import ExecutionError
+from heteroplace.lower.compile import CompiledKernels, CompiledNetwork
+from heteroplace.lower.executable import Executable, write_programs
+from heteroplace.lower.items.items import lower_items
+from heteroplace.lower.lower import lower
+from heteroplace.lower.program import QueueInstruction
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.live_memory import live_peaks
 from heteroplace.model.solution import Solution

@@ -13,13 +13,11 @@ from tvm import relay
 
 import heteroplace as hp
 from heteroplace import pipeline
-from heteroplace.codegen.compile import CompiledNetwork, lower_network
-from heteroplace.codegen.kernels import Kernel
-from heteroplace.codegen.targets import TUNED_KERNELS
-from heteroplace.codegen.tuned_kernels import tuned_functions, tuning_digest
 from heteroplace.costs.store import CostStore
 from heteroplace.costs.tunings import TunedPlace, Tuning, add_trials, keep_schedule
 from heteroplace.errors import LoweringError, SolverError
+from heteroplace.lower.compile import CompiledNetwork, lower_network
+from heteroplace.lower.kernels import Kernel
 from heteroplace.machine.fingerprint import device_fingerprint
 from heteroplace.measure.cost_models.model import CostOptions
 from heteroplace.measure.implementations import with_makers
@@ -28,9 +26,11 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, CostTable, allowed_devices, build_table
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.implementations import implementation_gains, twin_name
+from heteroplace.parts.kernels.tuned.tuned_kernels import tuned_functions, tuning_digest
 from heteroplace.pipeline import CostedNetwork
 from heteroplace.place_options import PlaceOptions
 from heteroplace.relay.annotate.tunings import TUNINGS_ATTRIBUTE
+from heteroplace.relay.targets import TUNED_KERNELS
 from heteroplace.relay.tasks.network import Network
 from heteroplace.solve import SolveOptions
 

@@ -19,11 +19,11 @@ from tvm import relay
 import heteroplace as hp
 from heteroplace.cli.main import main
 from heteroplace.cli.tune import describe_step
-from heteroplace.codegen.kernels import Kernel, KernelCall
 from heteroplace.costs.store import CostStore
 from heteroplace.costs.tunings import TunedPlace, add_trials, find_tunings
 from heteroplace.errors import MissingCostError, SolverError
 from heteroplace.files.cluster import save_cluster
+from heteroplace.lower.kernels import Kernel, KernelCall
 from heteroplace.machine.fingerprint import device_fingerprint
 from heteroplace.measure.kernel_times import KernelTimes, peaks_seen
 from heteroplace.measure.machine_peaks import Peaks

@@ -20,8 +20,8 @@ from scipy import special
 from tvm import relay, te
 
 import heteroplace as hp
-from heteroplace.codegen.vector_math import vector_math
 from heteroplace.errors import SolverError
+from heteroplace.parts.kernels.cpu.vector_math import vector_math
 from heteroplace.place_options import KERNELS
 
 pytestmark = pytest.mark.relay

@@ -17,8 +17,8 @@ from relay_models import cpu_cluster, module, random_costs, var
 from tvm import relay
 
 import heteroplace as hp
-from heteroplace.codegen.artifact import load_manifest
 from heteroplace.errors import LoweringError, SolverError, VerificationError
+from heteroplace.lower.artifact import load_manifest
 from heteroplace.model.cluster import Cluster, Device
 from heteroplace.model.verification import Verification
 from heteroplace.relay.frontend import incremental_types, onnx_child, onnx_source

@@ -15,9 +15,9 @@ from tests.corpus import corpus
 from tests.strategies import exact_cases
 from tvm import relay
 
-from heteroplace.codegen.targets import float_lanes
-from heteroplace.codegen.whole_blocks import WholeBlocks
+from heteroplace.parts.kernels.rewrites.whole_blocks import WholeBlocks
 from heteroplace.relay.expressions import is_op_call, post_order
+from heteroplace.relay.targets import float_lanes
 
 pytestmark = pytest.mark.relay
 

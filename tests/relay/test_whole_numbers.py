@@ -14,7 +14,7 @@ from relay_models import cpu_cluster, module, random_costs, var
 from tvm import relay
 
 import heteroplace as hp
-from heteroplace.codegen.winograd import winograd_tile
+from heteroplace.parts.kernels.rewrites.winograd import winograd_tile
 from heteroplace.tvm_bridge import llvm_cpu_target
 
 pytestmark = pytest.mark.relay

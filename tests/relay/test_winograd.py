@@ -16,15 +16,15 @@ from tvm import autotvm, relay
 from tvm.contrib import graph_executor
 
 import heteroplace as hp
-from heteroplace.codegen.own_schedules import register_schedules
-from heteroplace.codegen.targets import kernel_target
-from heteroplace.codegen.winograd import Winograd
-from heteroplace.codegen.winograd_forms import FORMS
-from heteroplace.codegen.winograd_op import WINOGRAD_OP, spread_filters, winograd
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.graph import TaskGraph
+from heteroplace.parts.kernels.cpu.own_schedules import register_schedules
+from heteroplace.parts.kernels.cpu.winograd_forms import FORMS
+from heteroplace.parts.kernels.cpu.winograd_op import WINOGRAD_OP, spread_filters, winograd
+from heteroplace.parts.kernels.rewrites.winograd import Winograd
 from heteroplace.relay.expressions import is_op_call, post_order
+from heteroplace.relay.targets import kernel_target
 
 pytestmark = pytest.mark.relay
 

@@ -27,9 +27,9 @@ from heteroplace.bench.peers.fresh_process import answer, measure_in_fresh_proce
 from heteroplace.bench.peers.stock import build_stock, cpu_seconds, import_stock, in_pass_context
 from heteroplace.bench.row_table import row_table
 from heteroplace.bench.run.comparison import compile_once
-from heteroplace.codegen.compile import CompiledNetwork
-from heteroplace.codegen.executable import write_programs
 from heteroplace.costs.store import PATH_VARIABLE
+from heteroplace.lower.compile import CompiledNetwork
+from heteroplace.lower.executable import write_programs
 from heteroplace.machine.local import local_cluster
 from heteroplace.measure.plan_program import serial_plan
 from heteroplace.model.cluster import Cluster

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections import defaultdict
 
 from heteroplace.bench.peers.stock import in_pass_context
-from heteroplace.codegen.compile import CompiledNetwork
-from heteroplace.codegen.targets import with_stock_kernels
+from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.measure.kernel_identity import describe_kernels
 from heteroplace.model.cluster import Cluster
+from heteroplace.relay.targets import with_stock_kernels
 
 TVM = "tvm"
 OWN = "heteroplace"

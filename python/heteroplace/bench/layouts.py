@@ -28,13 +28,13 @@ from heteroplace.bench.models.catalogue import Model, matching_models
 from heteroplace.bench.peers.stock import in_pass_context
 from heteroplace.bench.row_table import row_table
 from heteroplace.bench.run.comparison import compile_once
-from heteroplace.codegen.targets import device_target, float_lanes
 from heteroplace.machine.local import local_cluster
 from heteroplace.measure.options import ProfileOptions
 from heteroplace.measure.profile import profile_network
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.hosts import with_devices
 from heteroplace.relay.expressions import is_op_call, post_order, static_shape
+from heteroplace.relay.targets import device_target, float_lanes
 from heteroplace.stage_log import StageLog
 
 DEFAULT_MODELS = "^(resnet50|inception_v2|mobilenet_v3_large|efficientnet_b0|densenet121)$"

@@ -16,7 +16,7 @@ from heteroplace.bench.models.catalogue import load_model, matching_names, onnx_
 from heteroplace.bench.peers.fresh_process import answer, measure_in_fresh_process
 from heteroplace.bench.peers.stock import build_stock, cpu_seconds, import_stock, in_pass_context
 from heteroplace.bench.row_table import row_table
-from heteroplace.codegen.compile import CompiledNetwork
+from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.machine.local import local_cluster
 from heteroplace.measure.isolated import COLD, HOT
 from heteroplace.measure.options import ProfileOptions

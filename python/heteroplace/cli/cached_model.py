@@ -30,7 +30,7 @@ from heteroplace.place_options import STORE_OFF, STORE_ON
 from heteroplace.stage_log import StageLog
 
 if TYPE_CHECKING:  # it loads TVM
-    from heteroplace.codegen.executable import Executable
+    from heteroplace.lower.executable import Executable
 
 _LOG = logging.getLogger("heteroplace")
 

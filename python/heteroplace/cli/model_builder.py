@@ -15,9 +15,9 @@ from heteroplace import pipeline
 from heteroplace.cli.given_inputs import InputSizes
 from heteroplace.cli.input_shapes import as_options, read_shapes
 from heteroplace.cli.model_cache import MODEL, About, Digests, digest_of
-from heteroplace.codegen.executable import Executable
 from heteroplace.errors import ClusterError, FrontendError, MissingCostError
 from heteroplace.interrupts import interruptible
+from heteroplace.lower.executable import Executable
 from heteroplace.measure.tuning.report import TuneReport
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.solution import Solution

@@ -18,11 +18,11 @@ from heteroplace.cli.profile_extras import (
     estimate_batch,
     interference_notes,
 )
-from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.costs.measurement import Measurement
 from heteroplace.costs.predict import predict_costs
 from heteroplace.errors import ClusterError, MissingCostError
 from heteroplace.files.measurements import KernelKey
+from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.measure.batches import of_batch
 from heteroplace.measure.example_inputs import read_examples
 from heteroplace.measure.interference import measure_interference

@@ -2,7 +2,7 @@
 
 `found` is the best schedule so far by its time alone, where a search goes on; `kept` the one that
 was faster than our own kernel in a run of the whole network, which alone is used. A schedule is a
-text (`codegen/tuned_kernels.py`).
+text (`parts/kernels/tuned/tuned_kernels.py`).
 """
 
 from __future__ import annotations

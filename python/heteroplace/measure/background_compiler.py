@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import tvm
 
-from heteroplace.codegen.library import KernelLibrary
+from heteroplace.lower.library import KernelLibrary
 
 Compile = Callable[[], KernelLibrary]
 

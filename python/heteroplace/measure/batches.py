@@ -13,13 +13,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import tvm
 
-from heteroplace.codegen.compile import CompiledKernels, CompiledNetwork, lower_network
-from heteroplace.codegen.library import compile_kernels
-from heteroplace.codegen.lower import lower
-from heteroplace.codegen.targets import cluster_targets
 from heteroplace.costs.regression import fit_batches
 from heteroplace.costs.standard_evaluation import check_same_tasks, estimate_graph
 from heteroplace.errors import MissingCostError
+from heteroplace.lower.compile import CompiledKernels, CompiledNetwork, lower_network
+from heteroplace.lower.library import compile_kernels
+from heteroplace.lower.lower import lower
 from heteroplace.measure.devices_under_test import device_class
 from heteroplace.measure.kernel_calls import with_kernel_workspaces
 from heteroplace.measure.plan_program import serial_plan, serial_program
@@ -29,6 +28,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.graph import TaskGraph
 from heteroplace.relay.expressions import static_shape
+from heteroplace.relay.targets import cluster_targets
 from heteroplace.relay.tasks.network import Network, cut_network
 from heteroplace.relay.tasks.rebatch import rebatch
 from heteroplace.run.devices import missing_devices

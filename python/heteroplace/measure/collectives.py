@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import tvm
 from tvm import relay
 
-from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.costs.calibration import fit_collectives
+from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.measure.plan_program import PlanProgram, load_programs
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.collectives import CollectiveCosts, CollectiveKind, collective_kind

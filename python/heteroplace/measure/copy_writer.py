@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from heteroplace.codegen.program import (
+from heteroplace.errors import ClusterError
+from heteroplace.lower.program import (
     ALIGNMENT_BYTES,
     Program,
     ProgramTensor,
@@ -15,9 +16,8 @@ from heteroplace.codegen.program import (
     QueueInstruction,
     Space,
 )
-from heteroplace.codegen.targets import DL_DEVICE_TYPES
-from heteroplace.errors import ClusterError
 from heteroplace.model.cluster import Cluster, Device
+from heteroplace.relay.targets import DL_DEVICE_TYPES
 
 REST_BYTES = 1 << 20
 """Before it hands something over a memory's own queue copies this much: longer than a waiting
@@ -146,7 +146,7 @@ class CopyWriter:
         """The queue of copies from `src` to `dst`; its device is the first GPU at an end, if any.
 
         A core that has no copy engine copies what it gets itself, and else what it gives. The same
-        as in plans (`heteroplace.codegen.queues`).
+        as in plans (`heteroplace.lower.order.queues`).
         """
         copying = self._cluster.copying_device(src, dst)
         if copying is not None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from heteroplace.codegen.kernels import Value
+from heteroplace.lower.kernels import Value
 from heteroplace.relay.ranges.drawn import array_in
 from heteroplace.run.array_files import read_arrays
 

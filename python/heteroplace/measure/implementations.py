@@ -16,13 +16,9 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from heteroplace.codegen.compile import CompiledNetwork
-from heteroplace.codegen.held_weights import with_held_weights
-from heteroplace.codegen.kernels import Kernel
-from heteroplace.codegen.libraries import LIBRARIES
-from heteroplace.codegen.targets import MAKER_KEYS, with_kernels_of
-from heteroplace.codegen.tuned_kernels import tuning_digest
 from heteroplace.errors import SolverError
+from heteroplace.lower.compile import CompiledNetwork
+from heteroplace.lower.kernels import Kernel
 from heteroplace.measure.cost_models.model import CostOptions
 from heteroplace.measure.kernel_identity import describe_kernels
 from heteroplace.measure.known_library_kernels import is_here, known_library_kernels
@@ -34,7 +30,11 @@ from heteroplace.model.hosts import with_devices
 from heteroplace.model.implementations import LIBRARY_MAKERS, LibraryMaker, twin_name
 from heteroplace.model.plan import devices_of
 from heteroplace.model.solution import Solution
+from heteroplace.parts.kernels.nvidia.libraries import LIBRARIES
+from heteroplace.parts.kernels.rewrites.held_weights import with_held_weights
+from heteroplace.parts.kernels.tuned.tuned_kernels import tuning_digest
 from heteroplace.place_options import PlaceOptions
+from heteroplace.relay.targets import MAKER_KEYS, with_kernels_of
 from heteroplace.relay.tasks.network import Network
 
 

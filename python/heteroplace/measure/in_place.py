@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from dataclasses import dataclass
 
-from heteroplace.codegen.kernels import KernelCalls
+from heteroplace.lower.kernels import KernelCalls
 from heteroplace.measure.rounds import Rounds
 from heteroplace.model.graph import TaskGraph
 from heteroplace.native.execute import Executor

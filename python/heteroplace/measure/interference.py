@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.costs.interference_records import (
     InterferenceKey,
     InterferenceRecord,
@@ -25,6 +24,7 @@ from heteroplace.costs.interference_records import (
 )
 from heteroplace.costs.store import CostStore
 from heteroplace.files.measurements import date_text
+from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.machine.fingerprint import device_fingerprint
 from heteroplace.machine.usage import QUIET_CORES, Usage
 from heteroplace.measure.devices_under_test import (

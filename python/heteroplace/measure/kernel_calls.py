@@ -6,9 +6,9 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from heteroplace.codegen.instructions import root
-from heteroplace.codegen.kernels import KernelCall, KernelCalls, Value
-from heteroplace.codegen.program import aligned
+from heteroplace.lower.kernels import KernelCall, KernelCalls, Value
+from heteroplace.lower.order.instructions import root
+from heteroplace.lower.program import aligned
 from heteroplace.model.graph import TaskGraph
 from heteroplace.relay.ranges.interval import Interval
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 import tvm
 
-from heteroplace.codegen.kernels import Kernel, KernelCall, KernelCalls, Value
-from heteroplace.codegen.library_kernels import is_library_kernel
+from heteroplace.lower.kernels import Kernel, KernelCall, KernelCalls, Value
 from heteroplace.model.cluster import Device
+from heteroplace.parts.kernels.nvidia.library_kernels import is_library_kernel
 from heteroplace.place_options import CONFIG_PREFIX
 
 _DIGEST_BYTES = 16

@@ -11,9 +11,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from heteroplace.codegen.kernels import KernelCalls
 from heteroplace.costs.measurement import Measurement
 from heteroplace.files.measurements import KernelKey
+from heteroplace.lower.kernels import KernelCalls
 from heteroplace.measure.kernel_identity import describe_kernels
 from heteroplace.measure.machine_peaks import Peaks
 from heteroplace.stats import median

@@ -17,13 +17,10 @@ from hashlib import blake2b
 
 import numpy as np
 
-from heteroplace.codegen.compile import CompiledNetwork
-from heteroplace.codegen.libraries import LIBRARIES, Library
-from heteroplace.codegen.library_kernels import LibraryKernel, library_workspace_bytes
-from heteroplace.codegen.targets import DL_DEVICE_TYPES
 from heteroplace.costs.optional_store import OptionalStore
 from heteroplace.costs.tunings import TunedPlace, Tuning, add_trials, find_tunings
 from heteroplace.errors import CostStoreError, ExecutionError, SolverError
+from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.machine.fingerprint import device_fingerprint
 from heteroplace.measure.cost_models.model import CostOptions
 from heteroplace.model.cluster import Cluster, Device
@@ -31,6 +28,9 @@ from heteroplace.model.cost import allowed_devices
 from heteroplace.model.implementations import LibraryMaker
 from heteroplace.native.execute import Executor
 from heteroplace.native.libraries import library_algorithms, library_version
+from heteroplace.parts.kernels.nvidia.libraries import LIBRARIES, Library
+from heteroplace.parts.kernels.nvidia.library_kernels import LibraryKernel, library_workspace_bytes
+from heteroplace.relay.targets import DL_DEVICE_TYPES
 from heteroplace.relay.tasks.network import Network
 from heteroplace.run.devices import missing_devices
 from heteroplace.tvm_bridge import library_path

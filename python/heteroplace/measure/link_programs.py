@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from heteroplace.codegen.program import Program, ProgramTensor, Queue, Space
-from heteroplace.codegen.targets import DL_DEVICE_TYPES
+from heteroplace.lower.program import Program, ProgramTensor, Queue, Space
 from heteroplace.measure.copy_writer import REST_BYTES, CopyWriter, Wait
 from heteroplace.model.cluster import Cluster
 from heteroplace.native.execute import Executor as NativeExecutor
+from heteroplace.relay.targets import DL_DEVICE_TYPES
 from heteroplace.tvm_bridge import library_path
 
 NUM_WARM_TRIPS = 4

@@ -1,7 +1,7 @@
 """Hosts of a cluster -> programs of messages between them, for the executors of all ranks.
 
 As in `link_programs.py`: what is costed is what is run. The programs of all hosts are one, which
-`codegen/project.py` cuts. Each rank has a clock of its own, so that only times of one rank are
+`lower/project.py` cuts. Each rank has a clock of its own, so that only times of one rank are
 subtracted; trips there and back need no common clock, and streams are timed where they arrive.
 """
 
@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from heteroplace.codegen.program import Program, bundle_text
-from heteroplace.codegen.project import project
+from heteroplace.lower.program import Program, bundle_text
+from heteroplace.lower.project import project
 from heteroplace.measure.copy_writer import REST_BYTES, CopyWriter, Wait
 from heteroplace.measure.link_programs import NUM_WARM_TRIPS, page_aligned
 from heteroplace.measure.ranks import Ranks

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from heteroplace.codegen.artifact import weights_blob
-from heteroplace.codegen.compile import CompiledKernels
-from heteroplace.codegen.lower import lower
-from heteroplace.codegen.lowered import Lowered
-from heteroplace.codegen.shared_weights import share_weights
+from heteroplace.lower.artifact import weights_blob
+from heteroplace.lower.compile import CompiledKernels
+from heteroplace.lower.lower import lower
+from heteroplace.lower.lowered import Lowered
+from heteroplace.lower.shared_weights import share_weights
 from heteroplace.measure.example_inputs import input_arrays
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph

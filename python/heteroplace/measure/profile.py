@@ -12,9 +12,9 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.costs.measurement import Measurement
 from heteroplace.files.measurements import KernelKey
+from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.machine.usage import QUIET_CORES
 from heteroplace.measure.devices_under_test import device_class, find_devices_under_test
 from heteroplace.measure.kernel_calls import with_kernel_workspaces

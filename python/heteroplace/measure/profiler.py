@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from heteroplace.codegen.compile import CompiledKernels, CompiledNetwork, TaskTargets
-from heteroplace.codegen.kernels import KernelCalls
-from heteroplace.codegen.library import KernelLibrary, compile_kernels
 from heteroplace.costs.measurement import Conditions, Measurement
 from heteroplace.costs.sampling import Summary
 from heteroplace.files.measurements import KernelKey
+from heteroplace.lower.compile import CompiledKernels, CompiledNetwork, TaskTargets
+from heteroplace.lower.kernels import KernelCalls
+from heteroplace.lower.library import KernelLibrary, compile_kernels
 from heteroplace.machine.cpu import with_siblings
 from heteroplace.machine.usage import QUIET_CORES
 from heteroplace.measure.background_compiler import BackgroundCompiler, Compile

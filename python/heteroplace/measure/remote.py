@@ -19,17 +19,17 @@ import numpy as np
 import tvm
 from tvm import rpc
 
-from heteroplace.codegen.kernels import KernelCall, KernelCalls
-from heteroplace.codegen.library import (
+from heteroplace.costs.measurement import Measurement
+from heteroplace.costs.sampling import Sample, Sampling, SamplingOptions, Summary
+from heteroplace.errors import ClusterError, ExecutionError
+from heteroplace.files.measurements import KernelKey
+from heteroplace.lower.kernels import KernelCall, KernelCalls
+from heteroplace.lower.library import (
     KernelLibrary,
     compile_kernels,
     link,
     temporary_folder,
 )
-from heteroplace.costs.measurement import Measurement
-from heteroplace.costs.sampling import Sample, Sampling, SamplingOptions, Summary
-from heteroplace.errors import ClusterError, ExecutionError
-from heteroplace.files.measurements import KernelKey
 from heteroplace.measure.conditions import Watch
 from heteroplace.measure.example_inputs import made_up
 from heteroplace.measure.isolated import COLD

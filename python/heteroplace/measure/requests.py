@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from heteroplace.codegen.compile import CompiledNetwork, TaskTargets, task_targets
-from heteroplace.codegen.kernels import KernelCalls
-from heteroplace.codegen.lower import lower
 from heteroplace.costs.measurement import Measurement
 from heteroplace.errors import InfeasibleError
 from heteroplace.files.measurements import KernelKey
+from heteroplace.lower.compile import CompiledNetwork, TaskTargets, task_targets
+from heteroplace.lower.kernels import KernelCalls
+from heteroplace.lower.lower import lower
 from heteroplace.machine.fingerprint import device_fingerprint
 from heteroplace.measure.devices_under_test import DeviceUnderTest
 from heteroplace.measure.isolated import COLD, HOT

@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from heteroplace.codegen.compile import CompiledKernels, CompiledNetwork
 from heteroplace.costs.standard_evaluation import scaled_cost
 from heteroplace.errors import InfeasibleError, MissingCostError
+from heteroplace.lower.compile import CompiledKernels, CompiledNetwork
 from heteroplace.measure.devices_under_test import device_class
 from heteroplace.measure.kernel_calls import only_calls
 from heteroplace.measure.plan_program import serial_program

@@ -20,8 +20,8 @@ import tvm
 from tvm import relay
 from tvm.relay.backend import te_compiler
 
-from heteroplace.codegen.kernels import Kernel, KernelCall, KernelCalls, Value
-from heteroplace.codegen.workspace import Workspace
+from heteroplace.lower.kernels import Kernel, KernelCall, KernelCalls, Value
+from heteroplace.lower.workspace import Workspace
 from heteroplace.machine.cpu import last_cache_bytes
 
 CHUNK_BYTES = 1 << 20

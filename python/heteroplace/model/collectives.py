@@ -175,7 +175,7 @@ class CollectiveCosts:
     """(kind, number of devices, ns per byte, ns): the time is linear in the bytes."""
     in_updates: frozenset[str] = frozenset()
     """Names of the collectives that are part of what their updates take: those read what all
-    members bring, and add it up (`codegen.sums_in_updates`)."""
+    members bring, and add it up (`lower.collectives.sums_in_updates`)."""
 
     def ns(self, kind: str, num_devices: int, num_bytes: int) -> int | None:
         """Return the time, rounded up to whole nanoseconds; None: nothing was fitted for it."""

@@ -4,7 +4,7 @@ Weights are live always, of each device the largest workspace, model inputs in t
 which may be set once for many runs, and state in each memory where it is updated. A value (an item
 of a tensor, or a shared tensor) is live in a memory from the step that brings it there to the last
 step that reads it there, both included, in plan order, since a compiled program gives its bytes
-away in that order (`heteroplace.codegen.lifetimes`). It stays live while that reader is not done by
+away in that order (`lower/order/lifetimes.py`). It stays live while that reader is not done by
 the time that a later step which brings something to that memory can start: whoever takes its bytes
 then need not wait, and the plan is as long as simulated. Outputs stay in the host memory, or where
 they are made if there is no host. A program may need a little more: values are aligned, and may

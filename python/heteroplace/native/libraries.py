@@ -38,7 +38,7 @@ def library_algorithms(
     device
         Ordinal of a GPU.
     kernel
-        Symbol (`heteroplace.codegen.library_kernels.LibraryKernel.unchosen`).
+        Symbol (`heteroplace.parts.kernels.nvidia.library_kernels.LibraryKernel.unchosen`).
     max_workspace_bytes
         That an algorithm may need.
     max_count

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import tvm
 
-from heteroplace.codegen.carried import with_kernels
-from heteroplace.codegen.compile import CompiledNetwork, task_targets
-from heteroplace.codegen.executable import Executable, write_programs
+from heteroplace.lower.carried import with_kernels
+from heteroplace.lower.compile import CompiledNetwork, task_targets
+from heteroplace.lower.executable import Executable, write_programs
 from heteroplace.model.solution import Solution
 from heteroplace.pipeline.build_state import BuildState
 from heteroplace.pipeline.module_contents import read_contents, read_plan

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import tvm
 
-from heteroplace.codegen.executable import Executable
+from heteroplace.lower.executable import Executable
 from heteroplace.model.solution import Solution
 from heteroplace.pipeline.module_contents import ModuleContents, ModulePlan
 from heteroplace.stage_log import StageLog

@@ -16,8 +16,8 @@ from functools import cached_property
 
 import tvm
 
-from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.entries import load_entry
+from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.measure.cost_models import CostModel
 from heteroplace.measure.cost_models.model import known_interference
 from heteroplace.measure.interference import measure_interference

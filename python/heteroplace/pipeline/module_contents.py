@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 import tvm
 
-from heteroplace.codegen.carried import carried_kernels
-from heteroplace.codegen.compile import CompiledKernels, CompiledNetwork, TaskTargets
 from heteroplace.errors import LoweringError
 from heteroplace.files.sharding import ShardingRecord
+from heteroplace.lower.carried import carried_kernels
+from heteroplace.lower.compile import CompiledKernels, CompiledNetwork, TaskTargets
 from heteroplace.model.solution import Solution
 from heteroplace.relay.annotate.moved import SplitTasks, follow_annotations
 from heteroplace.relay.annotate.sharded import read_sharded

@@ -11,15 +11,14 @@ from typing import Any
 
 import tvm
 
-from heteroplace.codegen.compile import CompiledNetwork
-from heteroplace.codegen.held_weights import with_held_weights
-from heteroplace.codegen.targets import with_stock_kernels
+from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.measure.batches import batches_of
 from heteroplace.measure.cost_models import CostOptions, choose_cost_model
 from heteroplace.measure.example_inputs import read_examples
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.demands import check_reachable, check_routed, with_max_memory
 from heteroplace.model.solution import Solution
+from heteroplace.parts.kernels.rewrites.held_weights import with_held_weights
 from heteroplace.pipeline import core_stages
 from heteroplace.pipeline.build_stages import annotate
 from heteroplace.pipeline.place_state import PlaceRequest, PlaceState
@@ -28,6 +27,7 @@ from heteroplace.place_options import PlaceOptions, check_gain, check_options, d
 from heteroplace.relay.annotate.asked import with_asked
 from heteroplace.relay.frontend.onnx_source import read_source, with_option, with_source
 from heteroplace.relay.output_names import read_output_names, with_output_names
+from heteroplace.relay.targets import with_stock_kernels
 from heteroplace.relay.tasks.extract_routed import has_routers
 from heteroplace.relay.tasks.rebatch import rebatch
 from heteroplace.solve.feasibility import check_demands

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import tvm
 
-from heteroplace.codegen.compile import CompiledNetwork
+from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.measure.cost_models import CostModel, CostOptions
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph

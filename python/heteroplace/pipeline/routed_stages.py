@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from heteroplace.codegen.loaded_weights import weight_sizes
+from heteroplace.lower.routed.loaded_weights import weight_sizes
 from heteroplace.measure.weights_file import with_weights_file
 from heteroplace.model.plan import Plan
 from heteroplace.model.solution import Solution

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import tvm
 
-from heteroplace.codegen.targets import DL_DEVICE_TYPES
 from heteroplace.errors import MissingDeviceError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.solution import Solution
+from heteroplace.relay.targets import DL_DEVICE_TYPES
 
 
 def check_devices_exist(

@@ -8,11 +8,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
-from heteroplace.codegen.artifact import manifest_of
-from heteroplace.codegen.executable import Executable
 from heteroplace.dynamic.profile import Profile, as_profile
 from heteroplace.errors import ArtifactError, ExecutionError
 from heteroplace.files.manifest import Manifest
+from heteroplace.lower.artifact import manifest_of
+from heteroplace.lower.executable import Executable
 from heteroplace.model.memory import MemoryUse
 from heteroplace.model.plan import Copy
 from heteroplace.model.route_profile import RouteRecord

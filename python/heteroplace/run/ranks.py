@@ -8,9 +8,9 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from heteroplace.codegen.artifact import manifest_of
 from heteroplace.errors import ExecutionError, HeteroPlaceError
 from heteroplace.files.manifest import Manifest
+from heteroplace.lower.artifact import manifest_of
 from heteroplace.native.compiled_file import CompiledFile
 from heteroplace.native.ranks import Group
 from heteroplace.native.ranks import RankedExecutor as NativeRankedExecutor

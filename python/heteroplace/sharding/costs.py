@@ -11,12 +11,12 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.costs.op_costs import OpCosts, graph_work, plain_op
 from heteroplace.costs.op_regression import MIN_SIZES, OpRegression, fit_op_regression
 from heteroplace.costs.roofline import Speeds
 from heteroplace.costs.work import Work, main_dtype, op_types
 from heteroplace.errors import MissingCostError, ShardingError
+from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.measure.cost_models.model import CostOptions
 from heteroplace.measure.options import ProfileOptions
 from heteroplace.measure.profile import profile_network, with_workspaces

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from heteroplace.codegen.compile import CompiledNetwork
+from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.measure.devices_under_test import device_class
 from heteroplace.measure.plan_program import PlanProgram, load_programs
 from heteroplace.measure.rounds import Rounds, sample_until_settled

@@ -3,7 +3,7 @@
 A task is several kernels where its values change their layout: it reads a tensor, makes a copy of
 it in another layout, and only then computes. Such copies are there during the task alone, and what
 they were made of may be gone by then. What another task's kernels make for one task only counts as
-its own (`codegen.late_calls`).
+its own (`lower.order.delay_for_memory`).
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from heteroplace.codegen.compile import CompiledNetwork
-from heteroplace.codegen.instructions import root
-from heteroplace.codegen.kernels import KernelCall, KernelCalls
-from heteroplace.codegen.program import aligned
+from heteroplace.lower.compile import CompiledNetwork
+from heteroplace.lower.kernels import KernelCall, KernelCalls
+from heteroplace.lower.order.instructions import root
+from heteroplace.lower.program import aligned
 from heteroplace.measure.devices_under_test import find_devices_under_test
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from heteroplace.codegen.executable import Executable
+from heteroplace.lower.executable import Executable
 from heteroplace.relay.ranges.drawn import array_in
 from heteroplace.relay.ranges.legal import legal_inputs
 from heteroplace.sharding.plan import ShardedModel

@@ -16,8 +16,8 @@ from dataclasses import replace
 import tvm
 from tvm import relay
 
-from heteroplace.codegen.program import aligned, in_pages
-from heteroplace.codegen.sums_in_updates import sums_in_updates
+from heteroplace.lower.collectives.sums_in_updates import sums_in_updates
+from heteroplace.lower.program import aligned, in_pages
 from heteroplace.model.graph import Task, TaskGraph
 from heteroplace.model.live_memory import live_peaks
 from heteroplace.model.plan import Copy, Plan

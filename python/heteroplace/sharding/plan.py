@@ -15,11 +15,11 @@ from typing import Literal
 import numpy as np
 import tvm
 
-from heteroplace.codegen.compile import CompiledNetwork
-from heteroplace.codegen.sums_in_updates import sums_in_updates
 from heteroplace.costs.coverage import Coverage
 from heteroplace.errors import InfeasibleError, PlanError
 from heteroplace.files.sharding import ShardingRecord, Told
+from heteroplace.lower.collectives.sums_in_updates import sums_in_updates
+from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable

@@ -13,10 +13,10 @@ from functools import cached_property
 import numpy as np
 import tvm
 
-from heteroplace.codegen.compile import CompiledNetwork
-from heteroplace.codegen.joined_sums import JoinableSums
 from heteroplace.costs.roofline import Speeds
 from heteroplace.errors import ShardingError
+from heteroplace.lower.collectives.joined_sums import JoinableSums
+from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.measure.peak_speeds import measure_speeds
 from heteroplace.model.cluster import Cluster
 from heteroplace.relay.expressions import static_shape, tensor_types

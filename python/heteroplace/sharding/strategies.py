@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import tvm
 
-from heteroplace.codegen.compile import CompiledNetwork
+from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.plan import Plan

@@ -15,8 +15,8 @@ import numpy as np
 import tvm
 from onnx import TensorProto
 
-from heteroplace.codegen.executable import Executable
 from heteroplace.errors import HeteroPlaceError, VerificationError
+from heteroplace.lower.executable import Executable
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.verification import Verification
 from heteroplace.relay.frontend.onnx_load import all_nodes, true_inputs

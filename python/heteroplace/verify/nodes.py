@@ -17,8 +17,8 @@ import onnx
 from onnx import ModelProto, NodeProto, TensorProto, helper
 from onnx.numpy_helper import from_array, to_array
 
-from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.errors import FrontendError
+from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.measure.plan_program import serial_program
 from heteroplace.model.cluster import Cluster
 from heteroplace.relay.frontend.importer import from_onnx

@@ -1,4 +1,4 @@
-// The program of an executor: what `codegen/lower.py` writes and the artefact stores as text.
+// The program of an executor: what `lower/lower.py` writes and the artefact stores as text.
 //
 // Ids are positions in the owning vector. A program that ParseProgram returned is sound: every id
 // and byte range is checked, and no order of execution of its queues can deadlock, as long as the

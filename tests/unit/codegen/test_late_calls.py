@@ -13,10 +13,10 @@ pytest.importorskip("tvm.relay")
 import tvm
 from tests.strategies import num_cases
 
-from heteroplace.codegen.instructions import Instance, Instruction, Ordered, resolve
-from heteroplace.codegen.kernels import Kernel, KernelCall, KernelCalls, Value
-from heteroplace.codegen.late_calls import with_late_calls
-from heteroplace.codegen.workspace import Workspace
+from heteroplace.lower.kernels import Kernel, KernelCall, KernelCalls, Value
+from heteroplace.lower.order.delay_for_memory import with_late_calls
+from heteroplace.lower.order.instructions import Instance, Instruction, Ordered, resolve
+from heteroplace.lower.workspace import Workspace
 from heteroplace.model.cluster import Cluster, Device, Memory
 
 pytestmark = pytest.mark.relay

@@ -10,10 +10,10 @@ pytest.importorskip("tvm.relay")
 
 from tests.strategies import num_cases
 
-from heteroplace.codegen.lifetimes import Conflicts, find_conflicts
-from heteroplace.codegen.memory_plan import Arena, lay_out
-from heteroplace.codegen.order import Instruction
-from heteroplace.codegen.program import ALIGNMENT_BYTES, aligned
+from heteroplace.lower.order.lifetimes import Conflicts, find_conflicts
+from heteroplace.lower.order.memory_plan import Arena, lay_out
+from heteroplace.lower.order.order import Instruction
+from heteroplace.lower.program import ALIGNMENT_BYTES, aligned
 
 pytestmark = pytest.mark.relay
 

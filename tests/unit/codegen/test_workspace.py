@@ -8,8 +8,8 @@ pytest.importorskip("tvm.relay")
 
 import tvm
 
-from heteroplace.codegen.workspace import Workspace, kernel_workspace
 from heteroplace.errors import LoweringError
+from heteroplace.lower.workspace import Workspace, kernel_workspace
 
 pytestmark = pytest.mark.relay
 

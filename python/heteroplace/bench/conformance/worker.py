@@ -17,8 +17,8 @@ import tvm
 
 from heteroplace import HeteroPlace, build
 from heteroplace.bench.conformance.cases import Case
-from heteroplace.codegen.executable import Executable
 from heteroplace.errors import HeteroPlaceError
+from heteroplace.lower.executable import Executable
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.graph import TaskGraph

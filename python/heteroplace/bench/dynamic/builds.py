@@ -10,7 +10,7 @@ import tvm
 
 import heteroplace
 from heteroplace.bench.peers.stock import build_stock
-from heteroplace.codegen.executable import Executable
+from heteroplace.lower.executable import Executable
 from heteroplace.model.cluster import Cluster
 
 SOLVER_S = 3.0

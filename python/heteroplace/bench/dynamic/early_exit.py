@@ -30,7 +30,7 @@ from heteroplace.bench.models.routed_vision import msdnet
 from heteroplace.bench.peers.runtimes import OnnxExecutor
 from heteroplace.bench.peers.stock import in_pass_context
 from heteroplace.bench.peers.timed_runs import TimedRuns, Timer, cluster_cores, time_in_turns
-from heteroplace.codegen.executable import Executable
+from heteroplace.lower.executable import Executable
 from heteroplace.machine.local import local_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.decision import decision_of

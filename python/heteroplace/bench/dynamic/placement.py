@@ -43,7 +43,6 @@ from heteroplace.bench.models.routed_exchange import (
     spread_experts,
 )
 from heteroplace.bench.peers.stock import in_pass_context
-from heteroplace.codegen.executable import Executable
 from heteroplace.dynamic.all_to_all import Counts, dense_cells, sparse_bytes, sparse_cells
 from heteroplace.dynamic.gather import gather_cost
 from heteroplace.dynamic.placement import BranchPlacement, place_branches, replay
@@ -55,6 +54,7 @@ from heteroplace.dynamic.placement_problem import (
 )
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.files.routes import RoutesReader
+from heteroplace.lower.executable import Executable
 from heteroplace.machine.local import local_cluster
 from heteroplace.measure.batches import batches_of
 from heteroplace.measure.cost_models.model import CostOptions, choose_cost_model

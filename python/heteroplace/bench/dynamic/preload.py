@@ -38,9 +38,9 @@ from heteroplace.bench.models.routed import RoutedNetwork
 from heteroplace.bench.models.routed_chain import chain_records, routed_chain
 from heteroplace.bench.peers.stock import in_pass_context
 from heteroplace.bench.peers.timed_runs import TimedRuns, cluster_cores
-from heteroplace.codegen.executable import Executable
-from heteroplace.codegen.loaded_weights import weight_sizes
 from heteroplace.dynamic.profile import ProfileBuilder
+from heteroplace.lower.executable import Executable
+from heteroplace.lower.routed.loaded_weights import weight_sizes
 from heteroplace.machine.local import local_cluster
 from heteroplace.measure.cost_models.model import CostOptions, choose_cost_model
 from heteroplace.model.cluster import Cluster

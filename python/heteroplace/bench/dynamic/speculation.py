@@ -47,10 +47,10 @@ from heteroplace.bench.models.routed_steps import (
 )
 from heteroplace.bench.peers.stock import in_pass_context
 from heteroplace.bench.peers.timed_runs import TimedRuns, Timer, time_in_turns
-from heteroplace.codegen.executable import Executable
 from heteroplace.dynamic.speculation import SpeculationTimes
 from heteroplace.dynamic.traces import TraceOptions
 from heteroplace.errors import HeteroPlaceError
+from heteroplace.lower.executable import Executable
 from heteroplace.machine.local import local_cluster
 from heteroplace.measure.batches import batches_of
 from heteroplace.measure.cost_models import CostOptions, choose_cost_model

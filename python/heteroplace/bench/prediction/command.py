@@ -22,8 +22,8 @@ from heteroplace.bench.prediction.random_plans import random_plans
 from heteroplace.bench.prediction.rows import PlannedRun, Row, RowMaker
 from heteroplace.bench.prediction.table import prediction_table, scatter_groups
 from heteroplace.bench.run.comparison import Prepared, core_to_core_probe, prepare_model
-from heteroplace.codegen.executable import write_programs
 from heteroplace.errors import HeteroPlaceError
+from heteroplace.lower.executable import write_programs
 from heteroplace.machine.local import local_cluster
 from heteroplace.measure.interference import measure_interference
 from heteroplace.model.cluster import Cluster

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from heteroplace.bench.peers.timed_runs import TimedRuns
-from heteroplace.codegen.executable import Executable
+from heteroplace.lower.executable import Executable
 from heteroplace.model.timeline import Timeline
 from heteroplace.report.accuracy import weighted_error
 from heteroplace.report.compare import compare

@@ -25,12 +25,12 @@ from heteroplace.bench.prediction.random_plans import random_plans
 from heteroplace.bench.ranks import plan_worker
 from heteroplace.bench.ranks.launch import command_of, module_of, run_ranks
 from heteroplace.bench.ranks.shaped import ShapedLink
-from heteroplace.codegen.compile import CompiledNetwork
-from heteroplace.codegen.executable import Executable, write_programs
 from heteroplace.errors import GraphError, HeteroPlaceError
 from heteroplace.files.cluster import load_cluster, save_cluster
 from heteroplace.files.costs import load_costs
 from heteroplace.files.graph import load_graph
+from heteroplace.lower.compile import CompiledNetwork
+from heteroplace.lower.executable import Executable, write_programs
 from heteroplace.machine.hosts import hosts_of_cores
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable, table_from_rows

@@ -32,8 +32,8 @@ from heteroplace.bench.peers.timed_runs import (
     on_cores,
     time_in_turns,
 )
-from heteroplace.codegen.compile import CompiledNetwork
-from heteroplace.codegen.executable import Executable
+from heteroplace.lower.compile import CompiledNetwork
+from heteroplace.lower.executable import Executable
 from heteroplace.measure.cost_models import CostOptions, choose_cost_model
 from heteroplace.measure.devices_under_test import DeviceClass, device_class
 from heteroplace.model.cluster import Cluster

@@ -31,8 +31,8 @@ from heteroplace.bench.peers import stock_process
 from heteroplace.bench.peers.stock import in_pass_context, silence_tuning_hint, time_runs
 from heteroplace.bench.peers.timed_runs import TimedRuns, Timer, time_in_turns
 from heteroplace.bench.row_table import row_table
-from heteroplace.codegen.executable import Executable
 from heteroplace.errors import ExecutionError
+from heteroplace.lower.executable import Executable
 from heteroplace.machine.gpu_parts import split_gpus
 from heteroplace.machine.local import local_cluster
 from heteroplace.model.cluster import Cluster

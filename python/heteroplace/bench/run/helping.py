@@ -22,7 +22,7 @@ from heteroplace.bench.prediction.command import prediction_cluster
 from heteroplace.bench.prediction.random_plans import random_plans
 from heteroplace.bench.row_table import row_table
 from heteroplace.bench.run.comparison import Prepared, core_to_core_probe, prepare_model
-from heteroplace.codegen.executable import Executable, write_programs
+from heteroplace.lower.executable import Executable, write_programs
 from heteroplace.machine.local import local_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.plan import Plan

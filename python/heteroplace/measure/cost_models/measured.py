@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from heteroplace.codegen.compile import CompiledNetwork
+from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.measure.batches import of_batch
 from heteroplace.measure.cost_models.model import CostOptions
 from heteroplace.measure.options import ProfileOptions

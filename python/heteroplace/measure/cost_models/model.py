@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.costs.optional_store import OptionalStore
 from heteroplace.errors import CostStoreUnavailableError
+from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.machine.usage import QUIET_CORES
 from heteroplace.measure.interference import find_interference
 from heteroplace.measure.options import Progress

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.costs.predict import predict_costs
+from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.measure.cost_models.measured import MeasuredCosts
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable

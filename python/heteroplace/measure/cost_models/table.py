@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Sequence
 
-from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.costs.complete import complete_costs
 from heteroplace.costs.roofline import Speeds
 from heteroplace.errors import SolverError
 from heteroplace.files.costs import load_table
+from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.measure.cost_models.measured import MeasuredCosts
 from heteroplace.measure.cost_models.model import CostOptions
 from heteroplace.measure.peak_speeds import measure_speeds

@@ -14,18 +14,18 @@ from dataclasses import dataclass, replace
 
 from msgspec import structs
 
-from heteroplace.codegen.compile import CompiledNetwork
-from heteroplace.codegen.tuned_kernels import tuning_digest
 from heteroplace.costs.measurement import Measurement
 from heteroplace.costs.store import CostStore
 from heteroplace.costs.tunings import TunedPlace, find_tunings, keep_schedule
 from heteroplace.files.measurements import KernelKey
+from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.machine.fingerprint import device_fingerprint
 from heteroplace.measure.implementations import with_implementations
 from heteroplace.measure.options import ProfileOptions
 from heteroplace.measure.profile import profile_network, with_workspaces
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.implementations import makers_of
+from heteroplace.parts.kernels.tuned.tuned_kernels import tuning_digest
 from heteroplace.relay.tasks.network import Network
 
 MIN_GAIN = 0.03

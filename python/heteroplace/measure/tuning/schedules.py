@@ -20,7 +20,7 @@ import tvm
 from tvm import meta_schedule, relay
 from tvm.meta_schedule import _ffi_api
 
-from heteroplace.codegen.tuned_kernels import tensor_program
+from heteroplace.parts.kernels.tuned.tuned_kernels import tensor_program
 
 _KIND = "llvm"
 _MAX_PARTS_PER_CORE = 16

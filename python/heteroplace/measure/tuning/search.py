@@ -13,15 +13,15 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from heteroplace.codegen.kernels import Kernel, KernelCall
-from heteroplace.codegen.tuned_kernels import tuning_digest
 from heteroplace.costs.store import CostStore
 from heteroplace.costs.tunings import TunedPlace, Tuning, add_trials, find_tunings
 from heteroplace.files.measurements import date_text
+from heteroplace.lower.kernels import Kernel, KernelCall
 from heteroplace.measure.kernel_times import KernelTimes
 from heteroplace.measure.machine_peaks import Peaks
 from heteroplace.measure.tuning.schedules import Schedules
 from heteroplace.measure.tuning.trials import Trial, TrialBench
+from heteroplace.parts.kernels.tuned.tuned_kernels import tuning_digest
 
 TRIALS_OF_ROUND = 8
 _SEED_DIGITS = 7

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from heteroplace.codegen.compile import CompiledKernels, CompiledNetwork
-from heteroplace.codegen.fused_functions import finished
-from heteroplace.codegen.kernels import Kernel, KernelCall
-from heteroplace.codegen.library import KernelLibrary, compile_kernels
-from heteroplace.codegen.tuned_kernels import lowered_schedule, tuned_functions
-from heteroplace.codegen.workspace import kernel_workspace
 from heteroplace.errors import ExecutionError, LoweringError
+from heteroplace.lower.compile import CompiledKernels, CompiledNetwork
+from heteroplace.lower.fused_functions import finished
+from heteroplace.lower.kernels import Kernel, KernelCall
+from heteroplace.lower.library import KernelLibrary, compile_kernels
+from heteroplace.lower.workspace import kernel_workspace
 from heteroplace.measure.kernel_calls import only_calls
 from heteroplace.measure.plan_program import PlanProgram, serial_program
 from heteroplace.measure.tuning.schedules import trace_text
 from heteroplace.model.cluster import Cluster
+from heteroplace.parts.kernels.tuned.tuned_kernels import lowered_schedule, tuned_functions
 
 _ROUNDS = 5
 _SAMPLE_NS = 2_000_000

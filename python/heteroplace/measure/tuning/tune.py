@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.costs.store import CostStore
 from heteroplace.costs.tunings import TunedPlace, Tuning, find_tunings
 from heteroplace.errors import InfeasibleError, MissingCostError, SolverError
+from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.machine.fingerprint import device_fingerprint
 from heteroplace.measure.implementations import has_one_implementation
 from heteroplace.measure.kernel_times import kernel_times, peaks_seen

@@ -1,7 +1,7 @@
 """An ONNX model with weights in half precision -> what becomes of them, for the import's report.
 
 All is computed in float32. CPUs' kernels hold in two bytes what they multiply by or look up in
-(`codegen/narrow_weights.py`); what other ops read has four.
+(`parts/kernels/rewrites/narrow_weights.py`); what other ops read has four.
 """
 
 from __future__ import annotations

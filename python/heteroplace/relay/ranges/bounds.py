@@ -32,7 +32,7 @@ Bounds = tuple[Interval, ...]
 _Rule = Callable[[Any, Sequence[Interval]], Interval]
 """Of a call and the intervals of its arguments, tuples flattened."""
 _NEAR = 1e-5
-"""By which kernels of functions with limits may be beyond them (`codegen/vector_math.py`)."""
+"""How far kernels of bounded functions may exceed them (`parts/kernels/cpu/vector_math.py`)."""
 _MAX_CONSTANT = 2**20
 """Elements of floating-point constants beyond this are not looked at: they are weights."""
 
@@ -183,7 +183,7 @@ def _clip(call: Any, arguments: Sequence[Interval]) -> Interval:
     low, high = float(call.attrs.a_min), float(call.attrs.a_max)
     if not _dtype(call).startswith("float"):  # limits are of the type of the numbers
         low, high = (each if math.isinf(each) else math.trunc(each) for each in (low, high))
-    elif not _is_finite(arguments[0]):  # NaN is kept (`codegen/keep_nan.py`)
+    elif not _is_finite(arguments[0]):  # NaN is kept (`tir/keep_nan.py`)
         return EVERYTHING
     # Of limits that are not in order the lower one counts last.
     return _rising(lambda end: max(min(end, high), low))(call, arguments)
@@ -297,7 +297,7 @@ def _many_times_rounded(exact: Interval, count: int, dtype: str) -> Interval:
 
 
 def _index(call: Any, _arguments: Sequence[Interval]) -> Interval:
-    """Kernels begin from place 0 (`codegen/fold_starts.py`), so also if all elements are -inf."""
+    """Kernels begin from place 0 (`tir/fold_starts.py`), so also if all elements are -inf."""
     count = _extent(call)
     return Interval(0, count - 1) if count else EVERYTHING
 

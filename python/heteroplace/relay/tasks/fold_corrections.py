@@ -1,7 +1,7 @@
 """Calls of constants whose TVM kernels are wrong -> numpy arrays: evaluators as in `fold_ops.py`.
 
 What is computed in the run is made right before or behind TVM's lowering (`corner_scatters.py`,
-`codegen/fold_starts.py`, `codegen/keep_nan.py`); TVM's folder of constants knows nothing of it.
+`tir/fold_starts.py`, `tir/keep_nan.py`); TVM's folder of constants knows nothing of it.
 """
 
 from __future__ import annotations

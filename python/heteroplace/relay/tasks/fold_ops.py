@@ -4,7 +4,7 @@ Each evaluator takes the call's attributes, its constant arguments and the stati
 result, and returns an array (or a list of arrays), or None: "not mine, leave it to TVM". An
 evaluator never guesses: a case whose rounding or whose meaning differs between numpy and TVM's
 code generator (half-way rounding, float sums) returns None. Of integers divided by 0 or shifted too
-far, numpy's results are those of our kernels (`codegen/safe_integers.py`).
+far, numpy's results are those of our kernels (`tir/safe_integers.py`).
 """
 
 from __future__ import annotations

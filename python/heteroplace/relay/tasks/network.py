@@ -50,11 +50,11 @@ class Network:
     state: Mapping[str, np.ndarray] = field(default_factory=dict)
     """Of inputs by name that the program replaces, what they are at first; others are to be set."""
     tunings: Mapping[str, str] = field(default_factory=dict)
-    """What tuners found of its kernels (`codegen/tuned_kernels.py`), and the symbols of its
-    products by cuBLASLt, with the algorithms that were chosen (`codegen/products.py`)."""
+    """Traces of tuned kernels (`parts/kernels/tuned/tuned_kernels.py`), and the symbols of products
+    by cuBLASLt with their chosen algorithms (`parts/kernels/nvidia/cublas_products.py`)."""
     held_bytes: Mapping[str, tuple[int, int]] | None = None
     """By task whose weights are of half precision: their bytes in their types, and as kernels of
-    CPUs hold them (`codegen/held_weights.py`). None: not known."""
+    CPUs hold them (`parts/kernels/rewrites/held_weights.py`). None: not known."""
     model_digest: str = ""
     """Of a module with routers, what their profiles name it by; "": it has none."""
     output_names: tuple[str, ...] = ()

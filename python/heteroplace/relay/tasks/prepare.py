@@ -3,7 +3,7 @@
 The passes are those that `relay.build` itself runs before it plans devices, read from TVM by
 `relay.backend.GetPassPrefixSeq`, for a heterogeneous module: without AlterOpLayout and whatever
 else needs to know the target. Those run later, for each target on its own part of the network
-(`heteroplace.codegen.segments`). Before each FoldConstant goes our own folding by numpy, since
+(`heteroplace.lower.segments`). Before each FoldConstant goes our own folding by numpy, since
 TVM's compiles every constant expression by LLVM.
 """
 

@@ -1,7 +1,7 @@
 """Logarithms of probabilities ==> Relay: LogSoftmax, SoftmaxCrossEntropyLoss and its like.
 
 ONNX operator specification. TVM's converters take the logarithm of a softmax, whose small terms are
-0 (`codegen/vector_math.py`), so that it would be -inf from -87.3 on. Here it is
+0 (`parts/kernels/cpu/vector_math.py`), so that it would be -inf from -87.3 on. Here it is
 
     x - max - log(sum of e**(x - max))
 """

@@ -1,0 +1,284 @@
+"""Compiled kernels + solutions -> executables: program, weights and what a file says of them."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import tvm
+
+from heteroplace.dynamic.profile import Profile, as_profile
+from heteroplace.entries import load_entry
+from heteroplace.errors import ArtifactError
+from heteroplace.files.manifest import Manifest, State
+from heteroplace.lower.artifact import weights_blob, write_artifact
+from heteroplace.lower.compile import CompiledKernels
+from heteroplace.lower.kernels import Value
+from heteroplace.lower.library import KernelLibrary
+from heteroplace.lower.lower import lower
+from heteroplace.lower.lowered import Lowered
+from heteroplace.lower.program import bundle_text
+from heteroplace.lower.routed.predictions import with_hit_rates
+from heteroplace.lower.shared_weights import share_weights
+from heteroplace.lower.weights import WeightLayout
+from heteroplace.model.memory import MemoryUse
+from heteroplace.model.solution import Solution
+from heteroplace.model.text.plan import step_name
+from heteroplace.model.timeline import Timeline
+from heteroplace.model.verification import Verification
+from heteroplace.native.transports import check_programs
+from heteroplace.relay.output_names import port_names
+from heteroplace.relay.source import Source, source_to_json
+from heteroplace.report.html.content import Measured, SolverPoint
+from heteroplace.report.notes import notes_text
+from heteroplace.report.tables import (
+    cost_sources_line,
+    device_table,
+    memory_text,
+    placement_table,
+    solution_headline,
+)
+from heteroplace.report.weights import weights_text
+
+_ROUTED_TEXT = "heteroplace.simulate.copied:routed_plan_text"
+_WRITE_REPORT = "heteroplace.solve.report:write_report"
+"""Loaded when a text or a page is made of a solution."""
+
+
+@dataclass(frozen=True)
+class Executable:
+    """Compiled kernels, weights and program of one placed network.
+
+    `export_library` writes it to one file; `heteroplace.Executor` runs it, from memory or file.
+    """
+
+    library: KernelLibrary
+    lowered: Lowered
+    manifest: Manifest
+    _make_blob: Callable[[], np.ndarray]
+    """Puts the weights into one array when it is first called; executables may share them."""
+    source: Source | None = None
+    """The Relay module of the kernels; None: it is not known."""
+
+    @property
+    def blob(self) -> np.ndarray:
+        """Weights, page aligned; uint8 [blob_bytes]. To run from memory; a file needs no copy."""
+        return self._make_blob()
+
+    @property
+    def solution(self) -> Solution:
+        """The plan and all it refers to."""
+        return self.manifest.solution
+
+    @property
+    def memory(self) -> tuple[MemoryUse, ...]:
+        """For each memory of the cluster what an executor will hold in it."""
+        return self.manifest.memory
+
+    @property
+    def verification(self) -> Verification | None:
+        """How its outputs compare with those of the ONNX model; None: there is none."""
+        return self.manifest.verification
+
+    def verified(self, verification: Verification) -> Executable:
+        """Return the same, which says how its outputs compare with those of its model."""
+        return replace(self, manifest=replace(self.manifest, verification=verification))
+
+    def summary(self, max_rows: int = 40, profile: Profile | None = None) -> str:
+        """Return the headline with what must be known before it is believed, devices, memories and
+        the placement table with reasons, as text.
+
+        Parameters
+        ----------
+        profile
+            Of the route decisions of a network with routers, or its file, or that of a recording:
+            loads, padding and bytes are told by it; None: all branches of a router are alike.
+
+        Raises
+        ------
+        RoutingError
+            The profile is of another model, or its file is wrong.
+        """
+        solution = self.solution
+        graph, cluster, plan = solution.graph, solution.cluster, solution.plan
+        timeline = solution.timeline
+        opening = filter(None, (solution_headline(solution), notes_text(solution)))
+        tables = [
+            "\n".join(opening),
+            device_table(graph, cluster, plan, timeline),
+            memory_text(cluster, self.memory),
+            placement_table(graph, cluster, plan, timeline, max_rows),
+            cost_sources_line(solution.costs),
+        ]
+        weights = weights_text(graph, cluster, plan)
+        if weights:
+            tables.insert(3, weights)
+        if graph.routers:
+            known = None if profile is None else as_profile(profile)
+            if known is not None:
+                known.check_model(self.manifest.model_digest)
+            tables.append(load_entry(_ROUTED_TEXT)(solution, known, max_rows))
+        if self.verification is not None:
+            tables.append(self.verification.text)
+        return "\n\n".join(tables)
+
+    def report(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        measured: Measured | Timeline | None = None,
+        progress: Sequence[SolverPoint] = (),
+        command: str = "",
+    ) -> None:
+        """Write one HTML page that shows the plan: what `summary` says and more, with pictures.
+
+        Parameters
+        ----------
+        measured
+            What a machine said of it, such as `Executor.timeline()`; None: it was not run.
+            `Executor.report` measures it.
+        progress
+            What the solver had at which time; empty: it was not recorded.
+        command
+            What makes the page again.
+
+        Raises
+        ------
+        OSError
+            The folder does not exist or cannot be written to.
+        """
+        load_entry(_WRITE_REPORT)(
+            self.solution,
+            path,
+            measured=Measured(measured) if isinstance(measured, Timeline) else measured,
+            progress=progress,
+            memory=self.memory,
+            properties=self.manifest.properties,
+            command=command,
+        )
+
+    def export_library(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        with_source: bool = False,
+        sign_with: str | os.PathLike[str] | None = None,
+    ) -> None:
+        """Write kernels, weights, program, plan and cluster to ONE file.
+
+        Parameters
+        ----------
+        with_source
+            Also the Relay module, so that `heteroplace.load(path, on_missing="replan")` can place
+            it again on another machine. Weights that kernels read in another layout are then there
+            twice.
+        sign_with
+            A file with a private Ed25519 key, PEM: the signature stands for every byte of the file.
+
+        Raises
+        ------
+        ArtifactError
+            The file cannot be written, or there is no such key; an older file of that name is left
+            as it was. The Relay module cannot be written.
+        ExecutionError
+            There is no library for signatures (OpenSSL's libcrypto).
+        """
+        lowered, source = self.lowered, b""
+        if with_source:
+            lowered, source = self._with_source()
+        write_artifact(path, self.library.image, lowered, self.manifest, source, sign_with)
+
+    def _with_source(self) -> tuple[Lowered, bytes]:
+        """The program with the weights of the Relay module behind its own, and that module."""
+        if self.source is None:
+            raise ArtifactError(
+                "the executable was made of kernels alone, without their Relay module; build it by "
+                "heteroplace.build, or export it without with_source"
+            )
+        layout = WeightLayout(self.lowered.weights, self.lowered.blob_bytes)
+
+        def place(array: np.ndarray) -> int:
+            return layout.offset(Value(array.shape, array.dtype.name, constant=array))
+
+        source = source_to_json(self.source, place)
+        lowered = replace(self.lowered, weights=layout.weights, blob_bytes=layout.blob_bytes)
+        return lowered, source
+
+
+def write_programs(
+    compiled: CompiledKernels,
+    solutions: Sequence[Solution],
+    timelines: Sequence[Timeline] = (),
+    output_names: Sequence[str] = (),
+) -> list[Executable]:
+    """Write the programs of several solutions of one network over the same kernels and weights.
+
+    Parameters
+    ----------
+    compiled
+        The network's kernels, compiled for the target that every solution gives each task.
+    solutions
+        Of the network's tasks, on one cluster.
+    timelines
+        The simulated timeline of each plan; empty: those of the solutions.
+    output_names
+        Of the network's outputs, in order; empty: they are called output0, output1, ...
+
+    Raises
+    ------
+    LoweringError
+        Kernel calls and a plan do not belong together, or the plan is for several items.
+    InfeasibleError
+        A program does not fit in some memory.
+    """
+    known = timelines or [solution.timeline for solution in solutions]
+    programs = [
+        with_hit_rates(lower(compiled.calls, p.graph, p.cluster, p.plan, timeline), p.predictions)
+        for p, timeline in zip(solutions, known, strict=True)
+    ]
+    programs = [_with_output_names(lowered, output_names) for lowered in programs]
+    for lowered in programs:
+        if len(lowered.hosts) > 1:  # what each rank checks when it loads is told here
+            check_programs(lowered.text)
+    if len(programs) > 1:
+        programs = share_weights(programs)
+    make_blob = functools.cache(partial(weights_blob, programs[0]))
+    return [
+        Executable(compiled.library, lowered, _manifest(lowered, solution), make_blob)
+        for lowered, solution in zip(programs, solutions, strict=True)
+    ]
+
+
+def _with_output_names(lowered: Lowered, names: Sequence[str]) -> Lowered:
+    """Name the outputs that are no state, which comes after them."""
+    inputs, outputs = lowered.program.inputs, lowered.program.outputs
+    count = len(outputs) - sum(map(len, lowered.state.values()))
+    found = port_names(names, [name for name, _ in inputs], count)
+    named = [(name, tensor) for name, (_, tensor) in zip(found, outputs[:count], strict=True)]
+    return replace(lowered, program=replace(lowered.program, outputs=(*named, *outputs[count:])))
+
+
+def _manifest(lowered: Lowered, solution: Solution) -> Manifest:
+    tensors = lowered.program.tensors
+    replaced = {port for ports in lowered.state.values() for port in ports}
+    ports = [
+        tuple(
+            (name, tensors[tensor].shape, tensors[tensor].dtype)
+            for name, tensor in named
+            if name not in replaced
+        )
+        for named in (lowered.program.inputs, lowered.program.outputs)
+    ]
+    state = tuple(
+        State(name, own, lowered.initial.get(name)) for name, own in lowered.state.items()
+    )
+    plan, graph, cluster = solution.plan, solution.graph, solution.cluster
+    names = [step_name(step, graph, cluster) for step in plan.steps]
+    text = bundle_text(lowered.programs, names)
+    return Manifest(
+        tvm.__version__, text, solution, ports[0], ports[1], lowered.memory, state=state
+    )

@@ -1,0 +1,77 @@
+"""Solution -> what its compiled file needs of a machine, as the text that `src/exec/file/needs.h`
+describes: features of the processor, compute capability of GPUs, digests of what belongs together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import tvm
+from tvm.target import codegen
+
+from heteroplace.errors import LoweringError
+from heteroplace.model.cluster import Device
+from heteroplace.model.solution import Solution
+from heteroplace.native.compiled_file import known_features, machine_name
+from heteroplace.relay.targets import device_target, launcher
+
+
+def needs_text(solution: Solution, digests: Mapping[str, str]) -> str:
+    """Return the text, with what each host needs for itself.
+
+    Parameters
+    ----------
+    solution
+        Of which the file has the code.
+    digests
+        SHA-256 of "code", "program" and "weights", hexadecimal.
+
+    Raises
+    ------
+    LoweringError
+        The target of a GPU does not say its architecture.
+    """
+    hosts = solution.cluster.hosts
+    lines = [f"heteroplace-needs {min(2, len(hosts))}", f"machine {machine_name()}"]
+    for rank, host in enumerate(hosts):
+        lines += [f"host {rank}"] if len(hosts) > 1 else []
+        lines += _host_lines(solution, host)
+    lines += [f"{part} {digest}" for part, digest in digests.items()]
+    return "\n".join([*lines, "end", ""])
+
+
+def _host_lines(solution: Solution, host: str) -> list[str]:
+    """The features and GPUs that the plan needs on one host."""
+    cluster = solution.cluster
+    used = [device for device in cluster.devices if device.name in solution.devices_used]
+    cpus = [device for device in used if device.kind == "cpu" and device.host == host]
+    gpus = [device for device in used if device.kind == "cuda" and device.host == host]
+    first = launcher(cluster, host) if gpus else None
+    features: set[str] = set()
+    for device in (*cpus, *([] if first is None else [first])):
+        features |= cpu_features(device_target(device))
+    capabilities: dict[int, int] = {}
+    for device in gpus:  # the parts of a GPU may have targets of their own
+        capabilities[device.index] = max(capabilities.get(device.index, 0), _capability(device))
+    return [
+        *(f"feature {name}" for name in sorted(features)),
+        *(f"cuda {index} {value}" for index, value in sorted(capabilities.items())),
+    ]
+
+
+def cpu_features(target: tvm.target.Target) -> frozenset[str]:
+    """Return the features of a processor that code for a target may use, by LLVM's names."""
+    return known_features() & set(codegen.llvm_get_cpu_features(target))
+
+
+def _capability(device: Device) -> int:
+    """The compute capability that the code for a GPU needs, as 80 for 8.0."""
+    arch = str(device_target(device).attrs.get("arch", ""))
+    found = re.fullmatch(r"sm_(\d+)[a-z]?", arch)
+    if found is None:
+        raise LoweringError(
+            f"device {device.name!r}: its target {device.target!r} has the architecture {arch!r}, "
+            f"expected one as 'sm_80'; say it by -arch"
+        )
+    return int(found[1])

@@ -1,0 +1,396 @@
+"""Segments -> kernel calls, with the lowered kernels behind them.
+
+Equal groups share one kernel. Each call is traced to its task by the spans inside the fused
+function; a call without one (an inserted layout_transform) belongs to the task whose value it
+converts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import tvm
+from tvm import relay
+from tvm.relay.backend import te_compiler
+
+from heteroplace.errors import LoweringError
+from heteroplace.lower.fused_functions import finished, function_flops, last_cause, op_text
+from heteroplace.lower.kernels import Kernel, KernelCall, KernelCalls, Value
+from heteroplace.lower.nameless import nameless
+from heteroplace.lower.segments import Segment, ValueName
+from heteroplace.lower.workspace import Workspace, kernel_workspace
+from heteroplace.model.implementations import LibraryMaker
+from heteroplace.model.kernel_rules import why_barred
+from heteroplace.parts.kernels.nvidia.libraries import LIBRARIES
+from heteroplace.parts.kernels.nvidia.library_kernels import library_workspace_bytes
+from heteroplace.parts.kernels.rewrites.winograd import with_plain_sums
+from heteroplace.parts.kernels.tuned.tuned_kernels import (
+    Tunings,
+    tuned_functions,
+    tuned_symbol,
+    tuning_digest,
+)
+from heteroplace.relay.expressions import (
+    is_primitive_call,
+    post_order,
+    static_shape,
+    tasks_in,
+    tensor_types,
+)
+from heteroplace.relay.ranges.legal import legal_tensors
+from heteroplace.relay.targets import (
+    has_stock_kernels,
+    has_tuned_kernels,
+    library_maker,
+)
+from heteroplace.tir.exact_floats import exact_floats
+from heteroplace.tvm_bridge import lowering_by_tvm
+
+
+def lower_segments(
+    segments: Sequence[Segment],
+    inputs: Sequence[relay.Var],
+    outputs: Sequence[ValueName],
+    targets: Mapping[str, tvm.target.Target] | None = None,
+    tunings: Tunings | None = None,
+) -> KernelCalls:
+    """Lower every fused function of every segment and list the calls.
+
+    Parameters
+    ----------
+    inputs, outputs
+        Of the model. The first values of the result are the inputs, used or not.
+    targets
+        Of tasks whose kernels are for another target than their segment, by name; the layouts are
+        those of the segment.
+    tunings
+        What tuners have found, for targets of tuned kernels, and the algorithms of kernels by
+        NVIDIA's libraries; other kernels of a task that is for such a target are those of its
+        segment.
+
+    Raises
+    ------
+    LoweringError
+        TVM has no implementation of an op on a target, or a task is for tuned kernels and none
+        are known.
+    """
+    tuned = [task for task, target in (targets or {}).items() if has_tuned_kernels(target)]
+    if tuned and not tunings:
+        raise LoweringError(
+            f"task {tuned[0]!r} was placed with a tuned kernel, and the module has lost what was "
+            f"tuned; place the model again, or with tuned='off'"
+        )
+    for task, target in (targets or {}).items():
+        maker = library_maker(target)
+        if maker is not None and not tunings:
+            library = LIBRARIES[maker.option]
+            raise LoweringError(
+                f"task {task!r} was placed with a {library.kernel} by {library.name}, and the "
+                f"module has lost the algorithms; place the model again, or with "
+                f"{library.option}='off'"
+            )
+    # What is kept from earlier networks may come from other tuning records than those in force.
+    te_compiler.get().clear()
+    lowerer = _Lowerer(targets=targets or {}, tunings=tunings or {})
+    for parameter in inputs:
+        lowerer.add_input(parameter)
+    with lowering_by_tvm():
+        for index, segment in enumerate(segments):
+            lowerer.add_segment(index, segment)
+    return lowerer.finish(outputs)
+
+
+@dataclass(frozen=True)
+class NetworkPart:
+    """Segments that were lowered without the rest of their network."""
+
+    calls: KernelCalls
+    """Its `outputs` are the values of `exports`."""
+    imports: Mapping[ValueName, int]
+    """The value that stands for each model input, and for what the rest makes."""
+    exports: tuple[ValueName, ...]
+
+
+def lower_parts(parts: Sequence[Sequence[Segment]]) -> list[NetworkPart]:
+    """Lower parts of one network; what a part does not make itself, it imports.
+
+    Kernels and weights that they have in common are the same ones. Raises as `lower_segments`.
+    """
+    te_compiler.get().clear()
+    kernels: dict[str, Kernel] = {}
+    weights: dict[_Weight, Value] = {}
+    constants: dict[_Address, Value] = {}
+    found = []
+    with lowering_by_tvm():
+        for segments in parts:
+            lowerer = _Lowerer(kernels=kernels, weights=weights, constants=constants)
+            exports = tuple(name for segment in segments for name in segment.exports)
+            imports = {
+                source: parameter
+                for segment in segments
+                for source, parameter in zip(segment.sources, segment.main.params, strict=True)
+                if source not in exports
+            }
+            values = {name: lowerer.add_import(name, var) for name, var in imports.items()}
+            for index, segment in enumerate(segments):
+                lowerer.add_segment(index, segment)
+            found.append(NetworkPart(lowerer.finish(exports), values, exports))
+    return found
+
+
+_Weight = tuple[bytes, tuple[int, ...], str]
+"""What equal weights have in common: content, shape, type."""
+_Address = tuple[int | None, tuple[int, ...], str]
+"""Where a constant lies (None: it is empty), its shape and type."""
+
+
+@dataclass
+class _Lowerer:
+    values: list[Value] = field(default_factory=list)
+    calls: list[KernelCall] = field(default_factory=list)
+    kernels: dict[str, Kernel] = field(default_factory=dict)
+    named: dict[ValueName, int] = field(default_factory=dict)
+    """Value of each input and import, and of each exported name."""
+    imported: set[ValueName] = field(default_factory=set)
+    weights: dict[_Weight, Value] | None = None
+    """Those that parts share; None: there is one part, in which nearly all differ."""
+    constants: dict[_Address, Value] = field(default_factory=dict)
+    """The weights that are known; the segments keep them in memory."""
+    targets: Mapping[str, tvm.target.Target] = field(default_factory=dict)
+    """Of tasks whose kernels are not for the target of their segment."""
+    tunings: Tunings = field(default_factory=dict)
+    forwards: dict[int, ValueName] = field(default_factory=dict)
+    """Values that stand for what a later segment may export, until all are known."""
+
+    def add_input(self, parameter: relay.Var) -> None:
+        (type_,) = tensor_types(parameter.checked_type)
+        name = parameter.name_hint
+        self.named[ValueName(name)] = self._add(type_, input_name=name)
+        self.imported.add(ValueName(name))
+
+    def add_import(self, name: ValueName, parameter: relay.Var) -> int:
+        """Add a value that is made elsewhere."""
+        (type_,) = tensor_types(parameter.checked_type)
+        self.named[name] = self._add(type_)
+        self.imported.add(name)
+        return self.named[name]
+
+    def add_segment(self, index: int, segment: Segment) -> None:
+        known: dict[relay.Expr, tuple[int, ...]] = {}
+        for parameter, source in zip(segment.main.params, segment.sources, strict=True):
+            known[parameter] = (self._source(parameter, source),)
+        with segment.target:
+            for node in post_order(segment.main.body):
+                if not isinstance(node, (relay.Var, relay.Function, tvm.ir.Op)):
+                    known[node] = self._visit(node, index, segment, known)
+        results = known[segment.main.body]
+        for name, value in zip(segment.exports, results, strict=True):
+            self.named[name] = value
+
+    def finish(self, outputs: Sequence[ValueName]) -> KernelCalls:
+        resolved = {value: self.named[name] for value, name in self.forwards.items()}
+
+        def real(value: int) -> int:
+            while value in resolved:
+                value = resolved[value]
+            return value
+
+        calls = [replace(each, reads=tuple(map(real, each.reads))) for each in self._attributed()]
+        values = [
+            value
+            if value.alias_of is None
+            else Value(value.shape, value.dtype, alias_of=real(value.alias_of))
+            for value in self.values
+        ]
+        found = tuple(real(self.named[name]) for name in outputs)
+        return KernelCalls(tuple(values), tuple(calls), found, self.kernels)
+
+    def _source(self, parameter: relay.Var, source: ValueName) -> int:
+        if source in self.imported:
+            return self.named[source]
+        (type_,) = tensor_types(parameter.checked_type)
+        value = self._add(type_)
+        self.forwards[value] = source
+        return value
+
+    def _add(
+        self,
+        type_: relay.TensorType,
+        input_name: str | None = None,
+        alias_of: int | None = None,
+    ) -> int:
+        shape = static_shape(type_)
+        self.values.append(Value(shape, type_.dtype, input_name, alias_of=alias_of))
+        return len(self.values) - 1
+
+    def _add_weight(self, node: relay.Constant) -> int:
+        (type_,) = tensor_types(node.checked_type)
+        shape = static_shape(type_)
+        at = node.data.handle.contents.data, shape, type_.dtype
+        if at not in self.constants:
+            value = Value(shape, type_.dtype, None, _array(node))
+            if self.weights is not None:
+                key = value.digest, value.shape, value.dtype
+                value = self.weights.setdefault(key, value)
+            self.constants[at] = value
+        self.values.append(self.constants[at])
+        return len(self.values) - 1
+
+    def _visit(
+        self,
+        node: relay.Expr,
+        index: int,
+        segment: Segment,
+        known: dict[relay.Expr, tuple[int, ...]],
+    ) -> tuple[int, ...]:
+        if isinstance(node, relay.Constant):
+            return (self._add_weight(node),)
+        if isinstance(node, relay.Tuple):
+            return tuple(value for member in node.fields for value in known[member])
+        if isinstance(node, relay.TupleGetItem):
+            return (known[node.tuple_value][node.index],)
+        if not is_primitive_call(node):
+            raise LoweringError(f"cannot lower {type(node).__name__}: FuseOps left it unfused")
+        tasks, types = tasks_in(node.op), tensor_types(node.checked_type)
+        task = tasks[-1] if tasks else ""
+        own = self.targets.get(task, segment.target)
+        if has_stock_kernels(own) and own is not segment.target:
+            node = with_plain_sums(node, segment.plain_filters)
+            for argument in node.args:
+                if argument not in known:
+                    known[argument] = (self._add_weight(argument),)
+        reads = tuple(value for argument in node.args for value in known[argument])
+        if "relay.reshape_only" in node.op.attrs and int(node.op.attrs["relay.reshape_only"]):
+            return (self._add(types[0], alias_of=reads[0]),)
+        writes = tuple(self._add(type_) for type_ in types)
+        if has_tuned_kernels(own):
+            kernel = self._lower_tuned(node.op, segment.target)
+        elif (maker := library_maker(own)) is not None:
+            kernel = self._lower_by_library(node.op, segment.target, maker)
+        else:
+            with own:
+                kernel = self._lower(nameless(node.op), own)
+        workspace = self.kernels[kernel].workspace
+        self.calls.append(KernelCall(kernel, index, task, reads, writes, workspace))
+        return writes
+
+    def _lower_tuned(self, function: relay.Function, target: tvm.target.Target) -> str:
+        """Lower as a tuner has found it; where none has, as for the target itself."""
+        with target:
+            digest = tuning_digest(function)
+            if digest not in self.tunings:
+                return self._lower(function, target)
+            symbol = tuned_symbol(digest, target)
+            if symbol not in self.kernels:
+                functions = tuned_functions(function, target, self.tunings[digest], symbol)
+                self._add_kernel(symbol, finished(functions, function, target), target, function)
+        return symbol
+
+    def _lower_by_library(
+        self, function: relay.Function, target: tvm.target.Target, maker: LibraryMaker
+    ) -> str:
+        """Leave a kernel to a library; what it cannot compute is as for the target itself."""
+        found = LIBRARIES[maker.option].find(function)
+        symbol = None if found is None else self.tunings.get(found.key(maker.precision, target))
+        if symbol is None:
+            with target:
+                return self._lower(function, target)
+        if symbol not in self.kernels:
+            workspace = Workspace(library_workspace_bytes(symbol))
+            self._note_kernel(symbol, None, target, workspace, function)
+        return symbol
+
+    def _lower(self, function: relay.Function, target: tvm.target.Target) -> str:
+        barred = why_barred(op_text(function), target.kind.name)
+        if barred:
+            raise LoweringError(
+                f"{op_text(function)} is placed on a GPU: {barred}, for example by "
+                f"pin={{'topk': 'cpu'}} after other patterns, or place the model again"
+            )
+        try:
+            with exact_floats():
+                cached = te_compiler.get().lower(function, target)
+            symbol = str(cached.prim_fn_var.name_hint)
+            if symbol in self.kernels:  # TVM knows it by its structure; most are there already
+                return symbol
+            functions = finished(cached.funcs, function, target)
+        except (RuntimeError, ValueError, TypeError, AttributeError) as err:
+            # TVM's strategies and schedules fail by all of these where they know no way.
+            reason = last_cause(str(err))
+            raise LoweringError(
+                f"TVM cannot compile {op_text(function)} for target {target.kind.name!r}: "
+                f"{reason}. Pin its task to another device, or leave this device out of the cluster"
+            ) from err
+        self._add_kernel(symbol, functions, target, function)
+        return symbol
+
+    def _add_kernel(
+        self,
+        symbol: str,
+        functions: tvm.IRModule,
+        target: tvm.target.Target,
+        function: relay.Function,
+    ) -> None:
+        workspace = kernel_workspace(functions, is_cpu=target.kind.name == "llvm")
+        self._note_kernel(symbol, functions, target, workspace, function)
+
+    def _note_kernel(
+        self,
+        symbol: str,
+        functions: tvm.IRModule | None,
+        target: tvm.target.Target,
+        workspace: Workspace,
+        function: relay.Function,
+    ) -> None:
+        self.kernels[symbol] = Kernel(
+            symbol,
+            functions,
+            target,
+            workspace,
+            op_text(function),
+            function_flops(function),
+            tuple(legal_tensors(function)),
+            function,
+        )
+
+    def _attributed(self) -> list[KernelCall]:
+        """The calls, each of them with a task.
+
+        Those without a span convert what a task makes or reads: they get the task of the nearest
+        call of their segment whose value they read, or else the one whose result they make, or
+        else that of the first call that reads theirs.
+        """
+        tasks = [call.task for call in self.calls]
+        reads = [[self._owner(value) for value in call.reads] for call in self.calls]
+        maker = {value: i for i, call in enumerate(self.calls) for value in call.writes}
+        for index, values in enumerate(reads):  # within a segment, operands come first
+            before = [tasks[maker[value]] for value in values if value in maker]
+            tasks[index] = tasks[index] or next(filter(None, before), "")
+        for name, value in self.named.items():
+            made = self._owner(value)
+            if made in maker:
+                tasks[maker[made]] = tasks[maker[made]] or name.task
+        readers: list[list[int]] = [[] for _ in self.calls]
+        for index, values in enumerate(reads):
+            for value in values:
+                if value in maker:
+                    readers[maker[value]].append(index)
+        for index in reversed(range(len(reads))):
+            tasks[index] = tasks[index] or next((tasks[i] for i in readers[index] if tasks[i]), "")
+        assert all(tasks)  # what no task reads, is read through others, or is exported
+        return [replace(call, task=task) for call, task in zip(self.calls, tasks, strict=True)]
+
+    def _owner(self, value: int) -> int:
+        """The value whose bytes this one shares. What another segment makes stays apart: a kernel
+        is of its own segment's target, and so must be its task."""
+        alias = self.values[value].alias_of
+        while alias is not None:
+            value, alias = alias, self.values[alias].alias_of
+        return value
+
+
+def _array(node: relay.Constant) -> np.ndarray:
+    array: np.ndarray = node.data.numpy()
+    return array

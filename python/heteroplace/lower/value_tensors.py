@@ -1,0 +1,45 @@
+"""Kernel calls + task graph -> which tensor of the graph a value of the program is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import repeat
+
+from heteroplace.lower.kernels import KernelCalls
+from heteroplace.lower.routed.branches import Branches
+from heteroplace.model.graph import TaskGraph
+
+
+def tensors_of_values(calls: KernelCalls, graph: TaskGraph, branches: Branches) -> dict[int, int]:
+    """Return the tensor of the graph that each value is, maybe in another layout.
+
+    Of a task that makes several tensors only those in the layout of the model are known.
+    """
+    task_id = {task.name: index for index, task in enumerate(graph.tasks)}
+    inputs = {graph.tensors[tensor].name: tensor for tensor in graph.inputs}
+    found = {}
+    for value, description in enumerate(calls.values):
+        if description.input_name is not None and description.input_name in inputs:
+            found[value] = inputs[description.input_name]
+    for call in calls.calls:
+        outputs = graph.task_outputs[task_id[call.task]] if call.task in task_id else ()
+        shapes = [graph.tensors[tensor].shape for tensor in outputs]
+        batched = [calls.values[value].shape for value in call.writes]
+        count = len(call.items)
+        if len(outputs) == 1:
+            found.update(dict.fromkeys(call.writes, outputs[0]))
+        if len(shapes) == len(batched) and all(map(_is_batch, batched, shapes, repeat(count))):
+            found.update(zip(call.writes, outputs, strict=True))
+        written = branches.written(call)
+        # Rows that no kernel call of the task makes last are of another layout, or no tensor.
+        if len(written) == len(outputs) and calls.values[written[0]].rows is not None:
+            found.update(zip(written, outputs, strict=True))
+    return found
+
+
+def _is_batch(shape: Sequence[int], of: Sequence[int], count: int) -> bool:
+    """Whether a shape is that of several items along one axis."""
+    if len(shape) != len(of):
+        return False
+    changed = [(one, more) for one, more in zip(of, shape, strict=True) if one != more]
+    return not changed or (len(changed) == 1 and changed[0][1] == changed[0][0] * count)

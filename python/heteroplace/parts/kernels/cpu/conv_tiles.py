@@ -1,0 +1,158 @@
+"""Schedule of convolutions in blocks of channels, for CPUs: sums of several blocks in registers.
+
+TVM sums up some columns of one block of channels at once: each product reads an element of the map
+of its own, and a row of the result goes through a buffer; a map is padded as a whole before. Here
+an element that was read serves two or three blocks, what is fused behind takes the sums from where
+they are, and of large maps some rows are padded at a time, which stay in the cache:
+
+    for each part of the rows (in parallel):        for each some blocks, row (in parallel):
+        padded = those rows, and what is around         (small maps are padded before)
+        for each some blocks, row:
+            for each tile of columns:
+                sums[block, row, column, lane] += map[..] * filter[.., block, lane], unrolled
+                what is fused behind, of the tile
+
+What is summed up for an element is in TVM's order.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from tvm import te
+from tvm.topi.utils import traverse_inline
+
+from heteroplace.parts.kernels.cpu.fused_schedules import largest_divisor, schedule_by_tag
+from heteroplace.parts.kernels.cpu.product_tiles import shape_of, vector_registers
+
+_TAG = "conv2d_NCHWc"
+_POSITIONS = {32: {2: 10, 3: 7, 1: 16}, 16: {4: 3, 3: 4, 2: 6, 1: 12}}
+"""By registers of the target, then by blocks of channels in a tile, best first: for how many
+elements of a map sums are in registers. Beside the sums these hold the elements, or a vector of the
+filter for each block, whichever are fewer, and of 16 one of the others at a time. Sums for which
+there is no register are in memory, and the tile takes twice as long."""
+_MOST_POSITIONS = {32: 28, 16: 12}
+"""Of one block, where no fewer divide the columns; of 16 registers more are not held."""
+_ENOUGH_SUMS = {32: 14, 16: 8}
+"""An addition takes four cycles, and two begin in each; what is more saves little."""
+_MIN_PARTS = 8
+"""Into which rows are cut that are padded at a time, for several cores."""
+_MIN_ROWS = 5
+"""Of such a part; those around it are padded for it too."""
+
+
+class Tile(NamedTuple):
+    """What is summed up at once."""
+
+    blocks: int
+    rows: int
+    columns: int
+
+    @property
+    def sums(self) -> int:
+        """Vectors of them."""
+        return self.blocks * self.rows * self.columns
+
+
+def conv_tile(blocks: int, height: int, width: int, registers: int) -> Tile:
+    """Return the tile for so many blocks of channels of a result of that size.
+
+    Parameters
+    ----------
+    registers
+        Of vectors: 32 or 16.
+
+    Examples
+    --------
+    >>> [tuple(conv_tile(12, size, size, 32)) for size in (1, 4, 7, 14, 17, 56, 128)]
+    [(3, 1, 1), (2, 2, 4), (2, 1, 7), (2, 1, 7), (1, 1, 17), (2, 1, 8), (2, 1, 8)]
+    >>> tuple(conv_tile(9, 56, 56, 32)), tuple(conv_tile(1, 128, 128, 32))
+    ((3, 1, 7), (1, 1, 16))
+    >>> [tuple(conv_tile(12, size, size, 16)) for size in (1, 4, 7, 14, 17, 56)]
+    [(4, 1, 1), (4, 1, 2), (1, 1, 7), (4, 1, 2), (4, 1, 1), (4, 1, 2)]
+    """
+    positions, enough = _POSITIONS[registers], _ENOUGH_SUMS[registers]
+    tiles = []
+    for together, most in positions.items():
+        if blocks % together == 0:
+            columns = largest_divisor(width, most)
+            rows = largest_divisor(height, most // width) if columns == width else 1
+            tiles.append(Tile(together, rows, columns))
+    if tiles[-1].sums * 2 <= positions[1]:
+        columns = largest_divisor(width, _MOST_POSITIONS[registers])
+        tiles.append(Tile(1, 1, columns))
+    return max(tiles, key=lambda each: min(each.sums, enough))
+
+
+def can_schedule_conv(outs: Any) -> bool:
+    """Tell whether the result is in the blocks in which a convolution of one group is made."""
+    outs = [outs] if isinstance(outs, te.Tensor) else outs
+    found: list[te.Tensor] = []
+
+    def visit(op: te.Operation) -> None:
+        if op.tag == _TAG:
+            found.append(op.output(0))
+
+    te_schedule = te.create_schedule([each.op for each in outs])
+    traverse_inline(te_schedule, outs[0].op, visit)
+    if len(found) != 1 or len(outs) != 1:
+        return False
+    (conv,) = found
+    data, weights = conv.op.input_tensors
+    channels, read = shape_of(data), shape_of(weights)
+    is_of_one_group = channels[1] * channels[4] == read[1] * read[4]
+    return bool(is_of_one_group and shape_of(outs[0]) == shape_of(conv))
+
+
+def schedule_conv(outs: Any) -> te.Schedule:
+    """Schedule the convolution and what is fused behind it."""
+    return schedule_by_tag([outs] if isinstance(outs, te.Tensor) else outs, {_TAG: _schedule})
+
+
+def _schedule(schedule: te.Schedule, conv: te.Tensor, result: te.Tensor) -> None:
+    data, _ = conv.op.input_tensors
+    is_padded = isinstance(data.op, te.ComputeOp) and "pad" in data.op.tag
+    _, blocks, height, width, _ = shape_of(conv)
+    tile = conv_tile(blocks, height, width, vector_registers())
+    part_rows = largest_divisor(height, height // _MIN_PARTS) if is_padded else 0
+    by_parts = part_rows >= _MIN_ROWS
+    sums = schedule.cache_write(conv, "global") if conv == result else conv
+    whole = schedule[result]
+    n, c, y, x, lane = whole.op.axis
+    co, ci = whole.split(c, tile.blocks)
+    xo, xi = whole.split(x, tile.columns)
+    if by_parts:
+        part, y = whole.split(y, part_rows)
+        whole.reorder(n, part, co, y, xo, ci, xi, lane)
+        chunk = whole.fuse(n, part)
+        inner = [ci, xi]
+    else:
+        yo, yi = whole.split(y, tile.rows)
+        whole.reorder(n, co, yo, xo, ci, yi, xi, lane)
+        chunk = whole.fuse(n, co, yo)
+        inner = [ci, yi, xi]
+    whole.parallel(chunk)
+    whole.vectorize(lane)
+    if conv == result:
+        for axis in inner:
+            whole.unroll(axis)
+    _schedule_sums(schedule, sums, data)
+    schedule[sums].compute_at(whole, xo)
+    if is_padded:
+        stage = schedule[data]
+        if by_parts:
+            stage.compute_at(whole, chunk)
+        else:
+            stage.parallel(stage.fuse(*stage.op.axis[:3]))
+        stage.vectorize(stage.op.axis[-1])
+
+
+def _schedule_sums(schedule: te.Schedule, sums: te.Tensor, data: te.Tensor) -> None:
+    stage = schedule[sums]
+    _, c, y, x, lane = stage.op.axis
+    channel, ky, kx = stage.op.reduce_axis
+    outer, inner = stage.split(channel, shape_of(data)[-1])
+    stage.reorder(outer, ky, kx, inner, c, y, x, lane)
+    for axis in (c, y, x):
+        stage.unroll(axis)
+    stage.vectorize(lane)

@@ -1,0 +1,139 @@
+"""Which of our schedules stand in for TVM's, on targets with the key `heteroplace_kernels`.
+
+TVM asks a target's keys in order for an implementation: what is not registered here is found under
+the next key, "cpu". Tuning records of a user stay in force: they go to TVM's own schedules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tvm
+from tvm import autotvm, relay, te, topi
+from tvm.autotvm.task.space import FallbackConfigEntity
+from tvm.relay.op.strategy import generic
+from tvm.relay.op.strategy.x86 import conv2d_NCHWc_strategy_cpu, softmax_strategy_cpu
+from tvm.target import get_native_generic_func
+from tvm.topi.x86.conv2d_int8 import is_int8_hw_support
+
+from heteroplace.parts.kernels.cpu.conv_tiles import can_schedule_conv, schedule_conv
+from heteroplace.parts.kernels.cpu.depthwise import schedule_depthwise
+from heteroplace.parts.kernels.cpu.int8_conv import schedule_int8_conv
+from heteroplace.parts.kernels.cpu.row_sums import row_fold, schedule_row_fold
+from heteroplace.parts.kernels.cpu.softmax_rows import (
+    can_be_on_vectors,
+    schedule_softmax_rows,
+    softmax_rows,
+)
+from heteroplace.relay.targets import OWN_KERNELS
+
+_FOLDS = ("sum", "mean")
+
+
+def register_schedules() -> None:
+    """Register all of them; doing it again changes nothing."""
+    generic.depthwise_conv2d_NCHWc_strategy.register(OWN_KERNELS, _depthwise)
+    generic.conv2d_NCHWc_strategy.register(OWN_KERNELS, _conv2d)
+    generic.softmax_strategy.register(OWN_KERNELS, _softmax)
+    for name in _FOLDS:
+        # That of each op is made of its compute and schedule when TVM is imported.
+        made = get_native_generic_func(f"{name}_strategy")
+        made.register(_fold_strategy(name), [OWN_KERNELS], allow_override=True)
+
+
+def _depthwise(attrs: Any, inputs: Any, out_type: Any, target: Any) -> relay.op.OpStrategy:
+    strategy = relay.op.OpStrategy()
+    compute = generic.wrap_compute_conv2d(
+        topi.x86.depthwise_conv2d_NCHWc, need_data_layout=True, need_out_layout=True
+    )
+    strategy.add_implementation(
+        compute, _schedule_depthwise, name="depthwise_conv2d_NCHWc.heteroplace"
+    )
+    return strategy
+
+
+def _conv2d(attrs: Any, inputs: Any, out_type: Any, target: Any) -> relay.op.OpStrategy:
+    data, weight = inputs
+    if data.dtype == weight.dtype == "float32":
+        return _float_conv2d()
+    if not is_int8_hw_support(data.dtype, weight.dtype):
+        return conv2d_NCHWc_strategy_cpu(attrs, inputs, out_type, target)
+    strategy = relay.op.OpStrategy()
+    compute = generic.wrap_compute_conv2d(
+        topi.x86.conv2d_NCHWc_int8, need_data_layout=True, need_out_layout=True
+    )
+    strategy.add_implementation(compute, _schedule_int8, name="conv2d_NCHWc_int8.heteroplace")
+    return strategy
+
+
+def _float_conv2d() -> relay.op.OpStrategy:
+    strategy = relay.op.OpStrategy()
+    compute = generic.wrap_compute_conv2d(
+        topi.x86.conv2d_NCHWc, need_data_layout=True, need_out_layout=True
+    )
+    strategy.add_implementation(compute, _schedule_conv2d, name="conv2d_NCHWc.heteroplace")
+    return strategy
+
+
+def _schedule_conv2d(attrs: Any, outs: Any, target: tvm.target.Target) -> te.Schedule:
+    if is_tuned(outs, target) or not can_schedule_conv(outs):
+        with target:
+            return topi.x86.schedule_conv2d_NCHWc(outs)
+    return schedule_conv(outs)
+
+
+def _softmax(attrs: Any, inputs: Any, out_type: Any, target: Any) -> relay.op.OpStrategy:
+    shape = tuple(int(extent) for extent in inputs[0].shape)
+    with target:
+        if not can_be_on_vectors(shape, inputs[0].dtype, int(attrs.axis)):
+            return softmax_strategy_cpu(attrs, inputs, out_type, target)
+
+    def compute(_attrs: Any, tensors: Any, _type: Any) -> list[te.Tensor]:
+        with target:
+            return [softmax_rows(tensors[0])]
+
+    strategy = relay.op.OpStrategy()
+    schedule = generic.wrap_topi_schedule(schedule_softmax_rows)
+    strategy.add_implementation(compute, schedule, name="softmax.heteroplace")
+    return strategy
+
+
+def _fold_strategy(name: str) -> Callable[..., relay.op.OpStrategy]:
+    def strategy_of(attrs: Any, inputs: Any, out_type: Any, target: Any) -> relay.op.OpStrategy:
+        strategy = relay.op.OpStrategy()
+        compute = tvm.ir.Op.get(name).get_attr("FTVMCompute")
+        strategy.add_implementation(compute, _schedule_fold, name=f"{name}.heteroplace")
+        return strategy
+
+    return strategy_of
+
+
+def _schedule_fold(attrs: Any, outs: Any, target: tvm.target.Target) -> te.Schedule:
+    axes = tuple(int(axis) for axis in attrs.axis or ()) if hasattr(attrs, "axis") else ()
+    with target:
+        fold = None if getattr(attrs, "exclude", False) else row_fold(outs, axes)
+        return topi.x86.schedule_reduce(outs) if fold is None else schedule_row_fold(outs, fold)
+
+
+def _schedule_int8(attrs: Any, outs: Any, target: tvm.target.Target) -> te.Schedule:
+    if is_tuned(outs, target):
+        with target:
+            return topi.x86.schedule_conv2d_NCHWc_int8(outs)
+    return schedule_int8_conv(outs)
+
+
+def _schedule_depthwise(attrs: Any, outs: Any, target: tvm.target.Target) -> te.Schedule:
+    if is_tuned(outs, target):
+        with target:
+            return topi.x86.schedule_depthwise_conv2d_NCHWc(outs)
+    return schedule_depthwise(outs)
+
+
+def is_tuned(outs: Any, target: tvm.target.Target) -> bool:
+    """Tell whether there is a tuning record for what makes these tensors."""
+    workload = autotvm.task.get_workload(outs)
+    if workload is None:
+        return False
+    found = autotvm.task.DispatchContext.current.query(target, workload)
+    return not isinstance(found, FallbackConfigEntity)

@@ -1,0 +1,304 @@
+"""Sums of a tile of products, all in registers -> a function in x86 assembly, for TVM to call.
+
+LLVM brings every element of a column of the left matrix into a register before it uses one, so
+half of the registers are left for sums, and moves those about. Here each is in the register of the
+one before:
+
+    for each place in depth:
+        the vectors of the panel into registers, and what comes later into the caches
+        for each row: its element into all lanes of a register, times the vectors, onto its sums
+
+Weights in half precision (`narrow_weights`) are widened as they are loaded.
+
+Weights that no cache holds come in pages, which the processor does not look beyond. So tiles that
+read a part of a panel ask memory for the next part, each for its share of it, in several places at
+once: the processor goes on with each of these pages by itself, and memory is never idle, as it
+would be while all tiles but the first read from a cache.
+Source: Heinecke et al., "LIBXSMM" (doi:10.1109/SC.2016.83), section II.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from tvm import te, tir
+from tvm.target.codegen import target_has_features
+
+from heteroplace.errors import LoweringError
+from heteroplace.parts.kernels.rewrites.narrow_weights import widened
+
+_DTYPE, _ITEM_BYTES = "float32", 4
+_REGISTERS = {64: ("zmm", 32), 32: ("ymm", 16)}
+"""By bytes of a vector, their name and how many there are."""
+_GROUP = 3
+"""Rows whose addresses are one, and it with one and with two strides."""
+_AHEAD = 16
+"""Places in depth by which the second cache is asked before use."""
+_PAGES, _FEW_TILES = 4, 4
+"""In how many memory is asked at once, each of which the processor goes on with by itself: of 2, 3,
+4 and 6 the best, or as good, for 1 to 4 tiles (Intel Xeon, family 6, model 167). More tiles compute
+for longer than memory takes: they ask in one."""
+_LINE_BYTES = 64
+_LOADS = {
+    "float32": (4, "float", ("vmovups {0},{1}",)),
+    "float16": (2, "half", ("vcvtph2ps {0},{1}",)),
+    "uint16": (2, "i16", ("vpmovzxwd {0},{1}", "vpslld $$16,{1},{1}")),
+}
+"""By type of the right matrix, bytes of an element, LLVM's type, and what brings some elements into
+a register."""
+_NEW_LINE = "\\0A"
+
+
+def has_register_tiles(dtype: str, vector_bytes: int) -> bool:
+    """Tell whether the current target has them for this type and size of vectors."""
+    return dtype == _DTYPE and vector_bytes in _REGISTERS and bool(target_has_features(["fma"]))
+
+
+def most_rows(vectors: int, vector_bytes: int) -> int:
+    """Return how many rows a tile of so many vectors may have.
+
+    Examples
+    --------
+    >>> most_rows(3, 64), most_rows(2, 64), most_rows(2, 32)
+    (9, 14, 6)
+    """
+    _, registers = _REGISTERS[vector_bytes]
+    # One holds an element of the left matrix; with a second one, the next does not wait for it.
+    return min((registers - vectors - 1) // vectors, 14)
+
+
+def tile_intrinsic(
+    shape: tuple[int, int, int],
+    lanes: int,
+    right_dtype: str,
+    *,
+    is_left_transposed: bool,
+    is_part: bool = False,
+    tiles_of_panel: int = 0,
+) -> te.TensorIntrin:
+    """Return what stands for a tile of products.
+
+    Parameters
+    ----------
+    shape
+        Rows, columns and depth; `lanes` divides the columns.
+    is_part
+        Whether the depth is one of several parts, whose products are added up in the result.
+    right_dtype
+        Of the right matrix: float32, or that of weights in half precision.
+    is_left_transposed
+        Whether the left matrix is [depth, rows].
+    tiles_of_panel
+        How many tiles, with rows one after the other, read so many places of a panel before what
+        lies behind these is read: of a left matrix that is [rows, depth]. 0: panels are in a cache.
+
+    Raises
+    ------
+    LoweringError
+        `lanes` does not divide the columns: the last ones would be missing.
+    """
+    rows, columns, depth = shape
+    if columns % lanes:
+        raise LoweringError(
+            f"a tile of {columns} columns is not one of whole vectors of {lanes} numbers, as if "
+            f"its panels were made for another target; report this as a bug"
+        )
+    left, right, result = _product(shape, right_dtype, is_left_transposed)
+    kind = "" if right_dtype == _DTYPE else f"_{right_dtype}"
+    place_bytes = columns * _LOADS[right_dtype][0]
+    asking = _Asking.of(tiles_of_panel, place_bytes, depth)
+    name = f"heteroplace_tile_{rows}x{columns}x{lanes}{'t' * is_left_transposed}{kind}"
+    name += "_adds" * is_part
+    name += f"_asks{asking.pages}x{asking.bytes_}x{depth}" * (asking.pages > 0)
+    tile = _Tile(name, rows, columns // lanes, lanes, right_dtype, is_left_transposed, is_part)
+    text = _text(tile, asking)
+
+    def ahead(left: Any) -> Any:
+        """Bytes from the panel to what a tile asks memory for first."""
+        # The last tile may begin further back.
+        row = tir.indexdiv(left.elem_offset, left.strides[0])
+        number = tir.indexmod(tir.indexdiv(row + rows - 1, rows), max(1, tiles_of_panel))
+        return tir.Cast("int64", depth * place_bytes + number * asking.share)
+
+    def body(ins: Any, outs: Any) -> tir.Stmt:
+        ib = tir.ir_builder.create()
+        ib.scope_attr(tir.const(0, "int32"), "pragma_import_llvm", tir.StringImm(text))
+        strides = [tir.Cast("int64", each.strides[0]) for each in ins]
+        to = outs[0].access_ptr("rw" if is_part else "w")
+        pointers = [to, *(each.access_ptr("r") for each in ins)]
+        count = tir.const(depth, "int64")
+        ib.emit(tir.call_extern("int32", name, *pointers, *strides, count, ahead(ins[0])))
+        return ib.get()
+
+    def parts(ins: Any, outs: Any) -> Any:
+        # All of it at once, what is done before the first part, and what a part does.
+        return (None, _zeros(tile, outs[0]), body(ins, outs)) if is_part else body(ins, outs)
+
+    def bound(tensor: te.Tensor, stride: Any) -> tir.Buffer:
+        return tir.decl_buffer(
+            tensor.shape, tensor.dtype, tensor.op.name, strides=[stride, 1], offset_factor=1
+        )
+
+    binds = {
+        left: bound(left, te.var("left_stride")),
+        right: bound(right, te.var("right_stride")),
+        result: bound(result, columns),
+    }
+    return te.decl_tensor_intrin(result.op, parts, binds=binds)
+
+
+def _product(
+    shape: tuple[int, int, int], right_dtype: str, is_left_transposed: bool
+) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
+    """Left matrix, right matrix, and what TVM looks for in its place: their product."""
+    rows, columns, depth = shape
+    left_shape = (depth, rows) if is_left_transposed else (rows, depth)
+    left = te.placeholder(left_shape, _DTYPE, "left")
+    right = te.placeholder((depth, columns), right_dtype, "right")
+    at = te.reduce_axis((0, depth), "depth")
+
+    def element(y: Any, x: Any) -> Any:
+        factor = left[at, y] if is_left_transposed else left[y, at]
+        return te.sum(factor * widened(right[at, x], _DTYPE), axis=at)
+
+    return left, right, te.compute((rows, columns), element, "tile")
+
+
+class _Tile(NamedTuple):
+    """What a function computes."""
+
+    name: str
+    rows: int
+    vectors: int
+    lanes: int
+    right_dtype: str
+    is_left_transposed: bool
+    adds: bool
+    """To what the result is before."""
+
+    @property
+    def num_lefts(self) -> int:
+        """Registers with addresses of the left matrix."""
+        return 1 if self.is_left_transposed else -(-self.rows // _GROUP)
+
+
+class _Asking(NamedTuple):
+    """What it asks memory for."""
+
+    pages: int
+    bytes_: int
+    """In each of the pages, with each place in depth; 0: nothing."""
+    between_pages: int
+    """Bytes."""
+
+    @classmethod
+    def of(cls, tiles: int, place_bytes: int, depth: int) -> _Asking:
+        """Of one of so many tiles, with so many bytes of a panel for each place; 0: of none."""
+        if not tiles:
+            return cls(0, 0, 0)
+        pages = _PAGES if tiles <= _FEW_TILES else 1
+        asked = -(-place_bytes // (tiles * pages))
+        return cls(pages, asked, depth * asked)
+
+    @property
+    def share(self) -> int:
+        """Bytes that a tile asks for in all."""
+        return self.pages * self.between_pages
+
+
+def _zeros(tile: _Tile, result: tir.Buffer) -> tir.Stmt:
+    """What a tile's sums are before the first part."""
+    ib = tir.ir_builder.create()
+    with ib.for_range(0, tile.rows, "row") as row:
+        for vector in range(tile.vectors):
+            zeros = tir.Broadcast(tir.const(0, _DTYPE), tile.lanes)
+            ib.emit(result.vstore([row, vector * tile.lanes], zeros))
+    return ib.get()
+
+
+def _text(tile: _Tile, asking: _Asking) -> str:
+    """(result, left, right, strides of both in elements, depth, bytes from right to what is asked
+    for) -> 0, in LLVM's language."""
+    register, num_registers = _REGISTERS[tile.lanes * _ITEM_BYTES]
+    right_bytes, right_type, _ = _LOADS[tile.right_dtype]
+    lefts = tile.num_lefts
+    changed = [*(f"%left{index}" for index in range(lefts)), "%right", "%depth", "%asked"]
+    constraints = [
+        *["=&r"] * len(changed),
+        *map(str, range(len(changed))),
+        *["r"] * 3,
+        *(f"~{{{register}{index}}}" for index in range(num_registers)),
+        *("~{memory}", "~{dirflag}", "~{fpsr}", "~{flags}"),
+    ]
+    given = ", ".join(f"i64 {each}" for each in (*changed, "%result", "%row", "%line"))
+    lines = "".join(f"{_NEW_LINE}{each}" for each in _instructions(tile, asking))
+    text = [
+        f"define i32 @{tile.name}(float* %to, float* %from, {right_type}* %panel, "
+        "i64 %left_stride, i64 %right_stride, i64 %depth, i64 %ahead) noinline {",
+        "  %result = ptrtoint float* %to to i64",
+        "  %left = ptrtoint float* %from to i64",
+        f"  %right = ptrtoint {right_type}* %panel to i64",
+        f"  %row = mul i64 %left_stride, {_ITEM_BYTES}",
+        f"  %line = mul i64 %right_stride, {right_bytes}",
+        "  %asked = add i64 %right, %ahead",
+    ]
+    for index in range(lefts):
+        text.append(f"  %offset{index} = mul i64 %row, {index * _GROUP}")
+        text.append(f"  %left{index} = add i64 %left, %offset{index}")
+    kinds = ", ".join(["i64"] * len(changed))
+    text.append(
+        f'  %end = call {{{kinds}}} asm sideeffect "{lines}", "{",".join(constraints)}"({given})'
+    )
+    return "\n".join([*text, "  ret i32 0", "}"])
+
+
+def _instructions(tile: _Tile, asking: _Asking) -> list[str]:
+    """Of operands: addresses of the left matrix, of the right one, the depth, the address that is
+    asked for; the same again, as they are at first; the address of the result, strides of both in
+    bytes."""
+    rows, vectors, lanes, num_lefts = tile.rows, tile.vectors, tile.lanes, tile.num_lefts
+    vector_bytes = lanes * _ITEM_BYTES
+    right_bytes, _, loads = _LOADS[tile.right_dtype]
+    register, num_registers = _REGISTERS[vector_bytes]
+    sums = rows * vectors
+    lefts = [f"${index}" for index in range(num_lefts)]
+    right, count, asked = (f"${num_lefts + index}" for index in range(3))
+    result, left_stride, right_stride = (f"${2 * num_lefts + 6 + index}" for index in range(3))
+
+    def held(index: int) -> str:
+        return f"%{register}{index}"
+
+    def element(row: int) -> str:
+        if tile.is_left_transposed:
+            return f"{_ITEM_BYTES * row}({lefts[0]})"
+        group, place = divmod(row, _GROUP)
+        return f"({lefts[group]}{('', f',{left_stride}', f',{left_stride},2')[place]})"
+
+    if tile.adds:
+        lines = [f"vmovups {vector_bytes * each}({result}),{held(each)}" for each in range(sums)]
+    else:
+        lines = [f"vxorps %xmm{each},%xmm{each},%xmm{each}" for each in range(min(sums, 16))]
+        lines += [f"vpxord {held(each)},{held(each)},{held(each)}" for each in range(16, sums)]
+    lines.append("1:")
+    for vector in range(vectors):
+        address = f"{lanes * right_bytes * vector}({right})"
+        lines += [each.format(address, held(sums + vector)) for each in loads]
+    place_bytes = vectors * lanes * right_bytes
+    for offset in range(0, place_bytes, _LINE_BYTES):
+        lines.append(f"prefetcht0 {_AHEAD * place_bytes + offset}({right})")
+    for page in range(asking.pages):
+        for offset in range(0, asking.bytes_, _LINE_BYTES):
+            lines.append(f"prefetcht1 {page * asking.between_pages + offset}({asked})")
+    free = num_registers - sums - vectors
+    for row in range(rows):
+        factor = held(sums + vectors + row % free)
+        lines.append(f"vbroadcastss {element(row)},{factor}")
+        for vector in range(vectors):
+            total = held(row * vectors + vector)
+            lines.append(f"vfmadd231ps {factor},{held(sums + vector)},{total}")
+    step = left_stride if tile.is_left_transposed else f"$${_ITEM_BYTES}"
+    lines += [f"add {step},{left}" for left in lefts]
+    lines += [f"add $${asking.bytes_},{asked}"] * (asking.bytes_ > 0)
+    lines += [f"add {right_stride},{right}", f"dec {count}", "jnz 1b"]
+    lines += [f"vmovups {held(each)},{vector_bytes * each}({result})" for each in range(sums)]
+    return [*lines, "vzeroupper"]

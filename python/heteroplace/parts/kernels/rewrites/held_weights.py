@@ -1,0 +1,88 @@
+"""Network + cluster -> `weight_bytes` of its tasks as the kernels of their devices hold weights.
+
+The graph is cut before devices are known, and counts weights by their element types. Where every
+device that may run a task reads its weights in half precision (`narrow_weights`), they are counted
+so, for limits of memory and for loads; where one does not, a GPU or kernels of TVM's own, the
+larger size stays, as a plan has to fit wherever the task goes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+
+import tvm
+from tvm import relay
+
+from heteroplace.errors import LoweringError
+from heteroplace.model.cluster import Cluster, Device
+from heteroplace.model.cost import allowed_devices
+from heteroplace.parts.kernels.rewrites.narrow_weights import narrowed, shared_array
+from heteroplace.parts.kernels.rewrites.unpacked import PACKING_LEVEL, weights_of
+from heteroplace.relay.expressions import post_order, task_of_span
+from heteroplace.relay.targets import device_target, has_stock_kernels
+from heteroplace.relay.tasks.network import Network
+
+
+def with_held_weights(network: Network, cluster: Cluster) -> Network:
+    """Return the network with what the weights of its tasks take on devices of `cluster`.
+
+    The opt level is that of the current PassContext. It may be done again with another cluster of
+    the same CPUs, such as one with kernels of other makers.
+    """
+    graph = network.graph
+    held = network.held_bytes
+    is_narrow = [_narrow_target(device) is not None for device in cluster.devices]
+    if held is None and any(is_narrow):
+        held = _held_bytes(network, cluster)
+        network = replace(network, held_bytes=held)
+    if not held:
+        return network
+    tasks = []
+    for task, devices in zip(graph.tasks, allowed_devices(graph, cluster), strict=True):
+        if task.name in held:
+            wide, narrow = held[task.name]
+            fits = all(is_narrow[device] for device in devices)
+            task = replace(task, weight_bytes=narrow if fits else wide)
+        tasks.append(task)
+    return network.with_graph(replace(graph, tasks=tuple(tasks)))
+
+
+def _held_bytes(network: Network, cluster: Cluster) -> dict[str, tuple[int, int]]:
+    """By task that has such weights, bytes of all of them in their types and as they are held."""
+    by_text = {device.target: _narrow_target(device) for device in cluster.devices}
+    targets = [target for target in by_text.values() if target is not None]
+    saved = defaultdict[str, int](int)
+    known: dict[relay.Constant, int] = {}
+    counted: set[tuple[str, relay.Constant]] = set()
+    for call in post_order(network.mod["main"].body):
+        constant = weights_of(call) if isinstance(call, relay.Call) else None
+        if constant is None:
+            continue
+        if constant not in known:
+            known[constant] = _saved_bytes(constant, targets)
+        task = task_of_span(call) or ""
+        if known[constant] and (task, constant) not in counted:
+            counted.add((task, constant))
+            saved[task] += known[constant]
+    found = {task.name: task.weight_bytes for task in network.graph.tasks if task.name in saved}
+    return {name: (wide, wide - saved[name]) for name, wide in found.items()}
+
+
+def _saved_bytes(constant: relay.Constant, targets: Sequence[tvm.target.Target]) -> int:
+    array = shared_array(constant.data)
+    return min(int(array.nbytes - narrowed(array, target).nbytes) for target in targets)
+
+
+def _narrow_target(device: Device) -> tvm.target.Target | None:
+    """The target of a device that holds weights in half precision; None: it does not, as nothing is
+    compiled for it, or by TVM's own kernels."""
+    level = tvm.transform.PassContext.current().opt_level
+    if device.kind != "cpu" or level < PACKING_LEVEL:
+        return None
+    try:
+        target = device_target(device)
+    except LoweringError:  # it is planned for, by costs that are given
+        return None
+    return None if has_stock_kernels(target) else target
