@@ -8,10 +8,10 @@ from random import Random
 
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, build_table
-from heteroplace.model.decision import Decision, decision_of
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.model.plan import Guard, Load, Plan, Run, Step
-from heteroplace.model.routers import Router
+from heteroplace.model.routed.decision import Decision, decision_of
+from heteroplace.model.routed.routers import Router
 from heteroplace.solve.routed import guarded
 from heteroplace.solve.speculated import behind_routers, speculated, speculated_view
 from tests.corpus import corpus

@@ -29,6 +29,6 @@ def short_measuring() -> Iterator[None]:
         for module, constants in SHORT.items():
             for name, value in constants.items():
                 patch.setattr(import_module(module), name, value)
-        traffic = import_module("heteroplace.measure.traffic")
+        traffic = import_module("heteroplace.measure.transfers.traffic")
         patch.setattr(traffic, "last_cache_bytes", lambda: _CACHE_BYTES)
         yield

@@ -206,7 +206,7 @@ def _run(command: DocumentCommand) -> None:
 
 def _mains() -> dict[str, Callable[[list[str]], int]]:
     from heteroplace.cli.main import main
-    from heteroplace.cli.tvmc import main as tvmc
+    from heteroplace.cli.tvmc_plugin.tvmc import main as tvmc
 
     return {"heteroplace": main, "tvmc": tvmc}
 

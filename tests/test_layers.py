@@ -50,6 +50,7 @@ LAYERS = {
     "tvm_hooks": (5, 1),
     "machine": (5, 1),
     "relay": (5, 2),
+    "parts.onnx": (5, 3),
     "tir": (6, 0),
     "parts.kernels": (6, 1),
     "lower": (6, 2),
@@ -267,7 +268,7 @@ def test_the_package_is_found() -> None:
         ("bench/suites.py", "from heteroplace import Plan, HeteroPlace", None),
         ("solve/registry.py", "X = 'heteroplace.run.executor:Executor'", "imports run (layer 7)"),
         ("place_options.py", "X = 'heteroplace.run.executor:Executor'", "imports run (layer 7)"),
-        ("place_options.py", "X = 'heteroplace.measure.links:Links'", None),
+        ("place_options.py", "X = 'heteroplace.measure.transfers.links:Links'", None),
         ("solve/registry.py", "X = 'heteroplace.solve.lost:Solver'", "there is no"),
         ("cli/main.py", "import importlib\nimportlib.import_module('heteroplace.lost.x')", "no"),
         ("cli/main.py", "X = 'heteroplace.run.executor'", None),
@@ -276,11 +277,11 @@ def test_the_package_is_found() -> None:
     ],
 )
 def test_the_checker_sees(tmp_path: Path, file: str, text: str, fault: str | None) -> None:
-    for module in ("run/executor.py", "measure/links.py"):
-        (tmp_path / module).parent.mkdir(exist_ok=True)
+    for module in ("run/executor.py", "measure/transfers/links.py"):
+        (tmp_path / module).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / module).touch()
     path = tmp_path / file
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     faults = check_package(tmp_path)
     if fault is None:

@@ -23,7 +23,7 @@ _MODULES = {
               "problem", "refinement", "registry"),
     "relay.annotate": ("reader", "sharded", "writer"),
     "relay.axes": ("rules",),
-    "relay.frontend": ("importer", "imported_model"),
+    "parts.onnx": ("importer", "imported_model"),
     "relay.routing": ("api", "cells", "decision", "dense", "find", "loops", "passes", "protocols"),
     "relay.shard": ("labels",),
     "verify": ("executable",),

@@ -53,7 +53,7 @@ _NEEDS_TVM = {
     "HeteroPlace": "heteroplace.hetero_place",
     "Shard": "heteroplace.sharding.face",
     "build": "heteroplace.hetero_place",
-    "frontend": "heteroplace.relay.frontend",
+    "frontend": "heteroplace.parts.onnx",
     "load": "heteroplace.loading",
     "routing": "heteroplace.relay.routing.public",
     "shard": "heteroplace.sharding.face",

@@ -11,7 +11,7 @@ namespace heteroplace::simulate {
 
 /*!
  * \brief Bytes that are live in each memory while a plan runs, as the memory plan of a compiled
- * program needs them: the rule by lifetime of model/live_memory.py.
+ * program needs them: the rule by lifetime of model/memory_use/live_memory.py.
  *
  * Weights, and for each device its largest workspace, are live always; model inputs in the host
  * memory too, and state where it is updated. A tensor in a memory is live from the step that brings

@@ -20,7 +20,7 @@ from executor_programs import (
 from tvm import te
 
 from heteroplace.errors import ArtifactError, ExecutionError
-from heteroplace.model.memory import MemoryUse
+from heteroplace.model.memory_use.memory import MemoryUse
 from heteroplace.native.execute import Executor
 
 pytestmark = pytest.mark.timeout(60)

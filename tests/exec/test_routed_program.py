@@ -28,7 +28,7 @@ from heteroplace.lower.program import (
     branch_call,
     branch_copy,
 )
-from heteroplace.model.route_profile import RouteRecord
+from heteroplace.model.routed.route_profile import RouteRecord
 from heteroplace.native.execute import Executor
 from heteroplace.run.routes import RouteRecording
 

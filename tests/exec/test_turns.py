@@ -15,7 +15,7 @@ import pytest
 from executor_programs import needs_two_cores
 
 from heteroplace.lower.program import Program, Queue, Space
-from heteroplace.measure.link_programs import load_program
+from heteroplace.measure.transfers.link_programs import load_program
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -31,9 +31,9 @@ from heteroplace.files.plan import load_plan, plan_from_json, plan_to_json
 from heteroplace.files.route_profile import route_profile_from_json, route_profile_to_json
 from heteroplace.files.routes import RoutesWriter
 from heteroplace.files.solution import load_solution, solution_from_json, solution_to_json
-from heteroplace.model.memory import MemoryUse
+from heteroplace.model.memory_use.memory import MemoryUse
 from heteroplace.model.plan import Plan, Run
-from heteroplace.model.route_profile import RouteRecord, RouterShape
+from heteroplace.model.routed.route_profile import RouteRecord, RouterShape
 from heteroplace.model.solution import RunTime, Solution
 from heteroplace.native.compiled_file import read_manifest
 from tests.compiled_files import NEEDS, PROGRAM, Parts, empty_library

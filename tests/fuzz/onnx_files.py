@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from heteroplace.relay.frontend.importer import from_onnx
+from heteroplace.parts.onnx.importer import from_onnx
 from tests.fuzz.onnx_mutations import mutate_onnx
 
 _FOLDERS = ("simple", "pytorch-operator", "pytorch-converted")

@@ -9,8 +9,8 @@ from heteroplace.machine.cpu import read_cpus
 from heteroplace.machine.fingerprint import device_fingerprint
 from heteroplace.machine.gpu import read_gpus
 from heteroplace.machine.probe import machine_cluster
-from heteroplace.measure.link_report import with_measured_links
-from heteroplace.measure.links import LinkProbeOptions, measure_links
+from heteroplace.measure.transfers.link_report import with_measured_links
+from heteroplace.measure.transfers.links import LinkProbeOptions, measure_links
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(120)]
 

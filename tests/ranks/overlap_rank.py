@@ -10,9 +10,9 @@ import json
 from heteroplace.bench.ranks.shaped import sent_bytes
 from heteroplace.lower.program import Program
 from heteroplace.machine.hosts import hosts_of_cores
-from heteroplace.measure.copy_writer import REST_BYTES, CopyWriter
-from heteroplace.measure.message_programs import load_on_ranks
 from heteroplace.measure.ranks import job_ranks
+from heteroplace.measure.transfers.copy_writer import REST_BYTES, CopyWriter
+from heteroplace.measure.transfers.message_programs import load_on_ranks
 from heteroplace.model.cluster import Cluster
 
 NUM_BYTES = 2 << 20

@@ -12,8 +12,8 @@ from thread_ranks import on_ranks
 from heteroplace.bench.models.catalogue import onnx_model_of
 from heteroplace.bench.ranks.launch import command_of, run_ranks
 from heteroplace.cli.job import ended_together, join_machines
+from heteroplace.cli.machine.profile_hosts import check_extras
 from heteroplace.cli.profile import Extras
-from heteroplace.cli.profile_hosts import check_extras
 from heteroplace.costs.store import CostStore
 from heteroplace.errors import ClusterError, ExecutionError, HeteroPlaceError
 from heteroplace.files.cluster import save_cluster

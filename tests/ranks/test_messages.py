@@ -11,9 +11,10 @@ from heteroplace.errors import ClusterError
 from heteroplace.lower.program import Program, bundle_text
 from heteroplace.lower.project import project
 from heteroplace.machine.hosts import hosts_of_cores, join_hosts
-from heteroplace.measure.link_report import LinkReport, with_measured_links
-from heteroplace.measure.links import LinkProbeOptions
-from heteroplace.measure.message_programs import (
+from heteroplace.measure.ranks import Ranks
+from heteroplace.measure.transfers.link_report import LinkReport, with_measured_links
+from heteroplace.measure.transfers.links import LinkProbeOptions
+from heteroplace.measure.transfers.message_programs import (
     MessageTrip,
     Stream,
     message_pairs,
@@ -21,8 +22,7 @@ from heteroplace.measure.message_programs import (
     message_trips,
     round_trip_program,
 )
-from heteroplace.measure.messages import _fit, measure_messages
-from heteroplace.measure.ranks import Ranks
+from heteroplace.measure.transfers.messages import _fit, measure_messages
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.native.transports import check_programs
 

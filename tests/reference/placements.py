@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.memory import memory_use
+from heteroplace.model.memory_use.memory import memory_use
 
 
 def is_allowed(

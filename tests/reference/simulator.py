@@ -1,7 +1,7 @@
 """The simulator's rules in the most obvious form: an oracle for the core."""
 
 from heteroplace.model.collectives import collective_ns
-from heteroplace.model.groups import grouped_ns
+from heteroplace.model.graphs.groups import grouped_ns
 from heteroplace.model.plan import Collective, Copy, Load, Run, guard_of
 from heteroplace.model.step_values import kind_of
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import tvm
 
-from heteroplace.model.capacities import offsets_of
+from heteroplace.model.routed.capacities import offsets_of
 from heteroplace.relay.routing.ops import branch_around
 from heteroplace.relay.routing.router import router_options
 

@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 from tvm import relay
 from tvm.contrib import graph_executor
 
-from heteroplace.relay.frontend.importer import from_onnx
+from heteroplace.parts.onnx.importer import from_onnx
 from heteroplace.tvm_bridge import require_tvm
 
 FLOAT, INT64 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64

@@ -12,7 +12,7 @@ import tvm
 from heteroplace import HeteroPlace, build
 from heteroplace.bench.conformance.worker import turn_by_turn, two_memories
 from heteroplace.errors import FrontendError
-from heteroplace.relay.frontend.importer import from_onnx
+from heteroplace.parts.onnx.importer import from_onnx
 from heteroplace.run.executor import Executor
 
 Arrays = list[np.ndarray]

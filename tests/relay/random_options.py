@@ -27,9 +27,9 @@ from heteroplace.lower.executable import Executable
 from heteroplace.model.cluster import Cluster, Link, Memory
 from heteroplace.model.cost import Cost, CostTable, table_from_rows
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.memory import MemoryUse
-from heteroplace.relay.frontend.imported_model import ImportedModel
-from heteroplace.relay.frontend.importer import from_onnx
+from heteroplace.model.memory_use.memory import MemoryUse
+from heteroplace.parts.onnx.imported_model import ImportedModel
+from heteroplace.parts.onnx.importer import from_onnx
 
 Inputs = Mapping[str, np.ndarray]
 

@@ -13,7 +13,7 @@ from tvm import relay
 
 from heteroplace import routing
 from heteroplace.dynamic.profile import ProfileBuilder
-from heteroplace.model.route_profile import RouteProfile, RouteRecord, RouterShape
+from heteroplace.model.routed.route_profile import RouteProfile, RouteRecord, RouterShape
 from heteroplace.relay.routing.rewrite import model_digest, named_routers, routers_of
 from heteroplace.relay.routing.router import RouterOptions
 

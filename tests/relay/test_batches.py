@@ -15,9 +15,10 @@ from heteroplace.bench import batches as bench
 from heteroplace.bench.models.catalogue import Model
 from heteroplace.bench.models.networks import small_cnn
 from heteroplace.errors import InfeasibleError, MissingCostError
-from heteroplace.measure import batches, traffic
+from heteroplace.measure import batches
 from heteroplace.measure.batches import BatchProgram, compile_batch, measure_batches
-from heteroplace.measure.traffic import CHUNK_BYTES, SPACER, with_traffic
+from heteroplace.measure.transfers import traffic
+from heteroplace.measure.transfers.traffic import CHUNK_BYTES, SPACER, with_traffic
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -20,8 +20,8 @@ from heteroplace.files.cluster import load_cluster, save_cluster
 from heteroplace.files.costs import load_costs
 from heteroplace.files.graph import load_graph
 from heteroplace.model.cluster import Device, Link, Memory
+from heteroplace.parts.onnx.importer import from_onnx
 from heteroplace.relay.annotate.reader import read_solution
-from heteroplace.relay.frontend.importer import from_onnx
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from shard_models import (
 
 import heteroplace
 from heteroplace.cli.main import main
-from heteroplace.cli.tvmc import main as tvmc
+from heteroplace.cli.tvmc_plugin.tvmc import main as tvmc
 from heteroplace.files.cluster import save_cluster
 
 WRONG = 4

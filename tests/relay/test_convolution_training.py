@@ -10,7 +10,7 @@ from shard_models import built_by_degrees, rank_cluster
 from tvm import relay
 
 import heteroplace
-from heteroplace.model.live_memory import live_peaks
+from heteroplace.model.memory_use.live_memory import live_peaks
 
 BATCH, CHANNELS, SIZE = 4, 8, 16
 STEPS = 3

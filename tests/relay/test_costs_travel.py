@@ -19,7 +19,7 @@ from tvm import relay
 
 from heteroplace import pipeline
 from heteroplace.cli.main import main
-from heteroplace.cli.tvmc import main as tvmc
+from heteroplace.cli.tvmc_plugin.tvmc import main as tvmc
 from heteroplace.costs.store import PATH_VARIABLE, CostStore
 from heteroplace.errors import CostStoreError, MissingCostError, SolverError
 from heteroplace.files.costs import save_costs

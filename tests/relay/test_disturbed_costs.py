@@ -12,7 +12,7 @@ import heteroplace
 from heteroplace.machine.usage import QUIET_CORES, Usage
 from heteroplace.measure.cost_models.model import CostOptions
 from heteroplace.native.compiled_file import read_manifest
-from heteroplace.relay.frontend import from_onnx
+from heteroplace.parts.onnx import from_onnx
 
 
 def test_a_compiled_file_says_how_busy_the_machine_was(

@@ -13,7 +13,7 @@ from relay_models import cpu_cluster, mixed_cluster, module, random_costs, var
 from tvm import relay, tir
 
 import heteroplace as hp
-from heteroplace.relay.frontend.importer import from_onnx
+from heteroplace.parts.onnx.importer import from_onnx
 from heteroplace.relay.tasks.prepare import prepare
 from heteroplace.tir.exact_floats import ExactFloats
 

@@ -10,13 +10,13 @@ import pytest
 from onnx import TensorProto, helper
 from onnx_models import make_model, node, run_onnxruntime, run_tvm
 
-from heteroplace.cli.given_inputs import InputSizes, fixed_value, sizes_of_run
 from heteroplace.cli.main import main
-from heteroplace.cli.model_cache import CACHE_VARIABLE
+from heteroplace.cli.models.given_inputs import InputSizes, fixed_value, sizes_of_run
+from heteroplace.cli.models.model_cache import CACHE_VARIABLE
 from heteroplace.costs.store import PATH_VARIABLE
 from heteroplace.errors import FrontendError, HeteroPlaceError
-from heteroplace.relay.frontend.importer import from_onnx
-from heteroplace.relay.frontend.onnx_operands import inputs_fixed_in
+from heteroplace.parts.onnx.importer import from_onnx
+from heteroplace.parts.onnx.prepare.onnx_operands import inputs_fixed_in
 
 pytestmark = pytest.mark.relay
 

@@ -16,7 +16,7 @@ from tvm import relay, tir
 from tvm.relay.backend import te_compiler
 
 import heteroplace as hp
-from heteroplace.relay.frontend.importer import from_onnx
+from heteroplace.parts.onnx.importer import from_onnx
 from heteroplace.tir.fold_starts import start_folds
 from heteroplace.tvm_bridge import require_tvm
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.strategies import exact_cases
 
 from heteroplace.errors import FrontendError
-from heteroplace.relay.frontend.importer import from_onnx
+from heteroplace.parts.onnx.importer import from_onnx
 
 pytestmark = pytest.mark.relay
 

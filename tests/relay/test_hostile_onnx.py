@@ -14,11 +14,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from heteroplace.errors import FrontendError
-from heteroplace.relay.frontend import onnx_child, onnx_process
-from heteroplace.relay.frontend.importer import from_onnx
-from heteroplace.relay.frontend.onnx_process import run_on_model
-from heteroplace.relay.frontend.onnx_source import OnnxSource
-from heteroplace.relay.frontend.onnx_tensors import complete_tensors
+from heteroplace.parts.onnx.importer import from_onnx
+from heteroplace.parts.onnx.prepare import onnx_child, onnx_process
+from heteroplace.parts.onnx.prepare.onnx_process import run_on_model
+from heteroplace.parts.onnx.prepare.onnx_source import OnnxSource
+from heteroplace.parts.onnx.prepare.onnx_tensors import complete_tensors
 
 pytestmark = pytest.mark.relay
 

@@ -8,7 +8,7 @@ from heteroplace.bench.distir import imported
 from heteroplace.bench.distir.imported import ImportedSource, in_half_precision
 from heteroplace.bench.distir.machine import MachineFigures, machine_cluster
 from heteroplace.bench.distir.published import published_model
-from heteroplace.costs.op_costs import OpCosts
+from heteroplace.costs.prediction.op_costs import OpCosts
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.transforms.degrees import Degrees
 from heteroplace.transforms.search_evaluator import Evaluator, SearchProblem

@@ -25,13 +25,13 @@ from heteroplace.relay.tasks.extract import Extraction
 from heteroplace.relay.tasks.rebatch import rebatch
 from heteroplace.relay.training import SGD, TrainingStep, training_step
 from heteroplace.transforms.degrees import Degrees
-from heteroplace.transforms.domain_numpy import (
+from heteroplace.transforms.domains.domain_numpy import (
     NumpyDomain,
     cut_inputs,
     joined_outputs,
     joined_state,
 )
-from heteroplace.transforms.interpret import interpret
+from heteroplace.transforms.domains.interpret import interpret
 from heteroplace.transforms.strategy import Strategy, plan_strategy
 
 pytestmark = pytest.mark.relay

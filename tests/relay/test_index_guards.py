@@ -15,7 +15,7 @@ from tvm import relay
 
 import heteroplace as hp
 from heteroplace.lower.index_guards import GuardIndices
-from heteroplace.relay.frontend.importer import from_onnx
+from heteroplace.parts.onnx.importer import from_onnx
 
 pytestmark = pytest.mark.relay
 

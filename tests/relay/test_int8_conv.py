@@ -12,7 +12,7 @@ from relay_models import var
 from tvm import relay
 
 from heteroplace.parts.kernels.cpu.own_schedules import register_schedules
-from heteroplace.relay.frontend.importer import from_onnx
+from heteroplace.parts.onnx.importer import from_onnx
 from heteroplace.relay.legalize import multiplies_integers
 from heteroplace.relay.targets import kernel_target
 from heteroplace.tvm_bridge import llvm_cpu_target

@@ -13,7 +13,7 @@ from relay_models import cpu_cluster, random_costs
 from tvm import relay, tir
 
 import heteroplace as hp
-from heteroplace.relay.frontend.importer import from_onnx
+from heteroplace.parts.onnx.importer import from_onnx
 from heteroplace.tir.keep_nan import keep_nan
 
 pytestmark = pytest.mark.relay

@@ -12,8 +12,8 @@ from relay_models import cpu_cluster, module, random_costs, var
 from tvm import relay
 
 import heteroplace as hp
+from heteroplace.parts.onnx.converters.quantized.quantized import quantized
 from heteroplace.relay.expressions import is_op_call, post_order
-from heteroplace.relay.frontend.converters.quantized import quantized
 from heteroplace.relay.tasks.prepare import prepare
 
 pytestmark = pytest.mark.relay

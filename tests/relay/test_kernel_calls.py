@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from heteroplace.lower.kernels import KernelCall, KernelCalls, Value
-from heteroplace.measure.kernel_calls import only_calls
+from heteroplace.measure.kernels.kernel_calls import only_calls
 
 pytestmark = pytest.mark.relay
 

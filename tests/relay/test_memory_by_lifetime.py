@@ -19,7 +19,7 @@ from tvm import relay
 
 import heteroplace
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
-from heteroplace.model.memory import plan_memory_use
+from heteroplace.model.memory_use.memory import plan_memory_use
 from heteroplace.run.executor import Executor
 
 NUM_LAYERS = 12

@@ -36,7 +36,7 @@ from heteroplace.lower.segment_calls import lower_segments
 from heteroplace.lower.segments import cut_segments
 from heteroplace.measure.profile import with_workspaces
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
-from heteroplace.model.memory import MemoryUse
+from heteroplace.model.memory_use.memory import MemoryUse
 from heteroplace.model.solution import Solution
 from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.relay.annotate.writer import annotate

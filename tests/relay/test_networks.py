@@ -10,7 +10,7 @@ from tvm import relay
 
 from heteroplace.bench.models.networks import randomly_wired, small_cnn
 from heteroplace.errors import GraphError
-from heteroplace.relay.frontend.importer import count_calls
+from heteroplace.parts.onnx.importer import count_calls
 from heteroplace.relay.tasks.fold import fold_constants
 
 pytestmark = pytest.mark.relay

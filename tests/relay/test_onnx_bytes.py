@@ -14,9 +14,9 @@ from onnx.reference import ReferenceEvaluator
 from onnx.shape_inference import infer_shapes
 
 from heteroplace.errors import FrontendError
-from heteroplace.relay.frontend.importer import from_onnx
-from heteroplace.relay.frontend.onnx_process import run_on_model
-from heteroplace.relay.frontend.onnx_tensors import serialised
+from heteroplace.parts.onnx.importer import from_onnx
+from heteroplace.parts.onnx.prepare.onnx_process import run_on_model
+from heteroplace.parts.onnx.prepare.onnx_tensors import serialised
 
 pytestmark = pytest.mark.relay
 

@@ -13,7 +13,7 @@ from tests.unit.questions.worked import diamond_solution
 
 from heteroplace.errors import FrontendError
 from heteroplace.model.solution import Solution
-from heteroplace.relay.frontend.onnx_devices import CONFIGURATION, annotate, read_devices
+from heteroplace.parts.onnx.prepare.onnx_devices import CONFIGURATION, annotate, read_devices
 
 # The tasks of the diamond, of which c is on gpu1, as if they were these nodes; n_y is on both.
 MEMBERS = (("n_c:conv", "n_r:relu"), ("n_y:add",), ("n_flat:reshape", "n_y:matmul"), ())

@@ -10,7 +10,7 @@ import onnx_models as om
 import pytest
 
 from heteroplace.errors import FrontendError
-from heteroplace.relay.frontend.importer import from_onnx
+from heteroplace.parts.onnx.importer import from_onnx
 
 pytestmark = pytest.mark.relay
 

@@ -10,7 +10,7 @@ import pytest
 from onnx import helper, numpy_helper
 from onnx.shape_inference import infer_shapes
 
-from heteroplace.relay.frontend.importer import from_onnx
+from heteroplace.parts.onnx.importer import from_onnx
 
 pytestmark = pytest.mark.relay
 

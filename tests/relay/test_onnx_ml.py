@@ -11,7 +11,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from heteroplace.errors import FrontendError
-from heteroplace.relay.frontend.importer import from_onnx
+from heteroplace.parts.onnx.importer import from_onnx
 
 pytestmark = pytest.mark.relay
 

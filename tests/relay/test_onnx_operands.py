@@ -15,17 +15,17 @@ from onnx import NodeProto, TensorProto, helper
 from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
 from heteroplace.errors import FrontendError
-from heteroplace.relay.frontend.converters import CONVERTERS, REFUSED
-from heteroplace.relay.frontend.converters.call import Converter
-from heteroplace.relay.frontend.converters.microsoft import (
+from heteroplace.parts.onnx.converters import CONVERTERS, REFUSED
+from heteroplace.parts.onnx.converters.call import Converter
+from heteroplace.parts.onnx.converters.microsoft.microsoft import (
     MICROSOFT_CONVERTERS,
     MICROSOFT_DOMAIN,
     MICROSOFT_SHARED,
 )
-from heteroplace.relay.frontend.converters.ml import ML_CONVERTERS
-from heteroplace.relay.frontend.importer import from_onnx
-from heteroplace.relay.frontend.known_ops import OTHER_OPS, known_ops
-from heteroplace.relay.frontend.onnx_operands import (
+from heteroplace.parts.onnx.converters.ml.ml import ML_CONVERTERS
+from heteroplace.parts.onnx.importer import from_onnx
+from heteroplace.parts.onnx.known_ops import OTHER_OPS, known_ops
+from heteroplace.parts.onnx.prepare.onnx_operands import (
     MICROSOFT_READ_AT_IMPORT,
     READ_AT_IMPORT,
     inputs_read_at_import,

@@ -11,8 +11,8 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from heteroplace.errors import FrontendError
+from heteroplace.parts.onnx.importer import from_onnx
 from heteroplace.relay.expressions import static_shape
-from heteroplace.relay.frontend.importer import from_onnx
 
 pytestmark = pytest.mark.relay
 

@@ -9,7 +9,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx_models import run_tvm
 
 from heteroplace.errors import FrontendError
-from heteroplace.relay.frontend.importer import from_onnx
+from heteroplace.parts.onnx.importer import from_onnx
 
 pytestmark = pytest.mark.relay
 

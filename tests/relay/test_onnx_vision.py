@@ -14,8 +14,8 @@ from onnx.reference.ops.op_affine_grid import AffineGrid
 from tvm import relay
 
 from heteroplace.errors import FrontendError
-from heteroplace.relay.frontend.importer import from_onnx
-from heteroplace.relay.frontend.onnx_operands import inputs_read_at_import
+from heteroplace.parts.onnx.importer import from_onnx
+from heteroplace.parts.onnx.prepare.onnx_operands import inputs_read_at_import
 from heteroplace.relay.source import Source, source_from_json, source_to_json
 
 pytestmark = pytest.mark.relay

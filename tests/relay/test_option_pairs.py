@@ -26,10 +26,10 @@ import heteroplace as hp
 from heteroplace import options
 from heteroplace.model.plan import Run
 from heteroplace.native.execute import Executor as NativeExecutor
+from heteroplace.parts.onnx.imported_model import ImportedModel
+from heteroplace.parts.onnx.prepare.onnx_source import with_source
 from heteroplace.place_options import OPTION_CLASSES, read_options
 from heteroplace.relay.annotate.reader import read_solution
-from heteroplace.relay.frontend.imported_model import ImportedModel
-from heteroplace.relay.frontend.onnx_source import with_source
 
 ALL = dict(cases())
 REFUSED_CASES = {name: case for name, case in ALL.items() if refusal(case) is not None}

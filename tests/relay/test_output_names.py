@@ -16,7 +16,7 @@ from tvm import relay
 import heteroplace
 from heteroplace.cli.main import main
 from heteroplace.model.demands import layers_of
-from heteroplace.relay.frontend import from_onnx
+from heteroplace.parts.onnx import from_onnx
 from heteroplace.relay.output_names import port_names, read_output_names
 from heteroplace.run.array_files import write_arrays
 

@@ -24,10 +24,10 @@ from heteroplace.lower.executable import Executable, write_programs
 from heteroplace.lower.routed.loaded_weights import weight_sizes
 from heteroplace.measure.weights_file import FILE_BYTES, with_weights_file
 from heteroplace.model.cluster import Cluster, Link, Memory
-from heteroplace.model.route_profile import RouteProfile, RouterShape
+from heteroplace.model.memory_use.weight_room import held_weights
+from heteroplace.model.routed.route_profile import RouteProfile, RouterShape
 from heteroplace.model.solution import Solution
-from heteroplace.model.weight_room import held_weights
-from heteroplace.relay.routing.branch_weights import BranchWeights, read_branch_weights
+from heteroplace.relay.routing.branches.branch_weights import BranchWeights, read_branch_weights
 from heteroplace.relay.routing.rewrite import model_digest, named_routers, routers_of
 from heteroplace.relay.tasks.network import cut_network
 from heteroplace.run.executor import Executor

@@ -13,10 +13,10 @@ import tvm
 from heteroplace.cli.main import WRONG_INPUT, main
 from heteroplace.errors import ClusterError, ExecutionError
 from heteroplace.files.cluster import load_cluster, save_cluster
-from heteroplace.measure import links as probe_links
-from heteroplace.measure.link_programs import Trip, contention, ports, round_trips
-from heteroplace.measure.link_report import LinkReport, with_measured_links
-from heteroplace.measure.links import (
+from heteroplace.measure.transfers import links as probe_links
+from heteroplace.measure.transfers.link_programs import Trip, contention, ports, round_trips
+from heteroplace.measure.transfers.link_report import LinkReport, with_measured_links
+from heteroplace.measure.transfers.links import (
     QUICK,
     LinkProbeOptions,
     core_latencies,

@@ -18,10 +18,10 @@ from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.lower.items.items import lower_items
 from heteroplace.lower.lower import lower
 from heteroplace.model.check import check_plan
-from heteroplace.model.live_memory import live_peaks
+from heteroplace.model.memory_use.live_memory import live_peaks
 from heteroplace.model.solution import Solution
+from heteroplace.parts.onnx.importer import from_onnx
 from heteroplace.relay.expressions import task_span
-from heteroplace.relay.frontend.importer import from_onnx
 from heteroplace.relay.shard.graph import ShardedNetwork, shard_training
 from heteroplace.relay.tasks.rebatch import rebatch
 from heteroplace.relay.training import SGD, training_step

@@ -16,7 +16,7 @@ from tvm.contrib import graph_executor
 from heteroplace.bench.models.networks import randomly_wired, small_cnn
 from heteroplace.bench.models.transformers import gpt_onnx
 from heteroplace.errors import UnsupportedRelayError
-from heteroplace.relay.frontend.importer import from_onnx
+from heteroplace.parts.onnx.importer import from_onnx
 from heteroplace.relay.tasks.extract import extract
 from heteroplace.relay.tasks.prepare import prepare
 from heteroplace.relay.tasks.rebatch import rebatch

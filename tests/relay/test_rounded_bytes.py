@@ -11,7 +11,7 @@ from relay_models import cpu_cluster, random_costs
 from tvm import tir
 
 import heteroplace as hp
-from heteroplace.relay.frontend.importer import from_onnx
+from heteroplace.parts.onnx.importer import from_onnx
 from heteroplace.tir.rounded_bytes import rounded_bytes
 
 pytestmark = pytest.mark.relay

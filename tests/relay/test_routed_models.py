@@ -27,8 +27,8 @@ from heteroplace.bench.models.routed_experts import (
 from heteroplace.bench.models.routed_onnx import exits, masked_experts
 from heteroplace.bench.models.routed_vision import dynamic_routing, live_sr, msdnet
 from heteroplace.dynamic.traces import TraceOptions, synthesise
+from heteroplace.parts.onnx.importer import from_onnx
 from heteroplace.pipeline import prepare
-from heteroplace.relay.frontend.importer import from_onnx
 from heteroplace.relay.routing.find import find_routers
 from heteroplace.relay.routing.rewrite import routers_of
 from heteroplace.relay.tasks.network import cut_network

@@ -17,8 +17,8 @@ from tvm import relay, transform
 import heteroplace as hp
 from heteroplace.bench.conformance.worker import turn_by_turn
 from heteroplace.errors import FrontendError
-from heteroplace.relay.frontend.importer import from_onnx
-from heteroplace.relay.frontend.onnx_operands import inputs_read_at_import
+from heteroplace.parts.onnx.importer import from_onnx
+from heteroplace.parts.onnx.prepare.onnx_operands import inputs_read_at_import
 from heteroplace.relay.routing.find import FoundRouters, find_routers
 
 pytestmark = pytest.mark.relay

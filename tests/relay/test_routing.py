@@ -18,7 +18,7 @@ from tvm import relay
 
 from heteroplace import routing
 from heteroplace.errors import RoutingError
-from heteroplace.model.capacities import branch_rows
+from heteroplace.model.routed.capacities import branch_rows
 from heteroplace.relay.expressions import post_order
 from heteroplace.relay.routing import ops
 from heteroplace.relay.routing.api import Branch

@@ -24,8 +24,8 @@ from heteroplace.dynamic.speculation import SpeculationTimes
 from heteroplace.errors import InfeasibleError, RoutingError, SolverError
 from heteroplace.files.route_profile import save_route_profile
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.route_profile import RouteProfile
-from heteroplace.relay.routing.branch_uses import branch_uses
+from heteroplace.model.routed.route_profile import RouteProfile
+from heteroplace.relay.routing.branches.branch_uses import branch_uses
 
 pytestmark = pytest.mark.costly
 

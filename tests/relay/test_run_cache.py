@@ -16,7 +16,7 @@ from onnx.helper import make_graph, make_model, make_node, make_opsetid, make_te
 from tests.programs import environment, files_of_at_most, run_python
 
 from heteroplace.cli.main import main
-from heteroplace.cli.model_cache import CACHE_VARIABLE
+from heteroplace.cli.models.model_cache import CACHE_VARIABLE
 from heteroplace.costs.store import PATH_VARIABLE
 
 RUN = ("--input", "x=x.npy", "--runs", "1", "--budget", "1")
@@ -92,7 +92,7 @@ def test_weights_overwritten_within_one_tick_have_their_own_numbers(here: Path) 
 def test_weights_that_change_while_they_are_compiled_are_an_error(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    builder = pytest.importorskip("heteroplace.cli.model_builder")
+    builder = pytest.importorskip("heteroplace.cli.models.model_builder")
     legal_inputs = builder.legal_inputs
 
     def change(main_function: object) -> object:

@@ -15,7 +15,7 @@ from onnx_models import random_inputs, run_onnxruntime, tiny_cnn
 from tests.programs import run_python
 
 from heteroplace.cli.main import main
-from heteroplace.cli.model_cache import CACHE_VARIABLE
+from heteroplace.cli.models.model_cache import CACHE_VARIABLE
 from heteroplace.costs.store import PATH_VARIABLE
 from heteroplace.files.solution import load_solution
 from heteroplace.native.compiled_file import read_manifest

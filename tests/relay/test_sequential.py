@@ -14,7 +14,7 @@ from tvm import relay
 
 from heteroplace.errors import CostMismatchError, InfeasibleError, MissingCostError
 from heteroplace.measure import sequential
-from heteroplace.measure.kernel_calls import only_calls
+from heteroplace.measure.kernels.kernel_calls import only_calls
 from heteroplace.measure.sequential import measure_sequential
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, CostTable, build_table

@@ -14,8 +14,8 @@ from tvm import relay
 
 from heteroplace.bench.models.transformers import bert_onnx, gpt_onnx
 from heteroplace.errors import ShardingError, UnsupportedRelayError
+from heteroplace.parts.onnx.importer import from_onnx
 from heteroplace.relay.expressions import post_order
-from heteroplace.relay.frontend.importer import from_onnx
 from heteroplace.relay.shard.labels import LABELS, Labels
 from heteroplace.relay.shard.module import ShardedModule, shard_module
 from heteroplace.relay.shard.network import Node

@@ -13,8 +13,8 @@ from tvm import relay
 from heteroplace.bench.models.transformers import gpt_onnx
 from heteroplace.model.check import check_plan
 from heteroplace.model.graph import tensor_bytes
+from heteroplace.parts.onnx.importer import from_onnx
 from heteroplace.relay.expressions import is_primitive_call, post_order, tasks_in
-from heteroplace.relay.frontend.importer import from_onnx
 from heteroplace.relay.shard.graph import ShardedNetwork, shard_network, shard_training
 from heteroplace.relay.tasks.prepare import fuse
 from heteroplace.relay.training import training_step

@@ -17,8 +17,8 @@ from tvm import relay
 
 import heteroplace
 from heteroplace.errors import ShardingError, UnsupportedRelayError
+from heteroplace.parts.onnx.importer import from_onnx
 from heteroplace.relay.expressions import is_op_call, post_order
-from heteroplace.relay.frontend.importer import from_onnx
 from heteroplace.relay.shard.graph import ShardedNetwork, shard_training
 from heteroplace.relay.shard.module import ShardedModule
 from heteroplace.relay.shard.spans import tag_of

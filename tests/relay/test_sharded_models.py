@@ -37,9 +37,9 @@ from heteroplace.errors import (
 )
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster
+from heteroplace.parts.onnx.importer import from_onnx
+from heteroplace.parts.onnx.prepare.onnx_source import OnnxSource, with_source
 from heteroplace.relay.annotate.sharded import read_sharded
-from heteroplace.relay.frontend.importer import from_onnx
-from heteroplace.relay.frontend.onnx_source import OnnxSource, with_source
 from heteroplace.sharding.options import read_shard_options
 from heteroplace.sharding.source import ModelSource
 from heteroplace.transforms.degrees import Degrees

@@ -20,9 +20,9 @@ import heteroplace
 from heteroplace.bench.models.transformers import bert_onnx, gpt_onnx
 from heteroplace.cli.main import main
 from heteroplace.errors import FrontendError, UnsupportedRelayError
+from heteroplace.parts.onnx.imported_model import ImportedModel
+from heteroplace.parts.onnx.importer import from_onnx
 from heteroplace.relay.expressions import tensor_types
-from heteroplace.relay.frontend.imported_model import ImportedModel
-from heteroplace.relay.frontend.importer import from_onnx
 
 BATCHES = (1, 3, 8)
 

@@ -15,8 +15,8 @@ from tvm import relay
 
 import heteroplace as hp
 from heteroplace.errors import TrainingError, UnsupportedRelayError
+from heteroplace.parts.onnx.importer import from_onnx
 from heteroplace.relay.expressions import post_order
-from heteroplace.relay.frontend.importer import from_onnx
 from heteroplace.relay.tasks.extract import extract
 from heteroplace.relay.tasks.prepare import prepare
 from heteroplace.relay.training import (

@@ -26,7 +26,7 @@ from heteroplace.lower.items.items import lower_items
 from heteroplace.lower.lower import lower
 from heteroplace.lower.program import QueueInstruction
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.live_memory import live_peaks
+from heteroplace.model.memory_use.live_memory import live_peaks
 from heteroplace.model.solution import Solution
 from heteroplace.relay.tasks.network import Network, network_of
 from heteroplace.simulate.simulator import simulate

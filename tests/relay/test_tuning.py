@@ -25,7 +25,7 @@ from heteroplace.errors import MissingCostError, SolverError
 from heteroplace.files.cluster import save_cluster
 from heteroplace.lower.kernels import Kernel, KernelCall
 from heteroplace.machine.fingerprint import device_fingerprint
-from heteroplace.measure.kernel_times import KernelTimes, peaks_seen
+from heteroplace.measure.kernels.kernel_times import KernelTimes, peaks_seen
 from heteroplace.measure.machine_peaks import Peaks
 from heteroplace.measure.tuning import tune
 from heteroplace.measure.tuning.judge import Judged, is_faster, judge

@@ -18,8 +18,8 @@ from tvm.driver.tvmc import main as driver
 
 import heteroplace
 from heteroplace.cli.main import main as show
-from heteroplace.cli.tvmc import main
-from heteroplace.cli.tvmc_errors import one_line
+from heteroplace.cli.tvmc_plugin.tvmc import main
+from heteroplace.cli.tvmc_plugin.tvmc_errors import one_line
 from heteroplace.machine.probe import local_cpu_cluster
 from heteroplace.model.check import check_plan
 from heteroplace.report.notes import notes_text

@@ -17,7 +17,7 @@ from test_tvmc import two_branches as two_branches_onnx
 from tvm import relay
 
 import heteroplace
-from heteroplace.cli.tvmc import main
+from heteroplace.cli.tvmc_plugin.tvmc import main
 from heteroplace.errors import (
     ClusterError,
     HeteroPlaceError,

@@ -14,8 +14,8 @@ from test_tvmc import SHAPE, SHAPES, two_branches
 from tvm import autotvm
 
 import heteroplace
-from heteroplace.cli.tvmc import main
-from heteroplace.cli.tvmc_compile import load_model
+from heteroplace.cli.tvmc_plugin.tvmc import main
+from heteroplace.cli.tvmc_plugin.tvmc_compile import load_model
 from heteroplace.files.cluster import save_cluster
 from heteroplace.native.compiled_file import read_manifest
 

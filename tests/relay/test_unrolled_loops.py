@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from heteroplace.errors import FrontendError
-from heteroplace.relay.frontend.importer import from_onnx
+from heteroplace.parts.onnx.importer import from_onnx
 from heteroplace.relay.limits import MAX_RECURRENT_STEPS, MAX_UNROLLED_NODES
 
 pytestmark = pytest.mark.relay

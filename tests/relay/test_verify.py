@@ -21,9 +21,11 @@ from heteroplace.errors import LoweringError, SolverError, VerificationError
 from heteroplace.lower.artifact import load_manifest
 from heteroplace.model.cluster import Cluster, Device
 from heteroplace.model.verification import Verification
-from heteroplace.relay.frontend import incremental_types, onnx_child, onnx_source
-from heteroplace.relay.frontend.converters import quantized, registry
-from heteroplace.relay.frontend.converters.call import dtype_of
+from heteroplace.parts.onnx import incremental_types
+from heteroplace.parts.onnx.converters import registry
+from heteroplace.parts.onnx.converters.call import dtype_of
+from heteroplace.parts.onnx.converters.quantized import quantized
+from heteroplace.parts.onnx.prepare import onnx_child, onnx_source
 from heteroplace.relay.ranges.arrays import legal_arrays
 from heteroplace.relay.tasks import prepare as prepare_module
 from heteroplace.verify import executable as verify_module

@@ -15,10 +15,10 @@ from tvm import relay
 import heteroplace as hp
 from heteroplace.errors import VerificationError
 from heteroplace.model.verification import Verification
-from heteroplace.relay.frontend import onnx_process
-from heteroplace.relay.frontend.converters import registry
-from heteroplace.relay.frontend.converters.call import OnnxCall
-from heteroplace.relay.frontend.converters.resize import resize as resize_converter
+from heteroplace.parts.onnx.converters import registry
+from heteroplace.parts.onnx.converters.call import OnnxCall
+from heteroplace.parts.onnx.converters.resize import resize as resize_converter
+from heteroplace.parts.onnx.prepare import onnx_process
 from heteroplace.verify.compare import choose_tolerance
 from heteroplace.verify.disputes import NodeRun, why_right
 from heteroplace.verify.reference import run_by_evaluator

@@ -15,7 +15,7 @@ from heteroplace.cli.main import make_parser
 from heteroplace.command_parser import leaves
 from heteroplace.files.output import open_new
 from heteroplace.files.routes import RoutesWriter
-from heteroplace.model.route_profile import RouterShape
+from heteroplace.model.routed.route_profile import RouterShape
 from heteroplace.written_files import WrittenFile, label_of
 
 FILE_WORDS = re.compile(r"FILE|MODEL|PLAN|KEY\.|^[AB]$")

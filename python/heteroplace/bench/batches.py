@@ -1,8 +1,8 @@
 """`bench batches`: Standard Evaluation of Celeritas: predict batch 16 from batches 1, 2 and 4.
 
 Each network is measured in place on one core, at each size, in interleaved rounds; the small sizes
-once as they are and once with the memory traffic of the large one (`measure/traffic.py`). Compared
-with the times measured at 16:
+once as they are and once with the memory traffic of the large one (`measure/transfers/traffic.py`).
+Compared with the times measured at 16:
 
 - "line": Celeritas' own estimate, a line through the times as they are;
 - "traffic": lines through the times with traffic, their intercepts held by what fetching the
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from heteroplace.bench.models.catalogue import SMALLEST, Model, matching_models
 from heteroplace.bench.peers.stock import in_pass_context
-from heteroplace.costs.regression import fit_batches
+from heteroplace.costs.prediction.regression import fit_batches
 from heteroplace.costs.standard_evaluation import (
     estimate_graph,
     fit_times,

@@ -35,8 +35,8 @@ from heteroplace.measure.plan_program import serial_plan
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.solution import Solution
-from heteroplace.relay.frontend.onnx_source import read_source
-from heteroplace.relay.frontend.onnx_weights import light_model_names
+from heteroplace.parts.onnx.prepare.onnx_source import read_source
+from heteroplace.parts.onnx.prepare.onnx_weights import light_model_names
 from heteroplace.tvm_bridge import llvm_cpu_target
 from heteroplace.verify.executable import verify_executable
 

@@ -9,7 +9,7 @@ from collections import defaultdict
 
 from heteroplace.bench.peers.stock import in_pass_context
 from heteroplace.lower.compile import CompiledNetwork
-from heteroplace.measure.kernel_identity import describe_kernels
+from heteroplace.measure.kernels.kernel_identity import describe_kernels
 from heteroplace.model.cluster import Cluster
 from heteroplace.relay.targets import with_stock_kernels
 

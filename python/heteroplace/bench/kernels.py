@@ -1,8 +1,8 @@
 """`bench kernels`: what each kernel of a network takes, beside what the machine could do at best.
 
-Each distinct kernel is a row: its times in place (`measure/in_place.py`) on one core and on all,
-what they are in operations and bytes per second, and its share of the roofline
-(`measure/kernel_times.py`). The peaks are measured here.
+Each distinct kernel is a row: its times in place (`measure/kernels/in_place.py`) on one core and on
+all, what they are in operations and bytes per second, and its share of the roofline
+(`measure/kernels/kernel_times.py`). The peaks are measured here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from heteroplace.bench.models.catalogue import Model, load_model, matching_names
 from heteroplace.bench.peers.stock import in_pass_context
 from heteroplace.bench.run.comparison import compile_once
 from heteroplace.machine.local import local_cluster
-from heteroplace.measure.kernel_times import FIGURE_TITLES, KernelTimes, kernel_times
+from heteroplace.measure.kernels.kernel_times import FIGURE_TITLES, KernelTimes, kernel_times
 from heteroplace.measure.machine_peaks import measure_peaks
 from heteroplace.measure.options import ProfileOptions
 from heteroplace.measure.profile import profile_network

@@ -21,7 +21,7 @@ from heteroplace.machine.local import local_cluster
 from heteroplace.measure.isolated import COLD, HOT
 from heteroplace.measure.options import ProfileOptions
 from heteroplace.measure.profile import profile_network
-from heteroplace.relay.frontend.onnx_weights import light_model_names
+from heteroplace.parts.onnx.prepare.onnx_weights import light_model_names
 from heteroplace.tvm_bridge import llvm_cpu_target
 
 DEFAULT = "^resnet50$"

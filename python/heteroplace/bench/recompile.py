@@ -24,7 +24,7 @@ from heteroplace.bench.row_table import row_table
 from heteroplace.costs.store import PATH_VARIABLE, CostStore
 from heteroplace.costs.store_values import Row
 from heteroplace.errors import HeteroPlaceError
-from heteroplace.relay.frontend.onnx_weights import light_model_names
+from heteroplace.parts.onnx.prepare.onnx_weights import light_model_names
 
 DEFAULT = "^(resnet50|squeezenet)$"
 """What is compiled without --only."""

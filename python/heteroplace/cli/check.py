@@ -15,8 +15,8 @@ from heteroplace.files.cluster import (
     ready_made_clusters,
 )
 from heteroplace.files.costs import table_from_json
+from heteroplace.files.fields.kinds import read_known_file
 from heteroplace.files.graph import graph_from_json, load_graph
-from heteroplace.files.kinds import read_known_file
 from heteroplace.files.plan import plan_from_json
 from heteroplace.files.route_profile import route_profile_from_json
 from heteroplace.files.sharding import load_sharding

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from heteroplace.cli import costs_cross_validate
+from heteroplace.cli.machine import costs_cross_validate
 from heteroplace.cli.shared import (
     Parsers,
     add_command,

@@ -16,7 +16,7 @@ from importlib import metadata
 from pathlib import Path
 
 import heteroplace
-from heteroplace.cli.model_cache import cache_folder
+from heteroplace.cli.models.model_cache import cache_folder
 from heteroplace.cli.shared import Parsers, add_command, print_json
 from heteroplace.costs.store import default_path
 from heteroplace.errors import (

@@ -10,4 +10,4 @@ def heteroplace() -> int:
 
 def tvmc() -> int:
     """Run the command `tvmc` on the arguments of this process."""
-    return start("heteroplace.cli.tvmc", "main")
+    return start("heteroplace.cli.tvmc_plugin.tvmc", "main")

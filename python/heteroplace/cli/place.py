@@ -11,9 +11,9 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from heteroplace.cli.given_inputs import input_sizes
 from heteroplace.cli.graph_problem import read_problem
-from heteroplace.cli.onnx_model import (
+from heteroplace.cli.models.given_inputs import input_sizes
+from heteroplace.cli.models.onnx_model import (
     BUILDER,
     add_annotation_options,
     add_input_sizes,

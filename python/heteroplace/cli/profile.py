@@ -45,8 +45,8 @@ from heteroplace.solve.list.sequential_placement import SEQUENTIAL_ORDERS
 from heteroplace.tvm_bridge import require_tvm
 from heteroplace.written_files import WrittenFile
 
-_PROFILER = "heteroplace.cli.profile_model"
-_HOSTS = "heteroplace.cli.profile_hosts"
+_PROFILER = "heteroplace.cli.machine.profile_model"
+_HOSTS = "heteroplace.cli.machine.profile_hosts"
 _OPTIONS = "heteroplace.measure.options"
 _COSTS = "heteroplace.measure.cost_models.model"
 _REMOTE = "heteroplace.measure.remote"

@@ -10,8 +10,8 @@ import shlex
 from pathlib import Path
 
 import heteroplace
-from heteroplace.cli.arrays import make_inputs
-from heteroplace.cli.onnx_model import solution_json
+from heteroplace.cli.models.arrays import make_inputs
+from heteroplace.cli.models.onnx_model import solution_json
 from heteroplace.cli.shared import (
     Parsers,
     add_command,

@@ -21,7 +21,7 @@ from heteroplace.dynamic.traces import TraceOptions, synthesise
 from heteroplace.errors import RoutingError
 from heteroplace.files.route_profile import save_route_profile
 from heteroplace.files.routes import LEVELS, RoutesWriter
-from heteroplace.model.route_profile import RouteProfile, RouterProfile, RouterShape
+from heteroplace.model.routed.route_profile import RouteProfile, RouterProfile, RouterShape
 from heteroplace.options import add_arguments, count, from_arguments
 from heteroplace.report.tables import format_table
 from heteroplace.written_files import WrittenFile

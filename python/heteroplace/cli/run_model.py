@@ -1,6 +1,6 @@
 """`heteroplace run` and `heteroplace compile`: an ONNX model to its outputs, or to one file.
 
-`run` keeps what it compiles (`cached_model.py`): the second time it only loads and runs.
+`run` keeps what it compiles (`models/cached_model.py`): the second time it only loads and runs.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heteroplace.cli.arrays import Arrays, numbers_of
-from heteroplace.cli.cached_model import Program, chosen_cluster, compile_onnx, run_cached
-from heteroplace.cli.given_inputs import input_sizes, left_inputs, sizes_of_run
-from heteroplace.cli.onnx_model import (
+from heteroplace.cli.models.arrays import Arrays, numbers_of
+from heteroplace.cli.models.cached_model import Program, chosen_cluster, compile_onnx, run_cached
+from heteroplace.cli.models.given_inputs import input_sizes, left_inputs, sizes_of_run
+from heteroplace.cli.models.onnx_model import (
     add_annotation_options,
     add_input_sizes,
     solution_json,

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import tvm
 
-from heteroplace.cli.input_shapes import Shapes, as_options, read_shapes
+from heteroplace.cli.models.input_shapes import Shapes, as_options, read_shapes
 from heteroplace.model.cluster import Cluster
-from heteroplace.relay.frontend.importer import from_onnx
-from heteroplace.relay.frontend.onnx_batch import SYMBOLIC, free_batch
+from heteroplace.parts.onnx.importer import from_onnx
+from heteroplace.parts.onnx.prepare.onnx_batch import SYMBOLIC, free_batch
 from heteroplace.sharding.options import ShardOptions
 from heteroplace.sharding.search import Grid, search_degrees
 from heteroplace.sharding.source import ModelSource

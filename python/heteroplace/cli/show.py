@@ -12,8 +12,8 @@ from heteroplace.dynamic.profile import read_profile
 from heteroplace.errors import ExecutionError, HeteroPlaceError
 from heteroplace.files.cluster import cluster_from_json
 from heteroplace.files.costs import NamedCost, named_costs_from_json
+from heteroplace.files.fields.kinds import read_known_file
 from heteroplace.files.graph import graph_from_json, load_graph
-from heteroplace.files.kinds import read_known_file
 from heteroplace.files.manifest import Manifest
 from heteroplace.files.plan import plan_from_json
 from heteroplace.files.reader import did_you_mean

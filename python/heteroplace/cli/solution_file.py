@@ -6,8 +6,8 @@ import argparse
 
 from heteroplace.cli.graph_problem import read_costs
 from heteroplace.errors import HeteroPlaceError, PlanError
+from heteroplace.files.fields.kinds import read_known_file
 from heteroplace.files.graph import load_graph
-from heteroplace.files.kinds import read_known_file
 from heteroplace.files.manifest import Manifest
 from heteroplace.files.plan import plan_from_json
 from heteroplace.files.sharding import load_sharding

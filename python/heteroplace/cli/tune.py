@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from heteroplace.cli.given_inputs import input_sizes
-from heteroplace.cli.onnx_model import (
+from heteroplace.cli.models.given_inputs import input_sizes
+from heteroplace.cli.models.onnx_model import (
     BUILDER,
     add_input_sizes,
     check_model,

@@ -24,8 +24,8 @@ from heteroplace.errors import GraphError, InfeasibleError, PlanError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
+from heteroplace.model.memory_use.shared_values import first_shared
 from heteroplace.model.plan import Collective, Load, Plan, Run, Step
-from heteroplace.model.shared_values import first_shared
 from heteroplace.terminal import listed
 
 

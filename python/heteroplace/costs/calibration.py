@@ -4,7 +4,7 @@ DistIR, section 4, fits the cost of products of matrices and of all-reduces to m
 sizes (products of m, k, n in {4096, 8192}, all-reduces of 8 to 128 MiB) computing and moving hide
 the launch and the bandwidth of the memory: with 2 % of noise these come out 53 % and 100 % wrong.
 Here each constant decides the time of some sizes: the launch that of tiny ones, the bandwidth that
-of flat products, the peak that of large ones. With relative errors (`op_regression.py`,
+of flat products, the peak that of large ones. With relative errors (`prediction/op_regression.py`,
 `link_fit.py`) all constants are then within 2 % in 95 of 100 calibrations.
 """
 

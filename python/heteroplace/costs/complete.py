@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from heteroplace.costs.predict import predict_costs
+from heteroplace.costs.prediction.predict import predict_costs
 from heteroplace.costs.roofline import SpeedMeasurement, estimate_costs
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, CostTable, build_table

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from heteroplace.costs.op_regression import MAX_EXTRAPOLATION
+from heteroplace.costs.prediction.op_regression import MAX_EXTRAPOLATION
 
 
 class Beyond(NamedTuple):

@@ -1,9 +1,10 @@
 """Measured cells of a cost table -> times of cells that were not measured, by five methods.
 
 Each method answers for one task on one device, or says why it cannot. Which answer is taken is
-decided in `predict.py`; how far each was off on what was measured, in `cross_validation.py`. The
-methods: an equal task on the same device; Habitat's wave scaling from another GPU; a regression per
-type of op on the same device; the roofline calibrated by measured kernels; the plain roofline.
+decided in `prediction/predict.py`; how far each was off on what was measured, in
+`cross_validation.py`. The methods: an equal task on the same device; Habitat's wave scaling from
+another GPU; a regression per type of op on the same device; the roofline calibrated by measured
+kernels; the plain roofline.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
 
 from heteroplace.costs.device_figures import DeviceFigures, figures_of
-from heteroplace.costs.op_regression import (
+from heteroplace.costs.prediction.op_regression import (
     MAX_EXTRAPOLATION,
     MIN_SIZES,
     OpRegression,
     fit_op_regression,
 )
+from heteroplace.costs.prediction.wave_scaling import scale_by_waves
 from heteroplace.costs.roofline import Calibration, RatioSums, device_speeds, roofline_ns
-from heteroplace.costs.wave_scaling import scale_by_waves
 from heteroplace.costs.work import ALL_OPS, Work, main_dtype, op_types, task_work
 from heteroplace.errors import MissingCostError
 from heteroplace.model.cluster import Cluster, Device

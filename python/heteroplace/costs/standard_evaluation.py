@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from heteroplace.costs.regression import BatchFit, fit_batches
+from heteroplace.costs.prediction.regression import BatchFit, fit_batches
 from heteroplace.errors import CostMismatchError, GraphError
 from heteroplace.model.cluster import Cluster, Device
 from heteroplace.model.cost import Cost, CostTable, build_table

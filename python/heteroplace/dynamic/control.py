@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from heteroplace.dynamic.drift import WINDOW_RUNS, Drift, RouteMonitor
 from heteroplace.dynamic.profile import Profile
-from heteroplace.model.route_profile import RouteRecord
+from heteroplace.model.routed.route_profile import RouteRecord
 
 Predict = Callable[[Mapping[str, Collection[int]]], None]
 """Takes the branches that are predicted of each router, by its name; none: it is not predicted."""

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from heteroplace.dynamic.profile import Profile, as_profile
 from heteroplace.dynamic.sizes import MIN_RUNS
 from heteroplace.errors import RoutingError
-from heteroplace.model.capacities import padded_load
-from heteroplace.model.route_profile import Histogram, RouteRecord, RouterProfile
+from heteroplace.model.routed.capacities import padded_load
+from heteroplace.model.routed.route_profile import Histogram, RouteRecord, RouterProfile
 
 WINDOW_RUNS = 200
 """Runs that are compared with the profile."""

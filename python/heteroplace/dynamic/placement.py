@@ -24,7 +24,7 @@ from heteroplace.dynamic.placement_problem import (
 from heteroplace.dynamic.placement_program import solve_program
 from heteroplace.dynamic.placement_search import search_placement
 from heteroplace.errors import InfeasibleError, RoutingError
-from heteroplace.model.route_profile import Cells
+from heteroplace.model.routed.route_profile import Cells
 from heteroplace.model.units import format_bytes
 from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.problem import SolveOptions

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from heteroplace.errors import RoutingError
-from heteroplace.model.route_profile import RouteProfile
+from heteroplace.model.routed.route_profile import RouteProfile
 
 Array = npt.NDArray[np.float64]
 BranchMemories = tuple[tuple[int, ...], ...]

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from heteroplace.errors import RoutingError
 from heteroplace.files.route_profile import load_route_profile
 from heteroplace.files.routes import RoutesReader, is_routes_file
-from heteroplace.model.route_profile import (
+from heteroplace.model.routed.route_profile import (
     Cells,
     Histogram,
     RouteProfile,

@@ -15,8 +15,8 @@ import numpy as np
 
 from heteroplace.dynamic.profile import merge_histograms
 from heteroplace.errors import RoutingError
-from heteroplace.model.capacities import padded_load
-from heteroplace.model.route_profile import Histogram, RouterProfile
+from heteroplace.model.routed.capacities import padded_load
+from heteroplace.model.routed.route_profile import Histogram, RouterProfile
 
 MODES = ("optimal", "percentile")
 PERCENTS = (50, 90, 100)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from heteroplace.dynamic.sizes import MIN_RUNS
 from heteroplace.dynamic.speculation import SpeculationTimes, predict
 from heteroplace.errors import RoutingError
-from heteroplace.model.route_profile import RouterProfile
+from heteroplace.model.routed.route_profile import RouterProfile
 from heteroplace.model.units import format_bytes
 
 CAPACITIES, GROUPING, PLACEMENT, SPECULATION, PRELOADING = (

@@ -22,8 +22,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from heteroplace.dynamic.sizes import MIN_RUNS
-from heteroplace.model.route_profile import RouterProfile
-from heteroplace.model.speculation import Prediction, SpeculationGain
+from heteroplace.model.routed.route_profile import RouterProfile
+from heteroplace.model.routed.speculation import Prediction, SpeculationGain
 
 HIT, WASTED, PARTIAL, MISS = "hit", "hit with more", "partial", "miss"
 """What was predicted is just what was active; holds all of it, and more; holds some of it; holds

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from heteroplace.errors import RoutingError
-from heteroplace.model.route_profile import RouteRecord, RouterShape
+from heteroplace.model.routed.route_profile import RouteRecord, RouterShape
 from heteroplace.options import option
 
 NUM_PARTNERS = 2

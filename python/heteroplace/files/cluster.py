@@ -15,7 +15,7 @@ from msgspec import structs
 
 from heteroplace.argument_checks import check_path, check_type
 from heteroplace.errors import ClusterError
-from heteroplace.files.cluster_fields import (
+from heteroplace.files.fields.cluster_fields import (
     SCHEMA_VERSION,
     ClusterFile,
     DeviceEntry,

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from msgspec import structs, to_builtins
 
 from heteroplace.errors import CostMismatchError
-from heteroplace.files.cost_fields import (
+from heteroplace.files.fields.cost_fields import (
     BATCH,
     SCHEMA_VERSION,
     SOURCES,

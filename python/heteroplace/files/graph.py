@@ -17,14 +17,14 @@ from pathlib import Path
 from msgspec import UNSET, UnsetType
 
 from heteroplace.errors import GraphError
-from heteroplace.files.graph_fields import (
+from heteroplace.files.fields.graph_fields import (
     MAX_MS,
     SCHEMA_VERSION,
     GraphDescription,
     TaskEntry,
     TensorEntry,
 )
-from heteroplace.files.kind_keys import check_graph_keys
+from heteroplace.files.fields.kind_keys import check_graph_keys
 from heteroplace.files.reader import (
     Faults,
     decode_plain,
@@ -42,8 +42,8 @@ from heteroplace.files.routers import (
 )
 from heteroplace.model.collector import paused_collector
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder, Tensor, tensor_bytes
-from heteroplace.model.routed_values import routed_value_faults
-from heteroplace.model.shared_values import shared_value_faults
+from heteroplace.model.memory_use.shared_values import shared_value_faults
+from heteroplace.model.routed.routed_values import routed_value_faults
 from heteroplace.model.units import IN_63_BITS, MAX_INTEGER, parse_bytes
 
 Times = Mapping[str, Mapping[str, int | None]]

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field, inspect, structs
 
-from heteroplace.files.fields import (
+from heteroplace.files.fields.fields import (
     MAX_NUMBER,
     Json,
     SchemaLink,

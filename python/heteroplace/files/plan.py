@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct, field
 
 from heteroplace.errors import PlanError
-from heteroplace.files.fields import (
+from heteroplace.files.fields.fields import (
     Count,
     Name,
     SchemaLink,

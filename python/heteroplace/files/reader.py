@@ -23,8 +23,8 @@ import msgspec
 from msgspec import Struct, inspect
 
 from heteroplace.errors import HeteroPlaceError
-from heteroplace.files.fields import FaultError, a_boolean
-from heteroplace.files.kind_keys import other_kind
+from heteroplace.files.fields.fields import FaultError, a_boolean
+from heteroplace.files.fields.kind_keys import other_kind
 from heteroplace.files.output import write_text
 
 S = TypeVar("S", bound=Struct)

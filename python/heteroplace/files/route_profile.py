@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Struct, field
 
 from heteroplace.errors import RoutingError
-from heteroplace.files.fields import (
+from heteroplace.files.fields.fields import (
     Count,
     Json,
     Name,
@@ -23,7 +23,7 @@ from heteroplace.files.fields import (
 )
 from heteroplace.files.reader import Faults, JsonPath, read_json, read_struct, show, write_json
 from heteroplace.files.routes import PositiveCount
-from heteroplace.model.route_profile import (
+from heteroplace.model.routed.route_profile import (
     Histogram,
     RouteProfile,
     RouterProfile,

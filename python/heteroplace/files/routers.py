@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from msgspec import UNSET, UnsetType
 
-from heteroplace.files.graph_fields import BranchEntry, RouterEntry
+from heteroplace.files.fields.graph_fields import BranchEntry, RouterEntry
 from heteroplace.model.graph import TaskGraph, Tensor
-from heteroplace.model.routers import Router
+from heteroplace.model.routed.routers import Router
 
 
 def branch_of(entry: BranchEntry | UnsetType) -> tuple[str, int] | None:

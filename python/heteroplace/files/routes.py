@@ -23,11 +23,11 @@ import msgspec
 from msgspec import Meta, Struct
 
 from heteroplace.errors import RoutingError
-from heteroplace.files.fields import Name, Text, kind, one_of, positive, version
-from heteroplace.files.fields import a_count as read_count
+from heteroplace.files.fields.fields import Name, Text, kind, one_of, positive, version
+from heteroplace.files.fields.fields import a_count as read_count
 from heteroplace.files.output import naming, replacing
 from heteroplace.files.reader import did_you_mean, parse_json, read_struct, show
-from heteroplace.model.route_profile import Cells, RouteRecord, RouterShape
+from heteroplace.model.routed.route_profile import Cells, RouteRecord, RouterShape
 
 ROUTES_VERSION: Literal[1] = 1
 LEVELS = (1, 2)

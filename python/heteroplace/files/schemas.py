@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from heteroplace.files.cluster_fields import ClusterFile
-from heteroplace.files.cost_fields import CostsFile
-from heteroplace.files.graph_fields import GraphDescription
+from heteroplace.files.fields.cluster_fields import ClusterFile
+from heteroplace.files.fields.cost_fields import CostsFile
+from heteroplace.files.fields.graph_fields import GraphDescription
 from heteroplace.files.measurements import MeasurementsFile
 from heteroplace.files.output import write_text
 from heteroplace.files.plan import CollectiveStep, CopyStep, LoadStep, PlanFile, RunStep

@@ -15,7 +15,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from heteroplace.files.fields import Count
+from heteroplace.files.fields.fields import Count
 from heteroplace.files.output import write_text
 from heteroplace.files.solution import solution_from_json, solution_to_json
 from heteroplace.files.versioned import Versioned, read_text

@@ -12,12 +12,12 @@ from msgspec import Struct
 
 from heteroplace.files.cluster import cluster_from_json, cluster_to_json
 from heteroplace.files.costs import costs_to_json, table_from_json
-from heteroplace.files.fields import Count
+from heteroplace.files.fields.fields import Count
 from heteroplace.files.graph import graph_from_json, graph_to_json
 from heteroplace.files.plan import plan_from_json, plan_to_json
 from heteroplace.files.versioned import Versioned, read_text
+from heteroplace.model.routed.speculation import PlannedPrediction, Prediction, SpeculationGain
 from heteroplace.model.solution import RunTime, Solution
-from heteroplace.model.speculation import PlannedPrediction, Prediction, SpeculationGain
 
 SOLUTION_VERSION = 3
 """Version of the JSON form."""

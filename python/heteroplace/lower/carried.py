@@ -28,7 +28,7 @@ from heteroplace.lower.kernels import (
 )
 from heteroplace.lower.library import KernelLibrary
 from heteroplace.lower.workspace import Workspace
-from heteroplace.model.routers import Router
+from heteroplace.model.routed.routers import Router
 
 KERNELS_ATTRIBUTE = "heteroplace_kernels"
 """Attribute of `main`: a tuple of a table as JSON, the files of the library, and the weights."""

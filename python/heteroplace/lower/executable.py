@@ -25,7 +25,7 @@ from heteroplace.lower.program import bundle_text
 from heteroplace.lower.routed.predictions import with_hit_rates
 from heteroplace.lower.shared_weights import share_weights
 from heteroplace.lower.weights import WeightLayout
-from heteroplace.model.memory import MemoryUse
+from heteroplace.model.memory_use.memory import MemoryUse
 from heteroplace.model.solution import Solution
 from heteroplace.model.text.plan import step_name
 from heteroplace.model.timeline import Timeline

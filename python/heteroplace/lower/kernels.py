@@ -11,7 +11,7 @@ import tvm
 
 from heteroplace.lower.workspace import Workspace
 from heteroplace.model.graph import tensor_bytes
-from heteroplace.model.routers import Router
+from heteroplace.model.routed.routers import Router
 from heteroplace.relay.ranges.interval import Interval
 
 _Bytes = bytes  # below, the name is that of a size

@@ -43,7 +43,7 @@ from heteroplace.lower.workspace import Workspace
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.hosts import feeding_rank
-from heteroplace.model.memory import MemoryUse
+from heteroplace.model.memory_use.memory import MemoryUse
 from heteroplace.model.plan import Plan
 from heteroplace.model.timeline import Timeline
 from heteroplace.relay.targets import DL_DEVICE_TYPES

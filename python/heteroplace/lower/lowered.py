@@ -11,7 +11,7 @@ from heteroplace.lower.kernels import Value
 from heteroplace.lower.program import Program, bundle_text
 from heteroplace.lower.project import project
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.memory import MemoryUse
+from heteroplace.model.memory_use.memory import MemoryUse
 from heteroplace.model.units import format_bytes
 
 

@@ -2,7 +2,8 @@
 
 Celeritas ("Celeritas: Fast Optimizer for Large Dataflow Graphs", section 4.1), step 1 of its
 Standard Evaluation, on one device. Unlike Celeritas, small batches are run with the memory traffic
-of the large one (`traffic.py`), without which their times say little about memory-bound kernels.
+of the large one (`transfers/traffic.py`), without which their times say little about memory-bound
+kernels.
 """
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 import tvm
 
-from heteroplace.costs.regression import fit_batches
+from heteroplace.costs.prediction.regression import fit_batches
 from heteroplace.costs.standard_evaluation import check_same_tasks, estimate_graph
 from heteroplace.errors import MissingCostError
 from heteroplace.lower.compile import CompiledKernels, CompiledNetwork, lower_network
 from heteroplace.lower.library import compile_kernels
 from heteroplace.lower.lower import lower
 from heteroplace.measure.devices_under_test import device_class
-from heteroplace.measure.kernel_calls import with_kernel_workspaces
+from heteroplace.measure.kernels.kernel_calls import with_kernel_workspaces
 from heteroplace.measure.plan_program import serial_plan, serial_program
 from heteroplace.measure.rounds import ROUND_NS, Rounds, sample_until_settled
-from heteroplace.measure.traffic import SPACER, spacer_kernel, with_traffic
+from heteroplace.measure.transfers.traffic import SPACER, spacer_kernel, with_traffic
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.graph import TaskGraph

@@ -20,8 +20,8 @@ from heteroplace.errors import SolverError
 from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.lower.kernels import Kernel
 from heteroplace.measure.cost_models.model import CostOptions
-from heteroplace.measure.kernel_identity import describe_kernels
-from heteroplace.measure.known_library_kernels import is_here, known_library_kernels
+from heteroplace.measure.kernels.kernel_identity import describe_kernels
+from heteroplace.measure.kernels.known_library_kernels import is_here, known_library_kernels
 from heteroplace.measure.known_tunings import known_tunings
 from heteroplace.model.cluster import Cluster, Device
 from heteroplace.model.cost import allowed_devices, table_from_rows

@@ -35,10 +35,10 @@ from heteroplace.measure.devices_under_test import (
     find_devices_under_test,
     turn_partner,
 )
-from heteroplace.measure.in_place import MIN_RUNS, ROUTED_RUNS
-from heteroplace.measure.kernel_identity import describe_kernels, network_digest, place_text
-from heteroplace.measure.link_programs import contention, load_program
+from heteroplace.measure.kernels.in_place import MIN_RUNS, ROUTED_RUNS
+from heteroplace.measure.kernels.kernel_identity import describe_kernels, network_digest, place_text
 from heteroplace.measure.plan_program import load_programs, serial_plan
+from heteroplace.measure.transfers.link_programs import contention, load_program
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.native.execute import Executor as NativeExecutor

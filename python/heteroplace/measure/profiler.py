@@ -18,10 +18,10 @@ from heteroplace.machine.cpu import with_siblings
 from heteroplace.machine.usage import QUIET_CORES
 from heteroplace.measure.background_compiler import BackgroundCompiler, Compile
 from heteroplace.measure.conditions import Watch
-from heteroplace.measure.in_place import MIN_RUNS, ROUTED_RUNS, SiteTimes, site_times
 from heteroplace.measure.isolated import sample_alone
-from heteroplace.measure.kernel_calls import only_calls
-from heteroplace.measure.kernel_identity import KernelDescription
+from heteroplace.measure.kernels.in_place import MIN_RUNS, ROUTED_RUNS, SiteTimes, site_times
+from heteroplace.measure.kernels.kernel_calls import only_calls
+from heteroplace.measure.kernels.kernel_identity import KernelDescription
 from heteroplace.measure.options import ProfileOptions, Step
 from heteroplace.measure.plan_program import PlanProgram, serial_program
 from heteroplace.measure.requests import MeasurementRequest

@@ -33,7 +33,7 @@ from heteroplace.lower.library import (
 from heteroplace.measure.conditions import Watch
 from heteroplace.measure.example_inputs import made_up
 from heteroplace.measure.isolated import COLD
-from heteroplace.measure.kernel_calls import only_calls
+from heteroplace.measure.kernels.kernel_calls import only_calls
 from heteroplace.measure.profiler import Profiler, make_measurement
 from heteroplace.measure.requests import MeasurementRequest
 from heteroplace.model.cluster import Device

@@ -14,7 +14,7 @@ from heteroplace.lower.lower import lower
 from heteroplace.machine.fingerprint import device_fingerprint
 from heteroplace.measure.devices_under_test import DeviceUnderTest
 from heteroplace.measure.isolated import COLD, HOT
-from heteroplace.measure.kernel_identity import (
+from heteroplace.measure.kernels.kernel_identity import (
     KernelDescription,
     describe_kernels,
     identity_of_call,

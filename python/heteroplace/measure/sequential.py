@@ -20,7 +20,7 @@ from heteroplace.costs.standard_evaluation import scaled_cost
 from heteroplace.errors import InfeasibleError, MissingCostError
 from heteroplace.lower.compile import CompiledKernels, CompiledNetwork
 from heteroplace.measure.devices_under_test import device_class
-from heteroplace.measure.kernel_calls import only_calls
+from heteroplace.measure.kernels.kernel_calls import only_calls
 from heteroplace.measure.plan_program import serial_program
 from heteroplace.measure.rounds import ROUND_NS, Rounds, sample_until_settled
 from heteroplace.model.cluster import Cluster

@@ -13,20 +13,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from heteroplace.errors import PlanError
-from heteroplace.model.check_collective import collective_faults
-from heteroplace.model.check_guards import GuardCheck, unknown_guard
-from heteroplace.model.check_parts import group_faults, route_faults, unknown_ids
+from heteroplace.model.checks.check_collective import collective_faults
+from heteroplace.model.checks.check_guards import GuardCheck, unknown_guard
+from heteroplace.model.checks.check_parts import group_faults, route_faults, unknown_ids
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.collectives import collective_kind
 from heteroplace.model.collector import paused_collector
 from heteroplace.model.cost import CostTable
 from heteroplace.model.digests import digest_mismatches
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.held_memory import held_bytes
-from heteroplace.model.live_memory import LivePeak, live_peaks
-from heteroplace.model.memory import plan_memory_use, short_memories
+from heteroplace.model.memory_use.held_memory import held_bytes
+from heteroplace.model.memory_use.live_memory import LivePeak, live_peaks
+from heteroplace.model.memory_use.memory import plan_memory_use, short_memories
+from heteroplace.model.memory_use.weight_room import room_faults
 from heteroplace.model.plan import Collective, Copy, Load, Plan, Run, Step, devices_of
-from heteroplace.model.presence import Presence
+from heteroplace.model.routed.presence import Presence
 from heteroplace.model.step_values import (
     Place,
     guard_reads,
@@ -38,7 +39,6 @@ from heteroplace.model.step_values import (
 )
 from heteroplace.model.text.plan import quote_step
 from heteroplace.model.units import format_bytes
-from heteroplace.model.weight_room import room_faults
 from heteroplace.terminal import listed
 
 _MAX_ITEMS_SHOWN = 8

@@ -17,7 +17,7 @@ from typing import Any
 from heteroplace.errors import ClusterError
 from heteroplace.model.hosts import devices_apart, memory_hosts
 from heteroplace.model.identity import DeviceIdentity
-from heteroplace.model.occupancy import Occupancy
+from heteroplace.model.memory_use.occupancy import Occupancy
 from heteroplace.model.routes import Routes
 from heteroplace.terminal import listed
 

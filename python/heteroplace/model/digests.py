@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import Task, TaskGraph, Tensor
-from heteroplace.model.graph_digest import (
+from heteroplace.model.graphs.graph_digest import (
     ADDED_TASK_FIELDS,
     ADDED_TENSOR_FIELDS,
     STRUCTURE_FIELDS,

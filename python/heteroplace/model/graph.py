@@ -21,13 +21,13 @@ from math import prod
 from typing import Any
 
 from heteroplace.errors import GraphError
-from heteroplace.model.graph_digest import STRUCTURE_FIELDS, TASK_FIELDS, graph_digest
-from heteroplace.model.graph_order import topological_order
+from heteroplace.model.graphs.graph_digest import STRUCTURE_FIELDS, TASK_FIELDS, graph_digest
+from heteroplace.model.graphs.graph_order import topological_order
+from heteroplace.model.graphs.networkx_view import from_networkx, to_networkx
 from heteroplace.model.identity import TaskIdentity
-from heteroplace.model.networkx_view import from_networkx, to_networkx
-from heteroplace.model.routed_values import routed_value_faults
-from heteroplace.model.routers import Router, branches_around
-from heteroplace.model.shared_values import shared_value_faults
+from heteroplace.model.memory_use.shared_values import shared_value_faults
+from heteroplace.model.routed.routed_values import routed_value_faults
+from heteroplace.model.routed.routers import Router, branches_around
 from heteroplace.model.tasks import Task, Tensor
 from heteroplace.terminal import listed
 

@@ -17,7 +17,7 @@ from heteroplace.model.demands import layers_of
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.implementations import base_names
 from heteroplace.model.plan import Plan, devices_of
-from heteroplace.model.speculation import PlannedPrediction
+from heteroplace.model.routed.speculation import PlannedPrediction
 from heteroplace.model.timeline import Timeline
 
 

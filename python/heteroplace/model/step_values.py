@@ -20,9 +20,9 @@ from heteroplace.model.collectives import (
     edges,
 )
 from heteroplace.model.cost import CostTable
-from heteroplace.model.decision import Decision
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Collective, Copy, Guard, Load, Run, Step, guard_of
+from heteroplace.model.routed.decision import Decision
 
 Place = tuple[int, int]
 """(tensor, memory)"""

@@ -46,7 +46,7 @@ class Timeline:
     """Number of model inputs that were served."""
     used_bytes: tuple[int, ...] = ()
     """For each memory the bytes in use if nothing is freed: the static rule of
-    `heteroplace.model.memory`, which limits plans; empty: not known."""
+    `heteroplace.model.memory_use.memory`, which limits plans; empty: not known."""
     peaks: tuple[Peak, ...] = ()
     """For each memory when `peak_bytes` is reached; empty: not known."""
 

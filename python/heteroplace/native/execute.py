@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 import heteroplace._core as _core
-from heteroplace.model.memory import MemoryUse
+from heteroplace.model.memory_use.memory import MemoryUse
 from heteroplace.native.routes import RouteDecisions
 from heteroplace.native.trace import RecordedTrace
 

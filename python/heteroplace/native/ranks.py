@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 import heteroplace._core as _core
 from heteroplace.errors import ExecutionError
-from heteroplace.model.memory import MemoryUse
+from heteroplace.model.memory_use.memory import MemoryUse
 from heteroplace.native.compiled_file import CompiledFile
 from heteroplace.native.execute import Executor, Request
 from heteroplace.native.routes import RouteDecisions

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import heteroplace._core as _core
-from heteroplace.model.route_profile import RouterShape
+from heteroplace.model.routed.route_profile import RouterShape
 
 
 class PredictionCounts(NamedTuple):

@@ -13,16 +13,16 @@ import numpy as np
 
 import heteroplace._core as _core
 from heteroplace.errors import PlanError
-from heteroplace.model.check_collective import collective_faults
-from heteroplace.model.check_guards import unknown_guard
-from heteroplace.model.check_parts import unknown_ids
+from heteroplace.model.checks.check_collective import collective_faults
+from heteroplace.model.checks.check_guards import unknown_guard
+from heteroplace.model.checks.check_parts import unknown_ids
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
-from heteroplace.model.decision import Decision
-from heteroplace.model.groups import grouped_ns, groups_of
+from heteroplace.model.graphs.groups import grouped_ns, groups_of
+from heteroplace.model.memory_use.weight_room import room_parts
 from heteroplace.model.plan import Collective, Copy, Load, Run, Step, devices_of, guard_of
+from heteroplace.model.routed.decision import Decision
 from heteroplace.model.step_values import collective_step_ns, makes, occupied, reads, step_ns
-from heteroplace.model.weight_room import room_parts
 from heteroplace.native.arrays import COLLECTIVE, COPY, GUARDED, RUN, IntArray, csr, ints
 from heteroplace.native.limits import check_items
 from heteroplace.native.problem import NativePlan, NativeProblem
@@ -41,12 +41,12 @@ class StepTimes:
     finish_ns: IntArray
     makespan_ns: int
     used_bytes: tuple[int, ...]
-    """For each memory, by the static rule of `heteroplace.model.memory`."""
+    """For each memory, by the static rule of `heteroplace.model.memory_use.memory`."""
     held_bytes: tuple[int, ...]
     """For each memory what is live always: weights, workspaces, model inputs in the host memory."""
     peak_bytes: tuple[int, ...]
     """For each memory the largest number of live bytes, by the rule of
-    `heteroplace.model.live_memory`: what limits plans."""
+    `heteroplace.model.memory_use.live_memory`: what limits plans."""
     peak_ns: tuple[int, ...]
     """For each memory when there are as many first."""
     peak_step: tuple[int, ...]

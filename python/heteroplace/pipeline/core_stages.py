@@ -26,7 +26,7 @@ from heteroplace.model.cost import CostTable, table_from_rows
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.hosts import with_devices
 from heteroplace.model.plan import Plan
-from heteroplace.model.route_profile import RouteProfile
+from heteroplace.model.routed.route_profile import RouteProfile
 from heteroplace.model.solution import Solution
 from heteroplace.relay.tasks.network import Network, cut_network
 from heteroplace.simulate.decisions import typical_capacity

@@ -14,9 +14,9 @@ from heteroplace.files.sharding import ShardingRecord
 from heteroplace.lower.carried import carried_kernels
 from heteroplace.lower.compile import CompiledKernels, CompiledNetwork, TaskTargets
 from heteroplace.model.solution import Solution
+from heteroplace.parts.onnx.prepare.onnx_source import OnnxSource, read_source
 from heteroplace.relay.annotate.moved import SplitTasks, follow_annotations
 from heteroplace.relay.annotate.sharded import read_sharded
-from heteroplace.relay.frontend.onnx_source import OnnxSource, read_source
 from heteroplace.relay.tasks.network import Network, network_under, sharded_network
 
 

@@ -19,13 +19,13 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.demands import check_reachable, check_routed, with_max_memory
 from heteroplace.model.solution import Solution
 from heteroplace.parts.kernels.rewrites.held_weights import with_held_weights
+from heteroplace.parts.onnx.prepare.onnx_source import read_source, with_option, with_source
 from heteroplace.pipeline import core_stages
 from heteroplace.pipeline.build_stages import annotate
 from heteroplace.pipeline.place_state import PlaceRequest, PlaceState
 from heteroplace.pipeline.stage import Stage, run_stages
 from heteroplace.place_options import PlaceOptions, check_gain, check_options, demanded_graph
 from heteroplace.relay.annotate.asked import with_asked
-from heteroplace.relay.frontend.onnx_source import read_source, with_option, with_source
 from heteroplace.relay.output_names import read_output_names, with_output_names
 from heteroplace.relay.targets import with_stock_kernels
 from heteroplace.relay.tasks.extract_routed import has_routers

@@ -12,7 +12,7 @@ from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.measure.cost_models import CostModel, CostOptions
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.route_profile import RouteProfile
+from heteroplace.model.routed.route_profile import RouteProfile
 from heteroplace.model.solution import Solution
 from heteroplace.pipeline.core_stages import CostedNetwork
 from heteroplace.place_options import PlaceOptions

@@ -12,6 +12,7 @@ from dataclasses import replace
 from heteroplace.errors import HeteroPlaceError, LoweringError
 from heteroplace.model.implementations import without_twins
 from heteroplace.model.plan import PLACED_AGAIN
+from heteroplace.parts.onnx.prepare.onnx_source import read_source, with_source
 from heteroplace.pipeline.build_stages import annotate
 from heteroplace.pipeline.build_state import BuildState
 from heteroplace.pipeline.place_stages import place
@@ -19,7 +20,6 @@ from heteroplace.place_options import read_options
 from heteroplace.relay.annotate.asked import read_asked
 from heteroplace.relay.annotate.moved import SplitTasks
 from heteroplace.relay.annotate.unplaced import unplaced
-from heteroplace.relay.frontend.onnx_source import read_source, with_source
 from heteroplace.relay.output_names import read_output_names, with_output_names
 
 _SETTLED = frozenset(

@@ -16,8 +16,8 @@ from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable, TableBuilder
 from heteroplace.model.graph import TaskGraph
+from heteroplace.model.memory_use.shared_values import first_shared
 from heteroplace.model.plan import Load, Plan
-from heteroplace.model.shared_values import first_shared
 from heteroplace.model.solution import Solution
 from heteroplace.model.units import format_ns
 from heteroplace.questions.changes import Changes, change

@@ -12,10 +12,10 @@ from itertools import chain
 
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
+from heteroplace.model.memory_use.weight_room import room_parts
 from heteroplace.model.plan import Plan, Run, guard_of
 from heteroplace.model.step_values import makers, occupied
 from heteroplace.model.timeline import Timeline
-from heteroplace.model.weight_room import room_parts
 
 
 @dataclass(frozen=True, slots=True)

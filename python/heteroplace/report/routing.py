@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from heteroplace.model.routers import Router, RouterFigures
+from heteroplace.model.routed.routers import Router, RouterFigures
 from heteroplace.model.units import format_bytes
 from heteroplace.report.tables import MAX_ROWS, format_table
 

@@ -12,7 +12,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import PREDICTED, SOURCES_WITH_TIME, CostTable
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.implementations import implementation_gains
-from heteroplace.model.memory import MemoryUse
+from heteroplace.model.memory_use.memory import MemoryUse
 from heteroplace.model.plan import Collective, Copy, Load, Plan, Run, devices_of
 from heteroplace.model.solution import Solution
 from heteroplace.model.step_values import channels_of, collective_bytes, is_async, moved_bytes

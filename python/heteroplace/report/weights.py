@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
+from heteroplace.model.memory_use.weight_room import held_weights
 from heteroplace.model.plan import Load, Plan, guard_of
 from heteroplace.model.units import format_bytes
-from heteroplace.model.weight_room import held_weights
 
 
 def weights_text(graph: TaskGraph, cluster: Cluster, plan: Plan) -> str:

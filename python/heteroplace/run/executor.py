@@ -13,9 +13,9 @@ from heteroplace.errors import ArtifactError, ExecutionError
 from heteroplace.files.manifest import Manifest
 from heteroplace.lower.artifact import manifest_of
 from heteroplace.lower.executable import Executable
-from heteroplace.model.memory import MemoryUse
+from heteroplace.model.memory_use.memory import MemoryUse
 from heteroplace.model.plan import Copy
-from heteroplace.model.route_profile import RouteRecord
+from heteroplace.model.routed.route_profile import RouteRecord
 from heteroplace.model.solution import Solution
 from heteroplace.model.timeline import Timeline
 from heteroplace.model.verification import Verification

@@ -17,7 +17,7 @@ from typing import BinaryIO
 from heteroplace.errors import ExecutionError
 from heteroplace.files.output import naming, open_new
 from heteroplace.files.routes import LEVELS, header_line, records_of_lines
-from heteroplace.model.route_profile import RouteRecord
+from heteroplace.model.routed.route_profile import RouteRecord
 from heteroplace.native.routes import RouteDecisions
 
 _LOG = logging.getLogger("heteroplace")

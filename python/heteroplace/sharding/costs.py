@@ -1,8 +1,8 @@
 """Sharded networks -> what their tasks cost: measured for one, fitted for a whole grid.
 
 Kernels of a few sizes are measured, and each op of each device gets the line that fits its kernels
-best (`heteroplace.costs.op_regression`): with it a grid of degrees is ranked. The degrees that are
-run are costed by their own kernels.
+best (`heteroplace.costs.prediction.op_regression`): with it a grid of degrees is ranked. The
+degrees that are run are costed by their own kernels.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from heteroplace.costs.op_costs import OpCosts, graph_work, plain_op
-from heteroplace.costs.op_regression import MIN_SIZES, OpRegression, fit_op_regression
+from heteroplace.costs.prediction.op_costs import OpCosts, graph_work, plain_op
+from heteroplace.costs.prediction.op_regression import MIN_SIZES, OpRegression, fit_op_regression
 from heteroplace.costs.roofline import Speeds
 from heteroplace.costs.work import Work, main_dtype, op_types
 from heteroplace.errors import MissingCostError, ShardingError

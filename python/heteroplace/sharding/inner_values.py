@@ -19,7 +19,7 @@ from heteroplace.lower.program import aligned
 from heteroplace.measure.devices_under_test import find_devices_under_test
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.live_memory import InnerBytes, LiveValue
+from heteroplace.model.memory_use.live_memory import InnerBytes, LiveValue
 from heteroplace.model.plan import Plan, Run
 from heteroplace.transforms.recompute import plain_name
 

@@ -19,7 +19,7 @@ from tvm import relay
 from heteroplace.lower.collectives.sums_in_updates import sums_in_updates
 from heteroplace.lower.program import aligned, in_pages
 from heteroplace.model.graph import Task, TaskGraph
-from heteroplace.model.live_memory import live_peaks
+from heteroplace.model.memory_use.live_memory import live_peaks
 from heteroplace.model.plan import Copy, Plan
 from heteroplace.model.solution import Solution
 from heteroplace.relay.expressions import post_order, task_of_span

@@ -25,14 +25,14 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.digests import first_difference
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.live_memory import live_peaks
-from heteroplace.model.memory import short_memories
+from heteroplace.model.memory_use.live_memory import live_peaks
+from heteroplace.model.memory_use.memory import short_memories
 from heteroplace.model.plan import Collective, Plan, Run, devices_of
 from heteroplace.model.solution import Solution
 from heteroplace.model.step_values import is_async
 from heteroplace.model.units import format_bytes
+from heteroplace.parts.onnx.prepare.onnx_source import OnnxSource, with_source
 from heteroplace.relay.annotate.sharded import annotate_sharded
-from heteroplace.relay.frontend.onnx_source import OnnxSource, with_source
 from heteroplace.relay.output_names import with_output_names
 from heteroplace.sharding.collectives import groups_of_plan
 from heteroplace.sharding.costs import estimated_costs

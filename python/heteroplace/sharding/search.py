@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from heteroplace.costs.op_costs import OpCosts
+from heteroplace.costs.prediction.op_costs import OpCosts
 from heteroplace.errors import InfeasibleError, ShardingError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.collectives import CollectiveCosts

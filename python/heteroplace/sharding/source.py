@@ -19,8 +19,8 @@ from heteroplace.lower.collectives.joined_sums import JoinableSums
 from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.measure.peak_speeds import measure_speeds
 from heteroplace.model.cluster import Cluster
+from heteroplace.parts.onnx.prepare.onnx_source import read_source
 from heteroplace.relay.expressions import static_shape, tensor_types
-from heteroplace.relay.frontend.onnx_source import read_source
 from heteroplace.relay.output_names import read_output_names
 from heteroplace.relay.parameters import check_params
 from heteroplace.relay.shard.graph import (

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from heteroplace.model.capacities import dropped_cells, padded_load
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.decision import Decision
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Copy, Guard, Plan, Run
-from heteroplace.model.route_profile import RouteProfile
-from heteroplace.model.routers import RouterFigures
+from heteroplace.model.routed.capacities import dropped_cells, padded_load
+from heteroplace.model.routed.decision import Decision
+from heteroplace.model.routed.route_profile import RouteProfile
+from heteroplace.model.routed.routers import RouterFigures
 from heteroplace.model.solution import Solution
 from heteroplace.report.routing import routing_text
 from heteroplace.report.tables import MAX_ROWS

@@ -12,14 +12,14 @@ from math import ceil
 from random import Random
 
 from heteroplace.errors import RoutingError
-from heteroplace.model.capacities import padded_load
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, CostTable, build_table
-from heteroplace.model.decision import Decision, decision_of
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Guard, Plan, Run, guard_of
-from heteroplace.model.route_profile import RouteProfile, RouteRecord, RouterProfile
-from heteroplace.model.routers import Router
+from heteroplace.model.routed.capacities import padded_load
+from heteroplace.model.routed.decision import Decision, decision_of
+from heteroplace.model.routed.route_profile import RouteProfile, RouteRecord, RouterProfile
+from heteroplace.model.routed.routers import Router
 from heteroplace.native.problem import NativeProblem
 from heteroplace.native.simulate import Simulation, StepTimes
 

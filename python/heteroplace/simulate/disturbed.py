@@ -15,10 +15,11 @@ import numpy as np
 
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
-from heteroplace.model.decision import Decision
 from heteroplace.model.graph import TaskGraph
+from heteroplace.model.memory_use.weight_room import room_parts
 from heteroplace.model.plan import Copy, Guard, Load, Plan, Run, Step, guard_of
-from heteroplace.model.routed_values import branch_of_rows
+from heteroplace.model.routed.decision import Decision
+from heteroplace.model.routed.routed_values import branch_of_rows
 from heteroplace.model.step_values import (
     Place,
     Value,
@@ -29,7 +30,6 @@ from heteroplace.model.step_values import (
     values_made,
     values_read,
 )
-from heteroplace.model.weight_room import room_parts
 from heteroplace.simulate.interference import FloatArray, Interference
 
 _MAX_ROUNDS = 20

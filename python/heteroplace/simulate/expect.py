@@ -14,9 +14,9 @@ import numpy as np
 
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
-from heteroplace.model.decision import Decision
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan, Run
+from heteroplace.model.routed.decision import Decision
 from heteroplace.model.solution import RunTime
 from heteroplace.model.timeline import Span, Timeline
 from heteroplace.simulate.decisions import DecidedTimes

@@ -6,9 +6,9 @@ from heteroplace.errors import PlanError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
-from heteroplace.model.decision import Decision
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Collective, Plan, Run, guard_of
+from heteroplace.model.routed.decision import Decision
 from heteroplace.model.solution import Solution
 from heteroplace.model.step_values import channels_of, is_async
 from heteroplace.model.timeline import Peak, Span, Timeline

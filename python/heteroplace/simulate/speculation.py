@@ -10,12 +10,12 @@ from collections.abc import Collection, Sequence
 
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
-from heteroplace.model.decision import decision_of
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan
-from heteroplace.model.route_profile import RouteProfile
-from heteroplace.model.routers import Router
-from heteroplace.model.speculation import PlannedPrediction, Prediction, SpeculationGain
+from heteroplace.model.routed.decision import decision_of
+from heteroplace.model.routed.route_profile import RouteProfile
+from heteroplace.model.routed.routers import Router
+from heteroplace.model.routed.speculation import PlannedPrediction, Prediction, SpeculationGain
 from heteroplace.simulate.decisions import DecidedTimes
 
 

@@ -16,8 +16,8 @@ from heteroplace.coarsen.breakpoints import BreakpointOptions, default_max_tasks
 from heteroplace.coarsen.coarse import Coarsening, coarsen
 from heteroplace.coarsen.fusion_rules import MOIRAI_RULES, fuse_by_rules
 from heteroplace.errors import InfeasibleError, SolverLimitError
-from heteroplace.model.live_memory import live_peaks
-from heteroplace.model.memory import short_memories
+from heteroplace.model.memory_use.live_memory import live_peaks
+from heteroplace.model.memory_use.memory import short_memories
 from heteroplace.model.plan import Plan
 from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.judge import judge_plan

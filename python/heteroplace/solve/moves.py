@@ -14,8 +14,8 @@ import numpy as np
 
 from heteroplace.errors import ClusterError, PlanError
 from heteroplace.model.graph import TaskGraph
+from heteroplace.model.memory_use.shared_values import first_shared
 from heteroplace.model.plan import Copy, Plan, Run, Step
-from heteroplace.model.shared_values import first_shared
 from heteroplace.model.step_values import items_of, makes, reads
 from heteroplace.native.arrays import IMPOSSIBLE, IntArray
 from heteroplace.native.list import what_if

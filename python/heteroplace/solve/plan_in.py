@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 
 from heteroplace.errors import PlanError
-from heteroplace.files.kinds import read_known_file
+from heteroplace.files.fields.kinds import read_known_file
 from heteroplace.files.plan import plan_to_json, replayed_plan
 from heteroplace.files.solution import load_solution
 from heteroplace.model.cluster import Cluster

@@ -21,7 +21,7 @@ from heteroplace.errors import InfeasibleError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Guard, Load, Plan, Run, Step, guard_of
-from heteroplace.model.routers import branches_around
+from heteroplace.model.routed.routers import branches_around
 from heteroplace.model.step_values import makes, reads
 from heteroplace.model.units import format_bytes
 from heteroplace.solve.weight_places import WeightPlaces

@@ -17,8 +17,8 @@ from heteroplace.errors import SolverError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
+from heteroplace.model.memory_use.shared_values import first_shared
 from heteroplace.model.plan import Plan
-from heteroplace.model.shared_values import first_shared
 from heteroplace.native.list import LIST_PARTS, NAMED_PARTS, ListParts
 from heteroplace.native.problem import NativePlan, NativeProblem
 from heteroplace.native.simulate import simulate_plan, simulate_steps

@@ -10,8 +10,8 @@ import platform
 import time
 from collections.abc import Mapping, Sequence
 
-from heteroplace.model.live_memory import live_curves
-from heteroplace.model.memory import MemoryUse
+from heteroplace.model.memory_use.live_memory import live_curves
+from heteroplace.model.memory_use.memory import MemoryUse
 from heteroplace.model.solution import Solution
 from heteroplace.model.step_values import step_ns
 from heteroplace.report.html.content import Measured, PageContent, SolverPoint

@@ -17,8 +17,8 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Copy, Guard, Plan, Run, Step
-from heteroplace.model.route_profile import RouteProfile
-from heteroplace.model.routed_values import branch_of_rows
+from heteroplace.model.routed.route_profile import RouteProfile
+from heteroplace.model.routed.routed_values import branch_of_rows
 from heteroplace.model.step_values import Place, makes
 from heteroplace.simulate.decisions import expected_table, load_shares
 

@@ -14,13 +14,13 @@ from math import ceil
 
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
-from heteroplace.model.decision import Decision
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan
-from heteroplace.model.route_profile import RouteProfile, RouterProfile
-from heteroplace.model.routers import Router
+from heteroplace.model.routed.decision import Decision
+from heteroplace.model.routed.route_profile import RouteProfile, RouterProfile
+from heteroplace.model.routed.routers import Router
+from heteroplace.model.routed.speculation import Prediction
 from heteroplace.model.solution import RunTime, Solution
-from heteroplace.model.speculation import Prediction
 from heteroplace.simulate.decisions import expected_ns, sampled_decisions
 from heteroplace.simulate.expect import expect_decisions
 from heteroplace.simulate.interference import Interference

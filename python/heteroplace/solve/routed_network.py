@@ -12,9 +12,9 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan
-from heteroplace.model.route_profile import RouteProfile
+from heteroplace.model.routed.route_profile import RouteProfile
+from heteroplace.model.routed.speculation import Prediction
 from heteroplace.model.solution import Solution
-from heteroplace.model.speculation import Prediction
 from heteroplace.model.units import format_ns
 from heteroplace.simulate.interference import Interference
 from heteroplace.simulate.speculation import planned_predictions

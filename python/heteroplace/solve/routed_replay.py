@@ -16,9 +16,9 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Copy, Load, Plan, Run, Step, guard_of
-from heteroplace.model.route_profile import RouteProfile
+from heteroplace.model.routed.route_profile import RouteProfile
+from heteroplace.model.routed.speculation import Prediction
 from heteroplace.model.solution import Solution
-from heteroplace.model.speculation import Prediction
 from heteroplace.model.step_values import Place
 from heteroplace.simulate.interference import Interference
 from heteroplace.simulate.speculation import planned_predictions

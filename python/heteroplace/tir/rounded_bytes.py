@@ -1,8 +1,8 @@
 """Lowered kernels -> the same in which numbers that are rounded to bytes are read from their bits.
 
-QuantizeLinear rounds by a sum with M = 3 * 2^22, near which floats are whole (see
-`relay/frontend/converters/quantized.py`). Such a sum already holds the whole number in its last
-bits:
+QuantizeLinear rounds by a sum with M = 3 * 2^22, near which floats are whole
+(`parts/onnx/converters/quantized/quantized.py`). Such a sum already holds the whole number in its
+last bits:
 
     uint8(max(min(max(min(x + M, most), least) - M + z, 255), 0))
         ==>  uint8(bits(min(max(x + M, M - z), M + 255 - z)) + z)

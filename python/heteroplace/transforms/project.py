@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from heteroplace.model.check_guards import require_unguarded
+from heteroplace.model.checks.check_guards import require_unguarded
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Collective, Copy, Plan, Run

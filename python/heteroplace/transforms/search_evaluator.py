@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heteroplace.costs.coverage import Coverage
-from heteroplace.costs.op_costs import OpCosts
+from heteroplace.costs.prediction.op_costs import OpCosts
 from heteroplace.errors import ClusterError, ShardingError, UnsupportedRelayError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.collectives import CollectiveCosts
@@ -29,15 +29,15 @@ from heteroplace.transforms.degrees import Degrees, rank_devices
 from heteroplace.transforms.replicas import sum_over_replicas
 from heteroplace.transforms.search_rows import EXCLUDED, REFUSED, STAGES, WHOLE, SearchRow
 from heteroplace.transforms.sharded import ShardedGraph
-from heteroplace.transforms.stage_clock import (
+from heteroplace.transforms.stages.stage_clock import (
     StageOrder,
     bound_ns,
     makespan_ns,
     peak_bytes,
     stage_order,
 )
-from heteroplace.transforms.stage_layout import PASSES, UPDATE, StageLayout
-from heteroplace.transforms.stage_times import (
+from heteroplace.transforms.stages.stage_layout import PASSES, UPDATE, StageLayout
+from heteroplace.transforms.stages.stage_times import (
     AffineSizes,
     Ranks,
     StageBytes,

@@ -18,8 +18,8 @@ import numpy as np
 import onnx
 from onnx import ModelProto, NodeProto, ValueInfoProto, helper
 
-from heteroplace.relay.frontend.onnx_load import true_inputs
-from heteroplace.relay.frontend.onnx_repair import ONNX_DOMAINS
+from heteroplace.parts.onnx.prepare.onnx_load import true_inputs
+from heteroplace.parts.onnx.prepare.onnx_repair import ONNX_DOMAINS
 from heteroplace.verify.compare import Tolerance, compare
 from heteroplace.verify.reference import (
     Values,

@@ -19,8 +19,8 @@ from heteroplace.errors import HeteroPlaceError, VerificationError
 from heteroplace.lower.executable import Executable
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.verification import Verification
-from heteroplace.relay.frontend.onnx_load import all_nodes, true_inputs
-from heteroplace.relay.frontend.onnx_source import OnnxSource
+from heteroplace.parts.onnx.prepare.onnx_load import all_nodes, true_inputs
+from heteroplace.parts.onnx.prepare.onnx_source import OnnxSource
 from heteroplace.relay.ranges.arrays import legal_arrays
 from heteroplace.run.devices import missing_devices
 from heteroplace.run.executor import Executor

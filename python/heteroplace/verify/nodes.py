@@ -21,11 +21,11 @@ from heteroplace.errors import FrontendError
 from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.measure.plan_program import serial_program
 from heteroplace.model.cluster import Cluster
-from heteroplace.relay.frontend.importer import from_onnx
-from heteroplace.relay.frontend.onnx_load import true_inputs
-from heteroplace.relay.frontend.onnx_repair import describe_node
-from heteroplace.relay.frontend.onnx_source import MAX_BYTES, OnnxSource
-from heteroplace.relay.frontend.onnx_tensors import serialised
+from heteroplace.parts.onnx.importer import from_onnx
+from heteroplace.parts.onnx.prepare.onnx_load import true_inputs
+from heteroplace.parts.onnx.prepare.onnx_repair import describe_node
+from heteroplace.parts.onnx.prepare.onnx_source import MAX_BYTES, OnnxSource
+from heteroplace.parts.onnx.prepare.onnx_tensors import serialised
 from heteroplace.relay.tasks.network import cut_network
 from heteroplace.verify.compare import Difference, Tolerance, compare
 from heteroplace.verify.disputes import NodeRun, outputs_with, why_right

@@ -1,7 +1,7 @@
 """ONNX models and inputs -> their outputs by onnxruntime: as they stand, nothing optimised.
 
 One thread and one run: what is asked for are numbers, and starting costs more than running. It is
-done in a process of its own (`frontend/onnx_process.py`), as a model may end the one that runs it.
+done in a process of its own (`prepare/onnx_process.py`), as a model may end the one that runs it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy as np
 from onnx import ModelProto
 
 from heteroplace.errors import FrontendError, VerificationError
-from heteroplace.relay.frontend.onnx_process import ModelRun, run_models
-from heteroplace.relay.frontend.onnx_source import OnnxSource
+from heteroplace.parts.onnx.prepare.onnx_process import ModelRun, run_models
+from heteroplace.parts.onnx.prepare.onnx_source import OnnxSource
 
 Values = Mapping[str, np.ndarray]
 """Arrays by the names of inputs, or of outputs."""

@@ -13,7 +13,7 @@ from heteroplace.bench.place.memory import Row, compare_rules, memory_rows, memo
 from heteroplace.bench.suites.catalogue import layered
 from heteroplace.bench.suites.layered import Layered
 from heteroplace.errors import SolverError
-from heteroplace.model.memory import plan_memory_use
+from heteroplace.model.memory_use.memory import plan_memory_use
 from heteroplace.solve import SOLVERS, SolveOptions, SolveResult
 from heteroplace.solve.problem import Problem
 

@@ -16,7 +16,7 @@ from tests.programs import environment, run_python
 import heteroplace
 from heteroplace.cli.main import INTERRUPTED
 from heteroplace.files.cluster import load_cluster
-from heteroplace.files.given_times import costs_from_times
+from heteroplace.files.fields.given_times import costs_from_times
 from heteroplace.files.graph import load_graph
 from heteroplace.files.plan import load_plan
 from heteroplace.model.check import check_plan
@@ -217,7 +217,7 @@ import importlib.metadata, os, runpy, signal, sys
 class Interrupt:
     num_modules = 0
     def find_spec(self, name, path=None, target=None):
-        first = "heteroplace.cli.main", "heteroplace.cli.tvmc", "heteroplace.interrupts"
+        first = "heteroplace.cli.main", "heteroplace.cli.tvmc_plugin.tvmc", "heteroplace.interrupts"
         self.num_modules += name in first or self.num_modules > 0
         if self.num_modules == {modules}:
             os.kill(os.getpid(), signal.SIGINT)

@@ -17,7 +17,7 @@ from tests.instances import cpu
 from tests.programs import environment
 
 import heteroplace
-from heteroplace.cli.model_cache import (
+from heteroplace.cli.models.model_cache import (
     CACHE_VARIABLE,
     MODEL,
     About,
@@ -150,10 +150,12 @@ def test_settings_cover_the_programs_by_content(
 def test_settings_cover_processor_and_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     digests = {settings_digest(cpu(), {})}
     with monkeypatch.context() as patch:
-        patch.setattr("heteroplace.cli.model_cache.device_fingerprint", lambda _: "another CPU")
+        patch.setattr(
+            "heteroplace.cli.models.model_cache.device_fingerprint", lambda _: "another CPU"
+        )
         digests.add(settings_digest(cpu(), {}))
     with monkeypatch.context() as patch:
-        patch.setattr("heteroplace.cli.model_cache.version", lambda _: "another version")
+        patch.setattr("heteroplace.cli.models.model_cache.version", lambda _: "another version")
         digests.add(settings_digest(cpu(), {}))
     assert len(digests) == 3
 
@@ -187,7 +189,7 @@ def test_a_cache_without_room_is_left_for_a_temporary_folder(folder: Path) -> No
 
 COMPILES = """
 import sys
-from heteroplace.cli.model_cache import NewEntry
+from heteroplace.cli.models.model_cache import NewEntry
 with NewEntry() as entry:
     entry.path.write_text("half")
     print(entry.path, flush=True)

@@ -13,9 +13,9 @@ from tests.reference.brute_force import optimal_makespan
 
 from heteroplace.cli.main import main
 from heteroplace.errors import GraphError
+from heteroplace.files.fields.kind_keys import published_form
 from heteroplace.files.graph import load_graph
-from heteroplace.files.kind_keys import published_form
-from heteroplace.files.published import load_published
+from heteroplace.files.published.published_graph import load_published
 from heteroplace.files.solution import load_solution
 from heteroplace.model.check import check_plan
 from heteroplace.simulate.simulator import simulate

@@ -12,7 +12,7 @@ from tests.unit.cli.test_show import solution_of
 
 from heteroplace.cli.main import main
 from heteroplace.errors import PlanError, ShardingError
-from heteroplace.files.kinds import read_known_file
+from heteroplace.files.fields.kinds import read_known_file
 from heteroplace.files.sharding import (
     ShardingRecord,
     Told,

@@ -20,7 +20,7 @@ from heteroplace.files.manifest import Manifest
 from heteroplace.files.plan import plan_to_json
 from heteroplace.files.solution import solution_to_json
 from heteroplace.model.cost import Cost, build_table, table_from_rows
-from heteroplace.model.memory import MemoryUse
+from heteroplace.model.memory_use.memory import MemoryUse
 from heteroplace.model.plan import Copy, Plan, Run
 from heteroplace.model.solution import Solution
 from heteroplace.model.text import parse_cluster, parse_graph, parse_plan, print_cluster, print_plan

@@ -21,9 +21,9 @@ from heteroplace.errors import (
 from heteroplace.model.check import check_plan
 from heteroplace.model.cost import MAX_NS, Cost, CostTable, build_table
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
-from heteroplace.model.memory import memory_use
+from heteroplace.model.memory_use.memory import memory_use
 from heteroplace.model.plan import Copy, Plan, Run
-from heteroplace.model.routers import Router
+from heteroplace.model.routed.routers import Router
 from heteroplace.native.list import heft
 from heteroplace.native.problem import NativeProblem
 from heteroplace.simulate.simulator import simulate

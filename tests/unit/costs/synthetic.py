@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from heteroplace.costs.device_figures import figures_of, fill_device
-from heteroplace.costs.op_regression import LinearCost
+from heteroplace.costs.prediction.op_regression import LinearCost
+from heteroplace.costs.prediction.wave_scaling import scale_by_waves
 from heteroplace.costs.roofline import device_speeds, roofline_ns
-from heteroplace.costs.wave_scaling import scale_by_waves
 from heteroplace.costs.work import task_work
 from heteroplace.model.cluster import Cluster, Device, Memory
 from heteroplace.model.cost import Cost, CostTable, build_table

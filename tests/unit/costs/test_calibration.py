@@ -11,7 +11,7 @@ from heteroplace.costs.calibration import (
     product_work,
 )
 from heteroplace.costs.link_fit import collective_from_samples, link_from_samples
-from heteroplace.costs.op_regression import LinearCost, fit_op_regression
+from heteroplace.costs.prediction.op_regression import LinearCost, fit_op_regression
 from heteroplace.errors import ClusterError
 
 NOISE, TRIALS = 0.02, 60

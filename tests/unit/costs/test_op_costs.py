@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from heteroplace.costs.op_costs import (
+from heteroplace.costs.prediction.op_costs import (
     OP_COSTS,
     OpCosts,
     OpWork,
@@ -15,7 +15,7 @@ from heteroplace.costs.op_costs import (
     launches,
     views,
 )
-from heteroplace.costs.op_regression import LinearCost, OpRegression
+from heteroplace.costs.prediction.op_regression import LinearCost, OpRegression
 from heteroplace.costs.roofline import Speeds
 from heteroplace.costs.work import task_work
 from heteroplace.errors import MissingCostError

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from heteroplace.costs.op_regression import (
+from heteroplace.costs.prediction.op_regression import (
     MAX_EXTRAPOLATION,
     LinearCost,
     fit_op_regression,

@@ -7,12 +7,12 @@ from tests.strategies import exact_cases
 from tests.unit.costs.synthetic import layers, machine, measured_table, true_ns
 
 from heteroplace.costs.methods import samples_of
-from heteroplace.costs.predict import predict_costs
+from heteroplace.costs.prediction.predict import predict_costs
 from heteroplace.errors import CostMismatchError, MissingCostError
 from heteroplace.model.cluster import Cluster, Device, Memory
 from heteroplace.model.cost import PREDICTED, Cost, build_table, table_from_rows
 from heteroplace.model.graph import Task, TaskGraphBuilder
-from heteroplace.model.routers import Router
+from heteroplace.model.routed.routers import Router
 
 GRAPH, CLUSTER = layers(), machine()
 NAMES = [device.name for device in CLUSTER.devices]

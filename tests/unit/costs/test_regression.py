@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.strategies import exact_cases
 
-from heteroplace.costs.regression import CONSTANT, LINEAR, NOISE_RATIO, fit_batches
+from heteroplace.costs.prediction.regression import CONSTANT, LINEAR, NOISE_RATIO, fit_batches
 from heteroplace.errors import CostMismatchError
 
 SIZES = st.lists(st.integers(1, 64), min_size=2, max_size=5, unique=True)

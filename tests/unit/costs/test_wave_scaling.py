@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heteroplace.costs.device_figures import DeviceFigures, find_device
-from heteroplace.costs.wave_scaling import (
+from heteroplace.costs.prediction.wave_scaling import (
     LaunchShape,
     blocks_per_sm,
     memory_share,

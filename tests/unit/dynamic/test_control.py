@@ -10,7 +10,12 @@ from heteroplace.dynamic.control import RouteControl
 from heteroplace.dynamic.sizes import MIN_RUNS
 from heteroplace.errors import RoutingError
 from heteroplace.files.routes import records_of_lines
-from heteroplace.model.route_profile import RouteProfile, RouteRecord, RouterProfile, RouterShape
+from heteroplace.model.routed.route_profile import (
+    RouteProfile,
+    RouteRecord,
+    RouterProfile,
+    RouterShape,
+)
 
 ROUTER = RouterProfile("r", 1, 2, 100, (((0, 50), (1, 50)),) * 2, (((0,), 50), ((1,), 50)))
 PROFILE = RouteProfile("m", (ROUTER,))

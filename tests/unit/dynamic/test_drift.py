@@ -12,7 +12,7 @@ from heteroplace.dynamic.drift import Drift, DriftMonitor, RouteMonitor, drift_r
 from heteroplace.dynamic.sizes import MIN_RUNS, executed_rows, useful_rows
 from heteroplace.errors import RoutingError
 from heteroplace.files.route_profile import save_route_profile
-from heteroplace.model.route_profile import RouteProfile, RouteRecord, RouterProfile
+from heteroplace.model.routed.route_profile import RouteProfile, RouteRecord, RouterProfile
 
 TUNED = (4, 27)
 STEADY = RouterProfile("r", 64, 2, 100, (((4, 100),), ((27, 100),)), (((0, 1), 100),))

@@ -30,7 +30,7 @@ from heteroplace.dynamic.placement_problem import (
 from heteroplace.dynamic.placement_program import solve_program
 from heteroplace.dynamic.placement_search import search_placement
 from heteroplace.errors import InfeasibleError, RoutingError
-from heteroplace.model.route_profile import RouteProfile, RouterProfile
+from heteroplace.model.routed.route_profile import RouteProfile, RouterProfile
 from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.problem import SolveOptions
 from tests.corpus import corpus

@@ -24,7 +24,7 @@ from heteroplace.files.route_profile import (
     save_route_profile,
 )
 from heteroplace.files.routes import RoutesReader, RoutesWriter, header_line
-from heteroplace.model.route_profile import RouteProfile, RouteRecord, RouterShape
+from heteroplace.model.routed.route_profile import RouteProfile, RouteRecord, RouterShape
 from tests.corpus import corpus
 from tests.strategies import exact_cases
 

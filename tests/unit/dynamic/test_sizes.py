@@ -17,8 +17,8 @@ from heteroplace.dynamic.sizes import (
     useful_rows,
 )
 from heteroplace.errors import RoutingError
-from heteroplace.model.capacities import offsets_of, padded_load
-from heteroplace.model.route_profile import Histogram, RouterProfile
+from heteroplace.model.routed.capacities import offsets_of, padded_load
+from heteroplace.model.routed.route_profile import Histogram, RouterProfile
 from tests.corpus import corpus
 from tests.strategies import num_cases
 

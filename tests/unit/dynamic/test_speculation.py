@@ -17,7 +17,7 @@ from heteroplace.dynamic.speculation import (
     classify,
     predict,
 )
-from heteroplace.model.route_profile import RouterProfile
+from heteroplace.model.routed.route_profile import RouterProfile
 
 ONE_TO_TWO = SpeculationTimes(10, 20)
 

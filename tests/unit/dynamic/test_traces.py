@@ -16,7 +16,7 @@ from heteroplace.dynamic.placement_search import search_placement
 from heteroplace.dynamic.profile import ProfileBuilder
 from heteroplace.dynamic.traces import TraceOptions, synthesise
 from heteroplace.errors import RoutingError
-from heteroplace.model.route_profile import RouteProfile, RouteRecord, RouterShape
+from heteroplace.model.routed.route_profile import RouteProfile, RouteRecord, RouterShape
 
 TASK_MOE = tuple(RouterShape(f"layer.{i}", 64, 16) for i in range(3))
 CELL_BYTES = 512 * 4

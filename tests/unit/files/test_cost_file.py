@@ -14,7 +14,7 @@ from heteroplace.files.costs import (
     load_costs,
     save_costs,
 )
-from heteroplace.files.given_times import costs_from_times
+from heteroplace.files.fields.given_times import costs_from_times
 from heteroplace.files.graph import graph_from_json
 from heteroplace.model.cluster import Memory
 from heteroplace.model.collectives import CollectiveCosts, collective_op

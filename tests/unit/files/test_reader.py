@@ -10,8 +10,8 @@ import pytest
 from heteroplace.errors import ClusterError, HeteroPlaceError
 from heteroplace.files import reader
 from heteroplace.files.cluster import cluster_from_json, load_cluster
+from heteroplace.files.fields.kinds import read_known_file
 from heteroplace.files.graph import graph_from_json, load_graph
-from heteroplace.files.kinds import read_known_file
 from heteroplace.files.reader import _unique_keys, parse_json, show
 from heteroplace.files.solution import load_solution
 

@@ -5,7 +5,7 @@ import re
 from importlib import resources
 
 from heteroplace.files.cluster import cluster_from_json
-from heteroplace.files.given_times import costs_from_times
+from heteroplace.files.fields.given_times import costs_from_times
 from heteroplace.files.graph import graph_from_json
 
 

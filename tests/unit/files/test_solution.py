@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
-from heteroplace.cli.onnx_model import solution_json
+from heteroplace.cli.models.onnx_model import solution_json
 from heteroplace.errors import PlanError
 from heteroplace.files.solution import SOLUTION_VERSION, solution_from_json, solution_to_json
 from heteroplace.files.versioned import Versioned

@@ -12,7 +12,7 @@ from tests.strategies import exact_cases
 from heteroplace.cli.probe import link_table
 from heteroplace.errors import ClusterError
 from heteroplace.machine.probe import ordered_pairs
-from heteroplace.measure.link_report import (
+from heteroplace.measure.transfers.link_report import (
     SHARED_SLOWDOWN,
     CopyTimes,
     LinkMeasurement,

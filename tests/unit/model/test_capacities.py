@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heteroplace.model.capacities import (
+from heteroplace.model.routed.capacities import (
     OVERFLOWS,
     branch_rows,
     capacity_faults,

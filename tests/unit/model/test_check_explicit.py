@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from heteroplace.errors import PlanError
 from heteroplace.model.check import check_plan
-from heteroplace.model.check_collective import parts_axis
+from heteroplace.model.checks.check_collective import parts_axis
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.collectives import collective_op
 from heteroplace.model.cost import Cost, build_table

@@ -10,7 +10,7 @@ from hypothesis import given
 
 from heteroplace.errors import PlanError
 from heteroplace.model.check import check_plan
-from heteroplace.model.check_guards import require_unguarded
+from heteroplace.model.checks.check_guards import require_unguarded
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.graph import TaskGraph

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from heteroplace.model.cluster import Cluster, Device, Memory
 from heteroplace.model.cost import Cost, build_table
-from heteroplace.model.decision import decision_of
-from heteroplace.model.groups import grouped_ns, groups_of, makespan_ns
+from heteroplace.model.graphs.groups import grouped_ns, groups_of, makespan_ns
 from heteroplace.model.plan import Guard, Load, Plan, Run, Step
+from heteroplace.model.routed.decision import decision_of
 from heteroplace.simulate.simulator import simulate
 from tests.routed_plans import layer_graph
 from tests.strategies import num_cases

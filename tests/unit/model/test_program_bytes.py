@@ -11,7 +11,7 @@ from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.collectives import collective_op
 from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
-from heteroplace.model.live_memory import live_peaks
+from heteroplace.model.memory_use.live_memory import live_peaks
 from heteroplace.model.plan import Collective, Copy, Plan, Run, Step
 
 

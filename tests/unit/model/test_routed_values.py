@@ -10,7 +10,7 @@ import pytest
 from heteroplace.errors import GraphError
 from heteroplace.model.collectives import collective_op
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder, Tensor
-from heteroplace.model.routed_values import routed_value_faults
+from heteroplace.model.routed.routed_values import routed_value_faults
 from tests.routed_plans import layer_graph
 
 LAYER = layer_graph(capacities=((1, 6), (6,)))

@@ -15,7 +15,7 @@ from tests.strategies import Instance, exact_cases, graphs, instances
 
 from heteroplace.files.reader import parse_json
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
-from heteroplace.model.live_memory import live_curves, live_peaks
+from heteroplace.model.memory_use.live_memory import live_curves, live_peaks
 from heteroplace.model.plan import Copy, Plan, Run
 from heteroplace.model.solution import Solution
 from heteroplace.model.timeline import Timeline

@@ -6,7 +6,7 @@ import pytest
 
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraphBuilder
-from heteroplace.model.memory import MemoryUse
+from heteroplace.model.memory_use.memory import MemoryUse
 from heteroplace.model.plan import Plan, Run
 from heteroplace.model.timeline import Span, Timeline
 from heteroplace.model.units import format_bytes, format_ns

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from heteroplace.model.decision import decision_of
-from heteroplace.model.route_profile import RouteProfile, RouterProfile
+from heteroplace.model.routed.decision import decision_of
+from heteroplace.model.routed.route_profile import RouteProfile, RouterProfile
 from heteroplace.report.routing import counted_text, routing_text
 from heteroplace.simulate.copied import copied_bytes, mean_copied_bytes, router_figures
 from tests.unit.model.test_check_guards import (

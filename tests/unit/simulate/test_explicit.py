@@ -15,8 +15,8 @@ from heteroplace.errors import CostMismatchError, PlanError, SolverError
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
-from heteroplace.model.live_memory import LivePeak, held_bytes, live_peaks
-from heteroplace.model.memory import plan_memory_use
+from heteroplace.model.memory_use.live_memory import LivePeak, held_bytes, live_peaks
+from heteroplace.model.memory_use.memory import plan_memory_use
 from heteroplace.model.plan import Collective, Copy, Plan, Run, Step
 from heteroplace.model.step_values import occupied
 from heteroplace.model.timeline import Timeline

@@ -10,11 +10,11 @@ from hypothesis import given
 
 from heteroplace.errors import MissingCostError, PlanError, RoutingError
 from heteroplace.model.cost import Cost, build_table
-from heteroplace.model.decision import decision_of
-from heteroplace.model.live_memory import LivePeak, held_bytes, live_peaks
-from heteroplace.model.memory import plan_memory_use
+from heteroplace.model.memory_use.live_memory import LivePeak, held_bytes, live_peaks
+from heteroplace.model.memory_use.memory import plan_memory_use
 from heteroplace.model.plan import Guard, Load, Plan, Run, guard_of
-from heteroplace.model.route_profile import RouteProfile, RouteRecord, RouterProfile
+from heteroplace.model.routed.decision import decision_of
+from heteroplace.model.routed.route_profile import RouteProfile, RouteRecord, RouterProfile
 from heteroplace.native.problem import NativeProblem
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.simulate.decisions import (

@@ -15,8 +15,8 @@ from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import CONGESTION_MODES, Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraphBuilder
-from heteroplace.model.live_memory import LivePeak, live_peaks
-from heteroplace.model.memory import memory_use, plan_memory_use
+from heteroplace.model.memory_use.live_memory import LivePeak, live_peaks
+from heteroplace.model.memory_use.memory import memory_use, plan_memory_use
 from heteroplace.model.plan import Copy, Plan, Run, Step
 from heteroplace.model.step_values import occupied
 from heteroplace.model.timeline import Timeline

@@ -10,7 +10,7 @@ import pytest
 from heteroplace.errors import InfeasibleError, SolverLimitError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cost import table_from_rows
-from heteroplace.model.memory import plan_memory_use
+from heteroplace.model.memory_use.memory import plan_memory_use
 from heteroplace.model.plan import Run
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve import Problem, SolveOptions, get_solver

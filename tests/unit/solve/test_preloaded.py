@@ -15,12 +15,12 @@ from heteroplace.files.plan import plan_from_json, plan_to_json
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, CostTable, build_table
-from heteroplace.model.decision import Decision, decision_of
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
+from heteroplace.model.memory_use.weight_room import held_weights
 from heteroplace.model.plan import Guard, Load, Plan, Run, guard_of
-from heteroplace.model.routers import Router
+from heteroplace.model.routed.decision import Decision, decision_of
+from heteroplace.model.routed.routers import Router
 from heteroplace.model.text.plan import parse_plan, print_plan
-from heteroplace.model.weight_room import held_weights
 from heteroplace.simulate.expect import expect
 from heteroplace.simulate.interference import no_interference
 from heteroplace.simulate.simulator import simulate

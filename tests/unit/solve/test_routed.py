@@ -12,7 +12,7 @@ from heteroplace.errors import PlanError, SolverError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.plan import Copy, Guard, Run, guard_of
-from heteroplace.model.route_profile import RouteProfile, RouterProfile
+from heteroplace.model.routed.route_profile import RouteProfile, RouterProfile
 from heteroplace.model.solution import Solution
 from heteroplace.simulate.interference import Interference, no_interference
 from heteroplace.simulate.simulator import simulate

@@ -14,11 +14,11 @@ from heteroplace.errors import InfeasibleError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, CostTable, build_table
-from heteroplace.model.decision import decision_of
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import guard_of
+from heteroplace.model.routed.decision import decision_of
+from heteroplace.model.routed.speculation import Prediction, SpeculationGain
 from heteroplace.model.solution import Solution
-from heteroplace.model.speculation import Prediction, SpeculationGain
 from heteroplace.simulate.decisions import expected_ns, sampled_decisions
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve import routed_network

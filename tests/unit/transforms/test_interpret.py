@@ -16,11 +16,11 @@ from heteroplace.model.plan import Plan, Run
 from heteroplace.simulate.simulator import simulate
 from heteroplace.transforms.degrees import Degrees
 from heteroplace.transforms.dispatch import AnyValue, Level, OpCall, Operations, TensorType
-from heteroplace.transforms.domain_cost import CostDomain
-from heteroplace.transforms.domain_mixed import MixedDomain
-from heteroplace.transforms.domain_numpy import NumpyDomain
-from heteroplace.transforms.domain_types import TypesDomain
-from heteroplace.transforms.interpret import interpret
+from heteroplace.transforms.domains.domain_cost import CostDomain
+from heteroplace.transforms.domains.domain_mixed import MixedDomain
+from heteroplace.transforms.domains.domain_numpy import NumpyDomain
+from heteroplace.transforms.domains.domain_types import TypesDomain
+from heteroplace.transforms.domains.interpret import interpret
 from heteroplace.transforms.operations import built_in_operations
 from heteroplace.transforms.strategy import Strategy
 from tests.strategies import Instance, exact_cases, instances_with_plan

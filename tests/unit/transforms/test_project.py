@@ -14,8 +14,8 @@ from heteroplace.model.collectives import collective_op
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.model.plan import Collective, Copy, Plan, Run, Step
 from heteroplace.transforms.degrees import Degrees
-from heteroplace.transforms.domain_numpy import NumpyDomain
-from heteroplace.transforms.interpret import interpret
+from heteroplace.transforms.domains.domain_numpy import NumpyDomain
+from heteroplace.transforms.domains.interpret import interpret
 from heteroplace.transforms.project import Receive, RunHere, Send, TakePart, project
 from heteroplace.transforms.strategy import Strategy
 from tests.reference.ranks import Ranks

@@ -6,7 +6,7 @@ import pytest
 
 from heteroplace.bench.distir.gpt2 import Gpt2
 from heteroplace.bench.distir.machine import MachineFigures, machine_cluster
-from heteroplace.costs.op_costs import OpCosts
+from heteroplace.costs.prediction.op_costs import OpCosts
 from heteroplace.errors import ShardingError
 from heteroplace.model.graph import Task
 from heteroplace.transforms.builder import ShardedBuilder, TaskEntry

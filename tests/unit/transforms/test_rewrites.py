@@ -11,12 +11,12 @@ import pytest
 from heteroplace.bench.distir.gpt2 import Gpt2
 from heteroplace.errors import ShardingError
 from heteroplace.model.graph import Task
-from heteroplace.model.live_memory import live_peaks
+from heteroplace.model.memory_use.live_memory import live_peaks
 from heteroplace.model.plan import Plan, Run
 from heteroplace.transforms.assemble import assemble
 from heteroplace.transforms.builder import ShardedBuilder, TaskEntry
 from heteroplace.transforms.degrees import Degrees
-from heteroplace.transforms.domain_numpy import cut_inputs, run_reference
+from heteroplace.transforms.domains.domain_numpy import cut_inputs, run_reference
 from heteroplace.transforms.mlp import Mlp
 from heteroplace.transforms.recompute import recompute
 from heteroplace.transforms.replicas import sum_over_replicas

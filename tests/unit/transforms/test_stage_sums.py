@@ -8,8 +8,8 @@ from hypothesis import given
 
 from heteroplace.bench.distir.gpt2 import Gpt2
 from heteroplace.bench.distir.machine import MachineFigures, machine_cluster, machine_collectives
-from heteroplace.costs.op_costs import OpCosts
-from heteroplace.costs.op_regression import LinearCost, OpRegression
+from heteroplace.costs.prediction.op_costs import OpCosts
+from heteroplace.costs.prediction.op_regression import LinearCost, OpRegression
 from heteroplace.errors import ShardingError
 from heteroplace.model.cluster import Cluster, Link
 from heteroplace.model.graph import Task
@@ -19,9 +19,9 @@ from heteroplace.transforms.mlp import Mlp
 from heteroplace.transforms.recompute import recompute
 from heteroplace.transforms.search_evaluator import Evaluator, SearchProblem, sum_replicas
 from heteroplace.transforms.search_rows import REFUSED, STAGES, WHOLE
-from heteroplace.transforms.stage_clock import bound_ns, makespan_ns, stage_order
-from heteroplace.transforms.stage_layout import CopyGroup, StageLayout
-from heteroplace.transforms.stage_times import AffineSizes, StageTimes
+from heteroplace.transforms.stages.stage_clock import bound_ns, makespan_ns, stage_order
+from heteroplace.transforms.stages.stage_layout import CopyGroup, StageLayout
+from heteroplace.transforms.stages.stage_times import AffineSizes, StageTimes
 from heteroplace.transforms.zero import shard_states
 from tests.corpus import corpus
 from tests.strategies import num_cases

@@ -20,9 +20,9 @@ from heteroplace.transforms.assemble import assemble
 from heteroplace.transforms.builder import ShardedBuilder
 from heteroplace.transforms.degrees import Degrees
 from heteroplace.transforms.dispatch import Level
-from heteroplace.transforms.domain_cost import CostDomain
-from heteroplace.transforms.domain_numpy import NumpyDomain, cut_inputs, run_reference
-from heteroplace.transforms.interpret import interpret
+from heteroplace.transforms.domains.domain_cost import CostDomain
+from heteroplace.transforms.domains.domain_numpy import NumpyDomain, cut_inputs, run_reference
+from heteroplace.transforms.domains.interpret import interpret
 from heteroplace.transforms.mlp import Mlp
 from heteroplace.transforms.operations import built_in_operations
 from heteroplace.transforms.replicas import sum_at_end

@@ -20,7 +20,7 @@ from typing import Any
 import onnx
 from onnx import ModelProto, numpy_helper
 
-from heteroplace.relay.frontend.onnx_load import true_inputs
+from heteroplace.parts.onnx.prepare.onnx_load import true_inputs
 
 _EXPANDED = re.compile(r"(_expanded)(_ver\d+)?$")
 _DATA_SETS = "test_data_set_*"

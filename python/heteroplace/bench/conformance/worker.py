@@ -22,10 +22,10 @@ from heteroplace.lower.executable import Executable
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.graph import TaskGraph
-from heteroplace.relay.frontend.imported_model import ImportedModel
-from heteroplace.relay.frontend.importer import from_onnx
-from heteroplace.relay.frontend.onnx_load import free_sizes, true_inputs
-from heteroplace.relay.frontend.onnx_operands import inputs_read_at_import
+from heteroplace.parts.onnx.imported_model import ImportedModel
+from heteroplace.parts.onnx.importer import from_onnx
+from heteroplace.parts.onnx.prepare.onnx_load import free_sizes, true_inputs
+from heteroplace.parts.onnx.prepare.onnx_operands import inputs_read_at_import
 from heteroplace.run.executor import Executor
 from heteroplace.tvm_bridge import llvm_cpu_target
 

@@ -19,7 +19,7 @@ from heteroplace.bench.distir.published import (
     PublishedBest,
     PublishedModel,
 )
-from heteroplace.costs.op_costs import OpCosts
+from heteroplace.costs.prediction.op_costs import OpCosts
 from heteroplace.transforms.degrees import Degrees
 from heteroplace.transforms.mlp import Mlp
 from heteroplace.transforms.search import search

@@ -16,7 +16,7 @@ from heteroplace.bench.distir.gpt2 import SEQUENCE, VOCABULARY
 from heteroplace.bench.distir.published import PublishedModel
 from heteroplace.bench.models.transformers import gpt_onnx
 from heteroplace.model.graph import TaskGraph
-from heteroplace.relay.frontend.importer import from_onnx
+from heteroplace.parts.onnx.importer import from_onnx
 from heteroplace.relay.shard.graph import prepared_network, shard_prepared
 from heteroplace.relay.tasks.rebatch import rebatch
 from heteroplace.transforms.repeat import repeat_layers

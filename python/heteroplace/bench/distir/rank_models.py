@@ -15,7 +15,7 @@ import tvm
 from tvm import relay
 
 from heteroplace.bench.models.transformers import bert_onnx, gpt_onnx
-from heteroplace.relay.frontend.importer import from_onnx
+from heteroplace.parts.onnx.importer import from_onnx
 
 INFERENCE, TRAINING = MODES = ("inference", "training")
 

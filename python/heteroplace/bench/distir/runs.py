@@ -34,9 +34,9 @@ from heteroplace.bench.peers.timed_runs import (
 from heteroplace.bench.run.comparison import core_to_core_probe
 from heteroplace.costs.measurement import NEAR_CORES_NS
 from heteroplace.errors import ClusterError
-from heteroplace.measure.link_programs import load_program, two_cores
-from heteroplace.measure.link_report import with_measured_links
-from heteroplace.measure.links import QUICK, LinkProbeOptions, measure_links
+from heteroplace.measure.transfers.link_programs import load_program, two_cores
+from heteroplace.measure.transfers.link_report import with_measured_links
+from heteroplace.measure.transfers.links import QUICK, LinkProbeOptions, measure_links
 from heteroplace.model.cluster import Cluster, Device, Memory
 from heteroplace.model.plan import Collective
 from heteroplace.model.solution import Solution

@@ -23,9 +23,9 @@ from heteroplace.bench.models.routed_catalogue import HALVES
 from heteroplace.bench.peers.stock import time_runs
 from heteroplace.bench.peers.timed_runs import TimedRuns, Timer, at_once, cluster_cores
 from heteroplace.measure.bound_thread import BoundThread
-from heteroplace.model.capacities import padded_load
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.hosts import with_devices
+from heteroplace.model.routed.capacities import padded_load
 from heteroplace.relay.routing.passes import ChooseCapacities
 from heteroplace.relay.routing.rewrite import routers_of, update_routers
 from heteroplace.relay.routing.router import RouterOptions

@@ -33,8 +33,8 @@ from heteroplace.bench.peers.timed_runs import TimedRuns, Timer, cluster_cores, 
 from heteroplace.lower.executable import Executable
 from heteroplace.machine.local import local_cluster
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.decision import decision_of
-from heteroplace.model.route_profile import RouteRecord
+from heteroplace.model.routed.decision import decision_of
+from heteroplace.model.routed.route_profile import RouteRecord
 from heteroplace.progress import prefixed
 from heteroplace.run.executor import Executor
 from heteroplace.simulate.decisions import expected_ns

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from heteroplace.model.capacities import padded_load
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Copy, Plan
-from heteroplace.model.route_profile import RouteRecord, RouterShape
+from heteroplace.model.routed.capacities import padded_load
+from heteroplace.model.routed.route_profile import RouteRecord, RouterShape
 from heteroplace.model.solution import Solution
 from heteroplace.relay.routing.router import RouterOptions
 from heteroplace.simulate.decisions import decisions_of_records, expected_ns

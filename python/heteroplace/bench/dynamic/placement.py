@@ -60,9 +60,9 @@ from heteroplace.measure.batches import batches_of
 from heteroplace.measure.cost_models.model import CostOptions, choose_cost_model
 from heteroplace.model.cluster import Cluster, Link, Memory
 from heteroplace.model.plan import Copy
-from heteroplace.model.route_profile import Cells, RouteProfile
+from heteroplace.model.routed.route_profile import Cells, RouteProfile
 from heteroplace.progress import prefixed
-from heteroplace.relay.routing.branch_times import memory_speeds
+from heteroplace.relay.routing.branches.branch_times import memory_speeds
 from heteroplace.run.executor import Executor
 from heteroplace.simulate.copied import copied_bytes
 from heteroplace.simulate.decisions import decisions_of_records

@@ -44,9 +44,9 @@ from heteroplace.lower.routed.loaded_weights import weight_sizes
 from heteroplace.machine.local import local_cluster
 from heteroplace.measure.cost_models.model import CostOptions, choose_cost_model
 from heteroplace.model.cluster import Cluster
+from heteroplace.model.memory_use.weight_room import held_weights
 from heteroplace.model.plan import Plan, guard_of
-from heteroplace.model.route_profile import RouteProfile, RouteRecord
-from heteroplace.model.weight_room import held_weights
+from heteroplace.model.routed.route_profile import RouteProfile, RouteRecord
 from heteroplace.progress import prefixed
 from heteroplace.relay.routing.rewrite import model_digest, named_routers
 from heteroplace.run.executor import Executor

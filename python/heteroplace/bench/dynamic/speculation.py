@@ -55,7 +55,7 @@ from heteroplace.machine.local import local_cluster
 from heteroplace.measure.batches import batches_of
 from heteroplace.measure.cost_models import CostOptions, choose_cost_model
 from heteroplace.model.cluster import Cluster, Link, Memory
-from heteroplace.model.route_profile import RouteRecord
+from heteroplace.model.routed.route_profile import RouteRecord
 from heteroplace.model.solution import Solution
 from heteroplace.pipeline import build, cost, place, prepare
 from heteroplace.pipeline import compile as compile_network

@@ -21,7 +21,7 @@ from heteroplace.bench.peers.timed_runs import (
 )
 from heteroplace.dynamic.profile import ProfileBuilder
 from heteroplace.dynamic.traces import TraceOptions, reached_records, synthesise
-from heteroplace.model.route_profile import RouteProfile, RouteRecord
+from heteroplace.model.routed.route_profile import RouteProfile, RouteRecord
 from heteroplace.relay.routing.rewrite import model_digest, routers_of
 from heteroplace.run.executor import Executor
 from heteroplace.stats import median

@@ -76,7 +76,7 @@ from heteroplace.bench.peers.stock import StockExecutor, in_pass_context
 from heteroplace.bench.peers.timed_runs import TimedRuns, Timer, cluster_cores
 from heteroplace.files.route_profile import save_route_profile
 from heteroplace.machine.local import local_cluster
-from heteroplace.model.route_profile import RouteRecord
+from heteroplace.model.routed.route_profile import RouteRecord
 from heteroplace.model.solution import Solution
 from heteroplace.progress import prefixed
 from heteroplace.relay.routing.rewrite import routers_of, update_routers

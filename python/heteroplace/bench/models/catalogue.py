@@ -23,8 +23,8 @@ from heteroplace.bench.models.networks import randomly_wired
 from heteroplace.bench.models.transformers import bert_onnx, gpt_onnx
 from heteroplace.bench.peers.stock import cpu_seconds, import_stock
 from heteroplace.errors import GraphError
+from heteroplace.parts.onnx.prepare.onnx_weights import light_model, light_model_names
 from heteroplace.progress import prefixed
-from heteroplace.relay.frontend.onnx_weights import light_model, light_model_names
 
 _WIRED: Mapping[str, Mapping[str, object]] = {
     "randomly_wired": {"kind": "ws", "nodes": 32, "channels": 128, "size": 28},

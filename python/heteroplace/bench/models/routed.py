@@ -16,7 +16,7 @@ from tvm import relay
 
 from heteroplace import routing
 from heteroplace.bench.models.networks import Weights
-from heteroplace.model.route_profile import RouteRecord, RouterShape
+from heteroplace.model.routed.route_profile import RouteRecord, RouterShape
 from heteroplace.relay.tasks.network import bound_module
 
 STEER = 1000.0

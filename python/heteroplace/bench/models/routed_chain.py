@@ -13,7 +13,7 @@ from tvm import relay
 
 from heteroplace import routing
 from heteroplace.bench.models.routed import RoutedNetwork, RoutedParts, steered_top_k
-from heteroplace.model.route_profile import RouteRecord
+from heteroplace.model.routed.route_profile import RouteRecord
 
 
 def routed_chain(layers: int = 6, rows: int = 48, width: int = 512, seed: int = 0) -> RoutedNetwork:

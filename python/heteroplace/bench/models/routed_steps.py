@@ -14,7 +14,7 @@ from tvm import relay
 
 from heteroplace import routing
 from heteroplace.bench.models.routed import RoutedNetwork, RoutedParts, steered_top_k
-from heteroplace.model.route_profile import RouteRecord, RouterShape
+from heteroplace.model.routed.route_profile import RouteRecord, RouterShape
 
 ROUTER = "guess"
 """Name of the router."""

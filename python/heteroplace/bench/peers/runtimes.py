@@ -15,7 +15,7 @@ import onnx
 
 from heteroplace.bench.peers.stock import time_runs
 from heteroplace.measure.bound_thread import BoundThread
-from heteroplace.relay.frontend.onnx_child import load_onnxruntime
+from heteroplace.parts.onnx.prepare.onnx_child import load_onnxruntime
 
 Inputs = Mapping[str, np.ndarray]
 Infer = Callable[[Inputs], list[np.ndarray]]

@@ -1,11 +1,11 @@
 """`bench place --memory`: what it costs, and gains, to count memory by lifetime.
 
 Each solver solves each graph by both rules of memory: by the static one alone, under which nothing
-is freed (`model/memory.py`), and by lifetime (`model/live_memory.py`), which is what all commands
-do. The memories are filled to 75 % by the static rule. Every (graph, solver) pair has a process of
-its own, in which the rules take turns after one turn that does not count; a slowdown is the median
-of the ratios within turns, of processor time. Solvers that go on as long as they may get iterations
-(`_ITERATIONS`), so that both rules have equal work. A row has the keys
+is freed (`model/memory_use/memory.py`), and by lifetime (`model/memory_use/live_memory.py`), which
+is what all commands do. The memories are filled to 75 % by the static rule. Every (graph, solver)
+pair has a process of its own, in which the rules take turns after one turn that does not count; a
+slowdown is the median of the ratios within turns, of processor time. Solvers that go on as long as
+they may get iterations (`_ITERATIONS`), so that both rules have equal work. A row has the keys
 
     graph, tasks, solver, static, lifetime, ratio, static_seconds, lifetime_seconds, slowdown,
     turns, note

@@ -49,8 +49,8 @@ from heteroplace.bench.suites.transformer import (
     transformer_graph,
 )
 from heteroplace.errors import GraphError
-from heteroplace.files.kind_keys import GRAPH_FORMS
-from heteroplace.files.published import load_published
+from heteroplace.files.fields.kind_keys import GRAPH_FORMS
+from heteroplace.files.published.published_graph import load_published
 from heteroplace.files.reader import did_you_mean
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph

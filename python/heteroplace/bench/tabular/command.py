@@ -24,7 +24,7 @@ from heteroplace.bench.conformance.cases import Case
 from heteroplace.bench.conformance.pool import run_cases
 from heteroplace.bench.conformance.worker import EQUAL, RESULTS
 from heteroplace.bench.tabular.pipelines import dataset, pipelines
-from heteroplace.relay.frontend.onnx_child import load_onnxruntime
+from heteroplace.parts.onnx.prepare.onnx_child import load_onnxruntime
 from heteroplace.report.tables import format_table
 
 TOLERANCE = 1e-5

@@ -25,7 +25,7 @@ from heteroplace.lower.routed.loaded_weights import load_copies
 from heteroplace.lower.value_tensors import tensors_of_values
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.groups import groups_of
+from heteroplace.model.graphs.groups import groups_of
 from heteroplace.model.hosts import are_of_one_cpu
 from heteroplace.model.plan import Copy, Guard, Plan
 from heteroplace.model.timeline import Timeline

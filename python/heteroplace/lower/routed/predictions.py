@@ -23,7 +23,7 @@ from heteroplace.lower.order.instructions import root
 from heteroplace.lower.program import RouterPrediction
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan, Run
-from heteroplace.model.speculation import PlannedPrediction
+from heteroplace.model.routed.speculation import PlannedPrediction
 
 _Places = dict[str, tuple[int, int]]
 """(step, device) by when a run is made."""

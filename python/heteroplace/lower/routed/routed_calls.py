@@ -30,7 +30,7 @@ from heteroplace.lower.segment_calls import NetworkPart
 from heteroplace.lower.segments import ValueName
 from heteroplace.lower.workspace import Workspace
 from heteroplace.model.graph import TaskGraph, tensor_bytes
-from heteroplace.model.routers import Router
+from heteroplace.model.routed.routers import Router
 from heteroplace.relay.expressions import static_shape
 
 _MAIN = -1

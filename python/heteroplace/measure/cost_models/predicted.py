@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from heteroplace.costs.predict import predict_costs
+from heteroplace.costs.prediction.predict import predict_costs
 from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.measure.cost_models.measured import MeasuredCosts
 from heteroplace.model.cluster import Cluster

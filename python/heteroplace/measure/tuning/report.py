@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from heteroplace.measure.kernel_times import FIGURE_TITLES, KernelTimes
+from heteroplace.measure.kernels.kernel_times import FIGURE_TITLES, KernelTimes
 from heteroplace.measure.machine_peaks import Peaks
 from heteroplace.model.units import format_ns
 from heteroplace.report.tables import format_table

@@ -17,7 +17,7 @@ from heteroplace.costs.store import CostStore
 from heteroplace.costs.tunings import TunedPlace, Tuning, add_trials, find_tunings
 from heteroplace.files.measurements import date_text
 from heteroplace.lower.kernels import Kernel, KernelCall
-from heteroplace.measure.kernel_times import KernelTimes
+from heteroplace.measure.kernels.kernel_times import KernelTimes
 from heteroplace.measure.machine_peaks import Peaks
 from heteroplace.measure.tuning.schedules import Schedules
 from heteroplace.measure.tuning.trials import Trial, TrialBench

@@ -11,7 +11,7 @@ from heteroplace.lower.fused_functions import finished
 from heteroplace.lower.kernels import Kernel, KernelCall
 from heteroplace.lower.library import KernelLibrary, compile_kernels
 from heteroplace.lower.workspace import kernel_workspace
-from heteroplace.measure.kernel_calls import only_calls
+from heteroplace.measure.kernels.kernel_calls import only_calls
 from heteroplace.measure.plan_program import PlanProgram, serial_program
 from heteroplace.measure.tuning.schedules import trace_text
 from heteroplace.model.cluster import Cluster

@@ -17,7 +17,7 @@ from heteroplace.errors import InfeasibleError, MissingCostError, SolverError
 from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.machine.fingerprint import device_fingerprint
 from heteroplace.measure.implementations import has_one_implementation
-from heteroplace.measure.kernel_times import kernel_times, peaks_seen
+from heteroplace.measure.kernels.kernel_times import kernel_times, peaks_seen
 from heteroplace.measure.machine_peaks import measure_peaks
 from heteroplace.measure.options import ProfileOptions
 from heteroplace.measure.profile import profile_network, with_workspaces

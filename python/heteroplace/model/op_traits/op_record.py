@@ -27,7 +27,7 @@ class OpTraits:
 
     # Cost
     cost: str | None = None
-    """view, launch or compute: the cost function of `costs/op_costs.py`."""
+    """view, launch or compute: the cost function of `costs/prediction/op_costs.py`."""
     flops: str | None = None
     """none or product: how `relay/tasks/flops.py` counts; None: one for each element."""
     reads: tuple[int, ...] | None = None
@@ -43,11 +43,11 @@ class OpTraits:
     indices: str | None = None
     """Which operand holds indices, and their limit (`relay/ranges/legal.py`)."""
     positive: str | None = None
-    """When the result is above 0 (`relay/routing/find_positive.py`)."""
+    """When the result is above 0 (`relay/routing/finding/find_positive.py`)."""
     nonnegative: str | None = None
-    """When the result is not below 0 (`relay/routing/find_positive.py`)."""
+    """When the result is not below 0 (`relay/routing/finding/find_positive.py`)."""
     zero: str | None = None
-    """When the result is 0 everywhere (`relay/routing/find_support.py`)."""
+    """When the result is 0 everywhere (`relay/routing/finding/find_support.py`)."""
     empty: int | None = None
     """What each element of a result is that is computed from no elements."""
     fold: str | None = None
@@ -64,9 +64,10 @@ class OpTraits:
     has_single_channels: bool = False
     """With `parts="layout"`: the op treats each channel alone as well."""
     cells: str | None = None
-    """Which cells reach which elements of the result (`relay/routing/cell_rules.py`)."""
+    """Which cells reach which elements of the result
+    (`relay/routing/cell_analysis/cell_rules.py`)."""
     support: str | None = None
-    """Where the result may be other than 0 (`relay/routing/find_support.py`)."""
+    """Where the result may be other than 0 (`relay/routing/finding/find_support.py`)."""
     labels: str | None = None
     """Which axes are cut together (`relay/shard/labels.py`)."""
     cut: str | None = None

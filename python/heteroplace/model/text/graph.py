@@ -30,7 +30,7 @@ from dataclasses import replace
 
 from heteroplace.errors import GraphError
 from heteroplace.model.graph import Task, TaskGraph, Tensor
-from heteroplace.model.routers import Router
+from heteroplace.model.routed.routers import Router
 from heteroplace.model.text.words import LIST, WORD, Lines, ids, join, quote, split, unquote
 
 

@@ -28,7 +28,7 @@ from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.collectives import KINDS, collective_kind
 from heteroplace.model.graph import Task, TaskGraph, Tensor
 from heteroplace.model.plan import Collective, Copy, Guard, Load, Plan, Run, Step, guard_of
-from heteroplace.model.routers import Router
+from heteroplace.model.routed.routers import Router
 from heteroplace.model.text.words import LIST, QUOTED, WORD, Lines, ids, quote, split, unquote
 
 _Named = Task | Tensor | Memory | Device | Link | Router

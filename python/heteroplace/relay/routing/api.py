@@ -20,7 +20,7 @@ import tvm
 from tvm import relay
 
 from heteroplace.errors import RoutingError
-from heteroplace.model.capacities import default_capacities
+from heteroplace.model.routed.capacities import default_capacities
 from heteroplace.relay.routing.cells import Cells, name_of, shape_of, type_of
 from heteroplace.relay.routing.decision import Decision, times_gate
 from heteroplace.relay.routing.host import is_host_decision
@@ -75,8 +75,8 @@ def route(
     capacities
         Rows that the branches are compiled for, or those of each branch; None: doubling.
     overflow
-        What becomes of a load above the largest capacity (`heteroplace.model.capacities`); None:
-        "drop" where the decision brings a capacity, which must then be "drop", else "rounds".
+        What becomes of a load above the largest capacity (`heteroplace.model.routed.capacities`);
+        None: "drop" where the decision brings a capacity, which must then be "drop", else "rounds".
     name
         Of the router, unique in its module; "": it is numbered when the module is compiled.
 

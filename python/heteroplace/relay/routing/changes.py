@@ -30,10 +30,10 @@ from heteroplace.dynamic.specialise import MIN_SHARE
 from heteroplace.dynamic.speculation import SpeculationTimes, choose_predictions
 from heteroplace.errors import RoutingError
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.route_profile import RouteProfile, RouterProfile, following_routers
-from heteroplace.relay.routing.branch_times import MemorySpeeds, memory_speeds
-from heteroplace.relay.routing.branch_uses import BranchUse, branch_uses
-from heteroplace.relay.routing.branch_weights import BranchWeights
+from heteroplace.model.routed.route_profile import RouteProfile, RouterProfile, following_routers
+from heteroplace.relay.routing.branches.branch_times import MemorySpeeds, memory_speeds
+from heteroplace.relay.routing.branches.branch_uses import BranchUse, branch_uses
+from heteroplace.relay.routing.branches.branch_weights import BranchWeights
 from heteroplace.relay.routing.homes import home_problem
 from heteroplace.relay.routing.rewrite import (
     Router,

@@ -20,11 +20,11 @@ from tvm import relay
 
 from heteroplace.errors import UnsupportedRelayError
 from heteroplace.relay.expressions import post_order
-from heteroplace.relay.routing.find_baked import baked_routing
-from heteroplace.relay.routing.find_candidates import Finder, RouterCandidate
-from heteroplace.relay.routing.find_graph import Graph, Region, parts, shown
-from heteroplace.relay.routing.find_onehot import one_hot_dispatches
-from heteroplace.relay.routing.find_rewrite import Rewriter
+from heteroplace.relay.routing.finding.find_baked import baked_routing
+from heteroplace.relay.routing.finding.find_candidates import Finder, RouterCandidate
+from heteroplace.relay.routing.finding.find_graph import Graph, Region, parts, shown
+from heteroplace.relay.routing.finding.find_onehot import one_hot_dispatches
+from heteroplace.relay.routing.finding.find_rewrite import Rewriter
 from heteroplace.relay.routing.ops import routing_kind
 from heteroplace.relay.routing.router import router_options
 

@@ -15,9 +15,9 @@ from itertools import pairwise
 from heteroplace.dynamic.gather import with_homes
 from heteroplace.dynamic.placement_problem import Layer, PlacementProblem
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.route_profile import RouterProfile
-from heteroplace.relay.routing.branch_times import memory_speeds
-from heteroplace.relay.routing.branch_uses import BranchUse
+from heteroplace.model.routed.route_profile import RouterProfile
+from heteroplace.relay.routing.branches.branch_times import memory_speeds
+from heteroplace.relay.routing.branches.branch_uses import BranchUse
 from heteroplace.relay.routing.router import RouterOptions
 
 RoutedBranches = tuple[RouterOptions, Sequence[BranchUse], RouterProfile]

@@ -39,7 +39,7 @@ from heteroplace.dynamic.speculation import SpeculationTimes
 from heteroplace.errors import RoutingError, SolverError
 from heteroplace.machine.local import open_cluster
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.route_profile import RouteProfile
+from heteroplace.model.routed.route_profile import RouteProfile
 from heteroplace.option_types import check_types
 from heteroplace.options import by_attribute
 from heteroplace.relay.routing.changes import (

@@ -17,7 +17,7 @@ import tvm
 from tvm import relay
 
 from heteroplace.errors import RoutingError
-from heteroplace.model.capacities import default_capacities
+from heteroplace.model.routed.capacities import default_capacities
 from heteroplace.relay.expr_map import ExprMap
 from heteroplace.relay.expressions import post_order, rebuild, static_shape
 from heteroplace.relay.routing.ops import (

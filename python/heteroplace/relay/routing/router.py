@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from heteroplace.errors import RoutingError
-from heteroplace.model.capacities import capacity_faults
+from heteroplace.model.routed.capacities import capacity_faults
 from heteroplace.relay.routing.rows import buffer_rows
 
 
@@ -21,7 +21,7 @@ class RouterOptions:
     top_k: int
     """Branches that a cell takes at most."""
     overflow: str = "rounds"
-    """What becomes of a load above the largest capacity (`heteroplace.model.capacities`)."""
+    """What becomes of a load above the largest capacity (`heteroplace.model.routed.capacities`)."""
     quantum: int = 1
     """Branches begin at multiples of so many rows of a routed buffer."""
     memories: str = ""
@@ -31,7 +31,7 @@ class RouterOptions:
     runs in which that is right, where it is known: "0,2@0.93"; "": none."""
     preload: str = ""
     """Which weights of branches stay under a budget, and which are loaded ahead
-    (`heteroplace.relay.routing.branch_weights`); "": all stay."""
+    (`heteroplace.relay.routing.branches.branch_weights`); "": all stay."""
 
     @property
     def num_branches(self) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from heteroplace.model.capacities import branch_rows
+from heteroplace.model.routed.capacities import branch_rows
 
 
 def buffer_rows(

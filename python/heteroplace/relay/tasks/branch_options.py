@@ -14,8 +14,8 @@ from tvm import relay
 
 from heteroplace.errors import RoutingError
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.speculation import Prediction
-from heteroplace.relay.routing.branch_weights import BranchWeights, read_branch_weights
+from heteroplace.model.routed.speculation import Prediction
+from heteroplace.relay.routing.branches.branch_weights import BranchWeights, read_branch_weights
 from heteroplace.relay.routing.rewrite import Router, routers_of
 from heteroplace.relay.tasks.extract_routed import has_routers
 from heteroplace.relay.tasks.network import Network

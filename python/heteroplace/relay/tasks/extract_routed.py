@@ -15,8 +15,8 @@ from typing import Any
 import tvm
 
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.routed_values import branch_of_rows
-from heteroplace.model.routers import Router
+from heteroplace.model.routed.routed_values import branch_of_rows
+from heteroplace.model.routed.routers import Router
 from heteroplace.relay.expressions import post_order
 from heteroplace.relay.routing.ops import routing_kind
 from heteroplace.relay.routing.rewrite import update_routers

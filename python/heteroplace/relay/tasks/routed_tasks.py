@@ -18,7 +18,7 @@ from tvm import relay
 
 from heteroplace.errors import UnsupportedRelayError
 from heteroplace.model.graph import TaskGraphBuilder
-from heteroplace.model.routers import Router
+from heteroplace.model.routed.routers import Router
 from heteroplace.relay.expr_map import ExprMap
 from heteroplace.relay.expressions import (
     is_primitive,

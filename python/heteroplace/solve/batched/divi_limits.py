@@ -1,4 +1,4 @@
-"""Rows of memory: the rule of `heteroplace.model.memory`, and condition 6 of DiviML."""
+"""Rows of memory: the rule of `heteroplace.model.memory_use.memory`, and condition 6 of DiviML."""
 
 from __future__ import annotations
 

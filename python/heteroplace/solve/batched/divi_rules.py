@@ -25,11 +25,11 @@ class BatchRules:
     all batches of the ops that it reads from, whatever their items, which forbids plans where the
     items of one device run ahead of those of another."""
     memory: MemoryRule = "held"
-    """"held": the static rule of `heteroplace.model.memory`, with which a plan fits. "needed": of
-    tensors only what no plan frees: inputs and outputs in the host memory, or outputs where they
-    are made if there is no host. "weights": no tensors, for some of the tasks of a graph.
-    "published": "held" and DiviML's condition 6, which charges what an op reads once more beside
-    what made it."""
+    """"held": the static rule of `heteroplace.model.memory_use.memory`, with which a plan fits.
+    "needed": of tensors only what no plan frees: inputs and outputs in the host memory, or outputs
+    where they are made if there is no host. "weights": no tensors, for some of the tasks of a
+    graph. "published": "held" and DiviML's condition 6, which charges what an op reads once more
+    beside what made it."""
     symmetry: Measure = "first"
     """What orders equal devices and nodes: their first use; or, as published, number of batches, of
     items run, or busy time. With any of them the items are ordered too, by the device of the first

@@ -181,8 +181,8 @@ def _colocated(problem: Problem) -> tuple[tuple[int, int], ...]:
 def _memory_rows(
     problem: Problem, choices: list[Mode], transfers: list[Transfer], charges_tensors: bool
 ) -> tuple[MemoryRow, ...]:
-    """The static rule of `heteroplace.model.memory`, linear in what is chosen; without tensors what
-    every plan needs, whatever it frees when."""
+    """The static rule of `heteroplace.model.memory_use.memory`, linear in what is chosen; without
+    tensors what every plan needs, whatever it frees when."""
     graph, cluster = problem.graph, problem.cluster
     num_tasks = len(graph.tasks)
     kept: set[int] = set() if cluster.host is None else {*graph.inputs, *graph.outputs}

@@ -9,7 +9,8 @@ a choice of a transfer is taken exactly if the tensor is made in its source and 
 destination.
 
 Unlike Moirai, which moves a tensor once per edge, a tensor goes once to each memory that reads it;
-`dedup=False` gives the paper's transfers. Memories are charged by `heteroplace.model.memory`.
+`dedup=False` gives the paper's transfers. Memories are charged by
+`heteroplace.model.memory_use.memory`.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from heteroplace.model.memory import memory_use
+from heteroplace.model.memory_use.memory import memory_use
 from heteroplace.model.plan import Copy, Run, Step
 from heteroplace.native.arrays import IMPOSSIBLE
 from heteroplace.solve.deadline import Deadline

@@ -18,8 +18,8 @@ from heteroplace.bench.suites.catalogue import (
     published_folder,
 )
 from heteroplace.errors import GraphError
-from heteroplace.files.dnn_partitioning import import_dnn_partitioning
-from heteroplace.files.moirai import import_moirai
+from heteroplace.files.published.dnn_partitioning import import_dnn_partitioning
+from heteroplace.files.published.moirai import import_moirai
 from heteroplace.native.throughput import placement_loads
 from heteroplace.solve import SolveOptions, get_solver
 from heteroplace.solve.bounds.paths import find_paths

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from heteroplace.errors import InfeasibleError, SolverError
 from heteroplace.model.cost import Cost, build_table
-from heteroplace.model.memory import memory_use
+from heteroplace.model.memory_use.memory import memory_use
 from heteroplace.solve.list.sequential_placement import (
     SEQUENTIAL_ORDERS,
     _Filling,

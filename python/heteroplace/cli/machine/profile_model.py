@@ -1,0 +1,193 @@
+"""An ONNX file and a cluster -> task graph and measured costs. Loaded late, as it needs TVM."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import tvm
+
+from heteroplace import pipeline
+from heteroplace.cli.machine.profile_extras import (
+    check_estimated_batch,
+    estimate_batch,
+    interference_notes,
+)
+from heteroplace.cli.models.input_shapes import as_options, read_shapes
+from heteroplace.cli.profile import Extras
+from heteroplace.costs.measurement import Measurement
+from heteroplace.costs.prediction.predict import predict_costs
+from heteroplace.errors import ClusterError, MissingCostError
+from heteroplace.files.measurements import KernelKey
+from heteroplace.lower.compile import CompiledNetwork
+from heteroplace.measure.batches import of_batch
+from heteroplace.measure.example_inputs import read_examples
+from heteroplace.measure.interference import measure_interference
+from heteroplace.measure.options import ProfileOptions
+from heteroplace.measure.profile import Profile, join_batches, profile_network, with_workspaces
+from heteroplace.measure.remote import RemoteHost
+from heteroplace.measure.sequential import measure_sequential
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.cost import CostTable
+from heteroplace.model.graph import TaskGraph
+from heteroplace.parts.onnx.importer import from_onnx
+from heteroplace.run.devices import missing_devices
+from heteroplace.simulate.interference import Interference
+from heteroplace.stage_log import StageLog
+
+OPT_LEVEL = 3
+
+
+@dataclass(frozen=True)
+class ModelProfile:
+    """What was found out about a model."""
+
+    graph: TaskGraph
+    costs: CostTable
+    profiles: dict[int, Profile]
+    """By batch size."""
+    interference: Interference | None = None
+    """None: not asked for."""
+    estimated_peak_bytes: Mapping[str, int] = field(default_factory=dict)
+    """What the estimated batch needs on each device that was measured, by its name."""
+
+    @property
+    def measurements(self) -> dict[KernelKey, Measurement]:
+        """Of all batch sizes."""
+        found: dict[KernelKey, Measurement] = {}
+        for profile in self.profiles.values():
+            found.update(profile.measurements)
+        return found
+
+    def sources(self) -> dict[str, int]:
+        """Return how many cells of the cost table come from where, e.g. "measured, in place"."""
+        counts: Counter[str] = Counter()
+        for row in self.costs.rows:
+            for cost in row:
+                is_explained = cost.source == "measured"
+                counts[f"{cost.source}, {cost.reason}" if is_explained else cost.source] += 1
+        return dict(counts)
+
+
+def profile_model(
+    path: Path,
+    cluster: Cluster,
+    options: ProfileOptions,
+    remotes: Sequence[RemoteHost],
+    extras: Extras,
+) -> ModelProfile:
+    """Import, optimise and cut a model, and measure its kernels on the devices of a cluster.
+
+    Parameters
+    ----------
+    path
+        Of an ONNX file, whose inputs hold one item.
+    cluster
+        Whose devices are measured.
+    options
+        How; what `extras` say is put into them.
+    remotes
+        Where the devices of other hosts are.
+    extras
+        What else is found out.
+
+    Raises
+    ------
+    FrontendError, UnsupportedRelayError
+        The file cannot be read, sizes of its inputs are missing or wrong, or the model cannot be
+        placed, or not for several items at once.
+    ClusterError
+        `remotes` names a host on which no device of the cluster is.
+    MissingCostError, LoweringError, ExecutionError, CostStoreError
+        See `profile_network`.
+    InfeasibleError
+        A device is too small for what `extras` ask for.
+    SolverError
+        The batch that `extras` estimate is small enough to be measured, or is measured.
+    """
+    batches = sorted({1, *extras.batches})
+    _check_hosts(cluster, remotes)
+    _check_extras(cluster, batches, extras)
+    logging.getLogger("autotvm").setLevel(logging.ERROR)  # that schedules are not tuned, is known
+    say = options.progress or (lambda line: None)
+    options = replace(options, skips_absent=extras.predicts_absent)
+    given = read_shapes(extras.input_shapes)
+    say(f"importing {path}")
+    with as_options():
+        imported = from_onnx(path, input_shapes=given)
+    with tvm.transform.PassContext(opt_level=OPT_LEVEL):
+        network = pipeline.prepare(imported.mod, imported.params, StageLog(options.progress))
+        network = network.with_examples(read_examples(extras.inputs))
+        say(f"lowering {len(network.graph.tasks)} tasks")
+        hosts = [remote.host for remote in remotes]
+        single = with_workspaces(CompiledNetwork.of(network), cluster, hosts, options.skips_absent)
+        graph = single.graph
+        profiles: dict[int, Profile] = {}
+        for batch in batches:
+            compiled = single if batch == 1 else of_batch(single, batch)
+            chosen = replace(options, batch=batch, budget_s=_left_s(options, profiles))
+            profiles[batch] = profile_network(compiled, cluster, chosen, remotes)
+        tables = {batch: each.costs for batch, each in profiles.items()}
+        if extras.sequential_order is not None:
+            say("measuring over several devices, one after the other")
+            found = measure_sequential(single, cluster, tables[1], extras.sequential_order)
+            tables[1] = found.costs
+        peaks: dict[str, int] = {}
+        if extras.estimated_batch is not None:
+            large = extras.estimated_batch
+            tables[large], peaks = estimate_batch(imported, graph, cluster, large, options)
+        interference = None
+        if extras.has_interference:
+            interference = measure_interference(single, cluster, say, options.store)
+            if options.store is not None:
+                options.store.add_many([], interference_notes(graph, cluster, interference))
+    costs = join_batches(graph, cluster, tables)
+    if extras.predicts_absent:
+        costs = predict_costs(graph, cluster, costs)
+    return ModelProfile(graph, costs, profiles, interference, peaks)
+
+
+def _left_s(options: ProfileOptions, profiles: dict[int, Profile]) -> float | None:
+    """The budget that earlier batch sizes have left."""
+    if options.budget_s is None:
+        return None
+    return max(0.0, options.budget_s - sum(profile.measure_s for profile in profiles.values()))
+
+
+def _check_hosts(cluster: Cluster, remotes: Sequence[RemoteHost]) -> None:
+    known = sorted({device.host for device in cluster.devices if device.host})
+    for remote in remotes:
+        if remote.host not in known:
+            raise ClusterError(
+                f"--rpc names host {remote.host!r}, on which cluster {cluster.name!r} has no "
+                f"device; its hosts: {', '.join(known) or 'none, all devices are in this machine'}"
+            )
+
+
+def _check_extras(cluster: Cluster, batches: Sequence[int], extras: Extras) -> None:
+    """Raise before anything is measured if what else is asked for would fail after it."""
+    if extras.estimated_batch is not None:
+        check_estimated_batch(extras.estimated_batch, batches)
+    absent = missing_devices(cluster, [device.name for device in cluster.devices])
+    if extras.estimated_batch is not None and len(absent) == len(cluster.devices):
+        raise MissingCostError(
+            f"a batch is estimated from smaller ones that are measured, and no device of cluster "
+            f"{cluster.name!r} is in this machine: {'; '.join(absent)}. Use another cluster, or "
+            f"leave out --estimate-batch"
+        )
+    for what, is_asked, advice in (
+        ("interference", extras.has_interference, "leave out --interference"),
+        (
+            "a batch that is estimated",
+            extras.estimated_batch is not None and not extras.predicts_absent,
+            "give --predict, or leave out --estimate-batch",
+        ),
+    ):
+        if is_asked and absent:
+            raise MissingCostError(
+                f"{what} cannot be measured on devices that are not in this machine: "
+                f"{'; '.join(absent)}. Use another cluster, or {advice}"
+            )

@@ -1,0 +1,156 @@
+"""An ONNX model and options of the command line -> its compiled file, cached or new."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from heteroplace.cli.models.given_inputs import InputSizes
+from heteroplace.cli.models.model_cache import (
+    About,
+    Digests,
+    NewEntry,
+    digest_of,
+    look_up,
+    settings_digest,
+)
+from heteroplace.cli.models.onnx_model import BUILDER, check_model, progress_of
+from heteroplace.cli.run_file import Ran
+from heteroplace.costs.store import CostStore, default_path
+from heteroplace.costs.tunings import kept_digest
+from heteroplace.errors import ArtifactError, CostStoreUnavailableError
+from heteroplace.machine.local import LOCAL, open_cluster
+from heteroplace.model.cluster import Cluster
+from heteroplace.place_options import STORE_OFF, STORE_ON
+from heteroplace.stage_log import StageLog
+
+if TYPE_CHECKING:  # it loads TVM
+    from heteroplace.lower.executable import Executable
+
+_LOG = logging.getLogger("heteroplace")
+
+
+@dataclass(frozen=True)
+class Program:
+    """A compiled model."""
+
+    path: Path
+    origin: str
+    """A line that says where it comes from."""
+    legal: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """See `About`."""
+
+
+def chosen_cluster(arguments: argparse.Namespace) -> Cluster:
+    """Return the cluster that --cluster names; by default this machine."""
+    return open_cluster(LOCAL if arguments.cluster is None else arguments.cluster)
+
+
+def run_cached(
+    model: Path,
+    sizes: InputSizes,
+    options: dict[str, Any],
+    arguments: argparse.Namespace,
+    run: Callable[[Program], Ran | None],
+) -> tuple[Program, Ran | None]:
+    """Run the compiled form of a model: that in the cache, or one that is compiled now.
+
+    Parameters
+    ----------
+    sizes
+        Sizes and values of inputs that the command line and the given arrays fix.
+    options
+        Options of placing, as keywords of `HeteroPlace`.
+    run
+        Runs a compiled file; a cached one that turns out to be damaged is compiled again.
+
+    Raises
+    ------
+    HeteroPlaceError
+        The model cannot be placed, compiled or run.
+    """
+    cluster = chosen_cluster(arguments)
+    settings = settings_digest(cluster, _cached_options(sizes, options, arguments))
+    cached = None if arguments.rebuild else look_up(model, settings)
+    if cached is not None:
+        file, about = cached
+        program = Program(file, f"{model}: compiled before ({file})", about.legal)
+        try:
+            return program, run(program)
+        except ArtifactError as err:
+            _LOG.warning("%s; it is compiled again", err)
+    with NewEntry() as entry:
+        executable, about, digests = compile_onnx(model, sizes, cluster, options, arguments)
+        entry.write(executable.export_library)
+        if settings_digest(cluster, _cached_options(sizes, options, arguments)) == settings:
+            file = entry.keep(settings, digests, about)
+        else:  # it is not known which of both the model was compiled with
+            entry.problem, file = "options or programs changed meanwhile", entry.path
+        where = f"not kept: {entry.problem}" if entry.problem else f"kept as {file}"
+        origin = f"{model}: compiled in {about.seconds:.1f} s, {where}"
+        program = Program(file, origin, about.legal)
+        return program, run(program)
+
+
+def _cached_options(
+    sizes: InputSizes, options: dict[str, Any], arguments: argparse.Namespace
+) -> dict[str, Any]:
+    """Everything on the command line, and in files that it names, that decides what is compiled."""
+    found = {
+        **options,
+        "inputs of the model": asdict(sizes),
+        "is_annotated": not arguments.ignore_annotations,
+        "tuned kernels": _kept_tunings(options),
+    }
+    for name in ("costs", "inputs", "routes", "plan_in"):
+        path = Path(str(options.get(name, "")))
+        if name in options and path.is_file():  # its content counts, not its name
+            found[name] = digest_of(path)
+    return found
+
+
+def _kept_tunings(options: dict[str, Any]) -> str:
+    """Digest of the tuned kernels in the store; "": there are none, or no store can be used."""
+    store = options.get("store") or STORE_ON
+    if store == STORE_OFF or options.get("tuned") == "off":
+        return ""
+    try:
+        path = default_path() if store == STORE_ON else Path(store)
+        if not path.exists():
+            return ""
+        with CostStore(path) as opened:
+            return kept_digest(opened)
+    except CostStoreUnavailableError:  # the compilation goes without it, and says so
+        return ""
+
+
+def compile_onnx(
+    model: Path,
+    sizes: InputSizes,
+    cluster: Cluster,
+    options: dict[str, Any],
+    arguments: argparse.Namespace,
+    log: StageLog | None = None,
+) -> tuple[Executable, About, Digests]:
+    """Compile a model with its progress shown; parameters as of `compile_model`."""
+    check_model(model)
+    builder = importlib.import_module(BUILDER)
+    line, say = progress_of(arguments)
+    try:
+        found: tuple[Executable, About, Digests] = builder.compile_model(
+            model,
+            sizes,
+            cluster,
+            options,
+            say,
+            is_annotated=not arguments.ignore_annotations,
+            log=log,
+        )
+    finally:
+        line.close()
+    return found

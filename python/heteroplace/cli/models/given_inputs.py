@@ -1,0 +1,129 @@
+"""Arrays for a model's inputs -> the sizes and values that they fix when it is compiled.
+
+An array fixes the free sizes of its input. Its values become constants where the model needs them
+to be compiled: axes and sizes, and single integers that decide a branch of an `If`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from heteroplace.cli.models.arrays import Arrays
+from heteroplace.errors import HeteroPlaceError
+from heteroplace.options import named_pairs
+from heteroplace.run.array_files import read_array
+
+_OPERANDS = "heteroplace.parts.onnx.prepare.onnx_operands"
+"""What knows the values that a model needs; loaded only for arrays that may hold them, with TVM."""
+_MAX_FIXED = 64
+"""Elements of an array that may be axes or sizes."""
+
+
+@dataclass(frozen=True)
+class InputSizes:
+    """Sizes and values of a model's inputs that its file leaves free."""
+
+    shapes: str | None = None
+    """As tvmc has them: "x:[1,3,224,224] y:[1,8]"."""
+    batch: int | None = None
+    """Rows of those whose first size is free."""
+    of_arrays: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Shapes that arrays have, by input; `shapes` goes first. -1: rows, by `batch`."""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """Values, as lists or numbers, of inputs that become constants."""
+
+
+def input_sizes(arguments: argparse.Namespace) -> InputSizes:
+    """Return what --input-shapes, --batch and --fix say."""
+    values = named_pairs("--fix", arguments.fix)
+    return InputSizes(arguments.input_shapes, arguments.batch, values=values)
+
+
+def sizes_of_run(model: Path, given: Arrays, arguments: argparse.Namespace) -> InputSizes:
+    """Return what the options of `run` say, and what the arrays for its inputs fix.
+
+    Raises
+    ------
+    HeteroPlaceError
+        An input is fixed to a value, and given another array.
+    """
+    sizes = input_sizes(arguments)
+    for name, value in sizes.values.items():
+        if name in given and not np.array_equal(given[name], value):
+            raise HeteroPlaceError(
+                f"input {name!r} is fixed to {value} by --fix, and --input gives another value; "
+                f"leave one of both out"
+            )
+    shapes, values = _fixed(model, given, sizes.batch)
+    return replace(sizes, of_arrays=shapes, values={**values, **sizes.values})
+
+
+def left_inputs(given: Arrays, sizes: InputSizes) -> dict[str, Any]:
+    """Return the arrays whose inputs are left after compiling."""
+    return {name: array for name, array in given.items() if name not in sizes.values}
+
+
+def _fixed(
+    model: Path, given: Arrays, batch: int | None
+) -> tuple[dict[str, tuple[int, ...]], dict[str, Any]]:
+    """The free sizes, and the values, that arrays fix."""
+    if not given:
+        return {}, {}
+    import onnx
+
+    decode_error = importlib.import_module("google.protobuf.message").DecodeError
+    try:
+        graph = onnx.load(model, format="protobuf", load_external_data=False).graph
+    except decode_error:  # the import says what is wrong with it
+        return {}, {}
+    shapes = {}
+    for value in graph.input:
+        tensor = value.type.tensor_type
+        sizes = [dim.dim_value for dim in tensor.shape.dim]
+        if value.name not in given or (tensor.HasField("shape") and all(sizes)):
+            continue
+        shape = tuple(int(size) for size in given[value.name].shape)
+        is_batch = batch is not None and sizes and sizes[0] == 0
+        if is_batch and all(sizes[1:]):
+            continue
+        shapes[value.name] = (-1, *shape[1:]) if is_batch else shape
+    return shapes, _values(model, given)
+
+
+def _values(model: Path, given: Arrays) -> dict[str, Any]:
+    small = [
+        name
+        for name, array in given.items()
+        if array.dtype.kind in "biu" and array.size <= _MAX_FIXED
+    ]
+    if not small:
+        return {}
+    needed = importlib.import_module(_OPERANDS).inputs_fixed_in(model)
+    return {name: given[name].tolist() for name in small if name in needed}
+
+
+def fixed_value(text: str) -> tuple[str, Any]:
+    """Read NAME=VALUE of --fix: a number, a list of numbers as JSON, or a file of one array."""
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise argparse.ArgumentTypeError(f"expected NAME=VALUE, such as 'sr=16000', got {text!r}")
+    if value.endswith(".npy"):
+        try:
+            return name, read_array(value).tolist()
+        except HeteroPlaceError as err:
+            raise argparse.ArgumentTypeError(str(err)) from err
+    try:
+        found = json.loads(value)
+    except json.JSONDecodeError as err:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected a number, a list such as [1,2], or a file .npy after {name}="
+        ) from err
+    return name, found

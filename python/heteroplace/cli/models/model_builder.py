@@ -1,0 +1,229 @@
+"""An ONNX file, a cluster and options -> a placed or compiled model. Loaded late: needs TVM."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import tvm
+
+import heteroplace
+from heteroplace import pipeline
+from heteroplace.cli.models.given_inputs import InputSizes
+from heteroplace.cli.models.input_shapes import as_options, read_shapes
+from heteroplace.cli.models.model_cache import MODEL, About, Digests, digest_of
+from heteroplace.errors import ClusterError, FrontendError, MissingCostError
+from heteroplace.interrupts import interruptible
+from heteroplace.lower.executable import Executable
+from heteroplace.measure.tuning.report import TuneReport
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.solution import Solution
+from heteroplace.parts.onnx.imported_model import ImportedModel
+from heteroplace.parts.onnx.importer import from_onnx
+from heteroplace.parts.onnx.prepare.onnx_devices import annotate, check_annotatable, read_devices
+from heteroplace.parts.onnx.prepare.onnx_source import external_locations
+from heteroplace.place_options import PlaceOptions, read_options
+from heteroplace.relay.ranges.legal import legal_inputs
+from heteroplace.run.devices import missing_devices
+from heteroplace.solve import SolveOptions
+from heteroplace.stage_log import StageLog
+
+OPT_LEVEL = 3
+Say = Callable[[str], None]
+
+
+def import_model(path: Path, sizes: InputSizes, say: Say) -> ImportedModel:
+    """Import an ONNX file.
+
+    Parameters
+    ----------
+    sizes
+        Of inputs that the file leaves free.
+
+    Raises
+    ------
+    FrontendError
+        The file cannot be read, or `sizes.shapes` is no text of shapes.
+    """
+    logging.getLogger("autotvm").setLevel(logging.ERROR)  # that schedules are not tuned, is known
+    say(f"importing {path}")
+    shapes = {**sizes.of_arrays, **read_shapes(sizes.shapes)}
+    shapes = {name: shape for name, shape in shapes.items() if name not in sizes.values}
+    with as_options("--batch N"):
+        return from_onnx(path, input_shapes=shapes, input_values=sizes.values, batch=sizes.batch)
+
+
+def check_devices(cluster: Cluster, place: Mapping[str, Any]) -> None:
+    """Raise MissingCostError where costs shall be measured on devices that are not here."""
+    excluded = place.get("exclude", ())
+    used = [device.name for device in cluster.devices if device.name not in excluded]
+    absent = missing_devices(cluster, used)
+    if absent and place.get("costs", "measure") in ("measure", "isolated"):
+        raise MissingCostError(
+            f"costs cannot be measured on devices that are not in this machine: "
+            f"{'; '.join(absent)}. Give --costs predict or --costs estimate, or a cost table made "
+            f"on that machine"
+        )
+
+
+def with_annotations(
+    path: Path, imported: ImportedModel, cluster: Cluster, options: Mapping[str, Any], say: Say
+) -> dict[str, Any]:
+    """Return the options with the devices that the model itself names for its nodes.
+
+    What the caller says of a layer goes first. Nodes that are no longer there, since they were
+    folded or fused away while importing, are left out.
+
+    Raises
+    ------
+    ClusterError
+        A node is for a device that the cluster does not have.
+    """
+    devices = read_devices(path)
+    if not devices:
+        return dict(options)
+    known = {device.name for device in cluster.devices}
+    for node, device in devices.items():
+        if device not in known:
+            raise ClusterError(
+                f"{path}: node {node!r} is annotated for device {device!r}, and cluster "
+                f"{cluster.name!r} has {', '.join(sorted(known))}; give a cluster that has it, or "
+                f"--ignore-annotations"
+            )
+    there: set[str] = set()
+
+    def visit(expr: tvm.relay.Expr) -> None:
+        if isinstance(expr, tvm.relay.Call) and expr.span:
+            there.add(expr.span.source_name.name)
+
+    tvm.relay.analysis.post_order_visit(imported.mod["main"], visit)
+    layers = {node: device for node, device in devices.items() if node in there}
+    if layers:
+        say(f"{len(layers)} nodes stay on the devices that the model names")
+    return {**options, "layers": {**layers, **options.get("layers", {})}}
+
+
+def place_model(
+    path: Path,
+    sizes: InputSizes,
+    cluster: Cluster,
+    place: Mapping[str, Any],
+    limits: SolveOptions,
+    say: Say,
+    *,
+    is_annotated: bool = True,
+) -> Solution:
+    """Place a model, and compile nothing but what is measured.
+
+    Parameters
+    ----------
+    place
+        Options of `PlaceOptions`, by name.
+    is_annotated
+        Devices that the model names for its nodes hold.
+
+    Raises
+    ------
+    HeteroPlaceError
+        See `pipeline.place`.
+    """
+    check_devices(cluster, place)
+    imported = import_model(path, sizes, say)
+    if is_annotated:
+        place = with_annotations(path, imported, cluster, place, say)
+    options = PlaceOptions(**place, params=imported.params, progress=say)
+    with tvm.transform.PassContext(opt_level=OPT_LEVEL):
+        _, solution = pipeline.place(imported.mod, cluster, options, limits)
+    return solution
+
+
+@interruptible
+def compile_model(
+    path: Path,
+    sizes: InputSizes,
+    cluster: Cluster,
+    options: Mapping[str, Any],
+    say: Say,
+    *,
+    is_annotated: bool = True,
+    log: StageLog | None = None,
+) -> tuple[Executable, About, Digests]:
+    """Place and compile a model; return the executable, notes on it, and its digests.
+
+    Parameters
+    ----------
+    options
+        Keywords of `HeteroPlace`.
+    is_annotated
+        Devices that the model names for its nodes hold.
+    log
+        Notes the time of each stage; None: nobody wants the times.
+
+    Raises
+    ------
+    FrontendError
+        The model or its weights change in the meantime.
+    HeteroPlaceError
+        See `HeteroPlace` and `build`.
+    """
+    begin = time.perf_counter()
+    times = [] if log is None else log.times
+    check_devices(cluster, options)
+    digests = model_digests(path)
+    imported = import_model(path, sizes, say)
+    if is_annotated:
+        options = with_annotations(path, imported, cluster, options, say)
+    with tvm.transform.PassContext(opt_level=OPT_LEVEL):
+        given = {"params": imported.params, "progress": StageLog(say, times=times), **options}
+        placed = pipeline.place_module(imported.mod, cluster, *read_options(given), given)
+        say("compiling")
+        executable = pipeline.build_module(
+            placed.mod, log=StageLog(times=times), attached=placed.solution
+        )
+    legal = {}
+    if executable.source is not None:
+        found = legal_inputs(executable.source.mod["main"])
+        legal = {var.name_hint: (kept.low, kept.high) for var, kept in found.items()}
+    if model_digests(path) != digests:
+        raise FrontendError(
+            f"{path}: the model or its weights changed while it was compiled; run it again"
+        )
+    return executable, About(legal, time.perf_counter() - begin), digests
+
+
+def model_digests(path: Path) -> Digests:
+    """Return the digests of a model file and of its external files that exist.
+
+    Raises
+    ------
+    FrontendError
+        The file is no ONNX model, or a file cannot be read.
+    """
+    files = {place: path.parent / place for place in external_locations(path)}
+    found = {place: digest_of(file) for place, file in files.items() if file.is_file()}
+    return {MODEL: digest_of(path), **found}
+
+
+def tune_model(
+    path: Path, sizes: InputSizes, cluster: Cluster, say: Say, **options: Any
+) -> TuneReport:
+    """Search faster kernels for a model; options and errors as of `heteroplace.tune`."""
+    imported = import_model(path, sizes, say)
+    with tvm.transform.PassContext(opt_level=OPT_LEVEL):
+        report: TuneReport = heteroplace.tune(
+            imported.mod, cluster, imported.params, progress=say, **options
+        )
+    return report
+
+
+def check_annotated(path: Path, output: str) -> None:
+    """Raise before the work what `write_annotated` would raise of the model and the file."""
+    check_annotatable(path, output)
+
+
+def write_annotated(path: Path, output: str, solution: Solution) -> None:
+    """Write the model with the devices of a plan; raises as `annotate`, which needs onnx."""
+    annotate(path, output, solution)

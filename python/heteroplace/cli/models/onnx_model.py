@@ -1,0 +1,157 @@
+"""What commands that take an ONNX model share: checks, progress, what is printed. No TVM."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from heteroplace.cli.models.given_inputs import fixed_value
+from heteroplace.cli.shared import print_json
+from heteroplace.errors import FrontendError, MissingPackageError
+from heteroplace.files.no_file import why_no_file
+from heteroplace.model.demands import layers_of
+from heteroplace.model.solution import Solution
+from heteroplace.options import count
+from heteroplace.progress import StatusLine
+from heteroplace.report.notes import notes_text, solution_notes
+from heteroplace.report.tables import (
+    cost_sources_line,
+    device_table,
+    placement_table,
+    solution_headline,
+)
+from heteroplace.solve.objective import THROUGHPUT
+from heteroplace.solve.problem import OBJECTIVES
+from heteroplace.tvm_bridge import require_tvm
+from heteroplace.written_files import WrittenFile
+
+BUILDER = "heteroplace.cli.models.model_builder"
+"""What places and compiles; loaded when that is asked for, as it needs TVM."""
+
+
+def add_annotation_options(parser: argparse.ArgumentParser, *, writes: bool) -> None:
+    """Add --ignore-annotations, and --annotate-onnx to a command that `writes` files."""
+    parser.add_argument(
+        "--ignore-annotations",
+        action="store_true",
+        help="do not keep nodes on the devices that the model names for them (IR version 11)",
+    )
+    if writes:
+        parser.add_argument(
+            "--annotate-onnx",
+            action=WrittenFile,
+            metavar="FILE.onnx",
+            help="write the model with the device of each node, which Netron shows",
+        )
+
+
+def add_input_sizes(parser: argparse.ArgumentParser) -> None:
+    """Add --input-shapes, --batch and --fix."""
+    parser.add_argument(
+        "--input-shapes",
+        metavar="NAME:[N,N] ...",
+        help='sizes of inputs that the model leaves open, as "x:[1,3,224,224] y:[1,8]"; with '
+        "--batch a first one may be -1",
+    )
+    parser.add_argument(
+        "--batch",
+        type=count,
+        metavar="N",
+        help="rows of the inputs whose first size the model leaves open",
+    )
+    parser.add_argument(
+        "--fix",
+        metavar="NAME=VALUE",
+        type=fixed_value,
+        action="append",
+        default=[],
+        help="make an input a constant: a number, [1,2] or a file .npy; may be repeated. It is no "
+        "input of the compiled model, and branches that it decides are chosen now",
+    )
+
+
+def check_model(path: Path) -> None:
+    """Raise unless there is such a file, and what reads and compiles models is installed.
+
+    Raises
+    ------
+    FrontendError
+        There is no such file.
+    MissingPackageError
+        TVM or onnx is not installed.
+    """
+    if not path.is_file():
+        raise FrontendError(f"{path}: {why_no_file(path)}; give the path of an ONNX model")
+    require_tvm()
+    if importlib.util.find_spec("onnx") is None:
+        raise MissingPackageError(
+            "the package onnx, which reads models, is not installed; run: pip install onnx"
+        )
+
+
+def progress_of(arguments: argparse.Namespace) -> tuple[StatusLine, Callable[[str], None]]:
+    """Return the line on which progress is shown, and what says something there."""
+    line = StatusLine(sys.stderr if arguments.progress or sys.stderr.isatty() else None)
+    return line, lambda text: line.say(f"{text} ...")
+
+
+def print_solution(solution: Solution, *, is_json: bool) -> None:
+    """Print what there is to know of a solution, or its JSON."""
+    if is_json:
+        print_json(solution_json(solution))
+    else:
+        print(solution_text(solution))
+
+
+def solution_text(solution: Solution) -> str:
+    """Return the notes and tables of a solution, and the headline."""
+    graph, cluster, plan = solution.graph, solution.cluster, solution.plan
+    timeline = solution.timeline
+    tables = (
+        notes_text(solution),
+        placement_table(graph, cluster, plan, timeline),
+        device_table(graph, cluster, plan, timeline),
+        solution_headline(solution),
+        cost_sources_line(solution.costs),
+    )
+    return "\n\n".join(filter(None, tables))
+
+
+def solution_json(solution: Solution) -> dict[str, object]:
+    """Return what a solution says, for `--json`: the same of a graph file and of a model.
+
+    Compare times of one kind only. `simulated_ns` is a run without interference. `expected_ns` and
+    `expected_singles_ns` are runs with the interference that was measured, or without where none
+    was. `objective_ns`, its bound and its single devices are what the solver minimised.
+    """
+    devices = solution.plan.devices_of_tasks(len(solution.graph.tasks))
+    # For throughput the single devices are known by their time per item only.
+    expected_singles = dict(solution.predicted_singles) if solution.item_ns is None else None
+    return {
+        "objective": OBJECTIVES[0] if solution.item_ns is None else THROUGHPUT,
+        "objective_ns": solution.objective_ns,
+        "objective_bound_ns": solution.bound_ns,
+        "gap": solution.gap_ratio,
+        "simulated_ns": solution.predicted_ns,
+        "expected_ns": solution.expected_ns,
+        "others_cores": solution.others_cores,
+        "notes": solution_notes(solution),
+        "devices_used": list(solution.devices_used),
+        "objective_singles_ns": dict(solution.singles),
+        "expected_singles_ns": expected_singles,
+        "placement": {
+            task.name: [solution.cluster.devices[device].name for device in devices[index]]
+            for index, task in enumerate(solution.graph.tasks)
+        },
+        "layers": {task.name: list(layers_of(task)) for task in solution.graph.tasks},
+        "reasons": dict(
+            zip((task.name for task in solution.graph.tasks), solution.plan.reasons, strict=False)
+        ),
+        "candidates": [
+            {"name": name, "objective_ns": objective_ns}
+            for name, objective_ns in solution.candidates
+        ],
+    }

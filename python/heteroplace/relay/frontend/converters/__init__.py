@@ -1,6 +1,0 @@
-"""Converters of ours from ONNX nodes to Relay, which take the place of TVM's."""
-
-from heteroplace.relay.frontend.converters.refused import RANDOM_OPS, REFUSED
-from heteroplace.relay.frontend.converters.registry import CONVERTERS, converters_of
-
-__all__ = ["CONVERTERS", "RANDOM_OPS", "REFUSED", "converters_of"]
