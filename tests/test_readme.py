@@ -26,7 +26,6 @@ _LONG_READMES = {
     "python/heteroplace/dynamic/README.md": 547,
     "python/heteroplace/files/README.md": 481,
     "python/heteroplace/measure/README.md": 832,
-    "python/heteroplace/parts/onnx/README.md": 518,
     "python/heteroplace/relay/routing/README.md": 463,
     "python/heteroplace/relay/shard/README.md": 417,
     "python/heteroplace/run/README.md": 582,

@@ -226,7 +226,7 @@ def test_a_user_without_a_home_runs_a_model_in_a_read_only_folder(here: Path) ->
 def test_onnxruntime_is_loaded_without_telemetry(here: Path) -> None:
     program = f"""
 import os, sys
-sys.path.insert(0, {str(PACKAGE / "relay" / "frontend")!r})
+sys.path.insert(0, {str(PACKAGE / "parts" / "onnx" / "prepare")!r})
 from onnx_child import load_onnxruntime  # without its package, which loads TVM
 load_onnxruntime()
 print(os.environ["ORT_DISABLE_TELEMETRY"])

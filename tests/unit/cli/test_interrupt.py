@@ -178,7 +178,7 @@ sys.exit(main([{argument!r}, "--help"]))
     [
         ("main", "place", "numpy"),
         ("main", "place", "heteroplace.cli.place"),
-        pytest.param("tvmc", "compile", "tvm", marks=pytest.mark.relay),
+        pytest.param("tvmc_plugin.tvmc", "compile", "tvm", marks=pytest.mark.relay),
     ],
 )
 def test_an_interrupt_while_modules_are_loaded_is_one_line(
@@ -287,7 +287,7 @@ sys.exit(main({arguments!r}))
     ("command", "arguments"),
     [
         ("main", ["compile", "m.onnx", "-o", "m.so"]),
-        ("tvmc", ["compile", "m.onnx", "--placement", "local", "-o", "m.so"]),
+        ("tvmc_plugin.tvmc", ["compile", "m.onnx", "--placement", "local", "-o", "m.so"]),
     ],
 )
 def test_an_interrupt_while_tvm_compiles_is_one_line(
