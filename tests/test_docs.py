@@ -209,8 +209,9 @@ def test_options_of_a_placement_have_one_name_but_the_one_that_the_readme_tells(
         assert [flag for flag in flags if flag not in known[command]] == ["--inputs"]
     missing = [flag for flag in flags if flag not in known["heteroplace place"]]
     assert missing == ["--inputs", "--verify"]
-    told = " ".join((ROOT / "README.md").read_text().split())
-    assert "but for `inputs`, which `heteroplace` calls `--measure-inputs`" in told
+    page = " ".join((DOCS / "guide" / "placing.md").read_text().split())
+    assert "`inputs` is called `--measure-inputs` by `heteroplace`" in page
+    assert "`place` has no `verify`" in page
     for command in ("place", "run", "compile", "simulate"):
         assert {"--time-limit", "--budget"} <= set(known[f"heteroplace {command}"])
 
