@@ -10,6 +10,7 @@
 #                   seconds lead, the next run goes on; ONLY=REGEX: these PART/GRAPH; BUDGET=S)
 #   make gpu        the tests and benchmarks that need an NVIDIA GPU (ONLY=REGEX: these networks)
 #   make lint       ruff, mypy, clang-format
+#   make lines      how many lines the core and each part have
 #   make docs       the site, into build/docs (make docs-links: also follow links to other sites)
 #   make wheel      a wheel for this Python, into dist
 #   make setup      only what the others do first
@@ -40,7 +41,7 @@ $(shell rm -rf $(VENV))
 endif
 endif
 
-.PHONY: demo test test-all bench tables gpu lint docs docs-links wheel setup clean
+.PHONY: demo test test-all bench tables gpu lint lines docs docs-links wheel setup clean
 .DELETE_ON_ERROR:
 
 demo: setup
@@ -77,6 +78,9 @@ gpu: setup $(VENV)/.stamp-gpu
 	$(BIN)/python -m heteroplace.bench run --gpu --only "$(or $(ONLY),chain|resnet50|inception_v2)" \
 	  --json $(GPU_JSON) || failed=$$?; \
 	exit $$failed
+
+lines:
+	@$(PYTHON) tools/count_lines.py
 
 lint: setup
 	$(BIN)/python -m ruff check .
