@@ -37,6 +37,7 @@ from heteroplace.relay.legalize import Legalize
 from heteroplace.relay.targets import OWN_KERNELS, float_lanes, kernel_target
 from heteroplace.relay.tasks.kept_casts import KeptCasts
 from heteroplace.relay.tasks.prepare import fuse, prefix_passes
+from heteroplace.relay.tasks.split_tasks import SplitTasks
 from heteroplace.tvm_bridge import lowering_by_tvm
 
 
@@ -133,7 +134,7 @@ def _optimise(
     panels: Panels | None,
     plain: PlainFilters,
 ) -> relay.Function:
-    """Run the part of relay.build's pass list that needs the target, then FuseOps."""
+    """Run the passes of relay.build that need the target, then FuseOps within each task."""
     passes = prefix_passes(is_homogeneous=True)
     names = [step.info.name for step in passes]
     # Behind Legalize, which puts casts behind the model's own.
@@ -150,7 +151,8 @@ def _optimise(
     # Sequential runs each pass whose opt level the PassContext admits, as relay.build does.
     with target, lowering_by_tvm():
         mod = tvm.transform.Sequential(chosen)(mod)
-        return fuse(mod)["main"]
+        apart = tvm.transform.Sequential([SplitTasks(), relay.transform.InferType()])
+        return apart(fuse(mod))["main"]
 
 
 def planned_task(call: relay.Call, known: Container[str]) -> str:

@@ -12,7 +12,7 @@ repetitions, as in x * sigmoid(x), stay in one kernel.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import tvm
@@ -42,7 +42,7 @@ _INJECTIVE = 2
 
 def SplitRepeated() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its passes)
     """Return the pass, which goes after FuseOps."""
-    return function_pass("SplitRepeated", _split_groups)
+    return function_pass("SplitRepeated", lambda function: split_groups(function, _cuts))
 
 
 def num_expanded_calls(body: relay.Expr) -> int:
@@ -128,12 +128,15 @@ def _is_inlined(call: relay.Call) -> bool:
     return isinstance(op, tvm.ir.Op) and int(op.get_attr("TOpPattern") or 0) <= _INJECTIVE
 
 
-def _split_groups(function: relay.Function) -> relay.Function:
+def split_groups(
+    function: relay.Function, cuts_of: Callable[[relay.Function], ExprSet]
+) -> relay.Function:
+    """Split fused groups at the values that `cuts_of` returns for each group; none: no split."""
     subgroups: ExprMap[relay.Function] = ExprMap()
     nodes = post_order(function.body)
     for node in nodes:
         if is_primitive_call(node) and node.op not in subgroups:
-            cuts = _cuts(node.op)
+            cuts = cuts_of(node.op)
             if cuts:
                 subgroups[node.op] = _fused_again(node.op, cuts)
     if not subgroups:
