@@ -37,7 +37,7 @@ from heteroplace.relay.legalize import Legalize
 from heteroplace.relay.targets import OWN_KERNELS, float_lanes, kernel_target
 from heteroplace.relay.tasks.kept_casts import KeptCasts
 from heteroplace.relay.tasks.prepare import fuse, prefix_passes
-from heteroplace.relay.tasks.split_tasks import SplitTasks
+from heteroplace.relay.tasks.split_tasks import SplitTasks, casts_within_tasks
 from heteroplace.tvm_bridge import lowering_by_tvm
 
 
@@ -137,6 +137,8 @@ def _optimise(
     """Run the passes of relay.build that need the target, then FuseOps within each task."""
     passes = prefix_passes(is_homogeneous=True)
     names = [step.info.name for step in passes]
+    simplifier = names.index("SimplifyExprPostAlterOp")
+    passes[simplifier] = casts_within_tasks(passes[simplifier])
     # Behind Legalize, which puts casts behind the model's own.
     own = [GuardIndices(), Legalize(), KeptCasts(), ReadWeightsInPlace(target, panels)]
     last = []

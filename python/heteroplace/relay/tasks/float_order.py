@@ -25,7 +25,7 @@ from tvm import relay
 from heteroplace.model.op_traits.op_table import traits_of
 from heteroplace.relay.expressions import function_pass, is_dataflow, is_op_call, op_name, rebuilt
 
-_BARRIER = "annotation.checkpoint"
+BARRIER = "annotation.checkpoint"
 _SIMPLIFIED = ("add", "multiply")
 _SCALED = ("add", "subtract", "multiply")
 _MAX_SCALE_EXPONENT = 60
@@ -46,13 +46,15 @@ def in_float_order(step: tvm.transform.Pass) -> tvm.transform.Pass:
         return rebuilt(function, barrier, ops=ops) if is_dataflow(function) else function
 
     def joined(function: relay.Function) -> relay.Function:
-        return rebuilt(function, _without, ops=(_BARRIER,)) if is_dataflow(function) else function
+        if not is_dataflow(function):
+            return function
+        return rebuilt(function, without_barrier, ops=(BARRIER,))
 
     passes = [
         function_pass("SeparateFloats", separated, info.opt_level, ops),
         relay.transform.InferType(),
         step,
-        function_pass("JoinFloats", joined, info.opt_level, (_BARRIER,)),
+        function_pass("JoinFloats", joined, info.opt_level, (BARRIER,)),
         relay.transform.InferType(),
     ]
     return tvm.transform.Sequential(passes, opt_level=info.opt_level, name=info.name)
@@ -60,7 +62,7 @@ def in_float_order(step: tvm.transform.Pass) -> tvm.transform.Pass:
 
 def _after(old: relay.Call, new: relay.Call) -> relay.Expr:
     """Put a barrier after a sum or product of floats."""
-    return _barrier(new, new.span) if _is_float(old) else new
+    return with_barrier(new, new.span) if _is_float(old) else new
 
 
 def _between_scales(old: relay.Call, new: relay.Call) -> relay.Expr:
@@ -73,17 +75,17 @@ def _between_scales(old: relay.Call, new: relay.Call) -> relay.Expr:
     elif not _is_sum_with_constant(old) or not any(map(_ends_in_sum_with_constant, old.args)):
         return new
     operands = [
-        arg if isinstance(arg, relay.Constant) else _barrier(arg, new.span) for arg in new.args
+        arg if isinstance(arg, relay.Constant) else with_barrier(arg, new.span) for arg in new.args
     ]
-    return _barrier(relay.Call(new.op, operands, new.attrs, new.type_args, new.span), new.span)
+    return with_barrier(relay.Call(new.op, operands, new.attrs, new.type_args, new.span), new.span)
 
 
-def _without(old: relay.Call, new: relay.Call) -> relay.Expr:
+def without_barrier(old: relay.Call, new: relay.Call) -> relay.Expr:
     return new.args[0]
 
 
-def _barrier(value: relay.Expr, span: relay.Span | None) -> relay.Call:
-    return relay.Call(tvm.ir.Op.get(_BARRIER), [value], None, [], span)
+def with_barrier(value: relay.Expr, span: relay.Span | None) -> relay.Call:
+    return relay.Call(tvm.ir.Op.get(BARRIER), [value], None, [], span)
 
 
 def _is_float(call: relay.Call) -> bool:

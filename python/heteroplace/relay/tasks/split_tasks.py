@@ -12,17 +12,50 @@ from tvm import relay
 from heteroplace.relay.expr_map import ExprMap, ExprSet
 from heteroplace.relay.expressions import (
     function_pass,
+    is_dataflow,
     leaves,
     post_order_of_function,
+    rebuilt,
     task_of_span,
     tasks_in,
 )
+from heteroplace.relay.tasks.float_order import BARRIER, with_barrier, without_barrier
 from heteroplace.relay.tasks.split_repeated import split_groups
 
 
 def SplitTasks() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its passes)
     """Return the pass, which goes after FuseOps; the span of each call names its task."""
     return function_pass("SplitTasks", lambda function: split_groups(function, _borders))
+
+
+def casts_within_tasks(step: tvm.transform.Pass) -> tvm.transform.Pass:
+    """Return a simplifier of TVM, of the same name, that keeps a cast of another task's value.
+
+    TVM would merge the cast with the ops of the other task and drop its span.
+    """
+    level = step.info.opt_level
+
+    def separated(function: relay.Function) -> relay.Function:
+        return rebuilt(function, _separated, ops=("cast",)) if is_dataflow(function) else function
+
+    def joined(function: relay.Function) -> relay.Function:
+        return rebuilt(function, without_barrier, ops=(BARRIER,))
+
+    passes = [
+        function_pass("SeparateCasts", separated, level, ("cast",)),
+        relay.transform.InferType(),
+        step,
+        function_pass("JoinCasts", joined, level, (BARRIER,)),
+        relay.transform.InferType(),
+    ]
+    return tvm.transform.Sequential(passes, opt_level=level, name=step.info.name)
+
+
+def _separated(old: relay.Call, new: relay.Call) -> relay.Expr:
+    if task_of_span(old) in (None, task_of_span(_maker(old.args[0]))):
+        return new
+    operand = with_barrier(new.args[0], old.span)
+    return relay.Call(new.op, [operand], new.attrs, new.type_args, new.span)
 
 
 def _borders(group: relay.Function) -> ExprSet:
