@@ -44,3 +44,7 @@ def test_make_test_runs_what_ci_runs_on_all_cores() -> None:
     assert planned_commands("test", "SINCE=v0.1").splitlines()[-1].endswith('--since "v0.1"')
     assert "--numprocesses 7 " in run
     assert f"--numprocesses {len(os.sched_getaffinity(0))} " in planned_commands("test")
+
+
+def test_the_script_of_ci_can_be_run() -> None:
+    assert os.access(ROOT / ".ci" / "run", os.X_OK)
