@@ -9,7 +9,8 @@
 namespace heteroplace::model {
 
 /*!
- * \brief Bytes that a placement needs in each memory: the static rule of model/memory_use/memory.py.
+ * \brief Bytes that a placement needs in each memory: the static rule of
+ * `model/memory_use/memory.py`.
  *
  * A memory holds the weights of its tasks, every tensor that is made there or copied there, and
  * for each of its devices the largest workspace of the tasks on it. The host memory also holds

@@ -6,12 +6,12 @@ from random import Random
 
 import pytest
 import tvm
-from heteroplace.codegen.segment_calls import lower_segments
-from heteroplace.codegen.segments import Segment, cut_segments
 from random_relay import random_batch
 from relay_models import TARGET, module, two_branches, var
 from tvm import relay
 
+from heteroplace.lower.segment_calls import lower_segments
+from heteroplace.lower.segments import Segment, cut_segments
 from heteroplace.relay.expressions import is_primitive_call, post_order, tasks_in
 from heteroplace.relay.tasks.extract import Extraction, extract, neutral_module
 from heteroplace.relay.tasks.prepare import prepare
