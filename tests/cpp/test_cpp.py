@@ -3,8 +3,8 @@
 Programs are those of tests/cpp/check_*.cc; a second run builds only what changed. Each of six parts
 is built with its programs: addresses and undefined behaviour, or threads, of what runs programs, on
 one host or on several, or of what makes plans. CI builds the parts that a change reaches, as far as
-its time for costly tests goes (`tests.selected_tests`), and draws an eighth of the cases of each
-check by the commit; `make test-all` runs all (check.h).
+its time for costly tests goes (`tests.selected_tests`). Of the cases of each check it draws an
+eighth, by the commit. `make test-all` runs all (check.h).
 """
 
 from __future__ import annotations

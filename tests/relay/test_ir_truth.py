@@ -34,11 +34,11 @@ from heteroplace.model.check import check_plan
 from heteroplace.model.demands import layers_of
 from heteroplace.model.plan import Run
 from heteroplace.model.solution import Solution
-from heteroplace.relay.annotate.asked import with_asked
 from heteroplace.relay.annotate.devices import read_devices
 from heteroplace.relay.annotate.foreign import extract_annotated
-from heteroplace.relay.annotate.moved import solution_of_module
+from heteroplace.relay.annotate.moved import follow_annotations
 from heteroplace.relay.annotate.reader import is_annotated, read_solution, strip_annotations
+from heteroplace.relay.annotate.requested_options import with_requested_options
 from heteroplace.relay.annotate.unplaced import unplaced
 from heteroplace.relay.annotate.writer import annotate
 from heteroplace.relay.expressions import is_op_call, post_order, task_of_span
@@ -131,7 +131,7 @@ def test_an_on_device_that_is_moved_by_hand_moves_the_op(tmp_path: Path) -> None
 
 
 def test_a_move_to_another_memory_brings_its_copies() -> None:
-    solution = solution_of_module(
+    solution = follow_annotations(
         moved(placed_on([0, 0, 0, 0], mixed_cluster()), Mover("conv2d.2", tvm.cuda(0)))
     )
     check_plan(solution.graph, solution.cluster, solution.costs, solution.plan)
@@ -146,7 +146,7 @@ def test_what_was_planned_for_throughput_is_told_so_after_a_move() -> None:
     extraction = extraction_of(two_branches())
     old = solution_of(extraction, cpu_cluster(), [0, 0, 0, 0])
     mod = annotate(extraction, replace(old, item_ns=old.predicted_ns))
-    solution = solution_of_module(moved(mod, Mover("max_pool2d.1", CPU1)))
+    solution = follow_annotations(moved(mod, Mover("max_pool2d.1", CPU1)))
     judged = (solution.graph, solution.cluster, solution.costs, solution.plan)
     assert solution.objective_ns == solution.item_ns == throughput_ns(*judged)
     assert solution.item_ns < old.predicted_ns
@@ -156,7 +156,7 @@ def test_what_was_planned_for_throughput_is_told_so_after_a_move() -> None:
 @pytest.mark.parametrize("change", [lambda mod: mod, devices_planned])
 def test_a_plan_that_agrees_with_the_module_is_used_as_it_is(change, seed: int) -> None:
     mod = placed_randomly(two_branches(), cpu_cluster(), seed)
-    assert solution_of_module(change(mod)) == read_solution(mod)
+    assert follow_annotations(change(mod)) == read_solution(mod)
 
 
 def by_hand() -> tvm.IRModule:
@@ -250,7 +250,7 @@ TORN = r"'conv2d\.2' is torn between add on 'cpu\.0' and nn\.conv2d, nn\.relu on
 
 def split_by_hand(**options: object) -> tvm.IRModule:
     """`two_branches`, placed with options; then somebody moves the relu inside of a task."""
-    placed = with_asked(placed_on([0, 0, 0, 0], cpu_cluster()), options)
+    placed = with_requested_options(placed_on([0, 0, 0, 0], cpu_cluster()), options)
     return moved(with_output_names(placed, ["scores"]), Mover("", CPU1, op="nn.relu"))
 
 

@@ -53,6 +53,9 @@ sets `run`, which takes the parsed arguments and returns nothing. Only the one t
 loaded, by `main`, which answers Ctrl-C."""
 
 
+_VERSION = f"heteroplace {heteroplace.__version__}"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code.
 
@@ -71,8 +74,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str] | None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
-    command = "" if given == ["--version"] else _command_of(given)
-    parsed = make_parser(command).parse_args(given)
+    if given == ["--version"]:  # which needs no command
+        print(_VERSION)
+        return 0
+    parsed = make_parser(_command_of(given)).parse_args(given)
     try:
         with Interrupts():
             parsed.run(parsed)
@@ -96,20 +101,18 @@ def _command_of(arguments: Sequence[str]) -> str | None:
 
 
 def make_parser(command: str | None = None) -> argparse.ArgumentParser:
-    """Return the parser of the whole command line, or of one command; "": without commands."""
+    """Return the parser of the whole command line, or of one command alone."""
     parser = CommandParser(
         prog="heteroplace",
         description="Place a network over the processors of a machine.",
         epilog=EXIT_CODES,
     )
-    parser.add_argument(
-        "--version", action="version", version=f"heteroplace {heteroplace.__version__}"
-    )
+    parser.add_argument("--version", action="version", version=_VERSION)
     parser.add_argument(
         "-v", "--verbose", action="store_true", help="show the traceback of an error"
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    modules = _COMMANDS.values() if command is None else [_COMMANDS[command]] if command else []
+    modules = _COMMANDS.values() if command is None else (_COMMANDS[command],)
     for name in dict.fromkeys(modules):
         importlib.import_module(f"{_CLI}.{name}").add_commands(commands)
     for leaf in leaves(parser):

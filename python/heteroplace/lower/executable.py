@@ -235,10 +235,10 @@ def write_programs(
     InfeasibleError
         A program does not fit in some memory.
     """
-    known = timelines or [solution.timeline for solution in solutions]
+    timelines = timelines or [solution.timeline for solution in solutions]
     programs = [
         with_hit_rates(lower(compiled.calls, p.graph, p.cluster, p.plan, timeline), p.predictions)
-        for p, timeline in zip(solutions, known, strict=True)
+        for p, timeline in zip(solutions, timelines, strict=True)
     ]
     programs = [_with_output_names(lowered, output_names) for lowered in programs]
     for lowered in programs:

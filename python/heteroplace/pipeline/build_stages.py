@@ -10,12 +10,14 @@ from heteroplace.lower.carried import with_kernels
 from heteroplace.lower.compile import CompiledNetwork, task_targets
 from heteroplace.lower.executable import Executable, write_programs
 from heteroplace.model.solution import Solution
+from heteroplace.parts.onnx.prepare.onnx_source import read_source, with_option, with_source
 from heteroplace.pipeline.build_state import BuildState
 from heteroplace.pipeline.module_contents import read_contents, read_plan
 from heteroplace.pipeline.stage import Stage, run_stages
-from heteroplace.relay.annotate.moved import SplitTasks
+from heteroplace.relay.annotate.moved import SplitPlan
 from heteroplace.relay.annotate.tunings import with_tunings
 from heteroplace.relay.annotate.writer import annotate as annotate_plan
+from heteroplace.relay.output_names import read_output_names, with_output_names
 from heteroplace.relay.source import Source
 from heteroplace.stage_log import StageLog
 
@@ -27,7 +29,7 @@ BUILD_STAGES: tuple[Stage[BuildState], ...] = (
         "place-again",
         "Make a new plan if annotations split a task of the old one.",
         "heteroplace.pipeline.placing_again:place_again",
-        lambda state: isinstance(state.plan, SplitTasks),
+        lambda state: isinstance(state.plan, SplitPlan),
     ),
     Stage("contents", "Read the network and the kernels.", f"{_HERE}:read_network"),
     Stage(
@@ -60,6 +62,22 @@ def annotate(compiled: CompiledNetwork, solution: Solution) -> tvm.IRModule:
         return mod
     targets = task_targets(compiled.graph, solution.cluster, placement)
     return with_kernels(mod, compiled.network.digest, targets, kernels)
+
+
+def annotate_as(
+    mod: tvm.IRModule, compiled: CompiledNetwork, solution: Solution, verify: str | None = None
+) -> tvm.IRModule:
+    """Annotate with the output names and the ONNX source of the module that was placed.
+
+    Parameters
+    ----------
+    verify
+        The option of the pass, which the source then says; None: it stays.
+    """
+    source = read_source(mod)
+    source = source if verify is None else with_option(source, verify)
+    placed = with_output_names(annotate(compiled, solution), read_output_names(mod))
+    return with_source(placed, source)
 
 
 def build(compiled: CompiledNetwork, solution: Solution) -> Executable:

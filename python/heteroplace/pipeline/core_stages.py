@@ -172,10 +172,10 @@ def cost(
         ):
             return measure_interference(measured, cluster, log.say, store)
 
-    known: Callable[[], Interference] | None = interference
+    measure: Callable[[], Interference] | None = interference
     if not model.has_interference:
-        known = known_interference(model, measured, cluster, costs)
-    return CostedNetwork(compiled, cluster, costs, known, profile)
+        measure = known_interference(model, measured, cluster, costs)
+    return CostedNetwork(compiled, cluster, costs, measure, profile)
 
 
 def solve(
@@ -203,14 +203,15 @@ def solve(
     names = ", ".join(device.name for device in cluster.devices)
     with (log or StageLog()).stage(
         "solve", f"placing {len(graph.tasks)} tasks on {names}"
-    ) as found:
+    ) as figures:
         if graph.routers:
             solve_routed: _RoutedSolver = load_entry(_ROUTED_SOLVER)
             solution = solve_routed(costed, options, solver, plan)
         else:
-            problem, asked = Problem(graph, cluster, costed.costs), costed.interference_known
-            known = None if costed.measure_interference is None else asked
-            solution = solve_network(problem, options, known, solver=solver, plan=plan)
+            problem = Problem(graph, cluster, costed.costs)
+            can_measure = costed.measure_interference is not None
+            interference = costed.interference_known if can_measure else None
+            solution = solve_network(problem, options, interference, solver=solver, plan=plan)
         name = "predicted_ns" if solution.item_ns is None else "item_ns"
-        found |= {name: solution.objective_ns, "bound_ns": solution.bound_ns}
+        figures |= {name: solution.objective_ns, "bound_ns": solution.bound_ns}
     return solution

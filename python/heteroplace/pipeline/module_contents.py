@@ -15,7 +15,7 @@ from heteroplace.lower.carried import carried_kernels
 from heteroplace.lower.compile import CompiledKernels, CompiledNetwork, TaskTargets
 from heteroplace.model.solution import Solution
 from heteroplace.parts.onnx.prepare.onnx_source import OnnxSource, read_source
-from heteroplace.relay.annotate.moved import SplitTasks, follow_annotations
+from heteroplace.relay.annotate.moved import SplitPlan, follow_annotations
 from heteroplace.relay.annotate.sharded import read_sharded
 from heteroplace.relay.tasks.network import Network, network_under, sharded_network
 
@@ -28,7 +28,7 @@ class ShardedPlan(NamedTuple):
     """First values of the inputs that a run replaces."""
 
 
-ModulePlan = Solution | SplitTasks | ShardedPlan
+ModulePlan = Solution | SplitPlan | ShardedPlan
 
 
 def read_plan(mod: tvm.IRModule, attached: Solution | None) -> ModulePlan:
@@ -94,7 +94,7 @@ def read_contents(mod: tvm.IRModule, plan: ModulePlan) -> ModuleContents:
         record, state = plan
         network = sharded_network(mod, record.solution.graph, state)
         return ModuleContents(record.solution, network, None, read_source(mod), is_sharded=True)
-    assert isinstance(plan, Solution)  # the stage `place-again` has replaced `SplitTasks`
+    assert isinstance(plan, Solution)  # the stage `place-again` has replaced `SplitPlan`
     network = network_under(mod, plan.graph)
     kernels = carried_kernels(mod, network.digest, network.graph.routers)
     return ModuleContents(plan, network, kernels, read_source(mod), is_sharded=False)

@@ -19,14 +19,12 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.demands import check_reachable, check_routed, with_max_memory
 from heteroplace.model.solution import Solution
 from heteroplace.parts.kernels.rewrites.held_weights import with_held_weights
-from heteroplace.parts.onnx.prepare.onnx_source import read_source, with_option, with_source
 from heteroplace.pipeline import core_stages
-from heteroplace.pipeline.build_stages import annotate
+from heteroplace.pipeline.build_stages import annotate_as
 from heteroplace.pipeline.place_state import PlaceRequest, PlaceState
 from heteroplace.pipeline.stage import Stage, run_stages
 from heteroplace.place_options import PlaceOptions, check_gain, check_options, demanded_graph
-from heteroplace.relay.annotate.asked import with_asked
-from heteroplace.relay.output_names import read_output_names, with_output_names
+from heteroplace.relay.annotate.requested_options import with_requested_options
 from heteroplace.relay.targets import with_stock_kernels
 from heteroplace.relay.tasks.extract_routed import has_routers
 from heteroplace.relay.tasks.rebatch import rebatch
@@ -161,10 +159,8 @@ def place_module(
     log = StageLog.of(options.progress)
     compiled, solution = place(mod, cluster, options, limits, log)
     with log.timed("annotate", "Write the plan and its kernels into the module."):
-        placed = with_asked(annotate(compiled, solution), given)
-        placed = with_output_names(placed, read_output_names(mod))
-        placed = with_source(placed, with_option(read_source(mod), options.verify))
-    return PlacedModule(placed, solution)
+        placed = annotate_as(mod, compiled, solution, options.verify)
+    return PlacedModule(with_requested_options(placed, given), solution)
 
 
 def check(state: PlaceState) -> PlaceState:

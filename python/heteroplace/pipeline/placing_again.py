@@ -12,15 +12,13 @@ from dataclasses import replace
 from heteroplace.errors import HeteroPlaceError, LoweringError
 from heteroplace.model.implementations import without_twins
 from heteroplace.model.plan import PLACED_AGAIN
-from heteroplace.parts.onnx.prepare.onnx_source import read_source, with_source
-from heteroplace.pipeline.build_stages import annotate
+from heteroplace.pipeline.build_stages import annotate_as
 from heteroplace.pipeline.build_state import BuildState
 from heteroplace.pipeline.place_stages import place
 from heteroplace.place_options import read_options
-from heteroplace.relay.annotate.asked import read_asked
-from heteroplace.relay.annotate.moved import SplitTasks
+from heteroplace.relay.annotate.moved import SplitPlan
+from heteroplace.relay.annotate.requested_options import read_requested_options
 from heteroplace.relay.annotate.unplaced import unplaced
-from heteroplace.relay.output_names import read_output_names, with_output_names
 
 _SETTLED = frozenset(
     {"pin", "layers", "no_split", "plan_in", "routes", "max_memory", "weights_budget"}
@@ -37,7 +35,7 @@ def place_again(state: BuildState) -> BuildState:
         The plan is for several items, or no new plan can be made.
     """
     split = state.plan
-    assert isinstance(split, SplitTasks)  # else the stage does not apply
+    assert isinstance(split, SplitPlan)  # else the stage does not apply
     attached, why = split.attached, "; ".join(split.faults)
     if attached.plan.items > 1:
         raise LoweringError(
@@ -45,8 +43,8 @@ def place_again(state: BuildState) -> BuildState:
             f"annotations do not say; give the ops of each task the same device"
         )
     try:
-        asked = read_asked(state.mod)
-        given = {name: value for name, value in asked.items() if name not in _SETTLED}
+        requested = read_requested_options(state.mod)
+        given = {name: value for name, value in requested.items() if name not in _SETTLED}
         mod = unplaced(state.mod, attached.graph)
         cluster = without_twins(attached.cluster)
         compiled, solution = place(mod, cluster, *read_options(given), state.log)
@@ -57,6 +55,4 @@ def place_again(state: BuildState) -> BuildState:
         ) from err
     plan = replace(solution.plan, origin=f"{solution.plan.origin}{PLACED_AGAIN}{why}")
     solution = replace(solution, plan=plan).with_timeline(solution.timeline)
-    placed = with_output_names(annotate(compiled, solution), read_output_names(mod))
-    placed = with_source(placed, read_source(mod))
-    return replace(state, mod=placed, plan=solution)
+    return replace(state, mod=annotate_as(mod, compiled, solution), plan=solution)

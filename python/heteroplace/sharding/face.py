@@ -19,8 +19,8 @@ from heteroplace.machine.local import open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.demands import check_reachable
 from heteroplace.model.digests import is_same_but_batches
-from heteroplace.relay.annotate.asked import other_options, with_asked
 from heteroplace.relay.annotate.reader import read_solution
+from heteroplace.relay.annotate.requested_options import other_options, with_requested_options
 from heteroplace.relay.annotate.sharded import read_sharded
 from heteroplace.relay.opt_level import tell_default_level
 from heteroplace.relay.parameters import check_module
@@ -72,7 +72,9 @@ def shard(
     >>> sharded = shard(mod, "local", batch=64, params=params, data=2)  # doctest: +SKIP
     """
     chosen = read_shard_options(options)
-    return with_asked(shard_model(mod, cluster, params, chosen).to_module(), vars(chosen))
+    return with_requested_options(
+        shard_model(mod, cluster, params, chosen).to_module(), vars(chosen)
+    )
 
 
 def shard_model(
@@ -111,7 +113,7 @@ class _ShardPass:
         found = read_sharded(mod)
         if found is None or not is_same_but_batches(found[0].solution.cluster, self._cluster):
             shared = shard_model(mod, self._cluster, self._params, self._options).to_module()
-            return with_asked(shared, vars(self._options))
+            return with_requested_options(shared, vars(self._options))
         if others := other_options(mod, vars(self._options)):
             raise ShardingError(
                 f"the module is shared already, and not by this {', '.join(others)}; to share it "

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from functools import cached_property, partial
 from typing import Protocol
 
+from heteroplace.entries import load_entry
 from heteroplace.errors import SolverError
 from heteroplace.native.limits import check_items
 from heteroplace.solve.coarsened import solve_coarsened
@@ -170,8 +170,7 @@ class SolverRegistry(MutableMapping[str, Solver]):
 
 def _load(source: str) -> Solver:
     """Make the solver of a "module:class"."""
-    module, _, class_name = source.partition(":")
-    solver: Solver = getattr(importlib.import_module(module), class_name)()
+    solver: Solver = load_entry(source)()
     return solver
 
 

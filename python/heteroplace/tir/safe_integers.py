@@ -9,8 +9,8 @@ number has, or by a negative count, gives what the instruction at hand makes of 
 Divisions and shifts by constants stay as they are, and so do those whose divisor or count is within
 limits for certain. (ONNX says nothing of such operands; onnxruntime ends, or shifts as in C.)
 
-TVM lowers `floor_mod(x + 8, 16)` of int32 to `truncmod(x + 8 + 16 * k, 16)`, with a k for which no
-number that it thinks possible is negative. The sum overflows, and the result is wrong. Floored
+TVM lowers `floor_mod(x + 8, 16)` of int32 to `truncmod(x + 8 + 16 * k, 16)`. It chooses k so that
+the least possible sum is not negative. The sum then overflows, and the result is wrong. Floored
 divisions of data are therefore written out here, from C's division and remainder:
 
     r = a % b,  wrong = -1 if r != 0 and the signs of r and b differ, else 0

@@ -140,12 +140,12 @@ class StepCombiner(Combiner):
             return  # copies, made where somebody reads what they bring
         if step.task in self._steps.sums_in_updates:
             return  # computed by who reads what it makes
-        kept: dict[Hashable, tuple[ValuePlace, list[int]]] = {}
+        by_place: dict[Hashable, tuple[ValuePlace, list[int]]] = {}
         for tensor, memory in makes(self._graph, self._steps.cluster, step):
             place = self._place_of(self._versions.made[index, tensor, memory])
-            kept.setdefault(place.key, (place, []))[1].append(tensor)
+            by_place.setdefault(place.key, (place, []))[1].append(tensor)
         name = self._graph.tasks[step.task].name
-        for place, tensors in kept.values():
+        for place, tensors in by_place.values():
             for call in self._calls_for(place.part, name, tensors):
                 # What a member got for its sum alone may become the sum.
                 pairs = self._pairs_in_place(call) if kind is not None and kind.sums else ()

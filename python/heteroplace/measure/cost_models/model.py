@@ -6,7 +6,6 @@ whether the scratch memory of kernels is known when a network is placed.
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +15,7 @@ from functools import partial
 from typing import Protocol
 
 from heteroplace.costs.optional_store import OptionalStore
+from heteroplace.entries import load_entry
 from heteroplace.errors import CostStoreUnavailableError
 from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.machine.usage import QUIET_CORES
@@ -123,8 +123,7 @@ class CostModel(Protocol):
 def choose_cost_model(source: CostSource, options: CostOptions) -> CostModel:
     """Return the cost model that a caller means."""
     path = COST_MODELS.get(source, _TABLE) if isinstance(source, str) else _TABLE
-    module, _, name = path.partition(":")
-    model: CostModel = getattr(importlib.import_module(module), name)(options, source)
+    model: CostModel = load_entry(path)(options, source)
     return model
 
 

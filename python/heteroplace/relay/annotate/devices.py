@@ -55,7 +55,7 @@ def is_barrier(node: relay.Expr) -> bool:
     return is_op_call(node, "on_device") or is_op_call(node, "device_copy")
 
 
-def split_tasks(
+def split_faults(
     graph: TaskGraph, cluster: Cluster, ops: Sequence[dict[int, list[str]]]
 ) -> list[str]:
     """Describe each task whose ops are on several devices; empty: there is none.
@@ -77,8 +77,8 @@ def split_tasks(
 
 
 def check_whole(graph: TaskGraph, cluster: Cluster, ops: Sequence[dict[int, list[str]]]) -> None:
-    """Raise LoweringError unless the ops of each task are on one device; see `split_tasks`."""
-    if torn := split_tasks(graph, cluster, ops):
+    """Raise LoweringError unless the ops of each task are on one device; see `split_faults`."""
+    if torn := split_faults(graph, cluster, ops):
         raise LoweringError(
             f"{'; '.join(torn)}: the plan has one kernel for these ops, which runs on one device. "
             f"Give them the same device, or annotate the module before HeteroPlace runs on it: "

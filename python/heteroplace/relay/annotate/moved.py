@@ -1,9 +1,9 @@
 """Annotated module -> the solution to build: the attached one, brought up to date with the module.
 
-Somebody may have moved an `on_device` since the plan was written. The module is right then: the
-tasks are put where it says and scheduled again in the order of the plan. Copies follow from that,
-so those in the module need not have been mended. If the ops of one task are now on several devices,
-the plan has no kernel for them: `SplitTasks` says so, and the module needs a new plan.
+An `on_device` may have been moved since the plan was written. The module is authoritative: tasks
+are put where it says, in the order of the plan. Copies are derived from the new places, so the old
+ones in the module do no harm. If the ops of one task are now on several devices, the plan has no
+kernel for them. `SplitPlan` says so, and the module needs a new plan.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from heteroplace.relay.annotate.devices import (
     distinct,
     op_name,
     read_devices,
-    split_tasks,
+    split_faults,
 )
 from heteroplace.relay.annotate.reader import read_solution
 from heteroplace.relay.expressions import task_of_span
@@ -39,8 +39,8 @@ from heteroplace.solve.problem import Problem
 
 
 @dataclass(frozen=True)
-class SplitTasks:
-    """Annotations that put the ops of one task on several devices."""
+class SplitPlan:
+    """A plan whose tasks are split: annotations put the ops of one task on several devices."""
 
     faults: tuple[str, ...]
     """One text for each task."""
@@ -48,40 +48,32 @@ class SplitTasks:
     """The plan that the module carries."""
 
 
-def solution_of_module(mod: tvm.IRModule, attached: Solution | None = None) -> Solution | None:
-    """Return what a module that carries a plan is to be built by; None: it carries none.
+def follow_annotations(
+    mod: tvm.IRModule, attached: Solution | None = None
+) -> Solution | SplitPlan | None:
+    """Return what a module that carries a plan is to be built by; None: it carries no plan.
 
-    The attached solution, if the module's devices are those of its plan. Else one with the tasks
-    where the module says; its plan's `origin` and `reasons` name what was moved, and its bound,
-    which holds for every plan, stays.
+    This is the attached solution if the module's devices are those of its plan. Otherwise the tasks
+    are put where the module says. The `origin` and `reasons` of the plan then name what was moved.
+    The bound stays, because it holds for every plan.
 
     Parameters
     ----------
     attached
         The solution that `mod` carries, if the caller has it; None: it is read.
 
+    Returns
+    -------
+    A `SplitPlan` if ops of one task are on several devices.
+
     Raises
     ------
     PlanError
         The plan was not written by this version.
     LoweringError
-        Ops of one task are on several devices, or on one that the cluster does not have; ops were
-        added or left out; a task cannot run where it was moved.
+        An op is on a device that the cluster does not have; ops were added or left out; a task
+        cannot run where it was moved.
     """
-    solution = follow_annotations(mod, attached)
-    if isinstance(solution, SplitTasks):
-        raise LoweringError(
-            f"{'; '.join(solution.faults)}: the plan has one kernel for these ops, which runs on "
-            f"one device. Give them the same device, or build the module: heteroplace.build(mod) "
-            f"makes a new plan"
-        )
-    return solution
-
-
-def follow_annotations(
-    mod: tvm.IRModule, attached: Solution | None = None
-) -> Solution | SplitTasks | None:
-    """Return what `solution_of_module` does, or which tasks the annotations split."""
     attached = attached or read_solution(mod)
     if attached is None or attached.graph.routers:  # whose module names no devices
         return attached
@@ -89,11 +81,11 @@ def follow_annotations(
     placement = plan.placement(len(graph.tasks))
     keys = device_keys(cluster)
     ops = _task_ops(mod, graph, cluster)
-    if split := split_tasks(graph, cluster, ops):
-        return SplitTasks(tuple(split), attached)
-    found = [next(iter(by_device)) for by_device in ops]
+    if faults := split_faults(graph, cluster, ops):
+        return SplitPlan(tuple(faults), attached)
+    devices = [next(iter(by_device)) for by_device in ops]
     moved = {
-        task: device for task, device in enumerate(found) if keys[device] != keys[placement[task]]
+        task: device for task, device in enumerate(devices) if keys[device] != keys[placement[task]]
     }
     if moved and plan.items > 1:
         names = distinct(graph.tasks[task].name for task in moved)

@@ -18,6 +18,8 @@ A barrier is an identity op that no rewrite looks through. It is there during on
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 import tvm
 from tvm import relay
@@ -25,7 +27,7 @@ from tvm import relay
 from heteroplace.model.op_traits.op_table import traits_of
 from heteroplace.relay.expressions import function_pass, is_dataflow, is_op_call, op_name, rebuilt
 
-BARRIER = "annotation.checkpoint"
+_BARRIER = "annotation.checkpoint"
 _SIMPLIFIED = ("add", "multiply")
 _SCALED = ("add", "subtract", "multiply")
 _MAX_SCALE_EXPONENT = 60
@@ -37,27 +39,46 @@ GUARDED_PASSES = ("SimplifyExpr", "SimplifyExprPostAlterOp", "FoldScaleAxis")
 
 def in_float_order(step: tvm.transform.Pass) -> tvm.transform.Pass:
     """Return one of the `GUARDED_PASSES`, of the same name, which does not re-associate floats."""
-    info = step.info
-    is_scale = info.name == "FoldScaleAxis"
-    ops = _SCALED if is_scale else _SIMPLIFIED
-    barrier = _between_scales if is_scale else _after
+    if step.info.name == "FoldScaleAxis":
+        return between_barriers(step, "Floats", _SCALED, _between_scales)
+    return between_barriers(step, "Floats", _SIMPLIFIED, _after)
+
+
+def between_barriers(
+    step: tvm.transform.Pass,
+    name: str,
+    ops: Sequence[str],
+    separate: Callable[[relay.Call, relay.Call], relay.Expr],
+) -> tvm.transform.Pass:
+    """Return a pass of the same name, which finds barriers in dataflow and leaves none.
+
+    Parameters
+    ----------
+    name
+        What the barriers separate, for the names of the passes around `step`.
+    ops
+        Names of the ops that `separate` is called for.
+    separate
+        Returns a call with barriers, from the old call and the one with new operands.
+    """
+    level = step.info.opt_level
 
     def separated(function: relay.Function) -> relay.Function:
-        return rebuilt(function, barrier, ops=ops) if is_dataflow(function) else function
+        return rebuilt(function, separate, ops=ops) if is_dataflow(function) else function
 
     def joined(function: relay.Function) -> relay.Function:
         if not is_dataflow(function):
             return function
-        return rebuilt(function, without_barrier, ops=(BARRIER,))
+        return rebuilt(function, _without_barrier, ops=(_BARRIER,))
 
     passes = [
-        function_pass("SeparateFloats", separated, info.opt_level, ops),
+        function_pass(f"Separate{name}", separated, level, ops),
         relay.transform.InferType(),
         step,
-        function_pass("JoinFloats", joined, info.opt_level, (BARRIER,)),
+        function_pass(f"Join{name}", joined, level, (_BARRIER,)),
         relay.transform.InferType(),
     ]
-    return tvm.transform.Sequential(passes, opt_level=info.opt_level, name=info.name)
+    return tvm.transform.Sequential(passes, opt_level=level, name=step.info.name)
 
 
 def _after(old: relay.Call, new: relay.Call) -> relay.Expr:
@@ -80,12 +101,13 @@ def _between_scales(old: relay.Call, new: relay.Call) -> relay.Expr:
     return with_barrier(relay.Call(new.op, operands, new.attrs, new.type_args, new.span), new.span)
 
 
-def without_barrier(old: relay.Call, new: relay.Call) -> relay.Expr:
+def _without_barrier(old: relay.Call, new: relay.Call) -> relay.Expr:
     return new.args[0]
 
 
 def with_barrier(value: relay.Expr, span: relay.Span | None) -> relay.Call:
-    return relay.Call(tvm.ir.Op.get(BARRIER), [value], None, [], span)
+    """Return a value that no rewrite looks through."""
+    return relay.Call(tvm.ir.Op.get(_BARRIER), [value], None, [], span)
 
 
 def _is_float(call: relay.Call) -> bool:

@@ -12,14 +12,12 @@ from tvm import relay
 from heteroplace.relay.expr_map import ExprMap, ExprSet
 from heteroplace.relay.expressions import (
     function_pass,
-    is_dataflow,
     leaves,
     post_order_of_function,
-    rebuilt,
     task_of_span,
     tasks_in,
 )
-from heteroplace.relay.tasks.float_order import BARRIER, with_barrier, without_barrier
+from heteroplace.relay.tasks.float_order import between_barriers, with_barrier
 from heteroplace.relay.tasks.split_repeated import split_groups
 
 
@@ -33,22 +31,7 @@ def casts_within_tasks(step: tvm.transform.Pass) -> tvm.transform.Pass:
 
     TVM would merge the cast with the ops of the other task and drop its span.
     """
-    level = step.info.opt_level
-
-    def separated(function: relay.Function) -> relay.Function:
-        return rebuilt(function, _separated, ops=("cast",)) if is_dataflow(function) else function
-
-    def joined(function: relay.Function) -> relay.Function:
-        return rebuilt(function, without_barrier, ops=(BARRIER,))
-
-    passes = [
-        function_pass("SeparateCasts", separated, level, ("cast",)),
-        relay.transform.InferType(),
-        step,
-        function_pass("JoinCasts", joined, level, (BARRIER,)),
-        relay.transform.InferType(),
-    ]
-    return tvm.transform.Sequential(passes, opt_level=level, name=step.info.name)
+    return between_barriers(step, "Casts", ("cast",), _separated)
 
 
 def _separated(old: relay.Call, new: relay.Call) -> relay.Expr:

@@ -164,7 +164,7 @@ class EqualNeighbourhoods:
             if len(starts) <= 1:
                 break
             starts = starts[codes[starts + offset] == codes[neighbourhood.first + offset]]
-        found: list[Subproblem] = []
+        equal: list[Subproblem] = []
         structure = _structure(cut.problem)
         end = 0
         for start in starts.tolist()[:_MAX_EQUAL]:
@@ -175,9 +175,9 @@ class EqualNeighbourhoods:
                 break
             candidate = cut_out(self._schedule, other)
             if _structure(candidate.problem) == structure:
-                found.append(candidate)
+                equal.append(candidate)
                 end = other.last
-        return found
+        return equal
 
 
 def task_classes(lists: ProblemLists) -> IntArray:

@@ -295,12 +295,12 @@ class BatchedChain:
             if not left or budget.stop.is_set():
                 return False
             count = budget.evaluations * factor * len(module.tasks)
-            found = module.search(
+            result = module.search(
                 pair, SearchEffort(count, left, budget.seed + factor, budget.stop)
             )
-            known = module.known.get(pair)
-            if found is not None and (known is None or found.makespan_ns < known.makespan_ns):
-                module.known[pair] = found
+            best = module.known.get(pair)
+            if result is not None and (best is None or result.makespan_ns < best.makespan_ns):
+                module.known[pair] = result
             return True
 
         with ThreadPoolExecutor(budget.threads) as executor:

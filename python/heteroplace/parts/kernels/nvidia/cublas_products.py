@@ -105,10 +105,10 @@ def product_of(function: relay.Function) -> Product | None:
         return None
     parameters = list(function.params)
     calls = [node for node in post_order(function.body) if isinstance(node, relay.Call)]
-    found = [call for call in calls if traits_of(op_name(call)).kind == "product"]
-    if len(found) != 1:
+    products = [call for call in calls if traits_of(op_name(call)).kind == "product"]
+    if len(products) != 1:
         return None
-    call = found[0]
+    call = products[0]
     if any(argument not in parameters for argument in call.args):
         return None
     extents = _extents(call)

@@ -1,6 +1,6 @@
-"""What a placed or shared module was asked for: a pass on it with other options would do nothing.
+"""The options by which a module was placed or sharded <-> an attribute of its `main`.
 
-An attribute of `main` says it, so that the same pass may run twice and another one is refused.
+So the same pass may run twice, and a pass with other options, which would do nothing, is refused.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WATCHERS = frozenset({"solver_progress"})
 """Options that only watch the work."""
 
 
-def with_asked(mod: tvm.IRModule, options: Mapping[str, Any]) -> tvm.IRModule:
+def with_requested_options(mod: tvm.IRModule, options: Mapping[str, Any]) -> tvm.IRModule:
     """Return the module with the options that it was made by."""
     functions = dict(mod.functions.items())
     main = mod.get_global_var("main")
@@ -39,7 +39,7 @@ def other_options(mod: tvm.IRModule, options: Mapping[str, Any]) -> list[str]:
     return sorted(line.partition("=")[0] for line in _lines(options) if line not in made_by)
 
 
-def read_asked(mod: tvm.IRModule) -> dict[str, Any]:
+def read_requested_options(mod: tvm.IRModule) -> dict[str, Any]:
     """Return the options that a module was made by, as keywords.
 
     Raises
