@@ -27,6 +27,7 @@ LAYERS = {
     "errors": (0, 1),
     "argument_checks": (0, 2),
     "options": (0, 2),
+    "registry": (0, 2),
     "option_types": (0, 3),
     "model": (0, 2),
     "files": (0, 3),

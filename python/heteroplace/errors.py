@@ -90,6 +90,13 @@ class MissingTVMError(MissingPackageError):
     remedy = "heteroplace setup-tvm; planning works without it"
 
 
+class PluginError(HeteroPlaceError):
+    """An installed package plugs into heteroplace wrongly: its entry point cannot be used."""
+
+    code = "HP303"
+    remedy = "install the package that the message names again, or uninstall it"
+
+
 class MissingCostError(HeteroPlaceError):
     """A cost that is needed is unknown."""
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from heteroplace.entries import load_entry
+from heteroplace.errors import PluginError
+from heteroplace.registry import load_plugins
 from heteroplace.stage_log import StageLog
 
 State = TypeVar("State")
@@ -30,6 +32,49 @@ class Stage(Generic[State]):
         """Load the function and return its state."""
         function: Callable[[State], State] = load_entry(self.entry)
         return function(state)
+
+
+@dataclass(frozen=True)
+class AddedStage(Generic[State]):
+    """A stage that a part, or another package, adds to a list of stages."""
+
+    stage: Stage[State]
+    before: str
+    """The stage of the core that it runs before."""
+
+
+def with_added_stages(stages: Sequence[Stage[State]], seam: str) -> tuple[Stage[State], ...]:
+    """Return stages with those that plugins add, each at its declared place.
+
+    Plugins are read in the order of their names. Each one is a sequence of `AddedStage`.
+
+    Parameters
+    ----------
+    seam
+        Of the registry: "place_stages" or "build_stages".
+
+    Raises
+    ------
+    PluginError
+        An added stage names a stage that does not exist, or has the name of another one.
+    """
+    before: dict[str, list[Stage[State]]] = {stage.name: [] for stage in stages}
+    names = set(before)
+    for plugin, added in load_plugins(seam).items():
+        for each in added:
+            if each.before not in before:
+                raise PluginError(
+                    f"plugin {plugin!r} adds the stage {each.stage.name!r} before "
+                    f"{each.before!r}, which is no stage of the core; stages: {', '.join(before)}"
+                )
+            if each.stage.name in names:
+                raise PluginError(
+                    f"plugin {plugin!r} adds a second stage {each.stage.name!r}; give it another "
+                    f"name"
+                )
+            names.add(each.stage.name)
+            before[each.before].append(each.stage)
+    return tuple(each for stage in stages for each in (*before[stage.name], stage))
 
 
 def run_stages(stages: Sequence[Stage[State]], state: State, log: StageLog) -> State:

@@ -1,0 +1,85 @@
+"""The registry of plugins: what installed packages name, and what is said about a wrong one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from heteroplace import registry
+from heteroplace.errors import PluginError
+from heteroplace.pipeline.stage import AddedStage, Stage, with_added_stages
+from heteroplace.registry import load_plugin, load_plugins, plugins
+
+CORE = tuple(Stage[str](name, "", "heteroplace.stats:median") for name in ("first", "last"))
+ADDED = (
+    AddedStage(Stage[str]("second", "", "heteroplace.stats:median"), before="last"),
+    AddedStage(Stage[str]("third", "", "heteroplace.stats:median"), before="last"),
+)
+UNPLACED = (AddedStage(Stage[str]("lost", "", "heteroplace.stats:median"), before="nowhere"),)
+TWICE = (AddedStage(Stage[str]("first", "", "heteroplace.stats:median"), before="last"),)
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str]]]:
+    """Names and values of the entry points that seem to be installed."""
+    entries: list[tuple[str, str]] = []
+    monkeypatch.setattr(
+        registry,
+        "entry_points",
+        lambda group: [EntryPoint(name, value, group) for name, value in entries],
+    )
+    plugins.cache_clear()
+    yield entries
+    plugins.cache_clear()
+
+
+def test_plugins_are_sorted_and_loaded_on_demand(installed: list[tuple[str, str]]) -> None:
+    installed += [("later", "no_such_module:value"), ("early", "heteroplace.stats:median")]
+    assert list(plugins("seam")) == ["early", "later"]
+    assert load_plugin("seam", "early").__name__ == "median"
+
+
+def test_errors_name_the_group_and_the_package(installed: list[tuple[str, str]]) -> None:
+    installed += [("lost", "no_such_module:value"), ("typo", "heteroplace.stats:no_such_name")]
+    with pytest.raises(PluginError, match=r"'lost' of the group 'heteroplace.seam' cannot be"):
+        load_plugin("seam", "lost")
+    with pytest.raises(PluginError, match="no_such_name"):
+        load_plugin("seam", "typo")
+    with pytest.raises(PluginError, match=r"registers 'other' in .* registered: lost, typo"):
+        load_plugin("seam", "other")
+
+
+def test_two_packages_with_one_name_are_refused(installed: list[tuple[str, str]]) -> None:
+    installed += [("same", "a:value"), ("same", "b:value")]
+    with pytest.raises(PluginError, match="a:value and b:value; uninstall one of them"):
+        plugins("seam")
+
+
+def test_a_part_that_was_left_out_is_skipped(installed: list[tuple[str, str]]) -> None:
+    installed += [
+        ("gone", "heteroplace.parts.no_such_part.plugin:value"),
+        ("here", "heteroplace.stats:median"),
+    ]
+    assert list(load_plugins("seam")) == ["here"]
+
+
+def test_added_stages_stand_before_the_stage_that_they_name(
+    installed: list[tuple[str, str]],
+) -> None:
+    installed.append(("part", f"{__name__}:ADDED"))
+    names = [stage.name for stage in with_added_stages(CORE, "seam")]
+    assert names == ["first", "second", "third", "last"]
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [("UNPLACED", "before 'nowhere', which is no stage"), ("TWICE", "a second stage 'first'")],
+)
+def test_a_stage_without_a_place_or_name_is_refused(
+    installed: list[tuple[str, str]], value: str, words: str
+) -> None:
+    installed.append(("part", f"{__name__}:{value}"))
+    with pytest.raises(PluginError, match=words):
+        with_added_stages(CORE, "seam")
