@@ -15,11 +15,7 @@ from heteroplace.bench.models.catalogue import Model, load_model, model_names
 from heteroplace.bench.models.networks import small_cnn
 from heteroplace.bench.peers.fresh_process import measure_in_fresh_process
 from heteroplace.bench.peers.stock import StockExecutor, build_stock
-from heteroplace.bench.prediction.command import prediction_cluster
-from heteroplace.bench.run import calls as calls_bench
 from heteroplace.bench.run import command as run_bench
-from heteroplace.bench.run import helping as helping_bench
-from heteroplace.bench.run import in_flight, tracing
 from heteroplace.bench.run.comparison import (
     CORES,
     STOCK_ALL,
@@ -88,62 +84,6 @@ def test_rows_of_run_bench_become_a_table(tiny_comparison: Comparison) -> None:
     assert row["onnxruntime_ms"] is None
     lines = run_bench.table([row]).splitlines()
     assert len(lines) == 2 and lines[1].startswith("tiny")
-
-
-def test_rows_of_calls_have_every_mode_of_every_plan() -> None:
-    options = calls_bench.CallOptions(num_rounds=1, turn_ns=1_000_000, time_limit_s=0.5)
-    rows = calls_bench.measure_calls(calls_bench.tiny_model(), local_cluster(), options)
-    expected = [("core", 1), ("loop", 1), ("idle", 1), *(("stream", n) for n in (1, 2, 4))]
-    expected.append(("callers", 8))
-    plans = list(dict.fromkeys(row["plan"] for row in rows))
-    assert len(plans) == min(2, len(os.sched_getaffinity(0)))
-    found = [(row["plan"], row["mode"], row["in_flight"]) for row in rows]
-    assert found == [(plan, *mode) for plan in plans for mode in expected]
-    for row in rows:
-        assert list(row)[4:] == [
-            *("ours_ms", "stock_ms", "onnxruntime_ms", "ratio_to_stock", "items_per_s"),
-            "ratio_to_one_caller",
-        ]
-        assert (row["ratio_to_one_caller"] is None) == (row["mode"] != "callers")
-        assert all(float(str(value)) >= 0 for value in list(row.values())[4:] if value is not None)
-    assert len(calls_bench.table(rows).splitlines()) == 1 + len(rows)
-
-
-def test_rows_of_requests_in_flight_are_held_against_one_core_and_independent_programs() -> None:
-    cluster = prediction_cluster(local_cluster(has_gpus=False), all_devices=False)
-    rows = in_flight.measure_in_flight(
-        tiny_model(), cluster, num_rounds=1, turn_ns=1_000_000, time_limit_s=0.5
-    )
-    counts = in_flight.IN_FLIGHT
-    found = [(row["plan"], row["in_flight"]) for row in rows]
-    streams = [(plan, n) for plan in ("throughput", "latency") for n in counts]
-    apart = [(f"independent {who}", len(cluster.devices)) for who in ("programs", "callers")]
-    assert found == [*streams, ("one core", 1), *apart]
-    own = ("rate_to_one_core", "rate_to_independent", "rate_to_callers")
-    assert [row[key] for row, key in zip(rows[-3:], own, strict=True)] == [1, 1, 1]
-    assert all(float(str(row["items_per_s"])) > 0 for row in rows)
-    assert len(in_flight.table(rows).splitlines()) == 1 + len(rows)
-
-
-def test_tracing_bench_gives_the_cost_of_an_instruction() -> None:
-    row = tracing.measure_tiny(num_calls=50, num_rounds=1)
-    assert list(row) == ["model", "instructions", "off_ms", "on_ms", "ratio", "ns_per_instruction"]
-    assert row["instructions"] == 50 and row["ratio"] > 0
-    assert len(tracing.table([row]).splitlines()) == 2
-
-
-def test_rows_of_helping_have_good_and_random_plans() -> None:
-    cluster = prediction_cluster(local_cluster(has_gpus=False), all_devices=False)
-    rows = helping_bench.measure_helping(
-        tiny_model(), cluster, num_rounds=1, turn_ns=1_000_000, time_limit_s=0.5
-    )
-    origins = [str(row["plan"]) for row in rows]
-    assert len(origins) == 5 and "heft" in origins[1]
-    assert [origin.split()[0] for origin in origins[2:]] == ["uniform", "shuffled", "uniform"]
-    for row in rows:
-        assert row["max_abs_diff"] == 0
-        assert all(float(str(row[key])) > 0 for key in ("without_ms", "with_ms", "ratio"))
-    assert len(helping_bench.table(rows).splitlines()) == 1 + len(rows)
 
 
 def test_peer_runs_on_its_cores_and_leaves_the_caller_alone() -> None:

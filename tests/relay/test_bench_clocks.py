@@ -15,9 +15,7 @@ from heteroplace.bench.dynamic.bounds import together
 from heteroplace.bench.dynamic.trace_runs import passes, time_trace, timer_of
 from heteroplace.bench.peers.timed_runs import Timer, side_by_side, time_in_turns
 from heteroplace.bench.run.against_peers import OURS, PeerPrograms, row_of
-from heteroplace.bench.run.calls import NUM_CALLERS, _timers, callers_timer, stream_timer
 from heteroplace.bench.run.comparison import call_timers
-from heteroplace.bench.run.in_flight import _caller
 from heteroplace.errors import ExecutionError
 
 MS = 1_000_000
@@ -82,60 +80,30 @@ def test_a_disturbed_run_does_not_count_in_the_mean_of_a_trace() -> None:
     assert timer(1) == [12]
 
 
-@pytest.mark.parametrize("in_flight", [1, 3])
-def test_a_stream_is_counted_once_it_is_full(in_flight: int) -> None:
-    timer = stream_timer(Waiting(*[200] * in_flight, then_ms=1), INPUTS, in_flight)
-    found = timer(4)
-    assert len(found) == 4
-    assert MS <= found[0] < 40 * MS
-
-
-def test_the_first_call_of_callers_is_not_counted() -> None:
-    executors = [Waiting(*[400] * (NUM_CALLERS // 2), then_ms=NUM_CALLERS) for _ in range(2)]
-    found = callers_timer(executors, INPUTS)(2)
-    # Each takes that many ms for a call, and all work at once.
-    assert len(found) == 2 and 0.9 * MS <= found[0] < 20 * MS
-
-
 def timers_of_a_failure() -> dict[str, Timer]:
     one, other = Waiting(1), Failing()
     both = [timer_of(executor, [INPUTS]) for executor in (one, other)]
     return {
-        "callers": callers_timer([one, other], INPUTS),
         "halves": together(both),
         "side by side": side_by_side(both),
     }
 
 
-@pytest.mark.parametrize("name", ["callers", "halves", "side by side"])
+@pytest.mark.parametrize("name", ["halves", "side by side"])
 def test_what_a_thread_raises_is_raised(name: str) -> None:
     with pytest.raises(ExecutionError, match="kernel fell"):
         timers_of_a_failure()[name](2)
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core is all that there is")
-@pytest.mark.parametrize("way", ["call", "trace", "caller", "loop 1", "stream 1"])
+@pytest.mark.parametrize("way", ["call", "trace"])
 def test_a_plan_is_called_on_its_cores_as_peers_are(way: str) -> None:
     executor = Waiting(1)
-    model = SimpleNamespace(inputs=INPUTS)
     timers: dict[str, Timer] = {
         "call": call_timers({"ours": executor}, {}, INPUTS)["ours"],
         "trace": timer_of(executor, [INPUTS]),
-        "caller": _caller(executor, model),
     }
-    peer = SimpleNamespace(benchmark=None, time_calls=None)
-    timers |= _timers([executor, executor], model, peer, None, [LAST_CORE])
     executor.cores.clear()
-    timers.get(way, timers.get(f"ours {way}"))(3)
+    timers[way](3)
     assert executor.cores == {LAST_CORE}
     assert len(os.sched_getaffinity(0)) > 1
-
-
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core is all that there is")
-@pytest.mark.parametrize("way", ["stream 2", f"callers {NUM_CALLERS}"])
-def test_callers_beside_workers_do_not_have_their_cores_alone(way: str) -> None:
-    executor = Waiting(1)
-    peer = SimpleNamespace(benchmark=None, time_calls=None)
-    model = SimpleNamespace(inputs=INPUTS)
-    _timers([executor, executor], model, peer, None, [LAST_CORE])[f"ours {way}"](3)
-    assert executor.cores == os.sched_getaffinity(0)

@@ -1,4 +1,4 @@
-"""`bench run --peers` and `bench kernels` on tiny networks."""
+"""`bench run --peers` on tiny networks."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import onnx
 import pytest
 from relay_models import cpu_cluster
 
-from heteroplace.bench import kernels as kernels_bench
 from heteroplace.bench.command import USAGE, main
 from heteroplace.bench.differences import largest_difference, relative_difference
 from heteroplace.bench.implementations import OWN, TVM, task_providers
@@ -19,10 +19,9 @@ from heteroplace.bench.peers.runtimes import OnnxExecutor, OpenVinoExecutor, mis
 from heteroplace.bench.peers.stock import in_pass_context
 from heteroplace.bench.run import against_peers
 from heteroplace.bench.run.against_peers import PeerOptions, measure_peers
-from heteroplace.bench.run.calls import tiny_model
 from heteroplace.bench.run.comparison import compile_once
 from heteroplace.machine.local import local_cluster
-from heteroplace.measure.machine_peaks import Peaks, measure_peaks
+from heteroplace.measure.machine_peaks import measure_peaks
 from heteroplace.measure.peak_speeds import measure_speeds
 from heteroplace.tvm_bridge import llvm_cpu_target
 
@@ -32,6 +31,18 @@ KEYS = {
     *("model", "threads", "ours_ms", "stock_ms", "onnxruntime_ms", "openvino_ms"),
     *("ratio_best_peer", "ratio_stock", "providers", "max_rel_diff"),
 }
+
+
+def one_op_model() -> Model:
+    """Return a network of one op on sixteen numbers."""
+    shape = (1, 16)
+    x, y = (onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, shape) for n in "xy")
+    node = onnx.helper.make_node("Relu", ["x"], ["y"])
+    graph = onnx.helper.make_graph([node], "one_op", [x], [y])
+    opset = onnx.helper.make_opsetid("", 13)
+    return import_model(
+        "one_op", onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +76,7 @@ def test_rows_of_peers_have_what_is_asked(small_model: Model) -> None:
 
 def test_rows_of_peers_have_stock_tvm_too() -> None:
     options = PeerOptions(num_rounds=1, turn_ns=1, time_limit_s=0.5)
-    assert_rows(tiny_model(), options, has_stock=True)
+    assert_rows(one_op_model(), options, has_stock=True)
 
 
 @pytest.mark.parametrize("runtime", [OnnxExecutor, OpenVinoExecutor])
@@ -73,7 +84,7 @@ def test_a_runtime_takes_inputs_in_turns(runtime) -> None:
     package = "openvino" if runtime is OpenVinoExecutor else "onnxruntime"
     pytest.importorskip(package)
     given = [{"x": np.full((1, 16), value, np.float32)} for value in (1.0, -1.0)]
-    model = tiny_model().onnx_model
+    model = one_op_model().onnx_model
     assert model is not None
     peer = runtime(model, given, local_cluster(has_gpus=False).devices[0].cores)
     try:
@@ -111,19 +122,6 @@ def test_own_kernels_are_told_from_those_of_tvm(small_model: Model) -> None:
         compiled = compile_once(small_model, cluster)
     providers = task_providers(compiled, cluster)
     assert providers == [OWN, TVM]  # the sigmoid is vector code
-
-
-def test_rows_of_kernels_have_every_call_on_every_number_of_cores() -> None:
-    cluster = local_cluster(has_gpus=False)
-    peaks = Peaks(1e9, 1e9)
-    found, _ = kernels_bench.measure_kernels(tiny_model(), cluster)
-    assert list(found) == sorted({len(d.cores) for d in cluster.devices})
-    for threads, kernels in found.items():
-        assert sum(len(kernel.ns) for kernel in kernels) == 1
-        about = {"model": "tiny", "threads": threads, "implementation": OWN}
-        (row,) = [{**about, **kernel.figures(peaks)} for kernel in kernels]
-        assert row["op"] == "nn.relu" and row["gbytes_per_s"] > 0 and row["roofline"] > 0
-        assert len(kernels_bench.table([row]).splitlines()) == 2
 
 
 def test_peaks_are_measured() -> None:

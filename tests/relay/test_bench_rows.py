@@ -8,7 +8,6 @@ from pathlib import Path
 import onnx
 import pytest
 
-from heteroplace.bench import recompile
 from heteroplace.bench.command import main
 from heteroplace.bench.conformance import command as conformance
 from heteroplace.bench.conformance import pool
@@ -32,23 +31,6 @@ def test_a_case_over_ranks_has_the_name_by_which_it_is_chosen(
     assert next(rows)["case"] == "plan/mobilenet_v3/2"
     with pytest.raises(ExecutionError):
         next(rows)
-
-
-def test_a_network_compiled_again_has_its_row_before_the_next_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    rounds: list[object] = []
-    clocks = ("first_wall_s", "second_wall_s", "first_cpu_s", "second_cpu_s")
-    monkeypatch.setattr(recompile, "light_model_names", lambda: ["one", "other"])
-    monkeypatch.setattr(recompile, "onnx_model_of", lambda name: onnx.ModelProto())
-    monkeypatch.setattr(
-        recompile,
-        "_round",
-        lambda path: rounds.append(path) or dict.fromkeys(("kept", "remeasured", *clocks), 1.0),
-    )
-    rows = iter(recompile.run("^o", lambda line: None))
-    assert next(rows)["name"] == "one"
-    assert len(rounds) == recompile.NUM_ROUNDS
 
 
 def test_cases_of_a_suite_come_in_their_order_and_faults_with_them(

@@ -34,16 +34,6 @@ _NEED_TVM = {
     ),
     "compile": ("heteroplace.bench.compile", "processor time of import and compilation"),
     "batches": ("heteroplace.bench.batches", "batch 16 predicted from 1, 2 and 4, and measured"),
-    "profile": ("heteroplace.bench.profile", "measuring all kernels, against one stock build"),
-    "kernels": (
-        "heteroplace.bench.kernels",
-        "time of each kernel, and its share of what the cores and the memory can do",
-    ),
-    "layouts": (
-        "heteroplace.bench.layouts",
-        "convolutions in several layouts, and changes from one to another",
-    ),
-    "recompile": ("heteroplace.bench.recompile", "the second `tvmc compile` against the first"),
     "tabular": (
         "heteroplace.bench.tabular.command",
         "scikit-learn pipelines: equal to onnxruntime, refused, wrong, crash, or too slow",
@@ -55,24 +45,6 @@ _NEED_TVM = {
 }
 """Modules that import TVM, so they are imported when they are asked for."""
 _INSTEAD = {
-    "calls": (
-        "heteroplace.bench.run.calls",
-        "what a caller sees: calls in a loop, from idle, and many in flight",
-    ),
-    "in-flight": (
-        "heteroplace.bench.run.in_flight",
-        "items per second of single cores with many requests in flight, beside one core and "
-        "independent programs",
-    ),
-    "helping": (
-        "heteroplace.bench.run.helping",
-        "plans of single cores with and without helping, good ones and random ones",
-    ),
-    "choice": (
-        "heteroplace.bench.run.choice",
-        "kernels and places chosen together, beside kernels first and places after",
-    ),
-    "tracing": ("heteroplace.bench.run.tracing", "what recording the calls costs"),
     "peers": (
         "heteroplace.bench.run.against_peers",
         "networks in full size against stock TVM, onnxruntime and OpenVINO, on one core and all",
@@ -82,7 +54,7 @@ _INSTEAD = {
         "plans over a GPU, its parts, and a GPU and a core, with and without graphs",
     ),
 }
-"""What `run --calls`, `run --helping` and so on are instead."""
+"""What `run --peers` and `run --gpu` are instead."""
 _OF_ARGUMENTS = {
     "prediction": "heteroplace.bench.prediction.command",
     "conformance": "heteroplace.bench.conformance.command",

@@ -14,7 +14,6 @@ from heteroplace.bench.dynamic import (
     early_exit,
     placement,
     preload,
-    recording,
     speculation,
     traces,
 )
@@ -27,14 +26,13 @@ EXPERIMENTS: Mapping[str, Callable[[re.Pattern[str], Say], Iterator[dict[str, ob
     "traces": traces.rows,
     "speculation": speculation.rows,
     "early_exit": early_exit.rows,
-    "recording": recording.rows,
     "placement": placement.rows,
     "preload": preload.rows,
 }
 """What `bench dynamic` measures, in this order."""
 DEFAULT = (
     "^(switch_layer(_128)?(_top2)?/zipf1|(swin_moe|task_moe|live_sr|msdnet)/(zipf1|coactive)"
-    "|speculation/(.:./.*|dynamic_routing_small/habits)|early_exit/.*|recording/msdnet/zipf1"
+    "|speculation/(.:./.*|dynamic_routing_small/habits)|early_exit/.*"
     "|preload/.*"
     "|placement/.*/coactive)$"
 )

@@ -20,13 +20,7 @@ state, items_per_second, item_bound and item_gap, and `vs_best_single` compares 
 the graph, computed in the same run; null where there are too many.
 Solvers that only know latency are asked for that, and their plans are judged by time per item.
 
-With `--auto` the rows say whether `auto` is behind any other solver (`against.py`).
-
 With `--saga` list schedulers run beside those of another package (`saga.py`).
-
-With `--scaling` the rows say what more threads gain (`scaling.py`).
-
-With `--memory` the rows say what counting memory by lifetime costs and gains (`memory.py`).
 
 With `--items N` makespans are those of N items: plans of the batched solvers as they are, others
 repeated N times in order of service.
@@ -35,18 +29,15 @@ repeated N times in order of service.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from heteroplace.bench.ignored import refuse_ignored
-from heteroplace.bench.place.against import auto_rows, auto_table
 from heteroplace.bench.place.growth import growth_rows, growth_series, growth_table
-from heteroplace.bench.place.memory import memory_rows, memory_table
 from heteroplace.bench.place.peers import peer_rows, peer_table
 from heteroplace.bench.place.processes import Processes
 from heteroplace.bench.place.saga import saga_rows, saga_table
-from heteroplace.bench.place.scaling import scaling_rows, scaling_table
 from heteroplace.bench.place.table import comparison, place_table
 from heteroplace.bench.plots import check_can_plot, plot_growth
 from heteroplace.bench.suites.catalogue import QUICK, Instance, select
@@ -74,14 +65,8 @@ COLUMNS = (
 """Keys of a row that readers of the JSON may rely on."""
 
 _LATENCY, _THROUGHPUT = OBJECTIVES
-_PLAIN = ("only", "solvers", "budget", "seed", "objective", "items", "jobs")
-_READ: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("growth", "peers", "saga"), ()),
-    "memory": ("only", "solvers", "seed"),
-    "auto": _PLAIN,
-    "scaling": ("only", "solvers", "budget", "seed", "objective"),
-}
-"""The options that each kind of run reads beside its own."""
+_ALONE = ("growth", "peers", "saga")
+"""Kinds of runs that read no other options."""
 
 
 @dataclass(frozen=True)
@@ -160,21 +145,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="list schedulers against those of SAGA (anrg-saga) on its own generators instead",
     )
-    parser.add_argument(
-        "--auto",
-        action="store_true",
-        help="auto against all other solvers, within the same budget: who is behind, who is late",
-    )
-    parser.add_argument(
-        "--scaling",
-        action="store_true",
-        help="how much sooner 2 to 16 threads have the plan of one, on three seeds",
-    )
-    parser.add_argument(
-        "--memory",
-        action="store_true",
-        help="memory counted by lifetime against the static rule: plans and processor time",
-    )
     parser.epilog = (
         f"Without --only: {', '.join(QUICK)}. All instances: --only . "
         f"Solvers: {', '.join(SOLVERS)}."
@@ -190,9 +160,9 @@ def run(arguments: argparse.Namespace, say: Say) -> Iterable[Row]:
         A solver's name is unknown, the budget or the seed is out of range, or an option is given
         that what is asked for does not read.
     """
-    for kind, reads in _READ.items():
+    for kind in _ALONE:
         if getattr(arguments, kind):
-            refuse_ignored(arguments, add_arguments, kind, reads)
+            refuse_ignored(arguments, add_arguments, kind, ())
     if arguments.growth:
         return _growth(arguments.json, say)
     if arguments.peers:
@@ -200,8 +170,6 @@ def run(arguments: argparse.Namespace, say: Say) -> Iterable[Row]:
     if arguments.saga:
         return saga_rows(say)
     solvers = tuple(filter(None, (arguments.solvers or "").split(",")))
-    if arguments.memory:
-        return memory_rows(arguments.only, solvers, arguments.seed, say)
     options = PlaceOptions(
         only=arguments.only,
         solvers=solvers,
@@ -211,10 +179,6 @@ def run(arguments: argparse.Namespace, say: Say) -> Iterable[Row]:
         items=arguments.items,
         jobs=arguments.jobs,
     )
-    if arguments.scaling:
-        return scaling_rows(options, say)
-    if arguments.auto:
-        return auto_rows(options, options.solvers or default_solvers(options), place_rows, say)
     return place_rows(options, say)
 
 
@@ -237,12 +201,6 @@ def table(rows: list[Row]) -> str:
         return peer_table(rows)
     if "saga_makespan" in rows[0]:
         return saga_table(rows)
-    if "plan_ratio" in rows[0]:
-        return scaling_table(rows)
-    if "slowdown" in rows[0]:
-        return memory_table(rows)
-    if "behind" in rows[0]:
-        return auto_table(rows)
     return "\n\n".join(filter(None, (place_table(rows), comparison(rows))))
 
 

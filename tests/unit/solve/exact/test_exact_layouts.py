@@ -11,7 +11,6 @@ from random import Random
 
 import pytest
 
-from heteroplace.bench.run.choice import with_fastest_first, with_kernels_first
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, CostTable, build_table, without_barred
@@ -22,6 +21,7 @@ from heteroplace.model.tasks import Task
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve import Problem, SolveOptions, get_solver
 from tests.reference.brute_force import optimal_makespan
+from tests.reference.kernels_before_places import with_fastest_first, with_kernels_first
 
 OPTIONS = SolveOptions(iterations=1000, threads=1, time_limit_s=20, min_gain_ratio=0)
 NUM_INSTANCES = 50
