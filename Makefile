@@ -13,6 +13,9 @@
 #   make lines      how many lines the core and each part have
 #   make docs       the site, into build/docs (make docs-links: also follow links to other sites)
 #   make wheel      a wheel for this Python, into dist
+#   make offline    wheels and an installer for a machine without a network, into build/offline
+#                   (EXTRAS="dev gpu cublas": these extras too; FOR=python3.12; HAVE=PACKAGE,PACKAGE;
+#                   SMALL=1: one file)
 #   make setup      only what the others do first
 #   make clean      remove .venv and everything built
 #
@@ -41,11 +44,11 @@ $(shell rm -rf $(VENV))
 endif
 endif
 
-.PHONY: demo test test-all bench tables gpu lint lines docs docs-links wheel setup clean
+.PHONY: demo test test-all bench tables gpu lint lines docs docs-links wheel offline setup clean
 .DELETE_ON_ERROR:
 
 demo: setup
-	$(BIN)/python -m heteroplace.demo
+	$(BIN)/python -m benchmarks.demo
 
 # Tests of one file share what they compile, so they stay on one worker.
 PARALLEL = --numprocesses $(JOBS) --dist loadgroup --no-loadscope-reorder
@@ -58,14 +61,14 @@ test-all: setup $(VENV)/.stamp-peers
 	ALL_CASES=1 $(BIN)/python -m pytest -m "" $(PARALLEL)
 
 bench: setup
-	$(BIN)/python -m heteroplace.bench compile
-	$(BIN)/python -m heteroplace.bench run
-	$(BIN)/python -m heteroplace.bench place
-	$(BIN)/python -m heteroplace.bench exact
-	$(BIN)/python -m heteroplace.bench prediction
+	$(BIN)/python -m benchmarks compile
+	$(BIN)/python -m benchmarks run
+	$(BIN)/python -m benchmarks place
+	$(BIN)/python -m benchmarks exact
+	$(BIN)/python -m benchmarks prediction
 
 tables: setup $(VENV)/.stamp-saga
-	$(BIN)/python -m heteroplace.bench tables --only "$(ONLY)" --budget $(or $(BUDGET),10) \
+	$(BIN)/python -m benchmarks tables --only "$(ONLY)" --budget $(or $(BUDGET),10) \
 	  $(if $(WITHIN),--within $(WITHIN))
 
 # All that is to be known of a GPU, in some ten minutes: the figures are in GPU_JSON.
@@ -75,7 +78,7 @@ gpu: setup $(VENV)/.stamp-gpu
 	nvidia-smi --query-gpu=name,driver_version,compute_cap --format=csv
 	mkdir -p build; failed=0; \
 	$(BIN)/python -m pytest -n0 -m gpu tests/gpu || failed=$$?; \
-	$(BIN)/python -m heteroplace.bench run --gpu --only "$(or $(ONLY),chain|resnet50|inception_v2)" \
+	$(BIN)/python -m benchmarks run --gpu --only "$(or $(ONLY),chain|resnet50|inception_v2)" \
 	  --json $(GPU_JSON) || failed=$$?; \
 	exit $$failed
 
@@ -85,7 +88,7 @@ lines:
 lint: setup
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
-	$(BIN)/python -m mypy python/heteroplace
+	$(BIN)/python -m mypy python/heteroplace benchmarks zoo
 	find src tests/cpp -name '*.h' -o -name '*.cc' | \
 	  xargs "$$($(BIN)/python -c 'import clang_format as c; print(c.get_executable("clang-format"))')" \
 	  --dry-run --Werror
@@ -126,9 +129,15 @@ wheel: setup $(VENV)/.stamp-docs
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) wheel --no-deps --no-build-isolation -w build/wheels .
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m auditwheel repair -w dist build/wheels/*.whl
 
+offline: setup
+	mkdir -p build
+	$(BIN)/python -c "$$REQUIREMENTS" relay $(EXTRAS) > build/offline.txt
+	$(BIN)/python -m tools.offline.pack build/offline.txt build/offline $(if $(FOR),--python $(FOR)) \
+	  $(if $(HAVE),--have $(HAVE)) $(if $(SMALL),--small)
+
 clean:
 	rm -rf $(VENV) build dist docs/generated .pytest_cache .mypy_cache .ruff_cache .hypothesis .pkl_memoize_py3
-	find python tests -name __pycache__ -prune -exec rm -rf {} +
+	find python benchmarks zoo tests -name __pycache__ -prune -exec rm -rf {} +
 
 # The core is compiled while pip, which takes one processor, installs the packages.
 setup: $(VENV)/.stamp-deps

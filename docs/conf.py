@@ -8,10 +8,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+import heteroplace  # noqa: E402
 from docs.pages import write_pages  # noqa: E402
 from docs.pages.docstrings import to_rst  # noqa: E402
-
-import heteroplace  # noqa: E402
 
 write_pages(ROOT / "docs" / "generated")
 

@@ -21,7 +21,6 @@ from pathlib import Path
 from types import ModuleType
 
 from docs.pages.tutorials import OUTPUTS, digest, read_blocks, tutorials
-
 from heteroplace.machine.usage import QUIET_CORES, Usage
 
 _MAX_LINES = 45

@@ -163,6 +163,7 @@ def _copy(newcomer: Newcomer, files: list[Path], folder: Path) -> None:
 def _write_model(folder: Path) -> None:
     """Write the user's `model.onnx`, a small CNN."""
     import onnx
+
     from tests.relay.onnx_models import tiny_cnn
 
     onnx.save(tiny_cnn(), folder / "model.onnx")

@@ -4,7 +4,7 @@ import numpy as np
 import tvm
 
 import heteroplace
-from heteroplace.bench.models.networks import small_cnn
+from heteroplace.demo.networks import small_cnn
 
 mod, params, shapes = small_cnn()
 cluster = heteroplace.local_cluster(has_gpus=False)

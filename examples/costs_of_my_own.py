@@ -3,7 +3,7 @@
 import tvm
 
 import heteroplace
-from heteroplace.bench.models.networks import small_cnn
+from heteroplace.demo.networks import small_cnn
 from heteroplace.model.cost import Cost, build_table
 
 

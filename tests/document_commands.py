@@ -18,18 +18,19 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from benchmarks.command import make_parser as bench_parser
 from docs.pages.commands import commands as parsers
-
-from heteroplace.bench.command import make_parser as bench_parser
 from heteroplace.cli.main import make_parser
 from heteroplace.command_parser import options_of
 
 ROOT = Path(__file__).resolve().parent.parent
-BENCH = ["python", "-m", "heteroplace.bench"]
-_FOLDERS = ("docs", "python/heteroplace", "tutorials", "examples")
+BENCH = ["python", "-m", "benchmarks"]
+_FOLDERS = ("docs", "python/heteroplace", "benchmarks", "zoo", "tutorials", "examples")
+_CODE = ("python/", "benchmarks/", "zoo/")
 _MADE = (ROOT / "docs" / "generated", ROOT / "docs" / "outputs")
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_OURS = r"(?:\.venv/bin/)?(?:heteroplace(?:-run)?|tvmc|mpiexec|python -m heteroplace[.\w]*)"
+_MODULES = r"python -m (?:heteroplace|benchmarks)[.\w]*"
+_OURS = rf"(?:\.venv/bin/)?(?:heteroplace(?:-run)?|tvmc|mpiexec|{_MODULES})"
 _INDENTED = re.compile(rf"^(?:#   )? {{4}}({_OURS} .*)$", re.MULTILINE)
 _IN_BACKTICKS = re.compile(rf"(`{{1,2}})({_OURS} [^`\n]*(?:\n[^`\n]*)?)\1")
 _STRINGS = re.compile(r'"""(.*?)"""|^((?:#[^\n]*\n)+)', re.MULTILINE | re.DOTALL)
@@ -141,7 +142,7 @@ def _options(name: str) -> set[str]:
 
 def _is_command(command: DocumentCommand, is_line: bool) -> bool:
     if is_line:
-        is_form = command.page.startswith("python/") and _GRAMMAR.search(command.typed)
+        is_form = command.page.startswith(_CODE) and _GRAMMAR.search(command.typed)
         return not is_form
     if _PLACEHOLDER.search(command.typed) or command.typed in _NAMES:
         return False

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from heteroplace.bench.suites.catalogue import PUBLISHED_FILES
+from zoo.graphs.catalogue import PUBLISHED_FILES
 
 # a -> b, a -> c: both copies of one tensor of 2 ms; c is for CPUs; b and d are together.
 DNN: dict[str, Any] = {

@@ -20,7 +20,7 @@ _IMPORT = re.compile(
     r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n]+)|import[ \t]+([\w., ]+))",
     re.M,
 )
-_NAMED = re.compile(r"\"((?:heteroplace|tests|benchmarks)(?:\.\w+)+)[:\"]")
+_NAMED = re.compile(r"\"((?:heteroplace|tests|benchmarks|zoo)(?:\.\w+)+)[:\"]")
 _NAMED_FILE = re.compile(r"\"(?:[\w.]+/)*([\w.]+)\"")
 _INCLUDE = re.compile(r"^#include \"([\w./]+)\"", re.M)
 _PLANNING = re.compile(r"set\(PLANNING ([^)]+)\)")
@@ -28,7 +28,7 @@ _PLANNING = re.compile(r"set\(PLANNING ([^)]+)\)")
 _PLAN_LIBRARY, _EXEC_LIBRARY = "heteroplace_plan", "heteroplace_exec"
 _SUPPORT_LIBRARY = "heteroplace_support"
 _CORE = "heteroplace.native"
-_FOLDERS = ("python/heteroplace", "tests", "benchmarks", "docs", "tutorials", "examples")
+_FOLDERS = ("python/heteroplace", "tests", "benchmarks", "zoo", "docs", "tutorials", "examples")
 _PROGRAMS = ("docs", "tutorials", "examples")
 """Folders of which tests run the files, and do not import them."""
 _CPP = ("src", "tests/cpp")

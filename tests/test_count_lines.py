@@ -34,7 +34,7 @@ def test_rows_add_up_to_all_lines() -> None:
     core = int(re.findall(r"[\d,]+", rows["core"])[-1].replace(",", ""))
     files = [
         path
-        for folder in (PACKAGE, "src")
+        for folder in (PACKAGE, "src", "benchmarks", "zoo")
         for path in (ROOT / folder).rglob("*")
         if path.suffix in {".py", ".h", ".cc"}
     ]

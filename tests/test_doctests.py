@@ -12,27 +12,31 @@ import pytest
 
 import heteroplace
 
-_NEEDS_TVM = ("relay", "tir", "parts", "lower", "run", "hetero_place", "bench", "demo")
+_NEEDS_TVM = ("relay", "tir", "parts", "lower", "run", "hetero_place", "demo")
 PACKAGE = Path(heteroplace.__file__).parent
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def modules() -> list[str]:
     """All modules, by their files: nothing is imported."""
     files = [path.relative_to(PACKAGE.parent).with_suffix("") for path in PACKAGE.rglob("*.py")]
+    for folder in ("benchmarks", "zoo"):
+        files += [path.relative_to(ROOT).with_suffix("") for path in (ROOT / folder).rglob("*.py")]
     names = [".".join(path.parts).removesuffix(".__init__") for path in sorted(files)]
     return [name for name in names if name != PACKAGE.name and not name.endswith("__main__")]
 
 
 def has_examples(name: str) -> bool:
-    path = PACKAGE.parent.joinpath(*name.split("."))
+    base = PACKAGE.parent if name.startswith("heteroplace.") else ROOT
+    path = base.joinpath(*name.split("."))
     file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     return re.search(r"^\s*>>> ", file.read_text(), re.MULTILINE) is not None
 
 
 def imported(name: str) -> ModuleType:
-    if name.split(".")[1] in _NEEDS_TVM:
+    if not name.startswith("heteroplace.") or name.split(".")[1] in _NEEDS_TVM:
         pytest.importorskip("tvm.relay")
-    if name.startswith("heteroplace.bench.tabular"):
+    if name.startswith("benchmarks.tabular"):
         pytest.importorskip("skl2onnx", reason="scikit-learn is in the extra bench")
     return importlib.import_module(name)
 

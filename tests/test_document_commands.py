@@ -43,6 +43,8 @@ NOT_RUN = {
     "make demo": _MINUTES,
     "make test": "CI runs it",
     "make wheel": _INSTALLS,
+    "make offline": "downloads; tests/test_offline.py installs what it packs",
+    "sh build/offline/install.sh": "tests/test_offline.py runs it",
     "python3 -m venv env && . env/bin/activate": _INSTALLS,
     "pip install dist/heteroplace-*.whl": _INSTALLS,
     'pip install "heteroplace[relay]"': _INSTALLS,

@@ -66,7 +66,6 @@ LAYERS = {
     "progress": (8, 1),
     "sharding": (8, 1),
     "cli": (9, 0),
-    "bench": (9, 0),
     "demo": (9, 1),
 }
 TVM_LAYERS = range(5, 10)
@@ -266,7 +265,7 @@ def test_the_package_is_found() -> None:
         ("relay/extract.py", "from heteroplace.tvm_bridge import require_tvm", None),
         ("run/executor.py", "from heteroplace.run.profile.costs import f\nimport tvm", None),
         ("native/__init__.py", "from heteroplace import _core", None),
-        ("bench/suites.py", "from heteroplace import Plan, HeteroPlace", None),
+        ("cli/show.py", "from heteroplace import Plan, HeteroPlace", None),
         ("solve/registry.py", "X = 'heteroplace.run.executor:Executor'", "imports run (layer 7)"),
         ("place_options.py", "X = 'heteroplace.run.executor:Executor'", "imports run (layer 7)"),
         ("place_options.py", "X = 'heteroplace.measure.transfers.links:Links'", None),

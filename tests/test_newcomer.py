@@ -7,13 +7,13 @@ import os
 from pathlib import Path
 
 import pytest
+
 from docs.newcomer.forms import differences, form
 from docs.newcomer.sandbox import Sandbox
 from docs.newcomer.texts import readme_commands, tutorial_commands
 from docs.pages.commands import commands as parsers
 from docs.pages.tutorials import OUTPUTS, tutorials
 from docs.type_commands import LEFT_OUT
-
 from heteroplace.command_parser import options_of
 
 ROOT = Path(__file__).resolve().parent.parent

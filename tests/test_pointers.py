@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("python", "src", "tests", "tutorials", "docs", "examples")
+FOLDERS = ("python", "benchmarks", "zoo", "src", "tests", "tutorials", "docs", "examples")
 OF_OTHERS = re.compile(
     r"src/relay/|first_order_gradient\.cc|cublas|cuda_|cudnn_|(crt/)?mma\.h|library_types|mpi\.h|linux/"
 )
@@ -22,8 +22,9 @@ _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 
 
 def texts() -> Iterator[tuple[Path, str]]:
-    """Every docstring of the package, and every comment of the core, with its file."""
-    for path in sorted((ROOT / "python" / "heteroplace").rglob("*.py")):
+    """Every docstring of the package and the benchmarks, and every comment of the core."""
+    folders = ("python", "benchmarks", "zoo")
+    for path in sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             # Strings behind a value tell about it.
             is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)

@@ -14,14 +14,14 @@ from tests.programs import measured_shortly
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
 PACKAGE = ROOT / "python" / "heteroplace"
-READMES = sorted([*ROOT.glob("*.md"), *PACKAGE.rglob("*.md"), *(ROOT / "src").rglob("*.md")])
+FOLDERS = (PACKAGE, ROOT / "src", ROOT / "benchmarks", ROOT / "zoo")
+READMES = sorted([*ROOT.glob("*.md"), *(path for base in FOLDERS for path in base.rglob("*.md"))])
 FOLDER_READMES = [path for path in READMES if path.name == "README.md" and path.parent != ROOT]
 _CODE = re.compile(r"(?<![\w*])[\w./-]+\.(?:py|cc|h)(?!\w)")
 MAX_WORDS = 400
 """Of the README of a folder: more belongs in docs/design."""
 _LONG_READMES = {
-    "python/heteroplace/bench/README.md": 980,
-    "python/heteroplace/bench/suites/README.md": 464,
+    "zoo/graphs/README.md": 464,
     "python/heteroplace/costs/README.md": 451,
     "python/heteroplace/dynamic/README.md": 547,
     "python/heteroplace/files/README.md": 481,
@@ -101,7 +101,7 @@ def test_table_of_the_rooms_has_every_room() -> None:
 def test_files_that_are_named_exist(readme: Path) -> None:
     files = [
         path.relative_to(ROOT).as_posix()
-        for room in ("python", "src", "tests", "tutorials", "docs", "examples")
+        for room in ("python", "benchmarks", "zoo", "src", "tests", "tutorials", "docs", "examples")
         for path in (ROOT / room).rglob("*")
         if path.suffix in (".py", ".cc", ".h")
     ]

@@ -10,8 +10,8 @@ MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGE = ROOT / "python" / "heteroplace"
-ROOMS = ("python", "src", "tests", "tutorials")
+CODE = ("python", "benchmarks", "zoo")
+ROOMS = ("python", "src", "tests", "tutorials", "benchmarks", "zoo")
 
 
 def long_functions(text: str, limit: int) -> Iterator[str]:
@@ -38,7 +38,7 @@ def test_every_source_file_has_at_most_400_lines() -> None:
 
 def test_every_function_has_at_most_60_lines() -> None:
     faults = []
-    for path in sorted(PACKAGE.rglob("*.py")):
+    for path in sorted(path for room in CODE for path in (ROOT / room).rglob("*.py")):
         for fault in long_functions(path.read_text(), MAX_FUNCTION_LINES):
             faults.append(f"{path.relative_to(ROOT)}:{fault}")
     assert not faults, "\n".join(faults)

@@ -30,7 +30,7 @@ def old_words(text: str) -> list[str]:
     return [word for word in words if _OLD.fullmatch(word)]
 
 
-@pytest.mark.parametrize("folder", ["python", "src"])
+@pytest.mark.parametrize("folder", ["python", "src", "benchmarks", "zoo"])
 def test_no_file_says_a_word_of_our_own(folder: str) -> None:
     faults = [
         f"{path.relative_to(ROOT)}:{number}: {', '.join(old)}"

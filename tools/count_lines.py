@@ -27,7 +27,7 @@ OWNERS = {
         f"{PACKAGE}/model/routed",
     ),
     "hosts": (f"{PACKAGE}/run/ranks.py", f"{PACKAGE}/run/launcher.py", "src/exec/net"),
-    "benchmarks": (f"{PACKAGE}/bench",),
+    "benchmarks": ("benchmarks", "zoo"),
 }
 """Folders and files of each part; all others are the core's."""
 KINDS = {".py": "Python", ".h": "C++", ".cc": "C++"}
@@ -44,7 +44,7 @@ def owner_of(path: str) -> str:
 def count_lines() -> Counter[tuple[str, str]]:
     """Return the number of lines by (part, language)."""
     lines: Counter[tuple[str, str]] = Counter()
-    for folder in (PACKAGE, "src"):
+    for folder in (PACKAGE, "src", "benchmarks", "zoo"):
         for path in (ROOT / folder).rglob("*"):
             if path.suffix in KINDS:
                 part = owner_of(path.relative_to(ROOT).as_posix())

@@ -23,7 +23,7 @@ import numpy as np
 import tvm
 
 import heteroplace
-from heteroplace.bench.models.networks import small_cnn
+from heteroplace.demo.networks import small_cnn
 
 folder = Path(tempfile.mkdtemp())
 mod, params, shapes = small_cnn()

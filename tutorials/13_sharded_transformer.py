@@ -25,11 +25,11 @@ import tvm
 
 import heteroplace
 from heteroplace import Cluster, Device, Link, Memory
-from heteroplace.bench.models.attention import vit
 from heteroplace.relay.annotate.sharded import read_sharded
 from heteroplace.report.tables import format_table
 from heteroplace.simulate.simulator import simulate
 from heteroplace.tvm_bridge import llvm_cpu_target
+from zoo.models.attention import vit
 
 cores = sorted(os.sched_getaffinity(0))
 devices = tuple(

@@ -6,9 +6,8 @@ import importlib
 import inspect
 from pathlib import Path
 
-from docs.pages.rooms import room_page
-
 import heteroplace
+from docs.pages.rooms import room_page
 
 PACKAGE = Path(heteroplace.__file__).parent
 _WHOLE = ("costs", "dynamic", "files", "machine", "measure", "model", "questions", "report", "run",
@@ -17,6 +16,7 @@ _WHOLE = ("costs", "dynamic", "files", "machine", "measure", "model", "questions
 _MODULES = {
     "": ("errors", "hetero_place", "loading", "options", "place_options", "stats", "tuner",
          "tvm_bridge"),
+    "demo": ("networks",),
     "lower": ("executable",),
     "coarsen": ("breakpoints", "coarse", "fusion_rules", "topo"),
     "solve": ("explain", "feasibility", "judge", "network", "objective", "plan_in", "portfolio",

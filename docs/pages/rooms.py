@@ -9,7 +9,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 _LINK = re.compile(r"\[([^\]]+)\]\(\s*([^)#\s]+)(#[^)]*)?\)")
-_FOLDERS = (ROOT / "python" / "heteroplace", ROOT / "src")
+_FOLDERS = (
+    ROOT / "python" / "heteroplace",
+    ROOT / "src",
+    ROOT / "benchmarks",
+    ROOT / "zoo",
+)
 
 
 @dataclass(frozen=True)
@@ -46,8 +51,8 @@ def room_pages() -> dict[str, str]:
     pages = {room.name: _text(room, by_path) for room in rooms()}
     names = "\n".join(room.name.removeprefix("rooms/").removesuffix(".md") for room in rooms())
     pages["rooms/index.md"] = (
-        "# Folder by folder\n\nWhat each folder of the package (`heteroplace`) and of the core "
-        "(`src`) turns into what, from which papers, and why so.\n\n"
+        "# Folder by folder\n\nWhat each folder turns into what, from which papers, and why. "
+        "`heteroplace` is the package, and `src` its core in C++.\n\n"
         f"```{{toctree}}\n:maxdepth: 1\n\n{names}\n```\n"
     )
     return pages

@@ -1,23 +1,27 @@
-"""The name of a seam -> what installed packages plug into it, by entry points.
+"""The name of a seam -> what parts and installed packages plug into it, by entry points.
 
-Our own parts register in `pyproject.toml`; a package of someone else does the same in its own. Each
-seam is one group of entry points, and a value is imported when it is asked for:
+Each seam is one group of entry points. A part of ours registers in the file `entry_points.txt` of its
+own folder. A package of someone else registers in its `pyproject.toml`:
 
     [project.entry-points."heteroplace.solvers"]
     mine = "my_package.solver:MySolver"
+
+A value is imported when it is asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from configparser import ConfigParser
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from importlib.util import find_spec
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from heteroplace.errors import PluginError
 
+_PARTS = Path(__file__).parent / "parts"
 _PREFIX = "heteroplace."
 
 
@@ -36,12 +40,14 @@ def plugins(seam: str) -> Mapping[str, EntryPoint]:
         Two packages use the same name.
     """
     by_name: dict[str, EntryPoint] = {}
-    for entry in sorted(entry_points(group=_PREFIX + seam), key=lambda entry: entry.name):
+    group = _PREFIX + seam
+    entries = [*_of_parts(group), *entry_points(group=group)]
+    for entry in sorted(entries, key=lambda entry: entry.name):
         other = by_name.setdefault(entry.name, entry)
         if other.value != entry.value:
             raise PluginError(
-                f"two installed packages register {entry.name!r} in the group "
-                f"{_PREFIX + seam!r}: {other.value} and {entry.value}; uninstall one of them"
+                f"two packages register {entry.name!r} in the group {group!r}: {other.value} and "
+                f"{entry.value}; uninstall one of them"
             )
     return MappingProxyType(by_name)
 
@@ -73,21 +79,20 @@ def load_plugin(seam: str, name: str) -> Any:
 def load_plugins(seam: str) -> Mapping[str, Any]:
     """Return all values of a seam by name.
 
-    A part of ours whose folder was left out is skipped: the core works without it.
-
     Raises
     ------
     PluginError
         See `plugins` and `load_plugin`.
     """
-    present = (name for name, entry in plugins(seam).items() if _is_present(entry))
-    return {name: load_plugin(seam, name) for name in present}
+    return {name: load_plugin(seam, name) for name in plugins(seam)}
 
 
-def _is_present(entry: EntryPoint) -> bool:
-    """Whether the package of an entry point is here; only our own parts may be left out."""
-    parent = entry.module.rpartition(".")[0]
-    if not parent.startswith("heteroplace.parts."):
-        return True
-    part = ".".join(parent.split(".")[:3])
-    return find_spec(part) is not None
+def _of_parts(group: str) -> Iterator[EntryPoint]:
+    """Yield what our own parts register; a part whose folder was left out registers nothing."""
+    for file in sorted(_PARTS.glob("*/entry_points.txt")):
+        parser = ConfigParser(delimiters=("=",))
+        parser.optionxform = str  # type: ignore[assignment,method-assign]
+        parser.read_string(file.read_text(encoding="utf-8"), source=str(file))
+        if parser.has_section(group):
+            for name, value in parser.items(group):
+                yield EntryPoint(name, value, group)

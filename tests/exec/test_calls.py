@@ -15,11 +15,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 from executor_programs import EXTENT, libtvm_path, vector, write_program
-from tests.programs import run_python
 
 from heteroplace.errors import ExecutionError
 from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.run.loaded_program import LoadedProgram
+from tests.programs import run_python
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from executor_programs import libtvm_path, needs_two_cores, vector, write_program
-from tests.programs import run_python
 
 from heteroplace.errors import ExecutionError
 from heteroplace.native.execute import Executor
 from heteroplace.run.loaded_program import LoadedProgram
+from tests.programs import run_python
 
 pytestmark = pytest.mark.timeout(120)
 

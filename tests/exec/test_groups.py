@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from executor_programs import make_executor, needs_two_cores
 from test_routed_program import ADD, CELLS, TEXT, TWICE, routed_program, set_inputs, text_of
-from tests.chrome_trace_model import checked, of
 
 from heteroplace.errors import ArtifactError, ExecutionError
 from heteroplace.lower.program import QueueInstruction
+from tests.chrome_trace_model import checked, of
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import heteroplace as hp
-from heteroplace.bench.run.gpus import (
+from benchmarks.run.gpus import (
     CORE_AND_GPU,
     EVENTS,
     GPU,

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from benchmarks.peers import stock_process
+from benchmarks.peers.stock import build_stock
 from heteroplace import nvrtc
-from heteroplace.bench.peers import stock_process
-from heteroplace.bench.peers.stock import build_stock
 from heteroplace.machine import cuda_driver, fingerprint, gpu
 from tests.fake_cuda.build import compile_for_fake
 from tests.fake_cuda.control import FakeCuda

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.compiled_files import read_parts
 
 import heteroplace as hp
-from heteroplace.bench.models.networks import small_cnn
+from heteroplace.demo.networks import small_cnn
 from heteroplace.errors import ExecutionError
 from heteroplace.machine.gpu_parts import split_gpus
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
+from tests.compiled_files import read_parts
 
 tvm = pytest.importorskip("tvm")
 relay = pytest.importorskip("tvm.relay")

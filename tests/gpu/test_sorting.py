@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 tvm = pytest.importorskip("tvm")
-from tests.gpu.test_end_to_end import cpu_and_gpu  # noqa: E402
 from tvm import relay  # noqa: E402
 
 import heteroplace as hp  # noqa: E402
+from tests.gpu.test_end_to_end import cpu_and_gpu  # noqa: E402
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 

@@ -6,8 +6,8 @@ import importlib.util
 
 import pytest
 
-from heteroplace.bench.ranks.launch import find_launcher
-from heteroplace.bench.ranks.shaped import why_not
+from benchmarks.ranks.launch import find_launcher
+from benchmarks.ranks.shaped import why_not
 from heteroplace.errors import MissingPackageError
 
 

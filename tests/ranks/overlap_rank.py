@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 
-from heteroplace.bench.ranks.shaped import sent_bytes
+from benchmarks.ranks.shaped import sent_bytes
 from heteroplace.lower.program import Program
 from heteroplace.machine.hosts import hosts_of_cores
 from heteroplace.measure.ranks import job_ranks

@@ -9,8 +9,7 @@ import onnx
 import pytest
 from thread_ranks import on_ranks
 
-from heteroplace.bench.models.catalogue import onnx_model_of
-from heteroplace.bench.ranks.launch import command_of, run_ranks
+from benchmarks.ranks.launch import command_of, run_ranks
 from heteroplace.cli.job import ended_together, join_machines
 from heteroplace.cli.machine.profile_hosts import check_extras
 from heteroplace.cli.profile import Extras
@@ -25,6 +24,7 @@ from heteroplace.measure.ranks import MpiRanks, Ranks
 from heteroplace.model.cluster import Cluster
 from heteroplace.native.ranks import Group, launched_ranks
 from heteroplace.native.transports import local_transports
+from zoo.models.catalogue import onnx_model_of
 
 TIMEOUT_S = 300.0
 

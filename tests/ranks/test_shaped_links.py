@@ -10,10 +10,10 @@ from pathlib import Path
 import overlap_rank
 import pytest
 
-from heteroplace.bench.ranks.command import LINKS, prediction_quality, shaped_name, table
-from heteroplace.bench.ranks.launch import command_of, run_ranks
-from heteroplace.bench.ranks.plans import PlanOptions, plan_rows
-from heteroplace.bench.ranks.shaped import ShapedLink
+from benchmarks.ranks.command import LINKS, prediction_quality, shaped_name, table
+from benchmarks.ranks.launch import command_of, run_ranks
+from benchmarks.ranks.plans import PlanOptions, plan_rows
+from benchmarks.ranks.shaped import ShapedLink
 from heteroplace.errors import ExecutionError
 from heteroplace.files.cluster import load_cluster, save_cluster
 from heteroplace.machine.hosts import hosts_of_cores

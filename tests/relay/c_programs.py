@@ -23,11 +23,11 @@ from relay_models import (
     solution_of,
     var,
 )
-from tests.compiled_files import read_parts
 from tvm import relay
 
 from heteroplace.hetero_place import build
 from heteroplace.relay.annotate.writer import annotate
+from tests.compiled_files import read_parts
 
 PREFIX = Path(sys.prefix)
 PROGRAM = Path(sysconfig.get_path("scripts")) / "heteroplace-run"

@@ -9,8 +9,8 @@ import onnx
 import onnxruntime
 import tvm
 
+from benchmarks.conformance.worker import turn_by_turn, two_memories
 from heteroplace import HeteroPlace, build
-from heteroplace.bench.conformance.worker import turn_by_turn, two_memories
 from heteroplace.errors import FrontendError
 from heteroplace.parts.onnx.importer import from_onnx
 from heteroplace.run.executor import Executor

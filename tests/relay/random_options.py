@@ -20,7 +20,7 @@ from random_onnx_runs import Arrays, fault, nearby, reference
 from relay_models import cpu_cluster
 
 import heteroplace as hp
-from heteroplace.bench.conformance.worker import two_memories
+from benchmarks.conformance.worker import two_memories
 from heteroplace.errors import HeteroPlaceError, InfeasibleError, UnsupportedRelayError
 from heteroplace.files.plan import save_plan
 from heteroplace.lower.executable import Executable

@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 import tvm
 from relay_models import TARGET, extraction_of, solution_of
-from tests.programs import environment
 from tvm import relay
 
 from heteroplace.hetero_place import build
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.relay.annotate.writer import annotate
+from tests.programs import environment
 
 PROGRAM = Path(sysconfig.get_path("scripts")) / "heteroplace-run"
 LIMIT_S = 120

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import tvm
-from tests.placed_steps import placed_steps
 from tvm import relay
 from tvm.contrib import graph_executor
 
@@ -29,6 +28,7 @@ from heteroplace.relay.tasks.network import network_of
 from heteroplace.relay.tasks.prepare import prepare
 from heteroplace.simulate.simulator import simulate
 from heteroplace.tvm_bridge import llvm_cpu_target
+from tests.placed_steps import placed_steps
 
 TARGET = llvm_cpu_target()
 CUDA = "cuda -arch=sm_80"

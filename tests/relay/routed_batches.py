@@ -21,7 +21,6 @@ from numpy_relay import executor_by_numpy
 from random_routed import RoutedCase, random_batch
 from relay_models import cpu_cluster
 from routed_models import costs_by_capacity
-from tests.routed_plans import random_speculated_plan
 from tvm import relay
 
 from heteroplace.errors import ExecutionError
@@ -38,6 +37,7 @@ from heteroplace.relay.routing.rewrite import routers_of
 from heteroplace.relay.tasks.network import Network, cut_network
 from heteroplace.run.executor import Executor
 from heteroplace.simulate.simulator import simulate
+from tests.routed_plans import random_speculated_plan
 
 Array = np.ndarray
 Branch = tuple[int, int]

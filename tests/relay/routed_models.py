@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import tvm
 from relay_models import cpu_cluster, module, var
-from tests.placed_steps import placed_steps
 from tvm import relay
 
 from heteroplace import routing
@@ -24,6 +23,7 @@ from heteroplace.model.solution import Solution
 from heteroplace.relay.tasks.network import Network, cut_network
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve.routed import guarded
+from tests.placed_steps import placed_steps
 
 Branch = Callable[[relay.Expr], relay.Expr]
 

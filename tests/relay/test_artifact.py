@@ -12,7 +12,6 @@ import pytest
 import tvm
 from relay_models import cpu_cluster, module, random_inputs, two_branches, var
 from relay_models import placed_randomly as placed
-from tests.compiled_files import FORMAT, TAIL, read_parts
 from tvm import relay
 
 import heteroplace as hp
@@ -24,6 +23,7 @@ from heteroplace.lower import artifact, library
 from heteroplace.lower.artifact import load_manifest
 from heteroplace.lower.executable import Executable
 from heteroplace.model.text import print_cluster, print_plan
+from tests.compiled_files import FORMAT, TAIL, read_parts
 
 
 @pytest.fixture(scope="module")

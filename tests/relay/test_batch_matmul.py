@@ -8,7 +8,6 @@ import tvm
 from hypothesis import given
 from hypothesis import strategies as st
 from relay_models import TARGET, module, var
-from tests.strategies import exact_cases
 from tvm import relay, te, tir
 from tvm.topi import nn
 
@@ -22,6 +21,7 @@ from heteroplace.parts.kernels.cpu.whole_vectors import whole_vectors
 from heteroplace.parts.kernels.rewrites.unpacked import ReadWeightsInPlace
 from heteroplace.relay.expressions import post_order, task_span
 from heteroplace.relay.targets import STOCK_KERNELS
+from tests.strategies import exact_cases
 
 TARGETS = tuple(map(tvm.target.Target, (TARGET, "llvm -mcpu=haswell", "llvm")))
 """Of this machine; of vectors of 8 and of 4 elements, which every one can run."""

@@ -11,14 +11,14 @@ from few_rounds import few_rounds
 from relay_models import conv, cpu_cluster, module, var
 from tvm import relay
 
-from heteroplace.bench import batches as bench
-from heteroplace.bench.models.catalogue import Model
-from heteroplace.bench.models.networks import small_cnn
+from benchmarks import batches as bench
+from heteroplace.demo.networks import small_cnn
 from heteroplace.errors import InfeasibleError, MissingCostError
 from heteroplace.measure import batches
 from heteroplace.measure.batches import BatchProgram, compile_batch, measure_batches
 from heteroplace.measure.transfers import traffic
 from heteroplace.measure.transfers.traffic import CHUNK_BYTES, SPACER, with_traffic
+from zoo.models.catalogue import Model
 
 
 @pytest.fixture(scope="module", autouse=True)

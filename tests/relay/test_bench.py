@@ -8,15 +8,12 @@ import os
 import numpy as np
 import pytest
 
-from heteroplace import HeteroPlaceError
-from heteroplace.bench import compile as compile_bench
-from heteroplace.bench.command import main
-from heteroplace.bench.models.catalogue import Model, load_model, model_names
-from heteroplace.bench.models.networks import small_cnn
-from heteroplace.bench.peers.fresh_process import measure_in_fresh_process
-from heteroplace.bench.peers.stock import StockExecutor, build_stock
-from heteroplace.bench.run import command as run_bench
-from heteroplace.bench.run.comparison import (
+from benchmarks import compile as compile_bench
+from benchmarks.command import main
+from benchmarks.peers.fresh_process import measure_in_fresh_process
+from benchmarks.peers.stock import StockExecutor, build_stock
+from benchmarks.run import command as run_bench
+from benchmarks.run.comparison import (
     CORES,
     STOCK_ALL,
     STOCK_ONE,
@@ -25,9 +22,12 @@ from heteroplace.bench.run.comparison import (
     compare_plans,
     plan_names,
 )
+from heteroplace import HeteroPlaceError
+from heteroplace.demo.networks import small_cnn
 from heteroplace.errors import GraphError
 from heteroplace.machine.local import local_cluster
 from heteroplace.tvm_bridge import llvm_cpu_target
+from zoo.models.catalogue import Model, load_model, model_names
 
 pytestmark = pytest.mark.costly
 

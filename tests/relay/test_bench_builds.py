@@ -1,4 +1,4 @@
-"""`bench dynamic`: a module is built once, long runs have fewer rounds, peers have all cores."""
+"""`dynamic`: a module is built once, long runs have fewer rounds, peers have all cores."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import tvm
 from tvm import relay
 
 import heteroplace
-from heteroplace.bench.dynamic import early_exit, preload, trace_runs, traces
-from heteroplace.bench.dynamic.builds import Builds
-from heteroplace.bench.dynamic.trace_runs import TraceRuns
+from benchmarks.dynamic import early_exit, preload, trace_runs, traces
+from benchmarks.dynamic.builds import Builds
+from benchmarks.dynamic.trace_runs import TraceRuns
 from heteroplace.machine.local import local_cluster
 
 

@@ -11,11 +11,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from heteroplace.bench.dynamic.bounds import together
-from heteroplace.bench.dynamic.trace_runs import passes, time_trace, timer_of
-from heteroplace.bench.peers.timed_runs import Timer, side_by_side, time_in_turns
-from heteroplace.bench.run.against_peers import OURS, PeerPrograms, row_of
-from heteroplace.bench.run.comparison import call_timers
+from benchmarks.dynamic.bounds import together
+from benchmarks.dynamic.trace_runs import passes, time_trace, timer_of
+from benchmarks.peers.timed_runs import Timer, side_by_side, time_in_turns
+from benchmarks.run.against_peers import OURS, PeerPrograms, row_of
+from benchmarks.run.comparison import call_timers
 from heteroplace.errors import ExecutionError
 
 MS = 1_000_000

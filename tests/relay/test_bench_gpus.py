@@ -1,4 +1,4 @@
-"""`bench run --gpu` without a GPU: plans are built, and a slow peer is left out."""
+"""`benchmarks run --gpu` without a GPU: plans are built, and a slow peer is left out."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import pytest
 pytest.importorskip("tvm")
 
 import tvm
-from tests.relay.relay_models import mixed_cluster, module, var
 from tvm import relay
 from tvm.contrib import graph_executor
 
-from heteroplace.bench.models.catalogue import Model, load_model
-from heteroplace.bench.peers.stock_process import build_within
-from heteroplace.bench.peers.timed_runs import TimedRuns, Turn
-from heteroplace.bench.run.gpus import GPU, STOCK, build_halves, build_peer, row_of, table
+from benchmarks.peers.stock_process import build_within
+from benchmarks.peers.timed_runs import TimedRuns, Turn
+from benchmarks.run.gpus import GPU, STOCK, build_halves, build_peer, row_of, table
 from heteroplace.errors import ExecutionError
 from heteroplace.model.cluster import Cluster
+from tests.relay.relay_models import mixed_cluster, module, var
+from zoo.models.catalogue import Model, load_model
 
 pytestmark = pytest.mark.relay
 

@@ -1,4 +1,4 @@
-"""`bench run --peers` on tiny networks."""
+"""`benchmarks run --peers` on tiny networks."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import onnx
 import pytest
 from relay_models import cpu_cluster
 
-from heteroplace.bench.command import USAGE, main
-from heteroplace.bench.differences import largest_difference, relative_difference
-from heteroplace.bench.implementations import OWN, TVM, task_providers
-from heteroplace.bench.models.catalogue import Model, import_model, peer_network_names
-from heteroplace.bench.models.onnx_graph import FLOAT, OnnxGraph
-from heteroplace.bench.peers.runtimes import OnnxExecutor, OpenVinoExecutor, missing_runtime
-from heteroplace.bench.peers.stock import in_pass_context
-from heteroplace.bench.run import against_peers
-from heteroplace.bench.run.against_peers import PeerOptions, measure_peers
-from heteroplace.bench.run.comparison import compile_once
+from benchmarks.command import USAGE, main
+from benchmarks.differences import largest_difference, relative_difference
+from benchmarks.implementations import OWN, TVM, task_providers
+from benchmarks.peers.runtimes import OnnxExecutor, OpenVinoExecutor, missing_runtime
+from benchmarks.peers.stock import in_pass_context
+from benchmarks.run import against_peers
+from benchmarks.run.against_peers import PeerOptions, measure_peers
+from benchmarks.run.comparison import compile_once
 from heteroplace.machine.local import local_cluster
 from heteroplace.measure.machine_peaks import measure_peaks
 from heteroplace.measure.peak_speeds import measure_speeds
 from heteroplace.tvm_bridge import llvm_cpu_target
+from zoo.models.catalogue import Model, import_model, peer_network_names
+from zoo.models.onnx_graph import FLOAT, OnnxGraph
 
 pytestmark = pytest.mark.costly
 

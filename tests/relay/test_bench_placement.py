@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from heteroplace.bench.dynamic.placement import rows_of
-from heteroplace.bench.models.routed_exchange import ExpertLayers
+from benchmarks.dynamic.placement import rows_of
+from zoo.models.routed_exchange import ExpertLayers
 
 
 @pytest.mark.slow

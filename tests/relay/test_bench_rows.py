@@ -8,12 +8,12 @@ from pathlib import Path
 import onnx
 import pytest
 
-from heteroplace.bench.command import main
-from heteroplace.bench.conformance import command as conformance
-from heteroplace.bench.conformance import pool
-from heteroplace.bench.conformance.cases import Case
-from heteroplace.bench.distir.runs import fits
-from heteroplace.bench.ranks import command as ranks
+from benchmarks.command import main
+from benchmarks.conformance import command as conformance
+from benchmarks.conformance import pool
+from benchmarks.conformance.cases import Case
+from benchmarks.distir.runs import fits
+from benchmarks.ranks import command as ranks
 from heteroplace.errors import ExecutionError
 from heteroplace.model.cluster import Cluster, Device, Memory
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 from rank_jobs import mpiexec
-from tests.short_measuring import short_measuring
 
-from heteroplace.bench import command as bench
-from heteroplace.bench.peers import timed_runs
-from heteroplace.bench.tables.command import BENCH, DOCUMENTS, MANIFEST
+from benchmarks import command as bench
+from benchmarks.peers import timed_runs
+from benchmarks.tables.command import BENCH, DOCUMENTS, MANIFEST
+from tests.short_measuring import short_measuring
 
 SMALLEST = {
     "batches": "--only ^smallest$",

@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.dynamic.placement import spread_cluster
+from benchmarks.dynamic.speculation import HabitRuns, replayed_hits, trace_hits
+from benchmarks.peers.stock import in_pass_context
 from heteroplace import pipeline
-from heteroplace.bench.dynamic.placement import spread_cluster
-from heteroplace.bench.dynamic.speculation import HabitRuns, replayed_hits, trace_hits
-from heteroplace.bench.models.routed_vision import dynamic_routing
-from heteroplace.bench.peers.stock import in_pass_context
 from heteroplace.dynamic.traces import TraceOptions
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.lower.executable import Executable
@@ -21,6 +20,7 @@ from heteroplace.relay.tasks.branch_options import predictions_of
 from heteroplace.run.executor import Executor
 from heteroplace.solve.problem import SolveOptions
 from heteroplace.solve.routed_network import solve_routed
+from zoo.models.routed_vision import dynamic_routing
 
 pytestmark = pytest.mark.relay
 

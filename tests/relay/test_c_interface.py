@@ -13,9 +13,9 @@ import tvm
 from c_programs import PREFIX, convolutions, make_slow, make_state, run_program, slow_steps
 from rank_jobs import compiled as compiled_for
 from rank_jobs import run_job, two_hosts
-from tests.chrome_trace_model import checked, of
 
 import heteroplace as hp
+from tests.chrome_trace_model import checked, of
 
 pytestmark = pytest.mark.relay
 SOURCE = Path(__file__).with_name("c_program.c")

@@ -15,8 +15,6 @@ import pytest
 import tvm
 from relay_models import cpu_cluster, mixed_cluster, module, var
 from relay_models import placed_randomly as placed
-from tests.compiled_files import read_parts
-from tests.programs import environment
 from tvm import relay
 
 import heteroplace as hp
@@ -32,6 +30,8 @@ from heteroplace.native.compiled_file import (
     known_features,
     present_features,
 )
+from tests.compiled_files import read_parts
+from tests.programs import environment
 
 GIB = 1 << 30
 ONES = np.ones(4, "float32")

@@ -12,11 +12,11 @@ import onnx
 import onnx_models as om
 import pytest
 
-from heteroplace.bench.conformance.cases import Case, draw_cases, load_cases
-from heteroplace.bench.conformance.command import stamp_now, table
-from heteroplace.bench.conformance.page import page
-from heteroplace.bench.conformance.pool import Row, run_cases
-from heteroplace.bench.tables.store import code_stamp
+from benchmarks.conformance.cases import Case, draw_cases, load_cases
+from benchmarks.conformance.command import stamp_now, table
+from benchmarks.conformance.page import page
+from benchmarks.conformance.pool import Row, run_cases
+from benchmarks.tables.store import code_stamp
 
 pytestmark = pytest.mark.relay
 _LIMIT_S = 300.0

@@ -9,20 +9,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from docs.newcomer.forms import differences
-from docs.newcomer.texts import readme_commands
 
+from benchmarks.demo.command import main, run_demo
+from benchmarks.demo.report import predictions
+from benchmarks.run.comparison import CHOSEN, CORES
 from heteroplace import load
-from heteroplace.bench.models.catalogue import Model
-from heteroplace.bench.models.networks import small_cnn
-from heteroplace.bench.run.comparison import CHOSEN, CORES
-from heteroplace.demo.command import main, run_demo
-from heteroplace.demo.report import predictions
+from heteroplace.demo.networks import small_cnn
 from heteroplace.model.plan import Plan
 from heteroplace.model.solution import RunTime, Solution
 from heteroplace.progress import Screen
 from heteroplace.solve.list.single import single_plan
 from heteroplace.solve.problem import Problem
+from zoo.models.catalogue import Model
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.costly(1)  # each: together they share one run
@@ -109,14 +107,8 @@ def test_text_says_what_matters(finished: tuple[str, Path]) -> None:
         assert part in text
 
 
-def test_the_readme_shows_lines_that_are_printed(finished: tuple[str, Path]) -> None:
-    (demo,) = (one for one in readme_commands(ROOT / "README.md") if one.typed == "make demo")
-    assert demo.has_cuts and "measured" in demo.shown
-    assert differences(demo.shown, finished[0], has_cuts=True) == []
-
-
 def test_the_readme_of_the_demo_names_its_files(finished: tuple[str, Path]) -> None:
-    readme = (ROOT / "python" / "heteroplace" / "demo" / "README.md").read_text()
+    readme = (ROOT / "benchmarks" / "demo" / "README.md").read_text()
     written = {path.name.replace("tiny", "MODEL") for path in finished[1].iterdir()}
     assert sorted(name for name in written if f"`{name}`" not in readme) == []
 

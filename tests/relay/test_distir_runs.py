@@ -1,4 +1,4 @@
-"""`bench distir --run` on a tiny network: all degrees planned, built and run in rounds."""
+"""`benchmarks distir --run` on a tiny network: all degrees planned, built and run in rounds."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import json
 import pytest
 from relay_models import cores
 
-from heteroplace.bench.distir.command import table
-from heteroplace.bench.distir.rank_models import RANK_MODELS, TRAINING, smaller
-from heteroplace.bench.distir.runs import RunOptions, rank_cluster, run_all
+from benchmarks.distir.command import table
+from benchmarks.distir.rank_models import RANK_MODELS, TRAINING, smaller
+from benchmarks.distir.runs import RunOptions, rank_cluster, run_all
 
 pytestmark = [
     pytest.mark.slow,

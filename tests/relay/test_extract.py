@@ -17,7 +17,7 @@ from relay_models import (
 )
 from tvm import relay
 
-from heteroplace.bench.models.networks import small_cnn
+from heteroplace.demo.networks import small_cnn
 from heteroplace.errors import UnsupportedRelayError
 from heteroplace.relay.expressions import is_primitive_call, post_order_of_function, task_of_span
 from heteroplace.relay.tasks.extract import neutral_module

@@ -9,10 +9,9 @@ import pytest
 import tvm
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.strategies import exact_cases, num_cases
 from tvm import relay
 
-from heteroplace.bench.models.networks import randomly_wired
+from heteroplace.demo.networks import randomly_wired
 from heteroplace.relay.tasks import fold
 from heteroplace.relay.tasks.fold import (
     ConstantFolder,
@@ -21,6 +20,7 @@ from heteroplace.relay.tasks.fold import (
     with_numpy_folding,
 )
 from heteroplace.relay.tasks.fold_ops import EVALUATORS, SHAPE_OPS, transform_layout
+from tests.strategies import exact_cases, num_cases
 
 pytestmark = pytest.mark.relay
 

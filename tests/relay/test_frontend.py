@@ -17,7 +17,6 @@ from tvm import relay
 from tvm.relay.frontend import common as tvm_common
 from tvm.relay.frontend import onnx as tvm_onnx
 
-from heteroplace.bench.models.transformers import gpt_onnx
 from heteroplace.errors import FrontendError
 from heteroplace.parts.onnx.imported_model import ImportedModel
 from heteroplace.parts.onnx.importer import count_calls, from_onnx
@@ -25,6 +24,7 @@ from heteroplace.parts.onnx.incremental_types import linear_time_import
 from heteroplace.parts.onnx.prepare.onnx_weights import light_model, light_model_names
 from heteroplace.relay.local_types import write_types
 from heteroplace.tvm_bridge import register_onnx_mapping_shim
+from zoo.models.transformers import gpt_onnx
 
 pytestmark = pytest.mark.relay
 

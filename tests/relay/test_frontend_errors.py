@@ -12,10 +12,10 @@ import onnx_models as om
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.strategies import exact_cases
 
 from heteroplace.errors import FrontendError
 from heteroplace.parts.onnx.importer import from_onnx
+from tests.strategies import exact_cases
 
 pytestmark = pytest.mark.relay
 

@@ -10,8 +10,6 @@ import tvm
 from hypothesis import given
 from numpy_relay import run_by_numpy
 from relay_models import TARGET, cpu_cluster, module, random_costs, random_inputs, var, weights
-from tests.corpus import corpus
-from tests.strategies import exact_cases
 from tvm import relay
 
 import heteroplace as hp
@@ -20,6 +18,8 @@ from heteroplace.place_options import KERNELS
 from heteroplace.relay.expressions import is_op_call, post_order
 from heteroplace.relay.targets import OWN_KERNELS, kernel_target, with_stock_kernels
 from heteroplace.relay.tasks.prepare import fuse
+from tests.corpus import corpus
+from tests.strategies import exact_cases
 
 pytestmark = pytest.mark.relay
 

@@ -20,7 +20,7 @@ from relay_models import (
 from tvm import relay
 
 import heteroplace as hp
-from heteroplace.bench.models.networks import small_cnn
+from heteroplace.demo.networks import small_cnn
 from heteroplace.errors import LoweringError, PlanError, SolverError
 from heteroplace.files.costs import save_costs
 from heteroplace.model.check import check_plan

@@ -14,11 +14,11 @@ import pytest
 import tvm
 from c_programs import PROGRAM, all_types, convolutions, run_program, slow_steps
 from c_programs import save_inputs as saved
-from tests.chrome_trace_model import checked, of
-from tests.signing_keys import write_keys
 
 import heteroplace as hp
-from heteroplace.bench.models.catalogue import load_model
+from tests.chrome_trace_model import checked, of
+from tests.signing_keys import write_keys
+from zoo.models.catalogue import load_model
 
 pytestmark = pytest.mark.relay
 MISSING_FILE, MISSING_MODEL = "/nowhere/x.npy", "/nowhere/model.so"

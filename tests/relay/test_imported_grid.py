@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from heteroplace.bench.distir import imported
-from heteroplace.bench.distir.imported import ImportedSource, in_half_precision
-from heteroplace.bench.distir.machine import MachineFigures, machine_cluster
-from heteroplace.bench.distir.published import published_model
+from benchmarks.distir import imported
+from benchmarks.distir.imported import ImportedSource, in_half_precision
+from benchmarks.distir.machine import MachineFigures, machine_cluster
+from benchmarks.distir.published import published_model
 from heteroplace.costs.prediction.op_costs import OpCosts
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.transforms.degrees import Degrees

@@ -12,12 +12,9 @@ import pytest
 import tvm
 from numpy_relay import Array, executor_by_numpy, run_by_numpy
 from relay_models import stock_executor
-from tests.reference.ranks import Ranks
-from tests.unit.transforms.sharded_cases import costs_by_op, ranks
 from training_models import Arrays, examples, imported, mlp
 from tvm import relay
 
-from heteroplace.bench.models.transformers import bert_onnx, gpt_onnx
 from heteroplace.model.check import check_plan
 from heteroplace.model.collectives import collective_kind
 from heteroplace.relay.shard.graph import ShardedNetwork, shard_training
@@ -33,6 +30,9 @@ from heteroplace.transforms.domains.domain_numpy import (
 )
 from heteroplace.transforms.domains.interpret import interpret
 from heteroplace.transforms.strategy import Strategy, plan_strategy
+from tests.reference.ranks import Ranks
+from tests.unit.transforms.sharded_cases import costs_by_op, ranks
+from zoo.models.transformers import bert_onnx, gpt_onnx
 
 pytestmark = pytest.mark.relay
 

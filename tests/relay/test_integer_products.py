@@ -10,12 +10,12 @@ import tvm
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy_relay import executor_by_numpy
-from tests.strategies import exact_cases
 from tvm import relay
 
 from heteroplace.relay.expressions import is_op_call, post_order
 from heteroplace.relay.legalize import Legalize
 from heteroplace.relay.tasks.integer_products import IntegerProducts
+from tests.strategies import exact_cases
 
 VNNI, OTHER = "llvm -mcpu=cascadelake", "llvm -mcpu=skylake-avx512"
 

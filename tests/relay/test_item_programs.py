@@ -22,8 +22,6 @@ from item_plans import (
     with_second_memory,
 )
 from program_oracle import Oracle
-from tests.corpus import corpus
-from tests.strategies import num_cases
 
 from heteroplace.lower.items.combine import Items, ItemTensor, combine_batches
 from heteroplace.lower.kernels import Kernel, KernelCall, KernelCalls, Value
@@ -38,6 +36,8 @@ from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.model.plan import Run, Step
 from heteroplace.model.solution import Solution
 from heteroplace.simulate.simulator import simulate
+from tests.corpus import corpus
+from tests.strategies import num_cases
 
 KERNEL = Kernel("", None, tvm.target.Target("llvm"), Workspace())
 """Stands for each: what it computes is no matter here."""

@@ -12,7 +12,6 @@ import pytest
 pytest.importorskip("tvm")
 
 import tvm
-from tests.relay.relay_models import mixed_cluster, module, var
 from tvm import relay
 
 from heteroplace.errors import InfeasibleError, LoweringError
@@ -25,6 +24,7 @@ from heteroplace.model.kernel_rules import UNSAFE_ON_CUDA
 from heteroplace.model.solution import Solution
 from heteroplace.pipeline import prepare
 from heteroplace.relay.annotate.reader import read_solution
+from tests.relay.relay_models import mixed_cluster, module, var
 
 pytestmark = pytest.mark.relay
 

@@ -11,7 +11,7 @@ from relay_models import module, var
 from tvm import relay
 
 import heteroplace as hp
-from heteroplace.bench.conformance.worker import turn_by_turn, two_memories
+from benchmarks.conformance.worker import turn_by_turn, two_memories
 
 pytestmark = pytest.mark.relay
 

@@ -11,8 +11,6 @@ import pytest
 import tvm
 from hypothesis import given
 from program_oracle import Oracle
-from tests.corpus import corpus
-from tests.strategies import Instance, num_cases, random_instance_with_plan
 
 from heteroplace.errors import InfeasibleError, LoweringError
 from heteroplace.lower.kernels import Kernel, KernelCall, KernelCalls, Value
@@ -25,6 +23,8 @@ from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.model.plan import Plan, Run
 from heteroplace.simulate.simulator import simulate
+from tests.corpus import corpus
+from tests.strategies import Instance, num_cases, random_instance_with_plan
 
 KERNEL = Kernel("", None, tvm.target.Target("llvm"), Workspace())
 """Stands for each: what it computes is no matter here."""

@@ -11,12 +11,12 @@ from hypothesis import given
 from numpy_relay import run_by_numpy
 from own_kernels import check_by_all_kernels
 from relay_models import module, random_inputs, var, weights
-from tests.corpus import corpus
-from tests.strategies import exact_cases
 from tvm import relay
 
 from heteroplace.parts.kernels.rewrites.matrix_convolutions import MatrixConvolutions
 from heteroplace.relay.expressions import post_order
+from tests.corpus import corpus
+from tests.strategies import exact_cases
 
 pytestmark = pytest.mark.relay
 

@@ -23,8 +23,7 @@ from relay_models import (
     written,
 )
 
-from heteroplace.bench.models.catalogue import load_model
-from heteroplace.bench.models.networks import small_cnn
+from heteroplace.demo.networks import small_cnn
 from heteroplace.errors import InfeasibleError
 from heteroplace.hetero_place import build
 from heteroplace.loading import load
@@ -46,6 +45,7 @@ from heteroplace.report.tables import memory_text
 from heteroplace.run.executor import Executor
 from heteroplace.simulate.simulator import simulate
 from heteroplace.tvm_bridge import library_path
+from zoo.models.catalogue import load_model
 
 MAX_ERROR = 0.05
 

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 from relay_models import TARGET, cpu_cluster, random_costs, var
-from tests.strategies import exact_cases, num_cases
 from tvm import relay
 from tvm.contrib import graph_executor
 
@@ -26,6 +25,7 @@ from heteroplace.parts.kernels.rewrites.narrow_weights import narrowed, widened_
 from heteroplace.parts.kernels.rewrites.unpacked import ReadWeightsInPlace
 from heteroplace.relay.targets import with_stock_kernels
 from heteroplace.relay.tasks.network import cut_network
+from tests.strategies import exact_cases, num_cases
 
 TARGETS = tuple(map(tvm.target.Target, (TARGET, "llvm -mcpu=haswell")))
 KINDS = ("float16", "uint16")

@@ -8,7 +8,7 @@ import pytest
 import tvm
 from tvm import relay
 
-from heteroplace.bench.models.networks import randomly_wired, small_cnn
+from heteroplace.demo.networks import randomly_wired, small_cnn
 from heteroplace.errors import GraphError
 from heteroplace.parts.onnx.importer import count_calls
 from heteroplace.relay.tasks.fold import fold_constants

@@ -8,12 +8,12 @@ from pathlib import Path
 import onnx
 import pytest
 from onnx_models import tiny_cnn
-from tests.programs import files_of_at_most
-from tests.unit.questions.worked import diamond_solution
 
 from heteroplace.errors import FrontendError
 from heteroplace.model.solution import Solution
 from heteroplace.parts.onnx.prepare.onnx_devices import CONFIGURATION, annotate, read_devices
+from tests.programs import files_of_at_most
+from tests.unit.questions.worked import diamond_solution
 
 # The tasks of the diamond, of which c is on gpu1, as if they were these nodes; n_y is on both.
 MEMBERS = (("n_c:conv", "n_r:relu"), ("n_y:add",), ("n_flat:reshape", "n_y:matmul"), ())

@@ -10,10 +10,10 @@ import numpy as np
 import onnx
 import onnx_models as om
 import pytest
-from docs.pages.ops import microsoft_rows, op_pages, op_rows
 from onnx import NodeProto, TensorProto, helper
 from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
+from docs.pages.ops import microsoft_rows, op_pages, op_rows
 from heteroplace.errors import FrontendError
 from heteroplace.parts.onnx.converters import CONVERTERS, REFUSED
 from heteroplace.parts.onnx.converters.call import Converter

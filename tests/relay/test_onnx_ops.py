@@ -14,7 +14,7 @@ from relay_models import cpu_cluster
 from tvm import relay, transform
 
 import heteroplace as hp
-from heteroplace.bench.conformance.worker import turn_by_turn
+from benchmarks.conformance.worker import turn_by_turn
 from heteroplace.errors import FrontendError
 from heteroplace.parts.onnx.importer import from_onnx
 from heteroplace.parts.onnx.prepare.onnx_operands import inputs_read_at_import

@@ -11,7 +11,6 @@ import tvm.contrib.graph_executor
 from hypothesis import given
 from hypothesis import strategies as st
 from relay_models import var
-from tests.strategies import exact_cases
 from tvm import relay, te
 
 from heteroplace.errors import LoweringError
@@ -24,6 +23,7 @@ from heteroplace.parts.kernels.cpu.product_tiles import TiledProduct, tiling
 from heteroplace.parts.kernels.cpu.register_tiles import tile_intrinsic
 from heteroplace.parts.kernels.rewrites.unpacked import Panels, ReadWeightsInPlace
 from heteroplace.relay.targets import STOCK_KERNELS
+from tests.strategies import exact_cases
 
 TARGET = tvm.target.Target("llvm -mcpu=haswell")
 

@@ -11,14 +11,14 @@ import tvm
 from hypothesis import given
 from numpy_relay import run_by_numpy
 from relay_models import cpu_cluster, module, random_costs, random_inputs, var, weights
-from tests.corpus import corpus
-from tests.strategies import exact_cases
 from tvm import relay
 
 import heteroplace as hp
 from heteroplace.parts.kernels.rewrites.phases import WEAVE_OP, ConvolvePhases
 from heteroplace.place_options import KERNELS
 from heteroplace.relay.expressions import post_order
+from tests.corpus import corpus
+from tests.strategies import exact_cases
 
 pytestmark = pytest.mark.relay
 

@@ -10,7 +10,6 @@ import onnx
 import pytest
 import tvm
 from onnx import helper
-from tests.relay.relay_models import cpu_cluster, two_branches
 
 import heteroplace as hp
 from heteroplace import pipeline
@@ -23,6 +22,7 @@ from heteroplace.place_options import read_options
 from heteroplace.simulate import simulator
 from heteroplace.solve import network
 from heteroplace.stage_log import StageLog
+from tests.relay.relay_models import cpu_cluster, two_branches
 
 README = Path(pipeline.__file__).with_name("README.md")
 ALL_STAGES = (*PLACE_STAGES, *BUILD_STAGES)

@@ -9,12 +9,12 @@ import pytest
 import tvm
 from hypothesis import given
 from relay_models import module, stock_outputs, var
-from tests.corpus import corpus
-from tests.strategies import exact_cases
 from tvm import relay
 
 from heteroplace.parts.kernels.rewrites.powers import Powers
 from heteroplace.relay.expressions import post_order
+from tests.corpus import corpus
+from tests.strategies import exact_cases
 
 
 def rewritten(body: relay.Expr) -> tvm.IRModule:

@@ -1,4 +1,4 @@
-"""`bench prediction` on a tiny network: plans, rows, tables, files."""
+"""`benchmarks prediction` on a tiny network: plans, rows, tables, files."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from heteroplace.bench.command import main
-from heteroplace.bench.models.catalogue import Model
-from heteroplace.bench.models.networks import small_cnn
-from heteroplace.bench.prediction import command as prediction
-from heteroplace.bench.prediction import options as prediction_options
-from heteroplace.bench.prediction.command import Row, predict_model, prediction_cluster
-from heteroplace.bench.prediction.options import PredictionOptions
-from heteroplace.bench.prediction.table import prediction_table, scatter_groups
+from benchmarks.command import main
+from benchmarks.prediction import command as prediction
+from benchmarks.prediction import options as prediction_options
+from benchmarks.prediction.command import Row, predict_model, prediction_cluster
+from benchmarks.prediction.options import PredictionOptions
+from benchmarks.prediction.table import prediction_table, scatter_groups
+from heteroplace.demo.networks import small_cnn
 from heteroplace.errors import HeteroPlaceError, SolverError
 from heteroplace.machine.local import local_cluster
+from zoo.models.catalogue import Model
 
 pytestmark = [pytest.mark.relay, pytest.mark.costly]
 

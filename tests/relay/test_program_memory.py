@@ -12,7 +12,6 @@ from relay_models import module, var
 from sharded_plans import far_cluster, near_cluster, taking_batches
 from tvm import relay
 
-from heteroplace.bench.models.transformers import bert_onnx, gpt_onnx
 from heteroplace.lower.collectives.joined_sums import JoinableSums
 from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.lower.items.items import lower_items
@@ -32,6 +31,7 @@ from heteroplace.sharding.source import ModelSource
 from heteroplace.simulate.simulator import simulate
 from heteroplace.transforms.degrees import Degrees
 from heteroplace.transforms.strategy import Strategy, plan_strategy
+from zoo.models.transformers import bert_onnx, gpt_onnx
 
 BATCH = 8
 MAX_ERROR = 1.05

@@ -15,8 +15,6 @@ from program_oracle import Oracle, together
 from test_item_programs import ItemCase, random_item_case
 from test_item_programs import random_graph as random_item_graph
 from test_lower import random_calls
-from tests.corpus import corpus
-from tests.strategies import exact_cases, random_graph, random_plan
 
 from heteroplace.lower.kernels import KernelCalls
 from heteroplace.lower.lower import lower
@@ -30,6 +28,8 @@ from heteroplace.model.graph import TaskGraph
 from heteroplace.model.hosts import feeding_rank
 from heteroplace.model.plan import Plan
 from heteroplace.simulate.simulator import simulate
+from tests.corpus import corpus
+from tests.strategies import exact_cases, random_graph, random_plan
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ import onnx_models as om
 import pytest
 import tvm
 from relay_models import cpu_cluster, mixed_cluster, module, random_costs, stock_cluster, var
-from tests.programs import environment
 from tvm import relay, te
 from tvm.relay.op.strategy import generic
 
 import heteroplace as hp
 from heteroplace.lower.quiet_argmax import reading_both
+from tests.programs import environment
 
 pytestmark = pytest.mark.relay
 

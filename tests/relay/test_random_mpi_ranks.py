@@ -14,7 +14,7 @@ from mpi_plan_worker import RankedProgram
 from test_random_ranks import random_ranked
 from test_random_relay import Part, bits_of, compiled_batch, with_fakes
 
-from heteroplace.bench.ranks.launch import run_ranks
+from benchmarks.ranks.launch import run_ranks
 from heteroplace.lower.artifact import weights_blob
 from heteroplace.lower.program import bundle_text
 

@@ -12,7 +12,6 @@ import pytest
 from host_clusters import FAR_CORE, alone, random_hosts
 from relay_models import cores, random_costs
 from test_random_relay import Part, compiled_batch, with_fakes
-from tests.strategies import random_plan
 
 from heteroplace.lower.artifact import weights_blob
 from heteroplace.lower.lower import lower
@@ -25,6 +24,7 @@ from heteroplace.native.transports import Transport, check_programs, local_trans
 from heteroplace.run.loaded_program import LoadedProgram
 from heteroplace.simulate.simulator import simulate
 from heteroplace.tvm_bridge import library_path
+from tests.strategies import random_plan
 
 FEW, NUM_PLANS = 4, 5
 NUM_BATCHES, BATCH_SIZE, MANY_PLANS = 10, 35, 3

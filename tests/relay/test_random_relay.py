@@ -14,7 +14,6 @@ import tvm
 from host_clusters import FAR_CORE
 from random_relay import Batch, random_batch
 from relay_models import STOCK_TARGET, TARGET, cores, random_costs, stock_executor
-from tests.strategies import random_plan
 
 from heteroplace import pipeline
 from heteroplace.lower.artifact import weights_blob
@@ -30,6 +29,7 @@ from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.run.loaded_program import LoadedProgram
 from heteroplace.simulate.simulator import simulate
 from heteroplace.tvm_bridge import library_path
+from tests.strategies import random_plan
 
 Arrays = dict[str, np.ndarray]
 

@@ -13,8 +13,6 @@ import pytest
 import tvm
 from hypothesis import given
 from relay_models import cpu_cluster, module, var
-from tests.corpus import corpus
-from tests.strategies import exact_cases
 from tvm import relay
 
 import heteroplace
@@ -30,6 +28,8 @@ from heteroplace.relay.ranges.drawn import array_in
 from heteroplace.relay.ranges.interval import BOOLEAN, FlagRows
 from heteroplace.relay.ranges.legal import legal_inputs
 from heteroplace.relay.tasks.fold import fold_constants
+from tests.corpus import corpus
+from tests.strategies import exact_cases
 
 pytestmark = pytest.mark.relay
 

@@ -24,12 +24,12 @@ from rank_jobs import (
     two_hosts,
     values,
 )
-from tests.compiled_files import read_parts
 
 from heteroplace.errors import ExecutionError
 from heteroplace.native.ranks import Group
 from heteroplace.native.transports import local_transports
 from heteroplace.run.ranks import RankedExecutor, abort_after_failure, load_as_rank
+from tests.compiled_files import read_parts
 
 pytestmark = pytest.mark.relay
 SILENCE_S = 60.0

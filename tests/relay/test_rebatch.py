@@ -13,13 +13,13 @@ from relay_models import TARGET, conv, module, var, weights
 from tvm import relay
 from tvm.contrib import graph_executor
 
-from heteroplace.bench.models.networks import randomly_wired, small_cnn
-from heteroplace.bench.models.transformers import gpt_onnx
+from heteroplace.demo.networks import randomly_wired, small_cnn
 from heteroplace.errors import UnsupportedRelayError
 from heteroplace.parts.onnx.importer import from_onnx
 from heteroplace.relay.tasks.extract import extract
 from heteroplace.relay.tasks.prepare import prepare
 from heteroplace.relay.tasks.rebatch import rebatch
+from zoo.models.transformers import gpt_onnx
 
 
 def outputs(mod: tvm.IRModule, values: dict[str, np.ndarray]) -> list[np.ndarray]:

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_routed import random_routed
 from relay_models import module, var
-from tests.strategies import exact_cases
 from tvm import relay
 
 from heteroplace import routing
@@ -17,6 +16,7 @@ from heteroplace.errors import RoutingError
 from heteroplace.relay.expressions import post_order
 from heteroplace.relay.routing import ops
 from heteroplace.relay.routing.regions import branches_around, branches_of_values
+from tests.strategies import exact_cases
 
 X, SCORES = var("x", (6, 4)), var("s", (6, 3))
 

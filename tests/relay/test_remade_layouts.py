@@ -14,7 +14,6 @@ from relay_models import TARGET, cores
 from shard_models import built_by_degrees
 from sharded_plans import apart_cluster
 from test_convolution_memory import residual
-from tests.strategies import num_cases
 
 import heteroplace
 from heteroplace.lower.kernels import Kernel, KernelCall, KernelCalls, Value
@@ -22,6 +21,7 @@ from heteroplace.lower.order.duplicate_layouts import with_remade_layouts
 from heteroplace.lower.workspace import Workspace
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.model.plan import Plan, Run
+from tests.strategies import num_cases
 
 BATCH, STEPS = 8, 3
 Moved = dict[tuple[str, str], int]

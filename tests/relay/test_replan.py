@@ -21,7 +21,6 @@ from relay_models import (
     var,
 )
 from relay_models import placed_randomly as placed
-from tests.compiled_files import read_parts
 from tvm import relay
 
 import heteroplace as hp
@@ -37,6 +36,7 @@ from heteroplace.model.cluster import Cluster, Device, Memory
 from heteroplace.native.compiled_file import known_features, present_features
 from heteroplace.relay.source import Source, source_from_json, source_to_json
 from heteroplace.relay.source_child import check_ends_nothing
+from tests.compiled_files import read_parts
 
 pytestmark = pytest.mark.costly
 

@@ -11,21 +11,9 @@ import pytest
 import tvm
 from numpy_relay import run_by_numpy
 
+from benchmarks.dynamic.bounds import active_bytes, branch_bytes, halves_of, is_bounded
+from benchmarks.dynamic.trace_runs import TraceRuns
 from heteroplace import routing
-from heteroplace.bench.dynamic.bounds import active_bytes, branch_bytes, halves_of, is_bounded
-from heteroplace.bench.dynamic.trace_runs import TraceRuns
-from heteroplace.bench.models.routed import STEER, RoutedNetwork
-from heteroplace.bench.models.routed_catalogue import ROUTED
-from heteroplace.bench.models.routed_chain import routed_chain
-from heteroplace.bench.models.routed_experts import (
-    swin_moe,
-    switch,
-    switch_layer,
-    switch_layer_part,
-    task_moe,
-)
-from heteroplace.bench.models.routed_onnx import exits, masked_experts
-from heteroplace.bench.models.routed_vision import dynamic_routing, live_sr, msdnet
 from heteroplace.dynamic.traces import TraceOptions, synthesise
 from heteroplace.parts.onnx.importer import from_onnx
 from heteroplace.pipeline import prepare
@@ -33,6 +21,18 @@ from heteroplace.relay.routing.find import find_routers
 from heteroplace.relay.routing.rewrite import routers_of
 from heteroplace.relay.tasks.network import cut_network
 from heteroplace.simulate.decisions import decisions_of_records
+from zoo.models.routed import STEER, RoutedNetwork
+from zoo.models.routed_catalogue import ROUTED
+from zoo.models.routed_chain import routed_chain
+from zoo.models.routed_experts import (
+    swin_moe,
+    switch,
+    switch_layer,
+    switch_layer_part,
+    task_moe,
+)
+from zoo.models.routed_onnx import exits, masked_experts
+from zoo.models.routed_vision import dynamic_routing, live_sr, msdnet
 
 pytestmark = [pytest.mark.relay, pytest.mark.costly]
 

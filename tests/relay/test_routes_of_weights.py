@@ -11,8 +11,8 @@ from relay_models import cpu_cluster, module, random_inputs, var
 from tvm import relay
 
 import heteroplace
+from benchmarks.conformance.worker import turn_by_turn
 from heteroplace import routing
-from heteroplace.bench.conformance.worker import turn_by_turn
 from heteroplace.errors import RoutingError
 from heteroplace.relay.tasks.network import bound_module, cut_network
 from heteroplace.run.executor import Executor

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from numpy_relay import run_by_numpy
 from random_routed import random_routed
 from relay_models import module, var, weights
-from tests.strategies import exact_cases
 from tvm import relay
 
 from heteroplace import routing
@@ -30,6 +29,7 @@ from heteroplace.relay.routing.rewrite import (
 )
 from heteroplace.relay.routing.router import RouterOptions
 from heteroplace.relay.routing.rows import buffer_rows
+from tests.strategies import exact_cases
 
 Array = np.ndarray
 X, SCORES = var("x", (6, 4)), var("s", (6, 3))

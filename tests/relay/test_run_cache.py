@@ -13,11 +13,11 @@ import onnx
 import pytest
 from onnx import TensorProto, numpy_helper
 from onnx.helper import make_graph, make_model, make_node, make_opsetid, make_tensor_value_info
-from tests.programs import environment, files_of_at_most, run_python
 
 from heteroplace.cli.main import main
 from heteroplace.cli.models.model_cache import CACHE_VARIABLE
 from heteroplace.costs.store import PATH_VARIABLE
+from tests.programs import environment, files_of_at_most, run_python
 
 RUN = ("--input", "x=x.npy", "--runs", "1", "--budget", "1")
 PACKAGE = Path(__file__).resolve().parents[2] / "python" / "heteroplace"

@@ -12,13 +12,13 @@ import pytest
 from onnx import TensorProto
 from onnx.helper import make_graph, make_model, make_node, make_tensor_value_info
 from onnx_models import random_inputs, run_onnxruntime, tiny_cnn
-from tests.programs import run_python
 
 from heteroplace.cli.main import main
 from heteroplace.cli.models.model_cache import CACHE_VARIABLE
 from heteroplace.costs.store import PATH_VARIABLE
 from heteroplace.files.solution import load_solution
 from heteroplace.native.compiled_file import read_manifest
+from tests.programs import run_python
 
 BUILD = ("--budget", "1")
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")

@@ -12,7 +12,6 @@ from relay_models import conv, module, random_inputs, var, weights
 from test_rebatch import outputs
 from tvm import relay
 
-from heteroplace.bench.models.transformers import bert_onnx, gpt_onnx
 from heteroplace.errors import ShardingError, UnsupportedRelayError
 from heteroplace.parts.onnx.importer import from_onnx
 from heteroplace.relay.expressions import post_order
@@ -20,6 +19,7 @@ from heteroplace.relay.shard.labels import LABELS, Labels
 from heteroplace.relay.shard.module import ShardedModule, shard_module
 from heteroplace.relay.shard.network import Node
 from heteroplace.relay.shard.spans import tag_of
+from zoo.models.transformers import bert_onnx, gpt_onnx
 
 ALL_REDUCE, ALL_GATHER = "heteroplace.all_reduce", "heteroplace.all_gather"
 _TOLERANCE = 1e-5

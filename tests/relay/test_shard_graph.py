@@ -7,10 +7,8 @@ from functools import cache
 import pytest
 import tvm
 from relay_models import var
-from tests.unit.transforms.sharded_cases import costs_by_op, ranks
 from tvm import relay
 
-from heteroplace.bench.models.transformers import gpt_onnx
 from heteroplace.model.check import check_plan
 from heteroplace.model.graph import tensor_bytes
 from heteroplace.parts.onnx.importer import from_onnx
@@ -21,6 +19,8 @@ from heteroplace.relay.training import training_step
 from heteroplace.transforms.degrees import Degrees
 from heteroplace.transforms.sharded import ShardedGraph
 from heteroplace.transforms.strategy import Strategy, plan_strategy
+from tests.unit.transforms.sharded_cases import costs_by_op, ranks
+from zoo.models.transformers import gpt_onnx
 
 _LAYERS, _WIDTH, _ROWS = 3, 8, 4
 _OPT_LEVEL = {"opt_level": 3}

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy_relay import run_by_numpy
 from relay_models import module, random_inputs, var, weights
-from tests.corpus import corpus
-from tests.strategies import exact_cases
 from tvm import relay
 
 from heteroplace.relay.expressions import post_order
 from heteroplace.relay.shard.module import ShardedModule, shard_module
 from heteroplace.relay.shard.spans import tag_of
+from tests.corpus import corpus
+from tests.strategies import exact_cases
 
 _WIDTHS = (4, 6, 8, 12)
 

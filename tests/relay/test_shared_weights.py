@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.instances import cpu
 
 from heteroplace.lower.artifact import weights_blob
 from heteroplace.lower.kernels import KernelCall, KernelCalls, Value
@@ -19,6 +18,7 @@ from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.model.plan import Plan, Run
 from heteroplace.simulate.simulator import simulate
+from tests.instances import cpu
 
 pytestmark = pytest.mark.relay
 

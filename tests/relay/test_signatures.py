@@ -12,8 +12,6 @@ import pytest
 import tvm
 from relay_models import cpu_cluster, module, var
 from relay_models import placed_randomly as placed
-from tests.compiled_files import Parts, read_parts
-from tests.signing_keys import KEYS, SIGNATURE_BYTES, signature_of, with_signature, write_keys
 from tvm import relay
 
 import heteroplace as hp
@@ -22,6 +20,8 @@ from heteroplace.errors import ArtifactError, ExecutionError
 from heteroplace.hetero_place import build
 from heteroplace.lower.executable import Executable
 from heteroplace.native.compiled_file import CompiledFile
+from tests.compiled_files import Parts, read_parts
+from tests.signing_keys import KEYS, SIGNATURE_BYTES, signature_of, with_signature, write_keys
 
 ONES = np.ones(4, "float32")
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guide" / "running.md"

@@ -16,13 +16,13 @@ from tvm import relay
 
 import heteroplace
 from heteroplace import pipeline
-from heteroplace.bench.models.catalogue import load_model, onnx_model_of, small_network_names
-from heteroplace.bench.models.low_precision import QDQ_STEP
 from heteroplace.cli.tvmc_plugin.tvmc import main
 from heteroplace.lower import compile as compile_module
 from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.lower.executable import Executable
 from heteroplace.run.executor import Executor
+from zoo.models.catalogue import load_model, onnx_model_of, small_network_names
+from zoo.models.low_precision import QDQ_STEP
 
 pytestmark = [
     pytest.mark.relay,

@@ -10,9 +10,9 @@ from relay_models import cores
 from shard_models import built_by_degrees
 
 import heteroplace
-from heteroplace.bench.models.transformers import bert_onnx, gpt_onnx
 from heteroplace.model.plan import Run
 from heteroplace.parts.onnx.importer import from_onnx
+from zoo.models.transformers import bert_onnx, gpt_onnx
 
 BATCH, TOKENS, VOCABULARY = 8, 16, 128
 SMALL = {"layers": 2, "hidden": 64, "heads": 4, "tokens": TOKENS, "vocabulary": VOCABULARY}

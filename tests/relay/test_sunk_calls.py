@@ -10,9 +10,9 @@ from relay_models import cpu_cluster, stock_outputs
 from routed_models import costs_by_capacity
 
 import heteroplace
-from heteroplace.bench.models.routed_vision import msdnet
-from heteroplace.bench.peers.stock import in_pass_context
+from benchmarks.peers.stock import in_pass_context
 from heteroplace.run.executor import Executor
+from zoo.models.routed_vision import msdnet
 
 
 def is_layout(kernel: str) -> bool:

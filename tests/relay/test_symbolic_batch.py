@@ -17,12 +17,12 @@ from tvm import relay
 from tvm.contrib import graph_executor
 
 import heteroplace
-from heteroplace.bench.models.transformers import bert_onnx, gpt_onnx
 from heteroplace.cli.main import main
 from heteroplace.errors import FrontendError, UnsupportedRelayError
 from heteroplace.parts.onnx.imported_model import ImportedModel
 from heteroplace.parts.onnx.importer import from_onnx
 from heteroplace.relay.expressions import tensor_types
+from zoo.models.transformers import bert_onnx, gpt_onnx
 
 BATCHES = (1, 3, 8)
 

@@ -7,9 +7,9 @@ import onnx
 import onnx_models as om
 import pytest
 
-from heteroplace.bench.models.catalogue import load_model, random_inputs
-from heteroplace.bench.models.transformers import bert_onnx, gpt_onnx
 from heteroplace.errors import GraphError
+from zoo.models.catalogue import load_model, random_inputs
+from zoo.models.transformers import bert_onnx, gpt_onnx
 
 pytestmark = pytest.mark.relay
 

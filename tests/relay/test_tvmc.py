@@ -12,8 +12,6 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx_models import make_model, node
-from tests.chrome_trace_model import checked, of
-from tests.signing_keys import write_keys
 from tvm.driver.tvmc import main as driver
 
 import heteroplace
@@ -24,6 +22,8 @@ from heteroplace.machine.probe import local_cpu_cluster
 from heteroplace.model.check import check_plan
 from heteroplace.report.notes import notes_text
 from heteroplace.tvm_bridge import llvm_cpu_target
+from tests.chrome_trace_model import checked, of
+from tests.signing_keys import write_keys
 
 # TVM's driver leaves files (its configuration, its packages) and the kernels' library leaves its
 # folder to the garbage collector; TVM's driver reads Relay text by a deprecated name.

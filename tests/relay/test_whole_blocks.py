@@ -11,13 +11,13 @@ from hypothesis import given
 from numpy_relay import run_by_numpy
 from own_kernels import check_by_all_kernels
 from relay_models import TARGET, module, random_inputs, var, weights
-from tests.corpus import corpus
-from tests.strategies import exact_cases
 from tvm import relay
 
 from heteroplace.parts.kernels.rewrites.whole_blocks import WholeBlocks
 from heteroplace.relay.expressions import is_op_call, post_order
 from heteroplace.relay.targets import float_lanes
+from tests.corpus import corpus
+from tests.strategies import exact_cases
 
 pytestmark = pytest.mark.relay
 

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy_relay import run_by_numpy
 from relay_models import TARGET, conv, cpu_cluster, module, random_inputs, var, weights
-from tests.strategies import exact_cases
 from tvm import autotvm, relay
 from tvm.contrib import graph_executor
 
@@ -25,6 +24,7 @@ from heteroplace.parts.kernels.cpu.winograd_op import WINOGRAD_OP, spread_filter
 from heteroplace.parts.kernels.rewrites.winograd import Winograd
 from heteroplace.relay.expressions import is_op_call, post_order
 from heteroplace.relay.targets import kernel_target
+from tests.strategies import exact_cases
 
 pytestmark = pytest.mark.relay
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import pytest
 
@@ -57,12 +58,16 @@ def test_two_packages_with_one_name_are_refused(installed: list[tuple[str, str]]
         plugins("seam")
 
 
-def test_a_part_that_was_left_out_is_skipped(installed: list[tuple[str, str]]) -> None:
-    installed += [
-        ("gone", "heteroplace.parts.no_such_part.plugin:value"),
-        ("here", "heteroplace.stats:median"),
-    ]
-    assert list(load_plugins("seam")) == ["here"]
+def test_a_part_registers_in_a_file_of_its_folder(
+    installed: list[tuple[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "part").mkdir()
+    text = "[heteroplace.other]\nx = a:b\n\n[heteroplace.seam]\nHere = heteroplace.stats:median\n"
+    (tmp_path / "part" / "entry_points.txt").write_text(text)
+    (tmp_path / "empty").mkdir()
+    monkeypatch.setattr(registry, "_PARTS", tmp_path)
+    installed.append(("there", "heteroplace.stats:quantile"))
+    assert list(load_plugins("seam")) == ["Here", "there"]
 
 
 def test_added_stages_stand_before_the_stage_that_they_name(

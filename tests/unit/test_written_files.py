@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from heteroplace.bench.command import make_parser as make_bench_parser
+from benchmarks.command import make_parser as make_bench_parser
 from heteroplace.cli.main import make_parser
 from heteroplace.command_parser import leaves
 from heteroplace.files.output import open_new

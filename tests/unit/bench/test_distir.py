@@ -1,13 +1,13 @@
-"""`bench distir`: the published tables agree with themselves, and our winners with them."""
+"""`benchmarks distir`: the published tables agree with themselves, and our winners with them."""
 
 import json
 from dataclasses import replace
 
 import pytest
 
-from heteroplace.bench.command import main
-from heteroplace.bench.distir import command, grids
-from heteroplace.bench.distir.grids import (
+from benchmarks.command import main
+from benchmarks.distir import command, grids
+from benchmarks.distir.grids import (
     Grid,
     compare,
     grid_batches,
@@ -15,8 +15,8 @@ from heteroplace.bench.distir.grids import (
     run_grid,
     search_problem,
 )
-from heteroplace.bench.distir.machine import MachineFigures, machine_cluster, machine_collectives
-from heteroplace.bench.distir.published import (
+from benchmarks.distir.machine import MachineFigures, machine_cluster, machine_collectives
+from benchmarks.distir.published import (
     GPT2_BEST,
     INFERENCE_BATCHES,
     MLP_BEST,
@@ -24,8 +24,8 @@ from heteroplace.bench.distir.published import (
     NUM_DEVICES,
     published_model,
 )
-from heteroplace.bench.distir.table import fronts, grid_table
-from heteroplace.bench.plots import plot_fronts
+from benchmarks.distir.table import fronts, grid_table
+from benchmarks.plots import plot_fronts
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.stats import rank_correlation_p
 from heteroplace.transforms.degrees import Degrees, enumerate_degrees

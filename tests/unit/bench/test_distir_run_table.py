@@ -1,4 +1,4 @@
-"""Rows of `bench distir --run` become tables; programs side by side are timed together."""
+"""Rows of `benchmarks distir --run` become tables; programs side by side are timed together."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from heteroplace.bench.distir.run_table import run_table
-from heteroplace.bench.peers.timed_runs import side_by_side
+from benchmarks.distir.run_table import run_table
+from benchmarks.peers.timed_runs import side_by_side
 
 Row = dict[str, object]
 

@@ -1,4 +1,4 @@
-"""`bench exact`: its cases, its rows on small graphs, and how the papers' numbers are marked."""
+"""`exact`: its cases, its rows on small graphs, and how the papers' numbers are marked."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.published_graphs import write_stand_ins
 
-from heteroplace.bench.command import USAGE, main
-from heteroplace.bench.exact import command as exact
-from heteroplace.bench.exact import fusion
-from heteroplace.bench.exact import paper as exact_paper
-from heteroplace.bench.exact.cases import (
+from benchmarks.command import USAGE, main
+from benchmarks.exact import command as exact
+from benchmarks.exact import fusion
+from benchmarks.exact import paper as exact_paper
+from benchmarks.exact.cases import (
     COARSE,
     LATENCY,
     PUBLISHED,
@@ -28,20 +27,21 @@ from heteroplace.bench.exact.cases import (
     Case,
     all_cases,
 )
-from heteroplace.bench.exact.command import ExactOptions, exact_rows, select_cases
-from heteroplace.bench.exact.table import paper_text, tables
-from heteroplace.bench.place import command as place
-from heteroplace.bench.place import processes
-from heteroplace.bench.place import worker as place_worker
-from heteroplace.bench.suites.catalogue import GRAPHS_VARIABLE, get_instance
-from heteroplace.bench.suites.clusters import LAUNCH_NS, celeritas_node, divi_nodes
-from heteroplace.bench.suites.coarse import coarse_problem
-from heteroplace.bench.suites.decoder import decoder_graph
-from heteroplace.bench.suites.training import training_costs
-from heteroplace.bench.suites.training_networks import holography
-from heteroplace.bench.suites.transformer import TRANSFORMERS
+from benchmarks.exact.command import ExactOptions, exact_rows, select_cases
+from benchmarks.exact.table import paper_text, tables
+from benchmarks.place import command as place
+from benchmarks.place import processes
+from benchmarks.place import worker as place_worker
 from heteroplace.errors import SolverError
 from heteroplace.solve.problem import Problem, ProgressReport
+from tests.published_graphs import write_stand_ins
+from zoo.graphs.catalogue import GRAPHS_VARIABLE, get_instance
+from zoo.graphs.clusters import LAUNCH_NS, celeritas_node, divi_nodes
+from zoo.graphs.coarse import coarse_problem
+from zoo.graphs.decoder import decoder_graph
+from zoo.graphs.training import training_costs
+from zoo.graphs.training_networks import holography
+from zoo.graphs.transformer import TRANSFORMERS
 
 NO_FILES = [case for case in all_cases() if case.table != PUBLISHED]
 

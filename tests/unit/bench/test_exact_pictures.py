@@ -1,4 +1,4 @@
-"""Pictures of `bench exact`: which rows become which bars and curves."""
+"""Pictures of `benchmarks exact`: which rows become which bars and curves."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from heteroplace.bench.command import main
-from heteroplace.bench.exact import pictures
-from heteroplace.bench.exact.cases import COARSE, QUALITY, TABLES, ZOO, ZOO_ITEMS
-from heteroplace.bench.plots import BarPanel, Panel
+from benchmarks.command import main
+from benchmarks.exact import pictures
+from benchmarks.exact.cases import COARSE, QUALITY, TABLES, ZOO, ZOO_ITEMS
+from benchmarks.plots import BarPanel, Panel
 
 
 @pytest.fixture

@@ -1,11 +1,11 @@
-"""`bench exact --symmetry`: one optimum for all orders, less work with symmetry."""
+"""`benchmarks exact --symmetry`: one optimum for all orders, less work with symmetry."""
 
 from __future__ import annotations
 
 import pytest
 
-from heteroplace.bench.exact import command as exact
-from heteroplace.bench.exact.symmetry import symmetry_rows
+from benchmarks.exact import command as exact
+from benchmarks.exact.symmetry import symmetry_rows
 
 
 @pytest.mark.costly

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("onnx")
 
-from heteroplace.bench.models.full_size import FULL_SIZE
+from zoo.models.full_size import FULL_SIZE
 
 PUBLISHED = {
     "efficientnet_b0": 5_288_548,

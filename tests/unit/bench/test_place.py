@@ -1,4 +1,4 @@
-"""`bench place` end to end on small instances, its catalogue, its growth mode and its plot."""
+"""`benchmarks place` end to end on small instances, its catalogue, its growth mode and its plot."""
 
 from __future__ import annotations
 
@@ -10,20 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from heteroplace.bench.command import main
-from heteroplace.bench.place import command as place
-from heteroplace.bench.place import worker as place_worker
-from heteroplace.bench.place.growth import (
+from benchmarks.command import main
+from benchmarks.place import command as place
+from benchmarks.place import worker as place_worker
+from benchmarks.place.growth import (
     growth_rows,
     growth_series,
     growth_table,
 )
-from heteroplace.bench.place.processes import Processes
-from heteroplace.bench.place.table import comparison
-from heteroplace.bench.suites.batches import with_batches
-from heteroplace.bench.suites.catalogue import QUICK, get_instance, instances, layered, select
-from heteroplace.bench.suites.clusters import LAUNCH_NS
-from heteroplace.bench.suites.layered import Layered
+from benchmarks.place.processes import Processes
+from benchmarks.place.table import comparison
 from heteroplace.control_groups import usable_cores
 from heteroplace.errors import GraphError, SolverError
 from heteroplace.model.plan import Plan, Run
@@ -31,6 +27,10 @@ from heteroplace.native.list import evaluate_order
 from heteroplace.native.throughput import placement_loads
 from heteroplace.solve import SOLVERS, SolveOptions
 from heteroplace.solve.problem import OBJECTIVES, Problem, SolveResult
+from zoo.graphs.batches import with_batches
+from zoo.graphs.catalogue import QUICK, get_instance, instances, layered, select
+from zoo.graphs.clusters import LAUNCH_NS
+from zoo.graphs.layered import Layered
 
 
 class Fixed:

@@ -1,4 +1,4 @@
-"""`bench place --peers`: plain Python that makes valid plans, and the table of both."""
+"""`benchmarks place --peers`: plain Python that makes valid plans, and the table of both."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from tests.unit.solve.baselines.test_m_sct_lp import length
 
-from heteroplace.bench.peers.plain_baechi import plain_favourites, plain_m_etf, plain_m_sct
-from heteroplace.bench.place import command as place
-from heteroplace.bench.place import peers as place_peers
-from heteroplace.bench.place.peers import peer_rows, peer_table
-from heteroplace.bench.suites.catalogue import get_instance, layered, transformer
-from heteroplace.bench.suites.layered import Layered
-from heteroplace.bench.suites.transformer import Transformer
+from benchmarks.peers.plain_baechi import plain_favourites, plain_m_etf, plain_m_sct
+from benchmarks.place import command as place
+from benchmarks.place import peers as place_peers
+from benchmarks.place.peers import peer_rows, peer_table
 from heteroplace.errors import SolverError
 from heteroplace.native.list import MeanGraph, evaluate_order, m_etf, mean_graph
 from heteroplace.solve.baselines.m_sct_lp import favourite_children
 from heteroplace.solve.problem import Problem
+from tests.unit.solve.baselines.test_m_sct_lp import length
+from zoo.graphs.catalogue import get_instance, layered, transformer
+from zoo.graphs.layered import Layered
+from zoo.graphs.transformer import Transformer
 
 SMALL = Transformer("two-layers", 2, 64, 4, 1, 128)
 

@@ -1,4 +1,4 @@
-"""`bench place --saga`: SAGA's task graphs and networks here, and its makespans."""
+"""`benchmarks place --saga`: SAGA's task graphs and networks here, and its makespans."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import importlib.util
 
 import pytest
 
-from heteroplace.bench.place import command as place
-from heteroplace.bench.place.saga import saga_rows
+from benchmarks.place import command as place
+from benchmarks.place.saga import saga_rows
 from heteroplace.errors import MissingPackageError
 
 HAS_SAGA = all(importlib.util.find_spec(name) is not None for name in ("saga", "pysmt"))

@@ -9,8 +9,8 @@ from xml.etree import ElementTree
 import pytest
 from matplotlib.collections import PathCollection
 
-from heteroplace.bench import plots
-from heteroplace.bench.plots import (
+from benchmarks import plots
+from benchmarks.plots import (
     BarPanel,
     Panel,
     Series,

@@ -8,17 +8,17 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.dags import random_task_graph
-from tests.instances import cpu, diamond, gpus, instance, problem_of
-from tests.strategies import exact_cases
 
-from heteroplace.bench.prediction.random_plans import KINDS, random_plans
+from benchmarks.prediction.random_plans import KINDS, random_plans
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.plan import Run
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve.problem import Problem
+from tests.dags import random_task_graph
+from tests.instances import cpu, diamond, gpus, instance, problem_of
+from tests.strategies import exact_cases
 
 
 def wide(num_tasks: int = 40) -> Problem:

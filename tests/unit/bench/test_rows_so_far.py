@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from heteroplace.bench.command import main
-from heteroplace.bench.distir import command as distir
-from heteroplace.bench.distir.grids import Grid
-from heteroplace.bench.exact import command as exact
-from heteroplace.bench.place import command, memory
-from heteroplace.bench.suites.catalogue import Instance
+from benchmarks.command import main
+from benchmarks.distir import command as distir
+from benchmarks.distir.grids import Grid
+from benchmarks.exact import command as exact
+from benchmarks.place import command
 from heteroplace.errors import ExecutionError
 from heteroplace.transforms.degrees import Degrees
 from heteroplace.transforms.search_rows import STAGES, SearchRow
+from zoo.graphs.catalogue import Instance
 
 
 @pytest.mark.parametrize("end", [ExecutionError("kernel fell"), KeyboardInterrupt()])
@@ -67,7 +66,7 @@ class Answers:
         return [{**answer, "note": "none"} for _ in names]
 
 
-@pytest.mark.parametrize("kind", [["place"], ["place", "--auto"], ["exact"]])
+@pytest.mark.parametrize("kind", [["place"], ["exact"]])
 def test_graphs_before_one_that_fails_are_kept(
     kind: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,20 +98,6 @@ def test_grids_before_one_that_fails_are_kept(
     assert main(["distir", "--json", str(file)]) == 1
     (row,) = json.loads(file.read_text())["rows"]
     assert row["model"] == distir.MODELS[0].name
-
-
-def test_a_process_that_fails_by_two_rules_becomes_a_note(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    done = subprocess.CompletedProcess([], -9, "", "out of memory")
-    monkeypatch.setattr(memory.subprocess, "run", lambda *_, **__: done)
-    file = tmp_path / "rows.json"
-    arguments = ["--only", "rwnn/er10x1$", "--solvers", "heft,etf", "--json", str(file)]
-    assert main(["place", "--memory", *arguments]) == 0
-    rows = json.loads(file.read_text())["rows"]
-    assert [row["solver"] for row in rows] == ["heft", "etf"]
-    assert rows[0]["note"] == "its process ended with -9: out of memory"
-    assert "of 0 solves" in capsys.readouterr().out
 
 
 def test_where_rows_cannot_go_is_told_before_they_are_measured(

@@ -1,4 +1,4 @@
-"""`bench tables`: tables of the registries' graphs and solvers, resumed runs, the manifest."""
+"""`benchmarks tables`: tables of the registries' graphs and solvers, resumed runs, the manifest."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from heteroplace.bench.suites.catalogue import exact_instances, instances, published_folder
-from heteroplace.bench.tables.command import (
+from benchmarks.tables.command import (
     BENCH,
     MANIFEST,
     measure_missing,
     write_documents,
 )
-from heteroplace.bench.tables.parts import DOCUMENTS, PLACE, THROUGHPUT, Part, all_parts
-from heteroplace.bench.tables.store import (
+from benchmarks.tables.parts import DOCUMENTS, PLACE, THROUGHPUT, Part, all_parts
+from benchmarks.tables.store import (
     Measured,
     Stamp,
     Store,
@@ -25,9 +24,10 @@ from heteroplace.bench.tables.store import (
     read_manifest,
     write_manifest,
 )
-from heteroplace.bench.tables.write import manifest_table, marked, part_table
+from benchmarks.tables.write import manifest_table, marked, part_table
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.solve import SOLVERS
+from zoo.graphs.catalogue import exact_instances, instances, published_folder
 
 STAMP = Stamp("abc", "a processor", 2, 1.0)
 GRAPH = re.compile(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from heteroplace.bench.command import USAGE, main
+from benchmarks.command import USAGE, main
 
 
 @pytest.mark.parametrize(
@@ -36,8 +36,7 @@ def test_a_number_out_of_range_is_refused_by_its_option(
         ("place --growth --only x --budget 3", "--growth does not read --budget, --only"),
         ("place --peers --solvers heft", "--peers does not read --solvers"),
         ("place --saga --seed 1", "--saga does not read --seed"),
-        ("place --memory --budget 3 --jobs 2", "--memory does not read --budget, --jobs"),
-        ("place --auto --memory", "--memory does not read --auto"),
+        ("place --saga --peers", "--peers does not read --saga"),
         ("exact --symmetry --budget 3", "--symmetry does not read --budget"),
         ("exact --fusion --seed 1", "--fusion does not read --seed"),
         ("distir --run --rows F --plot G.svg", "--run does not read --rows, --plot"),

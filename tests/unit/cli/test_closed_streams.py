@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests.programs import environment
 from tests.published_graphs import DNN, write
 
@@ -20,8 +21,8 @@ from tests.published_graphs import DNN, write
         ("-m heteroplace.cli.main clusters", "<&- >&- 2>&-"),
         ("-m heteroplace.cli.main clusters", "| true"),
         ("-OO -m heteroplace.cli.main clusters", "| true"),
-        ("-m heteroplace.bench -h", ">&-"),
-        ("-m heteroplace.bench -h", "| true"),
+        ("-m benchmarks -h", ">&-"),
+        ("-m benchmarks -h", "| true"),
     ],
 )
 def test_a_stream_that_is_closed_is_no_error(program: str, closed: str) -> None:

@@ -8,11 +8,11 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.measurements import NOON, XEON, note, row
 
 from heteroplace.cli.main import main
 from heteroplace.costs.store import CostStore
 from heteroplace.files.measurements import date_text
+from tests.measurements import NOON, XEON, note, row
 
 DAY_S = 86400
 _NOW = time.time()

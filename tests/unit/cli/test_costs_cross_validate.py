@@ -4,13 +4,13 @@ import argparse
 import json
 
 import pytest
-from tests.unit.costs.synthetic import layers, machine, measured_table
 
 from heteroplace.cli.machine import costs_cross_validate
 from heteroplace.errors import MissingCostError
 from heteroplace.files.cluster import cluster_to_json
 from heteroplace.files.costs import save_costs
 from heteroplace.files.graph import save_graph
+from tests.unit.costs.synthetic import layers, machine, measured_table
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from docs.pages.commands import commands
 
 import heteroplace
+from docs.pages.commands import commands
 from heteroplace.cli import doctor
 from heteroplace.cli.main import (
     _COMMANDS,

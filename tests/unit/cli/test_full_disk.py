@@ -8,9 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.measurements import row
-from tests.programs import files_of_at_most
-from tests.strategies import Instance
 
 from heteroplace.cli.main import main
 from heteroplace.costs.store import CostStore
@@ -20,6 +17,9 @@ from heteroplace.files.costs import save_costs
 from heteroplace.files.graph import save_graph
 from heteroplace.model.cost import table_from_rows
 from heteroplace.run.array_files import write_arrays
+from tests.measurements import row
+from tests.programs import files_of_at_most
+from tests.strategies import Instance
 
 PLACE = (
     *("place", "--solver", "heft", "--graph", "graph.json", "--cluster", "cluster.json"),

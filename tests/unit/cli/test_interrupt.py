@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.programs import environment, run_python
 
 import heteroplace
 from heteroplace.cli.main import INTERRUPTED
@@ -20,6 +19,7 @@ from heteroplace.files.fields.given_times import costs_from_times
 from heteroplace.files.graph import load_graph
 from heteroplace.files.plan import load_plan
 from heteroplace.model.check import check_plan
+from tests.programs import environment, run_python
 
 NUM_TASKS = 1500
 DEVICES = ("a", "b", "c")
@@ -227,7 +227,7 @@ sys.meta_path.insert(0, Interrupt())
 if scripts:
     sys.exit(list(scripts)[0].load()())
 else:
-    runpy.run_module("heteroplace." + {program!r}, run_name="__main__", alter_sys=True)
+    runpy.run_module({program!r}, run_name="__main__", alter_sys=True)
 """
 """Ctrl-C comes while the program looks for its second, third, ... module."""
 
@@ -236,7 +236,12 @@ else:
 @pytest.mark.parametrize("modules", [2, 3, 10, 40])
 @pytest.mark.parametrize(
     ("program", "argument"),
-    [("heteroplace", "place"), ("tvmc", "compile"), ("bench", "place"), ("demo", "run")],
+    [
+        ("heteroplace", "place"),
+        ("tvmc", "compile"),
+        ("benchmarks", "place"),
+        ("benchmarks.demo", "run"),
+    ],
 )
 def test_an_interrupt_at_the_start_is_one_line(program: str, argument: str, modules: int) -> None:
     code = INTERRUPTED_START.format(program=program, argument=argument, modules=modules)

@@ -13,8 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.instances import cpu
-from tests.programs import environment
 
 import heteroplace
 from heteroplace.cli.models.model_cache import (
@@ -29,6 +27,8 @@ from heteroplace.cli.models.model_cache import (
 )
 from heteroplace.errors import ArtifactError, FrontendError, HeteroPlaceError
 from heteroplace.files.reader import read_json
+from tests.instances import cpu
+from tests.programs import environment
 
 ABOUT = About({"x": (0.0, math.inf), "y": (-math.inf, -1.0), "z": (-math.inf, math.inf)}, 2.5)
 

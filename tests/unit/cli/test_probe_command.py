@@ -7,9 +7,6 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.programs import run_python
-from tests.unit.machine.machines import A100, DESKTOP, SERVER, write_machine
-from tests.unit.test_import_without_tvm import HIDE_TVM
 
 from heteroplace.cli.main import MISSING_PACKAGE, WRONG_INPUT, main
 from heteroplace.cli.probe import describe_core_to_core, describe_cpu, describe_gpu
@@ -18,6 +15,9 @@ from heteroplace.files.cluster import load_cluster
 from heteroplace.machine.cpu import read_cpus
 from heteroplace.machine.local import local_cluster
 from heteroplace.machine.probe import machine_cluster
+from tests.programs import run_python
+from tests.unit.machine.machines import A100, DESKTOP, SERVER, write_machine
+from tests.unit.test_import_without_tvm import HIDE_TVM
 
 QUIET = ["probe", "--no-links", "--cpu-only"]
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+from heteroplace.cli.profile import StepLine, describe_step
 from tests.programs import run_python
 from tests.unit.test_import_without_tvm import HIDE_TVM
-
-from heteroplace.cli.profile import StepLine, describe_step
 
 HIDE = HIDE_TVM.replace('"tvm"', "HIDDEN")
 RUN = """

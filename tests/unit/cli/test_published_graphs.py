@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.published_graphs import DNN, MOIRAI, write
-from tests.reference.brute_force import optimal_makespan
 
 from heteroplace.cli.main import main
 from heteroplace.errors import GraphError
@@ -19,6 +17,8 @@ from heteroplace.files.published.published_graph import load_published
 from heteroplace.files.solution import load_solution
 from heteroplace.model.check import check_plan
 from heteroplace.simulate.simulator import simulate
+from tests.published_graphs import DNN, MOIRAI, write
+from tests.reference.brute_force import optimal_makespan
 
 ROOMY = MOIRAI | {"device_memory": [10.0, 10.0]}
 PLACE = ["place", "--solver", "cpsat", "--budget", "20"]

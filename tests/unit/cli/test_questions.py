@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.unit.questions.worked import diamond_solution
 
 from heteroplace.cli.main import main
 from heteroplace.files.solution import load_solution
 from heteroplace.model.solution import Solution
+from tests.unit.questions.worked import diamond_solution
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.strategies import Instance
 
 from heteroplace.cli.main import main
 from heteroplace.files.cluster import cluster_to_json
@@ -18,6 +17,7 @@ from heteroplace.files.solution import solution_to_json
 from heteroplace.model.cost import table_from_rows
 from heteroplace.model.solution import Solution
 from heteroplace.solve import Problem, SolveOptions, solve_network
+from tests.strategies import Instance
 
 OF_PLAN = ["--graph", "graph.json", "--cluster", "cluster.json", "--costs", "costs.json"]
 

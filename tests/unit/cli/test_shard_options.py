@@ -7,8 +7,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.strategies import Instance
-from tests.unit.cli.test_show import solution_of
 
 from heteroplace.cli.main import main
 from heteroplace.errors import PlanError, ShardingError
@@ -24,6 +22,8 @@ from heteroplace.files.sharding import (
 )
 from heteroplace.sharding.options import ShardOptions, read_shard_options
 from heteroplace.transforms.degrees import Degrees
+from tests.strategies import Instance
+from tests.unit.cli.test_show import solution_of
 
 TOLD = Told(64, (2, 1, 2, 4), "gpipe", 2, 3, (5,), "sgd:0.1", "mse", 1, True, "end")
 

@@ -8,9 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.compiled_files import NEEDS, PROGRAM, Parts, empty_library
-from tests.programs import run_python
-from tests.strategies import Instance
 
 from heteroplace.cli.main import main
 from heteroplace.files.cluster import cluster_to_json
@@ -24,6 +21,9 @@ from heteroplace.model.memory_use.memory import MemoryUse
 from heteroplace.model.plan import Copy, Plan, Run
 from heteroplace.model.solution import Solution
 from heteroplace.model.text import parse_cluster, parse_graph, parse_plan, print_cluster, print_plan
+from tests.compiled_files import NEEDS, PROGRAM, Parts, empty_library
+from tests.programs import run_python
+from tests.strategies import Instance
 
 
 def solution_of(diamond: Instance) -> Solution:

@@ -7,9 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.strategies import Instance
-from tests.unit.files.test_solution import with_targets
-from tests.unit.model.test_check_guards import ROWS, ROWS_PLAN, cluster, costs, plan_of
 
 from heteroplace.cli.main import main, make_parser
 from heteroplace.cli.solution_file import read_solution
@@ -20,6 +17,9 @@ from heteroplace.files.plan import plan_to_json
 from heteroplace.model.solution import Solution
 from heteroplace.solve.problem import SolveOptions
 from heteroplace.solve.routed_replay import replay_routed
+from tests.strategies import Instance
+from tests.unit.files.test_solution import with_targets
+from tests.unit.model.test_check_guards import ROWS, ROWS_PLAN, cluster, costs, plan_of
 
 OF_PLAN = ["--graph", "graph.json", "--cluster", "cluster.json", "--costs", "costs.json"]
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from heteroplace.bench.exact.fusion import fusion_row
-from heteroplace.bench.suites.catalogue import exact_instances
+from benchmarks.exact.fusion import fusion_row
 from heteroplace.coarsen.breakpoints import BreakpointOptions, fuse_segments, task_bytes
 from heteroplace.coarsen.coarse import coarsen
 from heteroplace.coarsen.joined_groups import join_colocation_groups
@@ -17,6 +16,7 @@ from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraph
 from tests.dags import PAIR, chain_of, task_graphs
 from tests.strategies import num_cases
+from zoo.graphs.catalogue import exact_instances
 
 
 def labels(graph: TaskGraph) -> list[str | None]:

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 pytest.importorskip("tvm.relay")
 
 import tvm
-from tests.strategies import num_cases
 
 from heteroplace.lower.kernels import Kernel, KernelCall, KernelCalls, Value
 from heteroplace.lower.order.delay_for_memory import with_late_calls
 from heteroplace.lower.order.instructions import Instance, Instruction, Ordered, resolve
 from heteroplace.lower.workspace import Workspace
 from heteroplace.model.cluster import Cluster, Device, Memory
+from tests.strategies import num_cases
 
 pytestmark = pytest.mark.relay
 

@@ -8,12 +8,11 @@ from hypothesis import strategies as st
 
 pytest.importorskip("tvm.relay")
 
-from tests.strategies import num_cases
-
 from heteroplace.lower.order.lifetimes import Conflicts, find_conflicts
 from heteroplace.lower.order.memory_plan import Arena, lay_out
 from heteroplace.lower.order.order import Instruction
 from heteroplace.lower.program import ALIGNMENT_BYTES, aligned
+from tests.strategies import num_cases
 
 pytestmark = pytest.mark.relay
 

@@ -1,7 +1,6 @@
 """Cross-validation: errors that are known, and what may not be peeked at."""
 
 import pytest
-from tests.unit.costs.synthetic import layers, machine, measured_table, true_ns
 
 from heteroplace.costs.cross_validation import (
     Trial,
@@ -11,6 +10,7 @@ from heteroplace.costs.cross_validation import (
 )
 from heteroplace.costs.methods import CALIBRATED, EQUAL_TASK, METHODS, PLAIN, REGRESSION, WAVES
 from heteroplace.model.cost import Cost, build_table
+from tests.unit.costs.synthetic import layers, machine, measured_table, true_ns
 
 GRAPH, CLUSTER = layers(), machine()
 NAMES = [device.name for device in CLUSTER.devices]

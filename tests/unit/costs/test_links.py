@@ -3,10 +3,10 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.strategies import exact_cases
 
 from heteroplace.costs.link_fit import link_from_samples, undisturbed_ns
 from heteroplace.errors import ClusterError
+from tests.strategies import exact_cases
 
 SIZES = [4 * 2**10, 64 * 2**10, 2**20, 16 * 2**20]
 

@@ -7,14 +7,14 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.measurements import row
-from tests.programs import files_of_at_most
 
 from heteroplace.costs import store_schema
 from heteroplace.costs.interference_records import InterferenceKey, InterferenceRecord
 from heteroplace.costs.optional_store import OptionalStore
 from heteroplace.costs.store import CostStore
 from heteroplace.errors import CostStoreError, CostStoreUnavailableError
+from tests.measurements import row
+from tests.programs import files_of_at_most
 
 KEY = InterferenceKey("network", "llvm", "processor", 1)
 RECORD = InterferenceRecord(

@@ -2,9 +2,6 @@
 
 import pytest
 from hypothesis import given
-from tests.corpus import corpus
-from tests.strategies import exact_cases
-from tests.unit.costs.synthetic import layers, machine, measured_table, true_ns
 
 from heteroplace.costs.methods import samples_of
 from heteroplace.costs.prediction.predict import predict_costs
@@ -13,6 +10,9 @@ from heteroplace.model.cluster import Cluster, Device, Memory
 from heteroplace.model.cost import PREDICTED, Cost, build_table, table_from_rows
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.model.routed.routers import Router
+from tests.corpus import corpus
+from tests.strategies import exact_cases
+from tests.unit.costs.synthetic import layers, machine, measured_table, true_ns
 
 GRAPH, CLUSTER = layers(), machine()
 NAMES = [device.name for device in CLUSTER.devices]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.strategies import exact_cases
 
 from heteroplace.costs.prediction.regression import CONSTANT, LINEAR, NOISE_RATIO, fit_batches
 from heteroplace.errors import CostMismatchError
+from tests.strategies import exact_cases
 
 SIZES = st.lists(st.integers(1, 64), min_size=2, max_size=5, unique=True)
 

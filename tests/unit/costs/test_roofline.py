@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.routed_plans import layer_graph
 
 from heteroplace.costs.roofline import (
     MEASURED_PEAKS,
@@ -20,6 +19,7 @@ from heteroplace.costs.work import ALL_OPS, Work, main_dtype, task_work
 from heteroplace.errors import MissingCostError
 from heteroplace.model.cluster import Cluster, Device, Memory
 from heteroplace.model.graph import Task, TaskGraphBuilder
+from tests.routed_plans import layer_graph
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.instances import gpus
 
 from heteroplace.costs.standard_evaluation import (
     check_same_tasks,
@@ -16,6 +15,7 @@ from heteroplace.errors import CostMismatchError, GraphError, MissingCostError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
+from tests.instances import gpus
 
 PER_ITEM = {"a": 100, "b": 7}
 ONCE = {"a": 30, "b": 0}

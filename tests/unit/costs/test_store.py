@@ -11,9 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
-from tests.measurements import LLVM, NOON, note, row
-from tests.random_measurements import notes, unique_rows
-from tests.strategies import exact_cases
 
 from heteroplace.costs.measurement import Conditions, Measurement
 from heteroplace.costs.store import CostStore, default_path
@@ -23,6 +20,9 @@ from heteroplace.costs.store_values import (
     StoreFilter,
 )
 from heteroplace.errors import CostStoreError
+from tests.measurements import LLVM, NOON, note, row
+from tests.random_measurements import notes, unique_rows
+from tests.strategies import exact_cases
 
 BEFORE_NOON = "2026-01-31T11:59:59+00:00"
 EVERYTHING = StoreFilter()

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
-from tests.measurements import note, row
-from tests.random_measurements import notes, unique_rows
-from tests.strategies import exact_cases
 
 from heteroplace.costs.store_file import load_rows, rows_from_json, rows_to_json
 from heteroplace.errors import CostStoreError
 from heteroplace.files.reader import write_json
+from tests.measurements import note, row
+from tests.random_measurements import notes, unique_rows
+from tests.strategies import exact_cases
 
 VALIDATOR = Draft202012Validator(
     json.loads(

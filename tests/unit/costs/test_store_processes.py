@@ -13,10 +13,10 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.measurements import row
-from tests.programs import environment, run_python
 
 from heteroplace.costs.store import CostStore
+from tests.measurements import row
+from tests.programs import environment, run_python
 
 _TIME_LIMIT_S = 60
 # Writes as many measurements as it is told to (0: until it is killed), and says after each one

@@ -13,13 +13,13 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.measurements import row
 
 from heteroplace.costs import store_schema
 from heteroplace.costs.store import CostStore
 from heteroplace.costs.store_file import rows_to_json
 from heteroplace.costs.store_schema import APPLICATION_ID, open_store
 from heteroplace.errors import CostStoreError
+from tests.measurements import row
 
 NUM_ROWS = 300
 PAGE_BYTES = 4096

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from tests.unit.machine.machines import DESKTOP, write_machine
-
 from heteroplace.machine.core_kinds import core_kinds
 from heteroplace.machine.cpu import read_cpus
 from heteroplace.machine.probe import machine_cluster
 from heteroplace.measure.devices_under_test import device_class
+from tests.unit.machine.machines import DESKTOP, write_machine
 
 HYBRID = replace(DESKTOP, max_khz={0: 4_900_000, 1: 5_100_000, 2: 3_800_000, 3: 3_800_000})
 """Two fast cores, of which one may be clocked a little higher, and two thrifty ones."""

@@ -6,14 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.unit.machine.machines import (
-    A100,
-    ARM_BOARD,
-    DESKTOP,
-    FakeDriver,
-    Machine,
-    write_machine,
-)
 
 from heteroplace.errors import ClusterError, MissingPackageError
 from heteroplace.machine import fingerprint
@@ -26,6 +18,14 @@ from heteroplace.machine.fingerprint import (
 )
 from heteroplace.machine.gpu import has_nvidia_driver
 from heteroplace.model.cluster import Device
+from tests.unit.machine.machines import (
+    A100,
+    ARM_BOARD,
+    DESKTOP,
+    FakeDriver,
+    Machine,
+    write_machine,
+)
 
 
 def of(root: Path, machine: Machine, cores: tuple[int, ...] = (0,)) -> str:

@@ -7,8 +7,6 @@ from random import Random
 
 import pytest
 from hypothesis import given
-from tests.corpus import corpus
-from tests.strategies import num_cases
 
 from heteroplace.errors import ClusterError
 from heteroplace.machine.hosts import (
@@ -21,6 +19,8 @@ from heteroplace.machine.hosts import (
 )
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.hosts import on_host
+from tests.corpus import corpus
+from tests.strategies import num_cases
 
 
 def machine(cores: int) -> Cluster:

@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.unit.machine.machines import A100
 
 from heteroplace.cli.main import main
 from heteroplace.files.cluster import load_cluster
 from heteroplace.machine import local
 from heteroplace.machine.local import local_cluster, open_cluster
+from tests.unit.machine.machines import A100
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.unit.machine.machines import A100, ARM_BOARD, DESKTOP, SERVER, Machine, write_machine
 
 from heteroplace.control_groups import usable_cores
 from heteroplace.errors import ClusterError
@@ -15,6 +14,7 @@ from heteroplace.files.cluster import load_cluster, save_cluster
 from heteroplace.machine.cpu import CpuInfo, last_cache_bytes, parse_list, read_cpus, with_siblings
 from heteroplace.machine.probe import MAX_PARTS, machine_cluster
 from heteroplace.solve import SolveOptions
+from tests.unit.machine.machines import A100, ARM_BOARD, DESKTOP, SERVER, Machine, write_machine
 
 GIB = 1 << 30
 

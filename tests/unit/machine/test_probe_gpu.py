@@ -8,7 +8,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tests.unit.machine.machines import A100, DESKTOP, DESKTOP_CARD, FakeDriver, write_machine
 
 from heteroplace.errors import ClusterError, MissingPackageError
 from heteroplace.files.cluster import load_cluster, save_cluster
@@ -17,6 +16,7 @@ from heteroplace.machine.cpu import read_cpus
 from heteroplace.machine.cuda_driver import cuda_bus_ids
 from heteroplace.machine.gpu import GpuInfo, has_nvidia_driver, read_gpus
 from heteroplace.machine.probe import machine_cluster
+from tests.unit.machine.machines import A100, DESKTOP, DESKTOP_CARD, FakeDriver, write_machine
 
 
 class AnswerError(Exception):

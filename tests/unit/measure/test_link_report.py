@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.strategies import exact_cases
 
 from heteroplace.cli.probe import link_table
 from heteroplace.errors import ClusterError
@@ -22,6 +21,7 @@ from heteroplace.measure.transfers.link_report import (
     with_measured_links,
 )
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
+from tests.strategies import exact_cases
 
 SLOW = CopyTimes(((1000, 11_000), (10_000, 20_000)), 10_000, 1_000_000_000)
 

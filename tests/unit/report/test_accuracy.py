@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.strategies import exact_cases
 
 from heteroplace.report.accuracy import (
     error_ratios,
@@ -14,6 +13,7 @@ from heteroplace.report.accuracy import (
     top_k_regret,
     weighted_error,
 )
+from tests.strategies import exact_cases
 
 # Six plans, as throughputs: the best by prediction is the fourth best in truth.
 SIMULATED, REAL = (9, 8, 7, 6, 5, 4), (6, 9, 7, 5, 8, 4)

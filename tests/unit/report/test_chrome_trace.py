@@ -4,12 +4,12 @@ import json
 
 import pytest
 from hypothesis import given
-from tests.chrome_trace_model import checked, of
-from tests.strategies import Instance, exact_cases, instances_with_plan
 
 from heteroplace.model.plan import Plan
 from heteroplace.report.chrome_trace import TraceRun, trace_events, write_trace
 from heteroplace.simulate.simulator import simulate
+from tests.chrome_trace_model import checked, of
+from tests.strategies import Instance, exact_cases, instances_with_plan
 
 
 @pytest.fixture

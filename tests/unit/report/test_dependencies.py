@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given
-from tests.explicit_plans import explicit_plans
-from tests.routed_plans import RoutedCase, routed_plans
-from tests.strategies import Instance, exact_cases, instances_with_plan
 
 from heteroplace.model.plan import Plan
 from heteroplace.model.routed.decision import Decision
 from heteroplace.model.timeline import Timeline
 from heteroplace.report.dependencies import critical_path, critical_shares, data_pairs
 from heteroplace.simulate.simulator import simulate
+from tests.explicit_plans import explicit_plans
+from tests.routed_plans import RoutedCase, routed_plans
+from tests.strategies import Instance, exact_cases, instances_with_plan
 
 
 def check_path(case: Instance, plan: Plan, decision: Decision | None = None) -> None:

@@ -6,10 +6,6 @@ import json
 from dataclasses import replace
 
 from hypothesis import given
-from tests.chrome_trace_model import checked, of
-from tests.explicit_plans import explicit_plans
-from tests.strategies import Instance, exact_cases
-from tests.unit.model.test_check_explicit import SUM, good_steps, on_two_devices, step_graph
 
 from heteroplace.model.plan import Plan
 from heteroplace.model.timeline import Span, Timeline
@@ -18,6 +14,10 @@ from heteroplace.report.compare import compare
 from heteroplace.report.divergence import divergences
 from heteroplace.report.tables import channel_table, device_table, headline, placement_table
 from heteroplace.simulate.simulator import simulate
+from tests.chrome_trace_model import checked, of
+from tests.explicit_plans import explicit_plans
+from tests.strategies import Instance, exact_cases
+from tests.unit.model.test_check_explicit import SUM, good_steps, on_two_devices, step_graph
 
 
 def training_step() -> tuple[Instance, Plan, Timeline]:

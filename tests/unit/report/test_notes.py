@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from tests.instances import cpu, gpus, instance, problem_of
-
 from heteroplace.report.notes import notes_text, solution_notes
 from heteroplace.solve import SolveOptions, solve_network
+from tests.instances import cpu, gpus, instance, problem_of
 
 
 def test_devices_without_work_are_told_together_and_why() -> None:

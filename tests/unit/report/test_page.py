@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from tests.instances import gpus, instance, problem_of
-from tests.strategies import Instance, exact_cases, graphs, instances
 
 from heteroplace.files.reader import parse_json
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
@@ -27,6 +25,8 @@ from heteroplace.report.notes import solution_notes
 from heteroplace.report.tables import solution_headline
 from heteroplace.solve import SolveOptions, get_solver, solve_network
 from heteroplace.solve.report import report_content
+from tests.instances import gpus, instance, problem_of
+from tests.strategies import Instance, exact_cases, graphs, instances
 
 
 def text_of(solution: Solution, measured: Measured | None = None, **options: Any) -> str:

@@ -9,11 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.browser import see
-from tests.instances import gpus, instance
 
-from heteroplace.bench.suites.catalogue import GRAPHS_VARIABLE, get_instance
-from heteroplace.bench.suites.layered import Layered, layered_costs, layered_graph
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraphBuilder
@@ -24,6 +20,10 @@ from heteroplace.simulate.simulator import simulate
 from heteroplace.solve import Problem, SolveOptions, get_solver, solve_network
 from heteroplace.solve.moves import moves
 from heteroplace.solve.report import SolverRecord, write_report
+from tests.browser import see
+from tests.instances import gpus, instance
+from zoo.graphs.catalogue import GRAPHS_VARIABLE, get_instance
+from zoo.graphs.layered import Layered, layered_costs, layered_graph
 
 PANELS = [
     *("headline", "timeline", "memory", "graph", "links", "tasks"),

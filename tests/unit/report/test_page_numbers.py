@@ -6,14 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.browser import see
-from tests.instances import gpus, instance
-from tests.unit.report.test_explicit_plans import training_step
 
 from heteroplace.model.plan import Copy, Plan, Run
 from heteroplace.model.solution import RunTime, Solution
 from heteroplace.report.html.content import Measured, MeasuredTime
 from heteroplace.solve.report import write_report
+from tests.browser import see
+from tests.instances import gpus, instance
+from tests.unit.report.test_explicit_plans import training_step
 
 TIMES = """
 return all("#headline tbody tr").map((row) =>

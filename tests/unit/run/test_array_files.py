@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.programs import files_of_at_most
 
 from heteroplace.errors import ArtifactError, ExecutionError
 from heteroplace.run.array_files import read_array, read_arrays, write_arrays
+from tests.programs import files_of_at_most
 
 
 def test_files_are_read_or_refused(tmp_path: Path) -> None:

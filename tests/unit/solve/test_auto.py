@@ -7,9 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heteroplace.bench.suites.batches import with_batches
-from heteroplace.bench.suites.catalogue import get_instance, layered
-from heteroplace.bench.suites.layered import Layered
 from heteroplace.errors import InfeasibleError, SolverLimitError
 from heteroplace.native.list import heft
 from heteroplace.solve import SolveOptions, get_solver
@@ -18,6 +15,9 @@ from heteroplace.solve.objective import gains_enough
 from heteroplace.solve.problem import Problem
 from heteroplace.solve.refinement import choose_route
 from tests.strategies import Instance, exact_cases, instances
+from zoo.graphs.batches import with_batches
+from zoo.graphs.catalogue import get_instance, layered
+from zoo.graphs.layered import Layered
 
 
 def wide(num_tasks: int) -> Problem:

@@ -8,8 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heteroplace.bench.suites.catalogue import layered
-from heteroplace.bench.suites.layered import Layered
 from heteroplace.errors import InfeasibleError, SolverError, SolverLimitError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
@@ -23,6 +21,8 @@ from heteroplace.solve.problem import COARSENINGS, ProgressReport, SolveResult
 from tests.instances import cpu, given_costs, gpus, instance, problem_of
 from tests.reference.brute_force import optimal_makespan
 from tests.strategies import Instance, exact_cases, instances
+from zoo.graphs.catalogue import layered
+from zoo.graphs.layered import Layered
 
 
 def options(**given: object) -> SolveOptions:

@@ -8,8 +8,6 @@ from random import Random
 
 import pytest
 
-from heteroplace.bench.suites.catalogue import layered
-from heteroplace.bench.suites.layered import Layered
 from heteroplace.errors import SolverLimitError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
@@ -28,6 +26,8 @@ from heteroplace.solve.search.initial_solutions import InitialSolutions
 from heteroplace.solve.split.solver import run_split
 from heteroplace.solve.throughput.prices import PriceBound, price_bound
 from tests.dags import random_task_graph
+from zoo.graphs.catalogue import layered
+from zoo.graphs.layered import Layered
 
 PAST = Deadline.after(-1.0)
 

@@ -8,8 +8,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
-from heteroplace.bench.suites.catalogue import rwnn
-from heteroplace.bench.suites.rwnn import RwnnStack
 from heteroplace.model.check import check_plan
 from heteroplace.model.text import print_plan
 from heteroplace.native.list import evaluate_order, heft, list_schedule, what_if
@@ -30,6 +28,8 @@ from tests.interrupts import ctrl_c_after
 from tests.programs import run_python
 from tests.strategies import Instance, exact_cases, instances, num_cases
 from tests.unit.solve.batched.test_divi import nodes
+from zoo.graphs.catalogue import rwnn
+from zoo.graphs.rwnn import RwnnStack
 
 
 def layered(num_layers: int = 8, width: int = 4) -> Instance:

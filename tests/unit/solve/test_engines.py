@@ -8,8 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from heteroplace.bench.suites.catalogue import layered
-from heteroplace.bench.suites.layered import Layered
 from heteroplace.errors import MissingPackageError, SolverError, SolverLicenceError
 from heteroplace.solve import SOLVERS, SolveOptions, get_solver
 from heteroplace.solve.lp import engines, gurobi
@@ -18,6 +16,8 @@ from heteroplace.solve.lp.highs import HighsEngine
 from heteroplace.solve.lp.program import INFEASIBLE, FloatArray, MipAnswer, MipLimits, MixedProgram
 from heteroplace.solve.problem import ENGINES, OBJECTIVES
 from tests.exact_engines import needs_gurobi
+from zoo.graphs.catalogue import layered
+from zoo.graphs.layered import Layered
 
 PROBLEM = layered(Layered(6), fill=0.2)
 MILPS = [

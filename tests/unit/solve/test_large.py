@@ -10,9 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from heteroplace.bench.suites.catalogue import layered
-from heteroplace.bench.suites.clusters import hub
-from heteroplace.bench.suites.layered import Layered
 from heteroplace.model.check import check_plan
 from heteroplace.native.list import evaluate_order
 from heteroplace.native.simulate import simulate_plan
@@ -24,6 +21,9 @@ from heteroplace.solve.search import initial_solutions
 from heteroplace.solve.search.initial_solutions import InitialSolutions
 from heteroplace.solve.throughput import solver as throughput
 from heteroplace.solve.throughput.prices import price_bound
+from zoo.graphs.catalogue import layered
+from zoo.graphs.clusters import hub
+from zoo.graphs.layered import Layered
 
 
 @pytest.fixture(scope="module")

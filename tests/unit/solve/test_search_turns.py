@@ -7,8 +7,6 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 
-from heteroplace.bench.suites.catalogue import get_instance, layered
-from heteroplace.bench.suites.layered import Layered
 from heteroplace.native.list import heft
 from heteroplace.native.problem import NativePlan
 from heteroplace.native.search import PlanSearch, SearchReport, Stall, search_plans
@@ -19,6 +17,8 @@ from heteroplace.solve.search import initial_solutions
 from heteroplace.solve.search.initial_solutions import InitialSolutions
 from heteroplace.solve.search.solver import SearchRun
 from tests.strategies import Instance, exact_cases, instances
+from zoo.graphs.catalogue import get_instance, layered
+from zoo.graphs.layered import Layered
 
 AT_ONCE = Stall(share=1e-9, least_s=0.0)
 """Every round is a turn: some time has always passed since the last gain."""

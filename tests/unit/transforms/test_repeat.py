@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from heteroplace.bench.distir.gpt2 import Gpt2
-from heteroplace.bench.distir.machine import MachineFigures, machine_cluster
+from benchmarks.distir.gpt2 import Gpt2
+from benchmarks.distir.machine import MachineFigures, machine_cluster
 from heteroplace.costs.prediction.op_costs import OpCosts
 from heteroplace.errors import ShardingError
 from heteroplace.model.graph import Task

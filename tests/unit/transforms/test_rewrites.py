@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from heteroplace.bench.distir.gpt2 import Gpt2
+from benchmarks.distir.gpt2 import Gpt2
 from heteroplace.errors import ShardingError
 from heteroplace.model.graph import Task
 from heteroplace.model.memory_use.live_memory import live_peaks

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from heteroplace.bench.distir.machine import MachineFigures, machine_cluster
+from benchmarks.distir.machine import MachineFigures, machine_cluster
 from heteroplace.costs.prediction.op_costs import OpCosts
 from heteroplace.errors import MissingCostError, ShardingError, UnsupportedRelayError
 from heteroplace.model.collectives import CollectiveCosts

@@ -6,8 +6,8 @@ from random import Random
 import pytest
 from hypothesis import given
 
-from heteroplace.bench.distir.gpt2 import Gpt2
-from heteroplace.bench.distir.machine import MachineFigures, machine_cluster, machine_collectives
+from benchmarks.distir.gpt2 import Gpt2
+from benchmarks.distir.machine import MachineFigures, machine_cluster, machine_collectives
 from heteroplace.costs.prediction.op_costs import OpCosts
 from heteroplace.costs.prediction.op_regression import LinearCost, OpRegression
 from heteroplace.errors import ShardingError

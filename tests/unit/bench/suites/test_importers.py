@@ -8,15 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.published_graphs import DNN, MOIRAI, write, write_stand_ins
-from tests.reference.brute_force import optimal_makespan
 
-from heteroplace.bench.suites.catalogue import (
-    GRAPHS_VARIABLE,
-    get_instance,
-    instances,
-    published_folder,
-)
 from heteroplace.errors import GraphError
 from heteroplace.files.published.dnn_partitioning import import_dnn_partitioning
 from heteroplace.files.published.moirai import import_moirai
@@ -24,6 +16,14 @@ from heteroplace.native.throughput import placement_loads
 from heteroplace.solve import SolveOptions, get_solver
 from heteroplace.solve.bounds.paths import find_paths
 from heteroplace.solve.problem import Problem
+from tests.published_graphs import DNN, MOIRAI, write, write_stand_ins
+from tests.reference.brute_force import optimal_makespan
+from zoo.graphs.catalogue import (
+    GRAPHS_VARIABLE,
+    get_instance,
+    instances,
+    published_folder,
+)
 
 
 def test_nodes_become_tasks_with_groups_and_allowed_devices(tmp_path: Path) -> None:

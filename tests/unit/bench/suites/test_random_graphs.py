@@ -6,17 +6,17 @@ import sys
 
 import pytest
 
-from heteroplace.bench.suites.clusters import divi_node, inter_server
-from heteroplace.bench.suites.layered import Layered, layered_costs, layered_graph
-from heteroplace.bench.suites.rwnn import (
+from heteroplace.errors import GraphError, MissingPackageError
+from heteroplace.model.graph import TaskGraph
+from zoo.graphs.clusters import divi_node, inter_server
+from zoo.graphs.layered import Layered, layered_costs, layered_graph
+from zoo.graphs.rwnn import (
     DEVICE_RATIOS,
     MEAN_TASK_NS,
     RwnnStack,
     rwnn_costs,
     rwnn_graph,
 )
-from heteroplace.errors import GraphError, MissingPackageError
-from heteroplace.model.graph import TaskGraph
 
 
 def sources(graph: TaskGraph) -> list[str]:
@@ -95,7 +95,7 @@ def test_impossible_stacks_are_refused(stack: RwnnStack, message: str) -> None:
 
 def test_without_networkx_it_is_said_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "networkx", None)
-    with pytest.raises(MissingPackageError, match=r"pip install 'heteroplace\[bench\]'"):
+    with pytest.raises(MissingPackageError, match=r"pip install networkx"):
         rwnn_graph(RwnnStack("er", 10))
 
 

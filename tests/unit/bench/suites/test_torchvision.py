@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from heteroplace.bench.suites.batches import with_batches
-from heteroplace.bench.suites.clusters import divi_node
-from heteroplace.bench.suites.torchvision import (
+from heteroplace.errors import GraphError
+from heteroplace.solve import SolveOptions, get_solver
+from zoo.graphs.batches import with_batches
+from zoo.graphs.clusters import divi_node
+from zoo.graphs.torchvision import (
     BATCH_SIZES,
     MEAN_NS,
     NETWORKS,
     network_graph,
     torchvision,
 )
-from heteroplace.errors import GraphError
-from heteroplace.solve import SolveOptions, get_solver
 
 SIZES = {
     "alexnet": (61.10, 0.71),

@@ -6,12 +6,12 @@ from collections import Counter
 
 import pytest
 
-from heteroplace.bench.exact.paper import CELERITAS_FUSION
-from heteroplace.bench.suites.clusters import celeritas_node
-from heteroplace.bench.suites.training import OP_CLASSES, Network, training_costs
-from heteroplace.bench.suites.training_networks import TRAINED, holography, inception_v3
-from heteroplace.bench.suites.training_sequences import nmt, transformer
+from benchmarks.exact.paper import CELERITAS_FUSION
 from heteroplace.model.graph import TaskGraph
+from zoo.graphs.clusters import celeritas_node
+from zoo.graphs.training import OP_CLASSES, Network, training_costs
+from zoo.graphs.training_networks import TRAINED, holography, inception_v3
+from zoo.graphs.training_sequences import nmt, transformer
 
 SMALL = {
     "holography": lambda: holography(2, 4),

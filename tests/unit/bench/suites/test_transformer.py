@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from heteroplace.bench.suites.clusters import (
+from heteroplace.errors import ClusterError, GraphError, MissingCostError
+from zoo.graphs.clusters import (
     fill_memories,
     inter_server,
     intra_server,
     memory_need,
 )
-from heteroplace.bench.suites.roofline import roofline_costs
-from heteroplace.bench.suites.transformer import (
+from zoo.graphs.roofline import roofline_costs
+from zoo.graphs.transformer import (
     OP_CLASSES,
     TRANSFORMERS,
     Transformer,
     transformer_costs,
     transformer_graph,
 )
-from heteroplace.errors import ClusterError, GraphError, MissingCostError
 
 # "Ops" of Moirai's tables IV and V.
 PUBLISHED_OPS = {

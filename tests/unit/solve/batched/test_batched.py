@@ -8,10 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heteroplace.bench.suites.batches import with_batches
-from heteroplace.bench.suites.catalogue import layered
-from heteroplace.bench.suites.clusters import hub
-from heteroplace.bench.suites.layered import Layered
 from heteroplace.errors import InfeasibleError, SolverError, SolverLimitError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cost import Cost, build_table
@@ -25,6 +21,10 @@ from tests.instances import cpu, gpus, instance
 from tests.reference.batch_brute_force import optimal_batch_makespan
 from tests.strategies import Instance, exact_cases, instances, num_cases
 from tests.unit.solve.test_worked import disconnected, empty_graph, many_outputs, zero_sizes
+from zoo.graphs.batches import with_batches
+from zoo.graphs.catalogue import layered
+from zoo.graphs.clusters import hub
+from zoo.graphs.layered import Layered
 
 NAMES = ("bmet", "bgreedy", "bheft")
 

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heteroplace.bench.suites.catalogue import get_instance
 from heteroplace.errors import SolverError
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import table_from_rows
@@ -28,6 +27,7 @@ from heteroplace.solve.deadline import Deadline, TimeUpError
 from tests.instances import gpus, instance
 from tests.strategies import num_cases
 from tests.unit.solve.batched.test_divi import nodes
+from zoo.graphs.catalogue import get_instance
 
 SIX = DeviceSymmetry((((0, 1, 2), (3, 4, 5)),), ((0,), (1, 2), (3,), (4, 5)))
 """Two nodes of one device and two equal ones."""

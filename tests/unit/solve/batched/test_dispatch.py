@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heteroplace.bench.suites.batches import with_batches
 from heteroplace.errors import PlanError
 from heteroplace.model.check import check_plan
 from heteroplace.model.plan import Run, Step
@@ -24,6 +23,7 @@ from heteroplace.solve.deadline import Deadline, TimeUpError
 from tests.instances import gpus, instance, problem_of
 from tests.strategies import exact_cases, random_instance
 from tests.unit.solve.batched.test_divi import free, nodes
+from zoo.graphs.batches import with_batches
 
 
 def there_and_back() -> Problem:

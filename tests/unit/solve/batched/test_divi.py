@@ -10,10 +10,6 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from heteroplace.bench.suites.batches import with_batches
-from heteroplace.bench.suites.catalogue import layered
-from heteroplace.bench.suites.clusters import hub
-from heteroplace.bench.suites.layered import Layered
 from heteroplace.errors import InfeasibleError, SolverError, SolverLimitError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
@@ -32,6 +28,10 @@ from tests.reference.batch_brute_force import optimal_batch_makespan
 from tests.strategies import Instance, exact_cases, instances
 from tests.unit.solve.batched.test_batched import batched, chain, one_op
 from tests.unit.solve.test_worked import empty_graph
+from zoo.graphs.batches import with_batches
+from zoo.graphs.catalogue import layered
+from zoo.graphs.clusters import hub
+from zoo.graphs.layered import Layered
 
 CORRECTED, PUBLISHED = BatchRules(), BatchRules("published")
 

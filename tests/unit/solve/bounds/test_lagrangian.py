@@ -8,12 +8,6 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 
-from heteroplace.bench.suites.clusters import inter_server
-from heteroplace.bench.suites.transformer import (
-    TRANSFORMERS,
-    transformer_costs,
-    transformer_graph,
-)
 from heteroplace.model.cluster import Cluster, Device, Memory
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraphBuilder
@@ -23,6 +17,12 @@ from heteroplace.native.problem import NativeProblem
 from tests.instances import given_costs, gpus, instance
 from tests.strategies import AMPLE, Instance, exact_cases, instances
 from tests.unit.solve.bounds.chains import chains, optimum_of
+from zoo.graphs.clusters import inter_server
+from zoo.graphs.transformer import (
+    TRANSFORMERS,
+    transformer_costs,
+    transformer_graph,
+)
 
 
 def bound_of(case: Instance, rounds: int = 12, target_ns: int = 0) -> LagrangianBound:

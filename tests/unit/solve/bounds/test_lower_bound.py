@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heteroplace.bench.suites.catalogue import select
 from heteroplace.errors import SolverError
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import TaskGraphBuilder
@@ -25,6 +24,7 @@ from tests.instances import cpu, diamond, gpus, instance, problem_of
 from tests.strategies import AMPLE, Instance, exact_cases, instances
 from tests.unit.solve.bounds.chains import chains, optimum_of
 from tests.unit.solve.bounds.test_lagrangian import memory_forced_cut
+from zoo.graphs.catalogue import select
 
 
 def simple_bounds(native: NativeProblem) -> dict[str, int]:

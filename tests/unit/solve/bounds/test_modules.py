@@ -10,8 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heteroplace.bench.suites.catalogue import get_instance, rwnn, select
-from heteroplace.bench.suites.rwnn import RwnnStack
 from heteroplace.decompose.decomposition import MAX_MODULE_TASKS
 from heteroplace.decompose.narrow_cuts import (
     Boundary,
@@ -38,6 +36,8 @@ from heteroplace.solve.split.pool import Budget, Pool
 from tests.instances import given_costs, gpus, instance, problem_of
 from tests.strategies import AMPLE, Instance, exact_cases, instances
 from tests.unit.solve.bounds.chains import chains, optimum_of
+from zoo.graphs.catalogue import get_instance, rwnn, select
+from zoo.graphs.rwnn import RwnnStack
 
 
 def solved(problem: Problem, path: ModulePath, at_most: int | None = None) -> int:

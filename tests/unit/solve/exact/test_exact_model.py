@@ -17,8 +17,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ortools.sat.python import cp_model
 
-from heteroplace.bench.suites.catalogue import rwnn
-from heteroplace.bench.suites.rwnn import RwnnStack
 from heteroplace.errors import SolverError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import CONGESTION_MODES
@@ -42,6 +40,8 @@ from tests.interrupts import ctrl_c_after
 from tests.reference.brute_force import optimal_makespan
 from tests.reference.per_edge import split_tensors
 from tests.strategies import Instance, exact_cases, instances
+from zoo.graphs.catalogue import rwnn
+from zoo.graphs.rwnn import RwnnStack
 
 
 @given(instances(max_tasks=7, has_modes=True))

@@ -7,8 +7,6 @@ from itertools import pairwise
 
 import pytest
 
-from heteroplace.bench.suites.catalogue import layered
-from heteroplace.bench.suites.layered import Layered
 from heteroplace.coarsen.breakpoints import fuse_segments
 from heteroplace.coarsen.coarse import coarsen
 from heteroplace.errors import SolverLimitError
@@ -21,6 +19,8 @@ from heteroplace.solve import Problem, SolveOptions, get_solver
 from heteroplace.solve.feasibility import overflow
 from tests.instances import gpus, instance, problem_of
 from tests.strategies import AMPLE
+from zoo.graphs.catalogue import layered
+from zoo.graphs.layered import Layered
 
 CASES = [(seed, fill) for seed in range(4) for fill in (0.2, 0.6)]
 TIGHT = [(4, 0.8), (7, 0.85), (0, 0.95)]

@@ -11,9 +11,6 @@ from random import Random
 import pytest
 from hypothesis import given
 
-from heteroplace.bench.suites import catalogue
-from heteroplace.bench.suites.layered import Layered
-from heteroplace.bench.suites.transformer import Transformer
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.check import check_plan
 from heteroplace.native.list import heft
@@ -27,6 +24,9 @@ from tests.programs import environment
 from tests.strategies import Instance, exact_cases, random_instance
 from tests.unit.solve.bounds.chains import chains, optimum_of
 from tests.unit.solve.test_determinism import layered
+from zoo.graphs import catalogue
+from zoo.graphs.layered import Layered
+from zoo.graphs.transformer import Transformer
 
 SMALL = SolveOptions(iterations=3000, time_limit_s=60, threads=1)
 

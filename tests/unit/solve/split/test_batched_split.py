@@ -13,9 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heteroplace.bench.suites.batches import with_batches
-from heteroplace.bench.suites.catalogue import rwnn
-from heteroplace.bench.suites.rwnn import RwnnStack
 from heteroplace.decompose.narrow_cuts import single_channel_modules
 from heteroplace.decompose.serial_modules import ChainModule, module_chain
 from heteroplace.errors import InfeasibleError, SolverLimitError
@@ -41,6 +38,9 @@ from heteroplace.solve.split.batched_solver import BatchedSplit
 from tests.instances import instance
 from tests.strategies import Instance, exact_cases, instances, random_instance
 from tests.unit.solve.batched.test_divi import brute_force, free, nodes
+from zoo.graphs.batches import with_batches
+from zoo.graphs.catalogue import rwnn
+from zoo.graphs.rwnn import RwnnStack
 
 OPTIONS = SolveOptions(iterations=3_000, threads=1, time_limit_s=30)
 

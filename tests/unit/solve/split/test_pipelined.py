@@ -8,9 +8,6 @@ from typing import Any
 
 import pytest
 
-from heteroplace.bench.suites.batches import with_batches
-from heteroplace.bench.suites.catalogue import rwnn
-from heteroplace.bench.suites.rwnn import RwnnStack
 from heteroplace.model.check import check_plan
 from heteroplace.model.plan import Run
 from heteroplace.native.arrays import IMPOSSIBLE
@@ -29,6 +26,9 @@ from heteroplace.solve.throughput.assignment import Assignment
 from tests.strategies import random_instance
 from tests.unit.solve.batched.test_batched import batched
 from tests.unit.solve.batched.test_divi import free, nodes
+from zoo.graphs.batches import with_batches
+from zoo.graphs.catalogue import rwnn
+from zoo.graphs.rwnn import RwnnStack
 
 OPTIONS = SolveOptions(iterations=2_000, threads=1, time_limit_s=30)
 

@@ -11,8 +11,6 @@ import pytest
 from hypothesis import given
 from ortools.sat.python import cp_model
 
-from heteroplace.bench.suites.catalogue import get_instance, rwnn
-from heteroplace.bench.suites.rwnn import RwnnStack
 from heteroplace.decompose.narrow_cuts import Boundary, ModulePath, single_channel_modules
 from heteroplace.decompose.serial_modules import ChainModule, module_chain
 from heteroplace.errors import InfeasibleError, SolverLimitError
@@ -39,6 +37,8 @@ from tests.reference.brute_force import optimal_makespan
 from tests.strategies import Instance, exact_cases
 from tests.unit.solve.bounds.chains import chains, optimum_of
 from tests.unit.solve.bounds.test_modules import two_channels, two_diamonds
+from zoo.graphs.catalogue import get_instance, rwnn
+from zoo.graphs.rwnn import RwnnStack
 
 QUICK = SolveOptions(iterations=20_000, threads=1, time_limit_s=20)
 

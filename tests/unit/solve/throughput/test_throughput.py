@@ -11,9 +11,6 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from heteroplace.bench.suites.catalogue import layered
-from heteroplace.bench.suites.clusters import hub
-from heteroplace.bench.suites.layered import Layered
 from heteroplace.errors import HeteroPlaceError, InfeasibleError, SolverError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import CONGESTION_MODES, COPY_ENGINES, Cluster
@@ -38,6 +35,9 @@ from tests.instances import cpu, given_costs, gpus, instance, problem_of
 from tests.reference.placements import fits, is_allowed, used_bytes
 from tests.reference.throughput import busy_times, least_item_ns
 from tests.strategies import Instance, exact_cases, random_instance
+from zoo.graphs.catalogue import layered
+from zoo.graphs.clusters import hub
+from zoo.graphs.layered import Layered
 
 SMALL = SolveOptions(objective="throughput", iterations=400, time_limit_s=60)
 

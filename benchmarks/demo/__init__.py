@@ -1,0 +1,1 @@
+"""`make demo`: the first minute of a newcomer, on this machine."""

@@ -1,0 +1,1 @@
+"""The tables of the papers, beside their numbers: `benchmarks exact`."""

@@ -1,0 +1,1 @@
+"""Placement by every solver, side by side: `benchmarks place`."""

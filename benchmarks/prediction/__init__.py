@@ -1,0 +1,1 @@
+"""What was promised for plans, against runs of them: `benchmarks prediction`."""

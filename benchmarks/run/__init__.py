@@ -1,0 +1,1 @@
+"""Plans of one network against the peers: `benchmarks run`."""

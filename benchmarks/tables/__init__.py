@@ -1,0 +1,1 @@
+"""EXACT.md and PLACE.md, made whole: `benchmarks tables`."""

@@ -1,1 +1,0 @@
-"""The tables of the papers, beside their numbers: `bench exact`."""

@@ -1,1 +1,0 @@
-"""Placement by every solver, side by side: `bench place`."""

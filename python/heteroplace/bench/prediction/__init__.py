@@ -1,1 +1,0 @@
-"""What was promised for plans, against runs of them: `bench prediction`."""

@@ -1,1 +1,0 @@
-"""Plans of one network against the peers: `bench run`."""

@@ -1,1 +1,0 @@
-"""EXACT.md and PLACE.md, made whole: `bench tables`."""

@@ -1,0 +1,1 @@
+"""Networks and task graphs that benchmarks, tests and tutorials share."""
