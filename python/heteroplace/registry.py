@@ -1,7 +1,7 @@
 """The name of a seam -> what parts and installed packages plug into it, by entry points.
 
-Each seam is one group of entry points. A part of ours registers in the file `entry_points.txt` of its
-own folder. A package of someone else registers in its `pyproject.toml`:
+Each seam is one group of entry points. A part of ours registers in the file `entry_points.txt` of
+its own folder. A package of someone else registers in its `pyproject.toml`:
 
     [project.entry-points."heteroplace.solvers"]
     mine = "my_package.solver:MySolver"

@@ -1,9 +1,9 @@
 """Randomly wired networks as task graphs, with the generators and the stacks of DiviML (section V).
 
 A module is a random graph (`demo/wirings.py`) on N nodes, with input tasks before it and output
-tasks behind it. With one channel there is one of each: one source and one sink. With k channels there are
-k of each, and output c of a module feeds input c of the next one. Which nodes without predecessors
-read which inputs, and which outputs read which nodes without successors:
+tasks behind it. With one channel there is one of each: one source and one sink. With k channels
+there are k of each, and output c of a module feeds input c of the next one. Which nodes without
+predecessors read which inputs, and which outputs read which nodes without successors:
 
 - strong dependence (sdep): each end reads, or feeds, at least one channel, drawn at random;
 - weak dependence (wdep): every pair is drawn at random, so an end may have no channel at all.
