@@ -57,7 +57,7 @@ _NEEDS_TVM = {
     "load": "heteroplace.loading",
     "routing": "heteroplace.relay.routing.public",
     "shard": "heteroplace.sharding.face",
-    "tune": "heteroplace.tuner",
+    "tune": "heteroplace.parts.kernels.tuned.tuner",
 }
 """Public names that live in layers on top of TVM, and the module of each."""
 

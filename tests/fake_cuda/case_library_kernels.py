@@ -10,7 +10,7 @@ from library_cases import CASES, LibraryCase, all_libraries
 from library_programs import algorithms, set_operands
 
 from heteroplace.errors import ExecutionError
-from heteroplace.measure.kernels.known_library_kernels import time_algorithms
+from heteroplace.parts.kernels.nvidia.known_library_kernels import time_algorithms
 from tests.fake_cuda.control import FakeCuda
 
 pytestmark = pytest.mark.timeout(300)

@@ -21,11 +21,11 @@ from heteroplace.lower.kernels import Kernel
 from heteroplace.machine.fingerprint import device_fingerprint
 from heteroplace.measure.cost_models.model import CostOptions
 from heteroplace.measure.implementations import with_makers
-from heteroplace.measure.tuning.schedules import Schedules, trace_text
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, CostTable, allowed_devices, build_table
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.implementations import implementation_gains, twin_name
+from heteroplace.parts.kernels.tuned.schedules import Schedules, trace_text
 from heteroplace.parts.kernels.tuned.tuned_kernels import tuned_functions, tuning_digest
 from heteroplace.pipeline import CostedNetwork
 from heteroplace.place_options import PlaceOptions

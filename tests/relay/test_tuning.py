@@ -27,13 +27,13 @@ from heteroplace.lower.kernels import Kernel, KernelCall
 from heteroplace.machine.fingerprint import device_fingerprint
 from heteroplace.measure.kernels.kernel_times import KernelTimes, peaks_seen
 from heteroplace.measure.machine_peaks import Peaks
-from heteroplace.measure.tuning import tune
-from heteroplace.measure.tuning.judge import Judged, is_faster, judge
-from heteroplace.measure.tuning.report import Outlook, TunedKernel, TuneReport
-from heteroplace.measure.tuning.search import NO_SPACE, TuneStep
-from heteroplace.measure.tuning.trials import TrialBench
-from heteroplace.measure.tuning.tune import tunable_part
 from heteroplace.model.cluster import Cluster
+from heteroplace.parts.kernels.tuned import tune
+from heteroplace.parts.kernels.tuned.judge import Judged, is_faster, judge
+from heteroplace.parts.kernels.tuned.report import Outlook, TunedKernel, TuneReport
+from heteroplace.parts.kernels.tuned.search import NO_SPACE, TuneStep
+from heteroplace.parts.kernels.tuned.trials import TrialBench
+from heteroplace.parts.kernels.tuned.tune import tunable_part
 
 pytestmark = pytest.mark.relay
 

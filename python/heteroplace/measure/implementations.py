@@ -21,8 +21,6 @@ from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.lower.kernels import Kernel
 from heteroplace.measure.cost_models.model import CostOptions
 from heteroplace.measure.kernels.kernel_identity import describe_kernels
-from heteroplace.measure.kernels.known_library_kernels import is_here, known_library_kernels
-from heteroplace.measure.known_tunings import known_tunings
 from heteroplace.model.cluster import Cluster, Device
 from heteroplace.model.cost import allowed_devices, table_from_rows
 from heteroplace.model.graph import TaskGraph
@@ -30,8 +28,10 @@ from heteroplace.model.hosts import with_devices
 from heteroplace.model.implementations import LIBRARY_MAKERS, LibraryMaker, twin_name
 from heteroplace.model.plan import devices_of
 from heteroplace.model.solution import Solution
+from heteroplace.parts.kernels.nvidia.known_library_kernels import is_here, known_library_kernels
 from heteroplace.parts.kernels.nvidia.libraries import LIBRARIES
 from heteroplace.parts.kernels.rewrites.held_weights import with_held_weights
+from heteroplace.parts.kernels.tuned.known_tunings import known_tunings
 from heteroplace.parts.kernels.tuned.tuned_kernels import tuning_digest
 from heteroplace.place_options import PlaceOptions
 from heteroplace.relay.targets import MAKER_KEYS, with_kernels_of

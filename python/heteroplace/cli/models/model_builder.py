@@ -18,9 +18,9 @@ from heteroplace.cli.models.model_cache import MODEL, About, Digests, digest_of
 from heteroplace.errors import ClusterError, FrontendError, MissingCostError
 from heteroplace.interrupts import interruptible
 from heteroplace.lower.executable import Executable
-from heteroplace.measure.tuning.report import TuneReport
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.solution import Solution
+from heteroplace.parts.kernels.tuned.report import TuneReport
 from heteroplace.parts.onnx.imported_model import ImportedModel
 from heteroplace.parts.onnx.importer import from_onnx
 from heteroplace.parts.onnx.prepare.onnx_devices import annotate, check_annotatable, read_devices

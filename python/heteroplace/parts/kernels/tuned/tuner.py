@@ -14,11 +14,11 @@ from heteroplace.costs.store import CostStore
 from heteroplace.errors import SolverError
 from heteroplace.interrupts import interruptible
 from heteroplace.machine.local import open_cluster
-from heteroplace.measure.tuning.report import Outlook, TuneReport
-from heteroplace.measure.tuning.search import TuneStep
-from heteroplace.measure.tuning.tune import TuneOptions, tune_network
 from heteroplace.model.cluster import Cluster
 from heteroplace.options import duration
+from heteroplace.parts.kernels.tuned.report import Outlook, TuneReport
+from heteroplace.parts.kernels.tuned.search import TuneStep
+from heteroplace.parts.kernels.tuned.tune import TuneOptions, tune_network
 from heteroplace.place_options import STORE_OFF, STORE_ON
 from heteroplace.relay.parameters import check_module
 from heteroplace.stage_log import StageLog

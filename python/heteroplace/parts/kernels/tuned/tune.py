@@ -21,12 +21,12 @@ from heteroplace.measure.kernels.kernel_times import kernel_times, peaks_seen
 from heteroplace.measure.machine_peaks import measure_peaks
 from heteroplace.measure.options import ProfileOptions
 from heteroplace.measure.profile import profile_network, with_workspaces
-from heteroplace.measure.tuning.judge import Judged, judge, widest
-from heteroplace.measure.tuning.report import Outlook, TunedKernel, TuneReport
-from heteroplace.measure.tuning.search import Searched, TuneStep, search, searched_kernels
-from heteroplace.measure.tuning.trials import TrialBench
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.hosts import with_devices
+from heteroplace.parts.kernels.tuned.judge import Judged, judge, widest
+from heteroplace.parts.kernels.tuned.report import Outlook, TunedKernel, TuneReport
+from heteroplace.parts.kernels.tuned.search import Searched, TuneStep, search, searched_kernels
+from heteroplace.parts.kernels.tuned.trials import TrialBench
 from heteroplace.relay.tasks.network import Network
 from heteroplace.run.devices import missing_devices
 

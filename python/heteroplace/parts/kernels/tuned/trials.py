@@ -13,8 +13,8 @@ from heteroplace.lower.library import KernelLibrary, compile_kernels
 from heteroplace.lower.workspace import kernel_workspace
 from heteroplace.measure.kernels.kernel_calls import only_calls
 from heteroplace.measure.plan_program import PlanProgram, serial_program
-from heteroplace.measure.tuning.schedules import trace_text
 from heteroplace.model.cluster import Cluster
+from heteroplace.parts.kernels.tuned.schedules import trace_text
 from heteroplace.parts.kernels.tuned.tuned_kernels import lowered_schedule, tuned_functions
 
 _ROUNDS = 5

@@ -19,8 +19,8 @@ from heteroplace.files.measurements import date_text
 from heteroplace.lower.kernels import Kernel, KernelCall
 from heteroplace.measure.kernels.kernel_times import KernelTimes
 from heteroplace.measure.machine_peaks import Peaks
-from heteroplace.measure.tuning.schedules import Schedules
-from heteroplace.measure.tuning.trials import Trial, TrialBench
+from heteroplace.parts.kernels.tuned.schedules import Schedules
+from heteroplace.parts.kernels.tuned.trials import Trial, TrialBench
 from heteroplace.parts.kernels.tuned.tuned_kernels import tuning_digest
 
 TRIALS_OF_ROUND = 8
