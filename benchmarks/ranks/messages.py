@@ -21,11 +21,11 @@ import numpy as np
 
 from benchmarks.ranks.launch import find_launcher, module_of, mpi_name, run_ranks
 from heteroplace.errors import ExecutionError
-from heteroplace.machine.hosts import hosts_of_cores
-from heteroplace.measure.ranks import MpiRanks, job_ranks
-from heteroplace.measure.transfers.message_programs import load_on_ranks, round_trip_program
 from heteroplace.model.cluster import Cluster
 from heteroplace.native.execute import Executor as NativeExecutor
+from heteroplace.parts.hosts.machines import hosts_of_cores
+from heteroplace.parts.hosts.message_programs import load_on_ranks, round_trip_program
+from heteroplace.run.transport import MpiRanks, job_ranks
 from heteroplace.stats import median
 
 SIZES = (8, 4096, 1 << 20, 16 << 20)

@@ -17,9 +17,9 @@ import numpy as np
 
 from benchmarks.ranks.launch import mpi_name
 from benchmarks.ranks.shaped import sent_bytes
-from heteroplace.measure.ranks import Ranks, job_ranks
 from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.native.transports import Transport
+from heteroplace.run.transport import Ranks, job_ranks
 from heteroplace.tvm_bridge import library_path
 
 JOB, RESULT, OUTPUTS = "job.json", "result.json", "outputs.npz"

@@ -30,12 +30,12 @@ from heteroplace.files.costs import load_costs
 from heteroplace.files.graph import load_graph
 from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.lower.executable import Executable, write_programs
-from heteroplace.machine.hosts import hosts_of_cores
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable, table_from_rows
 from heteroplace.model.plan import Copy, Plan, Run
 from heteroplace.model.solution import Solution
 from heteroplace.native.list import evaluate_order
+from heteroplace.parts.hosts.machines import hosts_of_cores
 from heteroplace.simulate.expect import expect_alone
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve.list.single import single_plan

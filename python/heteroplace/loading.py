@@ -24,13 +24,13 @@ from heteroplace.model.units import format_ns
 from heteroplace.native.compiled_file import CompiledFile
 from heteroplace.native.ranks import Group, end_mpi_at_exit, launched_ranks, mpi_transport
 from heteroplace.native.transports import check_programs
+from heteroplace.parts.hosts.launcher import handle_of, is_end_left, world_of_ranks
+from heteroplace.parts.hosts.ranked_executor import abort_after_failure, load_as_rank
 from heteroplace.place_options import read_options
 from heteroplace.relay.output_names import with_graph_name, with_output_names
 from heteroplace.relay.source import source_from_json
 from heteroplace.relay.source_child import check_ends_nothing
 from heteroplace.run.executor import Executor
-from heteroplace.run.launcher import handle_of, is_end_left, world_of_ranks
-from heteroplace.run.ranks import abort_after_failure, load_as_rank
 
 ON_MISSING = ("error", "replan")
 """What to do where a device of a file's plan, or what its code needs of one, is not here."""

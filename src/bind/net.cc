@@ -10,8 +10,8 @@
 
 #include "bind/bind.h"
 #include "bind/gil.h"
-#include "exec/net/transports/local_transport.h"
-#include "exec/net/transports/transport.h"
+#include "parts/hosts/transports/local_transport.h"
+#include "exec/net/transport.h"
 #include "exec/program/bundle.h"
 
 namespace nb = nanobind;
@@ -42,7 +42,7 @@ std::vector<std::shared_ptr<exec::Transport>> LocalTransports(int num_ranks, uin
 
 void BindNet(nb::module_& module) {
   nb::class_<exec::Transport>(module, "Transport",
-                              "The messages of one rank; see src/exec/net/transports/transport.h.")
+                              "The messages of one rank; see src/exec/net/transport.h.")
       .def_prop_ro("rank", &exec::Transport::rank, "Which of the ranks it is.")
       .def_prop_ro("num_ranks", &exec::Transport::num_ranks, "How many there are.")
       .def_prop_ro("name", &exec::Transport::name, "What moves the bytes.")
@@ -52,7 +52,7 @@ void BindNet(nb::module_& module) {
           "End all messages on all ranks; of any thread.");
   module.def("local_transports", &LocalTransports, nb::arg("num_ranks"), nb::arg("seed"),
              nb::arg("max_delay_ns"), nb::arg("is_buffered"),
-             "Ranks as threads of this process; see src/exec/net/transports/local_transport.h.");
+             "Ranks as threads of this process; see src/parts/hosts/transports/local_transport.h.");
   module.def("check_programs", &CheckPrograms, nb::arg("text"),
              "Check the programs of all hosts, or of one alone: names of the hosts, by rank.");
 }

@@ -15,11 +15,11 @@
 #include "bind/bind.h"
 #include "bind/executor_source.h"
 #include "bind/gil.h"
-#include "exec/net/group.h"
-#include "exec/net/job.h"
-#include "exec/net/ranked_executor.h"
-#include "exec/net/transports/mpi_abi.h"
-#include "exec/net/transports/mpi_transport.h"
+#include "parts/hosts/group.h"
+#include "parts/hosts/job.h"
+#include "parts/hosts/ranked_executor.h"
+#include "parts/hosts/transports/mpi_abi.h"
+#include "parts/hosts/transports/mpi_transport.h"
 #include "exec/trace/trace_json.h"
 #include "support/shown_text.h"
 
@@ -112,7 +112,7 @@ std::vector<std::tuple<std::string, int64_t, int64_t, int64_t>> MemoryBytes(
 }
 
 void BindGroup(nb::module_& module) {
-  nb::class_<exec::Group>(module, "Group", "The ranks of a job; see src/exec/net/group.h.")
+  nb::class_<exec::Group>(module, "Group", "The ranks of a job; see src/parts/hosts/group.h.")
       .def_prop_ro("rank", &exec::Group::rank, "Which of the ranks it is.")
       .def_prop_ro("num_ranks", &exec::Group::num_ranks, "How many there are.")
       .def_prop_ro("host", &exec::Group::host, "Position of its host; after agree_on_file.")
@@ -139,7 +139,7 @@ void BindGroup(nb::module_& module) {
 void BindRanks(nb::module_& module) {
   BindGroup(module);
   nb::class_<exec::RankedExecutor>(module, "RankedExecutor",
-                                   "One rank's part; see src/exec/net/ranked_executor.h.")
+                                   "One rank's part; see src/parts/hosts/ranked_executor.h.")
       .def("__init__", &MakeRanked, nb::arg("group"), nb::arg("libtvm_path"),
            nb::arg("library_path"), nb::arg("program_text"), nb::arg("blob").none(),
            nb::arg("max_in_flight"), nb::arg("helping").none(), nb::arg("cuda_graphs"),

@@ -5,8 +5,8 @@
 #include "capi/find_tvm.h"
 #include "capi/model.h"
 #include "exec/devices/tvm_abi.h"
-#include "exec/net/job.h"
-#include "exec/net/transports/mpi_transport.h"
+#include "parts/hosts/job.h"
+#include "parts/hosts/transports/mpi_transport.h"
 #include "support/error.h"
 
 namespace heteroplace::capi {

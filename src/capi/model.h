@@ -12,8 +12,8 @@
 #include "capi/heteroplace.h"
 #include "exec/engine/executor.h"
 #include "exec/file/compiled_file.h"
-#include "exec/net/group.h"
-#include "exec/net/ranked_executor.h"
+#include "parts/hosts/group.h"
+#include "parts/hosts/ranked_executor.h"
 
 namespace heteroplace::capi {
 

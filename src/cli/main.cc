@@ -8,7 +8,7 @@
 #include "cli/exit_codes.h"
 #include "cli/run_model.h"
 #include "cli/run_options.h"
-#include "exec/net/transports/mpi_abi.h"
+#include "parts/hosts/transports/mpi_abi.h"
 #include "support/error.h"
 #include "support/shown_text.h"
 

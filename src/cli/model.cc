@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "cli/exit_codes.h"
-#include "exec/net/group.h"
+#include "parts/hosts/group.h"
 #include "support/shown_text.h"
 
 namespace heteroplace::cli {

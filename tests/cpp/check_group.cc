@@ -16,12 +16,12 @@
 
 #include "check.h"
 #include "dead_rank.h"
-#include "exec/net/clock_tie.h"
-#include "exec/net/group.h"
-#include "exec/net/order_messages.h"
-#include "exec/net/packed.h"
-#include "exec/net/patience.h"
-#include "exec/net/transports/local_transport.h"
+#include "parts/hosts/clock_tie.h"
+#include "parts/hosts/group.h"
+#include "parts/hosts/order_messages.h"
+#include "parts/hosts/packed.h"
+#include "parts/hosts/patience.h"
+#include "parts/hosts/transports/local_transport.h"
 #include "silent_ranks.h"
 #include "support/error.h"
 

@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "exec/devices/tvm_abi.h"
-#include "exec/net/merged.h"
-#include "exec/net/patience.h"
-#include "exec/net/ranked_executor.h"
-#include "exec/net/transports/local_transport.h"
+#include "parts/hosts/merged.h"
+#include "parts/hosts/patience.h"
+#include "parts/hosts/ranked_executor.h"
+#include "parts/hosts/transports/local_transport.h"
 #include "random_program.h"
 #include "support/error.h"
 

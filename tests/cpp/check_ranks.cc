@@ -5,7 +5,7 @@
 #include <memory>
 #include <thread>
 
-#include "exec/net/transports/local_transport.h"
+#include "parts/hosts/transports/local_transport.h"
 #include "exec/trace/trace_json.h"
 #include "random_bundle.h"
 #include "support/error.h"

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "check.h"
-#include "exec/net/transports/local_transport.h"
-#include "exec/net/transports/mpi_transport.h"
+#include "parts/hosts/transports/local_transport.h"
+#include "parts/hosts/transports/mpi_transport.h"
 #include "mpi_libraries.h"
 #include "parcels.h"
 #include "support/error.h"

@@ -10,10 +10,10 @@
 #include <utility>
 
 #include "check.h"
-#include "exec/net/group.h"
-#include "exec/net/patience.h"
-#include "exec/net/transports/local_transport.h"
-#include "exec/net/transports/rank_page.h"
+#include "parts/hosts/group.h"
+#include "parts/hosts/patience.h"
+#include "parts/hosts/transports/local_transport.h"
+#include "parts/hosts/transports/rank_page.h"
 
 namespace heteroplace::test {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "exec/net/transports/mpi_transport.h"
+#include "parts/hosts/transports/mpi_transport.h"
 #include "parcels.h"
 
 namespace heteroplace::test {

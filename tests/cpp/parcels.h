@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "check.h"
-#include "exec/net/transports/transport.h"
+#include "exec/net/transport.h"
 #include "support/error.h"
 
 namespace heteroplace::test {

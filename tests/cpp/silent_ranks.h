@@ -11,9 +11,9 @@
 
 #include "check.h"
 #include "dead_rank.h"
-#include "exec/net/group.h"
-#include "exec/net/patience.h"
-#include "exec/net/transports/local_transport.h"
+#include "parts/hosts/group.h"
+#include "parts/hosts/patience.h"
+#include "parts/hosts/transports/local_transport.h"
 
 namespace heteroplace::test {
 

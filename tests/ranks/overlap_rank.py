@@ -9,11 +9,11 @@ import json
 
 from benchmarks.ranks.shaped import sent_bytes
 from heteroplace.lower.program import Program
-from heteroplace.machine.hosts import hosts_of_cores
-from heteroplace.measure.ranks import job_ranks
 from heteroplace.measure.transfers.copy_writer import REST_BYTES, CopyWriter
-from heteroplace.measure.transfers.message_programs import load_on_ranks
 from heteroplace.model.cluster import Cluster
+from heteroplace.parts.hosts.machines import hosts_of_cores
+from heteroplace.parts.hosts.message_programs import load_on_ranks
+from heteroplace.run.transport import job_ranks
 
 NUM_BYTES = 2 << 20
 NUM_COPIES = 20

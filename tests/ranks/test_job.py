@@ -18,12 +18,12 @@ from heteroplace.errors import ClusterError, ExecutionError, HeteroPlaceError
 from heteroplace.files.cluster import save_cluster
 from heteroplace.files.costs import load_costs
 from heteroplace.files.graph import load_graph
-from heteroplace.machine.hosts import hosts_of_cores
 from heteroplace.machine.probe import local_cpu_cluster
-from heteroplace.measure.ranks import MpiRanks, Ranks
 from heteroplace.model.cluster import Cluster
 from heteroplace.native.ranks import Group, launched_ranks
 from heteroplace.native.transports import local_transports
+from heteroplace.parts.hosts.machines import hosts_of_cores
+from heteroplace.run.transport import MpiRanks, Ranks
 from zoo.models.catalogue import onnx_model_of
 
 TIMEOUT_S = 300.0

@@ -10,11 +10,12 @@ from thread_ranks import on_ranks
 from heteroplace.errors import ClusterError
 from heteroplace.lower.program import Program, bundle_text
 from heteroplace.lower.project import project
-from heteroplace.machine.hosts import hosts_of_cores, join_hosts
-from heteroplace.measure.ranks import Ranks
 from heteroplace.measure.transfers.link_report import LinkReport, with_measured_links
 from heteroplace.measure.transfers.links import LinkProbeOptions
-from heteroplace.measure.transfers.message_programs import (
+from heteroplace.model.cluster import Cluster, Device, Link, Memory
+from heteroplace.native.transports import check_programs
+from heteroplace.parts.hosts.machines import hosts_of_cores, join_hosts
+from heteroplace.parts.hosts.message_programs import (
     MessageTrip,
     Stream,
     message_pairs,
@@ -22,9 +23,8 @@ from heteroplace.measure.transfers.message_programs import (
     message_trips,
     round_trip_program,
 )
-from heteroplace.measure.transfers.messages import _fit, measure_messages
-from heteroplace.model.cluster import Cluster, Device, Link, Memory
-from heteroplace.native.transports import check_programs
+from heteroplace.parts.hosts.messages import _fit, measure_messages
+from heteroplace.run.transport import Ranks
 
 BRIEF = LinkProbeOptions((4, 1 << 26), 5, 1, 1 << 16)
 

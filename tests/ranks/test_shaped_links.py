@@ -16,7 +16,7 @@ from benchmarks.ranks.plans import PlanOptions, plan_rows
 from benchmarks.ranks.shaped import ShapedLink
 from heteroplace.errors import ExecutionError
 from heteroplace.files.cluster import load_cluster, save_cluster
-from heteroplace.machine.hosts import hosts_of_cores
+from heteroplace.parts.hosts.machines import hosts_of_cores
 
 SLOW = ShapedLink(100_000_000, 100_000)
 MOST_HEADERS = 1.05

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from heteroplace.measure.ranks import Ranks
 from heteroplace.native.transports import Transport, local_transports
+from heteroplace.run.transport import Ranks
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from heteroplace.measure.ranks import job_ranks
 from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.run.loaded_program import LoadedProgram
+from heteroplace.run.transport import job_ranks
 from heteroplace.tvm_bridge import library_path
 
 TIMEOUT_S = 120

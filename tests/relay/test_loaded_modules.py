@@ -33,7 +33,7 @@ NOT_LOADED = (
     "heteroplace.cli",
     "benchmarks",
     "heteroplace.verify",
-    "heteroplace.run.ranks",
+    "heteroplace.parts.hosts.ranked_executor",
     "heteroplace.sharding",
     "heteroplace.measure.tuning",
     "heteroplace.parts.onnx.importer",

@@ -28,7 +28,11 @@ from rank_jobs import (
 from heteroplace.errors import ExecutionError
 from heteroplace.native.ranks import Group
 from heteroplace.native.transports import local_transports
-from heteroplace.run.ranks import RankedExecutor, abort_after_failure, load_as_rank
+from heteroplace.parts.hosts.ranked_executor import (
+    RankedExecutor,
+    abort_after_failure,
+    load_as_rank,
+)
 from tests.compiled_files import read_parts
 
 pytestmark = pytest.mark.relay

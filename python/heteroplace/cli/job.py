@@ -9,15 +9,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from heteroplace.errors import HeteroPlaceError
-from heteroplace.machine.hosts import (
+from heteroplace.model.cluster import Cluster
+from heteroplace.parts.hosts.machines import (
     MachineShare,
     host_names,
     join_hosts,
     part_of,
     share_cores,
 )
-from heteroplace.measure.ranks import MpiRanks, Ranks
-from heteroplace.model.cluster import Cluster
+from heteroplace.run.transport import MpiRanks, Ranks
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 """Which is another one on each machine, whatever it is called."""

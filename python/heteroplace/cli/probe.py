@@ -31,18 +31,18 @@ from heteroplace.machine.gpu import GpuInfo, read_gpus
 from heteroplace.machine.gpu_parts import split_gpus
 from heteroplace.machine.local import open_cluster
 from heteroplace.machine.probe import machine_cluster
-from heteroplace.measure.ranks import Ranks, check_ranks, job_ranks
 from heteroplace.measure.transfers.link_report import CopyTimes, LinkReport, with_measured_links
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.hosts import on_host
 from heteroplace.model.units import format_bytes, format_ns
 from heteroplace.report.tables import format_table
+from heteroplace.run.transport import Ranks, check_ranks, job_ranks
 from heteroplace.tvm_bridge import llvm_cpu_target, require_tvm
 
 _MAX_CORES_TIMED = 16
 _MEASURING = "heteroplace.measure.transfers.links"
 """Imports TVM, so it is imported when it is asked for."""
-_HOSTS = "heteroplace.cli.machine.probe_hosts"
+_HOSTS = "heteroplace.parts.hosts.probe_hosts"
 """Likewise."""
 
 

@@ -33,7 +33,6 @@ from heteroplace.files.costs import save_costs
 from heteroplace.files.graph import save_graph
 from heteroplace.files.no_file import why_no_file
 from heteroplace.machine.local import open_cluster
-from heteroplace.measure.ranks import Ranks, job_ranks
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.units import format_bytes, format_ns
 from heteroplace.options import add_arguments, count, duration, from_arguments, option
@@ -41,6 +40,7 @@ from heteroplace.place_options import STORE_ON
 from heteroplace.progress import StatusLine
 from heteroplace.report.layer_column import layer_label, without_empty_layers
 from heteroplace.report.tables import format_table
+from heteroplace.run.transport import Ranks, job_ranks
 from heteroplace.solve.list.sequential_placement import SEQUENTIAL_ORDERS
 from heteroplace.tvm_bridge import require_tvm
 from heteroplace.written_files import WrittenFile

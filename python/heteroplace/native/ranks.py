@@ -77,7 +77,7 @@ class Group:
     """
 
     def __init__(self, transport: _core.Transport, silence_s: float) -> None:
-        least_s, most_s = 1e-3, 1e9  # as in src/exec/net/group.h
+        least_s, most_s = 1e-3, 1e9  # as in src/parts/hosts/group.h
         if not least_s <= silence_s <= most_s:
             raise ExecutionError(
                 f"silence_s is {silence_s}; expected {least_s} to {most_s:g} seconds"

@@ -13,7 +13,7 @@
 #include "exec/devices/device.h"
 #include "exec/engine/device_memory.h"
 #include "exec/engine/kernel_library.h"
-#include "exec/net/transports/transport.h"
+#include "exec/net/transport.h"
 #include "exec/program/program.h"
 #include "exec/requests/order.h"
 #include "exec/workers/branch_steps.h"

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "exec/engine/image.h"
-#include "exec/net/transports/channel.h"
-#include "exec/net/transports/transport.h"
+#include "exec/net/channel.h"
+#include "exec/net/transport.h"
 #include "exec/requests/slot.h"
 #include "exec/workers/worker.h"
 

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 
 from heteroplace.errors import ClusterError
-from heteroplace.machine.hosts import (
+from heteroplace.model.cluster import Cluster, Device, Link, Memory
+from heteroplace.model.hosts import on_host
+from heteroplace.parts.hosts.machines import (
     MachineShare,
     host_names,
     hosts_of_cores,
@@ -17,8 +19,6 @@ from heteroplace.machine.hosts import (
     part_of,
     share_cores,
 )
-from heteroplace.model.cluster import Cluster, Device, Link, Memory
-from heteroplace.model.hosts import on_host
 from tests.corpus import corpus
 from tests.strategies import num_cases
 

@@ -21,11 +21,11 @@ from heteroplace.errors import CostMismatchError, HeteroPlaceError
 from heteroplace.machine.fingerprint import device_fingerprint
 from heteroplace.measure.options import ProfileOptions
 from heteroplace.measure.profile import Profile, join_batches
-from heteroplace.measure.ranks import Ranks, check_ranks
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, table_from_rows
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.hosts import on_host
+from heteroplace.run.transport import Ranks, check_ranks
 
 _NOT_OVER_HOSTS = {
     "sequential_order": "--sequential",
