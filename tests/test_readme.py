@@ -32,7 +32,7 @@ _LONG_READMES = {
     "python/heteroplace/solve/exact/README.md": 449,
     "python/heteroplace/solve/lns/README.md": 483,
     "python/heteroplace/transforms/README.md": 487,
-    "python/heteroplace/verify/README.md": 480,
+    "python/heteroplace/parts/onnx/verify/README.md": 480,
     "src/exec/file/README.md": 678,
     "src/exec/program/README.md": 588,
     "src/throughput/README.md": 534,

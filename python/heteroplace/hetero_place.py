@@ -154,7 +154,7 @@ def build(
         The module is placed on, or shared by, another cluster.
     VerificationError
         The module was imported from ONNX, and what was built gives other numbers; see
-        `heteroplace/verify/README.md`.
+        `heteroplace/parts/onnx/verify/README.md`.
     """
     check_module(mod)
     verify = options.get("verify")

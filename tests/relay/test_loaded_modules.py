@@ -32,7 +32,7 @@ MAX_IMPORTED, MAX_BUILT = 388, 433
 NOT_LOADED = (
     "heteroplace.cli",
     "benchmarks",
-    "heteroplace.verify",
+    "heteroplace.parts.onnx.verify",
     "heteroplace.parts.hosts.ranked_executor",
     "heteroplace.sharding",
     "heteroplace.measure.tuning",

@@ -26,9 +26,9 @@ from heteroplace.parts.onnx.converters import registry
 from heteroplace.parts.onnx.converters.call import dtype_of
 from heteroplace.parts.onnx.converters.quantized import quantized
 from heteroplace.parts.onnx.prepare import onnx_child, onnx_source
+from heteroplace.parts.onnx.verify import executable as verify_module
 from heteroplace.relay.ranges.arrays import legal_arrays
 from heteroplace.relay.tasks import prepare as prepare_module
-from heteroplace.verify import executable as verify_module
 
 FAST = {"costs": random_costs, "solver": "heft"}
 

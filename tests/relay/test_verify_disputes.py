@@ -19,9 +19,9 @@ from heteroplace.parts.onnx.converters import registry
 from heteroplace.parts.onnx.converters.call import OnnxCall
 from heteroplace.parts.onnx.converters.resize import resize as resize_converter
 from heteroplace.parts.onnx.prepare import onnx_process
-from heteroplace.verify.compare import choose_tolerance
-from heteroplace.verify.disputes import NodeRun, why_right
-from heteroplace.verify.reference import run_by_evaluator
+from heteroplace.parts.onnx.verify.compare import choose_tolerance
+from heteroplace.parts.onnx.verify.disputes import NodeRun, why_right
+from heteroplace.parts.onnx.verify.reference import run_by_evaluator
 
 pytestmark = pytest.mark.relay
 EXACT = choose_tolerance((), ())

@@ -35,14 +35,14 @@ BUILD_STAGES: tuple[Stage[BuildState], ...] = (
     Stage(
         "check-verify",
         "Refuse verify='on' where no comparison is possible.",
-        "heteroplace.pipeline.verification:check_build",
+        "heteroplace.parts.onnx.verification_stages:check_build",
         lambda state: state.verify == "on",
     ),
     Stage("build", "Compile the missing kernels and write the program.", f"{_HERE}:write"),
     Stage(
         "verify",
         "Compare one run with onnxruntime.",
-        "heteroplace.pipeline.verification:verify",
+        "heteroplace.parts.onnx.verification_stages:verify",
         lambda state: state.known_contents.source is not None and state.verify != "off",
     ),
 )

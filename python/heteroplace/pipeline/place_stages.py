@@ -41,7 +41,7 @@ PLACE_STAGES: tuple[Stage[PlaceState], ...] = (
     Stage(
         "check-verify",
         "Refuse verify='on' where no comparison is possible.",
-        "heteroplace.pipeline.verification:check_place",
+        "heteroplace.parts.onnx.verification_stages:check_place",
         lambda state: state.options.verify == "on",
     ),
     Stage("read", "Read the saved plan, the costs and the example inputs.", f"{_HERE}:read"),

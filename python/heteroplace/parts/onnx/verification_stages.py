@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from heteroplace.parts.onnx.prepare.onnx_source import read_source
+from heteroplace.parts.onnx.verify.executable import check_can_verify, verify_executable
 from heteroplace.pipeline.build_state import BuildState
 from heteroplace.pipeline.place_state import PlaceState
-from heteroplace.verify.executable import check_can_verify, verify_executable
 
 
 def check_place(state: PlaceState) -> PlaceState:

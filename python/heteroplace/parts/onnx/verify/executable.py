@@ -21,18 +21,18 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.verification import Verification
 from heteroplace.parts.onnx.prepare.onnx_load import all_nodes, true_inputs
 from heteroplace.parts.onnx.prepare.onnx_source import OnnxSource
-from heteroplace.relay.ranges.arrays import legal_arrays
-from heteroplace.run.devices import missing_devices
-from heteroplace.run.executor import Executor
-from heteroplace.verify.compare import (
+from heteroplace.parts.onnx.verify.compare import (
     Difference,
     Tolerance,
     choose_tolerance,
     compare,
     furthest_off,
 )
-from heteroplace.verify.nodes import compare_nodes
-from heteroplace.verify.reference import is_installed, reference_name, run_source
+from heteroplace.parts.onnx.verify.nodes import compare_nodes
+from heteroplace.parts.onnx.verify.reference import is_installed, reference_name, run_source
+from heteroplace.relay.ranges.arrays import legal_arrays
+from heteroplace.run.devices import missing_devices
+from heteroplace.run.executor import Executor
 
 NO_SOURCE = (
     "the module does not say which ONNX model it came from: only what frontend.from_onnx imports "

@@ -20,8 +20,8 @@ from onnx import ModelProto, NodeProto, ValueInfoProto, helper
 
 from heteroplace.parts.onnx.prepare.onnx_load import true_inputs
 from heteroplace.parts.onnx.prepare.onnx_repair import ONNX_DOMAINS
-from heteroplace.verify.compare import Tolerance, compare
-from heteroplace.verify.reference import (
+from heteroplace.parts.onnx.verify.compare import Tolerance, compare
+from heteroplace.parts.onnx.verify.reference import (
     Values,
     run_by_evaluator,
     run_each,

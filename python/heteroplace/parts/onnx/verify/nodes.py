@@ -26,10 +26,10 @@ from heteroplace.parts.onnx.prepare.onnx_load import true_inputs
 from heteroplace.parts.onnx.prepare.onnx_repair import describe_node
 from heteroplace.parts.onnx.prepare.onnx_source import MAX_BYTES, OnnxSource
 from heteroplace.parts.onnx.prepare.onnx_tensors import serialised
+from heteroplace.parts.onnx.verify.compare import Difference, Tolerance, compare
+from heteroplace.parts.onnx.verify.disputes import NodeRun, outputs_with, why_right
+from heteroplace.parts.onnx.verify.reference import Values, run_each, run_model
 from heteroplace.relay.tasks.network import cut_network
-from heteroplace.verify.compare import Difference, Tolerance, compare
-from heteroplace.verify.disputes import NodeRun, outputs_with, why_right
-from heteroplace.verify.reference import Values, run_each, run_model
 
 _STATIC_OPS = frozenset({"Shape", "Size"})
 """Ops whose values are known without the values of their inputs, so nothing computes them."""
