@@ -143,7 +143,7 @@ def test_every_module_of_this_checkout_has_a_name() -> None:
     importers = read_importers(ROOT)
     assert "tests.test_reached_tests" in importers["tests.reached_tests"]
     assert "tests.relay.test_hetero_place" in importers["tests.relay.relay_models"]
-    assert "heteroplace.cli.main" in importers["heteroplace.cli.shard"]
+    assert "heteroplace.cli.main" in importers["heteroplace.parts.parallel.shard_command"]
 
 
 def test_the_graph_holds_what_a_command_loads() -> None:

@@ -37,7 +37,7 @@ from benchmarks.ignored import refuse_ignored
 from benchmarks.plots import check_can_plot, plot_fronts
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.options import Argument, count
-from heteroplace.transforms.search_rows import SearchRow
+from heteroplace.parts.parallel.transforms.search_rows import SearchRow
 from heteroplace.tvm_bridge import require_tvm
 from heteroplace.written_files import WrittenFile
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from heteroplace.errors import ShardingError
 from heteroplace.model.collectives import collective_op
 from heteroplace.model.graph import Task, tensor_bytes
-from heteroplace.transforms.builder import ShardedBuilder, TaskEntry, check_sizes
-from heteroplace.transforms.sharded import ShardedGraph
+from heteroplace.parts.parallel.transforms.builder import ShardedBuilder, TaskEntry, check_sizes
+from heteroplace.parts.parallel.transforms.sharded import ShardedGraph
 
 VOCABULARY = 50257
 POSITIONS = 1024

@@ -20,12 +20,12 @@ from benchmarks.distir.published import (
     PublishedModel,
 )
 from heteroplace.costs.prediction.op_costs import OpCosts
-from heteroplace.transforms.degrees import Degrees
-from heteroplace.transforms.mlp import Mlp
-from heteroplace.transforms.search import search
-from heteroplace.transforms.search_evaluator import SearchProblem, Source
-from heteroplace.transforms.search_rows import SearchRow, ranked
-from heteroplace.transforms.sharded import ShardedGraph, cut_stages
+from heteroplace.parts.parallel.transforms.degrees import Degrees
+from heteroplace.parts.parallel.transforms.mlp import Mlp
+from heteroplace.parts.parallel.transforms.search import search
+from heteroplace.parts.parallel.transforms.search_evaluator import SearchProblem, Source
+from heteroplace.parts.parallel.transforms.search_rows import SearchRow, ranked
+from heteroplace.parts.parallel.transforms.sharded import ShardedGraph, cut_stages
 from heteroplace.tvm_bridge import require_tvm
 
 _DTYPE = "float16"

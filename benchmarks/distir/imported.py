@@ -2,7 +2,7 @@
 
 The model's weights are parameters without values, so that a network of 394 GB can be imported. Its
 blocks are equal: three are imported and cut into lanes, and the layers between the first and the
-last are repeated (`heteroplace.transforms.repeat`). Sizes are those of half precision, as the
+last are repeated (`heteroplace.parts.parallel.transforms.repeat`). Sizes are those of half precision, as the
 published ones; ops are those of the imported network after fusion.
 """
 
@@ -16,10 +16,10 @@ from benchmarks.distir.gpt2 import SEQUENCE, VOCABULARY
 from benchmarks.distir.published import PublishedModel
 from heteroplace.model.graph import TaskGraph
 from heteroplace.parts.onnx.importer import from_onnx
-from heteroplace.relay.shard.graph import prepared_network, shard_prepared
+from heteroplace.parts.parallel.shard.graph import prepared_network, shard_prepared
+from heteroplace.parts.parallel.transforms.repeat import repeat_layers
+from heteroplace.parts.parallel.transforms.sharded import ShardedGraph
 from heteroplace.relay.tasks.rebatch import rebatch
-from heteroplace.transforms.repeat import repeat_layers
-from heteroplace.transforms.sharded import ShardedGraph
 from zoo.models.transformers import gpt_onnx
 
 _BLOCKS = 3

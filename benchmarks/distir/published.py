@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from heteroplace.transforms.degrees import Degrees
+from heteroplace.parts.parallel.transforms.degrees import Degrees
 
 NUM_DEVICES = 16
 ELEMENT_BYTES = 2

@@ -41,17 +41,22 @@ from heteroplace.model.cluster import Cluster, Device, Memory
 from heteroplace.model.plan import Collective
 from heteroplace.model.solution import Solution
 from heteroplace.model.step_values import collective_step_ns
+from heteroplace.parts.parallel.sharding.in_plan import PlanTimer
+from heteroplace.parts.parallel.sharding.options import ShardOptions, read_shard_options
+from heteroplace.parts.parallel.sharding.plan import (
+    ShardedModel,
+    plan_model,
+    plan_models,
+    plan_timer,
+)
+from heteroplace.parts.parallel.sharding.search import Grid, search_degrees
+from heteroplace.parts.parallel.sharding.source import ModelSource
+from heteroplace.parts.parallel.sharding.trials import NUM_ROUNDS, load_model, run_times
+from heteroplace.parts.parallel.transforms.degrees import Degrees, enumerate_degrees
+from heteroplace.parts.parallel.transforms.strategy import Strategy
 from heteroplace.run.executor import Executor
-from heteroplace.sharding.in_plan import PlanTimer
-from heteroplace.sharding.options import ShardOptions, read_shard_options
-from heteroplace.sharding.plan import ShardedModel, plan_model, plan_models, plan_timer
-from heteroplace.sharding.search import Grid, search_degrees
-from heteroplace.sharding.source import ModelSource
-from heteroplace.sharding.trials import NUM_ROUNDS, load_model, run_times
 from heteroplace.simulate.simulator import simulate
 from heteroplace.stats import half_spread, median
-from heteroplace.transforms.degrees import Degrees, enumerate_degrees
-from heteroplace.transforms.strategy import Strategy
 from heteroplace.tvm_bridge import llvm_cpu_target
 
 Say = Callable[[str], None]

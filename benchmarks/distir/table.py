@@ -12,8 +12,8 @@ from statistics import median
 from benchmarks.distir.grids import Comparison, Grid
 from benchmarks.distir.published import MODELS, NUM_DEVICES
 from benchmarks.plots import Series
+from heteroplace.parts.parallel.transforms.search_rows import SearchRow, pareto_front, pure
 from heteroplace.report.tables import format_table
-from heteroplace.transforms.search_rows import SearchRow, pareto_front, pure
 
 _MAX_BATCHES = 4
 

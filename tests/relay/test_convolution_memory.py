@@ -23,20 +23,20 @@ from heteroplace.lower.lower import lower
 from heteroplace.lower.workspace import Workspace
 from heteroplace.model.check import check_plan
 from heteroplace.model.solution import Solution
-from heteroplace.relay.shard.graph import ShardedNetwork, shard_training
-from heteroplace.relay.tasks.rebatch import rebatch
-from heteroplace.relay.training import SGD, training_step
-from heteroplace.sharding.costs import compiled_alone, with_scratch_of
-from heteroplace.sharding.inner_values import (
+from heteroplace.parts.parallel.shard.graph import ShardedNetwork, shard_training
+from heteroplace.parts.parallel.sharding.costs import compiled_alone, with_scratch_of
+from heteroplace.parts.parallel.sharding.inner_values import (
     CallMemory,
     ResultCopy,
     memories_of_calls,
     task_memories,
 )
-from heteroplace.sharding.memory import program_peaks
+from heteroplace.parts.parallel.sharding.memory import program_peaks
+from heteroplace.parts.parallel.training import SGD, training_step
+from heteroplace.parts.parallel.transforms.degrees import Degrees
+from heteroplace.parts.parallel.transforms.strategy import Strategy, plan_strategy
+from heteroplace.relay.tasks.rebatch import rebatch
 from heteroplace.simulate.simulator import simulate
-from heteroplace.transforms.degrees import Degrees
-from heteroplace.transforms.strategy import Strategy, plan_strategy
 
 BATCH = 8
 MAX_ERROR = 1.05

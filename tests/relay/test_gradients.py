@@ -14,11 +14,11 @@ from training_models import slopes
 from tvm import relay
 
 from heteroplace.errors import UnsupportedRelayError
+from heteroplace.parts.parallel.training.backward import differentiate
+from heteroplace.parts.parallel.training.gradients import MISSING, REPLACED
+from heteroplace.parts.parallel.training.simplify import simplified
+from heteroplace.parts.parallel.training.spans import name_calls
 from heteroplace.relay.expressions import post_order, static_shape
-from heteroplace.relay.training.backward import differentiate
-from heteroplace.relay.training.gradients import MISSING, REPLACED
-from heteroplace.relay.training.simplify import simplified
-from heteroplace.relay.training.spans import name_calls
 
 pytestmark = pytest.mark.relay
 

@@ -10,9 +10,9 @@ from benchmarks.distir.machine import MachineFigures, machine_cluster
 from benchmarks.distir.published import published_model
 from heteroplace.costs.prediction.op_costs import OpCosts
 from heteroplace.model.graph import Task, TaskGraphBuilder
-from heteroplace.transforms.degrees import Degrees
-from heteroplace.transforms.search_evaluator import Evaluator, SearchProblem
-from heteroplace.transforms.search_rows import STAGES
+from heteroplace.parts.parallel.transforms.degrees import Degrees
+from heteroplace.parts.parallel.transforms.search_evaluator import Evaluator, SearchProblem
+from heteroplace.parts.parallel.transforms.search_rows import STAGES
 
 SMALL = replace(published_model("GPT-2 1.6B"), layers=5, width=96, heads=4)
 

@@ -17,19 +17,19 @@ from tvm import relay
 
 from heteroplace.model.check import check_plan
 from heteroplace.model.collectives import collective_kind
-from heteroplace.relay.shard.graph import ShardedNetwork, shard_training
-from heteroplace.relay.tasks.extract import Extraction
-from heteroplace.relay.tasks.rebatch import rebatch
-from heteroplace.relay.training import SGD, TrainingStep, training_step
-from heteroplace.transforms.degrees import Degrees
-from heteroplace.transforms.domains.domain_numpy import (
+from heteroplace.parts.parallel.shard.graph import ShardedNetwork, shard_training
+from heteroplace.parts.parallel.training import SGD, TrainingStep, training_step
+from heteroplace.parts.parallel.transforms.degrees import Degrees
+from heteroplace.parts.parallel.transforms.domains.domain_numpy import (
     NumpyDomain,
     cut_inputs,
     joined_outputs,
     joined_state,
 )
-from heteroplace.transforms.domains.interpret import interpret
-from heteroplace.transforms.strategy import Strategy, plan_strategy
+from heteroplace.parts.parallel.transforms.domains.interpret import interpret
+from heteroplace.parts.parallel.transforms.strategy import Strategy, plan_strategy
+from heteroplace.relay.tasks.extract import Extraction
+from heteroplace.relay.tasks.rebatch import rebatch
 from tests.reference.ranks import Ranks
 from tests.unit.transforms.sharded_cases import costs_by_op, ranks
 from zoo.models.transformers import bert_onnx, gpt_onnx

@@ -11,9 +11,9 @@ from relay_models import cpu_cluster, module, random_costs, var
 from tvm import relay
 
 import heteroplace as hp
+from heteroplace.parts.parallel.training import training_step
 from heteroplace.relay.tasks.kept_forms import DoublesAsProducts
 from heteroplace.relay.tasks.prepare import prepare
-from heteroplace.relay.training import training_step
 
 pytestmark = pytest.mark.relay
 

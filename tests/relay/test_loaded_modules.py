@@ -34,7 +34,7 @@ NOT_LOADED = (
     "benchmarks",
     "heteroplace.parts.onnx.verify",
     "heteroplace.parts.hosts.ranked_executor",
-    "heteroplace.sharding",
+    "heteroplace.parts.parallel.sharding",
     "heteroplace.measure.tuning",
     "heteroplace.parts.onnx.importer",
     "heteroplace.parts.onnx.converters",

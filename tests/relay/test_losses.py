@@ -9,7 +9,7 @@ from relay_models import module, var
 from tvm import relay
 
 from heteroplace.errors import TrainingError
-from heteroplace.relay.training import LOSSES, training_step
+from heteroplace.parts.parallel.training import LOSSES, training_step
 
 pytestmark = pytest.mark.relay
 

@@ -19,12 +19,12 @@ from heteroplace.model.collectives import collective_kind
 from heteroplace.model.plan import Copy, Plan, Run
 from heteroplace.model.step_values import collective_step_ns
 from heteroplace.native.execute import LoadedInstruction
-from heteroplace.sharding.in_plan import _mean, _step_times, _Time
-from heteroplace.sharding.options import ShardOptions
-from heteroplace.sharding.plan import ShardedModel, plan_model, plan_models
-from heteroplace.sharding.search import search_degrees
-from heteroplace.sharding.source import ModelSource
-from heteroplace.transforms.degrees import Degrees
+from heteroplace.parts.parallel.sharding.in_plan import _mean, _step_times, _Time
+from heteroplace.parts.parallel.sharding.options import ShardOptions
+from heteroplace.parts.parallel.sharding.plan import ShardedModel, plan_model, plan_models
+from heteroplace.parts.parallel.sharding.search import search_degrees
+from heteroplace.parts.parallel.sharding.source import ModelSource
+from heteroplace.parts.parallel.transforms.degrees import Degrees
 
 pytestmark = [
     pytest.mark.costly,

@@ -12,7 +12,6 @@ from relay_models import module, var
 from sharded_plans import far_cluster, near_cluster, taking_batches
 from tvm import relay
 
-from heteroplace.lower.collectives.joined_sums import JoinableSums
 from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.lower.items.items import lower_items
 from heteroplace.lower.lower import lower
@@ -20,17 +19,18 @@ from heteroplace.model.check import check_plan
 from heteroplace.model.memory_use.live_memory import live_peaks
 from heteroplace.model.solution import Solution
 from heteroplace.parts.onnx.importer import from_onnx
+from heteroplace.parts.parallel.collectives.joined_sums import JoinableSums
+from heteroplace.parts.parallel.shard.graph import ShardedNetwork, shard_training
+from heteroplace.parts.parallel.sharding.costs import compiled_alone, with_scratch_of
+from heteroplace.parts.parallel.sharding.memory import program_peaks, view_tasks
+from heteroplace.parts.parallel.sharding.options import read_shard_options
+from heteroplace.parts.parallel.sharding.source import ModelSource
+from heteroplace.parts.parallel.training import SGD, training_step
+from heteroplace.parts.parallel.transforms.degrees import Degrees
+from heteroplace.parts.parallel.transforms.strategy import Strategy, plan_strategy
 from heteroplace.relay.expressions import task_span
-from heteroplace.relay.shard.graph import ShardedNetwork, shard_training
 from heteroplace.relay.tasks.rebatch import rebatch
-from heteroplace.relay.training import SGD, training_step
-from heteroplace.sharding.costs import compiled_alone, with_scratch_of
-from heteroplace.sharding.memory import program_peaks, view_tasks
-from heteroplace.sharding.options import read_shard_options
-from heteroplace.sharding.source import ModelSource
 from heteroplace.simulate.simulator import simulate
-from heteroplace.transforms.degrees import Degrees
-from heteroplace.transforms.strategy import Strategy, plan_strategy
 from zoo.models.transformers import bert_onnx, gpt_onnx
 
 BATCH = 8

@@ -18,7 +18,6 @@ from sharded_plans import apart_cluster, near_cluster, taking_batches
 from training_plans import sgd
 from tvm import relay
 
-from heteroplace.lower.collectives.joined_sums import JoinableSums
 from heteroplace.lower.compile import CompiledKernels, CompiledNetwork
 from heteroplace.lower.lower import lower
 from heteroplace.model.check import check_plan
@@ -26,13 +25,14 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan, Run, Step
 from heteroplace.model.solution import Solution
-from heteroplace.relay.shard.graph import ShardedNetwork, shard_network, shard_training
+from heteroplace.parts.parallel.collectives.joined_sums import JoinableSums
+from heteroplace.parts.parallel.shard.graph import ShardedNetwork, shard_network, shard_training
+from heteroplace.parts.parallel.training import SGD, training_step
+from heteroplace.parts.parallel.transforms.degrees import Degrees
+from heteroplace.parts.parallel.transforms.sharded import ShardedGraph
+from heteroplace.parts.parallel.transforms.strategy import Strategy, plan_strategy
 from heteroplace.relay.tasks.network import Network
-from heteroplace.relay.training import SGD, training_step
 from heteroplace.simulate.simulator import simulate
-from heteroplace.transforms.degrees import Degrees
-from heteroplace.transforms.sharded import ShardedGraph
-from heteroplace.transforms.strategy import Strategy, plan_strategy
 
 WIDTHS = (8, 16, 8, 16, 8)
 ROWS = 2

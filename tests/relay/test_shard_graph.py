@@ -12,13 +12,13 @@ from tvm import relay
 from heteroplace.model.check import check_plan
 from heteroplace.model.graph import tensor_bytes
 from heteroplace.parts.onnx.importer import from_onnx
+from heteroplace.parts.parallel.shard.graph import ShardedNetwork, shard_network, shard_training
+from heteroplace.parts.parallel.training import training_step
+from heteroplace.parts.parallel.transforms.degrees import Degrees
+from heteroplace.parts.parallel.transforms.sharded import ShardedGraph
+from heteroplace.parts.parallel.transforms.strategy import Strategy, plan_strategy
 from heteroplace.relay.expressions import is_primitive_call, post_order, tasks_in
-from heteroplace.relay.shard.graph import ShardedNetwork, shard_network, shard_training
 from heteroplace.relay.tasks.prepare import fuse
-from heteroplace.relay.training import training_step
-from heteroplace.transforms.degrees import Degrees
-from heteroplace.transforms.sharded import ShardedGraph
-from heteroplace.transforms.strategy import Strategy, plan_strategy
 from tests.unit.transforms.sharded_cases import costs_by_op, ranks
 from zoo.models.transformers import gpt_onnx
 

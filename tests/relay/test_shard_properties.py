@@ -13,9 +13,9 @@ from numpy_relay import run_by_numpy
 from relay_models import module, random_inputs, var, weights
 from tvm import relay
 
+from heteroplace.parts.parallel.shard.module import ShardedModule, shard_module
 from heteroplace.relay.expressions import post_order
-from heteroplace.relay.shard.module import ShardedModule, shard_module
-from heteroplace.relay.shard.spans import tag_of
+from heteroplace.relay.shard_spans import tag_of
 from tests.corpus import corpus
 from tests.strategies import exact_cases
 

@@ -11,12 +11,12 @@ from shard_models import built_by_degrees, descend, layer_weights, perceptron, r
 
 import heteroplace
 from heteroplace.files.sharding import ShardingRecord
-from heteroplace.lower.collectives import versioned
-from heteroplace.lower.collectives.sums_in_updates import sums_in_updates
 from heteroplace.lower.program import Program
 from heteroplace.model.collectives import CollectiveCosts, collective_kind
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Collective
+from heteroplace.parts.parallel.collectives import versioned
+from heteroplace.parts.parallel.collectives.sums_in_updates import sums_in_updates
 from heteroplace.simulate.simulator import simulate
 
 pytestmark = [

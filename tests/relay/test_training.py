@@ -16,10 +16,7 @@ from tvm import relay
 import heteroplace as hp
 from heteroplace.errors import TrainingError, UnsupportedRelayError
 from heteroplace.parts.onnx.importer import from_onnx
-from heteroplace.relay.expressions import post_order
-from heteroplace.relay.tasks.extract import extract
-from heteroplace.relay.tasks.prepare import prepare
-from heteroplace.relay.training import (
+from heteroplace.parts.parallel.training import (
     LOSSES,
     OPTIMIZERS,
     SGD,
@@ -29,7 +26,10 @@ from heteroplace.relay.training import (
     parse_optimizer,
     training_step,
 )
-from heteroplace.relay.training.spans import forward_name, span_name, updated_weight
+from heteroplace.parts.parallel.training.spans import forward_name, span_name, updated_weight
+from heteroplace.relay.expressions import post_order
+from heteroplace.relay.tasks.extract import extract
+from heteroplace.relay.tasks.prepare import prepare
 
 pytestmark = pytest.mark.relay
 

@@ -7,8 +7,8 @@ from relay_models import module, var
 from tvm import relay
 
 from heteroplace.errors import UnsupportedRelayError
+from heteroplace.parts.parallel.training.backward import differentiate
 from heteroplace.relay.expressions import static_shape
-from heteroplace.relay.training.backward import differentiate
 
 pytestmark = pytest.mark.relay
 

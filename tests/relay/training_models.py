@@ -11,9 +11,9 @@ from relay_models import module, stock_executor, var
 from tvm import relay
 
 from heteroplace.parts.onnx.importer import from_onnx
+from heteroplace.parts.parallel.training import SGD, TrainingStep, training_step
 from heteroplace.relay.expressions import post_order, rebuild, static_shape
 from heteroplace.relay.tasks.rebatch import rebatch
-from heteroplace.relay.training import SGD, TrainingStep, training_step
 from zoo.models.transformers import bert_onnx, gpt_onnx
 
 Arrays = dict[str, np.ndarray]

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field, replace
 
 import tvm
 
-from heteroplace.lower.collectives.versioned import KeptParts
-from heteroplace.lower.collectives.versions import versioned_tensors
 from heteroplace.lower.items.items import lower_items
 from heteroplace.lower.kernels import Kernel, KernelCalls
 from heteroplace.lower.library import KernelLibrary, compile_kernels
@@ -24,6 +22,8 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan
 from heteroplace.parts.kernels.tuned.tuned_kernels import Tunings
+from heteroplace.parts.parallel.collectives.versioned import KeptParts
+from heteroplace.parts.parallel.collectives.versions import versioned_tensors
 from heteroplace.relay.ranges.bounds import interval_of
 from heteroplace.relay.ranges.legal import legal_inputs
 from heteroplace.relay.targets import placed_targets, sharing_layouts

@@ -27,10 +27,10 @@ from benchmarks.distir.published import (
 from benchmarks.distir.table import fronts, grid_table
 from benchmarks.plots import plot_fronts
 from heteroplace.errors import HeteroPlaceError
+from heteroplace.parts.parallel.transforms.degrees import Degrees, enumerate_degrees
+from heteroplace.parts.parallel.transforms.search_evaluator import Evaluator
+from heteroplace.parts.parallel.transforms.search_rows import STAGES, SearchRow, ranked
 from heteroplace.stats import rank_correlation_p
-from heteroplace.transforms.degrees import Degrees, enumerate_degrees
-from heteroplace.transforms.search_evaluator import Evaluator
-from heteroplace.transforms.search_rows import STAGES, SearchRow, ranked
 
 KEYS = [
     *("model", "mode", "batch", "D", "T", "P", "K", "schedule", "zero", "recompute"),

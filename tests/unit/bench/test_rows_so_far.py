@@ -14,8 +14,8 @@ from benchmarks.distir.grids import Grid
 from benchmarks.exact import command as exact
 from benchmarks.place import command
 from heteroplace.errors import ExecutionError
-from heteroplace.transforms.degrees import Degrees
-from heteroplace.transforms.search_rows import STAGES, SearchRow
+from heteroplace.parts.parallel.transforms.degrees import Degrees
+from heteroplace.parts.parallel.transforms.search_rows import STAGES, SearchRow
 from zoo.graphs.catalogue import Instance
 
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from heteroplace.model.plan import Plan
 from heteroplace.model.solution import Solution
+from heteroplace.parts.parallel.transforms.degrees import Degrees
+from heteroplace.parts.parallel.transforms.strategy import Strategy
 from heteroplace.simulate.simulator import simulate
 from heteroplace.simulate.throughput import throughput_ns
 from heteroplace.solve import SolveOptions, solve_network
-from heteroplace.transforms.degrees import Degrees
-from heteroplace.transforms.strategy import Strategy
 from tests.instances import diamond, problem_of
 from tests.strategies import Instance
 from tests.unit.files.test_solution import with_targets

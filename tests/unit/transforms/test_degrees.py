@@ -9,7 +9,7 @@ import pytest
 
 from heteroplace.errors import ShardingError
 from heteroplace.model.cluster import Cluster, Device, Memory
-from heteroplace.transforms.degrees import (
+from heteroplace.parts.parallel.transforms.degrees import (
     Degrees,
     enumerate_degrees,
     parse_degrees,

@@ -13,16 +13,22 @@ from hypothesis import strategies as st
 from heteroplace.errors import GraphError, PlanError
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.model.plan import Plan, Run
+from heteroplace.parts.parallel.transforms.degrees import Degrees
+from heteroplace.parts.parallel.transforms.dispatch import (
+    AnyValue,
+    Level,
+    OpCall,
+    Operations,
+    TensorType,
+)
+from heteroplace.parts.parallel.transforms.domains.domain_cost import CostDomain
+from heteroplace.parts.parallel.transforms.domains.domain_mixed import MixedDomain
+from heteroplace.parts.parallel.transforms.domains.domain_numpy import NumpyDomain
+from heteroplace.parts.parallel.transforms.domains.domain_types import TypesDomain
+from heteroplace.parts.parallel.transforms.domains.interpret import interpret
+from heteroplace.parts.parallel.transforms.operations import built_in_operations
+from heteroplace.parts.parallel.transforms.strategy import Strategy
 from heteroplace.simulate.simulator import simulate
-from heteroplace.transforms.degrees import Degrees
-from heteroplace.transforms.dispatch import AnyValue, Level, OpCall, Operations, TensorType
-from heteroplace.transforms.domains.domain_cost import CostDomain
-from heteroplace.transforms.domains.domain_mixed import MixedDomain
-from heteroplace.transforms.domains.domain_numpy import NumpyDomain
-from heteroplace.transforms.domains.domain_types import TypesDomain
-from heteroplace.transforms.domains.interpret import interpret
-from heteroplace.transforms.operations import built_in_operations
-from heteroplace.transforms.strategy import Strategy
 from tests.strategies import Instance, exact_cases, instances_with_plan
 from tests.unit.transforms.sharded_cases import plan_of, ranks, training
 

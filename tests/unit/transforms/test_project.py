@@ -13,11 +13,11 @@ from heteroplace.model.check import check_plan
 from heteroplace.model.collectives import collective_op
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.model.plan import Collective, Copy, Plan, Run, Step
-from heteroplace.transforms.degrees import Degrees
-from heteroplace.transforms.domains.domain_numpy import NumpyDomain
-from heteroplace.transforms.domains.interpret import interpret
-from heteroplace.transforms.project import Receive, RunHere, Send, TakePart, project
-from heteroplace.transforms.strategy import Strategy
+from heteroplace.parts.parallel.transforms.degrees import Degrees
+from heteroplace.parts.parallel.transforms.domains.domain_numpy import NumpyDomain
+from heteroplace.parts.parallel.transforms.domains.interpret import interpret
+from heteroplace.parts.parallel.transforms.project import Receive, RunHere, Send, TakePart, project
+from heteroplace.parts.parallel.transforms.strategy import Strategy
 from tests.reference.ranks import Ranks
 from tests.strategies import exact_cases
 from tests.unit.transforms.sharded_cases import costs_by_op, plan_of, ranks, training

@@ -10,19 +10,19 @@ from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster, Device, Memory
 from heteroplace.model.graph import Task
 from heteroplace.model.plan import Copy, Plan, Run, Step
+from heteroplace.parts.parallel.transforms.assemble import assemble
+from heteroplace.parts.parallel.transforms.builder import ShardedBuilder, TaskEntry
+from heteroplace.parts.parallel.transforms.degrees import Degrees
+from heteroplace.parts.parallel.transforms.dispatch import Level
+from heteroplace.parts.parallel.transforms.domains.domain_cost import CostDomain
+from heteroplace.parts.parallel.transforms.domains.domain_numpy import run_reference
+from heteroplace.parts.parallel.transforms.domains.interpret import interpret
+from heteroplace.parts.parallel.transforms.mlp import Mlp
+from heteroplace.parts.parallel.transforms.operations import built_in_operations
+from heteroplace.parts.parallel.transforms.recompute import recompute
+from heteroplace.parts.parallel.transforms.replicas import sum_at_end
+from heteroplace.parts.parallel.transforms.sharded import ShardedGraph
 from heteroplace.simulate.simulator import simulate
-from heteroplace.transforms.assemble import assemble
-from heteroplace.transforms.builder import ShardedBuilder, TaskEntry
-from heteroplace.transforms.degrees import Degrees
-from heteroplace.transforms.dispatch import Level
-from heteroplace.transforms.domains.domain_cost import CostDomain
-from heteroplace.transforms.domains.domain_numpy import run_reference
-from heteroplace.transforms.domains.interpret import interpret
-from heteroplace.transforms.mlp import Mlp
-from heteroplace.transforms.operations import built_in_operations
-from heteroplace.transforms.recompute import recompute
-from heteroplace.transforms.replicas import sum_at_end
-from heteroplace.transforms.sharded import ShardedGraph
 from tests.strategies import AMPLE
 from tests.unit.transforms.sharded_cases import (
     BATCHES,

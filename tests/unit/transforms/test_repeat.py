@@ -9,11 +9,11 @@ from benchmarks.distir.machine import MachineFigures, machine_cluster
 from heteroplace.costs.prediction.op_costs import OpCosts
 from heteroplace.errors import ShardingError
 from heteroplace.model.graph import Task
-from heteroplace.transforms.builder import ShardedBuilder, TaskEntry
-from heteroplace.transforms.degrees import Degrees
-from heteroplace.transforms.mlp import Mlp
-from heteroplace.transforms.repeat import repeat_layers
-from heteroplace.transforms.search_evaluator import Evaluator, SearchProblem
+from heteroplace.parts.parallel.transforms.builder import ShardedBuilder, TaskEntry
+from heteroplace.parts.parallel.transforms.degrees import Degrees
+from heteroplace.parts.parallel.transforms.mlp import Mlp
+from heteroplace.parts.parallel.transforms.repeat import repeat_layers
+from heteroplace.parts.parallel.transforms.search_evaluator import Evaluator, SearchProblem
 
 
 def described(sharded):

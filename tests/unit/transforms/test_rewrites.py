@@ -13,16 +13,16 @@ from heteroplace.errors import ShardingError
 from heteroplace.model.graph import Task
 from heteroplace.model.memory_use.live_memory import live_peaks
 from heteroplace.model.plan import Plan, Run
-from heteroplace.transforms.assemble import assemble
-from heteroplace.transforms.builder import ShardedBuilder, TaskEntry
-from heteroplace.transforms.degrees import Degrees
-from heteroplace.transforms.domains.domain_numpy import cut_inputs, run_reference
-from heteroplace.transforms.mlp import Mlp
-from heteroplace.transforms.recompute import recompute
-from heteroplace.transforms.replicas import sum_over_replicas
-from heteroplace.transforms.sharded import ShardedGraph, WholeTensor, cut_stages
-from heteroplace.transforms.strategy import Strategy
-from heteroplace.transforms.zero import shard_states
+from heteroplace.parts.parallel.transforms.assemble import assemble
+from heteroplace.parts.parallel.transforms.builder import ShardedBuilder, TaskEntry
+from heteroplace.parts.parallel.transforms.degrees import Degrees
+from heteroplace.parts.parallel.transforms.domains.domain_numpy import cut_inputs, run_reference
+from heteroplace.parts.parallel.transforms.mlp import Mlp
+from heteroplace.parts.parallel.transforms.recompute import recompute
+from heteroplace.parts.parallel.transforms.replicas import sum_over_replicas
+from heteroplace.parts.parallel.transforms.sharded import ShardedGraph, WholeTensor, cut_stages
+from heteroplace.parts.parallel.transforms.strategy import Strategy
+from heteroplace.parts.parallel.transforms.zero import shard_states
 from tests.unit.transforms.sharded_cases import costs_by_op, plan_of, ranks, training
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from heteroplace.errors import ShardingError
-from heteroplace.simulate.simulator import simulate
-from heteroplace.transforms.assemble import assemble
-from heteroplace.transforms.degrees import Degrees
-from heteroplace.transforms.mlp import Mlp
-from heteroplace.transforms.schedules import (
+from heteroplace.parts.parallel.transforms.assemble import assemble
+from heteroplace.parts.parallel.transforms.degrees import Degrees
+from heteroplace.parts.parallel.transforms.mlp import Mlp
+from heteroplace.parts.parallel.transforms.schedules import (
     SCHEDULES,
     Work,
     max_in_flight,
     register_schedule,
     schedule_slots,
 )
+from heteroplace.simulate.simulator import simulate
 from tests.unit.transforms.sharded_cases import costs_by_op, ranks
 
 SLOTS = {(2, 2): 6, (2, 4): 10, (4, 4): 14, (4, 8): 22, (4, 1): 8, (4, 32): 70, (8, 64): 142}

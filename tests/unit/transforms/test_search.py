@@ -8,11 +8,11 @@ from benchmarks.distir.machine import MachineFigures, machine_cluster
 from heteroplace.costs.prediction.op_costs import OpCosts
 from heteroplace.errors import MissingCostError, ShardingError, UnsupportedRelayError
 from heteroplace.model.collectives import CollectiveCosts
-from heteroplace.transforms.degrees import Degrees, enumerate_degrees
-from heteroplace.transforms.mlp import Mlp
-from heteroplace.transforms.search import problem_digest, search
-from heteroplace.transforms.search_evaluator import SearchProblem
-from heteroplace.transforms.search_rows import (
+from heteroplace.parts.parallel.transforms.degrees import Degrees, enumerate_degrees
+from heteroplace.parts.parallel.transforms.mlp import Mlp
+from heteroplace.parts.parallel.transforms.search import problem_digest, search
+from heteroplace.parts.parallel.transforms.search_evaluator import SearchProblem
+from heteroplace.parts.parallel.transforms.search_rows import (
     COLUMNS,
     EXCLUDED,
     REFUSED,

@@ -13,16 +13,24 @@ from heteroplace.costs.prediction.op_regression import LinearCost, OpRegression
 from heteroplace.errors import ShardingError
 from heteroplace.model.cluster import Cluster, Link
 from heteroplace.model.graph import Task
-from heteroplace.transforms.builder import ShardedBuilder, TaskEntry
-from heteroplace.transforms.degrees import Degrees, enumerate_degrees
-from heteroplace.transforms.mlp import Mlp
-from heteroplace.transforms.recompute import recompute
-from heteroplace.transforms.search_evaluator import Evaluator, SearchProblem, sum_replicas
-from heteroplace.transforms.search_rows import REFUSED, STAGES, WHOLE
-from heteroplace.transforms.stages.stage_clock import bound_ns, makespan_ns, stage_order
-from heteroplace.transforms.stages.stage_layout import CopyGroup, StageLayout
-from heteroplace.transforms.stages.stage_times import AffineSizes, StageTimes
-from heteroplace.transforms.zero import shard_states
+from heteroplace.parts.parallel.transforms.builder import ShardedBuilder, TaskEntry
+from heteroplace.parts.parallel.transforms.degrees import Degrees, enumerate_degrees
+from heteroplace.parts.parallel.transforms.mlp import Mlp
+from heteroplace.parts.parallel.transforms.recompute import recompute
+from heteroplace.parts.parallel.transforms.search_evaluator import (
+    Evaluator,
+    SearchProblem,
+    sum_replicas,
+)
+from heteroplace.parts.parallel.transforms.search_rows import REFUSED, STAGES, WHOLE
+from heteroplace.parts.parallel.transforms.stages.stage_clock import (
+    bound_ns,
+    makespan_ns,
+    stage_order,
+)
+from heteroplace.parts.parallel.transforms.stages.stage_layout import CopyGroup, StageLayout
+from heteroplace.parts.parallel.transforms.stages.stage_times import AffineSizes, StageTimes
+from heteroplace.parts.parallel.transforms.zero import shard_states
 from tests.corpus import corpus
 from tests.strategies import num_cases
 

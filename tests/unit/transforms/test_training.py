@@ -15,19 +15,23 @@ from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.collectives import collective_op
 from heteroplace.model.plan import Collective, Plan, Run
+from heteroplace.parts.parallel.transforms.assemble import assemble
+from heteroplace.parts.parallel.transforms.builder import ShardedBuilder
+from heteroplace.parts.parallel.transforms.degrees import Degrees
+from heteroplace.parts.parallel.transforms.dispatch import Level
+from heteroplace.parts.parallel.transforms.domains.domain_cost import CostDomain
+from heteroplace.parts.parallel.transforms.domains.domain_numpy import (
+    NumpyDomain,
+    cut_inputs,
+    run_reference,
+)
+from heteroplace.parts.parallel.transforms.domains.interpret import interpret
+from heteroplace.parts.parallel.transforms.mlp import Mlp
+from heteroplace.parts.parallel.transforms.operations import built_in_operations
+from heteroplace.parts.parallel.transforms.replicas import sum_at_end
+from heteroplace.parts.parallel.transforms.sharded import ShardedGraph
+from heteroplace.parts.parallel.transforms.strategy import Strategy
 from heteroplace.simulate.simulator import simulate
-from heteroplace.transforms.assemble import assemble
-from heteroplace.transforms.builder import ShardedBuilder
-from heteroplace.transforms.degrees import Degrees
-from heteroplace.transforms.dispatch import Level
-from heteroplace.transforms.domains.domain_cost import CostDomain
-from heteroplace.transforms.domains.domain_numpy import NumpyDomain, cut_inputs, run_reference
-from heteroplace.transforms.domains.interpret import interpret
-from heteroplace.transforms.mlp import Mlp
-from heteroplace.transforms.operations import built_in_operations
-from heteroplace.transforms.replicas import sum_at_end
-from heteroplace.transforms.sharded import ShardedGraph
-from heteroplace.transforms.strategy import Strategy
 from tests.reference.distir_counts import distir_counts
 from tests.reference.ranks import Ranks
 from tests.strategies import exact_cases

@@ -20,7 +20,6 @@ import heteroplace
 from heteroplace import pipeline
 from heteroplace.cli.models.input_shapes import as_options, plain_shapes
 from heteroplace.cli.models.onnx_model import solution_text
-from heteroplace.cli.shard_model import import_source
 from heteroplace.cli.tvmc_plugin import tvmc_options
 from heteroplace.cli.tvmc_plugin.tvmc_errors import LOADER_ERRORS, Command, one_line
 from heteroplace.cli.tvmc_plugin.tvmc_tuning import tuned
@@ -31,11 +30,12 @@ from heteroplace.model.solution import Solution
 from heteroplace.model.units import format_bytes
 from heteroplace.native.compiled_file import sign_tail
 from heteroplace.parts.onnx.importer import from_onnx
+from heteroplace.parts.parallel.shard_model import import_source
+from heteroplace.parts.parallel.sharding.plan import options_of, replayed_model
 from heteroplace.place_options import CONFIG_PREFIX, read_options
 from heteroplace.relay.annotate.reader import read_solution
 from heteroplace.report.html.content import SolverPoint
 from heteroplace.report.tables import solution_headline
-from heteroplace.sharding.plan import options_of, replayed_model
 from heteroplace.solve.report import SolverRecord, write_report
 from heteroplace.tvm_bridge import pass_config
 from heteroplace.written_files import overwriting

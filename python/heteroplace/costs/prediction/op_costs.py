@@ -56,7 +56,7 @@ class OpWork(NamedTuple):
 
 
 CostFunction = Callable[[Task, Sequence[Tensor], Sequence[Tensor]], OpWork]
-"""(task, its inputs, its outputs) -> its work. For exact grids (`heteroplace.transforms.search`)
+"""(task, its inputs, its outputs) -> its work. For exact grids (`heteroplace.parts.parallel.transforms.search`)
 flops and bytes are affine in the rows of a batch."""
 
 

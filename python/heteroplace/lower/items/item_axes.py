@@ -10,12 +10,12 @@ from __future__ import annotations
 import tvm
 from tvm import relay
 
-from heteroplace.lower.collectives.collectives import Read, member_outputs
-from heteroplace.lower.collectives.task_bodies import TaskBodies
 from heteroplace.lower.items.combine import ItemTensor
 from heteroplace.lower.segments import ValueName, call_names
 from heteroplace.model.collectives import collective_kind
 from heteroplace.model.graph import TaskGraph
+from heteroplace.parts.parallel.collectives.collectives import Read, member_outputs
+from heteroplace.parts.parallel.collectives.task_bodies import TaskBodies
 from heteroplace.relay.expressions import (
     leaves,
     post_order,

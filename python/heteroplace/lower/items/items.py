@@ -15,8 +15,6 @@ from __future__ import annotations
 
 import tvm
 
-from heteroplace.lower.collectives.versioned import KeptParts, lower_versioned
-from heteroplace.lower.collectives.versions import Versions
 from heteroplace.lower.items.combine import Items, combine_batches
 from heteroplace.lower.items.item_axes import item_inputs, item_tensors
 from heteroplace.lower.kernels import KernelCalls
@@ -25,6 +23,8 @@ from heteroplace.lower.segments import ValueName, cut_segments
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan, Run
+from heteroplace.parts.parallel.collectives.versioned import KeptParts, lower_versioned
+from heteroplace.parts.parallel.collectives.versions import Versions
 from heteroplace.relay.targets import cluster_targets
 from heteroplace.relay.tasks.rebatch import rebatch
 from heteroplace.tvm_bridge import register_cuda_compiler

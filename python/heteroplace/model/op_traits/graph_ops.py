@@ -1,4 +1,4 @@
-"""Records of the ops of graphs that are written without Relay (`heteroplace.transforms`)."""
+"""Records of the ops of graphs that are written without Relay (`heteroplace.parts.parallel.transforms`)."""
 
 from __future__ import annotations
 

@@ -27,12 +27,12 @@ from tvm import relay
 
 from heteroplace.errors import UnsupportedRelayError
 from heteroplace.parts.onnx.imported_model import ImportedModel
+from heteroplace.parts.parallel.transforms.dispatch import TensorType
 from heteroplace.relay.axes.shapes import slice_entries, with_attributes
 from heteroplace.relay.expressions import is_op_call, post_order, static_shape, tensor_types
 from heteroplace.relay.local_types import write_types
 from heteroplace.relay.tasks.fold import children
 from heteroplace.relay.tasks.rebatch import Growth, Rebatched, Rebatcher
-from heteroplace.transforms.dispatch import TensorType
 
 TWO, THREE = 2, 3
 """Rows of the imported modules: the fewest that are told from one row, and from each other."""

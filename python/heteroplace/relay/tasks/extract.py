@@ -28,7 +28,7 @@ from heteroplace.relay.expressions import (
     tensor_types,
     type_bytes,
 )
-from heteroplace.relay.shard.spans import span_name
+from heteroplace.relay.shard_spans import span_name
 from heteroplace.relay.tasks.flops import call_flops
 from heteroplace.relay.tasks.prepare import fuse
 from heteroplace.relay.tasks.routed_tasks import RoutedTasks, is_view

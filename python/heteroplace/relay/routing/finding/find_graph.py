@@ -16,7 +16,7 @@ from tvm import relay
 from heteroplace.errors import UnsupportedRelayError
 from heteroplace.relay.expressions import post_order, static_shape, tensor_types
 from heteroplace.relay.routing.cell_analysis.cell_flow import CellLayout, cell_flow
-from heteroplace.relay.shard.spans import span_name
+from heteroplace.relay.shard_spans import span_name
 from heteroplace.relay.tasks.fold import children
 from heteroplace.relay.tasks.rebatch import rebatch
 

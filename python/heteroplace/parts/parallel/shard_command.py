@@ -1,0 +1,131 @@
+"""`heteroplace shard`: an ONNX model, a cluster and a batch to the best mix of parallelism.
+
+The table has a row for each mix of data (D), tensor (T) and pipeline (P) parallelism with K
+microbatches. TVM is loaded when it runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+from heteroplace.cli.shared import (
+    Parsers,
+    add_cluster,
+    add_command,
+    add_output,
+    add_output_file,
+    check_writable,
+    print_json,
+)
+from heteroplace.errors import FrontendError, MissingPackageError, ShardingError
+from heteroplace.files.no_file import why_no_file
+from heteroplace.files.sharding import save_sharding
+from heteroplace.machine.local import open_cluster
+from heteroplace.options import add_arguments, count, read_arguments
+from heteroplace.tvm_bridge import require_tvm
+from heteroplace.written_files import WrittenFile
+
+_SHARDER = "heteroplace.parts.parallel.shard_model"
+_OPTIONS = "heteroplace.parts.parallel.sharding.options"
+_TABLE = "heteroplace.parts.parallel.shard_table"
+_OPTIMIZER = "sgd:0.1"
+_TOP = 10
+
+
+def add_commands(commands: Parsers) -> None:
+    """Add the subcommand `shard`."""
+    options = importlib.import_module(_OPTIONS)
+    parser = add_command(
+        commands,
+        "shard",
+        "share a model by several devices: data, tensor and pipeline parallelism",
+        run,
+        description="Simulate mixes of data (D), tensor (T) and pipeline (P) parallelism with K "
+        "microbatches, and write the plan of the fastest that fits. Each device of the cluster is "
+        "a rank; those of different memories come first.",
+    )
+    parser.add_argument("model", metavar="MODEL.onnx", help="the model")
+    add_cluster(parser)
+    add_arguments(parser, options.ShardOptions)
+    parser.add_argument(
+        "--train",
+        action="store_true",
+        help=f"plan a step of training, not inference (--optimizer; default: {_OPTIMIZER})",
+    )
+    parser.add_argument(
+        "--input-shapes",
+        metavar="NAME:[N,N] ...",
+        help="sizes of inputs that the model leaves open; a free first one is one row of the batch",
+    )
+    parser.add_argument(
+        "--top", type=count, default=_TOP, metavar="N", help=f"rows of the table; default: {_TOP}"
+    )
+    parser.add_argument(
+        "--csv",
+        action=WrittenFile,
+        metavar="FILE",
+        help="table of all rows; those that it has already are not simulated again",
+    )
+    add_output_file(parser, "write the plan (JSON), for tvmc compile --placement")
+    add_output(parser)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Search, print the table, and write the files that were asked for.
+
+    Raises
+    ------
+    HeteroPlaceError
+        An input is wrong or missing, or an output could not be written: told before any work.
+        Nothing fits; devices are missing or not connected.
+    """
+    options = _options(arguments)
+    model = Path(arguments.model)
+    if not model.is_file():
+        raise FrontendError(f"{model}: {why_no_file(model)}; give the path of an ONNX model")
+    check_writable(arguments.output, arguments.csv)
+    cluster = open_cluster(arguments.cluster)
+    require_tvm()
+    if importlib.util.find_spec("onnx") is None:
+        raise MissingPackageError(
+            "the package onnx, which reads models, is not installed; run: pip install onnx"
+        )
+    sharder, table = importlib.import_module(_SHARDER), importlib.import_module(_TABLE)
+    found = sharder.shard_file(
+        model,
+        cluster,
+        options,
+        shapes=arguments.input_shapes,
+        csv=None if arguments.csv is None else Path(arguments.csv),
+    )
+    if arguments.output:
+        save_sharding(found.grid.best.record, arguments.output)
+    if arguments.json:
+        print_json(table.to_json(found))
+        return
+    print(table.text(found, arguments.top))
+    for what, written in (("rows", arguments.csv), ("plan", arguments.output)):
+        if written:
+            print(f"{what}: {written}")
+
+
+def _options(arguments: argparse.Namespace) -> Any:
+    """The options of the command line; wrong ones are told before TVM is loaded."""
+    options = importlib.import_module(_OPTIONS)
+    given = read_arguments(options.ShardOptions, arguments)
+    if arguments.train:
+        given.setdefault("optimizer", _OPTIMIZER)
+    elif "optimizer" in given:
+        raise ShardingError("--optimizer is about training; add --train, or leave it out")
+    if arguments.progress or sys.stderr.isatty():
+        given["progress"] = _say
+    return options.read_shard_options(given)
+
+
+def _say(line: str) -> None:
+    print(f"{line} ...", file=sys.stderr, flush=True)

@@ -1,0 +1,87 @@
+"""An ONNX file, a cluster and options -> degrees, ranked and run. Loaded late, as it needs TVM."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+import tvm
+
+from heteroplace.cli.models.input_shapes import Shapes, as_options, read_shapes
+from heteroplace.model.cluster import Cluster
+from heteroplace.parts.onnx.importer import from_onnx
+from heteroplace.parts.onnx.prepare.onnx_batch import SYMBOLIC, free_batch
+from heteroplace.parts.parallel.sharding.options import ShardOptions
+from heteroplace.parts.parallel.sharding.search import Grid, search_degrees
+from heteroplace.parts.parallel.sharding.source import ModelSource
+
+OPT_LEVEL = 3
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was found out about a model."""
+
+    grid: Grid
+    untrained: tuple[str, ...] = ()
+    """What could be a weight and is not trained."""
+
+
+def shard_file(
+    path: Path,
+    cluster: Cluster,
+    options: ShardOptions,
+    *,
+    shapes: str | None = None,
+    csv: Path | None = None,
+) -> Found:
+    """Import a model, simulate its degrees, plan the best, and run some of them.
+
+    Parameters
+    ----------
+    shapes
+        Sizes of inputs as tvmc has them: "x:[1,3,224,224] y:[1,8]".
+    csv
+        A table of rows, in which those that are known are.
+
+    Raises
+    ------
+    FrontendError, UnsupportedRelayError
+        The file cannot be read, or the model not be cut.
+    MissingCostError
+        Devices are not in this machine, and shall be measured or run.
+    HeteroPlaceError
+        As `search_degrees` and `plan_model`.
+    """
+    logging.getLogger("autotvm").setLevel(logging.ERROR)  # that schedules are not tuned, is known
+    with tvm.transform.PassContext(opt_level=OPT_LEVEL):
+        source = import_source(path, options, read_shapes(shapes))
+        grid = search_degrees(source, cluster, options, csv)
+    untrained: tuple[str, ...] = ()
+    if options.is_training:
+        rows_of_best = grid.best.strategy.degrees.rows(options.batch)
+        untrained = source.step(rows_of_best, options.batch).untrained
+    return Found(grid, untrained)
+
+
+def import_source(path: Path, options: ShardOptions, shapes: Shapes) -> ModelSource:
+    """Import an ONNX model; for any number of rows where its inputs leave that open.
+
+    Raises
+    ------
+    FrontendError
+        The file cannot be read, or sizes are missing or wrong.
+    UnsupportedRelayError
+        The rows cannot be followed through an op.
+    """
+    options.say(f"importing {path}")
+    is_free = bool(free_batch(path, shapes).names)
+    with as_options():
+        imported = from_onnx(
+            path,
+            input_shapes=shapes,
+            batch=SYMBOLIC if is_free else None,
+            keep_weights=options.is_training,
+        )
+    return ModelSource(imported.mod, imported.params, options, path.stem)
