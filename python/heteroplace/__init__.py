@@ -51,12 +51,12 @@ _NEEDS_TVM = {
     "Executable": "heteroplace.lower.executable",
     "Executor": "heteroplace.run.executor",
     "HeteroPlace": "heteroplace.hetero_place",
-    "Shard": "heteroplace.parts.parallel.sharding.face",
+    "Shard": "heteroplace.parts.parallel.sharding.api",
     "build": "heteroplace.hetero_place",
     "frontend": "heteroplace.parts.onnx",
     "load": "heteroplace.loading",
     "routing": "heteroplace.relay.routing.public",
-    "shard": "heteroplace.parts.parallel.sharding.face",
+    "shard": "heteroplace.parts.parallel.sharding.api",
     "tune": "heteroplace.parts.kernels.tuned.tuner",
 }
 """Public names that live in layers on top of TVM, and the module of each."""
