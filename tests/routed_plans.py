@@ -12,8 +12,8 @@ from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.model.plan import Guard, Load, Plan, Run, Step
 from heteroplace.model.routed.decision import Decision, decision_of
 from heteroplace.model.routed.routers import Router
-from heteroplace.solve.routed import guarded
-from heteroplace.solve.speculated import behind_routers, speculated, speculated_view
+from heteroplace.parts.routing.solve.expected_view import guarded
+from heteroplace.parts.routing.solve.speculated import behind_routers, speculated, speculated_view
 from tests.corpus import corpus
 from tests.placed_steps import placed_steps
 from tests.strategies import AMPLE, Instance, in_any_mode

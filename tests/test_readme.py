@@ -22,10 +22,10 @@ MAX_WORDS = 400
 """Of the README of a folder: more belongs in docs/design."""
 _LONG_READMES = {
     "zoo/graphs/README.md": 464,
-    "python/heteroplace/dynamic/README.md": 547,
+    "python/heteroplace/parts/routing/dynamic/README.md": 547,
     "python/heteroplace/files/README.md": 481,
     "python/heteroplace/measure/README.md": 832,
-    "python/heteroplace/relay/routing/README.md": 463,
+    "python/heteroplace/parts/routing/relay/README.md": 463,
     "python/heteroplace/parts/parallel/shard/README.md": 417,
     "python/heteroplace/run/README.md": 582,
     "python/heteroplace/parts/parallel/sharding/README.md": 591,

@@ -17,7 +17,7 @@ from tvm import relay, transform
 
 import heteroplace
 from heteroplace import routing
-from heteroplace.relay.routing.find import find_routers
+from heteroplace.parts.routing.find.find_routers import find_routers
 
 TOKENS, WIDTH, HIDDEN, EXPERTS = 64, 64, 128, 8
 random = np.random.default_rng(0)

@@ -24,9 +24,9 @@ from heteroplace.measure.bound_thread import BoundThread
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.hosts import with_devices
 from heteroplace.model.routed.capacities import padded_load
-from heteroplace.relay.routing.passes import ChooseCapacities
-from heteroplace.relay.routing.rewrite import routers_of, update_routers
-from heteroplace.relay.routing.router import RouterOptions
+from heteroplace.parts.routing.relay.passes import ChooseCapacities
+from heteroplace.parts.routing.relay.rewrite import routers_of, update_routers
+from heteroplace.parts.routing.relay.router import RouterOptions
 from heteroplace.run.executor import Executor
 from zoo.models.routed import RoutedNetwork
 from zoo.models.routed_catalogue import HALVES

@@ -14,7 +14,7 @@ from heteroplace.model.plan import Copy, Plan
 from heteroplace.model.routed.capacities import padded_load
 from heteroplace.model.routed.route_profile import RouteRecord, RouterShape
 from heteroplace.model.solution import Solution
-from heteroplace.relay.routing.router import RouterOptions
+from heteroplace.parts.routing.relay.router import RouterOptions
 from heteroplace.simulate.decisions import decisions_of_records, expected_ns
 
 

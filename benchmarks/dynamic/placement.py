@@ -35,15 +35,6 @@ from benchmarks.dynamic.row import new_row
 from benchmarks.dynamic.trace_runs import TraceRuns, time_trace, timer_of
 from benchmarks.peers.stock import in_pass_context
 from heteroplace import pipeline
-from heteroplace.dynamic.all_to_all import Counts, dense_cells, sparse_bytes, sparse_cells
-from heteroplace.dynamic.gather import gather_cost
-from heteroplace.dynamic.placement import BranchPlacement, place_branches, replay
-from heteroplace.dynamic.placement_problem import (
-    BranchMemories,
-    PlacementProblem,
-    in_order,
-    problem_of_profile,
-)
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.files.routes import RoutesReader
 from heteroplace.lower.executable import Executable
@@ -53,10 +44,24 @@ from heteroplace.measure.cost_models.model import CostOptions, choose_cost_model
 from heteroplace.model.cluster import Cluster, Link, Memory
 from heteroplace.model.plan import Copy
 from heteroplace.model.routed.route_profile import Cells, RouteProfile
+from heteroplace.parts.routing.dynamic.all_to_all import (
+    Counts,
+    dense_cells,
+    sparse_bytes,
+    sparse_cells,
+)
+from heteroplace.parts.routing.dynamic.gather import gather_cost
+from heteroplace.parts.routing.dynamic.placement import BranchPlacement, place_branches, replay
+from heteroplace.parts.routing.dynamic.placement_problem import (
+    BranchMemories,
+    PlacementProblem,
+    in_order,
+    problem_of_profile,
+)
+from heteroplace.parts.routing.relay.branches.branch_times import memory_speeds
+from heteroplace.parts.routing.report.router_figures import copied_bytes
 from heteroplace.progress import prefixed
-from heteroplace.relay.routing.branches.branch_times import memory_speeds
 from heteroplace.run.executor import Executor
-from heteroplace.simulate.copied import copied_bytes
 from heteroplace.simulate.decisions import decisions_of_records
 from heteroplace.solve.problem import SolveOptions
 from zoo.models.routed import RoutedNetwork

@@ -39,8 +39,6 @@ from benchmarks.dynamic.trace_runs import (
 )
 from benchmarks.peers.stock import in_pass_context
 from benchmarks.peers.timed_runs import TimedRuns, Timer, time_in_turns
-from heteroplace.dynamic.speculation import SpeculationTimes
-from heteroplace.dynamic.traces import TraceOptions
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.lower.executable import Executable
 from heteroplace.machine.local import local_cluster
@@ -49,17 +47,19 @@ from heteroplace.measure.cost_models import CostOptions, choose_cost_model
 from heteroplace.model.cluster import Cluster, Link, Memory
 from heteroplace.model.routed.route_profile import RouteRecord
 from heteroplace.model.solution import Solution
+from heteroplace.parts.routing.dynamic.speculation import SpeculationTimes
+from heteroplace.parts.routing.dynamic.traces import TraceOptions
+from heteroplace.parts.routing.relay.passes import SpeculateRoutes
+from heteroplace.parts.routing.relay.rewrite import update_routers
+from heteroplace.parts.routing.solve.routed_network import solve_routed
+from heteroplace.parts.routing.tasks.branch_options import predictions_of
 from heteroplace.pipeline import build, cost, place, prepare
 from heteroplace.pipeline import compile as compile_network
 from heteroplace.place_options import PlaceOptions
 from heteroplace.progress import prefixed
-from heteroplace.relay.routing.passes import SpeculateRoutes
-from heteroplace.relay.routing.rewrite import update_routers
-from heteroplace.relay.tasks.branch_options import predictions_of
 from heteroplace.run.executor import Executor
 from heteroplace.simulate.decisions import decisions_of_records, expected_ns
 from heteroplace.solve.problem import SolveOptions
-from heteroplace.solve.routed_network import solve_routed
 from heteroplace.terminal import listed
 from zoo.models.routed_catalogue import ROUTED
 from zoo.models.routed_steps import (

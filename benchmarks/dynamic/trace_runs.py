@@ -18,10 +18,10 @@ from benchmarks.peers.timed_runs import (
     on_cores,
     time_in_turns,
 )
-from heteroplace.dynamic.profile import ProfileBuilder
-from heteroplace.dynamic.traces import TraceOptions, reached_records, synthesise
 from heteroplace.model.routed.route_profile import RouteProfile, RouteRecord
-from heteroplace.relay.routing.rewrite import model_digest, routers_of
+from heteroplace.parts.routing.dynamic.profile import ProfileBuilder
+from heteroplace.parts.routing.dynamic.traces import TraceOptions, reached_records, synthesise
+from heteroplace.parts.routing.relay.rewrite import model_digest, routers_of
 from heteroplace.run.executor import Executor
 from heteroplace.stats import median
 from zoo.models.routed import RoutedNetwork

@@ -71,8 +71,8 @@ from heteroplace.files.route_profile import save_route_profile
 from heteroplace.machine.local import local_cluster
 from heteroplace.model.routed.route_profile import RouteRecord
 from heteroplace.model.solution import Solution
+from heteroplace.parts.routing.relay.rewrite import routers_of, update_routers
 from heteroplace.progress import prefixed
-from heteroplace.relay.routing.rewrite import routers_of, update_routers
 from heteroplace.run.executor import Executor
 from zoo.models.routed_catalogue import (
     SMALLEST,

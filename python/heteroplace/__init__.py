@@ -45,9 +45,9 @@ _PROFILE_PASSES = (
     "SpeculateRoutes",
 )
 _NEEDS_TVM = {
-    **dict.fromkeys(_PROFILE_PASSES, "heteroplace.relay.routing.passes"),
-    "DenseMasked": "heteroplace.relay.routing.dense",
-    "FindRouters": "heteroplace.relay.routing.find",
+    **dict.fromkeys(_PROFILE_PASSES, "heteroplace.parts.routing.relay.passes"),
+    "DenseMasked": "heteroplace.parts.routing.relay.dense",
+    "FindRouters": "heteroplace.parts.routing.find.find_routers",
     "Executable": "heteroplace.lower.executable",
     "Executor": "heteroplace.run.executor",
     "HeteroPlace": "heteroplace.hetero_place",
@@ -55,7 +55,7 @@ _NEEDS_TVM = {
     "build": "heteroplace.hetero_place",
     "frontend": "heteroplace.parts.onnx",
     "load": "heteroplace.loading",
-    "routing": "heteroplace.relay.routing.public",
+    "routing": "heteroplace.parts.routing.relay.public",
     "shard": "heteroplace.parts.parallel.sharding.api",
     "tune": "heteroplace.parts.kernels.tuned.tuner",
 }

@@ -30,7 +30,7 @@ from heteroplace.lower.program import (
 )
 from heteroplace.model.routed.route_profile import RouteRecord
 from heteroplace.native.execute import Executor
-from heteroplace.run.routes import RouteRecording
+from heteroplace.parts.routing.route_recording import RouteRecording
 
 pytestmark = pytest.mark.timeout(60)
 

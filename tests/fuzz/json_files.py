@@ -21,8 +21,6 @@ import msgspec
 
 import heteroplace.cli.main as command_line
 from heteroplace.costs.store_file import load_rows, rows_to_json
-from heteroplace.dynamic.profile import ProfileBuilder, read_profile
-from heteroplace.dynamic.traces import TraceOptions, synthesise
 from heteroplace.files.cluster import cluster_from_json, cluster_to_json, load_cluster
 from heteroplace.files.costs import costs_from_json, costs_to_json, load_costs
 from heteroplace.files.graph import graph_from_json, graph_to_json, load_graph
@@ -36,6 +34,8 @@ from heteroplace.model.plan import Plan, Run
 from heteroplace.model.routed.route_profile import RouteRecord, RouterShape
 from heteroplace.model.solution import RunTime, Solution
 from heteroplace.native.compiled_file import read_manifest
+from heteroplace.parts.routing.dynamic.profile import ProfileBuilder, read_profile
+from heteroplace.parts.routing.dynamic.traces import TraceOptions, synthesise
 from tests.compiled_files import NEEDS, PROGRAM, Parts, empty_library
 from tests.fuzz.json_mutations import mutate_bytes, mutate_json
 from tests.instances import instance

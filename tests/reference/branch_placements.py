@@ -10,7 +10,7 @@ from itertools import product
 
 import numpy as np
 
-from heteroplace.dynamic.placement_problem import (
+from heteroplace.parts.routing.dynamic.placement_problem import (
     Layer,
     PlacementProblem,
     fits,

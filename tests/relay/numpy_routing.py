@@ -13,8 +13,8 @@ import numpy as np
 import tvm
 
 from heteroplace.model.routed.capacities import offsets_of
-from heteroplace.relay.routing.ops import branch_around
-from heteroplace.relay.routing.router import router_options
+from heteroplace.parts.routing.relay.ops import branch_around
+from heteroplace.parts.routing.relay.router import router_options
 
 Array = np.ndarray
 UNWRITTEN = -77_777

@@ -18,8 +18,8 @@ from relay_models import module, var
 from tvm import relay
 
 from heteroplace import routing
-from heteroplace.relay.routing.cells import shape_of
-from heteroplace.relay.routing.rewrite import named_routers
+from heteroplace.parts.routing.relay.cells import shape_of
+from heteroplace.parts.routing.relay.rewrite import named_routers
 
 Array = np.ndarray
 MAX_DEPTH = 2

@@ -20,9 +20,9 @@ from heteroplace.model.cost import Cost, CostTable, table_from_rows
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Copy, Guard, Load, Plan, Run, Step
 from heteroplace.model.solution import Solution
+from heteroplace.parts.routing.solve.expected_view import guarded
 from heteroplace.relay.tasks.network import Network, cut_network
 from heteroplace.simulate.simulator import simulate
-from heteroplace.solve.routed import guarded
 from tests.placed_steps import placed_steps
 
 Branch = Callable[[relay.Expr], relay.Expr]

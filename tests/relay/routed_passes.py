@@ -12,10 +12,10 @@ from relay_models import module, var
 from tvm import relay
 
 from heteroplace import routing
-from heteroplace.dynamic.profile import ProfileBuilder
 from heteroplace.model.routed.route_profile import RouteProfile, RouteRecord, RouterShape
-from heteroplace.relay.routing.rewrite import model_digest, named_routers, routers_of
-from heteroplace.relay.routing.router import RouterOptions
+from heteroplace.parts.routing.dynamic.profile import ProfileBuilder
+from heteroplace.parts.routing.relay.rewrite import model_digest, named_routers, routers_of
+from heteroplace.parts.routing.relay.router import RouterOptions
 
 CELLS, WIDTH = 8, 4
 RUNS = 40

@@ -10,16 +10,16 @@ from benchmarks.dynamic.placement import spread_cluster
 from benchmarks.dynamic.speculation import HabitRuns, replayed_hits, trace_hits
 from benchmarks.peers.stock import in_pass_context
 from heteroplace import pipeline
-from heteroplace.dynamic.traces import TraceOptions
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.lower.executable import Executable
 from heteroplace.measure.batches import batches_of
 from heteroplace.measure.cost_models.model import CostOptions, choose_cost_model
-from heteroplace.relay.routing.passes import SpeculateRoutes
-from heteroplace.relay.tasks.branch_options import predictions_of
+from heteroplace.parts.routing.dynamic.traces import TraceOptions
+from heteroplace.parts.routing.relay.passes import SpeculateRoutes
+from heteroplace.parts.routing.solve.routed_network import solve_routed
+from heteroplace.parts.routing.tasks.branch_options import predictions_of
 from heteroplace.run.executor import Executor
 from heteroplace.solve.problem import SolveOptions
-from heteroplace.solve.routed_network import solve_routed
 from zoo.models.routed_vision import dynamic_routing
 
 pytestmark = pytest.mark.relay

@@ -11,7 +11,7 @@ from numpy_relay import executor_by_numpy
 from tvm import relay
 
 from heteroplace.errors import RoutingError
-from heteroplace.relay.routing.cell_analysis.cell_flow import CellLayout, Relation, cell_flow
+from heteroplace.parts.routing.cell_analysis.cell_flow import CellLayout, Relation, cell_flow
 
 pytestmark = pytest.mark.relay
 

@@ -22,9 +22,9 @@ from routed_patterns import (
 from tvm import relay
 
 from heteroplace.errors import UnsupportedRelayError
-from heteroplace.relay.routing.find import find_routers, without_branches
-from heteroplace.relay.routing.ops import routing_kind
-from heteroplace.relay.routing.router import RouterOptions, router_options
+from heteroplace.parts.routing.find.find_routers import find_routers, without_branches
+from heteroplace.parts.routing.relay.ops import routing_kind
+from heteroplace.parts.routing.relay.router import RouterOptions, router_options
 
 pytestmark = pytest.mark.relay
 OF_6_ROWS = (

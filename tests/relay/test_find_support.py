@@ -10,8 +10,8 @@ from numpy_relay import run_by_numpy
 from relay_models import module, var
 from tvm import relay
 
-from heteroplace.relay.routing.finding.find_positive import is_nonnegative, is_positive
-from heteroplace.relay.routing.finding.find_support import (
+from heteroplace.parts.routing.find.find_positive import is_nonnegative, is_positive
+from heteroplace.parts.routing.find.find_support import (
     Support,
     Supports,
     as_boolean,

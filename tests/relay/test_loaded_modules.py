@@ -38,12 +38,12 @@ NOT_LOADED = (
     "heteroplace.measure.tuning",
     "heteroplace.parts.onnx.importer",
     "heteroplace.parts.onnx.converters",
-    "heteroplace.relay.routing.find",
-    "heteroplace.relay.routing.passes",
-    "heteroplace.solve.routed_network",
+    "heteroplace.parts.routing.find.find_routers",
+    "heteroplace.parts.routing.relay.passes",
+    "heteroplace.parts.routing.solve.routed_network",
     "heteroplace.solve.report",
     "heteroplace.solve.batched.list_solver",
-    "heteroplace.dynamic.specialise",
+    "heteroplace.parts.routing.dynamic.specialise",
 )
 """Modules and packages of parts that a plain network does not use."""
 

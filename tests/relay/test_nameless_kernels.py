@@ -12,8 +12,8 @@ from tvm import relay
 from heteroplace.errors import ExecutionError
 from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.lower.nameless import nameless
-from heteroplace.relay.routing import ops
-from heteroplace.relay.routing.router import RouterOptions
+from heteroplace.parts.routing.relay import ops
+from heteroplace.parts.routing.relay.router import RouterOptions
 from heteroplace.relay.tasks.network import cut_network
 from heteroplace.run.executor import Executor
 

@@ -15,23 +15,26 @@ from routed_models import Shape, costs_by_capacity, routed_solution, switch_laye
 from tvm import relay
 
 import heteroplace
-from heteroplace.dynamic.profile import ProfileBuilder
-from heteroplace.dynamic.traces import TraceOptions, synthesise
 from heteroplace.errors import InfeasibleError, RoutingError, SolverError
 from heteroplace.files.route_profile import save_route_profile
 from heteroplace.lower.compile import CompiledKernels, CompiledNetwork
 from heteroplace.lower.executable import Executable, write_programs
-from heteroplace.lower.routed.loaded_weights import weight_sizes
-from heteroplace.measure.weights_file import FILE_BYTES, with_weights_file
 from heteroplace.model.cluster import Cluster, Link, Memory
 from heteroplace.model.memory_use.weight_room import held_weights
 from heteroplace.model.routed.route_profile import RouteProfile, RouterShape
 from heteroplace.model.solution import Solution
-from heteroplace.relay.routing.branches.branch_weights import BranchWeights, read_branch_weights
-from heteroplace.relay.routing.rewrite import model_digest, named_routers, routers_of
+from heteroplace.parts.routing.dynamic.profile import ProfileBuilder
+from heteroplace.parts.routing.dynamic.traces import TraceOptions, synthesise
+from heteroplace.parts.routing.lower.loaded_weights import weight_sizes
+from heteroplace.parts.routing.relay.branches.branch_weights import (
+    BranchWeights,
+    read_branch_weights,
+)
+from heteroplace.parts.routing.relay.rewrite import model_digest, named_routers, routers_of
+from heteroplace.parts.routing.solve.preloaded import Preloading, preloaded
+from heteroplace.parts.routing.weights_file import FILE_BYTES, with_weights_file
 from heteroplace.relay.tasks.network import cut_network
 from heteroplace.run.executor import Executor
-from heteroplace.solve.preloaded import Preloading, preloaded
 
 Predicted = Mapping[str, Collection[int]]
 

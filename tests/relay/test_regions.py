@@ -13,9 +13,9 @@ from tvm import relay
 
 from heteroplace import routing
 from heteroplace.errors import RoutingError
+from heteroplace.parts.routing.relay import ops
+from heteroplace.parts.routing.relay.regions import branches_around, branches_of_values
 from heteroplace.relay.expressions import post_order
-from heteroplace.relay.routing import ops
-from heteroplace.relay.routing.regions import branches_around, branches_of_values
 from tests.strategies import exact_cases
 
 X, SCORES = var("x", (6, 4)), var("s", (6, 3))

@@ -14,11 +14,11 @@ from numpy_relay import run_by_numpy
 from benchmarks.dynamic.bounds import active_bytes, branch_bytes, halves_of, is_bounded
 from benchmarks.dynamic.trace_runs import TraceRuns
 from heteroplace import routing
-from heteroplace.dynamic.traces import TraceOptions, synthesise
 from heteroplace.parts.onnx.importer import from_onnx
+from heteroplace.parts.routing.dynamic.traces import TraceOptions, synthesise
+from heteroplace.parts.routing.find.find_routers import find_routers
+from heteroplace.parts.routing.relay.rewrite import routers_of
 from heteroplace.pipeline import prepare
-from heteroplace.relay.routing.find import find_routers
-from heteroplace.relay.routing.rewrite import routers_of
 from heteroplace.relay.tasks.network import cut_network
 from heteroplace.simulate.decisions import decisions_of_records
 from zoo.models.routed import STEER, RoutedNetwork

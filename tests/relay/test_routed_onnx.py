@@ -19,7 +19,7 @@ from benchmarks.conformance.worker import turn_by_turn
 from heteroplace.errors import FrontendError
 from heteroplace.parts.onnx.importer import from_onnx
 from heteroplace.parts.onnx.prepare.onnx_operands import inputs_read_at_import
-from heteroplace.relay.routing.find import FoundRouters, find_routers
+from heteroplace.parts.routing.find.find_routers import FoundRouters, find_routers
 
 pytestmark = pytest.mark.relay
 

@@ -28,7 +28,6 @@ from tvm import relay
 
 import heteroplace
 from heteroplace import pipeline, routing
-from heteroplace.dynamic.profile import read_profile
 from heteroplace.errors import LoweringError, RoutingError, UnsupportedRelayError
 from heteroplace.files.routes import RoutesReader
 from heteroplace.lower.carried import carried_kernels
@@ -37,13 +36,14 @@ from heteroplace.lower.executable import Executable, write_programs
 from heteroplace.lower.kernels import KernelCall, KernelCalls, Value
 from heteroplace.lower.lower import lower
 from heteroplace.lower.order.instructions import root
-from heteroplace.lower.routed.paired_calls import Version, paired_calls
 from heteroplace.lower.segment_calls import NetworkPart
 from heteroplace.lower.segments import ValueName
 from heteroplace.measure.batches import batches_of, of_batch
 from heteroplace.measure.plan_program import serial_plan
-from heteroplace.relay.routing.resize import resize_branches
-from heteroplace.relay.routing.rewrite import model_digest, update_routers
+from heteroplace.parts.routing.dynamic.profile import read_profile
+from heteroplace.parts.routing.lower.paired_calls import Version, paired_calls
+from heteroplace.parts.routing.relay.resize import resize_branches
+from heteroplace.parts.routing.relay.rewrite import model_digest, update_routers
 from heteroplace.relay.tasks.network import cut_network
 from heteroplace.run.executor import Executor
 from heteroplace.simulate.decisions import decisions_of_records, load_shares

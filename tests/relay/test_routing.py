@@ -18,17 +18,17 @@ from tvm import relay
 from heteroplace import routing
 from heteroplace.errors import RoutingError
 from heteroplace.model.routed.capacities import branch_rows
-from heteroplace.relay.expressions import post_order
-from heteroplace.relay.routing import ops
-from heteroplace.relay.routing.api import Branch
-from heteroplace.relay.routing.rewrite import (
+from heteroplace.parts.routing.relay import ops
+from heteroplace.parts.routing.relay.api import Branch
+from heteroplace.parts.routing.relay.rewrite import (
     model_digest,
     named_routers,
     routers_of,
     update_routers,
 )
-from heteroplace.relay.routing.router import RouterOptions
-from heteroplace.relay.routing.rows import buffer_rows
+from heteroplace.parts.routing.relay.router import RouterOptions
+from heteroplace.parts.routing.relay.rows import buffer_rows
+from heteroplace.relay.expressions import post_order
 from tests.strategies import exact_cases
 
 Array = np.ndarray

@@ -13,7 +13,7 @@ from tvm import relay
 
 from heteroplace import routing
 from heteroplace.errors import RoutingError
-from heteroplace.relay.routing.cells import Cells
+from heteroplace.parts.routing.relay.cells import Cells
 
 Array = np.ndarray
 

@@ -16,10 +16,10 @@ from tvm import relay
 from tvm.contrib import graph_executor
 
 from heteroplace.errors import RoutingError
-from heteroplace.relay.routing import ops
-from heteroplace.relay.routing.host import call_host
-from heteroplace.relay.routing.kernels import route_body
-from heteroplace.relay.routing.router import RouterOptions
+from heteroplace.parts.routing.relay import ops
+from heteroplace.parts.routing.relay.host import call_host
+from heteroplace.parts.routing.relay.kernels import route_body
+from heteroplace.parts.routing.relay.router import RouterOptions
 from heteroplace.tvm_bridge import register_cuda_compiler
 
 MASK = np.array(

@@ -17,7 +17,7 @@ from tvm import relay
 from heteroplace import routing
 from heteroplace.errors import ExecutionError
 from heteroplace.lower.executable import Executable
-from heteroplace.relay.routing.rewrite import named_routers
+from heteroplace.parts.routing.relay.rewrite import named_routers
 from heteroplace.relay.tasks.network import cut_network
 from heteroplace.run.executor import Executor
 

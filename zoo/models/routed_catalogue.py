@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
-from heteroplace.dynamic.traces import TraceOptions
+from heteroplace.parts.routing.dynamic.traces import TraceOptions
 from zoo.models.routed import RoutedNetwork
 from zoo.models.routed_experts import (
     swin_moe,

@@ -19,9 +19,9 @@ import numpy as np
 from tvm import relay
 
 from heteroplace import routing
-from heteroplace.dynamic.placement_problem import BranchMemories
 from heteroplace.model.graph import TaskGraph
-from heteroplace.relay.routing.cells import shape_of
+from heteroplace.parts.routing.dynamic.placement_problem import BranchMemories
+from heteroplace.parts.routing.relay.cells import shape_of
 from zoo.models.routed import RoutedNetwork, RoutedParts
 
 Expert = Callable[[relay.Expr], relay.Expr]

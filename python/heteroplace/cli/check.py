@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 
 from heteroplace.cli.graph_problem import read_costs
-from heteroplace.cli.routes import described_profile
 from heteroplace.cli.shared import Parsers, add_command, print_json
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.files.cluster import (
@@ -29,6 +28,7 @@ from heteroplace.model.graph import TaskGraph
 from heteroplace.model.units import format_bytes
 from heteroplace.model.warnings import plan_warnings
 from heteroplace.native.compiled_file import CompiledFile
+from heteroplace.parts.routing.routes_command import described_profile
 from heteroplace.report.tables import format_table
 
 

@@ -6,9 +6,7 @@ import argparse
 from collections import Counter
 from collections.abc import Iterable
 
-from heteroplace.cli.routes import profile_text
 from heteroplace.cli.shared import Parsers, add_command, print_json
-from heteroplace.dynamic.profile import read_profile
 from heteroplace.errors import ExecutionError, HeteroPlaceError
 from heteroplace.files.cluster import cluster_from_json
 from heteroplace.files.costs import NamedCost, named_costs_from_json
@@ -25,8 +23,10 @@ from heteroplace.model.solution import Solution
 from heteroplace.model.text import print_cluster, print_graph, print_plan
 from heteroplace.model.units import format_ns
 from heteroplace.native.compiled_file import CompiledFile
+from heteroplace.parts.routing.dynamic.profile import read_profile
+from heteroplace.parts.routing.report.router_figures import routed_plan_text
+from heteroplace.parts.routing.routes_command import profile_text
 from heteroplace.report.tables import device_table, format_table, memory_text, solution_headline
-from heteroplace.simulate.copied import routed_plan_text
 
 
 def add_commands(commands: Parsers) -> None:

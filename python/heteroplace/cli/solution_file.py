@@ -15,9 +15,9 @@ from heteroplace.files.solution import load_solution
 from heteroplace.machine.local import open_cluster
 from heteroplace.model.solution import Solution
 from heteroplace.native.compiled_file import read_manifest
+from heteroplace.parts.routing.solve.routed_replay import replay_routed
 from heteroplace.solve import Problem, SolveOptions, solve_network
 from heteroplace.solve.problem import OBJECTIVES
-from heteroplace.solve.routed_replay import replay_routed
 
 
 def add_solution_options(parser: argparse.ArgumentParser) -> None:

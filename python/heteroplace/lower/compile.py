@@ -14,8 +14,6 @@ import tvm
 from heteroplace.lower.items.items import lower_items
 from heteroplace.lower.kernels import Kernel, KernelCalls
 from heteroplace.lower.library import KernelLibrary, compile_kernels
-from heteroplace.lower.routed.fixed_capacity import at_capacity
-from heteroplace.lower.routed.routed import lower_routed
 from heteroplace.lower.segment_calls import lower_segments
 from heteroplace.lower.segments import cut_segments
 from heteroplace.model.cluster import Cluster
@@ -24,6 +22,8 @@ from heteroplace.model.plan import Plan
 from heteroplace.parts.kernels.tuned.tuned_kernels import Tunings
 from heteroplace.parts.parallel.collectives.versioned import KeptParts
 from heteroplace.parts.parallel.collectives.versions import versioned_tensors
+from heteroplace.parts.routing.lower.fixed_capacity import at_capacity
+from heteroplace.parts.routing.lower.routed import lower_routed
 from heteroplace.relay.ranges.bounds import interval_of
 from heteroplace.relay.ranges.legal import legal_inputs
 from heteroplace.relay.targets import placed_targets, sharing_layouts

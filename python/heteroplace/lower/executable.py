@@ -11,7 +11,6 @@ from functools import partial
 import numpy as np
 import tvm
 
-from heteroplace.dynamic.profile import Profile, as_profile
 from heteroplace.entries import load_entry
 from heteroplace.errors import ArtifactError
 from heteroplace.files.manifest import Manifest, State
@@ -22,7 +21,6 @@ from heteroplace.lower.library import KernelLibrary
 from heteroplace.lower.lower import lower
 from heteroplace.lower.lowered import Lowered
 from heteroplace.lower.program import bundle_text
-from heteroplace.lower.routed.predictions import with_hit_rates
 from heteroplace.lower.shared_weights import share_weights
 from heteroplace.lower.weights import WeightLayout
 from heteroplace.model.memory_use.memory import MemoryUse
@@ -31,6 +29,8 @@ from heteroplace.model.text.plan import step_name
 from heteroplace.model.timeline import Timeline
 from heteroplace.model.verification import Verification
 from heteroplace.native.transports import check_programs
+from heteroplace.parts.routing.dynamic.profile import Profile, as_profile
+from heteroplace.parts.routing.lower.predictions import with_hit_rates
 from heteroplace.relay.output_names import port_names
 from heteroplace.relay.source import Source, source_to_json
 from heteroplace.report.html.content import Measured, SolverPoint
@@ -44,7 +44,7 @@ from heteroplace.report.tables import (
 )
 from heteroplace.report.weights import weights_text
 
-_ROUTED_TEXT = "heteroplace.simulate.copied:routed_plan_text"
+_ROUTED_TEXT = "heteroplace.parts.routing.report.router_figures:routed_plan_text"
 _WRITE_REPORT = "heteroplace.solve.report:write_report"
 """Loaded when a text or a page is made of a solution."""
 

@@ -33,11 +33,6 @@ from heteroplace.lower.program import (
     in_pages,
     packed,
 )
-from heteroplace.lower.routed.branch_program import BranchProgram
-from heteroplace.lower.routed.elide_row_copies import with_rows_handed_on
-from heteroplace.lower.routed.loaded_weights import rooms_of, with_loads
-from heteroplace.lower.routed.predictions import with_predictions
-from heteroplace.lower.routed.sink_layout_transforms import sunk_calls
 from heteroplace.lower.weights import WeightTable
 from heteroplace.lower.workspace import Workspace
 from heteroplace.model.cluster import Cluster
@@ -46,6 +41,11 @@ from heteroplace.model.hosts import feeding_rank
 from heteroplace.model.memory_use.memory import MemoryUse
 from heteroplace.model.plan import Plan
 from heteroplace.model.timeline import Timeline
+from heteroplace.parts.routing.lower.branch_program import BranchProgram
+from heteroplace.parts.routing.lower.elide_row_copies import with_rows_handed_on
+from heteroplace.parts.routing.lower.loaded_weights import rooms_of, with_loads
+from heteroplace.parts.routing.lower.predictions import with_predictions
+from heteroplace.parts.routing.lower.sink_layout_transforms import sunk_calls
 from heteroplace.relay.targets import DL_DEVICE_TYPES
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from itertools import repeat
 
 from heteroplace.lower.kernels import KernelCalls
-from heteroplace.lower.routed.branches import Branches
 from heteroplace.model.graph import TaskGraph
+from heteroplace.parts.routing.lower.branches import Branches
 
 
 def tensors_of_values(calls: KernelCalls, graph: TaskGraph, branches: Branches) -> dict[int, int]:

@@ -34,7 +34,7 @@ from heteroplace.simulate.interference import Interference
 from heteroplace.solve import Problem, SolveOptions, solve_network
 from heteroplace.stage_log import StageLog
 
-_ROUTED_SOLVER = "heteroplace.pipeline.routed_stages:solve"
+_ROUTED_SOLVER = "heteroplace.parts.routing.stages:solve"
 """Loaded for networks with routers only."""
 
 

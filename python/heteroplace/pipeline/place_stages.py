@@ -19,6 +19,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.demands import check_reachable, check_routed, with_max_memory
 from heteroplace.model.solution import Solution
 from heteroplace.parts.kernels.rewrites.held_weights import with_held_weights
+from heteroplace.parts.routing.tasks.extract_routed import has_routers
 from heteroplace.pipeline import core_stages
 from heteroplace.pipeline.build_stages import annotate_as
 from heteroplace.pipeline.place_state import PlaceRequest, PlaceState
@@ -26,7 +27,6 @@ from heteroplace.pipeline.stage import Stage, run_stages
 from heteroplace.place_options import PlaceOptions, check_gain, check_options, demanded_graph
 from heteroplace.relay.annotate.requested_options import with_requested_options
 from heteroplace.relay.targets import with_stock_kernels
-from heteroplace.relay.tasks.extract_routed import has_routers
 from heteroplace.relay.tasks.rebatch import rebatch
 from heteroplace.solve.feasibility import check_demands
 from heteroplace.solve.judge import num_items
@@ -49,13 +49,13 @@ PLACE_STAGES: tuple[Stage[PlaceState], ...] = (
     Stage(
         "routes",
         "Rewrite the routed network as its recorded route decisions suggest.",
-        "heteroplace.pipeline.routed_stages:rewrite",
+        "heteroplace.parts.routing.stages:rewrite",
         lambda state: state.options.routes is not None,
     ),
     Stage(
         "weights-file",
         "Add the compiled file as a memory for branch weights.",
-        "heteroplace.pipeline.routed_stages:add_weights_file",
+        "heteroplace.parts.routing.stages:add_weights_file",
         lambda state: has_routers(state.mod),
     ),
     Stage("prepare", "Optimise the network and cut it into tasks.", f"{_HERE}:prepare"),
@@ -64,7 +64,7 @@ PLACE_STAGES: tuple[Stage[PlaceState], ...] = (
     Stage(
         "branches",
         "Restrict branches to the memories that their routers name.",
-        "heteroplace.pipeline.routed_stages:restrict_branches",
+        "heteroplace.parts.routing.stages:restrict_branches",
         lambda state: bool(state.known_network.graph.routers),
     ),
     Stage(

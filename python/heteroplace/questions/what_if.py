@@ -20,13 +20,13 @@ from heteroplace.model.memory_use.shared_values import first_shared
 from heteroplace.model.plan import Load, Plan
 from heteroplace.model.solution import Solution
 from heteroplace.model.units import format_ns
+from heteroplace.parts.routing.solve.routed_network import solve_routed
 from heteroplace.questions.changes import Changes, change
 from heteroplace.questions.judging import judge, judged_ns
 from heteroplace.simulate.throughput import repeat_plan
 from heteroplace.solve.network import solve_network
 from heteroplace.solve.objective import THROUGHPUT
 from heteroplace.solve.problem import Problem, SolveOptions
-from heteroplace.solve.routed_network import solve_routed
 
 _RINGS = "collectives as rings over the links: measured times are of the links as they are"
 """Why a plan may differ from before by more than its links do."""

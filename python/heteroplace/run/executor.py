@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
-from heteroplace.dynamic.profile import Profile, as_profile
 from heteroplace.errors import ArtifactError, ExecutionError
 from heteroplace.files.manifest import Manifest
 from heteroplace.lower.artifact import manifest_of
@@ -22,16 +21,17 @@ from heteroplace.model.verification import Verification
 from heteroplace.native.compiled_file import CompiledFile, SealedCode
 from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.native.routes import PredictionCounts
+from heteroplace.parts.routing.dynamic.profile import Profile, as_profile
+from heteroplace.parts.routing.report.router_figures import routed_plan_text
+from heteroplace.parts.routing.report.routing_text import counted_text
+from heteroplace.parts.routing.route_recording import RouteRecording
 from heteroplace.report.html.content import Measured, MeasuredTime
-from heteroplace.report.routing import counted_text
 from heteroplace.run.arrays import Array
 from heteroplace.run.devices import check_devices_exist
 from heteroplace.run.loaded_program import LoadedProgram
-from heteroplace.run.routes import RouteRecording
 from heteroplace.run.state import ProgramState
 from heteroplace.run.timeline import measured_timeline
 from heteroplace.run.trace import Trace
-from heteroplace.simulate.copied import routed_plan_text
 from heteroplace.solve.report import write_report
 from heteroplace.tvm_bridge import library_path
 

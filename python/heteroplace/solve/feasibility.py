@@ -17,8 +17,8 @@ from heteroplace.native.arrays import IMPOSSIBLE, IntArray
 from heteroplace.native.list import critical_path_order, heft, order_place
 from heteroplace.native.problem import UNREACHABLE_PENALTY, NativePlan, NativeProblem
 from heteroplace.native.simulate import StepTimes, simulate_plan, simulate_steps
+from heteroplace.parts.routing.solve.expected_view import expected_view
 from heteroplace.solve.problem import Problem
-from heteroplace.solve.routed import expected_view
 
 
 def check_possible(problem: Problem) -> None:

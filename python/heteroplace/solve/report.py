@@ -14,10 +14,10 @@ from heteroplace.model.memory_use.live_memory import live_curves
 from heteroplace.model.memory_use.memory import MemoryUse
 from heteroplace.model.solution import Solution
 from heteroplace.model.step_values import step_ns
+from heteroplace.parts.routing.report.router_figures import routed_plan_text
 from heteroplace.report.html.content import Measured, PageContent, SolverPoint
 from heteroplace.report.html.page import write_page
 from heteroplace.report.weights import weights_text
-from heteroplace.simulate.copied import routed_plan_text
 from heteroplace.simulate.decisions import full_table
 from heteroplace.simulate.throughput import busy_ns
 from heteroplace.solve.moves import most_movable, moves, unmovable

@@ -9,8 +9,8 @@ import jsonschema
 import pytest
 
 from heteroplace.cli.main import main
-from heteroplace.dynamic.profile import read_profile
 from heteroplace.files.schemas import FOLDER
+from heteroplace.parts.routing.dynamic.profile import read_profile
 
 
 @pytest.fixture

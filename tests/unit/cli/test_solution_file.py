@@ -15,8 +15,8 @@ from heteroplace.files.costs import costs_to_json
 from heteroplace.files.graph import graph_to_json
 from heteroplace.files.plan import plan_to_json
 from heteroplace.model.solution import Solution
+from heteroplace.parts.routing.solve.routed_replay import replay_routed
 from heteroplace.solve.problem import SolveOptions
-from heteroplace.solve.routed_replay import replay_routed
 from tests.strategies import Instance
 from tests.unit.files.test_solution import with_targets
 from tests.unit.model.test_check_guards import ROWS, ROWS_PLAN, cluster, costs, plan_of

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from heteroplace.dynamic.all_to_all import (
+from heteroplace.errors import RoutingError
+from heteroplace.parts.routing.dynamic.all_to_all import (
     dense_cells,
     exchange_counts,
     sparse_bytes,
     sparse_cells,
 )
-from heteroplace.errors import RoutingError
 from tests.corpus import corpus
 from tests.strategies import exact_cases
 

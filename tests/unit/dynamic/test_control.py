@@ -6,8 +6,6 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from heteroplace.dynamic.control import RouteControl
-from heteroplace.dynamic.sizes import MIN_RUNS
 from heteroplace.errors import RoutingError
 from heteroplace.files.routes import records_of_lines
 from heteroplace.model.routed.route_profile import (
@@ -16,6 +14,8 @@ from heteroplace.model.routed.route_profile import (
     RouterProfile,
     RouterShape,
 )
+from heteroplace.parts.routing.dynamic.control import RouteControl
+from heteroplace.parts.routing.dynamic.sizes import MIN_RUNS
 
 ROUTER = RouterProfile("r", 1, 2, 100, (((0, 50), (1, 50)),) * 2, (((0,), 50), ((1,), 50)))
 PROFILE = RouteProfile("m", (ROUTER,))

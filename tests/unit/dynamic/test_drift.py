@@ -8,11 +8,11 @@ from random import Random
 
 import pytest
 
-from heteroplace.dynamic.drift import Drift, DriftMonitor, RouteMonitor, drift_rate
-from heteroplace.dynamic.sizes import MIN_RUNS, executed_rows, useful_rows
 from heteroplace.errors import RoutingError
 from heteroplace.files.route_profile import save_route_profile
 from heteroplace.model.routed.route_profile import RouteProfile, RouteRecord, RouterProfile
+from heteroplace.parts.routing.dynamic.drift import Drift, DriftMonitor, RouteMonitor, drift_rate
+from heteroplace.parts.routing.dynamic.sizes import MIN_RUNS, executed_rows, useful_rows
 
 TUNED = (4, 27)
 STEADY = RouterProfile("r", 64, 2, 100, (((4, 100),), ((27, 100),)), (((0, 1), 100),))

@@ -7,11 +7,11 @@ from random import Random
 import pytest
 from hypothesis import given
 
-from heteroplace.dynamic.gather import gather_cost, with_homes, without_homes
-from heteroplace.dynamic.placement import place_branches
-from heteroplace.dynamic.placement_problem import Layer, PlacementProblem, objective
-from heteroplace.dynamic.placement_search import search_placement
 from heteroplace.errors import RoutingError
+from heteroplace.parts.routing.dynamic.gather import gather_cost, with_homes, without_homes
+from heteroplace.parts.routing.dynamic.placement import place_branches
+from heteroplace.parts.routing.dynamic.placement_problem import Layer, PlacementProblem, objective
+from heteroplace.parts.routing.dynamic.placement_search import search_placement
 from tests.corpus import corpus
 from tests.reference.branch_placements import least_objective
 from tests.strategies import exact_cases

@@ -11,10 +11,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from heteroplace.dynamic import placement_search
-from heteroplace.dynamic.placement import BranchPlacement, place_anyhow, place_branches, replay
-from heteroplace.dynamic.placement_changes import LayerChanges
-from heteroplace.dynamic.placement_problem import (
+from heteroplace.errors import InfeasibleError, RoutingError
+from heteroplace.model.routed.route_profile import RouteProfile, RouterProfile
+from heteroplace.parts.routing.dynamic import placement_search
+from heteroplace.parts.routing.dynamic.placement import (
+    BranchPlacement,
+    place_anyhow,
+    place_branches,
+    replay,
+)
+from heteroplace.parts.routing.dynamic.placement_changes import LayerChanges
+from heteroplace.parts.routing.dynamic.placement_problem import (
     Layer,
     PlacementProblem,
     balanced_problem,
@@ -27,10 +34,8 @@ from heteroplace.dynamic.placement_problem import (
     relaxed_bound,
     used_bytes,
 )
-from heteroplace.dynamic.placement_program import solve_program
-from heteroplace.dynamic.placement_search import search_placement
-from heteroplace.errors import InfeasibleError, RoutingError
-from heteroplace.model.routed.route_profile import RouteProfile, RouterProfile
+from heteroplace.parts.routing.dynamic.placement_program import solve_program
+from heteroplace.parts.routing.dynamic.placement_search import search_placement
 from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.problem import SolveOptions
 from tests.corpus import corpus

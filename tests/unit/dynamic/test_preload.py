@@ -9,14 +9,14 @@ from random import Random
 import pytest
 from hypothesis import given
 
-from heteroplace.dynamic import preload
-from heteroplace.dynamic.preload import (
+from heteroplace.errors import InfeasibleError
+from heteroplace.parts.routing.dynamic import preload
+from heteroplace.parts.routing.dynamic.preload import (
     WeightGroup,
     check_budget,
     choose_residents,
     split_weights,
 )
-from heteroplace.errors import InfeasibleError
 from tests.corpus import corpus
 from tests.strategies import num_cases
 

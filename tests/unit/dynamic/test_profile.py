@@ -11,11 +11,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from heteroplace.dynamic.profile import (
-    ProfileBuilder,
-    merge_profiles,
-    read_profile,
-)
 from heteroplace.errors import RoutingError
 from heteroplace.files.route_profile import (
     load_route_profile,
@@ -25,6 +20,11 @@ from heteroplace.files.route_profile import (
 )
 from heteroplace.files.routes import RoutesReader, RoutesWriter, header_line
 from heteroplace.model.routed.route_profile import RouteProfile, RouteRecord, RouterShape
+from heteroplace.parts.routing.dynamic.profile import (
+    ProfileBuilder,
+    merge_profiles,
+    read_profile,
+)
 from tests.corpus import corpus
 from tests.strategies import exact_cases
 

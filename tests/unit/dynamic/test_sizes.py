@@ -8,7 +8,10 @@ from random import Random
 import pytest
 from hypothesis import given
 
-from heteroplace.dynamic.sizes import (
+from heteroplace.errors import RoutingError
+from heteroplace.model.routed.capacities import offsets_of, padded_load
+from heteroplace.model.routed.route_profile import Histogram, RouterProfile
+from heteroplace.parts.routing.dynamic.sizes import (
     MIN_RUNS,
     choose_capacities,
     executed_rows,
@@ -16,9 +19,6 @@ from heteroplace.dynamic.sizes import (
     percentile_sizes,
     useful_rows,
 )
-from heteroplace.errors import RoutingError
-from heteroplace.model.routed.capacities import offsets_of, padded_load
-from heteroplace.model.routed.route_profile import Histogram, RouterProfile
 from tests.corpus import corpus
 from tests.strategies import num_cases
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from itertools import product
 
-from heteroplace.dynamic.sizes import MIN_RUNS
-from heteroplace.dynamic.speculation import (
+from heteroplace.model.routed.route_profile import RouterProfile
+from heteroplace.parts.routing.dynamic.sizes import MIN_RUNS
+from heteroplace.parts.routing.dynamic.speculation import (
     HIT,
     MISS,
     PARTIAL,
@@ -17,7 +18,6 @@ from heteroplace.dynamic.speculation import (
     classify,
     predict,
 )
-from heteroplace.model.routed.route_profile import RouterProfile
 
 ONE_TO_TWO = SpeculationTimes(10, 20)
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from heteroplace.dynamic.placement import replay
-from heteroplace.dynamic.placement_problem import (
+from heteroplace.errors import RoutingError
+from heteroplace.model.routed.route_profile import RouteProfile, RouteRecord, RouterShape
+from heteroplace.parts.routing.dynamic.placement import replay
+from heteroplace.parts.routing.dynamic.placement_problem import (
     crossing_cells,
     in_order,
     problem_of_profile,
     relaxed_bound,
 )
-from heteroplace.dynamic.placement_search import search_placement
-from heteroplace.dynamic.profile import ProfileBuilder
-from heteroplace.dynamic.traces import TraceOptions, synthesise
-from heteroplace.errors import RoutingError
-from heteroplace.model.routed.route_profile import RouteProfile, RouteRecord, RouterShape
+from heteroplace.parts.routing.dynamic.placement_search import search_placement
+from heteroplace.parts.routing.dynamic.profile import ProfileBuilder
+from heteroplace.parts.routing.dynamic.traces import TraceOptions, synthesise
 
 TASK_MOE = tuple(RouterShape(f"layer.{i}", 64, 16) for i in range(3))
 CELL_BYTES = 512 * 4

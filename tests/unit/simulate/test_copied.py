@@ -6,8 +6,12 @@ import pytest
 
 from heteroplace.model.routed.decision import decision_of
 from heteroplace.model.routed.route_profile import RouteProfile, RouterProfile
-from heteroplace.report.routing import counted_text, routing_text
-from heteroplace.simulate.copied import copied_bytes, mean_copied_bytes, router_figures
+from heteroplace.parts.routing.report.router_figures import (
+    copied_bytes,
+    mean_copied_bytes,
+    router_figures,
+)
+from heteroplace.parts.routing.report.routing_text import counted_text, routing_text
 from tests.unit.model.test_check_guards import (
     ROWS,
     ROWS_PLAN,

@@ -21,11 +21,11 @@ from heteroplace.model.plan import Guard, Load, Plan, Run, guard_of
 from heteroplace.model.routed.decision import Decision, decision_of
 from heteroplace.model.routed.routers import Router
 from heteroplace.model.text.plan import parse_plan, print_plan
+from heteroplace.parts.routing.solve.expected_view import guarded
+from heteroplace.parts.routing.solve.preloaded import Preloading, preloaded
 from heteroplace.simulate.expect import expect
 from heteroplace.simulate.interference import no_interference
 from heteroplace.simulate.simulator import simulate
-from heteroplace.solve.preloaded import Preloading, preloaded
-from heteroplace.solve.routed import guarded
 from tests.corpus import corpus
 from tests.routed_plans import RoutedCase, random_routed_plan
 from tests.strategies import exact_cases

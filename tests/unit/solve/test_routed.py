@@ -14,12 +14,12 @@ from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.plan import Copy, Guard, Run, guard_of
 from heteroplace.model.routed.route_profile import RouteProfile, RouterProfile
 from heteroplace.model.solution import Solution
+from heteroplace.parts.routing.solve.expected_view import expected_view, guarded
+from heteroplace.parts.routing.solve.routed_network import solve_routed
 from heteroplace.simulate.interference import Interference, no_interference
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve.problem import Problem, SolveOptions
 from heteroplace.solve.registry import get_solver
-from heteroplace.solve.routed import expected_view, guarded
-from heteroplace.solve.routed_network import solve_routed
 from tests.instances import cpu
 from tests.routed_plans import RoutedCase, layer_graph, routed_plans
 from tests.strategies import exact_cases, num_cases

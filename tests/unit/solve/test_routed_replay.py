@@ -10,10 +10,10 @@ from hypothesis import given
 from heteroplace.errors import PlanError, RoutingError
 from heteroplace.files.plan import plan_to_json, replayed_plan
 from heteroplace.model.plan import Load, guard_of
-from heteroplace.solve.preloaded import Preloading
+from heteroplace.parts.routing.solve.preloaded import Preloading
+from heteroplace.parts.routing.solve.routed_network import solve_routed
+from heteroplace.parts.routing.solve.routed_replay import replay_routed
 from heteroplace.solve.problem import SolveOptions
-from heteroplace.solve.routed_network import solve_routed
-from heteroplace.solve.routed_replay import replay_routed
 from tests.routed_plans import RoutedCase, routed_plans
 from tests.strategies import exact_cases
 from tests.unit.model.test_check_guards import ROWS, ROWS_PLAN, cluster, costs, plan_of

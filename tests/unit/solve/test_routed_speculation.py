@@ -19,12 +19,12 @@ from heteroplace.model.plan import guard_of
 from heteroplace.model.routed.decision import decision_of
 from heteroplace.model.routed.speculation import Prediction, SpeculationGain
 from heteroplace.model.solution import Solution
+from heteroplace.parts.routing.solve import routed_network
+from heteroplace.parts.routing.solve.routed_expectation import NUM_DECISIONS, assumed_profile
+from heteroplace.parts.routing.solve.routed_network import solve_routed
 from heteroplace.simulate.decisions import expected_ns, sampled_decisions
 from heteroplace.simulate.simulator import simulate
-from heteroplace.solve import routed_network
 from heteroplace.solve.problem import SolveOptions
-from heteroplace.solve.routed_expectation import NUM_DECISIONS, assumed_profile
-from heteroplace.solve.routed_network import solve_routed
 from tests.instances import cpu
 from tests.routed_plans import (
     RoutedCase,

@@ -14,14 +14,12 @@ from dataclasses import replace
 from heteroplace.errors import LoweringError
 from heteroplace.lower.kernels import KernelCalls
 from heteroplace.lower.order.call_places import CallPlace, CallPlaces
+from heteroplace.lower.order.calls_in_place import CallsInPlace
 from heteroplace.lower.order.copy_hops import Legs
 from heteroplace.lower.order.gather_batches import Joins
 from heteroplace.lower.order.global_order import in_order, with_messages
 from heteroplace.lower.order.grouped import with_groups
 from heteroplace.lower.order.instructions import Instance, Instruction, Ordered, root
-from heteroplace.lower.routed.branches import Branches
-from heteroplace.lower.routed.calls_in_place import CallsInPlace
-from heteroplace.lower.routed.loaded_weights import load_copies
 from heteroplace.lower.value_tensors import tensors_of_values
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
@@ -29,6 +27,8 @@ from heteroplace.model.graphs.groups import groups_of
 from heteroplace.model.hosts import are_of_one_cpu
 from heteroplace.model.plan import Copy, Guard, Plan
 from heteroplace.model.timeline import Timeline
+from heteroplace.parts.routing.lower.branches import Branches
+from heteroplace.parts.routing.lower.loaded_weights import load_copies
 from heteroplace.relay.annotate.writer import home_device
 
 

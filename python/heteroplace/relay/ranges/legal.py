@@ -19,14 +19,14 @@ import tvm
 from tvm import relay
 
 from heteroplace.model.op_traits.op_table import rules_by_op, traits_of
+from heteroplace.parts.routing.relay.ops import routing_kind
+from heteroplace.parts.routing.relay.router import router_options
 from heteroplace.relay.expressions import (
     post_order,
     static_shape,
     tensor_types,
 )
 from heteroplace.relay.ranges.interval import BOOLEAN, FlagRows, Interval, of_dtype, product
-from heteroplace.relay.routing.ops import routing_kind
-from heteroplace.relay.routing.router import router_options
 
 DIVISORS = Interval(1, 7)
 _SHIFTS = Interval(0, 7)

@@ -15,6 +15,7 @@ from tvm import relay
 
 from heteroplace.errors import UnsupportedRelayError
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
+from heteroplace.parts.routing.tasks.routed_tasks import RoutedTasks, is_view
 from heteroplace.relay.expr_map import ExprMap, ExprSet
 from heteroplace.relay.expressions import (
     SharedFields,
@@ -31,7 +32,6 @@ from heteroplace.relay.expressions import (
 from heteroplace.relay.shard_spans import span_name
 from heteroplace.relay.tasks.flops import call_flops
 from heteroplace.relay.tasks.prepare import fuse
-from heteroplace.relay.tasks.routed_tasks import RoutedTasks, is_view
 
 _ANCHORS = ("conv", "dense", "matmul", "lstm", "pool", "softmax", "norm")
 """A group is named after its heaviest op: the first that holds one of these words."""

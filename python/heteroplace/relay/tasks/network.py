@@ -14,6 +14,8 @@ from heteroplace.entries import load_entry
 from heteroplace.errors import ExecutionError, LoweringError, UnsupportedRelayError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
+from heteroplace.parts.routing.relay.rewrite import model_digest, named_routers
+from heteroplace.parts.routing.tasks.extract_routed import extract_routed, has_routers
 from heteroplace.relay.annotate.foreign import extract_annotated
 from heteroplace.relay.annotate.reader import (
     is_annotated,
@@ -26,13 +28,11 @@ from heteroplace.relay.expressions import post_order, static_shape, tensor_types
 from heteroplace.relay.limits import check_sizes
 from heteroplace.relay.output_names import read_graph_name, read_output_names
 from heteroplace.relay.parameters import bound_main
-from heteroplace.relay.routing.rewrite import model_digest, named_routers
 from heteroplace.relay.tasks.extract import Extraction, extract, neutral_module
-from heteroplace.relay.tasks.extract_routed import extract_routed, has_routers
 from heteroplace.relay.tasks.prepare import prepare
 from heteroplace.relay.types_once import types_once
 
-_WITHOUT_BRANCHES = "heteroplace.relay.routing.find:without_branches"
+_WITHOUT_BRANCHES = "heteroplace.parts.routing.find.find_routers:without_branches"
 """Loaded for modules with an `If` only."""
 
 
